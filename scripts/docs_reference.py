@@ -1,5 +1,5 @@
-"""What the code writes of the documentation: commands, options, recipe keys, Python functions,
-tutorial, columns.
+"""What the code writes of the documentation: commands, options, errors, recipe keys, Python
+functions, tutorial, columns.
 
     python scripts/docs_reference.py FOLDER     # docs/ with these pages, for a program that does
     not call hooks
@@ -20,6 +20,7 @@ import sys
 from collections.abc import Collection, Iterator
 from importlib import import_module
 from pathlib import Path
+from string import Formatter
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
@@ -36,8 +37,10 @@ from counterfoil.evaluation.task import EVERY_TASK
 from counterfoil.evaluation.tasks import task_named
 from counterfoil.options import Option, options_of
 from counterfoil.recipe.kinds import KINDS, GeneratorKind
+from counterfoil.recipe.messages import message
 from counterfoil.recipe.schema import Recipe
 from counterfoil.recipe.schema_mine import METHOD_SETTINGS
+from counterfoil.recipe.section import describe_sections
 from counterfoil.recipe.tasks import TASKS
 from counterfoil.store.rows import LAST_COLUMNS, ROW_COLUMNS
 
@@ -79,6 +82,14 @@ _PYTHON_OPENING = """# Python
 
 Each command is a function of `counterfoil` that prints nothing and returns what it found. Heavy libraries load when a
 function is first used.
+"""
+_ERRORS_OPENING = """# Errors
+
+Each line about a mistake in a recipe ends with a code in brackets, such as `[unknown-class]`. The code stays the same
+when the words change, so scripts and searches can use it. In Python, `error.problems` of a `UserError` are the lines;
+each has its `code` and its `path`, the key or file that is wrong.
+
+Here is what each code means, with the lines that end with it. `…` stands for a value.
 """
 _OPTIONS_OPENING = """# Options
 
@@ -203,8 +214,33 @@ def pages() -> dict[str, str]:
         "reference/recipe.md": recipe_page(),
         "reference/python.md": python_page(),
         "reference/options.md": options_page(),
+        "reference/errors.md": errors_page(),
         "tutorial.md": tutorial_page(),
     }
+
+
+def errors_page() -> str:
+    """Return every code of an error with its meaning and its sentences."""
+    lines = [_ERRORS_OPENING]
+    for code, meaning in message.codes.items():
+        lines += [f"## {code}", "", _prose(meaning), ""]
+        for name, sentence in message.sentences.items():
+            if name.partition(".")[0] == code:
+                lines.append(f"- {_inline_code(_without_gaps(sentence))}")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _without_gaps(sentence: str) -> str:
+    """Return a sentence with `…` for the gaps that always hold something, and single braces."""
+    text = ""
+    for words, gap, _, _ in Formatter().parse(sentence):
+        text += words if gap in (None, "hint", "about", "places") else f"{words}…"
+    return text
+
+
+def _inline_code(text: str) -> str:
+    return f"`` {text} ``" if "`" in text else f"`{text}`"
 
 
 def commands_page() -> str:
@@ -224,6 +260,7 @@ def commands_page() -> str:
 def keys() -> Iterator[tuple[str, str, FieldInfo]]:
     """Yield (section, key, field) of all keys of a recipe. Equal sections are listed once, where
     they come first."""
+    describe_sections()
     seen: set[type[BaseModel]] = set()
 
     def walk(section: type[BaseModel], at: str) -> Iterator[tuple[str, str, FieldInfo]]:

@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 from counterfoil.building.regenerate_dataset import RowDifferences
 from counterfoil.dataset.label_checks import AllControls, ControlsPassed, Selected, TaskResult
 from counterfoil.dataset.verification.problems import Problem, Rerendered
-from counterfoil.documents import without_titles
+from counterfoil.documents import unwrapped_schema
 from counterfoil.generate.screen.doubts import DoubtedClass
 from counterfoil.plan.estimate import JudgedQuota, RenderedBudget
 from counterfoil.reviewing.review_dataset import ReviewPage
@@ -451,6 +451,19 @@ OUTPUTS: dict[str, Any] = {
 }
 
 
+def without_titles(schema: Any, *, of_properties: bool = False) -> Any:
+    """Return a schema without titles, which only repeat the names of properties."""
+    if isinstance(schema, list):
+        return [without_titles(entry) for entry in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: without_titles(value, of_properties=key in ("properties", "$defs"))
+        for key, value in schema.items()
+        if of_properties or key != "title"
+    }
+
+
 def output_json_schema() -> dict[str, Any]:
     """Return one JSON Schema with a property for each command; `$defs` has the parts."""
     document = TypedDict("document", OUTPUTS, total=False)  # type: ignore[operator]
@@ -461,4 +474,4 @@ def output_json_schema() -> dict[str, Any]:
         "description": "A property describes what the command of its name prints; `show` prints a"
         " recipe.",
     }
-    return head | without_titles(schema)
+    return head | without_titles(unwrapped_schema(schema))

@@ -33,8 +33,8 @@ from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.vocabulary import CLASSES, SHIFTS_BY_NAME
 from counterfoil.lab.world import render
 from counterfoil.mending.mend_models import failure_overlap
+from counterfoil.models.arithmetic import one_thread
 from counterfoil.models.clip import load_clip
-from counterfoil.models.devices import one_thread
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.recipe import LearnSettings, load_recipe
 from counterfoil.recipe.prompts import prompt_for

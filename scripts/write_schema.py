@@ -13,12 +13,12 @@ from unittest.mock import patch
 
 from pydantic import TypeAdapter
 
-from counterfoil.documents import STRICT, without_titles
+from counterfoil.documents import STRICT, unwrapped_schema
 from counterfoil.mending.document import Mended
 from counterfoil.mining.findings import Findings
 from counterfoil.recipe.json_schema import recipe_json_schema_text
 from counterfoil.report.results import Results
-from output_documents import output_json_schema
+from output_documents import output_json_schema, without_titles
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 
@@ -29,7 +29,8 @@ def schema_text(kind: type[Any], title: str) -> str:
     with patch.dict(STRICT, use_attribute_docstrings=True):
         schema = TypeAdapter(kind).json_schema(mode="serialization")
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title}
-    return json.dumps(head | without_titles(schema), indent=2, ensure_ascii=False) + "\n"
+    body = without_titles(unwrapped_schema(schema))
+    return json.dumps(head | body, indent=2, ensure_ascii=False) + "\n"
 
 
 def main() -> None:

@@ -44,8 +44,8 @@ def unseeing(event, words):
         raise FileNotFoundError(2, "No such file or directory", words[0])
 
 if "VERSION" in os.environ:
-    import counterfoil.models.devices
-    counterfoil.models.devices.RENDERING_VERSION = os.environ["VERSION"]
+    import counterfoil.models.stack
+    counterfoil.models.stack.RENDERING_VERSION = os.environ["VERSION"]
 if "LACKS" in os.environ:
     sys.meta_path.insert(0, Lacking())
 if "UNSEEN" in os.environ:

@@ -96,13 +96,18 @@ def density(files: list[Path]) -> Density:
             and isinstance(node.value, ast.Constant)
             and isinstance(node.value.value, str)
         }
-        starts = [
-            token.start
+        counted = [
+            token
             for token in tokenize.generate_tokens(io.StringIO(text).readline)
             if token.type not in LAYOUT and token.start not in docstrings
         ]
+        starts = [token.start for token in counted]
         tokens += len(starts)
-        lines += len({line for line, _ in starts})
+        # A text may go over many lines.
+        of_tokens: set[int] = set()
+        for token in counted:
+            of_tokens.update(range(token.start[0], token.end[0] + 1))
+        lines += len(of_tokens)
         statements = [node for node in nodes if isinstance(node, ast.stmt)]
         bodies = [node for node in statements if isinstance(node, FUNCTION)]
         in_bodies = {

@@ -19,6 +19,7 @@ import docs_reference
 from counterfoil.cli.main import app
 from counterfoil.corrupting.corruptions import CORRUPTIONS
 from counterfoil.recipe import load_recipe
+from counterfoil.recipe.messages import message
 from docs_reference import DOCS, keys
 
 ROOT = DOCS.parent
@@ -58,6 +59,8 @@ def test_the_pages_that_code_writes_name_everything(site: Path) -> None:
     assert not [
         name for name in docs_reference.commands_of_classes() if f'id="{name}"' not in options
     ]
+    errors = (site / "reference/errors.html").read_text(encoding="utf-8")
+    assert not [code for code in message.codes if f'id="{code}"' not in errors]
     assert "Photographs" in (site / "tutorial.html").read_text(encoding="utf-8")
     recipe = (site / "reference/recipe.html").read_text(encoding="utf-8")
     assert not [name for _, name, _ in keys() if f"<code>{name}</code>" not in recipe]

@@ -25,7 +25,16 @@ PACKAGE = ROOT / "builders" / "counterfoil"
 # lower layers.
 LAYERS: tuple[tuple[str, ...], ...] = (
     (
-        *("arrays", "errors", "options", "registry", "corrupting", "signals", "progress"),
+        *(
+            "arrays",
+            "errors",
+            "registry",
+            "field_texts",
+            "options",
+            "corrupting",
+            "signals",
+            "progress",
+        ),
         *("stats", "paired_stats", "resampled_stats", "accuracy_stats", "trajectory_stats"),
         "detection_stats",
         *(

@@ -16,6 +16,7 @@ import counterfoil
 import docs_reference
 from counterfoil.cli.main import app
 from counterfoil.errors import UserError
+from counterfoil.field_texts import key_text, texts_of
 from counterfoil.options import (
     EngineChoice,
     OnDevices,
@@ -145,6 +146,29 @@ def test_each_key_that_an_option_replaces_is_one_of_a_recipe() -> None:
     keys = {f"{at}.{name}" for at, name, _ in recipe_keys()}
     every = [each for name in FUNCTIONS for each in options_of(getattr(counterfoil, name).declared)]
     assert {each.key for each in every if each.key} <= keys and any(each.key for each in every)
+
+
+def runs(text: str) -> set[tuple[str, ...]]:
+    """Return every five words of a text that follow each other."""
+    each = re.findall(r"\w+", text.lower())
+    return {tuple(each[at : at + 5]) for at in range(len(each) - 4)}
+
+
+def test_an_option_has_the_text_of_its_key_and_does_not_write_it_again() -> None:
+    keyed: dict[str, set[str]] = {}
+    for declared in (each for classes in CLASSES.values() for each in classes):
+        written = texts_of(declared)
+        for each in options_of(declared):
+            if not each.key:
+                continue
+            keyed.setdefault(each.key, set()).add(each.name)
+            text, _, more = key_text(each.key).partition("\n\n")
+            again = runs(written.get(each.name, "")) & runs(key_text(each.key))
+            assert not again, f"{declared.__name__}.{each.name} says again: {again}"
+            assert each.text.startswith(text) and each.more.startswith(more)
+            assert each.text.endswith("Default: the recipe's.")
+            assert f"{each.text} {each.more}".count("Default:") == 1
+    assert keyed["mine.on"] == {"on", "audited"} and len(keyed) > 7
 
 
 @options

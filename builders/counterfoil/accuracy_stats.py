@@ -56,25 +56,31 @@ _NO_SPREAD = 1e-12  # in squared probits: below this, base accuracies differ by 
 @dataclass(frozen=True)
 class ClassUnits:
     """The images of one class on the base and under one shift, by unit. A unit is one candidate
-    index.
-
-    base_present, shift_present: (n,) bool, whether the unit's image was accepted and could be read.
-    base_correct,
-    shift_correct: (n, models) bool, whether the model is right; rows of absent images are ignored.
-    sources: the units of the input dataset, if it names any, and those of base images and of
-    shifted images, (n,) each.
-    """
+    index."""
 
     class_id: str
     base_present: Bools
+    """(n,), whether the unit's base image was accepted and could be read."""
     base_correct: Bools
+    """(n, models), whether the model is right about it; rows of absent images are ignored."""
     shift_present: Bools
     shift_correct: Bools
     sources: tuple[Units, Ints, Ints] | None = None
+    """The units of the input dataset, if it names any, and those of base images and of shifted
+    images, (n,) each."""
 
     @property
     def counts(self) -> tuple[int, int]:
         return int(self.base_present.sum()), int(self.shift_present.sum())
+
+    @property
+    def base_accuracy(self) -> Floats:
+        """Each model's share of right answers to the base images, (models,); NaN without images."""
+        return _share_right(self.base_present, self.base_correct)
+
+    @property
+    def shift_accuracy(self) -> Floats:
+        return _share_right(self.shift_present, self.shift_correct)
 
     def pairs(self) -> ClassUnits:
         both = self.base_present & self.shift_present
@@ -84,10 +90,12 @@ class ClassUnits:
         """Return the units of the input dataset and the right answers of base images, and of
         shifted images."""
         assert self.sources is not None
+        _, base_units, shift_units = self.sources
         base = self.base_present
         shift = self.shift_present
-        of_base = self.sources[1][base], self.base_correct[base]
-        return of_base, (self.sources[2][shift], self.shift_correct[shift])
+        of_base = (base_units[base], self.base_correct[base])
+        of_shift = (shift_units[shift], self.shift_correct[shift])
+        return of_base, of_shift
 
 
 @dataclass(frozen=True)
@@ -112,9 +120,9 @@ class Drops:
     """How many units of the input dataset are drawn; None if images are drawn."""
 
     def interval(self, model: int) -> Estimate:
-        below, above = (float(side[model]) for side in self.agreed)
+        beside = _beside(self.agreed, model)
         drawn = self.replicates[:, model]
-        return interval_of_draws(float(self.drop[model]), drawn, (below, above), units=self.units)
+        return interval_of_draws(float(self.drop[model]), drawn, beside, units=self.units)
 
     def impact(self) -> Estimate | None:
         """Return the absolute impact: the drop averaged over the `averaged` models (Vendrow 2023,
@@ -136,11 +144,14 @@ class Averages:
     units: int | None = None
 
     def interval(self, model: int) -> Estimate:
-        below, above = (float(side[model]) for side in self.agreed)
+        beside = _beside(self.agreed, model)
         drawn = self.replicates[:, model]
-        return interval_of_draws(
-            float(self.accuracy[model]), drawn, (below, above), 0.0, self.units
-        )
+        return interval_of_draws(float(self.accuracy[model]), drawn, beside, 0.0, self.units)
+
+
+def _beside(agreed: EndDistances, model: int) -> Bounds:
+    below, above = agreed
+    return float(below[model]), float(above[model])
 
 
 @dataclass(frozen=True)
@@ -156,7 +167,7 @@ class Slope:
     n_models: int
 
 
-def accuracy_per_class(present: Bools, correct: Bools) -> Floats:
+def _share_right(present: Bools, correct: Bools) -> Floats:
     """Return each model's share of right answers to the present images, (models,), from (n,) and
     (n, models)."""
     if not present.any():
@@ -190,7 +201,8 @@ def drops(
     if not classes:
         raise ValueError("no class to average over")
     models = classes[0].base_correct.shape[1]
-    averaged = np.ones(models, dtype=bool) if averaged is None else averaged
+    if averaged is None:
+        averaged = np.ones(models, dtype=bool)
     if classes[0].sources is not None:
         return _drops_by_source(classes, classes[0].sources[0], averaged)
     base = np.zeros(models)
@@ -201,8 +213,8 @@ def drops(
     squares = np.zeros((2, models))
     per_class: dict[str, Estimate | None] = {}
     for cls in classes:
-        base_of_class = accuracy_per_class(cls.base_present, cls.base_correct)
-        shift_of_class = accuracy_per_class(cls.shift_present, cls.shift_correct)
+        base_of_class = cls.base_accuracy
+        shift_of_class = cls.shift_accuracy
         base += base_of_class
         shift += shift_of_class
         rng = seeded(seed, salt, cls.class_id)
@@ -212,43 +224,58 @@ def drops(
         total += np.where(usable, difference, 0.0)
         base_total += np.where(usable, base_at, 0.0)
         counted += usable
-        both = cls.base_present & cls.shift_present if paired else np.zeros_like(cls.base_present)
-        sides = (base_of_class, cls.counts[0]), (shift_of_class, cls.counts[1])
-        agreed = distances_of_difference(*sides, cls.base_correct[both], cls.shift_correct[both])
+        both = cls.base_present & cls.shift_present
+        if not paired:
+            both = np.zeros_like(both)
+        base_images, shift_images = cls.counts
+        agreed = distances_of_difference(
+            (base_of_class, base_images),
+            (shift_of_class, shift_images),
+            cls.base_correct[both],
+            cls.shift_correct[both],
+        )
         squares += np.square(agreed)
-        per_class[cls.class_id] = _impact(
-            base_of_class - shift_of_class, difference, agreed, averaged
-        )
-    with np.errstate(invalid="ignore"):
-        drawn, base_drawn = (
-            sums / np.where(counted == 0, np.nan, counted) for sums in (total, base_total)
-        )
+        drop = base_of_class - shift_of_class
+        per_class[cls.class_id] = _impact(drop, difference, agreed, averaged)
     base /= len(classes)
     shift /= len(classes)
     below, above = np.sqrt(squares) / len(classes)
-    return Drops(base, shift, base - shift, drawn, base_drawn, per_class, averaged, (below, above))
+    counted[counted == 0] = np.nan
+    return Drops(
+        base_accuracy=base,
+        accuracy=shift,
+        drop=base - shift,
+        replicates=total / counted,
+        base_replicates=base_total / counted,
+        classes=per_class,
+        averaged=averaged,
+        agreed=(below, above),
+    )
 
 
 def _drops_by_source(classes: Sequence[ClassUnits], draws: Units, averaged: Bools) -> Drops:
     """Return what `drops` returns. A class's drop has an interval if the class has enough units."""
     base, shift = zip(*(cls.by_source() for cls in classes), strict=True)
-    of_base, of_shift = (_average_by_source(side, draws) for side in (base, shift))
+    of_base = _average_by_source(base, draws)
+    of_shift = _average_by_source(shift, draws)
     per_class: dict[str, Estimate | None] = {}
-    for cls, first, second in zip(classes, base, shift, strict=True):
-        lost = draws.mean(*first) - draws.mean(*second)
-        value = first[1].mean(axis=0) - second[1].mean(axis=0)
-        units = min(len(np.unique(units)) for units, _ in (first, second))
+    for cls, of_class, shifted in zip(classes, base, shift, strict=True):
+        base_units, base_right = of_class
+        shift_units, shift_right = shifted
+        lost = draws.mean(base_units, base_right) - draws.mean(shift_units, shift_right)
+        value = base_right.mean(axis=0) - shift_right.mean(axis=0)
+        units = min(len(np.unique(base_units)), len(np.unique(shift_units)))
         per_class[cls.class_id] = _impact(value, lost, of_base.agreed, averaged, units)
     return Drops(
-        of_base.accuracy,
-        of_shift.accuracy,
-        of_base.accuracy - of_shift.accuracy,
-        of_base.replicates - of_shift.replicates,
-        of_base.replicates,
-        per_class,
-        averaged,
-        of_base.agreed,
-        min(of_base.units or 0, of_shift.units or 0),
+        base_accuracy=of_base.accuracy,
+        accuracy=of_shift.accuracy,
+        drop=of_base.accuracy - of_shift.accuracy,
+        replicates=of_base.replicates - of_shift.replicates,
+        base_replicates=of_base.replicates,
+        classes=per_class,
+        averaged=averaged,
+        agreed=of_base.agreed,
+        units=min(of_base.units or 0, of_shift.units or 0),
     )
 
 
@@ -275,14 +302,12 @@ def averages(
     total = np.zeros((replicates, models))
     squares = np.zeros((2, models))
     for cls in classes:
-        of_class = accuracy_per_class(cls.base_present, cls.base_correct)
+        of_class = cls.base_accuracy
         right = cls.base_correct[cls.base_present].astype(np.float64)
         accuracy += of_class
-        total += (
-            bootstrap_weights(len(right), replicates, seeded(seed, salt, cls.class_id))
-            @ right
-            / len(right)
-        )
+        rng = seeded(seed, salt, cls.class_id)
+        weights = bootstrap_weights(len(right), replicates, rng)
+        total += weights @ right / len(right)
         squares += np.square(distances_of_share(of_class, len(right)))
     below, above = np.sqrt(squares) / len(classes)
     return Averages(accuracy / len(classes), total / len(classes), (below, above))
@@ -335,9 +360,8 @@ def effective_robustness(
     if others < FEWEST_MODELS_FOR_A_SLOPE:
         return np.full(x.shape, np.nan)
     # The sums are centred, so that subtracting one model's part loses no digits.
-    x_mean = x.mean(axis=-1, keepdims=True)
     y_mean = y.mean(axis=-1, keepdims=True)
-    dx = x - x_mean
+    dx = x - x.mean(axis=-1, keepdims=True)
     dy = y - y_mean
     # the means of the others
     left_x = -dx / others
@@ -348,7 +372,8 @@ def effective_robustness(
         fitted = np.where(squares > _NO_SPREAD, products / squares, np.nan)
     expected = y_mean + left_y + fitted * (dx - left_x)
     # Convert the prediction from probits to an accuracy within 0 … 1.
-    return accuracy - np.clip((ndtr(expected) * (images[1] + 1) - 0.5) / images[1], 0, 1)
+    predicted = (ndtr(expected) * (images[1] + 1) - 0.5) / images[1]
+    return accuracy - np.clip(predicted, 0, 1)
 
 
 def effective_robustness_intervals(drops: Drops, images: tuple[int, int]) -> dict[int, Estimate]:
@@ -364,18 +389,16 @@ def effective_robustness_intervals(drops: Drops, images: tuple[int, int]) -> dic
     drawn = drops.replicates[:, places]
     values = effective_robustness(drops.base_accuracy[places], drops.accuracy[places], images)
     replicates = effective_robustness(base, base - drawn, images)
-    below, above = (side[places] for side in drops.agreed)
-    # A larger drop means less robustness, so the two ends change places.
-    return {
-        int(index): interval_of_draws(
-            float(values[at]),
-            replicates[:, at],
-            (float(above[at]), float(below[at])),
-            units=drops.units,
-        )
-        for at, index in enumerate(places)
-        if np.isfinite(values[at])
-    }
+    intervals = {}
+    for position, model in enumerate(places.tolist()):
+        value = float(values[position])
+        if math.isfinite(value):
+            below, above = _beside(drops.agreed, model)
+            # A larger drop means less robustness, so the two ends change places.
+            intervals[model] = interval_of_draws(
+                value, replicates[:, position], (above, below), units=drops.units
+            )
+    return intervals
 
 
 def _impact(
@@ -390,9 +413,10 @@ def _impact(
         return None
     # All models see the same images, so their errors may be fully correlated. The distances to the
     # ends are therefore averaged themselves, not their squares.
-    below, above = (float(side[averaged].mean()) for side in agreed)
+    below, above = agreed
+    beside = (float(below[averaged].mean()), float(above[averaged].mean()))
     drawn = replicates[:, averaged].mean(axis=1)
-    return interval_of_draws(float(drop[averaged].mean()), drawn, (below, above), units=units)
+    return interval_of_draws(float(drop[averaged].mean()), drawn, beside, units=units)
 
 
 def _draws(
@@ -421,13 +445,16 @@ def drawn_accuracies(
     units to draw. Replicates are computed in blocks, which bounds the memory. The sums are of whole
     numbers, so the blocks do not change the result.
     """
-    shown = [present[drawn].astype(np.float64) for present, _ in sides]
-    right = [(correct & present[:, None])[drawn].astype(np.float64) for present, correct in sides]
-    accuracies = [np.empty((replicates, answers.shape[1])) for answers in right]
+    counted = []
+    accuracies = []
+    for present, correct in sides:
+        right = correct & present[:, None]
+        counted.append((right[drawn].astype(np.float64), present[drawn].astype(np.float64)))
+        accuracies.append(np.empty((replicates, correct.shape[1])))
     for block, weights in _weights(int(drawn.sum()), replicates, rng):
-        for result, present, correct in zip(accuracies, shown, right, strict=True):
+        for result, (right, shown) in zip(accuracies, counted, strict=True):
             with np.errstate(invalid="ignore", divide="ignore"):
-                result[block] = (weights @ correct) / (weights @ present)[:, None]
+                result[block] = (weights @ right) / (weights @ shown)[:, None]
     return accuracies
 
 
@@ -474,9 +501,9 @@ def draw_class_averages(
             at = np.searchsorted(own_units, units[side_rows])
             sums = np.bincount(at, weights=values[side_rows], minlength=len(own_units))
             drawn = weights @ np.bincount(at, minlength=len(own_units))
-            total[:, side] += np.divide(
-                weights @ sums, drawn, out=np.zeros(REPLICATES), where=drawn > 0
-            )
+            averages = np.zeros(REPLICATES)
+            np.divide(weights @ sums, drawn, out=averages, where=drawn > 0)
+            total[:, side] += averages
             counted[:, side] += drawn > 0
     return np.divide(total, counted, out=np.full_like(total, np.nan), where=counted > 0)
 
@@ -508,14 +535,23 @@ class ClassAverage:
         some images."""
         _, label, count = np.unique(labels, return_inverse=True, return_counts=True)
         share = np.bincount(label, weights=right) / count
-        each = share * (1 - share) / np.maximum(count - 1, 1) / len(count) ** 2
+        free = np.maximum(count - 1, 1)
+        each = share * (1 - share) / free / len(count) ** 2
         spread = float(each.sum())
-        squares = float((each**2 / np.maximum(count - 1, 1)).sum())
+        squares = float((each**2 / free).sum())
         images = len(count) / float((1 / count).sum())
         # The variance of a bootstrap of n images is too small by (n - 1) / n.
-        variance = max(spread, float(np.nanvar(draws)) * images / max(images - 1, 1))
-        freedom = spread**2 / squares if squares else math.inf
-        return cls(float(share.mean()), images, count, share, variance, freedom, draws, units)
+        drawn = float(np.nanvar(draws)) * images / max(images - 1, 1)
+        return cls(
+            value=float(share.mean()),
+            images=images,
+            counts=count,
+            shares=share,
+            variance=max(spread, drawn),
+            freedom=spread**2 / squares if squares else math.inf,
+            draws=draws,
+            units=units,
+        )
 
     def varying(self, reach: float) -> Bounds:
         """Return the distances to the ends of Wilson's interval, for the number of images that the
@@ -530,10 +566,9 @@ class ClassAverage:
         """Return the distances below and above that classes of only right or only wrong answers
         add, by Wilson."""
         far = reach**2 / (self.counts + reach**2)
-        below, above = (
-            math.sqrt(float((far[self.shares == end] ** 2).sum())) for end in (1.0, 0.0)
-        )
-        return below / len(far), above / len(far)
+        below = (far[self.shares == 1.0] ** 2).sum()
+        above = (far[self.shares == 0.0] ** 2).sum()
+        return math.sqrt(float(below)) / len(far), math.sqrt(float(above)) / len(far)
 
 
 @dataclass(frozen=True)
@@ -587,44 +622,46 @@ class AverageComparison:
         if first.units is not None:
             units = min(first.units, self.last.units or 0)
             signed = second is not None
-            return Drawn(
-                self.centre, self.drawn, 0.0, (0.0, 0.0), units, signed, by_units=True
-            ).interval(reach)
+            number = Drawn(self.centre, self.drawn, 0.0, (0.0, 0.0), units, signed, by_units=True)
+            return number.interval(reach)
         if second is None:
             below, above = mover(first.varying(reach), first.agreeing(reach))
-            return Estimate(
-                first.value,
-                max(0.0, first.value - float(below)),
-                min(1.0, first.value + float(above)),
-            )
-        of_first, of_second = (side.draws - np.nanmean(side.draws) for side in (first, second))
+            low = max(0.0, first.value - float(below))
+            high = min(1.0, first.value + float(above))
+            return Estimate(first.value, low, high)
+        of_first = first.draws - np.nanmean(first.draws)
+        of_second = second.draws - np.nanmean(second.draws)
         spread = math.sqrt(float(np.nanmean(of_first**2) * np.nanmean(of_second**2)))
-        correlation = float(np.nanmean(of_first * of_second)) / spread if spread else 0.0
+        correlation = 0.0
+        if spread:
+            correlation = float(np.nanmean(of_first * of_second)) / spread
         # Each distance is at least `floor`: the difference is not known exactly even if no pair
         # differs.
-        floor = reach**2 / (
-            min(side.images * len(side.counts) for side in (first, second)) + reach**2
-        )
+        images = min(first.images * len(first.counts), second.images * len(second.counts))
+        floor = reach**2 / (images + reach**2)
+        varying_below, varying_above = first.varying(reach)
+        agreeing_below, agreeing_above = first.agreeing(reach)
+        other_below, other_above = second.agreeing(reach)
 
         def end(share: float, upper: bool) -> float:
-            scaled, agreeing = (
-                [share * side for side in sides]
-                for sides in (first.varying(reach), first.agreeing(reach))
-            )
-            varying = distances_with_correlation(
-                (scaled[0], scaled[1]), second.varying(reach), correlation
-            )
-            varying = max(floor, varying[0]), max(floor, varying[1])
-            below, above = mover(varying, (agreeing[0], agreeing[1]), second.agreeing(reach)[::-1])
-            return share * first.value - second.value + (float(above) if upper else -float(below))
+            scaled = (share * varying_below, share * varying_above)
+            agreeing = (share * agreeing_below, share * agreeing_above)
+            below, above = distances_with_correlation(scaled, second.varying(reach), correlation)
+            varying = (max(floor, below), max(floor, above))
+            below, above = mover(varying, agreeing, (other_above, other_below))
+            difference = share * first.value - second.value
+            return difference + float(above) if upper else difference - float(below)
 
         if not self.relative:
             return Estimate(self.centre, max(-1.0, end(1.0, False)), min(1.0, end(1.0, True)))
         ratio = second.value / first.value
-        most = max(_LARGEST_RATIO, 2 * ratio)
-        largest = most if end(most, False) < 0 else brentq(end, ratio, most, (False,))
-        smallest = 0.0 if end(0.0, True) > 0 else brentq(end, 0.0, ratio, (True,))
-        return Estimate(1 - ratio, 1 - float(largest), 1 - float(smallest))  # type: ignore[arg-type]
+        smallest: Any = 0.0
+        largest: Any = max(_LARGEST_RATIO, 2 * ratio)
+        if not end(largest, False) < 0:
+            largest = brentq(end, ratio, largest, (False,))
+        if not end(smallest, True) > 0:
+            smallest = brentq(end, smallest, ratio, (True,))
+        return Estimate(1 - ratio, 1 - float(largest), 1 - float(smallest))
 
 
 # The number of bins of confidence, which have equal width from 0 to 1 (Guo 2017, section 2).
@@ -633,7 +670,8 @@ BINS = 15
 
 def confidence_bins(confidence: AnyFloats) -> Ints:
     """Return the bin of each confidence, numbered from 0."""
-    return np.clip(np.ceil(confidence.astype(np.float64) * BINS).astype(np.int64) - 1, 0, BINS - 1)
+    number = np.ceil(confidence.astype(np.float64) * BINS).astype(np.int64)
+    return np.clip(number - 1, 0, BINS - 1)
 
 
 def calibration_errors(
@@ -647,36 +685,35 @@ def calibration_errors(
     """
     apart = right - confidence.astype(np.float64)
     bins = confidence_bins(confidence)
-    signed = [
-        (bins[:, [model]] == np.unique(bins[:, model])) * apart[:, [model]]
-        for model in range(right.shape[1])
-    ]
-    drawn = np.empty((len(signed), replicates))
-    for block, weights in _weights(len(right), replicates, rng):
+    images, models = right.shape
+    signed = []
+    for model in range(models):
+        of_bin = bins[:, [model]] == np.unique(bins[:, model])
+        signed.append(of_bin * apart[:, [model]])
+    drawn = np.empty((models, replicates))
+    for block, weights in _weights(images, replicates, rng):
         for model, signed_bins in enumerate(signed):
-            drawn[model, block] = np.abs(weights @ signed_bins).sum(axis=1) / len(right)
-    values = [float(np.abs(signed_bins.sum(axis=0)).sum()) / len(right) for signed_bins in signed]
-    ends = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], axis=1).T.tolist()
-    return [
-        Estimate(value, min(low, value), max(high, value))
-        for value, (low, high) in zip(values, ends, strict=True)
-    ]
+            drawn[model, block] = np.abs(weights @ signed_bins).sum(axis=1) / images
+    lows, highs = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], axis=1).tolist()
+    estimates = []
+    for signed_bins, low, high in zip(signed, lows, highs, strict=True):
+        value = float(np.abs(signed_bins.sum(axis=0)).sum()) / images
+        estimates.append(Estimate(value, min(low, value), max(high, value)))
+    return estimates
 
 
 @dataclass(frozen=True)
 class NearChance:
-    """Models and classes that are near chance on the base.
-
-    models: (m,) bool, the models that are near chance. The other fields are by class id. classes:
-    for each class near chance, its base accuracy averaged over the models that are not near chance.
-    chances: for each class near chance, the highest share of right guesses. cells: for every class
-    with enough images, (m,) bool, whether each model is near chance on this class.
-    """
+    """Models and classes that are near chance on the base. The mappings are by class id."""
 
     models: Bools
+    """(m,), the models that are near chance."""
     classes: Mapping[str, float] = field(default_factory=dict)
+    """For each class near chance, its base accuracy averaged over the models that are not."""
     chances: Mapping[str, float] = field(default_factory=dict)
+    """For each class near chance, the highest share of right guesses."""
     cells: Mapping[str, Bools] = field(default_factory=dict)
+    """For every class with enough images, (m,), whether each model is near chance on it."""
 
 
 def near_chance(accuracy: Floats, images: Ints | int, chance: Floats | float) -> Bools:
@@ -697,16 +734,15 @@ def find_near_chance(
     is judged by all models.
     """
     models = near_chance(accuracy.mean(axis=0), int(images.sum()), chances.mean(axis=0))
-    counted_models = ~models if not models.all() else np.ones_like(models)
-    averaged = accuracy[:, counted_models].mean(axis=1)
-    highest = chances[:, counted_models].max(axis=1)
-    near = [
-        (class_ids[index], index)
-        for index in np.flatnonzero(near_chance(averaged, images, highest)).tolist()
-    ]
-    return NearChance(
-        models,
-        {class_id: float(averaged[index]) for class_id, index in near},
-        {class_id: float(highest[index]) for class_id, index in near},
-        dict(zip(class_ids, near_chance(accuracy, images[:, None], chances), strict=True)),
-    )
+    sound = ~models
+    if models.all():
+        sound = models
+    averaged = accuracy[:, sound].mean(axis=1)
+    highest = chances[:, sound].max(axis=1)
+    near_classes = {}
+    near_chances = {}
+    for index in np.flatnonzero(near_chance(averaged, images, highest)).tolist():
+        near_classes[class_ids[index]] = float(averaged[index])
+        near_chances[class_ids[index]] = float(highest[index])
+    cells = near_chance(accuracy, images[:, None], chances)
+    return NearChance(models, near_classes, near_chances, dict(zip(class_ids, cells, strict=True)))

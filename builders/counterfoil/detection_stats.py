@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -58,20 +59,18 @@ _DRAWN_AT_ONCE = 1 << 20  # resamples times detections
 
 @dataclass(frozen=True)
 class Objects:
-    """The true boxes of some images, as arrays (n,) sorted by image and category.
-
-    order: the position of each row before sorting. box: (n, 4) float64. area: (n,) float64, the
-    area of the object, which may differ from the area of its box. crowd: (n,) bool, marks boxes
-    around many objects, which count neither as found nor as missed. ValueError if shapes differ or
-    a number is impossible.
-    """
+    """The true boxes of some images, as arrays (n,) sorted by image and category."""
 
     image: Ints
     box: Floats
+    """(n, 4)"""
     category: Ints
     area: Floats
+    """The area of the object, which may differ from the area of its box."""
     crowd: Bools
+    """Marks boxes around many objects, which count neither as found nor as missed."""
     order: Ints
+    """The position of each row before sorting."""
 
     @classmethod
     def of(
@@ -83,16 +82,14 @@ class Objects:
         crowd: ArrayLike | None = None,
     ) -> Objects:
         """Check and sort objects. The default `area` is the area of the box; by default, no object
-        is a crowd."""
+        is a crowd. ValueError if shapes differ or a number is impossible."""
         images, boxes, categories = _checked(image, box, category)
-        areas = (
-            boxes[:, 2] * boxes[:, 3] if area is None else np.asarray(area, np.float64).reshape(-1)
-        )
-        crowds = (
-            np.zeros(len(images), np.bool_)
-            if crowd is None
-            else np.asarray(crowd, np.bool_).reshape(-1)
-        )
+        if area is None:
+            area = boxes[:, 2] * boxes[:, 3]
+        if crowd is None:
+            crowd = np.zeros(len(images), np.bool_)
+        areas = np.asarray(area, np.float64).reshape(-1)
+        crowds = np.asarray(crowd, np.bool_).reshape(-1)
         if not len(areas) == len(crowds) == len(images):
             raise ValueError(
                 f"{len(images)} objects, {len(areas)} areas and {len(crowds)} marks of a crowd"
@@ -108,23 +105,21 @@ class Objects:
 @dataclass(frozen=True)
 class Detections:
     """The boxes that a detector found in some images, as arrays (n,) sorted by image, category and
-    falling score.
-
-    Rows of equal score keep their order. order: the position of each row before sorting. box: (n,
-    4) float64. ValueError if shapes differ or a number is impossible.
-    """
+    falling score. Rows of equal score keep their order."""
 
     image: Ints
     box: Floats
+    """(n, 4)"""
     category: Ints
     score: Floats
     order: Ints
+    """The position of each row before sorting."""
 
     @classmethod
     def of(
         cls, image: ArrayLike, box: ArrayLike, category: ArrayLike, score: ArrayLike
     ) -> Detections:
-        """Check and sort detections."""
+        """Check and sort detections. ValueError if shapes differ or a number is impossible."""
         images, boxes, categories = _checked(image, box, category)
         scores = np.asarray(score, np.float64).reshape(-1)
         if len(scores) != len(images):
@@ -163,24 +158,35 @@ class Matches:
     """
 
     images: int
+    """The number of images."""
     categories: int
+    """The number of categories."""
     score: Floats
+    """(d,)"""
     image: Ints
+    """(d,)"""
     category: Ints
+    """(d,)"""
     row: Ints
     """(d,) the row of each detection in `Detections`."""
     matched: Bools
+    """(a, t, d), whether a detection matched an object."""
     ignored: Bools
-    """(a, t, d) bool. A detection is ignored if it matched a crowd or an object outside of the
-    range of areas. It is also ignored if it matched nothing and its own area is outside of the
-    range."""
+    """(a, t, d). A detection is ignored if it matched a crowd or an object outside of the range of
+    areas. It is also ignored if it matched nothing and its own area is outside of the range."""
     found: Ints
     """(d,) the row in `Objects` that the detection matched at the lowest threshold and in the range
     of all areas, or -1."""
     object_image: Ints
+    """(o,)"""
     object_category: Ints
+    """(o,)"""
     counted: Bools
     """(a, o) bool, the objects that a detector is expected to find."""
+
+    def counting(self, score: float) -> Bools:
+        """Return which detections of at least this score count at the lowest threshold, (d,)."""
+        return (self.score >= score) & ~self.ignored[0, 0]
 
 
 def match(objects: Objects, detections: Detections, images: int, categories: int) -> Matches:
@@ -203,22 +209,24 @@ def match(objects: Objects, detections: Detections, images: int, categories: int
     kept = np.flatnonzero(rank < MOST_DETECTIONS)
     group = group[kept]
     boxes = detections.box[kept]
-    low, high = (np.array(ends, np.float64)[:, None] for ends in zip(*AREAS.values(), strict=True))
+    low, high = np.array(list(AREAS.values()), np.float64).T[:, :, None]
     outside = (objects.area < low) | (objects.area > high) | objects.crowd
     matched = np.zeros((len(AREAS), len(THRESHOLDS), len(kept)), np.bool_)
     ignored = np.zeros_like(matched)
     found_objects = np.full(len(kept), -1, np.int64)
     taken = np.zeros((len(AREAS), len(THRESHOLDS), len(objects.image)), np.bool_)
-    for detection, thing, iou in _overlaps(
-        objects, boxes, group, objects.image * categories + objects.category
-    ):
+    object_group = objects.image * categories + objects.category
+    for detection, thing, iou in _overlaps(objects, boxes, group, object_group):
+        free = ~taken[:, :, thing] | objects.crowd[thing]
+        reached = (iou >= THRESHOLDS[:, None]) & free
         # A step has at most one detection of each group. Later pairs of a detection are worth more.
-        reached = (iou >= THRESHOLDS[:, None]) & (~taken[:, :, thing] | objects.crowd[thing])
-        worth = np.arange(1, len(thing) + 1) + np.where(outside[:, thing], 0, len(thing))[:, None]
+        pairs = len(thing)
+        preferred = np.where(outside[:, thing], 0, pairs)[:, None]
+        worth = np.arange(1, pairs + 1) + preferred
         starts = np.flatnonzero(np.diff(detection, prepend=-1))
         best = np.maximum.reduceat(np.where(reached, worth, 0), starts, axis=2)
         area, threshold, position = np.nonzero(best)
-        met = thing[(best[area, threshold, position] - 1) % len(thing)]
+        met = thing[(best[area, threshold, position] - 1) % pairs]
         of = detection[starts][position]
         matched[area, threshold, of] = True
         ignored[area, threshold, of] = outside[area, met]
@@ -231,18 +239,18 @@ def match(objects: Objects, detections: Detections, images: int, categories: int
     category = detections.category[kept]
     order = np.lexsort((-score, category))  # stable: equal scores stay in the order of their images
     return Matches(
-        images,
-        categories,
-        score[order],
-        detections.image[kept][order],
-        category[order],
-        kept[order],
-        matched[:, :, order],
-        ignored[:, :, order],
-        found_objects[order],
-        objects.image,
-        objects.category,
-        ~outside,
+        images=images,
+        categories=categories,
+        score=score[order],
+        image=detections.image[kept][order],
+        category=category[order],
+        row=kept[order],
+        matched=matched[:, :, order],
+        ignored=ignored[:, :, order],
+        found=found_objects[order],
+        object_image=objects.image,
+        object_category=objects.category,
+        counted=~outside,
     )
 
 
@@ -273,9 +281,9 @@ def _overlaps(
         return []
     detection, thing, iou = (np.concatenate(parts) for parts in zip(*close, strict=True))
     detections, number = np.unique(detection, return_inverse=True)
-    step = (np.arange(len(detections)) - np.searchsorted(group[detections], group[detections]))[
-        number
-    ]
+    groups = group[detections]
+    steps = np.arange(len(detections)) - np.searchsorted(groups, groups)
+    step = steps[number]
     order = np.lexsort((thing, iou, detection, step))
     ends = np.flatnonzero(np.diff(step[order])) + 1
     parts = (np.split(part[order], ends) for part in (detection, thing, iou))
@@ -285,12 +293,13 @@ def _overlaps(
 def box_iou(boxes: Floats, others: Floats, crowd: Bools) -> Floats:
     """Return the shared area of two boxes over their union, or over the first box's area if the
     other is a crowd."""
-    sides = np.minimum(boxes[:, 2:] + boxes[:, :2], others[:, 2:] + others[:, :2]) - np.maximum(
-        boxes[:, :2], others[:, :2]
-    )
+    low = np.maximum(boxes[:, :2], others[:, :2])
+    high = np.minimum(boxes[:, 2:] + boxes[:, :2], others[:, 2:] + others[:, :2])
+    sides = high - low
     shared = np.where((sides > 0).all(axis=1), sides[:, 0] * sides[:, 1], 0.0)
     areas = boxes[:, 2] * boxes[:, 3]
-    union = np.where(crowd, areas, areas + others[:, 2] * others[:, 3] - shared)
+    other_areas = others[:, 2] * others[:, 3]
+    union = np.where(crowd, areas, areas + other_areas - shared)
     return np.divide(shared, union, out=np.zeros(len(boxes)), where=shared > 0)
 
 
@@ -316,7 +325,8 @@ class AveragePrecision:
     def by_category(self, name: str = "AP") -> Floats:
         """Return one of `MEASURES` for each category, (k,) or (k, r)."""
         of, area, thresholds = MEASURES[name]
-        return getattr(self, of)[:, list(AREAS).index(area), thresholds].mean(axis=1)
+        values = getattr(self, of)[:, list(AREAS).index(area), thresholds]
+        return values.mean(axis=1)
 
 
 def average_precision(
@@ -328,17 +338,16 @@ def average_precision(
     as often repeated, but that copies of a detection stand together where scores of one image and
     category are equal.
     """
-    counts = (
-        np.ones((1, matches.images), np.int32) if weights is None else np.asarray(weights, np.int32)
-    )
+    counts = np.ones((1, matches.images), np.int32)
+    if weights is not None:
+        counts = np.asarray(weights, np.int32)
     shape = (matches.categories, *matches.matched.shape[:2], len(counts))
     precision = np.full(shape, np.nan)
     recall = np.full(shape, np.nan)
-    starts = np.searchsorted(matches.category, np.arange(matches.categories + 1))
+    numbers = np.arange(matches.categories + 1)
+    starts = np.searchsorted(matches.category, numbers)
     by_category = np.argsort(matches.object_category, kind="stable")
-    object_starts = np.searchsorted(
-        matches.object_category[by_category], np.arange(matches.categories + 1)
-    )
+    object_starts = np.searchsorted(matches.object_category[by_category], numbers)
     for category in range(matches.categories):
         of_category = slice(starts[category], starts[category + 1])
         objects = by_category[object_starts[category] : object_starts[category + 1]]
@@ -351,13 +360,15 @@ def average_precision(
             of_objects = drawn[:, matches.object_image[objects]]
             for area in np.flatnonzero(matches.counted[:, objects].any(axis=1)):
                 total = of_objects[:, matches.counted[area, objects]].sum(axis=1)
-                precision[category, area, :, some], recall[category, area, :, some] = _accumulate(
+                of_area = _accumulate(
                     matches.matched[area, :, of_category],
                     matches.ignored[area, :, of_category],
                     matches.image[of_category],
                     drawn,
                     total,
                 )
+                precision[category, area, :, some] = of_area[0]
+                recall[category, area, :, some] = of_area[1]
     if weights is None:
         return AveragePrecision(precision[..., 0], recall[..., 0])
     return AveragePrecision(precision, recall)
@@ -396,9 +407,8 @@ def _accumulate(
             left_out = np.flatnonzero(ignored[number])
             if len(left_out):
                 before = np.cumsum(weights[:, image[left_out]], axis=1, dtype=np.int32)
-                ranked[:, span] -= np.pad(before, ((0, 0), (1, 0)))[
-                    :, np.searchsorted(left_out, true[span])
-                ]
+                before = np.pad(before, ((0, 0), (1, 0)))
+                ranked[:, span] -= before[:, np.searchsorted(left_out, true[span])]
         envelope = right / (ranked + np.spacing(1))
         share = right / np.maximum(total, 1)[:, None]
         # Count the values of RECALLS that the recall reaches. Only the nearest value needs a
@@ -410,7 +420,8 @@ def _accumulate(
         for span in spans:
             backwards = envelope[:, span][:, ::-1]
             np.maximum.accumulate(backwards, axis=1, out=backwards)
-        precision[thresholds] = np.add.reduceat(envelope * steps, starts, axis=1).T / len(RECALLS)
+        sums = np.add.reduceat(envelope * steps, starts, axis=1)
+        precision[thresholds] = sums.T / len(RECALLS)
         recall[thresholds] = share[:, [span.stop - 1 for span in spans]].T
     none = total == 0
     precision[:, none] = np.nan
@@ -438,15 +449,15 @@ def best_f1_score(matches: Matches) -> float:
         ranked = counting[order]
         image = matches.image[ranked]
         by_image = np.argsort(image, kind="stable")
-        first = np.searchsorted(image[by_image], image[by_image])
-        detections = np.arange(1, len(by_image) + 1) - first
+        image = image[by_image]
+        first = np.searchsorted(image, image)
+        detections = np.arange(1, len(image) + 1) - first
         hits = np.cumsum(matches.matched[0, 0][ranked][by_image])
         right = hits - np.concatenate([[0], hits])[first]
-        f1 = 2 * right / (detections + truths[image[by_image]])
-        before = np.where(
-            detections == 1, truths[image[by_image]] == 0, np.concatenate([[0.0], f1[:-1]])
-        )
-        gain = np.empty(len(by_image))
+        f1 = 2 * right / (detections + truths[image])
+        before = np.concatenate([[0.0], f1[:-1]])
+        before = np.where(detections == 1, truths[image] == 0, before)
+        gain = np.empty(len(image))
         gain[by_image] = f1 - before
         return np.round(np.cumsum(gain), 9)[last]
 
@@ -460,7 +471,7 @@ def image_f1(matches: Matches, score: float) -> Floats:
     F1 is 2 · found / (objects + detections) over all categories. An image without objects and
     detections has an F1 of 1.
     """
-    detected = (matches.score >= score) & ~matches.ignored[0, 0]
+    detected = matches.counting(score)
     right = np.bincount(matches.image[detected & matches.matched[0, 0]], minlength=matches.images)
     whole = np.bincount(matches.image[detected], minlength=matches.images)
     whole += np.bincount(matches.object_image[matches.counted[0]], minlength=matches.images)
@@ -486,7 +497,8 @@ class DetectorScores:
         """Whether AP50 may be under 0.1. A detector that finds nothing on the base cannot get worse
         under a shift."""
         estimate = self.measures["AP50"].interval()
-        return not (estimate.value if estimate.low is None else estimate.low) >= chance_line(0.0)
+        least = estimate.value if estimate.low is None else estimate.low
+        return not least >= chance_line(0.0)
 
 
 def bootstrap_scores(
@@ -510,13 +522,9 @@ def bootstrap_scores(
     f1 = image_f1(matches, f1_score)
     f1_draws = np.empty((1, replicates))
     rng = seeded(seed, "images of a detector")
-    rows = max(
-        1,
-        min(
-            _WEIGHTS_AT_ONCE // max(1, matches.images),
-            _SCORES_AT_ONCE // max(1, scores.precision.size),
-        ),
-    )
+    of_weights = _WEIGHTS_AT_ONCE // max(1, matches.images)
+    of_scores = _SCORES_AT_ONCE // max(1, scores.precision.size)
+    rows = max(1, min(of_weights, of_scores))
     for start in range(0, replicates, rows):
         block = slice(start, min(start + rows, replicates))
         weights = units.drawn(block.stop - start, rng)
@@ -524,33 +532,24 @@ def bootstrap_scores(
         resampled = average_precision(matches, weights)
         for name, category_draws in draws.items():
             category_draws[:, block] = resampled.by_category(name)
+    averaged = partial(mean_over_categories, by_units=units.shared)
     measures = {}
     for name, (_, area, _) in MEASURES.items():
         images, whole = _object_units(matches, areas.index(area), units)
         values = scores.by_category(name)
         half = halves.by_category(name)
-        measures[name] = mean_over_categories(
-            values, draws[name], half, images, whole, by_units=units.shared
-        )
+        measures[name] = averaged(values, draws[name], half, images, whole)
     images, _ = _object_units(matches, 0, units)
     values = scores.by_category()
     half = halves.by_category()
-    categories = [
-        mean_over_categories(
-            values[[k]],
-            draws["AP"][[k]],
-            half[[k]],
-            images[[k]],
-            int(images[k]),
-            by_units=units.shared,
-        )
-        for k in range(matches.categories)
-    ]
+    categories = []
+    for k in range(matches.categories):
+        row = [k]
+        whole = int(images[k])
+        categories.append(averaged(values[row], draws["AP"][row], half[row], images[row], whole))
     everywhere = np.array([units.count])
     mean = f1.mean(keepdims=True)
-    measures["F1"] = mean_over_categories(
-        mean, f1_draws, mean[:, None], everywhere, units.count, by_units=units.shared
-    )
+    measures["F1"] = averaged(mean, f1_draws, mean[:, None], everywhere, units.count)
     return DetectorScores(measures, tuple(categories))
 
 

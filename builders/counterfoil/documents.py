@@ -25,6 +25,7 @@ from typing import Annotated, Any, ClassVar, Protocol, TypeVar
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from counterfoil.errors import CounterfoilError, UserError, first_of
+from counterfoil.field_texts import paragraph_lines
 from counterfoil.regular_files import on_a_line, read_regular, visible
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -174,13 +175,11 @@ def _checked(text: str | bytes, where: str, form: Form) -> bool:
         value = waiting.pop()
         if isinstance(value, float):
             finite = finite and math.isfinite(value)
-        inner = (
-            list(value.values())
-            if isinstance(value, dict)
-            else value
-            if isinstance(value, list)
-            else []
-        )
+        inner: list[Any] = []
+        if isinstance(value, dict):
+            inner = list(value.values())
+        elif isinstance(value, list):
+            inner = value
         count += len(inner)
         if len(inner) > form.longest:
             raise UserError(
@@ -226,17 +225,15 @@ def plain(value: Any) -> Any:
     return item() if callable(item) else value
 
 
-def without_titles(schema: Any, *, of_properties: bool = False) -> Any:
-    """Return a schema without titles, which only repeat the names of properties."""
-    if isinstance(schema, list):
-        return [without_titles(entry) for entry in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        key: without_titles(value, of_properties=key in ("properties", "$defs"))
-        for key, value in schema.items()
-        if of_properties or key != "title"
-    }
+def unwrapped_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a JSON Schema with one line for each paragraph of a description."""
+
+    def unwrap(part: dict[str, Any]) -> dict[str, Any]:
+        if isinstance(part.get("description"), str):
+            part["description"] = paragraph_lines(part["description"])
+        return part
+
+    return json.loads(json.dumps(schema), object_hook=unwrap)
 
 
 @cache
@@ -254,7 +251,8 @@ def csv_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = 
     columns = list(rows[0]) if columns is None else columns
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(map(as_cell, columns))
-    writer.writerows([as_cell(row.get(column)) for column in columns] for row in rows)
+    for row in rows:
+        writer.writerow([as_cell(row.get(column)) for column in columns])
     return file.getvalue()
 
 
@@ -437,12 +435,11 @@ def _named(value: Any) -> Mapping[str, Any] | None:
         return value
     if not isinstance(value, list | tuple):
         return None
-    for name in ("id", "name", "shift"):
-        names: list[Any] = [
-            entry.get(name) if isinstance(entry, Mapping) else None for entry in value
-        ]
-        if all(isinstance(name, str) for name in names) and len(set(names)) == len(names):
-            return dict(zip(names, value, strict=True))
+    if all(isinstance(entry, Mapping) for entry in value):
+        for key in ("id", "name", "shift"):
+            names = [entry.get(key) for entry in value]
+            if all(isinstance(name, str) for name in names) and len(set(names)) == len(names):
+                return dict(zip(names, value, strict=True))
     return {f"[{position}]": entry for position, entry in enumerate(value)}
 
 

@@ -7,10 +7,86 @@ command line prints as `Warning: …`.
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+
+# A sentence of a table of messages, and the word before it.
+_SENTENCE = re.compile("  (?:([a-z0-9-]+): )?(.+)")
+
+
+class Problem(str):
+    """A line about what is wrong, with what programs and tests need of it. `Messages` makes it.
+
+    code: its stable name, which `docs/reference/errors.md` describes and the line ends with. path:
+    the key or the file that is wrong. values: what the line says, by the names of the gaps in its
+    sentence, such as `found`, `expected` and `hint`.
+    """
+
+    code: str
+    path: str
+    values: Mapping[str, object]
+
+    def __new__(
+        cls, line: str, code: str = "", path: str = "", values: Mapping[str, object] | None = None
+    ) -> Problem:
+        problem = super().__new__(cls, line)
+        problem.code = code
+        problem.path = path
+        problem.values = values or {}
+        return problem
+
+    @classmethod
+    def of(cls, line: str) -> Problem:
+        """Return a problem as it is, and a plain line as a problem without a code."""
+        return line if isinstance(line, Problem) else cls(line)
+
+    def at(self, path: str, origin: object = None) -> Problem:
+        """Return the problem with its key or file before its line, and where the key is written."""
+        place = f"{path} ({origin})" if origin else path
+        return Problem(f"{place}: {self}", self.code, path, self.values)
+
+
+@dataclass(frozen=True)
+class Messages:
+    """The texts of a package's problems.
+
+    codes: what each code means. sentences: a text with named gaps for each name of a sentence,
+    which is a code, or a code and a word after a dot.
+    """
+
+    codes: Mapping[str, str]
+    sentences: Mapping[str, str]
+
+    @classmethod
+    def read(cls, text: str) -> Messages:
+        """Read lines `code: meaning`, with the code's sentences under each, indented by two spaces.
+
+        All sentences of a code but one begin with a word and a colon. A deeper indent continues a
+        sentence.
+        """
+        codes: dict[str, str] = {}
+        sentences: dict[str, str] = {}
+        code = name = ""
+        for line in text.strip().splitlines():
+            if line.startswith("    "):
+                sentences[name] += f" {line.strip()}"
+            elif line.startswith("  "):
+                word, sentence = _SENTENCE.findall(line)[0]
+                name = f"{code}.{word}" if word else code
+                sentences[name] = sentence
+            elif line:
+                code, _, meaning = line.partition(": ")
+                codes[code] = meaning
+        return cls(codes, sentences)
+
+    def __call__(self, name: str, /, **values: object) -> Problem:
+        """Return the problem that a sentence states of these values."""
+        code = name.partition(".")[0]
+        return Problem(f"{self.sentences[name].format(**values)} [{code}]", code, values=values)
 
 
 class CounterfoilError(Exception):
@@ -19,9 +95,8 @@ class CounterfoilError(Exception):
     exit_code = 1
 
     def __init__(self, problems: str | Sequence[str], hint: str | None = None) -> None:
-        self.problems: tuple[str, ...] = (
-            (problems,) if isinstance(problems, str) else tuple(problems)
-        )
+        lines = (problems,) if isinstance(problems, str) else problems
+        self.problems = tuple(Problem.of(line) for line in lines)
         self.hint = hint
         super().__init__("\n".join(self.problems) + (f"\n{hint}" if hint else ""))
 
@@ -66,7 +141,10 @@ def first_of(lines: Sequence[str], most: int = MOST_SHOWN, count: int | None = N
     """Return at most `most` lines, then a line with the number of those left out. `count` defaults
     to `len(lines)`."""
     count = len(lines) if count is None else count
-    return [*lines[:most], *([f"… and {count - most:,} more"] if count > most else [])]
+    first = list(lines[:most])
+    if count > most:
+        first.append(f"… and {count - most:,} more")
+    return first
 
 
 def some_of(
@@ -74,10 +152,14 @@ def some_of(
 ) -> str:
     """Join at most `most` names, then say how many more of `what` there are. `count` is the number
     of all names."""
-    more = (len(names) if count is None else count) - len(names[:most])
-    return ", ".join(names[:most]) + (
-        f" and {more:,} more{' ' if what else ''}{what}" if more > 0 else ""
-    )
+    count = len(names) if count is None else count
+    text = ", ".join(names[:most])
+    more = count - len(names[:most])
+    if more > 0:
+        text += f" and {more:,} more"
+        if what:
+            text += f" {what}"
+    return text
 
 
 @contextmanager
@@ -97,13 +179,14 @@ def raise_together(errors: Sequence[CounterfoilError], hint: str | None = None) 
         return
     if len(errors) == 1:
         error = errors[0]
-        raise type(error)(
-            error.problems, " ".join(part for part in (error.hint, hint) if part) or None
-        )
+        hints = filter(None, (error.hint, hint))
+        raise type(error)(error.problems, " ".join(hints) or None)
+    kind: type[CounterfoilError] = RunFailure
     lines: list[str] = []
     for error in errors:
         lines += error.problems
-        lines[-1] += f" ({error.hint})" if error.hint else ""
-    raise (UserError if any(isinstance(error, UserError) for error in errors) else RunFailure)(
-        lines, hint
-    )
+        if error.hint:
+            lines[-1] += f" ({error.hint})"
+        if isinstance(error, UserError):
+            kind = UserError
+    raise kind(lines, hint)

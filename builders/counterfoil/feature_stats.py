@@ -85,12 +85,10 @@ def kernel_distance(
     """
     sides = []
     for rows, shared in ((features, units), (others, other_units)):
-        named = (
-            np.arange(len(rows))
-            if shared is None
-            else np.unique(np.asarray(shared), return_inverse=True)[1]
-        )
-        sides.append((named.reshape(-1), min(LARGEST_SUBSET, len(rows) // 2)))
+        numbered = np.arange(len(rows))
+        if shared is not None:
+            _, numbered = np.unique(np.asarray(shared), return_inverse=True)
+        sides.append((numbered.reshape(-1), min(LARGEST_SUBSET, len(rows) // 2)))
     (units_of_rows, most), (other_units_of_rows, other_most) = sides
     estimates = []
     shares = []
@@ -98,24 +96,19 @@ def kernel_distance(
     for _ in range(SUBSETS):
         a = _drawn(units_of_rows, most, rng)
         b = _drawn(other_units_of_rows, other_most, rng)
-        estimates.append(
-            subset_estimate(features[a], others[b], units_of_rows[a], other_units_of_rows[b])
-        )
-        shares.append(
-            (
-                len(np.unique(units_of_rows[a])) / (units_of_rows.max() + 1),
-                len(np.unique(other_units_of_rows[b])) / (other_units_of_rows.max() + 1),
-            )
-        )
+        units = units_of_rows[a]
+        other_units = other_units_of_rows[b]
+        estimates.append(subset_estimate(features[a], others[b], units, other_units))
+        share = len(np.unique(units)) / (units_of_rows.max() + 1)
+        other_share = len(np.unique(other_units)) / (other_units_of_rows.max() + 1)
+        shares.append((share, other_share))
     f, g = np.mean(shares, axis=0)
-    mean = {
-        name: float(np.mean([getattr(estimate, name) for estimate in estimates]))
-        for name in SubsetEstimate.__annotations__
-    }
+    mean = {}
+    for name in SubsetEstimate.__annotations__:
+        mean[name] = float(np.mean([getattr(estimate, name) for estimate in estimates]))
     linear = max(0.0, f * mean["linear"] + g * mean["other_linear"])
-    variance = (
-        linear + f * f * mean["within"] + g * g * mean["other_within"] + f * g * mean["between"]
-    )
+    quadratic = linear + f * f * mean["within"] + g * g * mean["other_within"]
+    variance = quadratic + f * g * mean["between"]
     low, high = normal_interval(mean["value"], float(np.sqrt(variance)))
     return KernelDistance(mean["value"], low, high, most, other_most)
 
@@ -137,29 +130,27 @@ def subset_estimate(
     y = others.astype(np.float64)
     left = _by_unit(units)
     right = _by_unit(other_units)
-    value, without, pair_part = _within(_summed(_kernel(x, x), left, left), left[1])
-    other_value, other_without, other = _within(_summed(_kernel(y, y), right, right), right[1])
+    _, sizes, _ = left
+    _, other_sizes, _ = right
+    value, without, pair_part = _within(_summed(_kernel(x, x), left, left), sizes)
+    other_value, other_without, other = _within(_summed(_kernel(y, y), right, right), other_sizes)
     crossed = _summed(_kernel(x, y), left, right)
-    sizes = left[1]
-    other_sizes = right[1]
     rows = crossed.sum(axis=1)
     columns = crossed.sum(axis=0)
     whole = float(crossed.sum())
     n = float(sizes.sum())
     m = float(other_sizes.sum())
     mean = whole / (n * m)
-    additive = (rows / (sizes * m))[:, None] + (columns / (other_sizes * n))[None, :] - mean
+    of_rows = rows / (sizes * m)
+    of_columns = columns / (other_sizes * n)
+    additive = of_rows[:, None] + of_columns[None, :] - mean
+    residual = crossed - np.outer(sizes, other_sizes) * additive
     few = (1 - 1 / len(sizes)) * (1 - 1 / len(other_sizes))
-    between = (
-        4
-        * float(((crossed - np.outer(sizes, other_sizes) * additive) ** 2).sum())
-        / (n * m) ** 2
-        / few
-    )
-    moved = jackknife_variance(without - 2 * (whole - rows) / ((n - sizes) * m))
-    other_moved = jackknife_variance(
-        other_without - 2 * (whole - columns) / (n * (m - other_sizes))
-    )
+    between = 4 * float((residual**2).sum()) / (n * m) ** 2 / few
+    without_row = without - 2 * (whole - rows) / ((n - sizes) * m)
+    without_column = other_without - 2 * (whole - columns) / (n * (m - other_sizes))
+    moved = jackknife_variance(without_row)
+    other_moved = jackknife_variance(without_column)
     return SubsetEstimate(
         value=value + other_value - 2 * mean,
         linear=moved - 2 * pair_part - between,
@@ -174,16 +165,19 @@ def _by_unit(units: Ints) -> tuple[Ints, Floats, Ints]:
     """Return the order that groups rows by unit, the size of each unit, and the position at which
     each unit begins."""
     order = np.argsort(units, kind="stable")
-    sizes = np.unique(units, return_counts=True)[1]
-    return order, sizes.astype(np.float64), np.cumsum(sizes) - sizes
+    _, sizes = np.unique(units, return_counts=True)
+    starts = np.cumsum(sizes) - sizes
+    return order, sizes.astype(np.float64), starts
 
 
 def _summed(kernel: Floats, left: tuple, right: tuple) -> Floats:
     """Sum the kernel over the rows of each unit and the columns of each unit."""
-    if len(left[1]) < len(kernel):
-        kernel = np.add.reduceat(kernel[left[0]], left[2], axis=0)
-    if len(right[1]) < kernel.shape[1]:
-        kernel = np.add.reduceat(kernel[:, right[0]], right[2], axis=1)
+    order, sizes, starts = left
+    if len(sizes) < len(kernel):
+        kernel = np.add.reduceat(kernel[order], starts, axis=0)
+    order, sizes, starts = right
+    if len(sizes) < kernel.shape[1]:
+        kernel = np.add.reduceat(kernel[:, order], starts, axis=1)
     return kernel
 
 
@@ -215,7 +209,8 @@ def _drawn(units: Ints, most: int, rng: np.random.Generator) -> Ints:
     Return their rows."""
     counts = np.bincount(units)
     order = rng.permutation(len(counts))
-    taken = max(FEWEST_UNITS, int(np.searchsorted(np.cumsum(counts[order]), most, side="right")))
+    fitting = int(np.searchsorted(np.cumsum(counts[order]), most, side="right"))
+    taken = max(FEWEST_UNITS, fitting)
     chosen = np.zeros(len(counts), dtype=bool)
     chosen[order[:taken]] = True
     return np.flatnonzero(chosen[units])
@@ -226,13 +221,15 @@ _ROWS_AT_ONCE = 4096
 
 @dataclass(frozen=True)
 class FeatureStatistics:
-    """Statistics of n features of width d: mean (d,), the root of the covariance (d, d), and the
-    covariance's trace."""
+    """Statistics of n features of width d."""
 
     n: int
     mean: Floats
+    """(d,)"""
     root: Floats
+    """(d, d), the root of the covariance."""
     trace: float
+    """The covariance's trace."""
 
 
 def feature_statistics(features: AnyFloats) -> FeatureStatistics:

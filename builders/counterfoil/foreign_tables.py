@@ -80,13 +80,14 @@ def read_foreign_parquet(
     for name, wanted in columns.items():
         if name not in types:
             raise UnfitFile(f"has no column {name[:40]!r}")
-        kind = next((kind for kind in wanted if kind in _kinds(types[name])), None)
-        if kind is None:
+        known = _kinds(types[name])
+        fitting = [kind for kind in wanted if kind in known]
+        if not fitting:
             type = on_a_line(str(types[name]))[:_LONGEST_TYPE]
             raise UnfitFile(
                 f"has the column {name[:40]!r} of {type}, expected {' or '.join(wanted)}"
             )
-        chosen[name] = kind
+        chosen[name] = fitting[0]
     _refuse_vast(file, chosen)
     texts = [name for name, kind in chosen.items() if kind == TEXT]
     into = {TEXT: pa.string(), WHOLE: pa.int64(), NUMBER: pa.float64(), TRUTH: pa.bool_()}
@@ -95,7 +96,9 @@ def read_foreign_parquet(
         rows = table.metadata.num_rows
         if rows > most_rows:
             raise UnfitFile(f"has {rows:,} rows, expected at most {most_rows:,}")
-        numbers = sum(LONGEST_LIST if kind == NUMBERS else 1 for kind in chosen.values())
+        numbers = 0
+        for kind in chosen.values():
+            numbers += LONGEST_LIST if kind == NUMBERS else 1
         size = max(1, min(_MOST_ROWS_A_BATCH, _BATCH_BYTES // (8 * max(1, numbers))))
         for batch in table.iter_batches(batch_size=size, columns=list(chosen)):
             batch.validate(full=True)  # refuses text that is not UTF-8

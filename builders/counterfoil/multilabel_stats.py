@@ -38,11 +38,12 @@ _WEIGHTS_AT_ONCE = 1 << 22  # weights held in memory at once: resamples times im
 
 @dataclass(frozen=True)
 class LabelTruth:
-    """The labels of n images. present, known: (n, k), which labels an image has, and of which that
-    is known."""
+    """The labels of n images."""
 
     present: Bools
+    """(n, k), which labels an image has."""
     known: Bools
+    """(n, k), of which labels that is known."""
 
     @property
     def having(self) -> Bools:
@@ -72,10 +73,9 @@ def label_precision(scores: AnyFloats, truth: LabelTruth, weights: NDArray[np.in
     precision = []
     for hits, false in _by_falling_score(scores, truth, weights):
         recalled = np.diff(hits, axis=0, prepend=0)
-        sums = (recalled * (hits / np.maximum(hits + false, 1))).sum(axis=0)
-        precision.append(
-            np.divide(sums, hits[-1], out=np.full(len(sums), np.nan), where=hits[-1] > 0)
-        )
+        shares = hits / np.maximum(hits + false, 1)
+        sums = (recalled * shares).sum(axis=0)
+        precision.append(_divided(sums, hits[-1]))
     return np.stack(precision)
 
 
@@ -90,9 +90,14 @@ def label_auroc(scores: AnyFloats, truth: LabelTruth, weights: NDArray[np.int32]
         pairs = hits[-1].astype(np.float64) * false[-1]
         positives = np.diff(hits, axis=0, prepend=0)
         equal = np.diff(false, axis=0, prepend=0)
-        won = (positives * (false[-1] - false + equal / 2)).sum(axis=0)
-        areas.append(np.divide(won, pairs, out=np.full(len(pairs), np.nan), where=pairs > 0))
+        beaten = false[-1] - false + equal / 2
+        areas.append(_divided((positives * beaten).sum(axis=0), pairs))
     return np.stack(areas)
+
+
+def _divided(sums: Floats, counts: AnyFloats | NDArray[np.integer[Any]]) -> Floats:
+    """Return sums over counts; NaN where there is nothing to count."""
+    return np.divide(sums, counts, out=np.full(sums.shape, np.nan), where=counts > 0)
 
 
 def _by_falling_score(
@@ -106,17 +111,15 @@ def _by_falling_score(
     for values, has, known in zip(scores.T, truth.present.T, truth.known.T, strict=True):
         images = np.flatnonzero(known)
         if not len(images):
-            yield (
-                np.zeros((1, weights.shape[1]), np.int32),
-                np.zeros((1, weights.shape[1]), np.int32),
-            )
+            nothing = np.zeros((1, weights.shape[1]), np.int32)
+            yield nothing, nothing
             continue
         order = images[np.argsort(-values[images], kind="stable")]
         drawn = weights[order]
-        ranked = has[order]
+        drawn_with = drawn * has[order][:, None]
         last_of_score = np.flatnonzero(np.append(np.diff(values[order]) != 0, True))
         answered = np.cumsum(drawn, axis=0, dtype=np.int32)[last_of_score]
-        hits = np.cumsum(drawn * ranked[:, None], axis=0, dtype=np.int32)[last_of_score]
+        hits = np.cumsum(drawn_with, axis=0, dtype=np.int32)[last_of_score]
         yield hits, answered - hits
 
 
@@ -126,14 +129,12 @@ def _by_falling_score(
 @dataclass(frozen=True)
 class LabelThresholds:
     """Two thresholds for each label. Each is chosen on one half of the base's images and used on
-    the other half.
-
-    half: (n, k) the half, 0 or 1, that each image belongs to. values: (2, k) the thresholds that
-    are used on each half.
-    """
+    the other half."""
 
     half: Ints
+    """(n, k) the half, 0 or 1, that each image belongs to."""
     values: Floats
+    """(2, k) the thresholds that are used on each half."""
 
     def answers(self, scores: AnyFloats) -> Bools:
         """Return (n, k) bool: whether the score of each label reaches the threshold for the image's
@@ -169,7 +170,8 @@ def _gain(present: Bools, order: Ints, last: Ints) -> Ints:
     """Return the difference of the two shares, multiplied by both numbers of images. Whole numbers
     keep ties exact."""
     hits = np.cumsum(present[order])[last]
-    return hits * int((~present).sum()) - (last + 1 - hits) * int(present.sum())
+    false = last + 1 - hits
+    return hits * int((~present).sum()) - false * int(present.sum())
 
 
 # ---- Scores with intervals
@@ -178,31 +180,32 @@ def _gain(present: Bools, order: Ints, last: Ints) -> Ints:
 @dataclass(frozen=True)
 class LabelScores:
     """A classifier's scores on the images of one group: each measure of `AVERAGED` for each of k
-    labels.
-
-    values: (k,) on all images. draws: (k, r) in resamples. halves: (k, h) on halves of the images,
-    from which the bias is estimated. images: (k,) the number of images that have the label or that
-    lack it, whichever is smaller. whole: the number of all images. If images share units, both
-    count units.
-    """
+    labels. If images share units, numbers of images are numbers of units."""
 
     values: Mapping[str, Floats]
+    """(k,) on all images."""
     draws: Mapping[str, Floats32]
+    """(k, r) in resamples."""
     halves: Mapping[str, Floats]
+    """(k, h) on halves of the images, from which the bias is estimated."""
     images: Ints
+    """(k,) the number of images that have the label or that lack it, whichever is smaller."""
     whole: int
+    """The number of all images."""
     by_units: bool = False
+    """Whether images share units."""
 
     def mean(self, measure: str, labels: Sequence[int]) -> Drawn:
         """Return the mean of a measure over labels; NaN without labels."""
         chosen = list(labels)
         images = self.images[chosen]
+        whole = int(images[0]) if len(chosen) == 1 else self.whole
         return mean_over_categories(
             self.values[measure][chosen],
             self.draws[measure][chosen],
             self.halves[measure][chosen],
             images,
-            int(images[0]) if len(chosen) == 1 else self.whole,
+            whole,
             _BIAS_OF_HALVES,
             by_units=self.by_units,
         )
@@ -236,10 +239,9 @@ def score_labels(
 
     whole = np.ones((images, 1), np.int32)
     halves = units.halves(seed).T
-    draws = [
-        {measure: np.empty((labels, replicates), np.float32) for measure in AVERAGED}
-        for _ in range(len(scores))
-    ]
+    draws = []
+    for _ in scores:
+        draws.append({name: np.empty((labels, replicates), np.float32) for name in AVERAGED})
     rng = seeded(seed, "images with several labels")
     step = max(1, _WEIGHTS_AT_ONCE // images)
     for start in range(0, replicates, step):
@@ -255,16 +257,16 @@ def score_labels(
         on_whole = measured(group, whole)
         # An area is a mean over pairs, and thresholds are chosen on other images: neither it nor
         # accuracy has a bias.
-        results.append(
-            LabelScores(
-                {measure: values[:, 0] for measure, values in on_whole.items()},
-                group_draws,
-                on_whole | {PRECISION: label_precision(scores[group], truth, halves)},
-                least,
-                units.count,
-                units.shared,
-            )
+        on_halves = on_whole | {PRECISION: label_precision(scores[group], truth, halves)}
+        group_scores = LabelScores(
+            values={measure: values[:, 0] for measure, values in on_whole.items()},
+            draws=group_draws,
+            halves=on_halves,
+            images=least,
+            whole=units.count,
+            by_units=units.shared,
         )
+        results.append(group_scores)
     return tuple(results)
 
 
@@ -276,7 +278,8 @@ def label_accuracy(answers: Bools, truth: LabelTruth, weights: NDArray[np.int32]
     drawn = weights.astype(np.float64)
     shares = []
     for side in (truth.having, truth.lacking):
-        right = (side & (answers == truth.present)).T.astype(np.float64) @ drawn
+        right = side & (answers == truth.present)
+        hits = right.T.astype(np.float64) @ drawn
         whole = side.T.astype(np.float64) @ drawn
-        shares.append(np.divide(right, whole, out=np.full(right.shape, np.nan), where=whole > 0))
+        shares.append(_divided(hits, whole))
     return (shares[0] + shares[1]) / 2

@@ -9,18 +9,16 @@ reads them.
 
 from __future__ import annotations
 
-import ast
 import functools
 import inspect
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
-from itertools import pairwise
 from os import PathLike
 from textwrap import indent
 from typing import Any, Literal, ParamSpec, TypeVar, dataclass_transform
 
 from counterfoil.errors import UserError
+from counterfoil.field_texts import key_text, texts_of
 
 MODELS = "Models"
 OUTPUT = "Output"
@@ -111,48 +109,41 @@ def options(declared: type[Declared]) -> type[Declared]:
 
 
 @functools.cache
-def _texts(module: str) -> dict[str, dict[str, str]]:
-    """Return the text under each field of each class of a module."""
-    texts: dict[str, dict[str, str]] = {}
-    for declared in ast.parse(inspect.getsource(sys.modules[module])).body:
-        if not isinstance(declared, ast.ClassDef):
-            continue
-        texts[declared.name] = {}
-        for name, text in pairwise(declared.body):
-            if (
-                isinstance(name, ast.AnnAssign)
-                and isinstance(name.target, ast.Name)
-                and isinstance(text, ast.Expr)
-            ):
-                texts[declared.name][name.target.id] = inspect.cleandoc(
-                    ast.literal_eval(text.value)
-                )
-    return texts
-
-
-@functools.cache
 def options_of(declared: Any) -> list[Option]:
     """Return a class's arguments, then its options: those of the class itself before those of its
-    bases."""
-    texts: dict[str, str] = {}
-    for base in declared.__mro__[:-1]:
-        for name, text in _texts(base.__module__).get(base.__name__, {}).items():
-            texts.setdefault(name, text)
+    bases.
+
+    An option that replaces a key of the recipe has the key's text, and then its own, which says
+    what differs.
+    """
+    order = [name for base in declared.__mro__ for name in inspect.get_annotations(base)]
+    texts = texts_of(declared)
     described = []
     for each in fields(declared):
-        text, _, more = texts[each.name].partition("\n\n")
+        key = each.metadata.get("key")
+        parts = [key_text(key)] if key else []
+        parts.append(texts.get(each.name, ""))
+        if key and each.default is None:
+            parts.append("Default: the recipe's.")
+        shown = []
+        further = []
+        for part in parts:
+            text, _, more = part.partition("\n\n")
+            if text:
+                shown.append(text)
+            if more:
+                further.append(more)
         described.append(
             Option(
                 each.name,
                 str(each.type),
                 each.default,
                 not each.kw_only,
-                text,
-                more,
+                "\n".join(shown),
+                "\n\n".join(further),
                 **each.metadata,
             )
         )
-    order = [*texts]
     return sorted(
         described, key=lambda option: -1 if option.positional else order.index(option.name)
     )
@@ -254,7 +245,8 @@ class OnDevices:
 
     With a cluster, the number on all machines together."""
     engine: EngineChoice | str | None = option("local", MACHINES)
-    """Where the work runs: local (this machine) or ray (the actors of a Ray cluster).
+    """Where the work runs, one of {names of engines}. local is this machine, ray the actors of a
+    Ray cluster.
 
     In Python also an `EngineChoice`, which has the address too."""
     address: str | None = option(None, MACHINES, metavar="HOST:PORT")
@@ -283,10 +275,3 @@ class Limited:
     """How much of the work is done."""
 
     limit: int | None = option(None, DATA, least=1, metavar="N", key="samples.limit")
-    """Make a preview: at most N images of each shift (mine: of each split). Every page says so;
-    gates and publish refuse it.
-
-    A preview needs a directory of its own, and its images are the first of the whole dataset.
-    Shifts are scored on the rows of the base first. Classes count from one image on, none is near
-    chance, and rates of mined shifts are left out. Rows that are mined are as even over classes as
-    they come."""

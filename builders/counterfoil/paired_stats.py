@@ -36,13 +36,15 @@ Decision = Literal["confirmed", "futile", "open"]
 
 @dataclass(frozen=True, slots=True)
 class PairCount:
-    """Failures of n pairs: of both images, of the description alone (`failing`), of the base alone
-    (`rescued`)."""
+    """Failures of n pairs."""
 
     pairs: int
     both: int
+    """Pairs of which both images fail."""
     failing: int
+    """Pairs of which the description's image alone fails."""
     rescued: int
+    """Pairs of which the base's image alone fails."""
 
     @property
     def discordant(self) -> int:
@@ -50,15 +52,18 @@ class PairCount:
 
     @property
     def rate(self) -> float:
-        return (self.both + self.failing) / self.pairs if self.pairs else math.nan
+        return self._share(self.both + self.failing)
 
     @property
     def base_rate(self) -> float:
-        return (self.both + self.rescued) / self.pairs if self.pairs else math.nan
+        return self._share(self.both + self.rescued)
 
     @property
     def difference(self) -> float:
-        return (self.failing - self.rescued) / self.pairs if self.pairs else math.nan
+        return self._share(self.failing - self.rescued)
+
+    def _share(self, count: int) -> float:
+        return count / self.pairs if self.pairs else math.nan
 
     def summary(self) -> dict[str, float]:
         """Return the number of pairs and both rates for JSON; there must be a pair."""
@@ -89,7 +94,8 @@ def tango_interval(count: PairCount, level: float = CONFIDENCE) -> Bounds:
     1) if empty."""
     reach = float(scipy.stats.norm.isf((1 - level) / 2))
     low = -_tango_end(count.rescued, count.failing, count.pairs, reach)
-    return float(low), float(_tango_end(count.failing, count.rescued, count.pairs, reach))
+    high = _tango_end(count.failing, count.rescued, count.pairs, reach)
+    return float(low), float(high)
 
 
 def tango_uppers(failing: ArrayLike, rescued: ArrayLike, pairs: ArrayLike, level: float) -> Floats:
@@ -97,7 +103,8 @@ def tango_uppers(failing: ArrayLike, rescued: ArrayLike, pairs: ArrayLike, level
 
     The three arrays, of many tests at once, are broadcast against each other.
     """
-    return _tango_end(failing, rescued, pairs, float(scipy.stats.norm.isf(1 - level)))
+    reach = float(scipy.stats.norm.isf(1 - level))
+    return _tango_end(failing, rescued, pairs, reach)
 
 
 def pairs_of_half_width(count: PairCount, half_width: float) -> int:
@@ -107,9 +114,8 @@ def pairs_of_half_width(count: PairCount, half_width: float) -> int:
     failing = (count.failing + 0.5) / whole
     rescued = (count.rescued + 0.5) / whole
     variance = failing + rescued - (failing - rescued) ** 2
-    return math.ceil(
-        (float(scipy.stats.norm.isf((1 - CONFIDENCE) / 2)) / half_width) ** 2 * variance
-    )
+    reach = float(scipy.stats.norm.isf((1 - CONFIDENCE) / 2))
+    return math.ceil((reach / half_width) ** 2 * variance)
 
 
 def _tango_end(failing: ArrayLike, rescued: ArrayLike, pairs: ArrayLike, reach: float) -> Floats:
@@ -121,7 +127,8 @@ def _tango_end(failing: ArrayLike, rescued: ArrayLike, pairs: ArrayLike, reach: 
     high = np.ones(n.shape)
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
-        inside = b - c - n * middle + reach * np.sqrt(n * _tango_variance(b, c, n, middle)) >= 0
+        error = np.sqrt(n * _tango_variance(b, c, n, middle))
+        inside = b - c - n * middle + reach * error >= 0
         low = np.where(inside, middle, low)
         high = np.where(inside, high, middle)
     return np.minimum(high, 1.0)
@@ -152,18 +159,13 @@ def log_e_value(failing: int, discordant: int) -> float:
 def log_e_values(failing: ArrayLike, discordant: ArrayLike) -> Floats:
     """Return `log_e_value` of many tests at once; the two arrays are broadcast against each
     other."""
-    k, n = np.broadcast_arrays(
-        np.asarray(failing, dtype=np.float64), np.asarray(discordant, dtype=np.float64)
-    )
-    # Half of Beta(½, ½) is above ½, so the logarithm of its tail is log ½.
+    counts = (np.asarray(count, dtype=np.float64) for count in (failing, discordant))
+    k, n = np.broadcast_arrays(*counts)
     a = 0.5 + k.ravel()
     b = 0.5 + (n - k).ravel()
-    values = (
-        scipy.special.betaln(a, b)
-        + _log_upper_tail(a, b)
-        - np.log(np.pi)
-        + (n.ravel() + 1) * np.log(2)
-    )
+    mixed = scipy.special.betaln(a, b) + _log_upper_tail(a, b)
+    # Half of Beta(½, ½) is above ½, so the logarithm of its tail is log ½.
+    values = mixed - np.log(np.pi) + (n.ravel() + 1) * np.log(2)
     return np.where(n == 0, 0.0, values.reshape(n.shape))
 
 
@@ -172,9 +174,8 @@ def _log_upper_tail(a: Floats, b: Floats) -> Floats:
     tail = scipy.special.betaincc(a, b, 0.5)
     small = tail < _SMALLEST_TAIL
     logarithms = np.log(np.where(small, 1.0, tail))
-    logarithms[small] = [
-        _log_small_tail(float(x), float(y)) for x, y in zip(a[small], b[small], strict=True)
-    ]
+    for index in np.flatnonzero(small):
+        logarithms[index] = _log_small_tail(float(a[index]), float(b[index]))
     return logarithms
 
 
@@ -182,8 +183,10 @@ def _log_small_tail(a: float, b: float) -> float:
     """Return `_log_upper_tail` by its hypergeometric series (DLMF 8.17.8). The terms decrease for b
     well above a."""
     ratio = (a + b) / (b + 1) / 2
-    steps = np.arange(int(np.ceil(-40 / np.log(ratio))) + 1)
-    terms = np.cumsum(np.log((a + b + steps) / (b + 1 + steps) / 2))
+    most = int(np.ceil(-40 / np.log(ratio)))
+    steps = np.arange(most + 1)
+    ratios = (a + b + steps) / (b + 1 + steps) / 2
+    terms = np.cumsum(np.log(ratios))
     series = np.logaddexp(0.0, scipy.special.logsumexp(terms))
     return float(series - (a + b) * np.log(2) - np.log(b) - scipy.special.betaln(a, b))
 
@@ -201,7 +204,9 @@ def decide(count: PairCount, log_e: float, threshold_log_e: float, margin: float
     """
     if tango_uppers(count.failing, count.rescued, count.pairs, CONFIDENCE) < margin:
         return "futile"
-    return "confirmed" if log_e >= threshold_log_e else "open"
+    if log_e >= threshold_log_e:
+        return "confirmed"
+    return "open"
 
 
 def most_pairs_to_decide(m: int, alpha: float) -> int:
@@ -229,9 +234,8 @@ def smallest_paired_difference(
         described = base_rate + difference
         failing = described * (1 - base_rate)
         rescued = (1 - described) * base_rate
-        drawn = np.random.default_rng(0).multinomial(
-            pairs, [failing, rescued, 1 - failing - rescued], _RUNS
-        )
+        shares = [failing, rescued, 1 - failing - rescued]
+        drawn = np.random.default_rng(0).multinomial(pairs, shares, _RUNS)
         values = log_e_values(drawn[:, 0], drawn[:, 0] + drawn[:, 1])
         return float((values >= threshold).mean())
 
@@ -241,5 +245,8 @@ def smallest_paired_difference(
         return None
     for _ in range(_STEPS):
         middle = (low + high) / 2
-        low, high = (low, middle) if power(middle) >= POWER else (middle, high)
+        if power(middle) >= POWER:
+            high = middle
+        else:
+            low = middle
     return high

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from counterfoil.data.truth import RowTruth
     from counterfoil.engines.engine import Engine
     from counterfoil.evaluation.failure_folder import ExportedFailures, ExportedImage
+    from counterfoil.evaluation.scored_task import ScoredTask
     from counterfoil.evaluation.task import ResampledModel, ResampledTask
     from counterfoil.evaluation.tasks.classes.answers import EVERYWHERE, AnsweredGroup, Measure
     from counterfoil.evaluation.trackers import TrackedRun
@@ -52,6 +53,7 @@ _HOMES = {
     "ResampledModel": "counterfoil.evaluation.task",
     "ResampledTask": "counterfoil.evaluation.task",
     "RowTruth": "counterfoil.data.truth",
+    "ScoredTask": "counterfoil.evaluation.scored_task",
     "SearchMethod": "counterfoil.mining.method",
     "Section": "counterfoil.recipe.section",
     "TrackedRun": "counterfoil.evaluation.trackers",
@@ -63,8 +65,8 @@ __all__ = [
     "EVERYWHERE", "AlteringKind", "AnsweredGroup", "Classifier", "ClassifierFacts", "Column", "Corruption", "Detector",
     "DrawingKind",
     "Engine", "ExportedFailures", "ExportedImage", "FindMethod", "GeneratorKind", "ImageMaker", "ImageRenderer",
-    "KeepRule", "Materials", "Measure", "ResampledModel", "ResampledTask", "RowTruth", "SearchMethod", "Section",
-    "TrackedRun", "Verdict", "WholeImages",
+    "KeepRule", "Materials", "Measure", "ResampledModel", "ResampledTask", "RowTruth", "ScoredTask", "SearchMethod",
+    "Section", "TrackedRun", "Verdict", "WholeImages",
 ]  # fmt: skip
 
 

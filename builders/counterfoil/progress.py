@@ -180,7 +180,8 @@ def _described(event: Any) -> tuple[str, bool] | None:
     ):
         if hasattr(event, done) and hasattr(event, total):
             name = str(getattr(event, "name", what))
-            shown = "".join(letter if letter.isprintable() else " " for letter in name)
+            strange = {ord(letter): " " for letter in name if not letter.isprintable()}
+            shown = name.translate(strange)
             finished = getattr(event, done)
             whole = getattr(event, total)
             return f"{shown}: {finished:,} of {whole:,}", finished >= whole

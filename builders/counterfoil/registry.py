@@ -74,7 +74,7 @@ class Registry(Mapping[str, Registered]):
         self.problem = problem
 
     def __getitem__(self, name: str) -> Registered:
-        points = [point for point in _points(self.group) if point.name == name]
+        points = [point for point in _points()[self.group] if point.name == name]
         claimed = [
             *(["counterfoil"] if name in self.bundled else []),
             *(str(_plugin_of(point)) for point in points),
@@ -105,13 +105,13 @@ class Registry(Mapping[str, Registered]):
 
     def __iter__(self) -> Iterator[str]:
         yield from self.bundled
-        yield from sorted({point.name for point in _points(self.group)} - set(self.bundled))
+        yield from (name for name in plugin_names(self.group) if name not in self.bundled)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
     def __contains__(self, name: object) -> bool:
-        return name in self.bundled or any(point.name == name for point in _points(self.group))
+        return name in self.bundled or any(point.name == name for point in _points()[self.group])
 
 
 def part_named(reference: str) -> Any:
@@ -143,16 +143,22 @@ def with_functions(*functions: str) -> Callable[[Any], str | None]:
     return problem
 
 
+def plugin_names(group: str) -> list[str]:
+    """Return the names that installed packages register in a group, sorted."""
+    return sorted({point.name for point in _points()[group]})
+
+
 def plugin_of(group: str, name: str) -> Plugin | None:
     """Return an installed package that registers a name in a group, or None."""
-    return next((_plugin_of(point) for point in _points(group) if point.name == name), None)
+    return next((_plugin_of(point) for point in _points()[group] if point.name == name), None)
 
 
 @functools.cache
-def _points(group: str) -> tuple[EntryPoint, ...]:
+def _points() -> dict[str, tuple[EntryPoint, ...]]:
     from importlib.metadata import entry_points
 
-    return tuple(entry_points(group=group))
+    every = entry_points()
+    return {group: tuple(every.select(group=group)) for group in GROUPS}
 
 
 def _plugin_of(point: EntryPoint) -> Plugin:

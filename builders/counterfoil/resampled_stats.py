@@ -44,22 +44,21 @@ _DRAWN_AT_ONCE = 100  # resamples whose draws are in memory at once
 @dataclass(frozen=True)
 class Drawn:
     """A number and its values in r resamples of images. The number is a detector's measure or a sum
-    of such measures.
-
-    drawn: (r,) the values in the resamples. bias: how much too high the value is, estimated from
-    halves of the images.
-    unseen: what categories that no resample changes add to the interval, below and above the value.
-    images: the number of images with an object, or of units with one if images share units
-    (by_units). signed: whether the number is a difference, which may be below 0.
-    """
+    of such measures."""
 
     value: float
     drawn: Floats
+    """(r,) the values in the resamples."""
     bias: float
+    """How much too high the value is, estimated from halves of the images."""
     unseen: Bounds
+    """What categories that no resample changes add to the interval, below and above the value."""
     images: int
+    """The number of images with an object, or of units with one if images share units."""
     signed: bool = False
+    """Whether the number is a difference, which may be below 0."""
     by_units: bool = False
+    """Whether images share units."""
 
     @property
     def centre(self) -> float:
@@ -90,17 +89,16 @@ class Drawn:
         if error <= _STILL:
             below = above = 0.0
         elif self.signed or not 0 < middle < 1:
-            one_more_image = (
-                reach / math.sqrt(self.images * (self.images + 2)) if self.signed else 0.0
-            )
+            one_more_image = 0.0
+            if self.signed:
+                one_more_image = reach / math.sqrt(self.images * (self.images + 2))
             by_student = error * student_reach(reach, self.images - 1)
             below = above = math.hypot(by_student, one_more_image)
             if self.signed and self.by_units:
                 below = above = max(by_student, math.hypot(error * reach, one_more_image))
         else:
-            low, high = wilson_reach(
-                middle, middle * (1 - middle) / error**2, reach, self.images - 1
-            )
+            rows = middle * (1 - middle) / error**2
+            low, high = wilson_reach(middle, rows, reach, self.images - 1)
             below = middle - low
             above = high - middle
         if error <= _STILL or not (self.signed and self.by_units):
@@ -108,7 +106,8 @@ class Drawn:
         if below + above <= _STILL:
             below = above = wilson_interval(0, self.images)[1]
         # A share of the base's score may itself be above 1, and a relative drop may be below -1.
-        low = min(self.value, max(-1.0 if self.signed else 0.0, middle - below))
+        least = -1.0 if self.signed else 0.0
+        low = min(self.value, max(least, middle - below))
         high = max(self.value, min(1.0, middle + above))
         return Estimate(self.value, float(low), float(high))
 
@@ -116,36 +115,37 @@ class Drawn:
 def combined(parts: Sequence[tuple[float, Drawn]]) -> Drawn:
     """Return a weighted sum of numbers of the same images: a drop is ((1, base), (-1, shift)), mPC
     a mean of shifts."""
-    # The upper end of a subtracted part moves the lower end of the sum.
-    below, above = (
-        math.hypot(
-            *(abs(weight) * part.unseen[end if weight > 0 else 1 - end] for weight, part in parts)
-        )
-        for end in (0, 1)
-    )
+    below = []
+    above = []
+    for weight, part in parts:
+        part_below, part_above = part.unseen
+        if weight <= 0:  # the upper end of a subtracted part moves the lower end of the sum
+            part_below, part_above = part_above, part_below
+        below.append(abs(weight) * part_below)
+        above.append(abs(weight) * part_above)
     return Drawn(
-        sum(weight * part.value for weight, part in parts),
-        np.sum([weight * part.drawn for weight, part in parts], axis=0),
-        sum(weight * part.bias for weight, part in parts),
-        (below, above),
-        min(part.images for _, part in parts),
-        any(weight < 0 or part.signed for weight, part in parts),
-        any(part.by_units for _, part in parts),
+        value=sum(weight * part.value for weight, part in parts),
+        drawn=np.sum([weight * part.drawn for weight, part in parts], axis=0),
+        bias=sum(weight * part.bias for weight, part in parts),
+        unseen=(math.hypot(*below), math.hypot(*above)),
+        images=min(part.images for _, part in parts),
+        signed=any(weight < 0 or part.signed for weight, part in parts),
+        by_units=any(part.by_units for _, part in parts),
     )
 
 
 def ratio(part: Drawn, whole: Drawn) -> Drawn:
     """Return `part` over `whole`, NaN if `whole` is not above 0. An example is rPC, which is mPC
     over the base's AP."""
+    drawn = np.full_like(part.drawn, np.nan)
     if not whole.value > 0:
-        return Drawn(math.nan, np.full_like(part.drawn, np.nan), 0.0, (0.0, 0.0), part.images)
+        return Drawn(math.nan, drawn, 0.0, (0.0, 0.0), part.images)
+    np.divide(part.drawn, whole.drawn, out=drawn, where=whole.drawn > 0)
     value = part.value / whole.value
     corrected = (part.value - part.bias) / max(whole.value - whole.bias, whole.value / 2)
-    below, above = mover(part.unseen, (value * whole.unseen[1], value * whole.unseen[0]))
-    drawn = np.divide(
-        part.drawn, whole.drawn, out=np.full_like(part.drawn, np.nan), where=whole.drawn > 0
-    )
-    unseen = float(below) / whole.value, float(above) / whole.value
+    whole_below, whole_above = whole.unseen
+    below, above = mover(part.unseen, (value * whole_above, value * whole_below))
+    unseen = (float(below) / whole.value, float(above) / whole.value)
     images = min(part.images, whole.images)
     return Drawn(value, drawn, value - corrected, unseen, images, by_units=part.by_units)
 
@@ -175,7 +175,8 @@ def joint_reach(numbers: Sequence[Number]) -> float:
     if not known:
         return NORMAL
     centres = np.array([number.centre for number in known])
-    return simultaneous_reach(centres, np.stack([number.drawn for number in known], axis=1))
+    drawn = np.stack([number.drawn for number in known], axis=1)
+    return simultaneous_reach(centres, drawn)
 
 
 def simultaneous_intervals(numbers: Sequence[Number]) -> list[Estimate]:
@@ -190,15 +191,14 @@ UnitValues = tuple[Ints, AnyFloats | Bools]
 
 @dataclass(frozen=True)
 class Units:
-    """The unit of each of n images, (n,), numbered from 0. Images of one unit (frames of a video)
-    are drawn together.
-
-    count: the number of units, each of which has an image. seed: of `times`.
-    """
+    """The units of n images. Images of one unit (frames of a video) are drawn together."""
 
     of_image: Ints
+    """(n,) the unit of each image, numbered from 0."""
     count: int
+    """The number of units, each of which has an image."""
     seed: int = 0
+    """The seed of `times`."""
 
     @property
     def shared(self) -> bool:
@@ -221,10 +221,11 @@ class Units:
         """How often each of `REPLICATES` resamples draws each unit, (r, units), for numbers that
         are compared."""
         rng = seeded(self.seed, "units")
-        blocks = range(REPLICATES // _DRAWN_AT_ONCE)
-        return np.concatenate(
-            [bootstrap_weights(self.count, _DRAWN_AT_ONCE, rng).astype(np.uint16) for _ in blocks]
-        )
+        blocks = []
+        for _ in range(REPLICATES // _DRAWN_AT_ONCE):
+            weights = bootstrap_weights(self.count, _DRAWN_AT_ONCE, rng)
+            blocks.append(weights.astype(np.uint16))
+        return np.concatenate(blocks)
 
     def mean(self, units: Ints, values: AnyFloats | Bools) -> Floats:
         """Return the mean of values (n, m) of images with these units (n,) in each resample, (r,
@@ -239,8 +240,10 @@ class Units:
         drawn = self.times[:, distinct].astype(np.float64)
         whole = (drawn @ images)[:, None]
         value = values.mean(axis=0)
-        means = np.divide(drawn @ sums, whole, out=np.tile(value, (len(drawn), 1)), where=whole > 0)
-        return value + (means - value) * math.sqrt(len(distinct) / max(len(distinct) - 1, 1))
+        means = np.tile(value, (len(drawn), 1))
+        np.divide(drawn @ sums, whole, out=means, where=whole > 0)
+        longer = math.sqrt(len(distinct) / max(len(distinct) - 1, 1))
+        return value + (means - value) * longer
 
     def average(self, classes: Sequence[UnitValues]) -> Floats:
         """Return the average over classes in each resample, (r, m), from the units and the values
@@ -250,28 +253,30 @@ class Units:
         they are.
         """
         total = np.zeros((REPLICATES, classes[0][1].shape[1]))
-        single = list[tuple[int, Floats]]()
+        single_units: list[int] = []
+        single_means: list[Floats] = []
         for units, values in classes:
             if (units == units[0]).all():
-                single.append((int(units[0]), values.mean(axis=0)))
+                single_units.append(int(units[0]))
+                single_means.append(values.mean(axis=0))
             else:
                 total += self.mean(units, values)
-        if single:
-            of_single, means = zip(*single, strict=True)
-            total += len(single) * self.mean(np.array(of_single), np.stack(means))
+        if single_units:
+            means = self.mean(np.array(single_units), np.stack(single_means))
+            total += len(single_units) * means
         return total / len(classes)
 
     def drawn(self, replicates: int, rng: np.random.Generator) -> NDArray[np.int32]:
         """Draw units with replacement; return how often each image is drawn, (replicates, n)."""
-        return bootstrap_weights(self.count, replicates, rng).astype(np.int32)[:, self.of_image]
+        weights = bootstrap_weights(self.count, replicates, rng)
+        return weights.astype(np.int32)[:, self.of_image]
 
     def halves(self, seed: int) -> NDArray[np.int32]:
         """Return 0/1 weights of `_SPLITS` random halves of the units and of their complements, (2 ·
         `_SPLITS`, n)."""
         rng = seeded(seed, "halves of images")
-        first = np.stack(
-            [rng.permutation(self.count) < self.count // 2 for _ in range(_SPLITS)]
-        ).astype(np.int32)
+        splits = [rng.permutation(self.count) < self.count // 2 for _ in range(_SPLITS)]
+        first = np.stack(splits).astype(np.int32)
         return np.concatenate([first, 1 - first])[:, self.of_image]
 
     def counted(self, marked: Bools) -> Ints:
@@ -310,26 +315,27 @@ def mean_over_categories(
     images score higher by chance. A half scores higher than all images, by about half of the bias
     that all images have.
     """
-    higher = np.isfinite(values)
-    if not higher.any():
-        return Drawn(
-            math.nan, np.full(draws.shape[1], np.nan), 0.0, (0.0, 0.0), whole, by_units=by_units
-        )
-    values = values[higher]
-    draws = draws[higher].astype(np.float64)
-    images = images[higher]
+    finite = np.isfinite(values)
+    if not finite.any():
+        drawn = np.full(draws.shape[1], np.nan)
+        return Drawn(math.nan, drawn, 0.0, (0.0, 0.0), whole, by_units=by_units)
+    values = values[finite]
+    draws = draws[finite].astype(np.float64)
+    images = images[finite]
     longer = np.sqrt(images / np.maximum(images - 1, 1))[:, None]
     drawn = mean_of_finite(values[:, None] + (draws - values[:, None]) * longer)
-    bias = bias_of_halves * float((mean_of_finite(halves[higher].T) - values).mean())
-    still = ~(np.fmax.reduce(draws, axis=1) - np.fmin.reduce(draws, axis=1) > _STILL)
+    higher = mean_of_finite(halves[finite].T) - values
+    bias = bias_of_halves * float(higher.mean())
+    spread = np.fmax.reduce(draws, axis=1) - np.fmin.reduce(draws, axis=1)
+    still = ~(spread > _STILL)
     unseen = (0.0, 0.0)
     if still.any():
         share = float(values[still].mean())
-        low, high = wilson_interval(
-            share * (worth := still.sum() ** 2 / (1 / images[still]).sum()), worth
-        )
-        part = still.sum() / len(values)
-        unseen = part * (share - low), part * (high - share)
+        count = still.sum()
+        worth = count**2 / (1 / images[still]).sum()
+        low, high = wilson_interval(share * worth, worth)
+        part = count / len(values)
+        unseen = (part * (share - low), part * (high - share))
     return Drawn(float(values.mean()), drawn, bias, unseen, whole, by_units=by_units)
 
 
@@ -354,8 +360,6 @@ def share_estimate(hit: Bools, units: Ints | None) -> Estimate:
         return wilson_estimate(int(hit.sum()), len(hit))
     hits, rows = count_by_unit(hit, units)
     share = float(hit.mean())
-    return (
-        Estimate(share)
-        if len(rows) < FEWEST_IMAGES
-        else Estimate(share, *clustered_interval(hits, rows))
-    )
+    if len(rows) < FEWEST_IMAGES:
+        return Estimate(share)
+    return Estimate(share, *clustered_interval(hits, rows))

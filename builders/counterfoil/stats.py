@@ -83,28 +83,42 @@ def wilson_interval(part: float, whole: float, level: float = CONFIDENCE) -> Bou
     if whole <= 0:
         return 0.0, 1.0
     share = min(1.0, max(0.0, part / whole))
-    normal = NORMAL if level == CONFIDENCE else NormalDist().inv_cdf(0.5 + level / 2)
-    middle, half = map(float, _wilson(share, whole, normal))
+    normal = NORMAL
+    if level != CONFIDENCE:
+        normal = NormalDist().inv_cdf(0.5 + level / 2)
+    low, high = _wilson_ends(share, whole, normal)
     # At a share of 0 or 1 an end is the share itself, except for rounding.
-    low = 0.0 if share == 0 else min(share, max(0.0, middle - half))
-    return low, 1.0 if share == 1 else max(share, min(1.0, middle + half))
+    if share == 0:
+        low = 0.0
+    if share == 1:
+        high = 1.0
+    return low, high
 
 
 def wilson_intervals(shares: Floats, whole: ArrayLike) -> tuple[Floats, Floats]:
     """Return the low ends and the high ends of `wilson_interval` for shares of `whole` rows; shares
     may be averages."""
     middle, half = _wilson(shares, np.asarray(whole, np.float64), NORMAL)
-    return np.clip(middle - half, 0.0, shares), np.clip(middle + half, shares, 1.0)
+    low = np.clip(middle - half, 0.0, shares)
+    high = np.clip(middle + half, shares, 1.0)
+    return low, high
+
+
+def _wilson_ends(share: float, whole: float, normal: float) -> Bounds:
+    middle, half = map(float, _wilson(share, whole, normal))
+    low = min(share, max(0.0, middle - half))
+    high = max(share, min(1.0, middle + half))
+    return low, high
 
 
 def _wilson(share: Any, whole: Any, normal: float) -> tuple[Any, Any]:
+    """Return the middle of Wilson's interval, and half its width."""
     square = normal**2
-    half = (
-        normal
-        * np.sqrt(share * (1 - share) / whole + square / (4 * whole * whole))
-        / (1 + square / whole)
-    )
-    return (share + square / (2 * whole)) / (1 + square / whole), half
+    divisor = 1 + square / whole
+    variance = share * (1 - share) / whole + square / (4 * whole * whole)
+    middle = (share + square / (2 * whole)) / divisor
+    half = normal * np.sqrt(variance) / divisor
+    return middle, half
 
 
 def student_reach(reach: float, freedom: float) -> float:
@@ -121,8 +135,7 @@ def wilson_reach(share: float, whole: float, reach: float, freedom: float = math
     quantile (Korn and Graubard 1998).
     """
     whole *= (reach / student_reach(reach, freedom)) ** 2
-    middle, half = map(float, _wilson(share, whole, reach))
-    return min(share, max(0.0, middle - half)), max(share, min(1.0, middle + half))
+    return _wilson_ends(share, whole, reach)
 
 
 def wilson_estimate(part: int, whole: int) -> Estimate:
@@ -134,8 +147,13 @@ def clopper_pearson(part: float, rest: float, level: float = CONFIDENCE) -> Boun
     """Return the exact interval of part / (part + rest) (Clopper and Pearson 1934). Counts need not
     be whole."""
     tail = (1 - level) / 2
-    low = float(scipy.stats.beta.ppf(tail, part, rest + 1)) if part else 0.0
-    return low, float(scipy.stats.beta.isf(tail, part + 1, rest)) if rest else 1.0
+    low = 0.0
+    high = 1.0
+    if part:
+        low = float(scipy.stats.beta.ppf(tail, part, rest + 1))
+    if rest:
+        high = float(scipy.stats.beta.isf(tail, part + 1, rest))
+    return low, high
 
 
 def chance_line(chance: _Numbers) -> _Numbers:
@@ -172,13 +190,13 @@ def stopped_rate(failed: ArrayLike, k: int) -> StoppedRate:
     if len(positions) < k:
         seen = len(positions)
         n = len(drawn)
-        return StoppedRate(
-            seen, n, seen / n if n else math.nan, clopper_pearson(seen, n - seen), False
-        )
+        rate = seen / n if n else math.nan
+        return StoppedRate(seen, n, rate, clopper_pearson(seen, n - seen), False)
     n = int(positions[k - 1]) + 1
+    low, _ = clopper_pearson(k, n - k)
     # The upper bound uses the k - 1 failures among the n - 1 images before the k-th failure.
-    bounds = clopper_pearson(k, n - k)[0], clopper_pearson(k - 1, n - k)[1]
-    return StoppedRate(k, n, (k - 1) / (n - 1), bounds, True)
+    _, high = clopper_pearson(k - 1, n - k)
+    return StoppedRate(k, n, (k - 1) / (n - 1), (low, high), True)
 
 
 # ---- Shares of rows that share units
@@ -217,12 +235,12 @@ def unit_correlation(*parts: tuple[ArrayLike, ArrayLike]) -> float:
             continue  # a part of equal rows says nothing about the correlation
         # Units with equal counts are evaluated together.
         (hits, sizes), times = np.unique(np.stack([part, whole]), axis=1, return_counts=True)
-        a = part.sum() / total * concentration
-        b = (1 - part.sum() / total) * concentration
-        terms = scipy.special.betaln(
-            a + hits[:, None], b + (sizes - hits)[:, None]
-        ) - scipy.special.betaln(a, b)
-        likelihood += times @ terms
+        share = part.sum() / total
+        a = share * concentration
+        b = (1 - share) * concentration
+        misses = sizes - hits
+        posterior = scipy.special.betaln(a + hits[:, None], b + misses[:, None])
+        likelihood += times @ (posterior - scipy.special.betaln(a, b))
     if alone:
         return 0.0
     weight = np.exp(likelihood - likelihood.max())
@@ -234,7 +252,10 @@ def effective_size(rows: ArrayLike, correlation: float) -> float:
     rows, (k,)."""
     whole = np.asarray(rows, np.float64)
     total = float(whole.sum())
-    return total / (1 + (float((whole**2).sum()) / total - 1) * correlation) if total else 0.0
+    if not total:
+        return 0.0
+    unit_size = float((whole**2).sum()) / total  # of the unit of a row, on average
+    return total / (1 + (unit_size - 1) * correlation)
 
 
 def few_units_interval(
@@ -252,12 +273,15 @@ def few_units_interval(
     tail = (1 - level) / 2
     if units <= 0:
         return 0.0, 1.0
-    if share in (0, 1):
-        bound = tail ** (1 / units)
-        return (0.0, 1 - bound) if share == 0 else (bound, 1.0)
+    if share == 0:
+        return 0.0, 1 - tail ** (1 / units)
+    if share == 1:
+        return tail ** (1 / units), 1.0
     if units == 1:
         return 0.0, 1.0
-    effective *= float(scipy.stats.norm.isf(tail) / scipy.stats.t.isf(tail, 2 * (units - 1))) ** 2
+    normal = scipy.stats.norm.isf(tail)
+    student = scipy.stats.t.isf(tail, 2 * (units - 1))
+    effective *= float(normal / student) ** 2
     return clopper_pearson(share * effective, (1 - share) * effective, level)
 
 
@@ -284,10 +308,11 @@ def clustered_rates(failed: Ints, images: Ints) -> list[Estimate]:
     total = int(images.sum())
     if len(failed) == 1:
         return [wilson_estimate(count, total) for count in failed[0].tolist()]
-    return [
-        Estimate(int(counts.sum()) / total, *clustered_interval(counts, images))
-        for counts in failed.T
-    ]
+    estimates = []
+    for counts in failed.T:
+        low, high = clustered_interval(counts, images)
+        estimates.append(Estimate(int(counts.sum()) / total, low, high))
+    return estimates
 
 
 def matched_rates(failed: Ints, images: Ints, weights: Ints) -> Floats | None:
@@ -315,9 +340,9 @@ def mover(*ends: tuple[Any, Any]) -> tuple[Any, Any]:
     as standard errors add, by squares. This is MOVER (Zou and Donner 2008, Statistics in Medicine
     27, 1693). For two shares it equals method 10 of Newcombe 1998 (Statistics in Medicine 17, 873).
     """
-    return reduce(np.hypot, (below for below, _ in ends)), reduce(
-        np.hypot, (above for _, above in ends)
-    )
+    below = reduce(np.hypot, (part_below for part_below, _ in ends))
+    above = reduce(np.hypot, (part_above for _, part_above in ends))
+    return below, above
 
 
 def balanced_accuracy_interval(
@@ -341,10 +366,9 @@ def balanced_accuracy_interval(
         for label in (True, False):
             rows = truth == label
             hits = answer[rows] == label
+            of_units = None if units is None else units[fold][rows]
             share = float(hits.mean())
-            low, high = clustered_interval(
-                *count_by_unit(hits, None if units is None else units[fold][rows])
-            )
+            low, high = clustered_interval(*count_by_unit(hits, of_units))
             value += weight * share
             ends.append((weight * (share - low), weight * (high - share)))
     below, above = mover(*ends)
@@ -382,9 +406,8 @@ def distances_of_difference(
         same = mixed & (base_correct == shift_correct).all(axis=0)
         # base and shift have equal shares and thus equal distances
         distances = _wilson_distances(*base)
-        open_ends, _ = distances_with_correlation(
-            distances, distances, _correlation(base_correct, shift_correct)
-        )
+        correlation = _correlation(base_correct, shift_correct)
+        open_ends, _ = distances_with_correlation(distances, distances, correlation)
         below = np.where(same, open_ends, below)
         above = np.where(same, open_ends, above)
     return below, above
@@ -395,9 +418,11 @@ def distances_with_correlation(
 ) -> tuple[Any, Any]:
     """Return `mover` of a difference of two correlated shares (Newcombe 1998, method 10). Numbers
     or arrays."""
-    below = first[0] ** 2 + other[1] ** 2 - 2 * correlation * first[0] * other[1]
-    above = first[1] ** 2 + other[0] ** 2 - 2 * correlation * first[1] * other[0]
-    return np.sqrt(np.maximum(below, 0.0)), np.sqrt(np.maximum(above, 0.0))
+    below, above = first
+    other_below, other_above = other
+    square_below = below**2 + other_above**2 - 2 * correlation * below * other_above
+    square_above = above**2 + other_below**2 - 2 * correlation * above * other_below
+    return np.sqrt(np.maximum(square_below, 0.0)), np.sqrt(np.maximum(square_above, 0.0))
 
 
 def _wilson_distances(accuracy: Floats, total: int) -> EndDistances:
@@ -429,10 +454,12 @@ def least_squares_line(x: Floats, y: Floats) -> tuple[Estimate, float, float]:
     """Return (slope with its t interval, intercept, R²) of a line through n ≥ 3 points; R² is 0 if
     all y are equal."""
     fit: Any = scipy.stats.linregress(x, y)
-    half = float(scipy.stats.t.ppf(0.5 + CONFIDENCE / 2, x.size - 2)) * float(fit.stderr)
     value = float(fit.slope)
+    student = float(scipy.stats.t.ppf(0.5 + CONFIDENCE / 2, x.size - 2))
+    half = student * float(fit.stderr)
+    slope = Estimate(value, value - half, value + half)
     r_squared = 0.0 if np.ptp(y) == 0 else float(fit.rvalue) ** 2
-    return Estimate(value, value - half, value + half), float(fit.intercept), r_squared
+    return slope, float(fit.intercept), r_squared
 
 
 # ---- A judge that errs: Rogan and Gladen
@@ -465,8 +492,8 @@ def lang_reiczigel_interval(
     of_s = s * (1 - s) / falses
     of_f = f * (1 - f) / trues
     moved = 2 * NORMAL**2 * (p * of_s - (1 - p) * of_f)
-    error = math.sqrt(q * (1 - q) / n + (1 - p) ** 2 * of_f + p**2 * of_s) / (s - f)
-    return normal_interval(p + moved, error)
+    variance = q * (1 - q) / n + (1 - p) ** 2 * of_f + p**2 * of_s
+    return normal_interval(p + moved, math.sqrt(variance) / (s - f))
 
 
 def fleiss_kappa(counts: Sequence[tuple[int, int]]) -> float | None:
@@ -479,8 +506,10 @@ def fleiss_kappa(counts: Sequence[tuple[int, int]]) -> float | None:
     if len(table) == 0 or np.count_nonzero(table.sum(axis=0)) < 2:
         return None
     raters = table[0].sum()
-    agreed = (((table**2).sum(axis=1) - raters) / (raters * (raters - 1))).mean()
-    by_chance = ((table.sum(axis=0) / table.sum()) ** 2).sum()
+    agreeing = (table**2).sum(axis=1) - raters
+    agreed = (agreeing / (raters * (raters - 1))).mean()
+    shares = table.sum(axis=0) / table.sum()
+    by_chance = (shares**2).sum()
     return float((agreed - by_chance) / (1 - by_chance))
 
 
@@ -489,13 +518,13 @@ def fleiss_kappa(counts: Sequence[tuple[int, int]]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class FailureCount:
-    """Failures among rows. effective_rows: the number of independent rows that the rows are worth,
-    at most `rows`."""
+    """Failures among rows."""
 
     rows: int
     units: int
     failures: int
     effective_rows: float
+    """The number of independent rows that the rows are worth, at most `rows`."""
 
     @property
     def rate(self) -> float:
@@ -511,15 +540,15 @@ def count_failures(failed: Bools, units: Ints, in_set: Bools) -> tuple[FailureCo
 
     failed, in_set: (n,). units: (n,), equal numbers mark one unit.
     """
-    parts = [count_by_unit(failed[part], units[part]) for part in (in_set, ~in_set)]
-    correlation = unit_correlation(*parts)
-    inside, outside = (
-        FailureCount(
-            int(rows.sum()), len(rows), int(failures.sum()), effective_size(rows, correlation)
-        )
-        for failures, rows in parts
-    )
-    return inside, outside
+    inside = count_by_unit(failed[in_set], units[in_set])
+    outside = count_by_unit(failed[~in_set], units[~in_set])
+    correlation = unit_correlation(inside, outside)
+    return _failure_count(*inside, correlation), _failure_count(*outside, correlation)
+
+
+def _failure_count(failures: Ints, rows: Ints, correlation: float) -> FailureCount:
+    effective = effective_size(rows, correlation)
+    return FailureCount(int(rows.sum()), len(rows), int(failures.sum()), effective)
 
 
 def score_test(in_set: FailureCount, rest: FailureCount, margin: float) -> float:
@@ -537,7 +566,7 @@ def score_test(in_set: FailureCount, rest: FailureCount, margin: float) -> float
         return 1.0
     low = _rate_under_margin(in_set, rest, margin)
     high = low + margin
-    variance = high * (1 - high) / in_set.effective_rows + low * (1 - low) / rest.effective_rows
+    variance = _variance(in_set, high) + _variance(rest, low)
     if variance <= 0:
         return 1.0
     # total / (total - 1) is Miettinen and Nurminen's factor for small counts.
@@ -546,13 +575,17 @@ def score_test(in_set: FailureCount, rest: FailureCount, margin: float) -> float
     return float(scipy.stats.t.sf(score, _degrees(in_set, rest, high, low)))
 
 
+def _variance(part: FailureCount, rate: float) -> float:
+    return rate * (1 - rate) / part.effective_rows
+
+
 def _degrees(in_set: FailureCount, rest: FailureCount, high: float, low: float) -> float:
     """Return Welch and Satterthwaite's degrees of freedom of a difference of rates; infinite if
     each row is a unit."""
     variances = 0.0
     squares = 0.0
     for part, rate in ((in_set, high), (rest, low)):
-        variance = rate * (1 - rate) / part.effective_rows
+        variance = _variance(part, rate)
         variances += variance
         if part.units < part.rows:
             squares += variance**2 / (part.units - 1)
@@ -567,13 +600,13 @@ def _rate_under_margin(in_set: FailureCount, rest: FailureCount, margin: float) 
     """Return the rest's maximum-likelihood rate, given that the set's rate is exactly `margin`
     higher."""
 
+    def likelihood(part: FailureCount, rate: float) -> float:
+        failures = part.effective_failures
+        right = part.effective_rows - failures
+        return _xlogy(failures, rate) + _xlogy(right, 1 - rate)
+
     def loss(low: float) -> float:
-        parts = ((in_set, low + margin), (rest, low))
-        return -sum(
-            _xlogy(part.effective_failures, rate)
-            + _xlogy(part.effective_rows - part.effective_failures, 1 - rate)
-            for part, rate in parts
-        )
+        return -(likelihood(in_set, low + margin) + likelihood(rest, low))
 
     minimum = scipy.optimize.minimize_scalar(
         loss, bounds=(0.0, 1.0 - margin), method="bounded", options={"xatol": 1e-9}
@@ -582,7 +615,9 @@ def _rate_under_margin(in_set: FailureCount, rest: FailureCount, margin: float) 
 
 
 def _xlogy(count: float, rate: float) -> float:
-    return 0.0 if count <= 0 else count * float(np.log(max(rate, 1e-300)))
+    if count <= 0:
+        return 0.0
+    return count * float(np.log(max(rate, 1e-300)))
 
 
 def rate_interval(count: FailureCount, level: float = CONFIDENCE) -> Bounds | None:
@@ -610,7 +645,8 @@ def newcombe_interval(
         return None
     difference = in_set.rate - rest.rate
     of_set = (in_set.rate - inside[0], inside[1] - in_set.rate)
-    below, above = mover(of_set, (outside[1] - rest.rate, rest.rate - outside[0]))
+    of_rest = (outside[1] - rest.rate, rest.rate - outside[0])
+    below, above = mover(of_set, of_rest)
     return float(difference - below), float(difference + above)
 
 
@@ -631,7 +667,7 @@ def smallest_difference(
 
     def short(difference: float) -> float:
         high = min(low + difference, 1.0)
-        variance = high * (1 - high) / in_set.effective_rows + low * (1 - low) / rest.effective_rows
+        variance = _variance(in_set, high) + _variance(rest, low)
         degrees = _degrees(in_set, rest, high, low)
         reach = scipy.stats.t.isf(alpha, degrees) + scipy.stats.t.ppf(POWER, degrees)
         return float(difference - margin - reach * np.sqrt(variance))
@@ -663,8 +699,10 @@ def best_threshold(
     ranked = scores[order]
     last = np.flatnonzero(np.append(np.diff(ranked) != 0, True))
     values = worth(order, last)
-    best = last[np.flatnonzero(values == values.max())[0 if highest else -1]]
-    return ranked[best], ranked[min(best + 1, len(ranked) - 1)]
+    equals = last[values == values.max()]
+    best = equals[0 if highest else -1]
+    following = min(best + 1, len(ranked) - 1)
+    return ranked[best], ranked[following]
 
 
 # ---- Bootstraps and permutations
@@ -682,10 +720,9 @@ def bootstrap_weights(units: int, replicates: int, rng: np.random.Generator) -> 
 
     The result has shape (replicates, units).
     """
-    drawn = (
-        rng.integers(0, units, size=(replicates, units)) + units * np.arange(replicates)[:, None]
-    )
-    counts = np.bincount(drawn.ravel(), minlength=replicates * units)
+    drawn = rng.integers(0, units, size=(replicates, units))
+    of_replicate = units * np.arange(replicates)[:, None]
+    counts = np.bincount((drawn + of_replicate).ravel(), minlength=replicates * units)
     return counts.reshape(replicates, units).astype(np.float64)
 
 
@@ -698,8 +735,11 @@ def percentile_interval(
     replicate contains. `mover` adds them, and the widened interval is cut at `least` and at 1.
     Fewer than two replicates give no interval.
     """
-    low, high = percentile_ends(np.asarray(value), replicates, np.asarray(beside), least).tolist()
-    return Estimate(value) if math.isnan(low) else Estimate(value, low, high)
+    ends = percentile_ends(np.asarray(value), replicates, np.asarray(beside), least)
+    low, high = ends.tolist()
+    if math.isnan(low):
+        return Estimate(value)
+    return Estimate(value, low, high)
 
 
 def percentile_ends(
@@ -711,14 +751,14 @@ def percentile_ends(
     A replicate with a value that is not finite is left out. The ends are NaN if fewer than two
     replicates are left.
     """
-    finite = replicates[np.isfinite(replicates).all(axis=tuple(range(1, replicates.ndim)))]
+    axes = tuple(range(1, replicates.ndim))
+    finite = replicates[np.isfinite(replicates).all(axis=axes)]
     if len(finite) < 2:
         return np.full(beside.shape, np.nan)
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(finite, [tail, 1 - tail], axis=0)
-    below, above = mover(
-        (np.maximum(0.0, values - low), np.maximum(0.0, high - values)), (beside[0], beside[1])
-    )
+    drawn = (np.maximum(0.0, values - low), np.maximum(0.0, high - values))
+    below, above = mover(drawn, (beside[0], beside[1]))
     opened = np.stack([np.maximum(least, values - below), np.minimum(1.0, values + above)])
     return np.where((beside == 0).all(axis=0), np.stack([low, high]), opened)
 
@@ -735,15 +775,16 @@ def mean_over_units(values: Floats, units: Ints, rng: np.random.Generator) -> Es
         low, high = wilson_interval(round(abs(value)) * len(sizes), len(sizes))
         if value == 0:
             return Estimate(0.0, -high, high)
-        return Estimate(value, low, 1.0) if value > 0 else Estimate(value, -1.0, -low)
+        if value > 0:
+            return Estimate(value, low, 1.0)
+        return Estimate(value, -1.0, -low)
     if len(sizes) < 2:
         return Estimate(value)
     # Units of equal sum and size are interchangeable, so the draw is of their counts. This needs
     # less memory.
     sums = np.round(np.bincount(of_unit.ravel(), values), 9)
-    kinds, counts = np.unique(
-        np.stack([sums, sizes.astype(np.float64)]), axis=1, return_counts=True
-    )
+    of_units = np.stack([sums, sizes.astype(np.float64)])
+    kinds, counts = np.unique(of_units, axis=1, return_counts=True)
     drawn = np.empty(REPLICATES)
     block = max(1, _MOST_AT_ONCE // len(counts))
     for start in range(0, REPLICATES, block):
@@ -756,7 +797,8 @@ def mean_over_units(values: Floats, units: Ints, rng: np.random.Generator) -> Es
 def jackknife_variance(without: Floats) -> float:
     """Return the jackknife variance of a value. without: (n,) the value with each of n units left
     out in turn."""
-    return float(((without - without.mean()) ** 2).sum()) * (1 - 1 / len(without))
+    squares = (without - without.mean()) ** 2
+    return float(squares.sum()) * (1 - 1 / len(without))
 
 
 def sequential_p(reached: Iterable[bool], permutations: int) -> float:
@@ -782,16 +824,17 @@ def sign_test(ahead: int, behind: int) -> float:
     """Return the exact two-sided p of a sign test; for pairs, this is McNemar's test. 1 without
     differences."""
     differing = ahead + behind
-    return float(scipy.stats.binomtest(ahead, differing, 0.5).pvalue) if differing else 1.0
+    if not differing:
+        return 1.0
+    return float(scipy.stats.binomtest(ahead, differing, 0.5).pvalue)
 
 
 def benjamini_hochberg(p: Sequence[float]) -> list[float]:
     """Return q-values (Benjamini and Hochberg 1995). `p` must hold all hypotheses that were
     tested."""
-    q_values = (
-        scipy.stats.false_discovery_control(np.asarray(p, dtype=np.float64)) if len(p) else ()
-    )
-    return [float(q) for q in q_values]
+    if not len(p):
+        return []
+    return scipy.stats.false_discovery_control(np.asarray(p, dtype=np.float64)).tolist()
 
 
 def holm(p: Sequence[float]) -> list[float]:
@@ -799,10 +842,9 @@ def holm(p: Sequence[float]) -> list[float]:
     rejection by it."""
     values = np.asarray(p, dtype=np.float64)
     order = np.argsort(values, kind="stable")
+    multiplied = values[order] * np.arange(len(values), 0, -1)
     adjusted = np.empty(len(values))
-    adjusted[order] = np.minimum(
-        np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1)), 1
-    )
+    adjusted[order] = np.minimum(np.maximum.accumulate(multiplied), 1)
     return adjusted.tolist()
 
 
@@ -844,9 +886,11 @@ def simultaneous_reach(values: Floats, replicates: Floats, least_error: ArrayLik
     error = np.maximum(np.nanstd(replicates, axis=0), least_error)
     if not (error > 0).any():
         return NormalDist().inv_cdf(0.5 + simultaneous_level(np.size(values)) / 2)
-    deviations = np.abs(replicates - values)[:, error > 0] / error[error > 0]
+    wide = error > 0
+    deviations = np.abs(replicates - values)[:, wide] / error[wide]
     largest = np.fmax.reduce(deviations, axis=1)
-    return max(NORMAL, float(np.quantile(largest[np.isfinite(largest)], CONFIDENCE)))
+    finite = largest[np.isfinite(largest)]
+    return max(NORMAL, float(np.quantile(finite, CONFIDENCE)))
 
 
 def simultaneous_level(intervals: int) -> float:
@@ -860,4 +904,6 @@ def false_coverage_level(reported: int, tested: int, fdr: float) -> float:
 
     Source: Benjamini and Yekutieli 2005.
     """
-    return 1 - fdr * reported / tested if tested else 1 - fdr
+    if not tested:
+        return 1 - fdr
+    return 1 - fdr * reported / tested

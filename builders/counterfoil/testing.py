@@ -5,8 +5,8 @@
     def test_dead_pixels():
         check_corruption("dead_pixels")
 
-The same functions check our own corruptions, measures, classifiers, detectors, kinds of generator,
-keep rules, exports and engines.
+The same functions check our own corruptions, measures, classifiers, detectors, tasks, kinds of
+generator, keep rules, exports and engines.
 """
 
 from __future__ import annotations
@@ -262,6 +262,30 @@ def check_generator(recipe: Recipe, images: int = 6) -> None:
         assert not wrong, (
             f"{kind}: {sample.key} has other columns than the kind says: {', '.join(sorted(wrong))}"
         )
+
+
+def check_task(name: str) -> None:
+    """Check that a task has the parts that it names, and that these agree on its name, table and
+    models."""
+    from counterfoil.evaluation.task import Task
+    from counterfoil.recipe.tasks import TASKS
+    from counterfoil.recipe.tasks.task import WholeImages
+    from counterfoil.registry import part_named
+
+    source = TASKS[name]
+    assert source.name == name, f"{name}: its `name` is {source.name!r}"
+    assert source.reader is None or callable(part_named(source.reader)), f"{name}: no reader"
+    task = part_named(source.measured_by)
+    assert isinstance(task, type) and issubclass(task, Task), f"{name}: {task!r} is no `Task`"
+    left = sorted(getattr(task, "__abstractmethods__", ()))
+    assert not left, f"{name}: {task.__name__} is without {', '.join(left)}"
+    assert task.name == name, f"{name}: the name of {task.__name__} is {task.name!r}"
+    said = [word for word in ("of_dataset", "table", "truth_columns") if not hasattr(task, word)]
+    assert not said, f"{name}: {task.__name__} does not say {', '.join(said)}"
+    if isinstance(source, WholeImages):
+        for word in ("table", "noun"):
+            pair = getattr(source, word), getattr(task, word)
+            assert pair[0] == pair[1], f"{name}: its {word} is {pair[0]!r}, and {pair[1]!r} there"
 
 
 def check_export(name: str) -> None:

@@ -57,14 +57,17 @@ def rising_reaches(
     lower bounds, made to rise in the same way, reach the mark. An unknown bound is replaced by the
     widest possible one.
     """
+    values = []
+    lows = []
+    highs = []
+    for point in curve:
+        values.append(point.value)
+        lows.append(-1.0 if point.low is None else point.low)
+        highs.append(1.0 if point.high is None else point.high)
     return Reached(
-        _first_reaches([point.value for point in curve], levels, weights, mark),
-        _first_reaches(
-            [1.0 if point.high is None else point.high for point in curve], levels, weights, mark
-        ),
-        _first_reaches(
-            [-1.0 if point.low is None else point.low for point in curve], levels, weights, mark
-        ),
+        value=_first_reaches(values, levels, weights, mark),
+        low=_first_reaches(highs, levels, weights, mark),
+        high=_first_reaches(lows, levels, weights, mark),
     )
 
 
@@ -78,7 +81,8 @@ def _first_reaches(values: Sequence[float], levels: Floats, weights: Floats, mar
     before = curve[index - 1]
     after = curve[index]
     start = levels[index - 2] if index > 1 else 0.0
-    return float(start + (levels[index - 1] - start) * min(1.0, (mark - before) / (after - before)))
+    way = min(1.0, (mark - before) / (after - before))
+    return float(start + (levels[index - 1] - start) * way)
 
 
 # ---- Failure points
@@ -125,7 +129,8 @@ def failure_shares(counts: Floats, runs: Ints, cells: int, still: float = _STILL
     weights = counts / counts.sum(axis=-1, keepdims=True)
     shares = np.full((*counts.shape[:-1], cells), 1 / cells)
     for _ in range(_MOST_STEPS):
-        after = shares * ((weights / np.maximum(shares @ inside.T, 1e-300)) @ inside)
+        of_runs = np.maximum(shares @ inside.T, 1e-300)
+        after = shares * ((weights / of_runs) @ inside)
         moved = np.abs(after - shares).max()
         shares = after
         if moved < still:
@@ -134,7 +139,8 @@ def failure_shares(counts: Floats, runs: Ints, cells: int, still: float = _STILL
 
 
 def _inside(runs: Ints, cells: int) -> Bools:
-    return (runs[:, :1] <= np.arange(cells)) & (np.arange(cells) <= runs[:, 1:])
+    numbers = np.arange(cells)
+    return (runs[:, :1] <= numbers) & (numbers <= runs[:, 1:])
 
 
 def failed_curve(
@@ -153,31 +159,28 @@ def failed_curve(
     runs, run, counts = np.unique(
         np.stack([first, last], axis=1), axis=0, return_inverse=True, return_counts=True
     )
-    # Trajectories with equal runs are interchangeable, so the draw is of their counts.
     if units is None:
+        # Trajectories with equal runs are interchangeable, so the draw is of their counts.
         drawn = rng.multinomial(n, counts / n, size=_REPLICATES).astype(np.float64)
     else:
-        drawn = units.drawn(_REPLICATES, rng) @ (run.reshape(-1, 1) == np.arange(len(runs))).astype(
-            np.float64
-        )
-    curve = (
-        failure_shares(counts.astype(np.float64), runs, levels + 1).cumsum()[:levels].clip(0.0, 1.0)
-    )
-    curves = failure_shares(drawn, runs, levels + 1, _STILL_ENOUGH).cumsum(axis=-1)[:, :levels]
-    variance = curves.var(axis=0)
+        has_run = run.reshape(-1, 1) == np.arange(len(runs))
+        drawn = units.drawn(_REPLICATES, rng) @ has_run.astype(np.float64)
+    cells = levels + 1
+    shares = failure_shares(counts.astype(np.float64), runs, cells)
+    curve = shares.cumsum()[:levels].clip(0.0, 1.0)
+    drawn_shares = failure_shares(drawn, runs, cells, _STILL_ENOUGH)
+    variance = drawn_shares.cumsum(axis=-1)[:, :levels].var(axis=0)
     independent = n
     if units is not None:
         if units.count < FEWEST_IMAGES:
             return [Estimate(point) for point in curve.tolist()]
         variance = variance * units.count / (units.count - 1)
         independent = units.count
-    worth = np.divide(
-        curve * (1 - curve), variance, out=np.full(levels, float(independent)), where=variance > 0
-    )
+    worth = np.full(levels, float(independent))
+    np.divide(curve * (1 - curve), variance, out=worth, where=variance > 0)
     low, high = wilson_intervals(curve, worth.clip(1.0, n))
-    return [
-        Estimate(*point) for point in zip(curve.tolist(), low.tolist(), high.tolist(), strict=True)
-    ]
+    points = np.stack([curve, low, high], axis=1)
+    return [Estimate(*point) for point in points.tolist()]
 
 
 # ---- Comparing models
@@ -195,16 +198,13 @@ def failure_scores(first: Ints, last: Ints, right_at_base: Bools, levels: Floats
     middle = np.append((ends[:-1] + ends[1:]) / 2, levels[-1])
     if not right_at_base.any():
         return np.full(first.shape, np.nan)
-    runs, run, counts = np.unique(
-        np.stack([first[right_at_base], last[right_at_base]], axis=1),
-        axis=0,
-        return_inverse=True,
-        return_counts=True,
-    )
+    every = np.stack([first[right_at_base], last[right_at_base]], axis=1)
+    runs, run, counts = np.unique(every, axis=0, return_inverse=True, return_counts=True)
     shares = failure_shares(counts.astype(np.float64), runs, cells)
     weights = _inside(runs, cells) * np.maximum(shares, 1e-12)
+    expected = (weights @ middle) / weights.sum(axis=1)
     scores = np.full(first.shape, np.nan)
-    scores[right_at_base] = ((weights @ middle) / weights.sum(axis=1))[run.ravel()]
+    scores[right_at_base] = expected[run.ravel()]
     return scores
 
 
@@ -218,11 +218,10 @@ def swap_test(
     seen = np.abs(differences.sum(axis=0))
     as_far = np.zeros(differences.shape[1], dtype=np.int64)
     for start in range(0, permutations, _AT_ONCE):
-        signs = (
-            2.0 * rng.integers(0, 2, size=(min(_AT_ONCE, permutations - start), len(differences)))
-            - 1.0
-        )
-        as_far += (np.abs(signs @ differences) >= seen - 1e-9).sum(axis=0)
+        block = min(_AT_ONCE, permutations - start)
+        signs = 2.0 * rng.integers(0, 2, size=(block, len(differences))) - 1.0
+        sums = np.abs(signs @ differences)
+        as_far += (sums >= seen - 1e-9).sum(axis=0)
     return ((1 + as_far) / (1 + permutations)).tolist()
 
 
@@ -234,6 +233,6 @@ def ranks(low: Floats, high: Floats, values: Floats) -> Ints:
     model ranks below every model that is surely better and above every model that is surely worse.
     """
     by_value = 1 + (values > values[:, None]).sum(axis=1)
-    return np.stack(
-        [by_value, 1 + (high < 0).sum(axis=1), len(values) - (low > 0).sum(axis=1)], axis=1
-    )
+    best = 1 + (high < 0).sum(axis=1)
+    worst = len(values) - (low > 0).sum(axis=1)
+    return np.stack([by_value, best, worst], axis=1)

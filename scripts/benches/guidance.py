@@ -27,8 +27,8 @@ from counterfoil.engines import LocalEngine
 from counterfoil.generate.pictures import DrawnAhead
 from counterfoil.generate.render import Renderer
 from counterfoil.generate.screen.scores import Scorer
+from counterfoil.models.arithmetic import one_thread
 from counterfoil.models.clip import load_clip
-from counterfoil.models.devices import one_thread
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.plan.layout import Plan, Sample, make_plan
 from counterfoil.recipe import Recipe, load_recipe

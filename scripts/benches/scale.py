@@ -42,7 +42,7 @@ from counterfoil.cli.progress import BuildDisplay
 from counterfoil.dataset.closing import close_dataset
 from counterfoil.engines import Doing, Finished, LocalEngine
 from counterfoil.generate.screen.thresholds import resolve_thresholds
-from counterfoil.models.devices import stack_of
+from counterfoil.models.stack import stack_of
 from counterfoil.plan.layout import Sample, make_plan
 from counterfoil.progress import listening
 from counterfoil.recipe import Recipe, load_recipe

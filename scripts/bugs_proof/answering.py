@@ -15,8 +15,8 @@ from PIL import Image
 from bugs_proof.pictures import PictureCell, PictureStore
 from counterfoil.lab.planted import named_world
 from counterfoil.lab.vocabulary import ATTRIBUTES
+from counterfoil.models.arithmetic import one_thread
 from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
-from counterfoil.models.devices import one_thread
 from counterfoil.models.names import folder_sha256, local_folder
 from counterfoil.prediction.class_map import map_classes
 from counterfoil.recipe import Recipe

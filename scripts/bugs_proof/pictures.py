@@ -22,8 +22,8 @@ from PIL import Image
 
 from counterfoil.generate.render import Renderer
 from counterfoil.generate.tokens.class_tokens import ClassTokens, read_class_tokens
+from counterfoil.models.arithmetic import one_thread
 from counterfoil.models.clip import ClipModel, load_clip
-from counterfoil.models.devices import one_thread
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.models.names import LAB_WEIGHTS, folder_sha256
 from counterfoil.plan.layout import Sample

@@ -67,8 +67,8 @@ def bare(settings: Settings) -> Figures:
     device, none is stored."""
     import torch
 
+    from counterfoil.models.arithmetic import computing_on
     from counterfoil.models.clip import load_clip
-    from counterfoil.models.devices import computing_on
     from counterfoil.models.diffusion import load_pipeline
 
     with computing_on(settings.device), torch.inference_mode():
@@ -222,8 +222,8 @@ def scoring(settings: Settings) -> Figures:
     import torch
     from PIL import Image
 
+    from counterfoil.models.arithmetic import computing_on
     from counterfoil.models.clip import load_clip
-    from counterfoil.models.devices import computing_on
 
     with computing_on(settings.device), torch.inference_mode():
         clip = load_clip(f"local-dir:{settings.folder}/clip", device=settings.device)
@@ -253,7 +253,7 @@ def evaluation(settings: Settings) -> Figures:
     from timm.models import save_for_hf
 
     from counterfoil import evaluate
-    from counterfoil.models.devices import computing_on
+    from counterfoil.models.arithmetic import computing_on
     from counterfoil.progress import Stage
 
     _photographs(settings, "test", 48 if settings.tiny else 4096)

@@ -21,7 +21,7 @@ from counterfoil.building.workers import Job
 from counterfoil.engines.local import LocalEngine
 from counterfoil.errors import RunFailure
 from counterfoil.generate.render import Renderer
-from counterfoil.models.devices import stack_of
+from counterfoil.models.stack import stack_of
 from counterfoil.plan.layout import Plan, Sample, Shard, make_plan
 from counterfoil.progress import listening
 from counterfoil.recipe import load_recipe

@@ -25,7 +25,7 @@ from counterfoil.building.build_dataset import BuildProgress
 from counterfoil.engines import EngineChoice
 from counterfoil.errors import UserError
 from counterfoil.generate.tokens.learn_tokens import learn_tokens
-from counterfoil.models.devices import RENDERING_VERSION
+from counterfoil.models.stack import RENDERING_VERSION
 from counterfoil.recipe import load_recipe
 from counterfoil.store.reading import read_receipts
 from ray_clusters import actors, running_cluster

@@ -342,6 +342,22 @@ def test_each_prompt_takes_the_nearest_that_is_left_round_by_round(
     )
 
 
+def test_a_row_may_serve_several_prompts_where_the_recipe_says_so(
+    pool: Path, tmp_path: Path
+) -> None:
+    """More samples than the pool has images, each cell with the nearest of its own prompt."""
+    repeats = ("generator.repeats=true", "samples.candidates=6")
+    retrieved_build(pool, tmp_path / "out", *repeats)
+    rows = rows_retrieved(tmp_path / "out")
+    assert len(rows) == 36 > len({row["source_row"] for row in rows})
+    assert [row["retrieval_rank"] for row in rows] == [1, 2, 3, 4, 5, 6] * 6
+    assert verify(tmp_path / "out").problems == ()
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "an image may serve several prompts" in card and "No row is used twice" not in card
+    with pytest.raises(UserError, match="a cell needs 31 samples, each a different image"):
+        retrieved_build(pool, tmp_path / "many", "generator.repeats=true", "samples.candidates=31")
+
+
 def test_no_image_is_there_twice(dataset: tuple[Path, BuildResult]) -> None:
     rows = rows_retrieved(dataset[0], "image", "license", "prompt")
     assert len(rows) == 2 * 3 * CANDIDATES

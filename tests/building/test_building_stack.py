@@ -24,7 +24,7 @@ from counterfoil.engines.engine import EngineChoice, Item, Result, Work
 from counterfoil.engines.local import Call, LocalEngine
 from counterfoil.engines.processes import begin_server
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.models.devices import rendering_stack
+from counterfoil.models.stack import rendering_stack
 from counterfoil.plan.layout import make_plan
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.store.dataset_store import DatasetStore, ShardWriter

@@ -25,6 +25,8 @@ from counterfoil.cli.main import app, main
 from counterfoil.errors import UserError
 from counterfoil.recipe import bundled_recipes, load_recipe, load_recipe_text
 
+TRIES = ", which tests descriptions with what an earlier run used"
+AGAIN = ", which tests the findings of an earlier run once more"
 TRY = ("--try", "in the snow", "--class", "sandal")
 
 
@@ -281,20 +283,19 @@ def test_help_tells_every_option_and_a_working_example() -> None:
         ),
         (
             ["mined", "--again", "wardrobe-mini", *TRY],
-            ["--try does not go with --again", "--class does not go with --again"],
+            [f"{option} does not go with --again{AGAIN}" for option in ("--try", "--class")],
         ),
         (
             ["mined", *TRY, "--out", "x", "--target", "lab:resnet10t", "--set", "name=x"],
             [
-                "--out does not go with --try",
-                "--target does not go with --try",
-                "--set does not go with --try",
+                f"{option} does not go with --try{TRIES}"
+                for option in ("--out", "--target", "--set")
             ],
         ),
         (
             ["mined", *TRY, "--pool-rows", "3", "--pool-labels", "label", "--weights"],
             [
-                f"{option} does not go with --try"
+                f"{option} does not go with --try{TRIES}"
                 for option in ("--pool-rows", "--pool-labels", "--weights")
             ],
         ),
@@ -311,7 +312,7 @@ def test_help_tells_every_option_and_a_working_example() -> None:
                 "x",
             ],
             [
-                f"{option} does not go with --again"
+                f"{option} does not go with --again{AGAIN}"
                 for option in ("--method", "--confirm", "--pool")
             ],
         ),

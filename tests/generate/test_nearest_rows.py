@@ -87,6 +87,24 @@ def test_as_whole_orders_would_deal_them(
         assert np.allclose(share.scores, pool[share.rows].astype(np.float64) @ text, atol=1e-6)
 
 
+@pytest.mark.parametrize("entries", [1, 20, 1 << 24])
+def test_rows_that_may_repeat_are_the_nearest_of_each_prompt_alone(entries: int) -> None:
+    rng = np.random.default_rng(3)
+    pool = unit(rng, 90, 4, 3)
+    texts = unit(rng, 6, 4, 3)
+    wanted = [5, 1, 9, 0, 3, 9]
+    usable = rng.random(90) < 0.8
+    dealt = nearest_rows(
+        pool, texts, wanted, usable, repeats=True, chunk_rows=7, list_entries=entries
+    )
+    for index, count in enumerate(wanted):
+        (alone,) = dealt_plainly(pool, texts[[index]], [count], usable)
+        rows = dealt[index].rows.tolist()
+        assert list(zip(rows, dealt[index].ranks.tolist(), strict=True)) == alone
+    every = np.concatenate([share.rows for share in dealt])
+    assert len(np.unique(every)) < len(every)
+
+
 def test_no_row_is_given_twice_and_no_prompt_is_starved() -> None:
     """Ten equal prompts share the nearest rows: each gets one of every ten."""
     rng = np.random.default_rng(0)

@@ -26,18 +26,14 @@ from counterfoil.engines import LocalEngine
 from counterfoil.engines.local import stack_where_done
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate.render import Renderer
-from counterfoil.models import devices
-from counterfoil.models.devices import (
-    compiler_of,
-    libraries_of,
-    quantize_problem,
-    quantized_parts,
-    resolve_device,
-    resolve_devices,
-    stack_of,
-)
+from counterfoil.models import memory, stack
+from counterfoil.models.arithmetic import arithmetic, channels_last, computing_on, reproducible
+from counterfoil.models.compiling import compiler_of
+from counterfoil.models.devices import resolve_device, resolve_devices
 from counterfoil.models.diffusion import load_pipeline, place_pipeline, wait_in_memory
 from counterfoil.models.loading_errors import device_error, memory_error
+from counterfoil.models.quantizing import quantize_problem, quantized_parts
+from counterfoil.models.stack import libraries_of, stack_of
 from counterfoil.plan.layout import Sample, make_plan
 from counterfoil.recipe import Recipe, load_recipe
 from miniature_pipelines import kandinsky, stable_diffusion_2, stable_diffusion_xl
@@ -198,7 +194,7 @@ def _draw(pipeline: Any) -> Any:
 
 def test_the_layout_is_turned_and_draws_the_same() -> None:
     plain, turned = (load_pipeline("lab:sd", dtype="float32") for _ in range(2))
-    devices.channels_last(turned)
+    channels_last(turned)
     for part in (turned.unet, turned.vae):
         layouts = [
             weights.is_contiguous(memory_format=torch.channels_last)
@@ -215,7 +211,7 @@ def test_what_convolves_over_time_stays_as_it_is() -> None:
         unet = None
 
     before = Held.vae.weight.stride()
-    devices.channels_last(Held())
+    channels_last(Held())
     assert Held.vae.weight.stride() == before
 
 
@@ -223,7 +219,7 @@ def test_the_stack_has_the_version_that_last_changed_bytes_and_not_the_one_that_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Otherwise the next version could not resume a directory."""
-    monkeypatch.setattr(devices, "RENDERING_VERSION", "0.1.5")
+    monkeypatch.setattr(stack, "RENDERING_VERSION", "0.1.5")
     assert stack_of("cpu", "float32", 4)["versions"]["counterfoil"] == "0.1.5" != __version__
 
 
@@ -259,14 +255,14 @@ def test_memory_that_was_freed_is_used_again_and_changes_no_answer() -> None:
 
 
 def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    devices._glibc.cache_clear()
-    monkeypatch.setattr(devices.ctypes, "CDLL", lambda name: object())
+    memory._glibc.cache_clear()
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: object())
     try:
-        assert not devices.keep_freed_memory()
-        devices.give_back_memory()
+        assert not memory.keep_freed_memory()
+        memory.give_back_memory()
         assert resolve_devices("cpu") == ("cpu",)
     finally:
-        devices._glibc.cache_clear()
+        memory._glibc.cache_clear()
 
 
 def test_on_a_cpu_nothing_is_set_or_said() -> None:
@@ -280,10 +276,10 @@ def test_on_a_cpu_nothing_is_set_or_said() -> None:
         weights.is_contiguous(memory_format=torch.channels_last) for weights in wide
     )
     before = torch.get_float32_matmul_precision()
-    with devices.computing_on("cpu"):
+    with computing_on("cpu"):
         assert torch.get_float32_matmul_precision() == before
     assert "arithmetic" not in stack_of("cpu", "float32", 4)
-    assert devices.arithmetic("cuda:1") == devices.arithmetic("cuda") != {}
+    assert arithmetic("cuda:1") == arithmetic("cuda") != {}
 
 
 def test_settings_end_with_the_work() -> None:
@@ -293,7 +289,7 @@ def test_settings_end_with_the_work() -> None:
         torch.set_float32_matmul_precision("highest")
         cudnn.benchmark = True
         cudnn.deterministic = False
-        with pytest.raises(ZeroDivisionError), devices.reproducible():
+        with pytest.raises(ZeroDivisionError), reproducible():
             assert torch.get_float32_matmul_precision() == "high"
             assert (cudnn.benchmark, cudnn.deterministic) == (False, True)
             _ = 1 / 0

@@ -27,7 +27,7 @@ from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.lab.planted import PlantedWorld, named_world
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.models.clip import load_clip
-from counterfoil.models.devices import resolve_device, stack_of
+from counterfoil.models.devices import resolve_device
 from counterfoil.models.diffusion import load_pipeline, native_size
 from counterfoil.models.loading_errors import known_cause, skipped_reason, while_loading
 from counterfoil.models.names import (
@@ -38,6 +38,7 @@ from counterfoil.models.names import (
     pin_model,
     resolve_name,
 )
+from counterfoil.models.stack import stack_of
 
 
 def test_lab_names_are_folders_of_weights() -> None:

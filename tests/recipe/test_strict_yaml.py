@@ -125,7 +125,7 @@ def test_nesting_without_end_is_refused_and_does_not_end_the_interpreter(text: s
     )
     assert (done.returncode, done.stdout) == (
         0,
-        "x.yaml:1: nested too deeply, expected at most 40 levels\n",
+        "x.yaml:1: nested too deeply, expected at most 40 levels [too-large]\n",
     )
 
 

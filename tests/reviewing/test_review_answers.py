@@ -677,9 +677,9 @@ def test_mistakes_of_the_command_exit_2(colours: Path, files: list[Path]) -> Non
         assert isinstance(error, UserError) or result.exit_code == 2
         return str(error) if isinstance(error, UserError) else result.stderr
 
-    assert "--answers writes no page, so it takes no --images, --task" in refused(
-        "--answers", str(files[0]), "--images", "3", "--task", "class"
-    )
+    shown = refused("--answers", str(files[0]), "--images", "3", "--task", "class", "--open")
+    for other in ("--images", "--task", "--open"):
+        assert f"{other} does not go with --answers, which writes no page" in shown
     assert "found 'dsk'" in refused("--shift", "dsk")
     assert "beauty" in refused("--task", "beauty")
     assert "does not exist" in refused("--answers", "nowhere.json")

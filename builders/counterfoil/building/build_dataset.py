@@ -31,8 +31,8 @@ from counterfoil.errors import UserError
 from counterfoil.generate.screen.doubts import ScreenDoubts, screen_doubts, warn_of_screen
 from counterfoil.generate.screen.thresholds import FewImages, open_shifts
 from counterfoil.generate.tokens.learn_tokens import learned_before, learning_folder
-from counterfoil.models.devices import rendering_stack
 from counterfoil.models.diffusion import check_scheduler
+from counterfoil.models.stack import rendering_stack
 from counterfoil.options import takes
 from counterfoil.plan.layout import PlanPart, make_plan
 from counterfoil.progress import tell

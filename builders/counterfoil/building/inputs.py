@@ -32,8 +32,8 @@ from counterfoil.generate.screen.thresholds import (
 )
 from counterfoil.generate.tokens.class_tokens import ClassTokens
 from counterfoil.generate.tokens.learn_tokens import class_tokens
+from counterfoil.models.arithmetic import one_thread
 from counterfoil.models.clip import load_clip, pin_clip
-from counterfoil.models.devices import one_thread
 from counterfoil.models.loras import check_loras, pin_lora
 from counterfoil.models.names import Pin
 from counterfoil.plan.layout import RowTable

@@ -17,10 +17,10 @@ import numpy as np
 from counterfoil.data.labelled_images import first_of_classes, rows_of
 from counterfoil.data.labelled_sources import labelled_split
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
+from counterfoil.models.arithmetic import one_thread
 from counterfoil.models.classifiers import describe_classifier, load_classifier
 from counterfoil.models.classifiers.of_open_clip import pin_zero_shot
 from counterfoil.models.clip import pin_clip
-from counterfoil.models.devices import one_thread
 from counterfoil.models.loading_errors import reading_errors, skipped_reason
 from counterfoil.prediction.class_map import ClassMap, map_classes
 from counterfoil.prediction.failures import failures, refuse_unanswered

@@ -20,8 +20,8 @@ from counterfoil.errors import RunFailure
 from counterfoil.generate.render import Renderer
 from counterfoil.generate.screen.scores import Scorer
 from counterfoil.generate.tokens.class_tokens import ClassTokens
+from counterfoil.models.arithmetic import computing_on
 from counterfoil.models.clip import load_clip
-from counterfoil.models.devices import computing_on
 from counterfoil.models.diffusion import generator_pipeline
 from counterfoil.models.loras import load_loras
 from counterfoil.plan.estimate import POINTS_A_SEARCH, SCENES_A_SEARCH

@@ -28,8 +28,10 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate.kinds import Materials, maker_of
 from counterfoil.generate.pictures import encoding_threads
 from counterfoil.generate.screen.scores import Scorer
+from counterfoil.models.arithmetic import computing_on
 from counterfoil.models.clip import load_clip
-from counterfoil.models.devices import computing_on, holds_context, rendering_stack
+from counterfoil.models.devices import holds_context
+from counterfoil.models.stack import rendering_stack
 from counterfoil.plan.layout import LazySequence, Plan, RowTable, Shard, make_plan
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import remove_durably, write_atomically

@@ -54,10 +54,13 @@ def tokens(given: Given) -> None:
     folder = given.get("--out") or Path(f"{loaded.name}-tokens")
     note(f"{loaded.name} → {folder}: loading libraries and resolving inputs")
     if source is not None:
-        given.made(ImportOptions, "--import", "computes nothing", out=folder)
         from counterfoil.generate.tokens.import_tokens import import_tokens
 
-        result = import_tokens(loaded, source, folder)
+        does = "computes nothing"
+        importing = given.made(
+            ImportOptions, "--import", does, recipe=loaded, out=folder, overrides=()
+        )
+        result = import_tokens(**vars(importing))
     else:
         from counterfoil.generate.tokens.learn_tokens import learn_tokens
 

@@ -52,9 +52,8 @@ def calibrate(given: Given) -> None:
         _show(calibration, given.json)
         open_page(calibration.page, given.get("--open"))
         return
-    if given.get("--open"):
-        raise UserError("--open does not go with --apply, which writes no page")
-    options = given.made(RecutOptions, "--apply", before=partial(_ask, dataset, given.get("--yes")))
+    before = partial(_ask, dataset, given.get("--yes"))
+    options = given.made(RecutOptions, "--apply", "writes no page", "--yes", before=before)
     if options.in_place == (options.out is not None):
         raise UserError(
             "--apply FILE needs either --out NEW (a new directory for the re-cut dataset) or"

@@ -108,12 +108,9 @@ def evaluate_and_print(arguments: EvaluateArguments, given: Given) -> Evaluation
 
 
 def _write_keys(given: Given, out: Path) -> None:
-    if others := given.others("--write-keys", "--recipe", "--groups", "--base"):
-        raise UserError(
-            f"--write-keys evaluates nothing, so it takes no {', no '.join(sorted(others))}",
-            "Leave out what is of an evaluation; --recipe, --groups and --base say which images are"
-            " listed.",
-        )
+    of_images = ("--recipe", "--groups", "--base")
+    if problems := given.strange("--write-keys", "evaluates nothing", *of_images):
+        raise UserError(problems, "--recipe, --groups and --base say which images are listed.")
     from counterfoil.evaluation.result_files import write_keys
 
     arguments = given.made(EvaluateArguments)

@@ -91,10 +91,23 @@ def _root(
 
 # In the order of `counterfoil --help`. Heavy imports are inside the commands, so that help is fast.
 add_commands(
-    app, demo.demo, recipes.init, recipes.recipes, recipes.show, recipes.check, build.tokens, build.build,
-    calibrate.calibrate, review.review, verify.verify, evaluate.evaluate, mine.mine, mend.mend, open.open,
+    app,
+    demo.demo,
+    recipes.init,
+    recipes.recipes,
+    recipes.show,
+    recipes.check,
+    build.tokens,
+    build.build,
+    calibrate.calibrate,
+    review.review,
+    verify.verify,
+    evaluate.evaluate,
+    mine.mine,
+    mend.mend,
+    open.open,
     publish.publish,
-)  # fmt: skip
+)
 
 
 # What shells report for a program whose output has no reader: 128 and the number of SIGPIPE.

@@ -48,11 +48,13 @@ def mine(given: Given) -> None:
     if again is not None:
         from counterfoil.mining.methods.bugs.trying import mine_again as work
 
-        options = given.made(AgainOptions, "--again", folder=folder)
+        does = "tests the findings of an earlier run once more"
+        options = given.made(AgainOptions, "--again", does, "--open", folder=folder)
     elif tries is not None or given.get("--class") is not None:
         from counterfoil.mining.methods.bugs.trying import try_descriptions as work
 
-        options = given.made(TryOptions, "--try", folder=folder)
+        does = "tests descriptions with what an earlier run used"
+        options = given.made(TryOptions, "--try", does, "--open", folder=folder)
     else:
         from counterfoil.mining.mine_recipe import mine as work
 

@@ -6,9 +6,8 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from functools import wraps
+from functools import cached_property
 from inspect import Parameter, Signature
-from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -76,17 +75,23 @@ class Given:
                 typed.append(parameter.opts[0])
         return [flag for flag in typed if flag not in taken]
 
-    def made(self, declared: type[T], flag: str = "", does: str = "", **others: Any) -> T:
+    def strange(self, flag: str, does: str, *taken: str) -> list[str]:
+        """Return a problem for each option on the command line that does not go with a flag. does:
+        why, as words after "which". taken: options that go with it."""
+        others = self.others(flag, *taken)
+        return [f"{other} does not go with {flag}, which {does}" for other in others]
+
+    def made(
+        self, declared: type[T], flag: str = "", does: str = "", *also: str, **others: Any
+    ) -> T:
         """Return the options of a verb. UserError with all that it needs and that was not typed.
 
         flag: the option that chooses this verb among those of the command; it refuses options of
-        other verbs. does: why, as words after "which".
+        other verbs, as `strange` does, except `also`.
         """
         described = options_of(declared)
         taken = [each.spelling for each in described]
-        strange = self.others(*taken, "--open", "--json", "--yes") if flag else []
-        why = f", which {does}" if does else ""
-        problems = [f"{other} does not go with {flag}{why}" for other in strange]
+        problems = self.strange(flag, does, *taken, *also, "--json") if flag else []
         values = {}
         for each in described:
             typed = self.get(each.spelling)
@@ -117,35 +122,40 @@ def with_options(
 
     Where classes have the same option, the first one describes it.
     """
-    described: dict[str, Option] = {}
-    for each in chain.from_iterable(map(options_of, (*declared, _Printed))):
-        if not each.in_python_only:
-            described.setdefault(each.spelling, each)
-    parameters = {spelling: _parameter(each) for spelling, each in described.items()}
-    every = [
-        Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context),
-        *parameters.values(),
-    ]
 
     def with_them(command: Callable[[Given], None]) -> Callable[..., None]:
-        @wraps(command)
-        def called(context: Any, **values: Any) -> None:
-            command(
-                Given(
-                    context,
-                    {
-                        spelling: values[parameter.name]
-                        for spelling, parameter in parameters.items()
-                    },
-                )
-            )
-
-        called.example, called.declared = example, declared  # type: ignore[attr-defined]
-        called.__signature__ = Signature(every)  # type: ignore[attr-defined]
-        called.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
-        return called
+        command.example = example  # type: ignore[attr-defined]
+        command.declared = declared  # type: ignore[attr-defined]
+        # Typer makes no options of it: `Command` makes them when it is used.
+        command.__signature__ = Signature()  # type: ignore[attr-defined]
+        return command
 
     return with_them
+
+
+def _made(command: Any) -> Any:
+    """Return a command of Typer with the options of a function."""
+    described: dict[str, Option] = {}
+    for declared in (*command.declared, _Printed):
+        for each in options_of(declared):
+            if not each.in_python_only:
+                described.setdefault(each.spelling, each)
+    every = [Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)]
+    spellings = {}
+    for spelling, each in described.items():
+        parameter = _parameter(each)
+        every.append(parameter)
+        spellings[parameter.name] = spelling
+
+    def called(context: Any, **values: Any) -> None:
+        typed = {spellings[name]: value for name, value in values.items()}
+        command(Given(context, typed))
+
+    called.__signature__ = Signature(every)  # type: ignore[attr-defined]
+    called.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
+    alone = typer.Typer(add_completion=False)
+    alone.command()(called)
+    return typer.main.get_command(alone)
 
 
 def _parameter(option: Option) -> Parameter:
@@ -197,8 +207,25 @@ class Command(TyperCommand):
     """A command that reads `--models a b` as `--models a --models b`, for every option whose
     metavar ends in dots.
 
-    Its `--help` leaves out the options that have a heading, and `--help-all` shows them too.
+    Its `--help` leaves out the options that have a heading, and `--help-all` shows them too. The
+    options are made when they are first asked for, so that the list of commands makes none.
     """
+
+    @cached_property
+    def _with_options(self) -> Any:
+        assert self.callback is not None
+        return _made(inspect.unwrap(self.callback))
+
+    @property
+    def params(self) -> Any:  # pyrefly: ignore[bad-override]
+        return self._with_options.params
+
+    @params.setter
+    def params(self, of_callback: Any) -> None:
+        """Ignore what Typer makes of the callback, which has no parameters."""
+
+    def invoke(self, ctx: Any) -> Any:
+        return ctx.invoke(self._with_options.callback, **ctx.params)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[_ALL] = _ALL in args

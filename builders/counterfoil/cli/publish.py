@@ -41,7 +41,7 @@ def publish(given: Given) -> None:
     dry_run = given.get("--dry-run")
     model = given.get("--model")
     if model:
-        given.made(PublishModelCommand, "--model", "publishes a model in one commit")
+        given.made(PublishModelCommand, "--model", "publishes a model in one commit", "--yes")
     refused = {
         "--dry-run prints for people, so it takes no --json": dry_run and given.json,
         "--license needs --model: a dataset's licence is in its recipe": "--license"

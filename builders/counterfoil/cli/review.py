@@ -17,7 +17,6 @@ from counterfoil.cli.terminal import (
     say,
     terminal,
 )
-from counterfoil.errors import UserError
 from counterfoil.report.words import counted, number, points
 from counterfoil.reviewing.options import AnswersOptions, ReviewOptions
 
@@ -39,9 +38,7 @@ def review(given: Given) -> None:
     --answers counts what people selected, and stores how often each image was selected.
     """
     if given.get("--answers"):
-        if with_page := given.others("--answers", "--json"):
-            raise UserError(f"--answers writes no page, so it takes no {', '.join(with_page)}")
-        counting = given.made(AnswersOptions)
+        counting = given.made(AnswersOptions, "--answers", "writes no page")
         from counterfoil.reviewing.review_answers import review_answers
 
         _show_answers(review_answers(**vars(counting)), given.json)

@@ -158,14 +158,14 @@ def _categories(path: Path, document: Mapping[str, Any]) -> dict[int | str, str]
             )
         else:
             names[number] = name
-    if not problems.count and (
-        problem := categories_problem([*names.values()]) if names else "found no category"
-    ):
-        problems.add(f"categories: {problem}")
+    if not problems.count:
+        problem = categories_problem([*names.values()]) if names else "found no category"
+        if problem:
+            problems.add(f"categories: {problem}")
     problems.refuse(_FORM)
-    return (
-        dict(sorted(names.items())) if all(isinstance(number, int) for number in names) else names
-    )
+    if all(isinstance(number, int) for number in names):
+        return dict(sorted(names.items()))
+    return names
 
 
 def _group(

@@ -127,25 +127,27 @@ class _Columns:
         self.problems: list[str] = []
         self._rows = rows
         generator: Any = recipe.generator
-        prompt = generator.prompt_column if generator.prompt_column in rows.columns else None
-        seed = generator.seed_column if generator.seed_column in rows.columns else None
-        self.prompts = [""] * rows.count if prompt is None else self._texts(prompt)
-        seeds = [] if seed is None else self._whole(seed)
-        self.seeds = seeds if any(value is not None for value in seeds) else None
-        self.numbers = (
-            None
-            if generator.index_column is None
-            else self._whole(generator.index_column, needed=True)
-        )
+        self.prompts = [""] * rows.count
+        if generator.prompt_column in rows.columns:
+            self.prompts = self._texts(generator.prompt_column)
+        self.seeds: list[int | None] | None = None
+        if generator.seed_column in rows.columns:
+            seeds = self._whole(generator.seed_column)
+            if any(value is not None for value in seeds):
+                self.seeds = seeds
+        self.numbers: list[int | None] | None = None
+        if generator.index_column is not None:
+            self.numbers = self._whole(generator.index_column, needed=True)
 
     def image(self, row: int) -> _Image:
         number = None if self.numbers is None else self.numbers[row]
-        return _Image(row, number, None if self.seeds is None else self.seeds[row])
+        seed = None if self.seeds is None else self.seeds[row]
+        return _Image(row, number, seed)
 
     def _texts(self, column: str) -> list[str]:
-        texts = [
-            one_line(value) if isinstance(value, str) else "" for value in self._rows.column(column)
-        ]
+        texts = []
+        for value in self._rows.column(column):
+            texts.append(one_line(value) if isinstance(value, str) else "")
         long = [row for row, text in enumerate(texts) if len(text) > LONGEST_PROMPT]
         self.wrong(column, long, f"at most {LONGEST_PROMPT:,} characters")
         return texts
@@ -175,9 +177,11 @@ def _whole(value: Any) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     match = _WHOLE.fullmatch(str(value).strip())
-    if match is None or int(match[1]) > (MOST_SEED if match[2] is None else _MOST_OF_FLOAT):
+    if match is None:
         return None
-    return int(match[1])
+    number = int(match[1])
+    most = MOST_SEED if match[2] is None else _MOST_OF_FLOAT
+    return number if number <= most else None
 
 
 _Cells = Mapping[tuple[str, str], Sequence[_Image]]
@@ -188,8 +192,13 @@ def _cells(recipe: Recipe, rows: Rows, columns: _Columns) -> tuple[_Cells, list[
     shift."""
     generator: Any = recipe.generator
     classes = recipe.classes
-    values = ["" if value is None else value for value in rows.column(generator.shift_column)]
-    unfit = [row for row, value in enumerate(values) if not isinstance(value, int | str)]
+    values = list(rows.column(generator.shift_column))
+    unfit = []
+    for row, value in enumerate(values):
+        if value is None:
+            values[row] = ""
+        elif not isinstance(value, int | str):
+            unfit.append(row)
     columns.wrong(generator.shift_column, unfit, "text")
     try:
         labels = labels_of(rows, generator.label_column)
@@ -199,16 +208,14 @@ def _cells(recipe: Recipe, rows: Rows, columns: _Columns) -> tuple[_Cells, list[
     if unfit:
         return {}, []
     names = dict(enumerate(rows.class_names(generator.shift_column) or ()))
-    shifts = [
-        (value if isinstance(value, str) else names.get(value, str(value))).strip()
-        for value in values
-    ]
     cells: dict[tuple[str, str], list[_Image]] = {}
     for shift in recipe.all_shifts():
         cells |= {(shift.name, classes[label].id): [] for label in shift.class_labels}
     known = {shift for shift, _ in cells}
     unknown: Counter[tuple[str, str]] = Counter()
-    for row, (position, shift) in enumerate(zip(positions, shifts, strict=True)):
+    for row, (position, value) in enumerate(zip(positions, values, strict=True)):
+        shift = value if isinstance(value, str) else names.get(value, str(value))
+        shift = shift.strip()
         if position < 0:
             unknown["label", labels.shown(row)] += 1
             continue
@@ -221,19 +228,18 @@ def _cells(recipe: Recipe, rows: Rows, columns: _Columns) -> tuple[_Cells, list[
         "label": [name for cls in classes for name in (cls.id, cls.name)],
         "shift": sorted(known),
     }
-    expected = {
+    expected_of = {
         "label": "the id or name of a class of the recipe",
         "shift": "base or a shift of the recipe",
     }
     problems = []
     for number, ((what, value), count) in enumerate(unknown.items()):
-        # Searching for thousands of similar names is slow.
-        suggestion = (
-            did_you_mean(value, names_of.get(what, ())) if number < _MOST_SUGGESTIONS else ""
-        )
+        expected = expected_of.get(what, "another class: prompts.shifts does not list it there")
+        if number < _MOST_SUGGESTIONS:  # searching for thousands of similar names is slow
+            expected += did_you_mean(value, names_of.get(what, ()))
         problems.append(
             f"{rows.place}: {counted(count, 'row')} of the {what} {quoted(value)}, expected"
-            f" {expected.get(what, 'another class: prompts.shifts does not list it there')}{suggestion}"
+            f" {expected}"
         )
     empty = [
         f"'{shift}' of '{class_id}'" for (shift, class_id), images in cells.items() if not images
@@ -241,8 +247,8 @@ def _cells(recipe: Recipe, rows: Rows, columns: _Columns) -> tuple[_Cells, list[
     if empty:
         problems.append(
             f"{rows.place}: {len(empty):,} of {len(cells):,} cells have no image:"
-            f" {some_of(empty, 10)}; add images, or"
-            " list the classes that a shift has (prompts.shifts.NAME.classes)"
+            f" {some_of(empty, 10)}; add images, or list the classes that a shift has"
+            " (prompts.shifts.NAME.classes)"
         )
     return cells, problems
 
@@ -250,18 +256,17 @@ def _cells(recipe: Recipe, rows: Rows, columns: _Columns) -> tuple[_Cells, list[
 def _repeated(cells: _Cells, *, numbered: bool) -> Iterator[str]:
     """Yield a line for each cell in which two images have one number, or one seed if the table has
     no numbers."""
+    what = "seed"
+    hint = ", or a column that numbers the images of a cell (generator.index_column)"
+    if numbered:
+        what = "index"
+        hint = ""
     for (shift, class_id), images in cells.items():
-        values = [image.number if numbered else image.seed for image in images]
-        repeated = [
-            value for value, times in Counter(values).items() if times > 1 and value is not None
-        ]
+        times: Counter[int | None] = Counter()
+        for image in images:
+            times[image.number if numbered else image.seed] += 1
+        repeated = [value for value, count in times.items() if count > 1 and value is not None]
         if repeated:
-            what = "index" if numbered else "seed"
-            hint = (
-                ""
-                if numbered
-                else ", or a column that numbers the images of a cell (generator.index_column)"
-            )
             yield (
                 f"'{shift}' of '{class_id}': {what} {repeated[0]} is there twice, expected each"
                 f" once in a cell{hint}"

@@ -47,34 +47,33 @@ def read_card(folder: Path, names: Sequence[str], config: str | None) -> FolderC
     """Return what the files among `names` say of a folder, or None if its configs leave open which
     one is meant."""
     settings = _settings(folder, names)
-    configs = [
-        entry
-        for entry in _entries(settings.get("configs"))
-        if isinstance(entry.get("config_name"), str)
-    ]
+    configs = _entries(settings.get("configs"))
+    configs = [entry for entry in configs if isinstance(entry.get("config_name"), str)]
     chosen = _chosen(configs, config)
     if chosen is None:
         return None
-    infos = {
-        str(entry.get("config_name", _DEFAULT)): entry
-        for entry in _entries(settings.get("dataset_info"))
-    }
+    infos = {}
+    for entry in _entries(settings.get("dataset_info")):
+        infos[str(entry.get("config_name", _DEFAULT))] = entry
     if not infos and INFOS in names:  # earlier versions of `datasets` wrote this file
         try:
             document = parse_json(_read(folder / INFOS))
         except ValueError as error:
             raise UserError(f"{folder / INFOS}: is not JSON: {error}") from error
         if isinstance(document, Mapping):
-            infos = {
-                str(name): entry for name, entry in document.items() if isinstance(entry, Mapping)
-            }
-    wanted = config or chosen.get("config_name", _DEFAULT)
-    info = infos.get(wanted) or (next(iter(infos.values())) if len(infos) == 1 else {})
+            for name, entry in document.items():
+                if isinstance(entry, Mapping):
+                    infos[str(name)] = entry
+    info = infos.get(config or chosen.get("config_name", _DEFAULT))
+    if not info:
+        info = next(iter(infos.values())) if len(infos) == 1 else {}
+    inside = ""
     directory = chosen.get("data_dir")
-    inside = (
-        f"{directory.strip('./')}/" if isinstance(directory, str) and directory.strip("./") else ""
-    )
-    files = _patterns(chosen["data_files"], inside) if chosen.get("data_files") else None
+    if isinstance(directory, str) and directory.strip("./"):
+        inside = f"{directory.strip('./')}/"
+    files = None
+    if chosen.get("data_files"):
+        files = _patterns(chosen["data_files"], inside)
     return FolderCard(files, inside, dict(_label_names(info.get("features"))))
 
 
@@ -86,7 +85,8 @@ def matches(pattern: str, name: str) -> bool:
     below = {0}
     for part in pattern.removeprefix("./").rstrip("/").split("/"):
         if part == "**":
-            below = set(range(min(below, default=len(parts) + 1), len(parts) + 1))
+            first = min(below, default=len(parts) + 1)
+            below = set(range(first, len(parts) + 1))
         else:
             below = {at + 1 for at in below if at < len(parts) and fnmatchcase(parts[at], part)}
     is_folder = "*" not in pattern
@@ -102,7 +102,9 @@ def fixed_folder(pattern: str) -> str:
 def card_yaml(text: str) -> str:
     """Return the YAML at the head of a card; empty if there is none."""
     parts = text.split("---", 2)
-    return parts[1] if text.startswith("---") and len(parts) == 3 else ""
+    if len(parts) < 3 or parts[0]:
+        return ""
+    return parts[1]
 
 
 def _settings(folder: Path, names: Sequence[str]) -> Mapping[str, Any]:
@@ -127,9 +129,8 @@ def yaml_mapping(text: str, file: str, hint: str | None = None) -> dict[str, Any
         refuse_unbounded(text, file)
         document = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError) as error:
-        raise UserError(
-            f"{file}: is not YAML: {' '.join(str(error).split())[:200]}", hint
-        ) from error
+        reason = " ".join(str(error).split())
+        raise UserError(f"{file}: is not YAML: {reason[:200]}", hint) from error
     return document if isinstance(document, dict) else {}
 
 
@@ -148,19 +149,16 @@ def _entries(value: Any) -> list[Mapping[str, Any]]:
 
 def _chosen(configs: Sequence[Mapping[str, Any]], config: str | None) -> Mapping[str, Any] | None:
     """Return the config that is meant, or None if it is unknown or several may be meant."""
-    if config is not None:
-        named = [entry for entry in configs if entry["config_name"] == config]
-        if named:
-            return named[0]
-        return {} if not configs and config == _DEFAULT else None
-    if len(configs) < 2:
-        return configs[0] if configs else {}
-    default = [
-        entry
-        for entry in configs
-        if entry.get("default") is True or entry["config_name"] == _DEFAULT
-    ]
-    return default[0] if default else None
+    if not configs:
+        return {} if config in (None, _DEFAULT) else None
+    if config is None and len(configs) == 1:
+        return configs[0]
+    for entry in configs:
+        name = entry["config_name"]
+        is_default = entry.get("default") is True or name == _DEFAULT
+        if name == config or (config is None and is_default):
+            return entry
+    return None
 
 
 def _patterns(written: Any, inside: str) -> Mapping[str, tuple[str, ...]]:
@@ -177,9 +175,8 @@ def _patterns(written: Any, inside: str) -> Mapping[str, tuple[str, ...]]:
             split = str(entry.get("split", _SPLIT_WITHOUT_NAME))
             paths = entry.get("path")
         texts = paths if isinstance(paths, list) else [paths]
-        by_split.setdefault(split, []).extend(
-            f"{inside}{text}" for text in texts if isinstance(text, str)
-        )
+        patterns = by_split.setdefault(split, [])
+        patterns += [f"{inside}{text}" for text in texts if isinstance(text, str)]
     return {split: tuple(patterns) for split, patterns in by_split.items()}
 
 

@@ -73,8 +73,8 @@ def splits_of(
     split_of = {top: SPLIT_OF[top.lower()] for top in tops if top.lower() in SPLIT_OF}
     depth = root.count("/") + 1
     flat: set[str] = set()
-    for top in () if decided else tops:
-        if all(path.count("/") == depth for path in by_top[top]):
+    for top in tops:
+        if not decided and all(path.count("/") == depth for path in by_top[top]):
             flat.add(top)
     everything = {DEFAULT_SPLIT: tuple(images)}, {DEFAULT_SPLIT: root}
     if declared and set(tops) <= set(declared):
@@ -87,30 +87,26 @@ def splits_of(
     # either, and none of them is named as another split.
     if split_of and outside and not (flat.issuperset(tops) and len(split_of) == 1 < len(tops)):
         named = ", ".join(f"{root}{top}/" for top in split_of)
+        are = "is" if len(split_of) == 1 else "are"
         count = sum(len(by_top[top]) for top in outside)
-        first = [
-            f"{root}{top}/" if top else path
-            for top in outside
-            for path in by_top[top][: 1 if top else None]
-        ]
+        shown: list[str] = []
+        for top in outside:
+            shown += [f"{root}{top}/"] if top else by_top[top]
         raise UserError(
-            f"{folder}: {shown_name(named)} {'is' if len(split_of) == 1 else 'are'} named as"
-            " splits, and"
+            f"{folder}: {shown_name(named)} {are} named as splits, and"
             f" {counted(count, 'image lies', 'images lie')} outside of them:"
-            f" {some_of([*map(shown_name, first)])}",
+            f" {some_of([*map(shown_name, shown)])}",
             "Put all images into folders of splits (train/mug/1.jpg, validation/mug/2.jpg), or"
-            " rename a folder that is"
-            " no split.",
+            " rename a folder that is no split.",
         )
     if not split_of or outside:
-        if doubtful := [f"'{root}{top}'" for top in tops if top not in flat and WORD.search(top)]:
+        doubtful = [f"'{root}{top}'" for top in tops if top not in flat and WORD.search(top)]
+        if doubtful:
             raise UserError(
                 f"{folder}: {shown_name(listed(doubtful))} may be a split or a class: the name has"
-                " a word of splits,"
-                " and there are folders below",
+                " a word of splits, and there are folders below",
                 "Rename folders of splits to train, validation and test. Put folders of classes"
-                " into one of them:"
-                " train/test tube/1.jpg.",
+                " into one of them: train/test tube/1.jpg.",
             )
         _refuse_splits_below(folder, images, root)
         return everything
@@ -135,21 +131,25 @@ def _splits_by_word(
     """Find splits by a word in the names of top folders (`imgs_train`, `imgs_test`): all differ in
     this word alone, and share a class if folders are classes.
     """
-    words = {top: match for top in tops if (match := WORD.search(top))}
-    split_of = {top: SPLIT_OF[match[1].lower()] for top, match in words.items()}
-    others = {(top[: match.start(1)] + top[match.end(1) :]).lower() for top, match in words.items()}
-    if (
-        len(tops) < 2
-        or "" in by_top
-        or len(others) != 1
-        or len(set(split_of.values())) < len(by_top)
-    ):
+    split_of = {}
+    others = set()
+    for top in tops:
+        match = WORD.search(top)
+        if match:
+            split_of[top] = SPLIT_OF[match[1].lower()]
+            without_word = top[: match.start(1)] + top[match.end(1) :]
+            others.add(without_word.lower())
+    if len(tops) < 2 or "" in by_top or len(others) != 1:
+        return {}
+    if len(set(split_of.values())) < len(by_top):
         return {}
     classes = []
     for top in tops:
         below = len(f"{root}{top}/")
         classes.append({path[below:].rpartition("/")[0].partition("/")[0] for path in by_top[top]})
-    return split_of if decided or set.intersection(*classes) else {}
+    if decided or set.intersection(*classes):
+        return split_of
+    return {}
 
 
 def _refuse_splits_below(folder: Path, images: Sequence[str], root: str) -> None:
@@ -163,8 +163,7 @@ def _refuse_splits_below(folder: Path, images: Sequence[str], root: str) -> None
     if split_folders:
         raise UserError(
             f"{folder}: {counted(len(split_folders), 'folder is', 'folders are')} named as splits"
-            " and lie below class"
-            f" folders: {some_of([*map(shown_name, split_folders)])}",
+            f" and lie below class folders: {some_of([*map(shown_name, split_folders)])}",
             "Splits come first: train/mug/1.jpg, test/mug/2.jpg. Move them to the top, or rename"
             " them.",
         )
@@ -196,24 +195,18 @@ def listed_splits(
                     hint,
                 )
         fixed = {fixed_folder(pattern) for pattern in patterns}
-        # Where class folders are listed one by one, they have a folder in common.
-        parents = (
-            fixed
-            if len(fixed) == 1
-            else {name[: name.rstrip("/").rfind("/") + 1] for name in fixed}
-        )
+        parents = fixed
+        if len(fixed) > 1:
+            # Where class folders are listed one by one, they have a folder in common.
+            parents = {name[: name.rstrip("/").rfind("/") + 1] for name in fixed}
         start = next(iter(parents))
-        below = [image[len(start) :] for image in images]
-        if len(parents) == 1 and below:
-            start += root_of(below)
-        tops = {
-            image[len(start) :].split("/")[0]
-            for image in images
-            if image.count("/") > start.count("/") + 1
-        }
+        if len(parents) == 1:
+            start += root_of([image[len(start) :] for image in images])
+        depth = start.count("/") + 1
+        tops = {image[len(start) :].split("/")[0] for image in images if image.count("/") > depth}
         within = sorted(f"{start}{top}/" for top in tops if top.lower() in SPLIT_OF)
         if len(parents) > 1 or within:
-            named = within if within else sorted(fixed)
+            named = within or sorted(fixed)
             raise UserError(
                 f"{folder}: {CARD} lists {some_of(named)} as the one split '{split}'", hint
             )

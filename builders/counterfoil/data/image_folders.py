@@ -64,21 +64,21 @@ _MARK = "rows read by counterfoil: "
 
 @dataclass(frozen=True)
 class SplitTable:
-    """The lines of tables for the images of a split, in the order of its rows.
-
-    lines: (n,) the line of each image in `metadata`, or None. labels: whether the tables decide the
-    labels, or which images are rows. by_folder: the number of images without a line whose class is
-    their folder. unlisted: that of images without a line that are left out. repeated: the number of
-    lines that repeat another one. alike: whether the rows are all lines of one table, in its order.
-    """
+    """The lines of tables for the images of a split, in the order of its rows."""
 
     metadata: Metadata
     lines: tuple[int | None, ...]
+    """(n,) the line of each image in `metadata`, or None."""
     labels: bool
+    """Whether the tables decide the labels, or which images are rows."""
     by_folder: int = 0
+    """The number of images without a line whose class is their folder."""
     unlisted: int = 0
+    """The number of images without a line that are left out."""
     repeated: int = 0
+    """The number of lines that repeat another one."""
     alike: bool = False
+    """Whether the rows are all lines of one table, in its order."""
 
     def notes(self, *, left_out: bool) -> Iterator[str]:
         """Yield sentences on images without a line and on repeated lines. left_out: also on what
@@ -87,9 +87,10 @@ class SplitTable:
         if self.repeated and left_out:
             lines = counted(self.repeated, "line")
             yield f"{lines} of {self.metadata.shown} repeat an image, and each image counts once"
+        unlisted = self.unlisted if left_out else 0
         for lacking, what in (
             (self.by_folder, ": their class is the folder that they are in"),
-            (self.unlisted if left_out else 0, ", and are left out"),
+            (unlisted, ", and are left out"),
         ):
             if lacking:
                 have = "has" if lacking == 1 else "have"
@@ -147,26 +148,29 @@ class ImageFolder:
 
         If a table labels other splits with text, its labels are classes too.
         """
-        labelled = [split for split in self.splits if self.by_folders(split)]
-        names = {
-            self.class_of(split, path) or "" for split in labelled for path in self.splits[split]
-        }
-        for split in self.tables if names else ():
+        names: set[str] = set()
+        for split, paths in self.splits.items():
+            if self.by_folders(split):
+                names.update(self.class_of(split, path) or "" for path in paths)
+        if not names:
+            return ()
+        for split in self.tables:
             names.update(label for label in self._written(split) if isinstance(label, str))
         declared = self.names.get(LABEL, ())
-        if undeclared := sorted(names.difference(declared)):
-            if declared:
-                raise UserError(
-                    f"{self.folder}: the description lists"
-                    f" {counted(len(declared), 'class', 'classes')}"
-                    f" ({some_of([quoted(name) for name in declared])}), and"
-                    f" {some_of([quoted(shown_name(name)) for name in undeclared])} is none of them",
-                    f"Correct the names under dataset_info in {CARD} (or in dataset_infos.json), or"
-                    " remove them: then"
-                    " classes are the names of the folders.",
-                )
-            return tuple(undeclared)
-        return declared if names else ()
+        if not declared:
+            return tuple(sorted(names))
+        undeclared = sorted(names.difference(declared))
+        if undeclared:
+            known = some_of([quoted(name) for name in declared])
+            odd = some_of([quoted(shown_name(name)) for name in undeclared])
+            raise UserError(
+                f"{self.folder}: the description lists"
+                f" {counted(len(declared), 'class', 'classes')} ({known}), and {odd} is none of"
+                " them",
+                f"Correct the names under dataset_info in {CARD} (or in dataset_infos.json), or"
+                " remove them: then classes are the names of the folders.",
+            )
+        return declared
 
     def _written(self, split: str) -> Sequence[Any]:
         """Return the labels that tables give the images of a split; empty if they give none."""
@@ -188,20 +192,20 @@ class ImageFolder:
             if self.files.others.get(".csv"):
                 hint += (
                     " A CSV file with labels is read if it is called metadata.csv, stands in the"
-                    " folder of the images"
-                    " or above, and has the columns file_name (the path from there) and label."
+                    " folder of the images or above, and has the columns file_name (the path from"
+                    " there) and label."
                 )
             return UserError(
                 f"{start}: all images are in one folder, so there are no classes", hint
             )
-        if loose:
-            return UserError(
-                f"{start}: {counted(len(loose), 'image lies', 'images lie')} beside the class"
-                " folders, in none of them:"
-                f" {some_of([shown_name(path) for path in loose], _MOST_SHOWN)}",
-                "Move each image into the folder of its class, or out of the dataset.",
-            )
-        return None
+        if not loose:
+            return None
+        paths = some_of([shown_name(path) for path in loose], _MOST_SHOWN)
+        return UserError(
+            f"{start}: {counted(len(loose), 'image lies', 'images lie')} beside the class folders,"
+            f" in none of them: {paths}",
+            "Move each image into the folder of its class, or out of the dataset.",
+        )
 
     def is_flat(self, split: str) -> bool:
         """Check whether a split has neither class folders nor a table. Unlabelled images are stored
@@ -216,18 +220,17 @@ class ImageFolder:
             groups.setdefault(plain_name(unicodedata.normalize("NFKC", name)), []).append(name)
         alike: list[str] = []
         for names in groups.values():
-            if len(names) > 1:
-                look_alike = len({unicodedata.normalize("NFKC", name) for name in names}) < len(
-                    names
-                )
-                shown = [ascii(name) if look_alike else f"'{shown_name(name)}'" for name in names]
-                alike.append(f"{self.folder}: the class folders {listed(shown)} have one name")
+            if len(names) < 2:
+                continue
+            shown = [f"'{shown_name(name)}'" for name in names]
+            if len({unicodedata.normalize("NFKC", name) for name in names}) < len(names):
+                shown = [ascii(name) for name in names]  # they look alike
+            alike.append(f"{self.folder}: the class folders {listed(shown)} have one name")
         if alike:
             raise UserError(
                 first_of(alike),
                 "Rename them, or join them in one folder. Capitals, spaces at the ends, _ and -,"
-                " and two ways to"
-                " encode an accent tell no class from another.",
+                " and two ways to encode an accent tell no class from another.",
             )
 
     def notes(self, splits: Sequence[str] | None = None, *, left_out: bool = True) -> list[str]:
@@ -259,25 +262,28 @@ class ImageFolder:
                 f"all images are in {shown_name(self.root)}, so splits and classes are looked for"
                 " there",
             )
-        if empty := self._empty_classes(labelled):
+        empty = self._empty_classes(labelled)
+        if empty:
             notes.append(
                 f"no image is in {counted(len(empty), 'class folder')}:"
                 f" {some_of(empty, _MOST_SHOWN)}"
             )
-        if skipped := sorted(self.files.skipped.items()):
-            shown = ", ".join(
-                f"{counted(count, 'image')} in {shown_name(name)}" for name, count in skipped
-            )
+        skipped = [
+            f"{counted(count, 'image')} in {shown_name(name)}"
+            for name, count in sorted(self.files.skipped.items())
+        ]
+        if skipped:
             notes.append(
-                f"skipped, as folders of previews, of deleted files and hidden ones are: {shown}"
+                "skipped, as folders of previews, of deleted files and hidden ones are:"
+                f" {', '.join(skipped)}"
             )
         notes += _unread_notes(self.files.others)
         if self.files.hidden:
             notes.append(f"{counted(self.files.hidden, 'hidden file')} ignored")
-        if others := sum(
-            count for ending, count in self.files.others.items() if ending not in _UNREAD
-        ):
-            notes.append(f"{counted(others, 'file')} of other kinds ignored")
+        others = self.files.others
+        ignored = sum(count for ending, count in others.items() if ending not in _UNREAD)
+        if ignored:
+            notes.append(f"{counted(ignored, 'file')} of other kinds ignored")
         return notes
 
     def _deeper(self, splits: Sequence[str]) -> Iterator[str]:
@@ -292,24 +298,23 @@ class ImageFolder:
                     below.setdefault((split, cls), set()).add("/".join(folders))
         if not deeper:
             return
-        numbers = {len(folders) for folders in below.values()}
-        classes = sum(
-            len({self.class_of(split, path) for path in self.splits[split]}) for split in splits
-        )
-        every = len(numbers) == 1 and len(below) == classes
-        many = counted(max(numbers) if every else sum(map(len, below.values())), "subfolder")
-        named = "" if len(deeper) > _MOST_SHOWN else f" ({', '.join(map(shown_name, deeper))})"
-        top = (
-            "the splits"
-            if self.starts[splits[0]] != self.root
-            else shown_name(self.root) or "the top"
-        )
+        classes = 0
+        for split in splits:
+            classes += len({self.class_of(split, path) for path in self.splits[split]})
+        numbers = [len(folders) for folders in below.values()]
+        if len(below) == classes and len({*numbers}) == 1:
+            subfolders = f"{counted(numbers[0], 'subfolder')} a class"
+        else:
+            subfolders = counted(sum(numbers), "subfolder")
+        if len(deeper) <= _MOST_SHOWN:
+            subfolders += f" ({', '.join(map(shown_name, deeper))})"
+        top = "the splits"
+        if self.starts[splits[0]] == self.root:
+            top = shown_name(self.root) or "the top"
         yield (
             f"classes are the folders of level 1 below {top}:"
             f" {some_of([*map(shown_name, self.classes)], _MOST_SHOWN)}."
-            f" Subfolders are joined with them: {counted(len(deeper), 'image')} in"
-            f" {many}{' a class' if every else ''}"
-            f"{named}"
+            f" Subfolders are joined with them: {counted(len(deeper), 'image')} in {subfolders}"
         )
 
     def _empty_classes(self, splits: Sequence[str]) -> list[str]:
@@ -318,10 +323,10 @@ class ImageFolder:
             start = self.starts[split]
             known = {self.class_of(split, path) for path in self.splits[split]}
             with os.scandir(self.folder / start) as entries:
-                names = [
-                    entry.name for entry in entries if entry.is_dir() and not _is_junk(entry.name)
-                ]
-            empty += [shown_name(f"{start}{name}") for name in sorted(names) if name not in known]
+                names = [entry.name for entry in entries if entry.is_dir()]
+            for name in sorted(names):
+                if name not in known and not _is_junk(name):
+                    empty.append(shown_name(f"{start}{name}"))
         return empty
 
     def table(self, split: str) -> Any:
@@ -332,20 +337,16 @@ class ImageFolder:
 
         if split in self.splits:
             return self._table(split)
+        rows = {name: len(paths) for name, paths in self.splits.items()}
         try:
-            parts = datasets.ReadInstruction.from_spec(split).to_absolute(
-                {n: len(p) for n, p in self.splits.items()}
-            )
+            parts = datasets.ReadInstruction.from_spec(split).to_absolute(rows)
         except (ValueError, AssertionError) as error:
-            known = [
-                f"{name} ({start.rstrip('/')}/)" if start else name
-                for name, start in self.starts.items()
-            ]
-            how = (
-                f"{CARD} lists them."
-                if self.files.chosen
-                else "A split is a folder at the top that is named so."
-            )
+            known = []
+            for name, start in self.starts.items():
+                known.append(f"{name} ({start.rstrip('/')}/)" if start else name)
+            how = "A split is a folder at the top that is named so."
+            if self.files.chosen:
+                how = f"{CARD} lists them."
             raise UserError(
                 f"source: '{self.folder}' has no split"
                 f" '{split[:80]}'{did_you_mean(split, self.splits)}",
@@ -377,11 +378,9 @@ class ImageFolder:
         if by_folders:
             texts = pyarrow.array([self.class_of(split, path) for path in paths], pyarrow.string())
             columns[LABEL], features[LABEL] = _numbered(texts, self.classes, str(self.folder))
-        mark = (
-            ""
-            if self.read_alike
-            else _MARK + hashlib.sha256("\n".join((split, *paths)).encode()).hexdigest()
-        )
+        mark = ""
+        if not self.read_alike:
+            mark = _MARK + hashlib.sha256("\n".join((split, *paths)).encode()).hexdigest()
         return datasets.Dataset(
             InMemoryTable(pyarrow.table(columns)),
             info=datasets.DatasetInfo(description=mark, features=features),
@@ -400,11 +399,9 @@ class ImageFolder:
         if name == LABEL and is_text and self.classes:
             names = self.classes
         is_plain = is_text or pyarrow.types.is_integer(column.type)
-        return (
-            (column, feature)
-            if names is None or not is_plain
-            else _numbered(column, names, str(self.folder))
-        )
+        if names is None or not is_plain:
+            return column, feature
+        return _numbered(column, names, str(self.folder))
 
     @cached_property
     def read_alike(self) -> bool:
@@ -415,9 +412,8 @@ class ImageFolder:
         previews = any(not name.startswith((".", "__")) for name in self.files.skipped)
         if self.files.chosen is not None or previews or not taken.isdisjoint(self.files.others):
             return False
-        if self.tables and not all(
-            split in self.tables and self.tables[split].alike for split in self.splits
-        ):
+        alike = {split for split, table in self.tables.items() if table.alike}
+        if self.tables and not alike.issuperset(self.splits):
             return False
         root = self.root
         if (root and not self.tables) or WORD.search(root):
@@ -440,7 +436,9 @@ def file_column(folder: Path, paths: Sequence[str | None]) -> Any:
     """Return a column of images that are files of a folder."""
     import pyarrow
 
-    named = [None if path is None else f"{folder}/{path}" for path in paths]
+    named = []
+    for path in paths:
+        named.append(None if path is None else f"{folder}/{path}")
     files = pyarrow.array(named, pyarrow.string())
     nothing = pyarrow.nulls(len(paths), pyarrow.binary())
     mask = pyarrow.array([path is None for path in paths])
@@ -460,18 +458,20 @@ def _numbered(column: Any, names: Sequence[str], where: str) -> tuple[Any, Any]:
     import datasets
     import pyarrow
 
-    number: dict[Any, int] = {name: position for position, name in enumerate(names)}
+    number: dict[Any, int | None] = {name: position for position, name in enumerate(names)}
     number |= {position: position for position in (-1, *range(len(names)))}
+    number[None] = None
     values = column.to_pylist()
-    if odd := sorted({str(value) for value in values if value is not None and value not in number}):
+    odd = sorted({str(value) for value in values if value not in number})
+    if odd:
+        labels = some_of([quoted(value) for value in odd])
+        known = some_of([quoted(name) for name in names])
         raise UserError(
-            f"{where}: the labels {some_of([quoted(value) for value in odd])} are none of those"
-            " that the description"
-            f" lists: {some_of([quoted(name) for name in names])}",
+            f"{where}: the labels {labels} are none of those that the description lists: {known}",
             f"Correct the names under dataset_info in {CARD} (or in dataset_infos.json), or the"
             " labels of the table.",
         )
-    numbers = [None if value is None else number[value] for value in values]
+    numbers = [number[value] for value in values]
     return pyarrow.array(numbers, pyarrow.int64()), datasets.ClassLabel(names=list(names))
 
 
@@ -495,12 +495,14 @@ def read_image_folder(
             f"{folder} holds no image{unread}",
             "Name a folder that has a folder of images for each class.",
         )
-    if odd := [name for name in (*images, *files.tables) if not is_utf8(name)]:
+    odd = [
+        f"{folder}/{shown_name(name)}: the name is not UTF-8 text"
+        for name in (*images, *files.tables)
+        if not is_utf8(name)
+    ]
+    if odd:
         raise UserError(
-            first_of(
-                [f"{folder}/{shown_name(name)}: the name is not UTF-8 text" for name in odd],
-                _MOST_SHOWN,
-            ),
+            first_of(odd, _MOST_SHOWN),
             "Rename the file or the folder. In the name shown, \\xe9 is the byte E9.",
         )
     label_column = LABEL
@@ -522,7 +524,9 @@ def read_image_folder(
         splits, starts = listed_splits(folder, files.chosen, files.card)
     unlisted = sorted(set(images).difference(*splits.values()))
     plain = ImageFolder(folder, root, splits, starts, files, listing.linked, tuple(unlisted))
-    return plain if metadata is None else _with_tables(plain, metadata, deciding, label_column)
+    if metadata is None:
+        return plain
+    return _with_tables(plain, metadata, deciding, label_column)
 
 
 def lists_images(folder: Path, listing: Listing, config: str | None) -> bool:
@@ -533,19 +537,19 @@ def lists_images(folder: Path, listing: Listing, config: str | None) -> bool:
 
 @dataclass(frozen=True)
 class _Files:
-    """The files of a folder by kind.
-
-    skipped: image files in junk folders, by folder. others: the number of other files, by ending.
-    chosen: split → images, if the description lists them.
-    """
+    """The files of a folder by kind."""
 
     card: FolderCard
     images: Sequence[str]
     tables: Sequence[str]
     skipped: Counter[str]
+    """The number of image files in junk folders, by folder."""
     others: Counter[str]
+    """The number of other files, by ending."""
     hidden: int
+    """The number of hidden files."""
     chosen: Mapping[str, Sequence[str]] | None
+    """Split → images, if the description lists them."""
 
 
 def _files_of(folder: Path, listing: Listing, config: str | None) -> _Files | None:
@@ -585,9 +589,10 @@ def _files_of(folder: Path, listing: Listing, config: str | None) -> _Files | No
     if card.files is not None:
         chosen = {}
         for split, patterns in card.files.items():
-            chosen[split] = [
-                image for image in images if any(matches(pattern, image) for pattern in patterns)
-            ]
+            chosen[split] = []
+            for image in images:
+                if any(matches(pattern, image) for pattern in patterns):
+                    chosen[split].append(image)
     packed = sum(others[ending] for ending in _TABLES)
     if chosen is None and (shards or (packed and packed >= len(images))):
         return None
@@ -621,44 +626,45 @@ def _with_tables(
             # Whether every image with a line has its folder's name as label.
             labels = _cells(metadata.values.column(label_column), lines).to_pylist()
             folders = [plain.class_of(split, metadata.paths[line]) or "" for line in lines]
-            by_folders = [plain_name(str(label)) for label in labels] == [
-                plain_name(name) for name in folders
-            ]
+            written = [plain_name(str(label)) for label in labels]
+            by_folders = written == [plain_name(name) for name in folders]
         if flat and not deciding:
             lines = every  # captions, of which an image may have several
-        paths = [metadata.paths[line] for line in lines]
         names = {metadata.names[metadata.tables[line]] for line in lines}
-        without_line = len(lacking)
-        if by_folders:
-            paths += lacking
-        elif lacking:
-            # Images outside the folders of the tables that have lines of this split.
-            homes = tuple(name[: name.rfind("/") + 1] for name in names)
-            if beyond := [path for path in lacking if not path.startswith(homes)]:
-                raise UserError(
-                    f"{plain.folder}: {some_of(sorted(names))}"
-                    f" {'gives' if len(names) == 1 else 'give'} labels, and"
-                    f" {counted(len(beyond), 'image lies', 'images lie')} in other folders, such as"
-                    f" {shown_name(beyond[0])}",
-                    "List every image in one metadata.csv at the top (file_name is the path from"
-                    " there), or remove the"
-                    " table: then classes are the names of the folders.",
-                )
-        splits[split] = tuple(paths)
         start = plain.starts[split]
         top = "" if start == plain.root else start
         beside = len(names) == 1 and all(
             name.startswith(top) and not WORD.search(name[len(top) :]) for name in names
         )
-        tables[split] = SplitTable(
+        table = SplitTable(
             metadata,
-            (*lines, *[None] * (without_line if by_folders else 0)),
+            tuple(lines),
             labels=not by_folders,
-            by_folder=without_line if by_folders else 0,
-            unlisted=0 if by_folders else without_line,
             repeated=len(every) - len(lines),
             alike=beside and not lacking and len(lines) == len(every),
         )
+        paths = [metadata.paths[line] for line in lines]
+        without_line = len(lacking)
+        if by_folders:
+            paths += lacking
+            nothing = (None,) * without_line
+            table = replace(table, lines=table.lines + nothing, by_folder=without_line)
+        else:
+            # Images outside the folders of the tables that have lines of this split.
+            homes = tuple(name[: name.rfind("/") + 1] for name in names)
+            beyond = [path for path in lacking if not path.startswith(homes)]
+            if beyond:
+                verb = "gives" if len(names) == 1 else "give"
+                raise UserError(
+                    f"{plain.folder}: {some_of(sorted(names))} {verb} labels, and"
+                    f" {counted(len(beyond), 'image lies', 'images lie')} in other folders, such as"
+                    f" {shown_name(beyond[0])}",
+                    "List every image in one metadata.csv at the top (file_name is the path from"
+                    " there), or remove the table: then classes are the names of the folders.",
+                )
+            table = replace(table, unlisted=without_line)
+        splits[split] = tuple(paths)
+        tables[split] = table
     return replace(plain, splits=splits, tables=tables)
 
 
@@ -667,11 +673,12 @@ def _unread_notes(others: Mapping[str, int]) -> list[str]:
     kinds = Counter[str]()
     for ending in _UNREAD.keys() & others.keys():
         kinds[_UNREAD[ending]] += others[ending]
-    return [
-        f"{counted(count, f'{kind} photograph')} cannot be read here: convert"
-        f" {'it' if count == 1 else 'them'} to JPEG"
-        for kind, count in sorted(kinds.items())
-    ]
+    notes = []
+    for kind, count in sorted(kinds.items()):
+        photographs = counted(count, f"{kind} photograph")
+        them = "it" if count == 1 else "them"
+        notes.append(f"{photographs} cannot be read here: convert {them} to JPEG")
+    return notes
 
 
 def rows_mark(description: str | None) -> str | None:

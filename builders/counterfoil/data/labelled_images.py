@@ -129,9 +129,8 @@ def thinned(images: LabelledImages, most: int) -> LabelledImages:
     """Return at most `most` of the images, evenly spaced."""
     if len(images) <= most:
         return images
-    return rows_of(
-        images, np.unique(np.linspace(0, len(images) - 1, most).round().astype(np.int64))
-    )
+    rows = np.linspace(0, len(images) - 1, most).round().astype(np.int64)
+    return rows_of(images, np.unique(rows))
 
 
 def rows_of(images: LabelledImages, chosen: Ints) -> LabelledImages:
@@ -139,14 +138,20 @@ def rows_of(images: LabelledImages, chosen: Ints) -> LabelledImages:
     rows = chosen.tolist()
     keys = tuple(images.keys[row] for row in rows)
     known = frozenset(keys)
+    units = images.units
+    if units is not None:
+        units = tuple(units[row] for row in rows)
+    paths = images.paths
+    if paths is not None:
+        paths = tuple(paths[row] for row in rows)
     return replace(
         images,
         content=sha256_json([images.content, "rows", rows]),
         keys=keys,
         labels=images.labels[chosen],
         groups=images.groups[chosen],
-        units=None if images.units is None else tuple(images.units[row] for row in rows),
-        paths=None if images.paths is None else tuple(images.paths[row] for row in rows),
+        units=units,
+        paths=paths,
         read=lambda wanted: images.read(known if wanted is None else known & wanted),
     )
 

@@ -175,7 +175,8 @@ def labelled_source(
             table = replace(table, group_names=tuple(group_names), groups=groups)
         if folder is not None:
             table = replace(table, notes=tuple(folder.notes([rows.split], left_out=False)))
-            if of_split := folder.tables.get(rows.split):
+            of_split = folder.tables.get(rows.split)
+            if of_split is not None:
                 table = replace(table, unlisted=of_split.unlisted, repeated=of_split.repeated)
         return replace(table, label_names=rows.class_names(origin.label_column))
     names = opened.configs
@@ -239,8 +240,8 @@ def _part(
     names = None if classes is not None else tuple(map(str, labels.known))
     unit_column = origin.unit_column if units else None
     part = _chosen(rows, positions, rows.content(positions), names, unit_column)
-    left_out = Counter(labels.shown(row) for row in np.flatnonzero(positions < 0).tolist())
-    return replace(part, left_out=left_out)
+    unmatched = np.flatnonzero(positions < 0).tolist()
+    return replace(part, left_out=Counter(labels.shown(row) for row in unmatched))
 
 
 def _chosen(
@@ -271,8 +272,10 @@ def _labelled(
     first = parts[0]
     keys_of: list[list[str]] = []
     for part, group in zip(parts, group_names, strict=True):
-        prefix = f"{group}_" if len(parts) > 1 else ""
-        keys_of.append([f"{prefix}{row_key(part.rows.split, row)}" for row in part.chosen.tolist()])
+        keys = [row_key(part.rows.split, row) for row in part.chosen.tolist()]
+        if len(parts) > 1:
+            keys = [f"{group}_{key}" for key in keys]
+        keys_of.append(keys)
     if not any(keys_of):
         raise UserError(
             f"source: {first.rows.place} has no row of these classes", "Name another split."
@@ -293,30 +296,32 @@ def _labelled(
     def read(keys: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
         for part, part_keys in zip(parts, keys_of, strict=True):
             wanted = [index for index, key in enumerate(part_keys) if keys is None or key in keys]
+            wanted_keys = [part_keys[index] for index in wanted]
             rows = part.chosen[wanted].tolist()
-            yield from zip(
-                (part_keys[index] for index in wanted), part.rows.images(rows), strict=True
-            )
+            yield from zip(wanted_keys, part.rows.images(rows), strict=True)
 
     chosen = hashlib.sha256()
+    contents = []
+    left_out: Counter[str] = Counter()
+    units: tuple[str, ...] | None = () if first.units is not None else None
     for part in parts:
         chosen.update(part.chosen.astype("<i8").tobytes() + part.labels.astype("<i8").tobytes())
+        contents.append(part.content)
+        left_out += part.left_out
+        if units is not None:
+            units += part.units or ()
     return LabelledImages(
         name=f"{first.rows.dataset}/{first.rows.split}",
-        content=sha256_json(
-            {"splits": [part.content for part in parts], "rows": chosen.hexdigest()}
-        ),
+        content=sha256_json({"splits": contents, "rows": chosen.hexdigest()}),
         keys=tuple(chain.from_iterable(keys_of)),
         labels=np.concatenate([part.labels for part in parts]),
         groups=np.repeat(np.arange(len(parts)), list(map(len, keys_of))),
         group_names=group_names,
         read=read,
-        units=None
-        if first.units is None
-        else tuple(unit for part in parts for unit in part.units or ()),
+        units=units,
         class_names=first.class_names,
         photographs=True,
-        left_out=dict(sorted(sum((part.left_out for part in parts), Counter()).items())),
+        left_out=dict(sorted(left_out.items())),
         paths=None if None in all_paths else tuple(paths),
         other_paths=tuple(other_paths),
     )

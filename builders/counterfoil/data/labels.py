@@ -32,12 +32,11 @@ from counterfoil.report.words import counted
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """A column of labels. Labels are text if they have names, else numbers. known: all declared
-    labels, or else all that occur.
-    """
+    """A column of labels. Labels are text if they have names, else numbers."""
 
     values: Sequence[str | int | None]
     known: tuple[str | int, ...]
+    """All declared labels, or else all that occur."""
 
     def places(
         self, classes: Sequence[RecipeClass] | None, where: str, *, numbers: bool = False
@@ -45,25 +44,21 @@ class Labels:
         """Return (n,) positions in `classes`, or in `known`. A label without a class has the
         position -1. numbers: match by source label.
         """
+        names = [label for label in self.known if isinstance(label, str)]
+        matched: dict[str | int | None, int] = {}
         if classes is None:
-            matched: Mapping[str | int, int] = {
-                label: position for position, label in enumerate(self.known)
-            }
+            matched |= {label: position for position, label in enumerate(self.known)}
+        elif names and not numbers:
+            matched |= match_names(names, classes, where)
         else:
-            named = [label for label in self.known if isinstance(label, str)]
-            if named and not numbers:
-                matched = {**match_names(named, classes, where)}
-            else:
-                number = {
-                    label: order if named else label for order, label in enumerate(self.known)
-                }
-                positions = match_numbers([int(value) for value in number.values()], classes, where)
-                matched = {
-                    label: positions[value] for label, value in number.items() if value in positions
-                }
-        return np.asarray(
-            [-1 if v is None else matched.get(v, -1) for v in self.values], dtype=np.int64
-        )
+            sources: Sequence[int] = range(len(self.known))
+            if not names:
+                sources = [int(label) for label in self.known]
+            positions = match_numbers(sources, classes, where)
+            for label, number in zip(self.known, sources, strict=True):
+                if number in positions:
+                    matched[label] = positions[number]
+        return np.asarray([matched.get(value, -1) for value in self.values], dtype=np.int64)
 
     def shown(self, row: int) -> str:
         value = self.values[row]
@@ -83,29 +78,27 @@ def labels_of(rows: Rows, column: str) -> Labels:
         )
     if names is not None:
         # By custom a number without a name (-1) means that a row has no label.
-        return Labels(
-            [names[v] if v is not None and 0 <= v < len(names) else None for v in values], names
-        )
-    labels: list[Any] = []
+        name_of = dict(enumerate(names))
+        return Labels([name_of.get(value) for value in values], names)
+    labels: list[Any] = list(values)
     if any(isinstance(value, str) for value in values):
-        labels += [value if isinstance(value, str) else None for value in values]
+        for row, value in enumerate(values):
+            if not isinstance(value, str):
+                labels[row] = None
     else:
-        labels += rows.numbers(column)
-    return Labels(labels, tuple(sorted({label for label in labels if label is not None})))
+        labels = list(rows.numbers(column))
+    return Labels(labels, tuple(sorted({*labels} - {None})))
 
 
 def label_numbers(rows: Rows, column: str) -> Ints:
     """Return labels as numbers, int64 [n]. A text's number is its position in `known`. A missing
     label is -1."""
-    if not any(isinstance(value, str) for value in rows.column(column)):
-        return np.asarray(
-            [-1 if number is None else number for number in rows.numbers(column)], dtype=np.int64
-        )
-    labels = labels_of(rows, column)
-    number_of = {label: number for number, label in enumerate(labels.known)}
-    return np.asarray(
-        [-1 if value is None else number_of[value] for value in labels.values], dtype=np.int64
-    )
+    if any(isinstance(value, str) for value in rows.column(column)):
+        return labels_of(rows, column).places(None, "")
+    numbers = []
+    for number in rows.numbers(column):
+        numbers.append(-1 if number is None else number)
+    return np.asarray(numbers, dtype=np.int64)
 
 
 def match_names(
@@ -131,7 +124,8 @@ def match_names(
             matched[label] = positions[0]
     if problems:
         raise UserError(problems, "Use the class ids for these labels.")
-    _refuse_no_match(matched, labels, [f"{cls.id} ({cls.name})" for cls in classes], where)
+    known = [f"{cls.id} ({cls.name})" for cls in classes]
+    _refuse_no_match(matched, labels, known, where)
     return matched
 
 
@@ -145,9 +139,8 @@ def match_numbers(
     for position, cls in enumerate(classes):
         positions.setdefault(cls.source_label, position)
     matched = {label: positions[label] for label in labels if label in positions}
-    _refuse_no_match(
-        matched, labels, [f"{cls.source_label} ({cls.name})" for cls in classes], where
-    )
+    known = [f"{cls.source_label} ({cls.name})" for cls in classes]
+    _refuse_no_match(matched, labels, known, where)
     return matched
 
 
@@ -178,20 +171,20 @@ UNKNOWN = -1
 
 @dataclass(frozen=True, slots=True)
 class ConditionLabels(RowTruth):
-    """The conditions of n rows: int8 [n, K] of `PRESENT`, `ABSENT` and `UNKNOWN`. Label 2k means
-    that condition k is present, label 2k + 1 that it is absent; a row in which it is unknown has
-    neither. notes: on unknown conditions.
-    """
+    """The conditions of n rows. Label 2k means that condition k is present, label 2k + 1 that it is
+    absent; a row in which it is unknown has neither."""
 
     names: tuple[str, ...]
     values: NDArray[np.int8]
+    """[n, K] of `PRESENT`, `ABSENT` and `UNKNOWN`."""
     notes: tuple[str, ...] = ()
+    """Sentences on unknown conditions."""
 
     def columns(self, row: int, size: Size, stored: Size) -> dict[str, Any]:
-        marks = {CONDITIONS: PRESENT, UNKNOWN_CONDITIONS: UNKNOWN}
+        values = self.values[row]
         return {
-            column: np.flatnonzero(self.values[row] == value).tolist()
-            for column, value in marks.items()
+            CONDITIONS: np.flatnonzero(values == PRESENT).tolist(),
+            UNKNOWN_CONDITIONS: np.flatnonzero(values == UNKNOWN).tolist(),
         }
 
     @property
@@ -232,10 +225,12 @@ def conditions_of(rows: Rows, source: InputDataset) -> ConditionLabels:
         (blank, conditions.of_blank, "blank"),
         (uncertain, conditions.unknown, "-1 (uncertain)"),
     ):
+        taken = "absent"
         if policy == "ignore":
             values[mask] = UNKNOWN
-        if count := int(mask.sum()):
-            taken = "unknown, and left out label by label" if policy == "ignore" else "absent"
+            taken = "unknown, and left out label by label"
+        count = int(mask.sum())
+        if count:
             share = f"{count:,} of {mask.size:,} labels"
             notes.append(f"source.conditions: {share} are {what} and count as {taken}")
     return ConditionLabels(conditions.names, values, tuple(notes))
@@ -250,19 +245,19 @@ def _by_labels(rows: Rows, column: str, conditions: Conditions) -> _Masks:
     rows.need(label_column=column)
     values = rows.column(column)
     names = rows.class_names(column)
-    missing = [] if names is None else [name for name in conditions.labels if name not in names]
-    if missing and names is not None:  # no row could have them
-        raise UserError(
-            [
-                f"source.conditions.labels: {rows.place} has no label"
-                f" '{name}'{did_you_mean(name, names)}"
-                for name in missing[:_MOST_PROBLEMS]
-            ],
-            f"Its labels are {', '.join(names[:_MOST_PROBLEMS])}.",
-        )
-    columns = {name: k for k, name in enumerate(conditions.labels)} | dict.fromkeys(
-        conditions.others, -1
-    )
+    if names is not None:
+        where = f"source.conditions.labels: {rows.place}"
+        lacking = [
+            f"{where} has no label '{name}'{did_you_mean(name, names)}"
+            for name in conditions.labels
+            if name not in names  # no row could have it
+        ]
+        if lacking:
+            raise UserError(
+                lacking[:_MOST_PROBLEMS], f"Its labels are {', '.join(names[:_MOST_PROBLEMS])}."
+            )
+    columns = {name: k for k, name in enumerate(conditions.labels)}
+    columns |= dict.fromkeys(conditions.others, -1)
     present = np.zeros((len(values), len(conditions.labels)), dtype=bool)
     empty: list[int] = []
     unknown: dict[str, list[int]] = {}
@@ -276,14 +271,14 @@ def _by_labels(rows: Rows, column: str, conditions: Conditions) -> _Masks:
                 unknown.setdefault(label, []).append(row)
             elif columns[label] >= 0:
                 present[row, columns[label]] = True
-    problems = list(_empty_rows(rows, column, empty)) if conditions.of_blank == "refuse" else []
+    problems = []
+    if conditions.of_blank == "refuse":
+        problems += _empty_rows(rows, column, empty)
     for label, with_label in islice(unknown.items(), _MOST_PROBLEMS):
-        others = len(with_label) - 1
-        shown = (
-            f"row {with_label[0]} and {counted(others, 'other')} have"
-            if others
-            else f"row {with_label[0]} has"
-        )
+        first, *others = with_label
+        shown = f"row {first} has"
+        if others:
+            shown = f"row {first} and {counted(len(others), 'other')} have"
         problems.append(
             f"{rows.place}: {shown} the label '{label[:80]}', which the recipe does not know"
             f"{did_you_mean(label[:80], list(columns))}"
@@ -294,8 +289,7 @@ def _by_labels(rows: Rows, column: str, conditions: Conditions) -> _Masks:
         raise UserError(
             problems,
             "List every label in source.conditions.labels, or in `others` if you do not need it. A"
-            " row without"
-            f" a condition holds an empty list or one of the others. {_POLICIES}",
+            f" row without a condition holds an empty list or one of the others. {_POLICIES}",
         )
     blank = np.zeros_like(present)
     blank[empty] = True
@@ -304,17 +298,23 @@ def _by_labels(rows: Rows, column: str, conditions: Conditions) -> _Masks:
 
 def _labels_in(value: Any, names: tuple[str, ...] | None) -> list[str] | None:
     """Return the labels of a cell, or None for a cell without a value."""
-    if isinstance(value, str):
-        return [part.strip() for part in value.split(SEPARATOR)] if value.strip() else None
     if isinstance(value, list | tuple | np.ndarray):
         return [_label_text(label, names) for label in value]
-    return None if value is None or value != value else [_label_text(value, names)]
+    if value is None or value != value:  # NaN
+        return None
+    if not isinstance(value, str):
+        return [_label_text(value, names)]
+    if not value.strip():
+        return None
+    return [part.strip() for part in value.split(SEPARATOR)]
 
 
 def _label_text(value: Any, names: tuple[str, ...] | None) -> str:
     """Return a label as text: the label's name, if the column declares names."""
     number = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    return names[value] if names is not None and number and 0 <= value < len(names) else str(value)
+    if names is not None and number and 0 <= value < len(names):
+        return names[value]
+    return str(value)
 
 
 def _by_columns(rows: Rows, _label_column: str, conditions: Conditions) -> _Masks:
@@ -322,57 +322,52 @@ def _by_columns(rows: Rows, _label_column: str, conditions: Conditions) -> _Mask
     condition."""
     missing = [name for name in conditions.columns if name not in rows.columns]
     if missing:
-        raise UserError(
-            [
-                f"source.conditions.columns: {rows.place} has no column"
-                f" '{name}'{did_you_mean(name, rows.columns)}"
-                for name in missing[:_MOST_PROBLEMS]
-            ],
-            f"Its columns are {', '.join(rows.columns)}.",
-        )
+        where = f"source.conditions.columns: {rows.place}"
+        lacking = [
+            f"{where} has no column '{name}'{did_you_mean(name, rows.columns)}"
+            for name in missing[:_MOST_PROBLEMS]
+        ]
+        raise UserError(lacking, f"Its columns are {', '.join(rows.columns)}.")
+    allowed = [ABSENT, PRESENT, None]
+    if conditions.unknown != "refuse":
+        allowed.append(UNKNOWN)
     problems: list[str] = []
-    masks: list[Bools] = []
+    present: list[list[bool]] = []
+    blank: list[list[bool]] = []
+    uncertain: list[list[bool]] = []
     for column in conditions.columns:
         values = [condition_number(value) for value in rows.column(column)]
-        blank = [value is None for value in values]
-        uncertain = [value == UNKNOWN for value in values]
+        present.append([value == PRESENT for value in values])
+        blank.append([value is None for value in values])
+        uncertain.append([value == UNKNOWN for value in values])
         if conditions.of_blank == "refuse":
-            problems += _empty_rows(
-                rows, column, [row for row, is_blank in enumerate(blank) if is_blank]
-            )
-        allowed = (
-            (ABSENT, PRESENT, None)
-            if conditions.unknown == "refuse"
-            else (ABSENT, PRESENT, UNKNOWN, None)
-        )
+            empty = [row for row, value in enumerate(values) if value is None]
+            problems += _empty_rows(rows, column, empty)
         wrong = [row for row, value in enumerate(values) if value not in allowed]
         if wrong:
             value = rows.column(column)[wrong[0]]
             shown = repr(value[:40]) if isinstance(value, str) else str(value)[:40]
             problems.append(
                 f"{rows.place}: column '{column}' has neither 0 nor 1 in"
-                f" {counted(len(wrong), 'row')}, such as {shown}"
-                f" in row {wrong[0]}"
+                f" {counted(len(wrong), 'row')}, such as {shown} in row {wrong[0]}"
             )
-        masks.append(
-            np.array([[value == PRESENT for value in values], blank, uncertain], dtype=bool)
-        )
     if problems:
         raise UserError(
             first_of(problems, _MOST_PROBLEMS),
             "No value is taken for absent. Write 0 or 1 there, or leave the column out of"
-            " source.conditions.columns."
-            f" {_POLICIES}",
+            f" source.conditions.columns. {_POLICIES}",
         )
-    present, blank, uncertain = np.stack(masks, axis=2)
-    return present, blank, uncertain
+    return (
+        np.array(present, dtype=bool).T.copy(),
+        np.array(blank, dtype=bool).T.copy(),
+        np.array(uncertain, dtype=bool).T.copy(),
+    )
 
 
 _POLICIES = (
     "If blank and -1 mean that nobody knows, set source.conditions.unknown=ignore: each label is"
-    " then measured on the"
-    " images that know it. To count them as absent, set unknown=absent (or blank=absent for blank"
-    " cells alone)."
+    " then measured on the images that know it. To count them as absent, set unknown=absent (or"
+    " blank=absent for blank cells alone)."
 )
 _BLANKS = frozenset(("", "nan", "na", "n/a", "none", "null"))
 _TRUTHS = {"true": PRESENT, "false": ABSENT}

@@ -73,21 +73,19 @@ class SourceObjects(RowTruth):
                 " detector has no AP on images without objects.",
             )
         turned = 0
-        unsaid = "exif" not in source.model_fields_set and rows.rendered is None
-        for encoded in (
-            rows.images([row for row in chosen if self.cells[row]["bbox"]]) if unsaid else ()
-        ):
-            with contextlib.suppress(UnreadableImage):
-                turned += picture_sides(encoded).turned
+        if "exif" not in source.model_fields_set and rows.rendered is None:
+            with_boxes = [row for row in chosen if self.cells[row]["bbox"]]
+            for encoded in rows.images(with_boxes):
+                with contextlib.suppress(UnreadableImage):
+                    turned += picture_sides(encoded).turned
         if turned:
             raise UserError(
                 f"source.exif: an EXIF tag turns {counted(turned, 'photograph')} of {rows.place},"
-                " and the recipe does"
-                " not say whether boxes are of the photographs as turned or as stored",
+                " and the recipe does not say whether boxes are of the photographs as turned or as"
+                " stored",
                 "Set source.exif to apply if boxes were drawn on upright photographs, as most"
-                " programs show them and"
-                " Ultralytics reads them, and to ignore if they were drawn on photographs as"
-                " stored.",
+                " programs show them and Ultralytics reads them, and to ignore if they were drawn on"
+                " photographs as stored.",
             )
         names = rows.class_names(source.objects or "")
         if names is None or source.category_ids:
@@ -175,7 +173,8 @@ def _parts(value: Any) -> tuple[dict[str, list[Any]], str | None]:
     """
     empty = no_objects()
     if isinstance(value, str):  # a cell of a CSV file is text
-        if (lists := value.count("[")) > MOST_OBJECTS + _SPARE_LISTS:
+        lists = value.count("[")
+        if lists > MOST_OBJECTS + _SPARE_LISTS:
             return empty, f"has {lists:,} lists, expected at most {MOST_OBJECTS:,} objects"
         try:
             value = parse_json(value.encode()) if value.strip() else None
@@ -187,31 +186,35 @@ def _parts(value: Any) -> tuple[dict[str, list[Any]], str | None]:
         if not all(isinstance(entry, Mapping) for entry in value):
             return empty, f"found {quoted(str(value))}, expected objects with bbox and category"
         keys = list(dict.fromkeys(key for entry in value for key in entry))
-        value = {key: [entry.get(key) for entry in value] for key in keys}
         if not keys:
             return empty, None
+        columns = {}
+        for key in keys:
+            columns[key] = [entry.get(key) for entry in value]
+        value = columns
     if not isinstance(value, Mapping):
         return empty, f"found {type(value).__name__}, expected objects with bbox and category"
     cell = {}
     for name, spellings in _KEYS.items():
-        values = next(
-            (value[key] for key in spellings if isinstance(value.get(key), list | tuple)), None
-        )
-        cell[name] = [] if values is None or all(part is None for part in values) else list(values)
+        lists_of_key = (value[key] for key in spellings if isinstance(value.get(key), list | tuple))
+        values = list(next(lists_of_key, ()))
+        if all(part is None for part in values):
+            values = []
+        cell[name] = values
     boxes = cell["bbox"]
+    categories = cell["category"]
     if len(boxes) > MOST_OBJECTS:
         return empty, f"has {len(boxes):,} objects, expected at most {MOST_OBJECTS:,}"
-    if len(cell["category"]) != len(boxes):
-        return (
-            empty,
-            f"has {len(boxes):,} boxes and {len(cell['category']):,} categories, expected as many",
-        )
+    if len(categories) != len(boxes):
+        counts = f"{len(boxes):,} boxes and {len(categories):,} categories"
+        return empty, f"has {counts}, expected as many"
     for name in ("area", "iscrowd", "id"):
         if len(cell[name]) != len(boxes):
             cell[name] = []
-    if odd := next((box for box in boxes if not is_box(box)), None):
+    odd = next((box for box in boxes if not is_box(box)), None)
+    if odd:
         return empty, f"has the box {quoted(str(odd))}, expected four numbers"
-    if any(type(category) not in (int, str) for category in cell["category"]):
+    if any(type(category) not in (int, str) for category in categories):
         return empty, "has a category that is neither a name nor a number"
     if not all(is_number(area) and area >= 0 for area in cell["area"]):
         cell["area"] = []
@@ -235,42 +238,33 @@ def _places(
         if beyond:
             raise UserError(
                 f"source.categories: {rows.place} has an object of category {beyond[0]}, and the"
-                " recipe names"
-                f" {len(categories)} categories, from 0 on",
+                f" recipe names {len(categories)} categories, from 0 on",
                 "Name every category, in the order of their numbers.",
             )
         return {index: index for index in range(len(categories))}
     of_data = sorted(map(str, used)) if names is None else names
     known = {plain_name(str(name)): name for name in of_data}
+    lacking = [name for name in categories if plain_name(name) not in known]
     # If no names are declared, a missing category may just have no object in this split.
-    lacking = (
-        [name for name in categories if plain_name(name) not in known] if names is not None else []
-    )
-    if names is None and used and not any(plain_name(name) in known for name in categories):
-        lacking = list(categories)
+    if names is None and (not used or len(lacking) < len(categories)):
+        lacking = []
     if lacking:
+        where = f"source.categories: {rows.place}"
+        problems = [
+            f"{where} has no category '{name[:80]}'{did_you_mean(name, known.values())}"
+            for name in lacking
+        ]
         raise UserError(
-            first_of(
-                [
-                    f"source.categories: {rows.place} has no category"
-                    f" '{name[:80]}'{did_you_mean(name, known.values())}"
-                    for name in lacking
-                ]
-            ),
-            f"Its categories are {', '.join(map(str, known.values()))[:500]}.",
+            first_of(problems), f"Its categories are {', '.join(map(str, known.values()))[:500]}."
         )
     place_of = {plain_name(name): index for index, name in enumerate(categories)}
-    if names is None:
-        return {
-            name: place_of[plain_name(str(name))]
-            for name in used
-            if plain_name(str(name)) in place_of
-        }
-    return {
-        number: place_of[plain_name(name)]
-        for number, name in enumerate(names)
-        if plain_name(name) in place_of
-    }
+    category_names = zip(used, used, strict=True) if names is None else enumerate(names)
+    places = {}
+    for category, name in category_names:
+        place = place_of.get(plain_name(str(name)))
+        if place is not None:
+            places[category] = place
+    return places
 
 
 def in_pixels(box: Sequence[float], form: BoxForm, size: Size) -> list[float]:
@@ -290,4 +284,6 @@ def in_image(box: Sequence[float], size: Size) -> list[float] | None:
     top = max(0.0, y)
     right = min(float(size[0]), x + width)
     bottom = min(float(size[1]), y + height)
-    return [left, top, right - left, bottom - top] if right > left and bottom > top else None
+    if right <= left or bottom <= top:
+        return None
+    return [left, top, right - left, bottom - top]

@@ -174,18 +174,14 @@ class OpenSource:
                 for label, pair in enumerate(zip_longest(names, other_names)):
                     if pair[0] == pair[1]:
                         continue
-                    in_split = zip(pair, (first, other), strict=True)
-                    shown = [
-                        f"'{name}' in {split}" if name else f"none in {split}"
-                        for name, split in in_split
-                    ]
+                    shown = []
+                    for name, split in zip(pair, (first, other), strict=True):
+                        shown.append(f"'{name}' in {split}" if name else f"none in {split}")
                     raise UserError(
                         f"source: label {label} of '{source.dataset}' is {' and '.join(shown)}: the"
-                        " number does not"
-                        " mean the same class in every split",
+                        " number does not mean the same class in every split",
                         "Give each split the same labels, or declare those of"
-                        f" '{source.label_column}' (a"
-                        " `ClassLabel`).",
+                        f" '{source.label_column}' (a `ClassLabel`).",
                     )
         if len(names) > MOST_LABELS:
             raise UserError(
@@ -401,15 +397,15 @@ def _planted(name: str, world_name: str) -> LabDataset:
     world = planted.named_world(world_name)
     if world is None:
         kind, _, seed = world_name.rpartition("-")
-        near = did_you_mean(
-            world_name, [f"{known}-{seed if seed.isdecimal() else 0}" for known in planted.KINDS]
-        )
+        if kind in planted.KINDS:
+            why = f": '{seed}' is not a seed"
+        else:
+            number = seed if seed.isdecimal() else 0
+            why = did_you_mean(world_name, [f"{known}-{number}" for known in planted.KINDS])
         raise UserError(
-            f"source.dataset: the lab has no planted world '{world_name}'"
-            + (f": '{seed}' is not a seed" if kind in planted.KINDS else near),
+            f"source.dataset: the lab has no planted world '{world_name}'{why}",
             f"Write {LAB}{_PLANTED}KIND-SEED with a kind of {', '.join(planted.KINDS)} and a seed"
-            " of 0 to "
-            f"{planted.MOST_SEED}, such as {LAB}{_PLANTED}{planted.KINDS[0]}-0.",
+            f" of 0 to {planted.MOST_SEED}, such as {LAB}{_PLANTED}{planted.KINDS[0]}-0.",
         )
     columns = {"label": lambda split: world.labels(split).tolist(), "garment": world.garments}
     return LabDataset(name, planted.VERSION, world.class_names, planted.ROWS, columns, world.pixels)

@@ -60,11 +60,9 @@ class SourcePin:
         if not isinstance(document, Mapping) or not isinstance(document.get("dataset"), str):
             return None
         values = [document.get(name) for name in ("revision", "license", "content")]
-        return (
-            cls(document["dataset"], *values)
-            if all(isinstance(value, str | None) for value in values)
-            else None
-        )
+        if not all(isinstance(value, str | None) for value in values):
+            return None
+        return cls(document["dataset"], *values)
 
 
 def take_pin(source: InputDataset, known: SourcePin | None) -> SourcePin:

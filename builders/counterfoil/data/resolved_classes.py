@@ -149,8 +149,9 @@ def _recorded(recipe: Recipe, directory: Path) -> Recipe | None:
         return None
     recorded = load_own_recipe(directory).source.classes or ()
     classes = recipe.source.classes
-    given = (
-        None if classes is None else [entry.model_dump(exclude_defaults=True) for entry in classes]
-    )
-    same = same_classes(given, [entry.model_dump() for entry in recorded])
-    return with_classes(recipe, recorded) if same else None
+    given = None
+    if classes is not None:
+        given = [entry.model_dump(exclude_defaults=True) for entry in classes]
+    if not same_classes(given, [entry.model_dump() for entry in recorded]):
+        return None
+    return with_classes(recipe, recorded)

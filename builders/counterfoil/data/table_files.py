@@ -11,7 +11,7 @@ import posixpath
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from counterfoil.data.folder_cards import CARD, card_yaml, read_card
 from counterfoil.data.image_folders import in_junk
@@ -135,6 +135,10 @@ def is_saved(path: Path) -> bool:
     return path.is_dir() and any((path / name).is_file() for name in (_STATE, _SPLITS))
 
 
+def _is_plain(name: Any) -> TypeGuard[str]:
+    return isinstance(name, str) and _PLAIN_NAME.fullmatch(name) is not None
+
+
 def refuse_odd_saved(source: InputDataset, path: Path) -> list[Path]:
     """Return the files of rows of a saved dataset. Raise UserError if it names splits or files
     outside its folder."""
@@ -143,35 +147,27 @@ def refuse_odd_saved(source: InputDataset, path: Path) -> list[Path]:
     if (path / _SPLITS).is_file():
         splits = _described(path / _SPLITS).get("splits")
         names = splits if isinstance(splits, list) else []
-        odd = [
-            name for name in names if not (isinstance(name, str) and _PLAIN_NAME.fullmatch(name))
-        ]
-        if not names or odd or len(names) > _MOST_SAVED_SPLITS:
-            raise _odd_saved(
-                source,
-                f"{_SPLITS} names the split {odd[0]!r:.80}" if odd else f"{_SPLITS} has no splits",
-            )
+        odd = [name for name in names if not _is_plain(name)]
+        if odd:
+            raise _odd_saved(source, f"{_SPLITS} names the split {odd[0]!r:.80}")
+        if not 0 < len(names) <= _MOST_SAVED_SPLITS:
+            raise _odd_saved(source, f"{_SPLITS} has no splits")
         folders = [path / name for name in names]
     for folder in folders:
         state = (folder / _STATE).relative_to(path)
-        entries = _described(folder / _STATE).get("_data_files")
-        files = [
-            entry.get("filename") if isinstance(entry, dict) else entry for entry in entries or ()
-        ]
-        names = [name for name in files if isinstance(name, str) and _PLAIN_NAME.fullmatch(name)]
-        odd = [
-            name for name in files if not isinstance(name, str) or not _PLAIN_NAME.fullmatch(name)
-        ]
-        if odd or len(set(names)) < len(names):
-            raise _odd_saved(
-                source,
-                f"{state} names the file {odd[0]!r:.80}" if odd else f"{state} names a file twice",
-            )
+        names: list[str] = []
+        for entry in _described(folder / _STATE).get("_data_files") or ():
+            name = entry.get("filename") if isinstance(entry, dict) else entry
+            if not _is_plain(name):
+                raise _odd_saved(source, f"{state} names the file {name!r:.80}")
+            names.append(name)
+        if len(set(names)) < len(names):
+            raise _odd_saved(source, f"{state} names a file twice")
         rows += [folder / name for name in names]
         for name in (*names, "dataset_info.json"):
-            if (folder / name).exists() and (
-                wrong := irregularity((folder / name).stat().st_mode)
-            ) is not None:
+            file = folder / name
+            wrong = irregularity(file.stat().st_mode) if file.exists() else None
+            if wrong is not None:
                 raise _odd_saved(source, f"{state.with_name(name)} {wrong}")
     return rows
 

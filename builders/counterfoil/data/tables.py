@@ -711,14 +711,16 @@ def _in_words(source: InputDataset, split: str | None) -> Iterator[None]:
         )
         # For a damaged file, the cause of the error says what is wrong.
         inner = error.__cause__ if isinstance(error, DatasetsError) else None
-        problem = error_line(inner or error)
+        cause = inner or error
+        problem = error_line(cause)
         hint = "Check the dataset's name, its config and its split."
+        # `datasets` raises a plain ValueError that names this column.
         if "file_name" in problem:
             hint = (
                 f"The first line of {_METADATA} names its columns, with commas between them:"
                 " file_name,label."
             )
-        elif "UnicodeDecodeError" in problem:
+        elif isinstance(cause, UnicodeDecodeError):
             hint = f"Save {_METADATA} and other tables as UTF-8."
         raise kind(f"source: {where} cannot be read: {problem}", hint) from error
     finally:

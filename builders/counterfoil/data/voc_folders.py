@@ -182,16 +182,15 @@ def _parsed(content: bytes) -> Element:
 def _written_size(root: Element) -> Size | None:
     """Return the image's width and height, or None: some programs write 0."""
     size = root.find("size")
-    texts = (
-        []
-        if size is None
-        else [(size.findtext(side) or "").strip() for side in ("width", "height")]
-    )
-    if not texts or not all(
-        text.isascii() and text.isdecimal() and len(text) < 10 for text in texts
-    ):
+    if size is None:
         return None
-    width, height = map(int, texts)
+    sides = []
+    for side in ("width", "height"):
+        text = (size.findtext(side) or "").strip()
+        if not (text.isascii() and text.isdecimal() and len(text) < 10):
+            return None
+        sides.append(int(text))
+    width, height = sides
     return (width, height) if width and height else None
 
 
@@ -200,9 +199,9 @@ def _objects(root: Element, name: str, problems: Problems) -> list[tuple[str, li
     for number, entry in enumerate(root.findall("object"), start=1):
         category = (entry.findtext("name") or "").strip()
         bounds = entry.find("bndbox")
-        texts = [
-            "" if bounds is None else (bounds.findtext(corner) or "").strip() for corner in _CORNERS
-        ]
+        texts = [""] * len(_CORNERS)
+        if bounds is not None:
+            texts = [(bounds.findtext(corner) or "").strip() for corner in _CORNERS]
         difficult = (entry.findtext("difficult") or "0").strip()
         try:
             corners = [float(text) for text in texts]
@@ -277,8 +276,11 @@ def _splits(
     file_of = {_stem(file): file for file in image_of}
     absent: dict[str, int] = {}
     for split, name in chosen.items():
-        lines = [line.split()[0] for line in file_text(folder / name).splitlines() if line.strip()]
-        listed = list(dict.fromkeys(line if line in file_of else _stem(line) for line in lines))
+        listed: dict[str, None] = {}
+        for line in file_text(folder / name).splitlines():
+            if line.strip():
+                image = line.split()[0]
+                listed[image if image in file_of else _stem(image)] = None
         files[split] = [file_of[stem] for stem in listed if stem in file_of]
         absent[split] = len(listed) - len(files[split])
         if not files[split]:
@@ -295,10 +297,11 @@ def _notes(annotations: Sequence[_Annotation], unlabelled: int) -> list[str]:
     if at_zero:
         notes.append(
             f"{counted(at_zero, 'box', 'boxes')} with a corner at pixel 0: the files may count from"
-            " 0, and then every"
-            " box is read one pixel too far to the upper left and one pixel too large"
+            " 0, and then every box is read one pixel too far to the upper left and one pixel too"
+            " large"
         )
-    if difficult := sum(hard for *_, hard in objects):
+    difficult = sum(hard for *_, hard in objects)
+    if difficult:
         notes.append(
             f"{counted(difficult, 'object')} marked difficult, which are neither found nor missed"
         )

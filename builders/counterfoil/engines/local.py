@@ -43,7 +43,8 @@ from counterfoil.engines.processes import (
     worker_context,
 )
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.models.devices import holds_context, one_thread, touch
+from counterfoil.models.arithmetic import one_thread
+from counterfoil.models.devices import holds_context, touch
 from counterfoil.models.loading_errors import memory_error
 
 

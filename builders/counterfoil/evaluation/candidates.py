@@ -48,51 +48,49 @@ NO_ANSWER = -1
 
 @dataclass(frozen=True)
 class Unpicked:
-    """All n candidates of a shift that a classifier's rule could choose from, in the plan's order.
-
-    accepted: (n,) bool, whether the candidate is an image of the dataset. recorded: judge → (n,)
-    int8, the answers that the build recorded.
-    """
+    """All n candidates of a shift that a classifier's rule could choose from, in the plan's
+    order."""
 
     keys: tuple[str, ...]
     labels: Ints
     indices: Ints
     accepted: Bools
+    """(n,), whether the candidate is an image of the dataset."""
     recorded: Mapping[str, NDArray[np.int8]]
+    """Judge → (n,), the answers that the build recorded."""
 
 
 @dataclass(frozen=True)
 class MinedShift:
-    """A shift of kind `mined`: its index among the groups, its source, and the number of screened
-    candidates.
-
-    judges: names without folders of the classifiers that its rules use. quota: the number of kept
-    images at which the drawing of a cell ends, if there is one. unpicked: None without judges; then
-    the accepted images are measured.
-    """
+    """A shift of kind `mined`."""
 
     index: int
+    """Its position among the groups."""
     facts: MinedFacts
+    """What it was mined from."""
     open: bool
+    """Whether its threshold is a percentile over its candidates."""
     screened: int
+    """The number of candidates that passed the screen."""
     judges: tuple[str, ...] = ()
+    """The classifiers that its rules use, by their names without folders."""
     quota: int | None = None
+    """The number of kept images at which the drawing of a cell ends, if there is one."""
     unpicked: Unpicked | None = None
+    """None without judges; then the accepted images are measured."""
 
 
 @dataclass(frozen=True)
 class MinedCandidates:
-    """The mined shifts of a dataset. images: the stored images of unpicked candidates that were not
-    accepted.
-
-    complete: whether each such candidate has its image stored. pins: the judges' pins in the lock,
-    by name.
-    """
+    """The mined shifts of a dataset."""
 
     shifts: tuple[MinedShift, ...] = ()
     images: LabelledImages | None = None
+    """The stored images of unpicked candidates that were not accepted."""
     complete: bool = True
+    """Whether each such candidate has its image stored."""
     pins: Mapping[str, Any] = field(default_factory=dict)
+    """The judges' pins in the lock, by name."""
 
 
 def read_mined(
@@ -117,28 +115,23 @@ def read_mined(
     if judged:
         groups = {shift.group for shift in judged}
         receipts = [receipt for receipt in dataset.receipts if receipt.group in groups]
-        tables: tuple[What, ...] = (
-            ("candidates", "rejected") if recipe.screen.keep_rejected else ("candidates",)
-        )
+        tables: list[What] = ["candidates"]
+        if recipe.screen.keep_rejected:
+            tables.append("rejected")
         if reference is not None:  # fetch from the commit that was opened
             commit = directory.name if _COMMIT.fullmatch(directory.name) else reference.revision
             patterns = [f"{table}/{group}/**" for table in tables for group in sorted(groups)]
             locate_dataset(str(replace(reference, revision=commit)), patterns)
             refuse_unfit(directory)
-        files = [
-            file
-            for receipt in receipts
-            for table in tables
-            if (file := receipt.file(table)) is not None
-        ]
-        refuse_changed(directory, changed_files(directory, files))
+        files = [receipt.file(table) for receipt in receipts for table in tables]
+        changed = changed_files(directory, [file for file in files if file is not None])
+        refuse_changed(directory, changed)
         unpicked = _unpicked(dataset, receipts, judged)
-        of_judged = [unpicked[shift.name] for shift in judged]
-        dropped = [
-            (candidates.keys[at], int(candidates.labels[at]))
-            for candidates in of_judged
-            for at in np.flatnonzero(~candidates.accepted)
-        ]
+        dropped: dict[str, int] = {}
+        for shift in judged:
+            candidates = unpicked[shift.name]
+            for row in np.flatnonzero(~candidates.accepted):
+                dropped[candidates.keys[row]] = int(candidates.labels[row])
         complete = recipe.screen.keep_rejected or not dropped
         if dropped and complete:
             images = _images(directory, receipts, dropped)
@@ -146,9 +139,10 @@ def read_mined(
     shifts = []
     for index, shift in mined:
         candidates = unpicked.get(shift.name)
-        passed = sum(
-            n for why, n in reasons.get(shift.name, {}).items() if before_judges(shift.keep, why)
-        )
+        passed = 0
+        for reason, count in reasons.get(shift.name, {}).items():
+            if before_judges(shift.keep, reason):
+                passed += count
         if candidates is not None and len(candidates.keys) != passed:
             raise RunFailure(
                 f"{directory}: the candidates of {shift.name} do not match the counts in its"
@@ -175,19 +169,16 @@ def refuse_other_data(
         if shift.unpicked is None:
             continue
         candidate_keys = np.asarray(shift.unpicked.keys, dtype=object)
-        accepted = set(candidate_keys[shift.unpicked.accepted].tolist())
-        missing = next((key for key in sorted(accepted) if key not in data_keys), None)
-        if missing is not None:
-            raise RunFailure(
-                f"{directory}: {missing} is accepted in candidates but missing in data", VERIFY
-            )
-        refused = next(
-            (key for key in candidate_keys[~shift.unpicked.accepted].tolist() if key in data_keys),
-            None,
-        )
-        if refused is not None:
-            of_shift = f"the candidates of {names[shift.index]}"
-            raise RunFailure(f"{directory}: data has {refused}, which {of_shift} reject", VERIFY)
+        accepted = candidate_keys[shift.unpicked.accepted]
+        for key in sorted(accepted):
+            if key not in data_keys:
+                raise RunFailure(
+                    f"{directory}: {key} is accepted in candidates but missing in data", VERIFY
+                )
+        for key in candidate_keys[~shift.unpicked.accepted]:
+            if key in data_keys:
+                of_shift = f"the candidates of {names[shift.index]}"
+                raise RunFailure(f"{directory}: data has {key}, which {of_shift} reject", VERIFY)
 
 
 def _judges(shift: Shift) -> tuple[str, ...]:
@@ -200,48 +191,46 @@ def _unpicked(
     """Read the candidates by shift; every row must be a sample of the plan, and unique."""
     directory = dataset.directory
     plan = dataset.plan
-    recipe = dataset.recipe
-    judges = {shift.name: _judges(shift) for shift in judged}
-    columns = {
-        name: judge_column(name, RIGHT) for shift_judges in judges.values() for name in shift_judges
-    }
+    columns = {}
+    for shift in judged:
+        for judge in _judges(shift):
+            columns[judge] = judge_column(judge, RIGHT)
     rules = {shift.name: shift.keep for shift in judged}
-    rows: dict[str, list[tuple[Any, ...]]] = {shift.name: [] for shift in judged}
+    rows: dict[str, list[Mapping[str, Any]]] = {name: [] for name in rules}
     shards = {(shard.group, shard.number): shard for shard in plan.shards}
     read_columns = ["reason", *columns.values()]
-    form = TableForm.of(recipe)
+    form = TableForm.of(dataset.recipe)
     for receipt in receipts:
         shard = shards[receipt.group, receipt.shard]
         for row in planned_rows(directory, plan, shard, receipt, "candidates", read_columns, form):
             name = row["shift"]
             if name in rules and before_judges(rules[name], row["reason"]):
-                answers = (row[columns[judge]] for judge in judges[name])
-                rows[name].append(
-                    (row["key"], row["label"], row["index"], row["reason"] == ACCEPTED, *answers)
-                )
+                rows[name].append(row)
     unpicked = {}
-    for name, candidate_rows in rows.items():
+    for shift in judged:
+        of_shift = rows[shift.name]
         recorded = {}
-        for at, judge in enumerate(judges[name], start=4):
-            answered = []
-            for row in candidate_rows:
-                answered.append(NO_ANSWER if row[at] is None else int(row[at]))
-            recorded[without_folders(judge)] = np.array(answered, np.int8)
-        unpicked[name] = Unpicked(
-            keys=tuple(row[0] for row in candidate_rows),
-            labels=np.array([row[1] for row in candidate_rows], np.int64),
-            indices=np.array([row[2] for row in candidate_rows], np.int64),
-            accepted=np.array([row[3] for row in candidate_rows], bool),
+        for judge in _judges(shift):
+            answers = []
+            for row in of_shift:
+                answer = row[columns[judge]]
+                answers.append(NO_ANSWER if answer is None else int(answer))
+            recorded[without_folders(judge)] = np.array(answers, np.int8)
+        unpicked[shift.name] = Unpicked(
+            keys=tuple(row["key"] for row in of_shift),
+            labels=np.array([row["label"] for row in of_shift], np.int64),
+            indices=np.array([row["index"] for row in of_shift], np.int64),
+            accepted=np.array([row["reason"] == ACCEPTED for row in of_shift], bool),
             recorded=recorded,
         )
     return unpicked
 
 
 def _images(
-    directory: Path, receipts: Sequence[Receipt], dropped: Sequence[tuple[str, int]]
+    directory: Path, receipts: Sequence[Receipt], labels: Mapping[str, int]
 ) -> LabelledImages:
-    """Return the rejected images of these candidates, in the order in which they are stored."""
-    labels = dict(dropped)
+    """Return the rejected images of these candidates (key → label), in the order in which they are
+    stored."""
 
     def read(keys: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
         for receipt in receipts:
@@ -249,24 +238,23 @@ def _images(
                 images = batch.column("image")
                 for position, key in enumerate(batch.column("key").to_pylist()):
                     if key in labels and (keys is None or key in keys):
-                        yield key, (images[position].as_py() or {}).get("bytes")
+                        image = images[position].as_py() or {}
+                        yield key, image.get("bytes")
 
-    stored = [
-        row["key"]
-        for receipt in receipts
-        for row in read_shard(directory, receipt, ["key"], "rejected")
-        if row["key"] in labels
-    ]
+    stored = []
+    files = []
+    for receipt in receipts:
+        for row in read_shard(directory, receipt, ["key"], "rejected"):
+            if row["key"] in labels:
+                stored.append(row["key"])
+        file = receipt.file("rejected")
+        if file is not None:
+            files.append([file.path, file.sha256])
     if sorted(stored) != sorted(labels):
         raise RunFailure(
             f"{directory}: rejected does not hold the image of each rejected candidate exactly once",
             VERIFY,
         )
-    files = [
-        [file.path, file.sha256]
-        for receipt in receipts
-        if (file := receipt.file("rejected")) is not None
-    ]
     return LabelledImages(
         name=f"candidates of {directory.name}",
         content=sha256_json([files, stored]),

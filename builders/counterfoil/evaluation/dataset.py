@@ -77,21 +77,21 @@ def read_judged(
 ) -> JudgedImages:
     """Return the judges' recorded answers. keys, shifts: (n,), for the dataset's images, from the
     same files."""
-    every = recipe.all_shifts()
-    judged = tuple(
-        JudgedShift(index, rule)
-        for index, shift in enumerate(every)
-        for rule in shift.keep
-        if shift.top and isinstance(rule, MisclassifiedRule)
-    )
-    if not judged:
-        return JudgedImages()
-    groups = {every[judged_shift.index].group for judged_shift in judged}
+    judged: list[JudgedShift] = []
+    groups: set[str] = set()
     # The shifts that read each judge's recorded answers, by judge and by the kind of answer.
     shifts_of: dict[tuple[str, str], list[int]] = {}
-    for judged_shift in judged:
-        for judge in judged_shift.judges:
-            shifts_of.setdefault((judge, judged_shift.rule.decides), []).append(judged_shift.index)
+    for index, shift in enumerate(recipe.all_shifts()):
+        for rule in shift.keep:
+            if not shift.top or not isinstance(rule, MisclassifiedRule):
+                continue
+            judged_shift = JudgedShift(index, rule)
+            judged.append(judged_shift)
+            groups.add(shift.group)
+            for judge in judged_shift.judges:
+                shifts_of.setdefault((judge, rule.decides), []).append(index)
+    if not judged:
+        return JudgedImages()
     row_of = {key: row for row, key in enumerate(keys)}
     wrong = {judge: np.zeros(len(keys), dtype=bool) for judge, _ in shifts_of}
     form = TableForm.of(recipe)
@@ -100,15 +100,14 @@ def read_judged(
         if receipt.group not in groups:
             continue
         for batch in shard_batches(directory, receipt, ["key", *columns], "data", form):
-            rows = np.array(
-                [row_of[key] for key in batch.column("key").to_pylist()], dtype=np.int64
-            )
+            batch_rows = [row_of[key] for key in batch.column("key").to_pylist()]
+            rows = np.array(batch_rows, dtype=np.int64)
             for (judge, what), judged_shifts in shifts_of.items():
                 # A judge is not wrong about an image if it was not asked or gave no answer.
                 answers = batch.column(judge_column(judge, what)).to_pylist()
                 fails = np.array([answer is (what == FAILED) for answer in answers], dtype=bool)
                 wrong[judge][rows] |= fails & np.isin(shifts[rows], judged_shifts)
-    return JudgedImages(judged, wrong)
+    return JudgedImages(tuple(judged), wrong)
 
 
 def _read_units(dataset: SoundDataset, keys: Sequence[str], pairs: Ints) -> Units | None:
@@ -120,11 +119,12 @@ def _read_units(dataset: SoundDataset, keys: Sequence[str], pairs: Ints) -> Unit
     form = TableForm.of(dataset.recipe)
     if UNIT not in form.added:
         return None
-    unit_of: dict[str, int | None] = {}
+    unit_of: dict[str, int] = {}
     for receipt in dataset.receipts:
         for batch in shard_batches(dataset.directory, receipt, ["key", UNIT], "data", form):
-            unit_of.update(zip(*(column.to_pylist() for column in batch.columns), strict=True))
-    units = np.array([-1 if (unit := unit_of[key]) is None else unit for key in keys], np.int64)
+            for row in batch.to_pylist():
+                unit_of[row["key"]] = -1 if row[UNIT] is None else row[UNIT]
+    units = np.array([unit_of[key] for key in keys], np.int64)
     of_pairs = np.unique(np.stack([pairs, units]), axis=1)[0]
     if (units < 0).any() or len(of_pairs) > len(np.unique(pairs)):
         raise RunFailure(
@@ -149,24 +149,29 @@ _PUBLISHED = [
 
 @dataclass(frozen=True)
 class Group:
-    """The base, a shift, or a part of other labelled images."""
+    """The base, a shift, or a part of other labelled images. Each level of a shift is a group."""
 
     name: str
     kind: str | None
+    """The kind of the shift, if the recipe gives one."""
     prompt: str
+    """What made its images, in words; empty for images that no build made."""
     group: str
+    """The folder of its shards; for other images, its name."""
     class_labels: tuple[int, ...]
     """The classes planned in it."""
     candidates: int | None
     """The number of rendered candidates; None if nothing was rendered."""
     paired: bool
-    """An image shares its noise with the base image of its class and index. Each level of a shift
-    is a group, as in `recipe.prompts.Shift`: `of` names the shift, `top` marks the highest level.
-    """
+    """Whether an image shares its noise with the base image of its class and index."""
     of: str = ""
+    """The recipe's name for all levels of its shift."""
     level: float | None = None
+    """The level of a graded shift."""
     realised: bool = False
+    """Whether the level is a share of CLIP's gain, not of the way."""
     top: bool = True
+    """Whether this is the highest level, or the shift has no levels."""
 
 
 @dataclass(frozen=True)
@@ -184,25 +189,34 @@ class Subject:
     """All (n,) images in a fixed order, part after part."""
 
     source: str
+    """What a person typed: a path or a name."""
     name: str
+    """What pages call the images."""
     directory: Path | None
+    """The directory of a built dataset."""
     workplace: Path
     """A folder for answers and reports."""
     content: str
+    """A sha256 over the images and their order."""
     classes: tuple[RecipeClass, ...]
     groups: tuple[Group, ...]
     base: bool
-    """Group 0 is the base."""
+    """Whether group 0 is the base."""
     parts: tuple[SubjectPart, ...]
     keys: tuple[str, ...]
+    """(n,) distinct texts."""
     labels: Ints
+    """(n,) positions in `classes`."""
     shifts: Ints
     """(n,) positions in `groups`."""
     indices: Ints
     """(n,) the number of an image in its cell."""
     min_images_per_class: int
+    """Drops leave out classes with fewer images."""
     models: tuple[str, ...]
+    """The models that the recipe lists."""
     repo: str | None
+    """The name on the Hub that the recipe gives."""
     published: HubDataset | None = None
     """The dataset of the Hub that it is a copy of."""
     mined: MinedCandidates = field(default_factory=MinedCandidates)
@@ -210,19 +224,19 @@ class Subject:
     judged: JudgedImages = field(default_factory=JudgedImages)
     """Which of its images are there because a classifier was wrong."""
     recipe: Recipe | None = None
+    """The recipe that built the images, or by whose classes they are read."""
     pins: Mapping[str, Any] = field(default_factory=dict)
     """What a build made the images from."""
     label_checks: LabelChecks | None = None
+    """Who checked a built dataset's labels."""
     units: Units | None = None
     """The units of the input dataset (videos), if it names them."""
 
     @property
     def preview(self) -> int | None:
         """The largest number of images in a group if this is a preview."""
-        return min(
-            (part.images.preview for part in self.parts if part.images.preview is not None),
-            default=None,
-        )
+        previews = [part.images.preview for part in self.parts]
+        return min((most for most in previews if most is not None), default=None)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -232,11 +246,12 @@ class Subject:
     @property
     def scored_sentences(self) -> tuple[str, ...]:
         """Say for each origin how many of its images are scored, if some are not."""
-        return tuple(
-            f"{part.prefix.rstrip('/') or self.name}: {part.images.scored_sentence}"
-            for part in self.parts
-            if part.images.scored_sentence
-        )
+        sentences = []
+        for part in self.parts:
+            if sentence := part.images.scored_sentence:
+                name = part.prefix.rstrip("/") or self.name
+                sentences.append(f"{name}: {sentence}")
+        return tuple(sentences)
 
     @property
     def paths(self) -> tuple[str | None, ...] | None:
@@ -244,20 +259,21 @@ class Subject:
         one."""
         if all(part.images.paths is None for part in self.parts):
             return None
-        return tuple(
-            path for part in self.parts for path in part.images.paths or (None,) * len(part.images)
-        )
+        paths: list[str | None] = []
+        for part in self.parts:
+            paths += part.images.paths or (None,) * len(part.images)
+        return tuple(paths)
 
     def images(self, keys: frozenset[str] | None = None) -> Iterator[tuple[str, bytes | None]]:
         """Yield (key, encoded image) of every row, or of those named in `keys`, in order."""
         for part in self.parts:
+            prefix = part.prefix
             part_keys = None
             if keys is not None:
-                part_keys = frozenset(
-                    key.removeprefix(part.prefix) for key in keys if key.startswith(part.prefix)
-                )
+                of_part = (key for key in keys if key.startswith(prefix))
+                part_keys = frozenset(key.removeprefix(prefix) for key in of_part)
             for key, encoded in part.images.images(part_keys):
-                yield f"{part.prefix}{key}", encoded
+                yield f"{prefix}{key}", encoded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,16 +317,22 @@ def open_dataset(source: str | Path) -> OpenDataset:
         )
     reasons = counts_of(receipts)
     content = content_of_receipts(receipts)
-    units = _read_units(finished, keys, labels * (indices.max() + 1) + indices)
+    pairs = labels * (indices.max() + 1) + indices
+    units = _read_units(finished, keys, pairs)
     mined = read_mined(finished, reasons, located.reference)
     refuse_other_data(directory, recipe, mined, keys)
     groups = _recipe_groups(recipe, reasons)
     names = tuple(group.name for group in groups)
     preview = preview_images(recipe, receipts)
+    min_images_per_class = recipe.evaluate.min_images_per_class
+    if preview is not None:
+        min_images_per_class = 1
     read = partial(_read_images, finished)
     images = LabelledImages(
         str(source), content, keys, labels, shifts, names, read, preview=preview
     )
+    judged = read_judged(directory, recipe, receipts, keys, shifts)
+    judged_labels = read_judged_labels(directory, recipe, receipts, finished.lock.inputs)
     return OpenDataset(
         source=str(source),
         name=recipe.name,
@@ -325,29 +347,27 @@ def open_dataset(source: str | Path) -> OpenDataset:
         labels=labels,
         shifts=shifts,
         indices=indices,
-        min_images_per_class=recipe.evaluate.min_images_per_class if preview is None else 1,
+        min_images_per_class=min_images_per_class,
         models=recipe.evaluate.models,
         repo=recipe.publish.repo,
         published=located.reference,
         mined=mined,
-        judged=read_judged(directory, recipe, receipts, keys, shifts),
+        judged=judged,
         recipe=recipe,
         pins=finished.lock.inputs,
         units=units,
-        label_checks=with_people(
-            read_judged_labels(directory, recipe, receipts, finished.lock.inputs),
-            read_people(directory, content, names),
-        ),
+        label_checks=with_people(judged_labels, read_people(directory, content, names)),
     )
 
 
 def compared_units(dataset: OpenDataset, rows: Ints) -> Units | None:
-    """Return the units of images to compare, (groups, n), of which image i has one unit; None if no
-    two share one."""
-    if dataset.units is None:
-        return None
-    units = Units.of(dataset.units.of_image[rows[0]])
-    return units if units.shared else None
+    """Return the units of images to compare, whose rows are (groups, n): image i has one unit in
+    every group. None if no two images share one."""
+    if dataset.units is not None:
+        units = Units.of(dataset.units.of_image[rows[0]])
+        if units.shared:
+            return units
+    return None
 
 
 def rows_in_every_group(dataset: OpenDataset, known: Ints) -> Ints:
@@ -366,37 +386,42 @@ def rows_in_every_group(dataset: OpenDataset, known: Ints) -> Ints:
     return rows
 
 
-def _accepted_rows(
-    dataset: SoundDataset,
-) -> tuple[tuple[str, ...], Ints, Ints, Ints]:
+def _accepted_rows(dataset: SoundDataset) -> tuple[tuple[str, ...], Ints, Ints, Ints]:
     """Return keys, shifts (as positions), labels and indices of all accepted images, (n,) each."""
     position = {shift.name: index for index, shift in enumerate(dataset.recipe.all_shifts())}
     keys: list[str] = []
-    numbers: list[tuple[int, int, int]] = []
+    shifts: list[int] = []
+    labels: list[int] = []
+    indices: list[int] = []
     for shard, receipt in zip(dataset.plan.shards, dataset.receipts, strict=True):
         for row in planned_rows(dataset.directory, dataset.plan, shard, receipt, "data"):
             keys.append(row["key"])
-            numbers.append((position[row["shift"]], row["label"], row["index"]))
-    shifts, labels, indices = np.ascontiguousarray(
-        np.asarray(numbers, dtype=np.int64).reshape(-1, 3).T
+            shifts.append(position[row["shift"]])
+            labels.append(row["label"])
+            indices.append(row["index"])
+    return (
+        tuple(keys),
+        np.array(shifts, np.int64),
+        np.array(labels, np.int64),
+        np.array(indices, np.int64),
     )
-    return tuple(keys), shifts, labels, indices
 
 
 def _read_images(
     dataset: SoundDataset, wanted: frozenset[str] | None
 ) -> Iterator[tuple[str, bytes | None]]:
     """Yield (key, encoded image) of the wanted images, by default all, in the dataset's order."""
-    left = None if wanted is None else len(wanted)
+    yielded = 0
     for receipt in dataset.receipts:
         for batch in shard_batches(dataset.directory, receipt, ["key", "image"]):
-            if left == 0:
+            if wanted is not None and yielded == len(wanted):
                 return
             images = batch.column("image")
             for index, key in enumerate(batch.column("key").to_pylist()):
                 if wanted is None or key in wanted:
-                    yield key, (images[index].as_py() or {}).get("bytes")
-                    left = None if left is None else left - 1
+                    image = images[index].as_py() or {}
+                    yield key, image.get("bytes")
+                    yielded += 1
 
 
 def _recipe_groups(recipe: Recipe, reasons: Mapping[str, Mapping[str, int]]) -> tuple[Group, ...]:
@@ -424,7 +449,12 @@ def _workplace(directory: Path, published: bool) -> Path:
     the user's cache."""
     if not published and os.access(directory, os.W_OK):
         return directory / ".counterfoil"
-    return writable_cache() / hashlib.sha256(str(directory.resolve()).encode()).hexdigest()[:16]
+    return _cache_of(str(directory.resolve()))
+
+
+def _cache_of(text: str) -> Path:
+    """Return the folder of the user's cache for what a text identifies."""
+    return writable_cache() / hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def read_judged_labels(
@@ -441,11 +471,10 @@ def read_judged_labels(
         form = TableForm.of(recipe)
         for receipt in receipts:
             for batch in shard_batches(directory, receipt, ["shift", "label", right], "data", form):
-                for shift, label, answer in zip(
-                    *(column.to_pylist() for column in batch.columns), strict=True
-                ):
+                for row in batch.to_pylist():
+                    answer = row[right]
                     if answer is not None:
-                        cell = (shift, recipe.classes[label].id)
+                        cell = (row["shift"], recipe.classes[row["label"]].id)
                         images, disagreed = counts.get(cell, (0, 0))
                         counts[cell] = (images + 1, disagreed + (not answer))
     try:
@@ -461,32 +490,25 @@ def labelled_subject(
 ) -> Subject:
     """Return labelled images as a subject, by `classes` or their own. Raise UserError if `base` is
     no group."""
-    if base is not None and base not in images.group_names:
-        known = ", ".join(images.group_names[:20])
+    names = images.group_names
+    if base is not None and base not in names:
+        known = ", ".join(names[:20])
         raise UserError(
-            f"{source} has no group '{base}'{did_you_mean(base, images.group_names)}",
-            f"It has: {known}.",
+            f"{source} has no group '{base}'{did_you_mean(base, names)}", f"It has: {known}."
         )
     if classes is None:
-        names = images.class_names or ()
-        classes = [
-            RecipeClass(f"{label:04d}", name, label, label, ()) for label, name in enumerate(names)
-        ]
-    order = sorted(
-        range(len(images.group_names)), key=lambda group: images.group_names[group] != base
-    )
+        labels = enumerate(images.class_names or ())
+        classes = [RecipeClass(f"{label:04d}", name, label, label, ()) for label, name in labels]
+    order = sorted(range(len(names)), key=lambda group: names[group] != base)
     position = np.argsort(order)
-    ordered = replace(
-        images,
-        groups=position[images.groups],
-        group_names=tuple(images.group_names[group] for group in order),
-    )
+    ordered_names = tuple(names[group] for group in order)
+    ordered = replace(images, groups=position[images.groups], group_names=ordered_names)
     return Subject(
         source=source,
         name=Path(source).name or source,
         directory=None,
         # A folder of images may not be written to, so its answers are in the user's cache.
-        workplace=writable_cache() / hashlib.sha256(images.content.encode()).hexdigest()[:16],
+        workplace=_cache_of(images.content),
         content=images.content,
         classes=tuple(classes),
         groups=_groups(ordered, ""),
@@ -515,19 +537,22 @@ def with_others(subject: Subject, others: Mapping[str, LabelledImages]) -> Subje
                     f"there are two groups '{group.name}'", "Give the --beside images another name."
                 )
         first = len(subject.groups)
+        part = SubjectPart(images, f"{name}/", first)
+        keys = tuple(f"{part.prefix}{key}" for key in images.keys)
         units = subject.units
         if units is not None:  # each other image is a unit
-            units = Units.of(np.append(units.of_image, units.count + np.arange(len(images))))
+            others_units = units.count + np.arange(len(images))
+            units = Units.of(np.append(units.of_image, others_units))
         subject = replace(
             subject,
             units=units,
             content=sha256_json([subject.content, name, images.content]),
-            groups=(*subject.groups, *groups),
-            parts=(*subject.parts, SubjectPart(images, f"{name}/", first)),
-            keys=(*subject.keys, *(f"{name}/{key}" for key in images.keys)),
-            labels=np.concatenate([subject.labels, images.labels]),
-            shifts=np.concatenate([subject.shifts, images.groups + first]),
-            indices=np.concatenate([subject.indices, _numbered(images)]),
+            groups=subject.groups + groups,
+            parts=(*subject.parts, part),
+            keys=subject.keys + keys,
+            labels=np.append(subject.labels, images.labels),
+            shifts=np.append(subject.shifts, images.groups + first),
+            indices=np.append(subject.indices, _numbered(images)),
         )
     return subject
 
@@ -536,10 +561,11 @@ def _groups(images: LabelledImages, name: str) -> tuple[Group, ...]:
     groups = []
     for index, group in enumerate(images.group_names):
         labels = np.unique(images.labels[images.groups == index])
+        class_labels = tuple(labels.tolist())
         shown = group
         if name:
             shown = name if len(images.group_names) == 1 else f"{name}/{group}"
-        groups.append(Group(shown, None, "", shown, tuple(labels.tolist()), None, paired=False))
+        groups.append(Group(shown, None, "", shown, class_labels, None, paired=False))
     return tuple(groups)
 
 
@@ -547,18 +573,17 @@ def _numbered(images: LabelledImages) -> Ints:
     """Return the number of each image in its group and class, in order."""
     indices = np.zeros(len(images), dtype=np.int64)
     for group in range(len(images.group_names)):
+        in_group = images.groups == group
         for label in np.unique(images.labels):
-            rows = np.flatnonzero((images.groups == group) & (images.labels == label))
+            rows = np.flatnonzero(in_group & (images.labels == label))
             indices[rows] = np.arange(len(rows))
     return indices
 
 
 def pair_texts(subject: Subject) -> list[str]:
-    """Return what an image shares with its base image: label and index."""
-    return [
-        f"{label}_{index}"
-        for label, index in zip(subject.labels.tolist(), subject.indices.tolist(), strict=True)
-    ]
+    """Return what each image shares with its base image: label and index."""
+    pairs = zip(subject.labels.tolist(), subject.indices.tolist(), strict=True)
+    return [f"{label}_{index}" for label, index in pairs]
 
 
 def limit_subject(subject: Subject, most: int, preferred: frozenset[str] = frozenset()) -> Subject:
@@ -575,36 +600,37 @@ def limit_subject(subject: Subject, most: int, preferred: frozenset[str] = froze
     base_labels = frozenset[int]()
     for index, group in enumerate(subject.groups):
         rows = np.flatnonzero(subject.shifts == index)
-        chosen = rows[
-            evenly_chosen([pairs[row] for row in rows], subject.labels[rows], most, of_base)
-        ]
+        group_pairs = [pairs[row] for row in rows]
+        chosen = rows[evenly_chosen(group_pairs, subject.labels[rows], most, of_base)]
+        taken.append(chosen)
+        chosen_labels = frozenset(subject.labels[chosen].tolist())
         if index == 0 and subject.base:
             of_base = frozenset(pairs[row] for row in chosen)
-            base_labels = frozenset(subject.labels[chosen].tolist())
-        taken.append(chosen)
-        present = base_labels.union(subject.labels[chosen].tolist())
+            base_labels = chosen_labels
+        present = base_labels | chosen_labels
         labels = tuple(label for label in group.class_labels if label in present)
-        candidates = (
-            None
-            if group.candidates is None
-            else round(group.candidates * len(chosen) / max(1, len(rows)))
-        )
+        candidates = group.candidates
+        if candidates is not None:
+            candidates = round(candidates * len(chosen) / max(1, len(rows)))
         groups.append(replace(group, class_labels=labels, candidates=candidates))
     rows = np.sort(np.concatenate(taken))
+    preview = max(map(len, taken))
     parts = []
+    contents = []
     first = 0
     for part in subject.parts:
-        of_part = rows[(rows >= first) & (rows < first + len(part.images))] - first
-        parts.append(
-            replace(
-                part, images=replace(rows_of(part.images, of_part), preview=max(map(len, taken)))
-            )
-        )
-        first += len(part.images)
-    wrong = {
-        judge: answers[rows[rows < len(answers)]] for judge, answers in subject.judged.wrong.items()
-    }
-    contents = [part.images.content for part in parts]
+        end = first + len(part.images)
+        of_part = rows[(rows >= first) & (rows < end)]
+        images = replace(rows_of(part.images, of_part - first), preview=preview)
+        parts.append(replace(part, images=images))
+        contents.append(images.content)
+        first = end
+    wrong = {}
+    for judge, answers in subject.judged.wrong.items():
+        wrong[judge] = answers[rows[rows < len(answers)]]
+    units = subject.units
+    if units is not None:
+        units = Units.of(units.of_image[rows])
     return replace(
         subject,
         content=contents[0] if len(contents) == 1 else sha256_json(contents),
@@ -617,7 +643,7 @@ def limit_subject(subject: Subject, most: int, preferred: frozenset[str] = froze
         min_images_per_class=1,
         mined=MinedCandidates(),
         judged=replace(subject.judged, wrong=wrong),
-        units=None if subject.units is None else Units.of(subject.units.of_image[rows]),
+        units=units,
     )
 
 
@@ -641,7 +667,11 @@ def open_subject(
     `source:SPLIT` is a split of the recipe's source. Raise UserError for images that are missing or
     do not fit, RunFailure if the Hub cannot be reached.
     """
-    chosen = None if recipe is None else resolve_classes(recipe)
+    chosen = None
+    classes = None
+    if recipe is not None:
+        chosen = resolve_classes(recipe)
+        classes = chosen.classes
     plain = recipe is not None or base is not None or groups is not None
     if is_built(dataset, surely_not=plain):
         if plain:
@@ -651,7 +681,7 @@ def open_subject(
         subject: Subject = open_dataset(dataset)
     else:
         try:
-            images = _labelled(dataset, chosen, None if chosen is None else chosen.classes, groups)
+            images = _labelled(dataset, chosen, classes, groups)
         except UserError as error:
             if plain or not named_path(dataset).is_dir():
                 raise
@@ -659,16 +689,13 @@ def open_subject(
                 f"{dataset} is neither a built dataset (it has no {RECIPE}) nor a set of"
                 " images with labels:"
             )
-            raise UserError(
-                [neither, *(f"  {line}" for line in error.problems)], error.hint
-            ) from error
-        subject = labelled_subject(
-            str(dataset), images, None if chosen is None else chosen.classes, base
-        )
+            problems = [neither, *(f"  {line}" for line in error.problems)]
+            raise UserError(problems, error.hint) from error
+        subject = labelled_subject(str(dataset), images, classes, base)
         subject = replace(subject, recipe=chosen)
-    others = {
-        name: _labelled(source, chosen, subject.classes, None) for name, source in beside.items()
-    }
+    others = {}
+    for name, source in beside.items():
+        others[name] = _labelled(source, chosen, subject.classes, None)
     return with_others(subject, others)
 
 
@@ -711,10 +738,11 @@ def _labelled(
 ) -> LabelledImages:
     """Return the images that a person names; `source:SPLIT` is read as the recipe reads its input
     dataset."""
-    column = None if groups == CONFIGS else groups
+    configs_are_groups = groups == CONFIGS
+    column = None if configs_are_groups else groups
     if not str(name).startswith(_SOURCE):
         images = labelled_source(
-            name, classes, configs_are_groups=groups == CONFIGS, group_column=column
+            name, classes, configs_are_groups=configs_are_groups, group_column=column
         )
         if images.paths is not None:  # read from a folder: look at a sample of its pictures
             some = thinned(images, MOST_LOOKED_AT)
@@ -745,12 +773,16 @@ def usual_side(sets: Iterable[LabelledImages]) -> int | None:
 
     The usual side of a set is the median over a few of its images.
     """
-    shorter_sides = []
+    usual_sides = []
     for images in sets:
-        decoded = (images.decoded(encoded) for _, encoded in thinned(images, _LOOKED_AT).images())
-        sides = [min(image.size) for image in decoded if image is not None]
-        shorter_sides += [int(median(sides))] if sides else []
-    return min(shorter_sides, default=None)
+        sides = []
+        for _, encoded in thinned(images, _LOOKED_AT).images():
+            image = images.decoded(encoded)
+            if image is not None:
+                sides.append(min(image.size))
+        if sides:
+            usual_sides.append(int(median(sides)))
+    return min(usual_sides, default=None)
 
 
 def edits_of(
@@ -780,16 +812,20 @@ def rows_in_pool(directory: Path, recipe: Recipe, keys: Sequence[str]) -> list[i
     row_of: dict[str, int] = {}
     form = TableForm.of(recipe)
     for receipt in read_receipts(directory):
-        row_of |= {
-            data_row["key"]: data_row[ROW]
-            for data_row in read_shard(directory, receipt, ["key", ROW], form=form)
-        }
-    pool_rows = [row_of.get(key) for key in keys]
-    unknown = [key for key, row in zip(keys, pool_rows, strict=True) if row is None or row < 0]
+        for data_row in read_shard(directory, receipt, ["key", ROW], form=form):
+            row_of[data_row["key"]] = data_row[ROW]
+    pool_rows = []
+    unknown = []
+    for key in keys:
+        row = row_of.get(key)
+        if row is None or row < 0:
+            unknown.append(key)
+        else:
+            pool_rows.append(row)
     if unknown:
         raise UserError(
             f"{directory}: {ROW} of {unknown[0]} is not a row of a pool; the same holds for"
             f" {len(unknown) - 1:,} more images",
             f"See what is wrong with it: counterfoil verify {directory}",
         )
-    return [row for row in pool_rows if row is not None]
+    return pool_rows

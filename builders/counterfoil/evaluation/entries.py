@@ -41,15 +41,14 @@ def entry_files(
         entries = []
         for group in results.groups:
             entry = entry_of(results, model, group)
-            if entry is not None:
-                value = round(100 * entry[0], 3)
-                notes = entry[1]
-                task_id = BASE if group is results.base_group else group.name
-                entries.append(
-                    EvalResultEntry(
-                        dataset_id, task_id, value, dataset_revision=revision, notes=notes
-                    )
-                )
+            if entry is None:
+                continue
+            value, notes = entry
+            shown = round(100 * value, 3)
+            task_id = BASE if group is results.base_group else group.name
+            entries.append(
+                EvalResultEntry(dataset_id, task_id, shown, dataset_revision=revision, notes=notes)
+            )
         document = eval_result_entries_to_yaml(entries)
         text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=1000)
         files[f"{stem}.yaml"] = text.encode()

@@ -63,9 +63,8 @@ def evaluate(given: EvaluateArguments) -> Evaluation:
     task.prepare()
     folder = report_folder(task.subject, given.out, given.limit)
     task.ask(names)
-    evaluation = write_results(
-        concluded(task, lines, judged, given), task, folder, into_card=given.into_card
-    )
+    evaluation = concluded(task, lines, judged, given)
+    evaluation = write_results(evaluation, task, folder, into_card=given.into_card)
     for warning in task.warnings(evaluation.results):
         warn(warning)
     return evaluation
@@ -91,6 +90,9 @@ def concluded(
     written."""
     results = task.results()
     subject = task.subject
+    gate = None
+    if lines:
+        gate = judge_gate(task.comparing(results), lines, judged, given.allow_undecided)
     return Evaluation(
         results,
         dataset=subject.source,
@@ -98,9 +100,7 @@ def concluded(
         unreadable=task.unreadable,
         files={},
         unreadable_paths=task.unreadable_paths,
-        gate=judge_gate(task.comparing(results), lines, judged, given.allow_undecided)
-        if lines
-        else None,
+        gate=gate,
         notes=(*subject.notes, *task.notes(results)),
         task=task,
     )

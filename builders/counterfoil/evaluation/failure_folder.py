@@ -111,18 +111,23 @@ def failures_frame(
         raise UserError(
             f"{predictions} cannot be read: {error}", "Run the evaluation again to write it."
         ) from error
+    if model is not None:
+        models = [model]
     tables = []
-    for name in [model] if model is not None else models:
+    for name in models:
         columns = {f"{column}.{name}": column for column in task.answer_columns}
         known = ("key", "path", *task.truth_columns, "shift", *columns)
-        table = pq.read_table(predictions, columns=[column for column in known if column in names])
+        present = [column for column in known if column in names]
+        table = pq.read_table(predictions, columns=present)
         table = table.rename_columns([columns.get(column, column) for column in table.column_names])
         wrong = table.filter(pa.array(task.wrong(table.to_pandas()), pa.bool_()))
-        tables.append(wrong.append_column("model", pa.array([name] * wrong.num_rows, pa.string())))
+        of_rows = pa.array([name] * wrong.num_rows, pa.string())
+        tables.append(wrong.append_column("model", of_rows))
     shown = [column for column in task.answer_columns if column != "right"]
     ordered = ["model", "key", "path", *task.truth_columns, *shown, "shift"]
     frame = pa.concat_tables(tables).to_pandas().reindex(columns=ordered)
-    frame["path"] = frame["path"].astype(object).where(frame["path"].notna(), None)
+    paths = frame["path"]
+    frame["path"] = paths.astype(object).where(paths.notna(), None)
     return task.worst_first(frame).reset_index(drop=True)
 
 
@@ -158,6 +163,7 @@ def _write(task: Task, models: Sequence[str], folder: Path) -> None:
     subject = task.subject
     failures = {subject.keys[failure.row]: failure for failure in task.failures()}
     partners = task.partners()
+    paths = subject.paths
     taken: set[str] = set()
     folders: dict[str, str] = {}
     stems: set[str] = set()
@@ -171,24 +177,26 @@ def _write(task: Task, models: Sequence[str], folder: Path) -> None:
             suffix = str(picture.format).lower()
         if failure.folder not in folders:
             folders[failure.folder] = _stem(failure.folder, len(folders), taken)
-        path = f"images/{folders[failure.folder]}/{_stem(key, row, stems)}.{_SUFFIXES.get(suffix, suffix)}"
+        stem = _stem(key, row, stems)
+        path = f"images/{folders[failure.folder]}/{stem}.{_SUFFIXES.get(suffix, suffix)}"
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(encoded or b"")
+        partner = partners[row]
         origin = {
             "shift": subject.groups[subject.shifts[row]].name,
             "key": key,
-            "base_key": subject.keys[partners[row]] if partners[row] >= 0 else None,
-            "source_path": None if subject.paths is None else subject.paths[row],
+            "base_key": subject.keys[partner] if partner >= 0 else None,
+            "source_path": None if paths is None else paths[row],
         }
         images.append(ExportedImage(path, size, failure, origin))
     folder.mkdir(exist_ok=True)
     fields: set[str] = set()
-    columns = [_stem(re.sub(r"\W+", "_", name), index, fields) for index, name in enumerate(models)]
+    columns = {}
+    for index, name in enumerate(models):
+        columns[name] = _stem(re.sub(r"\W+", "_", name), index, fields)
     classes = tuple(cls.name for cls in task.classes)
-    exported = ExportedFailures(
-        subject.name, subject.content, dict(zip(models, columns, strict=True)), classes, images
-    )
+    exported = ExportedFailures(subject.name, subject.content, columns, classes, images)
     for export in EXPORTS.values():
         for name, text in export(exported).items():
             (folder / name).write_text(text, encoding="utf-8")
@@ -201,7 +209,9 @@ def csv_export(failures: ExportedFailures) -> dict[str, str]:
         for model, answer in zip(failures.models, image.failure.answers, strict=True):
             if not answer.right:
                 lines.append({"path": image.path, "model": model, **answer.columns, **image.origin})
-    columns = dict.fromkeys(("path", "model", *(name for line in lines for name in line)))
+    columns = dict.fromkeys(("path", "model"))
+    for line in lines:
+        columns |= dict.fromkeys(line)
     return {"failures.csv": csv_text(lines, tuple(columns))}
 
 
@@ -212,7 +222,8 @@ def coco_export(failures: ExportedFailures) -> dict[str, str]:
     annotations: list[dict[str, Any]] = []
     answers: list[dict[str, Any]] = []
     for image in failures.images:
-        row, (width, height) = image.failure.row, image.size
+        row = image.failure.row
+        width, height = image.size
         images.append(
             {"id": row, "file_name": image.path, "width": width, "height": height, **image.origin}
         )
@@ -221,9 +232,10 @@ def coco_export(failures: ExportedFailures) -> dict[str, str]:
         for model, answer in zip(failures.models, image.failure.answers, strict=True):
             for result in answer.coco:
                 answers.append({"image_id": row, "model": model, **result, "right": answer.right})
+    categories = [{"id": label, "name": name} for label, name in enumerate(failures.classes)]
     document = {
         "info": failures.info,
-        "categories": [{"id": label, "name": name} for label, name in enumerate(failures.classes)],
+        "categories": categories,
         "images": images,
         "annotations": annotations,
         "answers": answers,
@@ -235,15 +247,15 @@ def fiftyone_export(failures: ExportedFailures) -> dict[str, str]:
     """Write FiftyOne's format without a database version: it infers fields from the samples."""
     samples = []
     for image in failures.images:
-        tags = [image.origin["shift"]]
-        sample = {
+        sample: dict[str, Any] = {
             "filepath": image.path,
-            "tags": tags,
+            "tags": [image.origin["shift"]],
             "ground_truth": image.failure.truth,
             **image.origin,
         }
         for column, answer in zip(failures.models.values(), image.failure.answers, strict=True):
-            sample |= {f"answer_{column}": answer.label, f"right_{column}": answer.right}
+            sample[f"answer_{column}"] = answer.label
+            sample[f"right_{column}"] = answer.right
         samples.append(sample)
     metadata = {"media_type": "image", "info": failures.info}
     return {"metadata.json": _json(metadata), "samples.json": _json({"samples": samples})}

@@ -6,6 +6,7 @@ loads as they come into view. The page is written last.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
 
 _OWN = re.compile(r"\d{4,}\.webp")
-
-
 PAGE = "failures.html"
 FOLDER = "failures"
 
@@ -44,14 +43,11 @@ def browser_html(
     """Return the page as text; equal data give equal bytes.
 
     template: it extends `failures.html.j2`. name: of the dataset. preview: the sentence that marks
-    a preview, or empty.
-    data: what the script of a card reads. values: what the template reads, `found` and `shown`
-    failures among them.
+    a preview, or empty. data: what the script of a card reads. values: what the template reads,
+    `found` and `shown` failures among them.
     """
-    environment = template_environment(template)
-    return environment.get_template(template).render(
-        values, name=name, preview=preview, data=data, version=__version__
-    )
+    page = template_environment(template).get_template(template)
+    return page.render(values, name=name, preview=preview, data=data, version=__version__)
 
 
 def write_browser(
@@ -74,7 +70,8 @@ def write_browser(
 
 def write_sheets(folder: Path, html: str, pictures: Iterable[Image | None], images: int) -> Path:
     """Write the sheets of so many pictures, then the page; return its path."""
-    sheets = ((sheet_file(number), sheet) for number, sheet in enumerate(sprite_sheets(pictures)))
+    numbered = enumerate(sprite_sheets(pictures))
+    sheets = ((sheet_file(number), sheet) for number, sheet in numbered)
     return write_browser(folder, html, sheets, len(sheet_rows(images)))
 
 
@@ -113,17 +110,21 @@ def base_partners(
     (n,); else -1."""
     partners = np.full(len(labels), -1, dtype=np.int64)
     cells = list(zip(labels.tolist(), indices.tolist(), strict=True))
-    base = {cells[row]: row for row in np.flatnonzero((groups == 0) & readable).tolist()}
-    for row in np.flatnonzero(np.isin(groups, list(shifts)) & readable).tolist():
-        partners[row] = base.get(cells[row], -1)
+    base_rows = np.flatnonzero((groups == 0) & readable)
+    row_of = {cells[row]: row for row in base_rows.tolist()}
+    in_shift = np.isin(groups, list(shifts))
+    for row in np.flatnonzero(in_shift & readable).tolist():
+        partners[row] = row_of.get(cells[row], -1)
     return partners
 
 
 def ranks_in_cells(cells: Ints) -> Ints:
     """Return for each item how many items of its cell stand before it."""
     by_cell = np.argsort(cells, kind="stable")
+    ordered = cells[by_cell]
+    first_of_cell = np.searchsorted(ordered, ordered)
     ranks = np.empty(len(cells), dtype=np.int64)
-    ranks[by_cell] = np.arange(len(cells)) - np.searchsorted(cells[by_cell], cells[by_cell])
+    ranks[by_cell] = np.arange(len(cells)) - first_of_cell
     return ranks
 
 
@@ -142,17 +143,21 @@ def choose_failures(
     flipped image is one that a model gets wrong although it is right on the base image. Images that
     most models flip come first, then images that most models get wrong.
     """
-    most = min(MOST_FAILURES, max(1, MOST_ANSWERS // correct.shape[1])) if most is None else most
+    if most is None:
+        models = correct.shape[1]
+        most = min(MOST_FAILURES, max(1, MOST_ANSWERS // models))
     wrong = ~correct & readable[:, None]
     rows = np.flatnonzero(wrong.any(axis=1))
     failures = len(rows)
     if failures > most:
         paired = partners[rows] >= 0
-        flips = (wrong[rows] & correct[partners[rows]]).sum(axis=1) * paired
+        flipped = wrong[rows] & correct[partners[rows]]
+        flips = flipped.sum(axis=1) * paired
+        mistakes = wrong[rows].sum(axis=1)
+        rows = rows[np.lexsort((rows, -mistakes, -flips))]
         cells = groups[rows] * (int(labels.max()) + 1) + labels[rows]
-        order = np.lexsort((rows, -wrong[rows].sum(axis=1), -flips))
-        ranks = ranks_in_cells(cells[order])
-        rows = np.sort(rows[order[np.lexsort((cells[order], ranks))[:most]]])
+        evenly = np.lexsort((cells, ranks_in_cells(cells)))
+        rows = np.sort(rows[evenly[:most]])
     return ChosenFailures(rows, partners[rows], failures)
 
 
@@ -180,7 +185,7 @@ def failures_data(
     models: Sequence[tuple[str, Callable[[int], str], str]],
     order: Sequence[str],
 ) -> dict[str, Any]:
-    """Return what the script of a card of one answer reads.
+    """Return what the script of a card reads, for models that give an image one answer.
 
     answered, correct, confidence: (n, models); NaN where a model gives no confidence. models: name,
     function from an answer to its name, and a note. order: the groups as the page lists them.
@@ -189,30 +194,36 @@ def failures_data(
     position_of = {int(row): number for number, row in enumerate(images)}
     rank = {name: number for number, name in enumerate(order)}
     group_rank = np.array([rank[group.name] for group in subject.groups])
-    listed = np.lexsort(
-        (chosen.rows, subject.labels[chosen.rows], group_rank[subject.shifts[chosen.rows]])
-    )
+    ranks = group_rank[subject.shifts]
+    rows = chosen.rows
+    listed = np.lexsort((rows, subject.labels[rows], ranks[rows]))
     names: dict[str, int] = {}
     models_data = []
-    paths = subject.paths
     for number, (model, called, note) in enumerate(models):
+        name_indices = []
         outputs, inverse = np.unique(answered[images, number], return_inverse=True)
-        name_indices = np.array(
-            [names.setdefault(called(int(output)), len(names)) for output in outputs],
-            dtype=np.int64,
-        )
+        for output in outputs:
+            name = called(int(output))
+            name_indices.append(names.setdefault(name, len(names)))
+        right = correct[images, number].astype(int)
         share = confidence[images, number]
+        percents = np.rint(100 * np.nan_to_num(share)).astype(int)
+        percents[np.isnan(share)] = -1
         models_data.append(
             {
                 "name": model,
                 "note": note,
-                "answers": name_indices[inverse].tolist(),
-                "shares": np.where(np.isnan(share), -1, np.rint(100 * np.nan_to_num(share)))
-                .astype(int)
-                .tolist(),
-                "right": "".join(map(str, correct[images, number].astype(int).tolist())),
+                "answers": np.array(name_indices, dtype=np.int64)[inverse].tolist(),
+                "shares": percents.tolist(),
+                "right": "".join(map(str, right.tolist())),
             }
         )
+    paths: Sequence[str | None] | None = subject.paths
+    if paths is not None:
+        paths = [paths[row] for row in images]
+    sheets = []
+    for number, squares in enumerate(sheet_rows(len(images))):
+        sheets.append({"file": sheet_file(number), "rows": squares})
     return {
         "models": models_data,
         "base": subject.groups[0].name if subject.base else None,
@@ -220,15 +231,12 @@ def failures_data(
         "classes": [{"id": cls.id, "name": cls.name} for cls in subject.classes],
         "names": list(names),
         "keys": [subject.keys[row] for row in images],
-        "paths": None if paths is None else [paths[row] for row in images],
-        "shift": group_rank[subject.shifts[images]].tolist(),
+        "paths": paths,
+        "shift": ranks[images].tolist(),
         "class": subject.labels[images].tolist(),
-        "failures": [position_of[int(row)] for row in chosen.rows[listed]],
+        "failures": [position_of[int(row)] for row in rows[listed]],
         "partners": [position_of.get(int(row), -1) for row in chosen.partners[listed]],
-        "sheets": [
-            {"file": sheet_file(at), "rows": rows}
-            for at, rows in enumerate(sheet_rows(len(images)))
-        ],
+        "sheets": sheets,
         "columns": COLUMNS,
         "imagesASheet": IMAGES_A_SHEET,
     }
@@ -245,23 +253,21 @@ def sprite_sheets(pictures: Iterable[Image | None]) -> Iterator[bytes]:
     from PIL import Image
 
     left = iter(pictures)
-    while small := [
-        picture and thumbnail(picture, SIDE) for picture in islice(left, IMAGES_A_SHEET)
-    ]:
+    while of_sheet := list(islice(left, IMAGES_A_SHEET)):
+        small = [picture and thumbnail(picture, SIDE) for picture in of_sheet]
         side = max((max(picture.size) for picture in small if picture is not None), default=1)
-        sheet = Image.new("RGBA", (COLUMNS * side, -(-len(small) // COLUMNS) * side))
+        rows = math.ceil(len(small) / COLUMNS)
+        sheet = Image.new("RGBA", (COLUMNS * side, rows * side))
         for index, picture in enumerate(small):
-            if picture is not None:
-                across, down = ((side - length) // 2 for length in picture.size)
-                sheet.paste(
-                    picture, (index % COLUMNS * side + across, index // COLUMNS * side + down)
-                )
+            if picture is None:
+                continue
+            across = index % COLUMNS * side + (side - picture.width) // 2
+            down = index // COLUMNS * side + (side - picture.height) // 2
+            sheet.paste(picture, (across, down))
         yield webp(sheet, 80)
 
 
 def sheet_rows(total: int) -> list[int]:
     """Return how many rows of squares each sheet of `total` pictures has."""
-    return [
-        -(-min(IMAGES_A_SHEET, total - start) // COLUMNS)
-        for start in range(0, total, IMAGES_A_SHEET)
-    ]
+    left = range(total, 0, -IMAGES_A_SHEET)
+    return [math.ceil(min(IMAGES_A_SHEET, images) / COLUMNS) for images in left]

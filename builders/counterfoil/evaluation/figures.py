@@ -19,6 +19,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from counterfoil.accuracy_stats import probits
+from counterfoil.arrays import Floats
 from counterfoil.recipe.schema_prompts import Kind
 from counterfoil.report.pictures import data_uri, webp
 from counterfoil.report.published import SETS
@@ -60,8 +61,12 @@ _THUMBNAIL = 96
 def thumbnails(subject: Subject, keys: Iterable[str]) -> dict[str, str]:
     """Return small pictures of readable images, as addresses that hold them, by key."""
     shown = frozenset(keys)
-    images = subject.images(shown) if shown else ()
-    return {key: data_uri(webp(rgb_image(encoded), 88, _THUMBNAIL)) for key, encoded in images}
+    addresses = {}
+    if shown:
+        for key, encoded in subject.images(shown):
+            picture = webp(rgb_image(encoded), 88, _THUMBNAIL)
+            addresses[key] = data_uri(picture)
+    return addresses
 
 
 def short(name: str, longest: int = _LONGEST_NAME) -> str:
@@ -82,11 +87,11 @@ def new_panels(
     import matplotlib
     from matplotlib.figure import Figure
 
+    shared = size is None
+    if size is None:
+        size = (2.15 * columns + 0.5, 2.25 * rows + 0.5)
     with matplotlib.rc_context(_style()):
-        figure = Figure(
-            figsize=size or (2.15 * columns + 0.5, 2.25 * rows + 0.5), layout="constrained"
-        )
-        shared = size is None
+        figure = Figure(figsize=size, layout="constrained")
         return figure, figure.subplots(rows, columns, squeeze=False, sharex=shared, sharey=shared)
 
 
@@ -101,10 +106,10 @@ def as_svg(
 
     buffer = io.StringIO()
     # Ids derive from the salt, and must differ between figures of one page.
-    with matplotlib.rc_context(_style() | {"svg.hashsalt": f"counterfoil-{name}"}):
-        figure.savefig(
-            buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None}
-        )
+    style = _style() | {"svg.hashsalt": f"counterfoil-{name}"}
+    without_clock = {"Date": None, "Creator": None}
+    with matplotlib.rc_context(style):
+        figure.savefig(buffer, format="svg", transparent=True, metadata=without_clock)
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
@@ -117,30 +122,28 @@ def as_svg(
     # Text uses the page's font. matplotlib measured its own, which is wider than most.
     text = re.sub(r"font:\s*([\d.]+px)[^;\"]*", r"font-size: \1", text)
     text = re.sub(r"<svg ", f'<svg role="img" aria-label="{title}" class="figure" ', text, count=1)
-    width = float(figure.get_figwidth())
     # As wide as the page, up to the width at which text matches the page's. On a narrow page the
     # figure scrolls, so that its text stays readable.
-    return re.sub(
-        r'(<svg[^>]*?) height="[\d.]+pt"',
-        rf'\1 style="min-width:{width * _FEWEST_CSS_PIXELS:.0f}px;max-width:{width * _CSS_PIXELS:.0f}px"',
-        text,
-        count=1,
-    )
+    width = float(figure.get_figwidth())
+    least = width * _FEWEST_CSS_PIXELS
+    most = width * _CSS_PIXELS
+    style_attribute = rf'\1 style="min-width:{least:.0f}px;max-width:{most:.0f}px"'
+    return re.sub(r'(<svg[^>]*?) height="[\d.]+pt"', style_attribute, text, count=1)
 
 
 def _with_tips(text: str, gid: str, sentences: Sequence[str]) -> str:
     """Return the SVG with a <title> in the group with id `gid`, or in each of its points."""
-    start = text.index(f'<g id="{gid}">')
-    end = start + len(f'<g id="{gid}">')
+    group = f'<g id="{gid}">'
+    position = text.index(group) + len(group)
     titles = [f"<title>{escape(sentence)}</title>" for sentence in sentences]
     if len(titles) == 1:
-        return text[:end] + titles[0] + text[end:]
-    pieces = [text[:end]]
-    position = end
+        return text[:position] + titles[0] + text[position:]
+    pieces = [text[:position]]
     for title in titles:
         point = re.compile(r"<use ([^>]*?)/>").search(text, position)
         assert point is not None  # a scatter draws one <use> per point
-        pieces += [text[position : point.start()], f"<use {point[1]}>{title}</use>"]
+        pieces.append(text[position : point.start()])
+        pieces.append(f"<use {point[1]}>{title}</use>")
         position = point.end()
     return "".join(pieces) + text[position:]
 
@@ -161,7 +164,9 @@ def place_labels(axes: Axes, points: Sequence[tuple[float, float, str]]) -> None
     frame = axes.get_window_extent(renderer)
     taken: list[Bbox] = []
     for index, (x, y, label) in enumerate(points):
-        best: tuple[float, Any] | None = None
+        others = taken + dots[:index] + dots[index + 1 :]
+        texts = []
+        costs = []
         for rank, (across, up) in enumerate(_OFFSETS):
             text = axes.annotate(
                 label,
@@ -177,17 +182,14 @@ def place_labels(axes: Axes, points: Sequence[tuple[float, float, str]]) -> None
             )
             text.set_in_layout(False)
             box = text.get_window_extent(renderer)
-            others = taken + dots[:index] + dots[index + 1 :]
+            covered = sum(_shared(box, other) for other in others)
             outside = box.width * box.height - _shared(box, frame)
-            cost = sum(_shared(box, other) for other in others) + 4 * outside + 0.5 * rank
-            if best is None or cost < best[0]:
-                if best is not None:
-                    best[1].remove()
-                best = (cost, text)
-            else:
-                text.remove()
-        assert best is not None
-        taken.append(best[1].get_window_extent(renderer))
+            texts.append(text)
+            costs.append(covered + 4 * outside + 0.5 * rank)
+        best = texts.pop(costs.index(min(costs)))
+        for text in texts:
+            text.remove()
+        taken.append(best.get_window_extent(renderer))
 
 
 # Offsets of a label from its point, in points: first beside it, then above and below, then further
@@ -244,7 +246,9 @@ def measured_shifts(results: Results, *measures: str) -> list[tuple[GroupFacts, 
 
 def panels_in_rows(count: int) -> tuple[Figure, list[Axes]]:
     """Return `count` small plots, in rows."""
-    columns = count if count <= _PANELS_A_ROW + 1 else _PANELS_A_ROW
+    columns = count
+    if count > _PANELS_A_ROW + 1:
+        columns = _PANELS_A_ROW
     figure, axes = new_panels(math.ceil(count / columns), columns)
     panels = list(axes.flat)
     for index in range(count, len(panels)):
@@ -277,12 +281,13 @@ def line_figure(results: Results) -> str | None:
     if not shown:
         return None
     figure, panels = panels_in_rows(len(shown))
-    sides = [
-        results.drop_sides(model.name, shift.name) for shift in shown for model in results.models
-    ]
-    values = [100 * value for both in sides if both is not None for value in both]
-    low = min(values)
-    high = max(values)
+    values = []
+    for shift in shown:
+        for model in results.models:
+            sides = results.drop_sides(model.name, shift.name)
+            values += sides or ()
+    low = 100 * min(values)
+    high = 100 * max(values)
     margin = max(2.0, 0.06 * (high - low))
     low = max(-2.0, low - margin)
     high = min(102.0, high + margin)
@@ -290,12 +295,8 @@ def line_figure(results: Results) -> str | None:
     for index, (panel, shift) in enumerate(zip(panels, shown, strict=True)):
         tips |= _draw_line_panel(panel, f"panel{index}", results, shift, low, high)
     label_panels(figure, "accuracy on the base (%)", "accuracy under the shift (%)")
-    return as_svg(
-        figure,
-        "lines",
-        "Accuracy under each shift against accuracy on the base, one point a model",
-        tips,
-    )
+    title = "Accuracy under each shift against accuracy on the base, one point a model"
+    return as_svg(figure, "lines", title, tips)
 
 
 def slope_figure(results: Results) -> str | None:
@@ -307,19 +308,21 @@ def slope_figure(results: Results) -> str | None:
     figure, axes = new_figure(8.2, 5.4)
     tips = {}
     labels = []
-    for index, (shift, [impact, line]) in enumerate(shown):
+    for index, (shift, estimates) in enumerate(shown):
+        impact, line = estimates
         x = 100 * impact.value
         y = line.value
-        colour = KIND_COLOURS[kind_of_shift(shift)]
-        axes.scatter(x, y, s=44, color=colour, zorder=3, linewidths=0, gid=f"shift{index}")
-        ends = (
-            "" if line.low is None or line.high is None else f" ({line.low:.2f} to {line.high:.2f})"
-        )
-        slope = f"{line.value:.2f}{ends}"
-        tips[f"shift{index}"] = [
-            f"{in_words(shift.name)} ({kind_of_shift(shift)}): impact {_points(impact)} points,"
-            f" slope {slope}"
-        ]
+        kind = kind_of_shift(shift)
+        gid = f"shift{index}"
+        axes.scatter(x, y, s=44, color=KIND_COLOURS[kind], zorder=3, linewidths=0, gid=gid)
+        impact_words = points(impact.value)
+        if interval := between(impact):
+            impact_words += f" ({interval})"
+        slope = f"{y:.2f}"
+        if line.low is not None and line.high is not None:
+            slope += f" ({line.low:.2f} to {line.high:.2f})"
+        tip = f"{in_words(shift.name)} ({kind}): impact {impact_words} points, slope {slope}"
+        tips[gid] = [tip]
         labels.append((x, y, short(shift.name)))
     axes.margins(x=0.1, y=0.08)
     axes.axhline(1, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
@@ -339,26 +342,25 @@ def _draw_line_panel(
     draw_diagonal(axes, low, high)
     tips = {}
     note = ""
-    number = results.rows
-    line, intercept = (number.value(name, group=shift.name) for name in ("slope", "intercept"))
-    for name, models, faces in (
-        (gid, results.sound_models, colour),
-        (f"{gid}chance", [model for model in results.models if model.near_chance], "none"),
+    slope = results.rows.value("slope", group=shift.name)
+    intercept = results.rows.value("intercept", group=shift.name)
+    near_chance = [model for model in results.models if model.near_chance]
+    filled: dict[str, Any] = {"facecolors": colour, "edgecolors": colour, "linewidths": 0}
+    rings: dict[str, Any] = {"facecolors": "none", "edgecolors": MUTED, "linewidths": 1}
+    for name, models, marks in (
+        (gid, results.sound_models, filled),
+        (f"{gid}chance", near_chance, rings),
     ):
         if not models:
             continue
-        sides = [results.drop_sides(model.name, shift.name) or (0.0, 0.0) for model in models]
-        x = [100 * base for base, _ in sides]
-        y = [100 * accuracy for _, accuracy in sides]
-        if line is not None and intercept is not None and faces != "none":
-            ends = [min(x), max(x)]
-            fitted = [line * end + 100 * intercept for end in ends]
+        sides = _sides(results, models, shift)
+        x, y = 100 * sides
+        if slope is not None and intercept is not None and marks is filled:
+            ends = np.array([x.min(), x.max()])
+            fitted = slope * ends + 100 * intercept
             axes.plot(ends, fitted, color=colour, linewidth=1.6, zorder=2)
-            note = f"slope {line:.2f}"
-        axes.scatter(
-            x, y, s=20, facecolors=faces, edgecolors=MUTED if faces == "none" else colour,
-            linewidths=1 if faces == "none" else 0, zorder=3, gid=name, clip_on=False,
-        )  # fmt: skip
+            note = f"slope {slope:.2f}"
+        axes.scatter(x, y, s=20, zorder=3, gid=name, clip_on=False, **marks)
         tips[name] = _sides_tips(models, sides, shift)
     axes.set_xlim(low, high)
     axes.set_ylim(low, high)
@@ -369,14 +371,19 @@ def _draw_line_panel(
     return tips
 
 
-def _sides_tips(
-    models: Sequence[ModelFacts], sides: Sequence[tuple[float, float]], shift: GroupFacts
-) -> list[str]:
+def _sides(results: Results, models: Sequence[ModelFacts], shift: GroupFacts) -> Floats:
+    """Return each model's accuracies on the base and under a shift, (2, models)."""
+    sides = [results.drop_sides(model.name, shift.name) or (0.0, 0.0) for model in models]
+    return np.array(sides).T
+
+
+def _sides_tips(models: Sequence[ModelFacts], sides: Floats, shift: GroupFacts) -> list[str]:
     """Return a sentence for each model: its accuracies on the base and under a shift."""
-    return [
-        f"{model.name}: base {percent(base)}, {in_words(shift.name)} {percent(shifted)}"
-        for model, (base, shifted) in zip(models, sides, strict=True)
-    ]
+    tips = []
+    for model, base, shifted in zip(models, *sides.tolist(), strict=True):
+        accuracies = f"base {percent(base)}, {in_words(shift.name)} {percent(shifted)}"
+        tips.append(f"{model.name}: {accuracies}")
+    return tips
 
 
 _PROBIT_TICKS = (1, 5, 20, 50, 80, 95, 99, 99.9)
@@ -400,66 +407,56 @@ def published_figure(results: Results) -> str | None:
     if results.published is None or not shown:
         return None
     figure, panels = panels_in_rows(len(shown))
+    models = results.sound_models
     tips = {}
+    lowest = math.inf
     for index, (panel, shift) in enumerate(zip(panels, shown, strict=True)):
         for line in results.published.lines:
             x = ndtri(np.array([line.low, line.high]))
             x = np.maximum(x, (ndtri(0.01) - line.probit_intercept) / line.probit_slope)
             y = line.probit_intercept + line.probit_slope * x
             panel.plot(x, y, color=MUTED, linewidth=1, linestyle=_PUBLISHED[line.shifted], zorder=1)
-            beside: Mapping[str, Any] = {
-                "xytext": (3, 0),
-                "textcoords": "offset points",
-                "ha": "left",
-                "va": "top",
-            }
             panel.annotate(
                 SETS[line.shifted],
                 (x[0], y[0]),
+                xytext=(3, 0),
+                textcoords="offset points",
+                ha="left",
+                va="top",
                 fontsize=7.5,
                 color=MUTED,
                 annotation_clip=True,
-                **beside,
             )
-        key = {"group": shift.name}
-        number = results.rows.value
-        models = results.sound_models
-        sides = [results.drop_sides(model.name, shift.name) or (0.0, 0.0) for model in models]
-        base, shifted = np.array(sides).T
-        x = probits(base, shift.base_images)
-        y = probits(shifted, shift.images)
+        sides = _sides(results, models, shift)
+        x = probits(sides[0], shift.base_images)
+        y = probits(sides[1], shift.images)
+        lowest = min(lowest, float(y.min()))
         colour = KIND_COLOURS[kind_of_shift(shift)]
-        panel.scatter(x, y, s=20, color=colour, linewidths=0, zorder=3, gid=f"published{index}")
-        if (slope := number("probit_slope", **key)) is not None:
+        gid = f"published{index}"
+        panel.scatter(x, y, s=20, color=colour, linewidths=0, zorder=3, gid=gid)
+        slope = results.rows.value("probit_slope", group=shift.name)
+        if slope is not None:
             ends = np.array([x.min(), x.max()])
-            panel.plot(
-                ends, y.mean() + slope * (ends - x.mean()), color=colour, linewidth=1.6, zorder=2
-            )
+            fitted = y.mean() + slope * (ends - x.mean())
+            panel.plot(ends, fitted, color=colour, linewidth=1.6, zorder=2)
         panel.margins(x=0.12)
         title_panel(panel, shift.name)
-        tips[f"published{index}"] = _sides_tips(models, sides, shift)
+        tips[gid] = _sides_tips(models, sides, shift)
     # The panels share their axes. The line of ImageNet-A extends far below any point.
-    lowest = min(
-        float(np.asarray(collection.get_offsets())[:, 1].min())
-        for panel in panels
-        for collection in panel.collections
-    )
-    limits = panels[0].get_xlim(), (min(lowest - 0.1, ndtri(0.01)), panels[0].get_ylim()[1])
-    for axis, (low, high) in zip((panels[0].xaxis, panels[0].yaxis), limits, strict=True):
+    panel = panels[0]
+    across = panel.get_xlim()
+    up = (min(lowest - 0.1, ndtri(0.01)), panel.get_ylim()[1])
+    for axis, (low, high) in ((panel.xaxis, across), (panel.yaxis, up)):
         ticks = [tick for tick in _PROBIT_TICKS if low <= ndtri(tick / 100) <= high]
-        axis.set_ticks(ndtri(np.array(ticks) / 100), [f"{tick:g}" for tick in ticks])
-    panels[0].set(xlim=limits[0], ylim=limits[1])
+        labels = [f"{tick:g}" for tick in ticks]
+        axis.set_ticks(ndtri(np.array(ticks) / 100), labels)
+    panel.set(xlim=across, ylim=up)
     label_panels(figure, "accuracy on the base, or on ImageNet (%)", "accuracy under the shift (%)")
     title = (
         "Accuracy under each shift against the base, and timm’s published lines, on the probit"
         " scale"
     )
     return as_svg(figure, "published", title, tips)
-
-
-def _points(estimate: Estimate) -> str:
-    interval = between(estimate)
-    return points(estimate.value) + (f" ({interval})" if interval else "")
 
 
 # The lines of a panel have the colours of these kinds.
@@ -484,32 +481,43 @@ def severity_figure(
     for index, (panel, curve) in enumerate(zip(panels, shown, strict=True)):
         levels = [float(at) for at in curve.ats]
         for line, (model, kind) in enumerate(zip(models, LINES, strict=False)):
-            key = {"model": model.name, "group": curve.shift}
-            # A curve has all levels or no level.
-            estimates = [
-                estimate
-                for at in curve.ats
-                if (estimate := results.rows.estimate(measure, at=at, **key))
-            ]
             colour = KIND_COLOURS[kind]
-            values = [100 * estimate.value for estimate in estimates]
             gid = f"levels{index}m{line}"
-            for at, estimate in zip(levels, estimates, strict=True):
+            values = []
+            tips[gid] = []
+            for level, at in zip(levels, curve.ats, strict=True):
+                estimate = results.rows.estimate(
+                    measure, at=at, model=model.name, group=curve.shift
+                )
+                assert estimate is not None  # a curve has all levels
+                values.append(100 * estimate.value)
                 if estimate.low is not None and estimate.high is not None:
                     ends = [100 * estimate.low, 100 * estimate.high]
-                    panel.plot([at, at], ends, color=colour, linewidth=0.9, alpha=0.45, zorder=1)
+                    panel.plot(
+                        [level, level],
+                        ends,
+                        color=colour,
+                        linewidth=0.9,
+                        alpha=0.45,
+                        zorder=1,
+                    )
+                accuracy = f"{percent(estimate.value)} ({between(estimate)})"
+                tips[gid].append(f"{model.name}, {in_words(curve.shift)} at {at}: {accuracy}")
             panel.plot(levels, values, color=colour, linewidth=1.6, zorder=2)
             panel.scatter(
-                levels, values, s=14, color=colour, linewidths=0, zorder=3, gid=gid, clip_on=False
+                levels,
+                values,
+                s=14,
+                color=colour,
+                linewidths=0,
+                zorder=3,
+                gid=gid,
+                clip_on=False,
             )
-            tips[gid] = [
-                f"{model.name}, {in_words(curve.shift)} at {at}: {percent(estimate.value)}"
-                f" ({between(estimate)})"
-                for at, estimate in zip(curve.ats, estimates, strict=True)
-            ]
         title_panel(panel, curve.shift)
         panel.set_xticks([0, 0.5, 1], ["0", ".5", "1"])
-    axis = listed(list(dict.fromkeys(curve.axis for curve in shown)), last="or")
+    axes = dict.fromkeys(curve.axis for curve in shown)
+    axis = listed(list(axes), last="or")
     label_panels(figure, f"{axis} (0: base, 1: the whole shift)", f"{title} (%)")
     label = f"{title[0].upper()}{title[1:]} of each model against the level of each shift"
     return as_svg(figure, "severity", label, tips)

@@ -168,19 +168,25 @@ class Judged:
         limit = self.line.limit
         if low is None or high is None:
             return replace(judged, reason="there are too few images for an interval")
-        if not self.line.above:
-            value, low, high, limit = -value, -high, -low, -limit
+        if not self.line.above:  # below the limit is above its negative
+            value = -value
+            low, high = -high, -low
+            limit = -limit
         if low >= limit:
             return replace(judged, verdict="pass")
         if high + excused < limit:
             return replace(judged, verdict="fail")
         if high < limit:
             return replace(judged, reason=doubt)
-        # An interval narrows with the square root of the number of images.
         distance = value - limit
+        if not distance:
+            return judged
+        # An interval narrows with the square root of the number of images.
         open_end = value - low if distance > 0 else high - value
-        needed = math.ceil(images * (open_end / distance) ** 2) if distance else MOST_NEEDED + 1
-        return replace(judged, needed=needed if needed <= MOST_NEEDED else None)
+        needed = math.ceil(images * (open_end / distance) ** 2)
+        if needed > MOST_NEEDED:
+            return judged
+        return replace(judged, needed=needed)
 
 
 class GateFailure(RunFailure):
@@ -210,21 +216,22 @@ class GateResult:
         """The command's exit code: 0, FAILED or UNDECIDED."""
         if self.verdict == "fail":
             return FAILED
-        return UNDECIDED if self.verdict == "undecided" and not self.allow_undecided else 0
+        if self.verdict == "undecided" and not self.allow_undecided:
+            return UNDECIDED
+        return 0
 
     def raise_if_failed(self) -> None:
         """Raise GateFailure with each line that does not pass, unless the exit code is 0."""
         if not self.exit_code:
             return
-        failing = ("fail",) if self.allow_undecided else ("fail", "undecided")
+        passing = ("pass", "undecided") if self.allow_undecided else ("pass",)
         problems = []
         for judged in self.judged:
-            if judged.verdict in failing and not judged.line.advisory:
-                reason = f", {judged.reason}" if judged.reason else ""
-                problems.append(
-                    f"{judged.line.text} for {judged.model} on {judged.group}:"
-                    f" {judged.verdict}{reason}"
-                )
+            if judged.line.advisory or judged.verdict in passing:
+                continue
+            comparison = f"{judged.line.text} for {judged.model} on {judged.group}"
+            reason = f", {judged.reason}" if judged.reason else ""
+            problems.append(f"{comparison}: {judged.verdict}{reason}")
         failure = GateFailure(problems)
         failure.exit_code = self.exit_code
         raise failure
@@ -233,16 +240,19 @@ class GateResult:
         """Return JSON values; fractions, as in results.json."""
         lines = []
         for judged in self.judged:
-            numbers = {end: getattr(judged.estimate, end, None) for end in ("value", "low", "high")}
+            line = judged.line
+            estimate = judged.estimate
             document = {
-                "line": judged.line.text,
+                "line": line.text,
                 "model": judged.model,
                 "group": judged.group,
-                "class": judged.line.class_name or None,
-                "advisory": judged.line.advisory,
+                "class": line.class_name or None,
+                "advisory": line.advisory,
                 "verdict": judged.verdict,
-                "limit": judged.line.limit,
-                **numbers,
+                "limit": line.limit,
+                "value": estimate and estimate.value,
+                "low": estimate and estimate.low,
+                "high": estimate and estimate.high,
                 "classes": judged.classes[0],
                 "classes_planned": judged.classes[1],
                 "images_per_class": judged.images,
@@ -273,10 +283,12 @@ def read_gate(
         return [], []
     if isinstance(gate, str) and _LINE.fullmatch(gate):
         gate = [gate]
-    texts: Any = (
-        read_yaml(text_of(Path(gate)), str(gate)) if isinstance(gate, str | Path) else list(gate)
-    )
-    source = str(gate) if isinstance(gate, str | Path) else "gate"
+    if isinstance(gate, str | Path):
+        source = str(gate)
+        texts: Any = read_yaml(text_of(Path(gate)), source)
+    else:
+        source = "gate"
+        texts = list(gate)
     if not isinstance(texts, list) or not texts:
         raise UserError(
             f"{source}: expected a list of lines, as in: - drop(at_night) <= 10", _hint(measures)
@@ -293,9 +305,8 @@ def read_gate(
     for origin, text in zip(origins, texts, strict=True):
         if isinstance(text, dict):  # YAML reads `advisory: drop(fog) <= 10` as a mapping
             text = ", ".join(f"{key}: {value}" for key, value in text.items())
-        where = f"{origin}: {text if isinstance(text, str) and text.isprintable() else repr(text)}"[
-            :200
-        ]
+        shown = text if isinstance(text, str) and text.isprintable() else repr(text)
+        where = f"{origin}: {shown}"[:200]
         line = _parsed(text, measures)
         if isinstance(line, str):
             problems.append(f"{where}: {line}")
@@ -321,31 +332,29 @@ def _parsed(text: Any, measures: Mapping[str, MeasureFacts]) -> GateLine | str:
     line = rest if advisory else text
     match = _LINE.fullmatch(line) if len(text) <= 1000 else None
     if match is None:
-        return (
-            "expected MEASURE(NAME) <="
-            f" NUMBER{did_you_mean(advice, (_ADVISORY,)) if colon and not advisory else ''}"
-        )
+        hint = did_you_mean(advice, (_ADVISORY,)) if colon and not advisory else ""
+        return f"expected MEASURE(NAME) <= NUMBER{hint}"
     measure = match["measure"]
     known = (*measures, *COMPARISONS)
     if measure not in known:
         return f"there is no measure {measure[:40]!r}{did_you_mean(measure, known)}"
-    share = next(iter(measures)) if measure in COMPARISONS else measure
+    compares = measure in COMPARISONS
+    share = next(iter(measures)) if compares else measure
     count = COMPARISONS.get(measure, 1)
     written = re.findall(_NAME, match["names"])
     of_class = re.match(_OF_CLASS, written[-1])
-    class_name = written.pop()[of_class.end() :].strip('"') if of_class else None
-    takes = (
-        f"{measure} takes {'a model and a group' if count == 2 else 'one group'}, and perhaps"
-        " class=NAME"
-    )
-    if measure in COMPARISONS and len(measures) > 1 and len(written) == count + 1:
+    class_name = None
+    if of_class:
+        class_name = written.pop()[of_class.end() :].strip('"')
+    what = "a model and a group" if count == 2 else "one group"
+    takes = f"{measure} takes {what}, and perhaps class=NAME"
+    if compares and len(measures) > 1 and len(written) == count + 1:
         share = written.pop()
         if share not in measures:
             return f"there is no measure {share[:40]!r}{did_you_mean(share, measures)}; {takes}"
     facts = measures[share]
-    below = measure in COMPARISONS or facts.lower_is_better
-    sign = "<=" if below else ">="
-    least = -100.0 if measure in COMPARISONS else 0.0
+    sign = "<=" if compares or facts.lower_is_better else ">="
+    least = -100.0 if compares else 0.0
     names = [name.strip('"') for name in written]
     if len(names) != count or not all(names) or class_name == "":
         return takes
@@ -391,10 +400,8 @@ def _parsed(text: Any, measures: Mapping[str, MeasureFacts]) -> GateLine | str:
 
 def models_of(gate: Sequence[GateLine]) -> tuple[str, ...]:
     """Return the scored models that lines compare with."""
-    others = [
-        line.other_model for line in gate if line.other_model and not is_stored(line.other_model)
-    ]
-    return tuple(dict.fromkeys(others))
+    others = dict.fromkeys(line.other_model for line in gate if line.other_model)
+    return tuple(name for name in others if not is_stored(name))
 
 
 def judged_models(gate: Sequence[GateLine], names: Sequence[str]) -> tuple[str, ...]:
@@ -419,10 +426,8 @@ def name_problems(line: GateLine, subject: Subject, classes: NamedClasses) -> It
     if line.measure in DROPS and not subject.base:
         yield "the images have no base; name it with --base GROUP"
     elif not line.every and line.group not in group_indices:
-        hint = (
-            did_you_mean(line.group, [*group_indices, ANY])
-            or f"; groups are {listed(list(group_indices), 20)}"
-        )
+        known = list(group_indices)
+        hint = did_you_mean(line.group, [*known, ANY]) or f"; groups are {listed(known, 20)}"
         yield f"{subject.name} has no shift or group {line.group!r}{hint}"
     elif line.measure in DROPS and not line.every and group_indices[line.group] == 0:
         yield f"{line.group!r} is the base, which has no drop"
@@ -444,7 +449,8 @@ def indices_of_groups(subject: Subject) -> dict[str, int]:
         indices.setdefault(BASE, 0)
     for index, group in enumerate(subject.groups):
         if not group.top:
-            indices.setdefault(f"{group.of}@{group.name.removeprefix(f'{group.of}_')}", index)
+            level = group.name.removeprefix(f"{group.of}_")
+            indices.setdefault(f"{group.of}@{level}", index)
     return indices
 
 
@@ -487,7 +493,9 @@ def line_number(line: GateLine, sides: Sequence[Drawn]) -> Drawn:
         return sides[0]
     worse = -1.0 if line.lower_is_better else 1.0
     lost = combined([(worse, sides[0]), (-worse, sides[1])])
-    return replace(ratio(lost, sides[0]), signed=True) if line.measure == "relative_drop" else lost
+    if line.measure == "relative_drop":
+        return replace(ratio(lost, sides[0]), signed=True)
+    return lost
 
 
 def judge_gate(
@@ -498,15 +506,18 @@ def judge_gate(
 ) -> GateResult:
     """Judge every line for each of these models, with intervals that hold for all comparisons at
     once."""
-    comparisons = [
-        each for line in gate for model in models for each in comparing.comparisons(line, model)
-    ]
+    comparisons: list[tuple[Judged, Any]] = []
+    for line in gate:
+        for model in models:
+            comparisons += comparing.comparisons(line, model)
     numbers = comparing.numbers([question for _, question in comparisons if question is not None])
     reach = joint_reach(numbers)
     left = iter(numbers)
     outcomes = []
     for judged, question in comparisons:
-        outcomes.append(judged if question is None else comparing.judged(judged, next(left), reach))
+        if question is not None:
+            judged = comparing.judged(judged, next(left), reach)
+        outcomes.append(judged)
     return GateResult(comparing.subject.name, tuple(models), tuple(outcomes), allow_undecided)
 
 
@@ -536,12 +547,20 @@ def gate_table(result: GateResult) -> Table:
 
     rows = []
     for judged in sorted(result.judged, key=rank):
-        group = judged.group if judged.level is None else f"{judged.group}, level {judged.level:g}"
-        failed = judged.verdict == "fail" and not judged.line.advisory
-        verdict = judged.verdict.upper() if failed else judged.verdict
-        cells = (judged.line.text, group, points_cell(judged.estimate), verdict, why(judged))
-        rows.append((short[judged.model], *cells) if len(short) > 1 else cells)
-    columns = (TableColumn("model", "name"), *_COLUMNS) if len(short) > 1 else _COLUMNS
+        group = judged.group
+        if judged.level is not None:
+            group += f", level {judged.level:g}"
+        verdict = judged.verdict
+        if verdict == "fail" and not judged.line.advisory:
+            verdict = "FAIL"
+        measured = points_cell(judged.estimate)
+        cells: tuple[Any, ...] = (judged.line.text, group, measured, verdict, why(judged))
+        if len(short) > 1:
+            cells = (short[judged.model], *cells)
+        rows.append(cells)
+    columns: Sequence[TableColumn | str] = _COLUMNS
+    if len(short) > 1:
+        columns = (TableColumn("model", "name"), *_COLUMNS)
     return Table.of("The gate: 95 % intervals that hold for all lines at once", columns, rows)
 
 
@@ -551,11 +570,15 @@ def why(judged: Judged) -> str:
         return judged.reason
     measured, planned = judged.classes
     unit = "images per class" if planned else "images"
-    limit = points(judged.line.limit) + (" %" if judged.line.measure == "relative_drop" else "")
+    limit = points(judged.line.limit)
+    if judged.line.measure == "relative_drop":
+        limit += " %"
     if judged.verdict == "pass":
-        reason = f"the whole interval is {'at least' if judged.line.above else 'at most'} {limit}"
+        side = "at least" if judged.line.above else "at most"
+        reason = f"the whole interval is {side} {limit}"
     elif judged.verdict == "fail":
-        reason = f"the whole interval is {'below' if judged.line.above else 'above'} {limit}"
+        side = "below" if judged.line.above else "above"
+        reason = f"the whole interval is {side} {limit}"
     elif judged.needed is None:
         reason = f"too close to {limit}: even {MOST_NEEDED:,} {unit} would not decide it"
     else:
@@ -565,24 +588,26 @@ def why(judged: Judged) -> str:
             f" {judged.images:,.0f}"
         )
     over = over_classes(measured, planned)
-    base = f", from {percent(judged.base)}" if over and judged.base is not None else ""
-    return reason + (f"; {over}{base}" if over else "")
+    if over:
+        reason += f"; {over}"
+        if judged.base is not None:
+            reason += f", from {percent(judged.base)}"
+    return reason
 
 
 def gate_sentence(result: GateResult) -> str:
     """Return the verdict in one sentence."""
     sentences = []
     for advisory, what in ((False, "comparison"), (True, "advisory comparison")):
-        counts = Counter(
-            judged.verdict for judged in result.judged if judged.line.advisory == advisory
-        )
+        judged_lines = [judged for judged in result.judged if judged.line.advisory == advisory]
+        counts = Counter(judged.verdict for judged in judged_lines)
         parts = [
             f"{counts[verdict]} {verdict}"
             for verdict in ("pass", "fail", "undecided")
             if counts[verdict]
         ]
         if parts:
-            sentences.append(f"{counted(counts.total(), what)}: {', '.join(parts)}")
+            sentences.append(f"{counted(len(judged_lines), what)}: {', '.join(parts)}")
     models = listed(list(short_names(result.models).values()), 3)
     return f"The gate says {result.verdict} for {models} ({'; '.join(sentences)})."
 
@@ -591,10 +616,8 @@ def gate_markdown(result: GateResult) -> str:
     """Return Markdown for a comment in a pull request; no name in it becomes a link, a mention or
     HTML."""
     title = inline(gate_sentence(result))
-    dataset = inline(result.dataset)
-    text = "\n\n".join(
-        [f"### {title}", markdown_table(gate_table(result)), f"Dataset: {dataset}\n"]
-    )
+    table = markdown_table(gate_table(result))
+    text = f"### {title}\n\n{table}\n\nDataset: {inline(result.dataset)}\n"
     # GitHub makes addresses, people, issues and emoji of bare words. A comment between letters,
     # which nobody copies, prevents that; code, such as a line of the gate, needs none.
     return _printable(_BARE.sub(lambda match: match[0] or "<!-- -->", text), "\n")
@@ -622,17 +645,17 @@ def gate_junit(result: GateResult) -> str:
         skipped=str(counts["skipped"]),
     )
     for judged, kind in zip(result.judged, kinds, strict=True):
-        name = f"{judged.line.text} [{judged.group}]"
-        case = ElementTree.SubElement(
-            suite, "testcase", classname=_printable(judged.model), name=_printable(name)
-        )
+        model = _printable(judged.model)
+        name = _printable(f"{judged.line.text} [{judged.group}]")
+        case = ElementTree.SubElement(suite, "testcase", classname=model, name=name)
         if kind:
             cell = points_cell(judged.estimate)
-            advice = f"advisory, {judged.verdict}: " if judged.line.advisory else ""
-            measured = f"{cell.text} ({cell.below}): " if cell.below else ""
-            ElementTree.SubElement(
-                case, kind, message=_printable(f"{advice}{measured}{why(judged)}")
-            )
+            message = why(judged)
+            if cell.below:
+                message = f"{cell.text} ({cell.below}): {message}"
+            if judged.line.advisory:
+                message = f"advisory, {judged.verdict}: {message}"
+            ElementTree.SubElement(case, kind, message=_printable(message))
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
@@ -644,7 +667,5 @@ def gate_files(result: GateResult) -> dict[str, tuple[str, str]]:
 
 def _printable(text: str, kept: str = "") -> str:
     """Return text with a space for each character that XML 1.0 cannot hold or that is invisible."""
-    strange = {
-        ord(letter): " " for letter in text if not letter.isprintable() and letter not in kept
-    }
-    return text.translate(strange)
+    strange = {letter for letter in text if not letter.isprintable()} - {*kept}
+    return text.translate(dict.fromkeys(map(ord, strange), " "))

@@ -58,13 +58,9 @@ class EvaluationOptions(OnDevices, Limited):
     min_images_per_class: int | None = option(
         None, OUTPUT, "--min-images", least=1, key="evaluate.min_images_per_class"
     )
-    """Leave classes with fewer accepted images out of drops. Default: the recipe's."""
     outputs: Outputs | None = option(
         None, OUTPUT, typed=Literal["all", "classes"], key="evaluate.outputs"
     )
-    """Whether models answer over all their outputs, or over those of the dataset's classes alone.
-    Both accuracies are computed; this one leads, and drops follow it. Default: the recipe's
-    (all)."""
     class_order: ClassOrder | Mapping[str, ClassOrder] | None = option(
         None, OUTPUT, read=for_models, metavar="[MODEL=]ORDER", example="local-dir:my-model=timm"
     )
@@ -95,8 +91,7 @@ class EvaluationOptions(OnDevices, Limited):
 
     They stay until its images change. Building again keeps them."""
     repo: str | None = option(None, HUB, metavar="USER/NAME", key="publish.repo")
-    """The dataset's name on the Hub, for the Hub's evaluation-result entries. Default: the recipe's
-    publish.repo.
+    """The Hub's evaluation-result entries name it.
 
     If it is known, `eval_results/` gets one YAML file per model with evaluation-result entries for
     the model's repository. A dataset that came from the Hub has the name that it has there."""
@@ -232,10 +227,7 @@ class EvaluateArguments(EvaluationOptions):
     ) = argument(
         "--models", "-m", default=None, read=usable_names, metavar="NAME...", key="evaluate.models"
     )
-    """Models to evaluate, several after one flag: timm names, hf-hub:…, local-dir:…, lab:…,
-    transformers:NAME or FOLDER, open_clip:ARCH/TAG (zero-shot), onnx:FILE, predictions:FILE (.csv
-    or .parquet), python:PACKAGE.MODULE:FUNCTION (your own code). A .txt file (or @FILE) lists one
-    name per line; # begins a comment. Default: the recipe's.
+    """Several after one flag. A .txt file (or @FILE) lists one name per line; # begins a comment.
 
     In Python also a callable, or a mapping from names to callables or names: `{"mine": model}`. A
     callable takes a batch and returns scores [b, classes]. The function that `python:` names takes
@@ -251,11 +243,11 @@ class EvaluateCommand(EvaluateArguments):
     """What the command takes beside. In Python these are methods of the result, and a function."""
 
     export_failures: Path | None = option(None, OUTPUT, metavar="FOLDER")
-    """Also write the images that a model gets wrong to a new folder: by class, as CSV and COCO, and
-    as a dataset of FiftyOne."""
+    """Also write the images that a model gets wrong to a new folder: by class, with lists of them
+    for other programs ({names of exports})."""
     report_to: Sequence[str] = option((), OUTPUT, metavar="TRACKER...")
-    """Also send the results to experiment trackers, one run each: wandb, mlflow, trackio,
-    tensorboard. Their own environment says where, and with which key."""
+    """Also send the results to experiment trackers, one run each: {names of trackers}. Their own
+    environment says where, and with which key."""
     write_keys: Path | None = option(None, DATA, metavar="FILE")
     """Evaluate nothing: write a CSV of the images (key, path, class_id, label). Another program can
     then predict on them, and `--models predictions:FILE` reads its predictions."""

@@ -47,23 +47,20 @@ def page_html(
     """Return the page as text; equal results give equal bytes. gate: a gate's sentence and table,
     if there is one."""
     kinds = {kind_of_shift(shift) for shift in results.shifts}
-    return (
-        template_environment(page.template, _FILTERS)
-        .get_template(page.template)
-        .render(
-            page.values,
-            evaluation=results,
-            sections=page.sections,
-            messages=page.messages,
-            notes=notes,
-            gate=gate,
-            contents=Contents(),
-            kinds=[kind for kind in KINDS if kind in kinds],
-            confidence=percent(results.confidence, 0),
-            failures_link=failures_link,
-            image_link=image_link,
-            version=__version__,
-        )
+    template = template_environment(page.template, _FILTERS).get_template(page.template)
+    return template.render(
+        page.values,
+        evaluation=results,
+        sections=page.sections,
+        messages=page.messages,
+        notes=notes,
+        gate=gate,
+        contents=Contents(),
+        kinds=[kind for kind in KINDS if kind in kinds],
+        confidence=percent(results.confidence, 0),
+        failures_link=failures_link,
+        image_link=image_link,
+        version=__version__,
     )
 
 
@@ -75,8 +72,12 @@ def drop_bars(charts: Mapping[str, Sequence[tuple[GroupFacts, Estimate]]]) -> di
         for _, drop in drops:
             ends += [end for end in (drop.value, drop.low, drop.high) if end is not None]
     least = min(ends)
-    width = max(ends) - min(ends)
-    return {"charts": charts, "at": lambda value: 100 * (value - least) / (width or 1.0)}
+    width = (max(ends) - least) or 1.0
+
+    def at(value: float) -> float:
+        return 100 * (value - least) / width
+
+    return {"charts": charts, "at": at}
 
 
 def slug(title: str) -> str:
@@ -103,7 +104,8 @@ class Contents:
 
 def whole(value: float) -> str:
     """Return a fraction as whole percentage points, for narrow cells."""
-    return str(int(100 * value + (0.5 if value >= 0 else -0.5))).replace("-", "−")
+    rounded = int(100 * value + (0.5 if value >= 0 else -0.5))
+    return str(rounded).replace("-", "−")
 
 
 def breakable(name: str) -> Markup:
@@ -121,7 +123,8 @@ def tint(value: float) -> str:
     """Return the CSS tint of a drop, or of a gain if it is below 0. The colour is full at `HOTTEST`
     points."""
     strength = min(1.0, abs(100 * value) / HOTTEST)
-    return f"--heat:{62 * strength:.0f}%;--tint:var(--{'drop' if value >= 0 else 'gain'})"
+    colour = "drop" if value >= 0 else "gain"
+    return f"--heat:{62 * strength:.0f}%;--tint:var(--{colour})"
 
 
 _FILTERS = {

@@ -43,19 +43,18 @@ def loss_beside(results: Results, model: ModelFacts, measure: str) -> str:
     if not drops:
         return ""
     most_group, most = drops[0]
+    where_most = in_words(most_group.name)
     worst_group, worst_drop = sorted_drops(results, model, results.lead)[0]
     if most.value <= 0:
         return f", and no {measure} under any shift"
     if worst_drop.value <= 0:
-        return f", but {loss_in_words(most, measure)} under {in_words(most_group.name)}"
-    under_worst = next((drop for group, drop in drops if group.name == worst_group.name), None)
-    text = "" if under_worst is None else f" and {loss_in_words(under_worst, measure)}"
+        return f", but {loss_in_words(most, measure)} under {where_most}"
+    text = ""
+    for group, drop in drops:
+        if group.name == worst_group.name:
+            text = f" and {loss_in_words(drop, measure)}"
     if most_group.name != worst_group.name:
-        text += (
-            f"; it loses most {measure} under {in_words(most_group.name)}:"
-            f" {points(most.value)}"
-            " points"
-        )
+        text += f"; it loses most {measure} under {where_most}: {points(most.value)} points"
     return text
 
 
@@ -63,12 +62,11 @@ def sorted_drops(
     results: Results, model: ModelFacts, measure: str
 ) -> list[tuple[GroupFacts, Estimate]]:
     """Return each shift with its drop of a measure, the largest first."""
-    drops = [
-        (group, drop)
-        for group in results.shifts
-        if (drop := results.rows.estimate(DROP, model=model.name, group=group.name, at=measure))
-        is not None
-    ]
+    drops = []
+    for group in results.shifts:
+        drop = results.rows.estimate(DROP, model=model.name, group=group.name, at=measure)
+        if drop is not None:
+            drops.append((group, drop))
     return sorted(drops, key=lambda entry: -entry[1].value)
 
 
@@ -89,13 +87,10 @@ def group_table(
         cells = [points_cell(results.rows.estimate(name, **key)) for name in measures]
         cells += [_drop_cell(results.rows, {**key, "at": name}) for name in drops]
         rows.append((group.name, *cells))
-    heads = [
-        *(f"{titles[name]} (%)" for name in measures),
-        *(f"drop of {name} (points)" for name in drops),
-    ]
-    return Table.of(
-        f"{model.short_name}: 95 % intervals below", [TableColumn("group", "shift"), *heads], rows
-    )
+    columns: list[TableColumn | str] = [TableColumn("group", "shift")]
+    columns += [f"{titles[name]} (%)" for name in measures]
+    columns += [f"drop of {name} (points)" for name in drops]
+    return Table.of(f"{model.short_name}: 95 % intervals below", columns, rows)
 
 
 def _drop_cell(rows: ResultRows, key: Mapping[str, str]) -> TableCell:
@@ -106,9 +101,12 @@ def _drop_cell(rows: ResultRows, key: Mapping[str, str]) -> TableCell:
     cell = points_cell(None if drop is None else drop.estimate)
     if drop is None or not drop.note or base is None:
         return cell
-    return replace(
-        cell, below=", ".join(filter(None, (cell.below, f"of {percent(base)}", drop.note)))
-    )
+    return _with_notes(cell, f"of {percent(base)}", drop.note)
+
+
+def _with_notes(cell: TableCell, *notes: str) -> TableCell:
+    """Return a cell with notes after what it says below."""
+    return replace(cell, below=", ".join(filter(None, (cell.below, *notes))))
 
 
 def compared_sentences(results: Results) -> list[str]:
@@ -117,17 +115,16 @@ def compared_sentences(results: Results) -> list[str]:
     sentences = []
     for first, second in combinations(results.models, 2):
         rows = results.rows.where(DIFFERENCE, model=first.name, against=second.name)
+        a = first.short_name
+        b = second.short_name
         more = [in_words(row.group) for row in rows if sign(row) > 0]
         less = [in_words(row.group) for row in rows if sign(row) < 0]
-        for names, loser, other in ((more, first, second), (less, second, first)):
-            if names:
-                loss = (
-                    f"{loser.short_name} clearly loses more {results.lead} than {other.short_name}"
-                )
-                sentences.append(f"{loss} under {listed(names)}.")
+        for shifts, loser, other in ((more, a, b), (less, b, a)):
+            if shifts:
+                loss = f"{loser} clearly loses more {results.lead} than {other}"
+                sentences.append(f"{loss} under {listed(shifts)}.")
         if rows and not more and not less:
-            names = f"{first.short_name} or {second.short_name}"
-            sentences.append(f"Under no shift does {names} clearly lose more {results.lead}.")
+            sentences.append(f"Under no shift does {a} or {b} clearly lose more {results.lead}.")
     return sentences
 
 
@@ -140,37 +137,32 @@ def compared_section(results: Results, noun: str, over: str) -> Iterator[ReportS
     short = results.short_names
     rows = []
     for difference in results.rows.where(DIFFERENCE):
-        drops = [
-            _drop_cell(results.rows, {"model": name, "group": difference.group, "at": results.lead})
-            for name in (difference.model, difference.against)
-        ]
-        more = points_cell(difference.estimate, signed=True)
-        more = replace(more, below=", ".join(filter(None, (more.below, difference.note))))
-        pair = (
+        key = {"group": difference.group, "at": results.lead}
+        cells = (
             text_cell(short[difference.model]),
             text_cell(short[difference.against]),
             text_cell(difference.group),
+            _drop_cell(results.rows, {"model": difference.model, **key}),
+            _drop_cell(results.rows, {"model": difference.against, **key}),
+            _with_notes(points_cell(difference.estimate, signed=True), difference.note),
         )
-        rows.append(TableRow((*pair, *drops, more)))
+        rows.append(TableRow(cells))
     if not rows:
         return
     rows.sort(key=lambda row: -abs(float(row.cells[-1].sort or 0.0)))
-    heads = (
-        f"drop of {results.lead} (points)",
-        "drop of the other (points)",
-        "loses more by (points)",
-    )
     columns = (
         TableColumn(noun, "name"),
         TableColumn("against", "name"),
         TableColumn("group", "shift"),
+        f"drop of {results.lead} (points)",
+        "drop of the other (points)",
+        "loses more by (points)",
     )
-    table = Table.of(f"Drops of {results.lead} compared", (*columns, *heads), rows)
+    table = Table.of(f"Drops of {results.lead} compared", columns, rows)
     yield ReportSection(
         title=f"{noun.capitalize()}s compared",
         sentences=compared_sentences(results),
         tables=[table.first(_MOST_DIFFERENCES, "rows", "measures.csv")],
         note=f"Images are resampled for both {noun}s together. Intervals of differences hold for"
-        " all pairs and shifts"
-        f" at once. {over}",
+        f" all pairs and shifts at once. {over}",
     )

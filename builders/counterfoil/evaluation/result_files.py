@@ -3,6 +3,7 @@ in the dataset."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,9 +57,8 @@ def write_results(
     with writing_lock(folder):  # two evaluations into one folder must not mix their files
         evaluation = write_files(evaluation, task, folder)
     if into_card:
-        evaluation = replace(
-            evaluation, files={**evaluation.files, "card": store_results(evaluation, task)}
-        )
+        card = store_results(evaluation, task)
+        evaluation = replace(evaluation, files={**evaluation.files, "card": card})
     return evaluation
 
 
@@ -69,46 +69,55 @@ def write_files(evaluation: Evaluation, task: Task, folder: Path) -> Evaluation:
     """
     results = evaluation.results
     gate = evaluation.gate
-    shown_gate = None if gate is None else (gate_sentence(gate), gate_table(gate))
-    failures = task.write_failures(results, folder)
+    shown_gate = None
+    files_of_gate = {}
+    if gate is not None:
+        shown_gate = (gate_sentence(gate), gate_table(gate))
+        files_of_gate = gate_files(gate)
+    files = {"failures": task.write_failures(results, folder)}
+    page = page_html(results, task.page(results), evaluation.notes, shown_gate)
     texts = {
-        "report": (
-            "report.html",
-            page_html(results, task.page(results), evaluation.notes, shown_gate),
-        ),
+        "report": ("report.html", page),
         "document": ("results.json", document_text(results)),
         **task.all_tables(results),
-        **({} if gate is None else gate_files(gate)),
+        **files_of_gate,
     }
-    named = {name: file for name, (file, _) in texts.items()} | {
-        "predictions": "predictions.parquet"
-    }
-    contents = {file: text.encode() for file, text in texts.values()}
-    contents[named["predictions"]] = task.predictions(results.preview)
-    if entries := task.entries(results):
-        named["entries"] = FOLDER
-        contents |= {f"{FOLDER}/{name}": content for name, content in entries.items()}
+    contents = {}
+    for name, (file, text) in texts.items():
+        files[name] = (folder / file).resolve()
+        contents[file] = text.encode()
+    predictions = "predictions.parquet"
+    files["predictions"] = (folder / predictions).resolve()
+    contents[predictions] = task.predictions(results.preview)
+    entries = task.entries(results)
+    if entries:
+        files["entries"] = (folder / FOLDER).resolve()
+        contents |= _in_folder(entries)
     replace_files(folder, contents)
     write_index(folder.parent.parent if folder.parent.name == PRIVATE else folder)
-    files = {name: (folder / file).resolve() for name, file in named.items()}
-    return replace(evaluation, files={"failures": failures, **files})
+    return replace(evaluation, files=files)
+
+
+def _in_folder(entries: Mapping[str, bytes]) -> dict[str, bytes]:
+    return {f"{FOLDER}/{name}": content for name, content in entries.items()}
 
 
 def make_ready(source: str | Path) -> None:
     """Close a dataset that a killed run left open. Raise UserError for one that can take no
     results."""
     directory = named_path(source)
-    if not directory.is_dir():
-        if reference := HubDataset.parse(str(source)):
-            revision = f" --revision {reference.revision}" if reference.revision else ""
-            raise UserError(
-                f"{source} is a published dataset; results are stored in a dataset's directory",
-                f"Fetch it (hf download {reference.repo}{revision} --repo-type dataset --local-dir"
-                " DIR), evaluate"
-                " DIR with --into-card and publish it again; or drop --into-card.",
-            )
+    if directory.is_dir():
+        closed_dataset(directory)
+        return
+    reference = HubDataset.parse(str(source))
+    if reference is None:
         return  # opening it explains the problem
-    closed_dataset(directory)
+    revision = f" --revision {reference.revision}" if reference.revision else ""
+    raise UserError(
+        f"{source} is a published dataset; results are stored in a dataset's directory",
+        f"Fetch it (hf download {reference.repo}{revision} --repo-type dataset --local-dir"
+        " DIR), evaluate DIR with --into-card and publish it again; or drop --into-card.",
+    )
 
 
 def store_results(evaluation: Evaluation, task: Task) -> Path:
@@ -118,13 +127,9 @@ def store_results(evaluation: Evaluation, task: Task) -> Path:
     # Stored results have no clock, host or path.
     public = with_public_names(evaluation.results)
     files = {name: text.encode() for name, text in task.all_tables(public).values()}
-    files |= {
-        f"{FOLDER}/{name}": content
-        for name, content in task.entries(evaluation.results, at_commit=False).items()
-    }
-    close_again(
-        evaluation.directory, EVALUATED.files(public.to_json(), files), evaluation.results.content
-    )
+    files |= _in_folder(task.entries(evaluation.results, at_commit=False))
+    stored = EVALUATED.files(public.to_json(), files)
+    close_again(evaluation.directory, stored, evaluation.results.content)
     return evaluation.directory / EVALUATION
 
 

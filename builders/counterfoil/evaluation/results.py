@@ -72,10 +72,12 @@ class Score:
 
     def get(self, measure: str) -> Estimate | None:
         """Return the number of a measure with its interval; None if there is none."""
-        return None if measure not in self.numbers else self.numbers[measure].estimate
+        row = self.numbers.get(measure)
+        return None if row is None else row.estimate
 
     def _value(self, measure: str) -> float | None:
-        return None if measure not in self.numbers else self.numbers[measure].value
+        row = self.numbers.get(measure)
+        return None if row is None else row.value
 
     @property
     def shift(self) -> str:
@@ -120,7 +122,8 @@ class Score:
     @property
     def pairs(self) -> int:
         """The number of pairs behind `pairs_drop`."""
-        return (self.numbers["pairs_drop"].n or 0) if "pairs_drop" in self.numbers else 0
+        row = self.numbers.get("pairs_drop")
+        return (row and row.n) or 0
 
     @property
     def pairs_drop(self) -> Estimate | None:
@@ -140,18 +143,20 @@ class Score:
 
 @dataclass(frozen=True, repr=False)
 class Evaluation:
-    """All measurements on one dataset; `files` are the paths of the written files."""
+    """All measurements on one dataset."""
 
     results: Results
     """The document, with every number as a row."""
     dataset: str
     """The name of the evaluated images."""
     directory: Path | None
-    """None if they are not a built dataset. `unreadable` are keys of images that could not be
-    decoded, `unreadable_paths` their paths below their folder."""
+    """None if they are not a built dataset."""
     unreadable: tuple[str, ...]
+    """The keys of images that could not be decoded."""
     files: Mapping[str, Path]
+    """The paths of the written files, by short name."""
     unreadable_paths: tuple[str | None, ...] = ()
+    """The paths of the unreadable images below their folder."""
     gate: GateResult | None = None
     """The answers to a gate's lines."""
     notes: tuple[str, ...] = ()
@@ -165,7 +170,7 @@ class Evaluation:
     def _repr_html_(self) -> str:
         lead = self.results.lead
         shown = "top1" if lead == "accuracy" and self.base is None else lead
-        names = {model.name: model.short_name for model in self.models}
+        names = self.results.short_names
         rows = []
         for score in self.scores:
             share = score.get(shown)
@@ -178,42 +183,35 @@ class Evaluation:
     def _summary(self) -> list[str]:
         """Return the lead measure in its first group, and the largest drop of a model that is not
         near chance."""
+        results = self.results
         first = self.groups[0].name if self.groups else ""
-        measure = "accuracy" if self.base is not None else "top1"
-        unit = "right"
-        if self.results.lead != "accuracy":
-            measure = unit = self.results.lead
-        measured = [
-            self.results.rows.value(measure, model=model.name, group=first) for model in self.models
-        ]
-        shares = sorted(value for value in measured if value is not None)
-        models = (
-            self.models[0].short_name
-            if len(self.models) == 1
-            else counted(len(self.models), "model")
-        )
-        ends = dict.fromkeys(points(share) for share in shares[:: max(1, len(shares) - 1)])
-        facts = [f"{models}, {' to '.join(ends)} % {unit} on {first}" if shares else models]
-        sound = {
-            sound_model.name: sound_model.short_name for sound_model in self.results.sound_models
-        }
-        lead = "" if self.results.lead == "accuracy" else self.results.lead
-        drops = [
-            drop
-            for drop in self.results.rows.where("drop", class_id="", at=lead)
-            if drop.model in sound
-        ]
-        known = by_loss(self.results, drops)
+        lead = results.lead
+        measure = unit = lead
+        if lead == "accuracy":
+            lead = ""
+            measure = "top1" if self.base is None else "accuracy"
+            unit = "right"
+        shares = []
+        for model in self.models:
+            share = results.rows.value(measure, model=model.name, group=first)
+            if share is not None:
+                shares.append(share)
+        models = counted(len(self.models), "model")
+        if len(self.models) == 1:
+            models = self.models[0].short_name
+        if shares:
+            ends = dict.fromkeys(map(points, (min(shares), max(shares))))
+            models += f", {' to '.join(ends)} % {unit} on {first}"
+        sound = {model.name: model.short_name for model in results.sound_models}
+        drops = results.rows.where("drop", class_id="", at=lead)
+        known = by_loss(results, [drop for drop in drops if drop.model in sound])
         if not known:
-            return [
-                *facts,
-                "no drop can be given" if self.base is not None else "no base, no drops",
-            ]
+            return [models, "no base, no drops" if self.base is None else "no drop can be given"]
         worst = known[0]
         whose = f" of {sound[worst.model]}" if len(self.models) > 1 else ""
         over = f" {worst.note}" if worst.note else ""
         drop = f"largest drop{whose} {with_interval(worst.estimate)}{over} in {worst.group}"
-        return [*facts, drop + label_clause(self.results, known)]
+        return [models, drop + label_clause(results, known)]
 
     @property
     def name(self) -> str:
@@ -291,20 +289,16 @@ class Evaluation:
         """Every model in every group but the base, group after group."""
         numbers: dict[tuple[str, str], dict[str, ResultRow]] = {}
         for row in self.results.rows:
-            if (
-                row.model
-                and row.group
-                and not row.measure.startswith("severity_")  # in a frame of their own
-                and not row.class_id
-                and not row.against
-                and (not row.at or row.measure == "top_k" or row.at == self.results.lead)
-            ):
+            if row.class_id or row.against or row.measure.startswith("severity_"):
+                continue  # `severity` has a frame of its own
+            if not row.at or row.measure == "top_k" or row.at == self.results.lead:
                 numbers.setdefault((row.model, row.group), {})[row.measure] = row
-        return tuple(
-            Score(model.name, group, numbers.get((model.name, group.name), {}))
-            for group in self.shifts
-            for model in self.models
-        )
+        scores = []
+        for group in self.shifts:
+            for model in self.models:
+                of_score = numbers.get((model.name, group.name), {})
+                scores.append(Score(model.name, group, of_score))
+        return tuple(scores)
 
     @cached_property
     def _scores_by_name(self) -> dict[tuple[str, str], Score]:
@@ -326,7 +320,7 @@ class Evaluation:
         for name, value in {"measure": measure, **key}.items():
             known = dict.fromkeys(str(getattr(row, name, "")) for row in rows)
             if value not in known:
-                shown = some_of([word for word in known if word], 12)
+                shown = some_of(list(filter(None, known)), 12)
                 raise UserError(
                     f"no number has the {name} '{value}'{did_you_mean(value, known)}",
                     f"There are: {shown}.",
@@ -338,10 +332,9 @@ class Evaluation:
                 values = [getattr(row, name) for row in fitting]
                 if name not in key and len({*values}) > 1:
                     differing.append(f"{name}={values[0]!r}")
-            named = ", ".join(differing)
             raise UserError(
                 f"'{measure}' has {len(fitting):,} numbers of this key",
-                f"Name which: {named}, say.",
+                f"Name which: {', '.join(differing)}, say.",
             )
         return fitting[0].estimate if fitting else None
 
@@ -350,13 +343,13 @@ class Evaluation:
         `…_low` and `…_high`."""
         import pyarrow as pa
 
-        measures = dict.fromkeys(
-            (*_BARE, *(name for score in self.scores for name in score.numbers))
-        )
+        measures = dict.fromkeys(_BARE)
+        for score in self.scores:
+            measures |= dict.fromkeys(score.numbers)
         bases = {}
         for model in self.models:
             base = self.results.base_number(model.name)
-            bases[model.name] = None if base is None else base.value
+            bases[model.name] = base and base.value
         rows = []
         for score in self.scores:
             row: dict[str, Any] = {
@@ -371,10 +364,10 @@ class Evaluation:
             for name in measures:
                 estimate = score.get(name)
                 column = _COLUMNS.get(name, name)
-                row[column] = estimate.value if estimate else None
+                row[column] = estimate and estimate.value
                 if name not in _BARE:
-                    row[f"{column}_low"] = estimate.low if estimate else None
-                    row[f"{column}_high"] = estimate.high if estimate else None
+                    row[f"{column}_low"] = estimate and estimate.low
+                    row[f"{column}_high"] = estimate and estimate.high
             rows.append(row)
         return pa.Table.from_pylist(rows).to_pandas()
 
@@ -391,31 +384,27 @@ class Evaluation:
         import pyarrow as pa
 
         columns = _OF_LEVELS_OF_DETECTORS if self.results.lead == "AP" else _OF_LEVELS
-        ends = [f"{column}{end}" for column in columns for end in ("", "_low", "_high")]
+        types = {"model": pa.string(), "shift": pa.string(), "level": pa.float64()}
+        for column in columns:
+            for end in ("", "_low", "_high"):
+                types[f"{column}{end}"] = pa.float64()
         rows = []
-        number = self.results.rows.one
         for shift in self.results.severity:
             for model in self.models:
                 key = {"model": model.name, "group": shift.shift}
                 for at in shift.ats:
-                    level_rows = [
-                        number(name, at=at if level else "", **key)
-                        for name, level in columns.values()
-                    ]
-                    numbers = [
-                        getattr(level_row, end, None)
-                        for level_row in level_rows
-                        for end in ("value", "low", "high")
-                    ]
-                    rows.append([model.name, shift.shift, float(at), *numbers])
-        names = {
-            "model": pa.string(),
-            "shift": pa.string(),
-            **dict.fromkeys(("level", *ends), pa.float64()),
-        }
-        return pa.Table.from_pylist(
-            [dict(zip(names, row, strict=True)) for row in rows], pa.schema(names)
-        ).to_pandas()
+                    row: dict[str, Any] = {
+                        "model": model.name,
+                        "shift": shift.shift,
+                        "level": float(at),
+                    }
+                    for column, (measure, of_levels) in columns.items():
+                        number = self.results.rows.one(measure, at=at if of_levels else "", **key)
+                        row[column] = number and number.value
+                        row[f"{column}_low"] = number and number.low
+                        row[f"{column}_high"] = number and number.high
+                    rows.append(row)
+        return pa.Table.from_pylist(rows, pa.schema(types)).to_pandas()
 
     def failures(self, model: str | None = None) -> Any:
         """Return the images that a model gets wrong as a pandas DataFrame: a row per image and
@@ -470,7 +459,7 @@ class Evaluation:
     def to_json(self) -> dict[str, Any]:
         """Return the document as JSON values, as results.json has it, with what was evaluated, and
         files by path."""
-        return {
+        document = {
             **self.results.to_json(),
             "headline": headline_of(self.results),
             "source": self.dataset,
@@ -479,5 +468,7 @@ class Evaluation:
             "unreadable_paths": plain(self.unreadable_paths),
             "notes": list(self.notes),
             "files": {name: str(path) for name, path in self.files.items()},
-            **({} if self.gate is None else {"gate": self.gate.to_json()}),
         }
+        if self.gate is not None:
+            document["gate"] = self.gate.to_json()
+        return document

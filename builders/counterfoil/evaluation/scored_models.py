@@ -71,8 +71,10 @@ def named_models(
     problems: list[str] = []
     for word in words:
         file = _list_file(word)
-        models_of_word = [NamedModel(str(word))] if file is None else _read_list(file, problems)
-        for model in models_of_word:
+        if file is None:
+            models.setdefault(str(word), NamedModel(str(word)))
+            continue
+        for model in _read_list(file, problems):
             models.setdefault(model.name, model)
     for name in against:
         models.setdefault(name, NamedModel(name))
@@ -202,39 +204,29 @@ def given_models(
                 "transform needs a callable, and none is given",
                 'Give one: evaluate(dataset, {"mine": model}, …)',
             )
-        models = {
-            model.name: model.name
-            for model in named_models(models)[0]
-            if model.name.startswith(PYTHON)
-        }
-    errors: list[CounterfoilError] = []
+        names = [model.name for model in named_models(models)[0]]
+        models = {name: name for name in names if name.startswith(PYTHON)}
     called = [name for name, model in models.items() if not isinstance(model, str)]
-    for name in transform if isinstance(transform, Mapping) else ():
-        if name not in called:
-            errors.append(
-                UserError(
-                    f"transform: there is no callable {name!r}{did_you_mean(str(name), called)}"
-                )
-            )
-    code = [
-        *called,
-        *(
-            name
-            for name, model in models.items()
-            if isinstance(model, str) and model.startswith(PYTHON)
-        ),
+    imported_names = [
+        name
+        for name, model in models.items()
+        if isinstance(model, str) and model.startswith(PYTHON)
     ]
-    for name in version if isinstance(version, Mapping) else ():
-        if name not in code:
-            errors.append(
-                UserError(f"version: there is no callable {name!r}{did_you_mean(str(name), code)}")
-            )
+    errors: list[CounterfoilError] = []
+    for what, by_model, known in (
+        ("transform", transform, called),
+        ("version", version, called + imported_names),
+    ):
+        for name in by_model if isinstance(by_model, Mapping) else ():
+            if name not in known:
+                hint = did_you_mean(str(name), known)
+                errors.append(UserError(f"{what}: there is no callable {name!r}{hint}"))
     given: dict[str, GivenModel] = {}
     for name, model in models.items():
         own_transform = transform.get(name) if isinstance(transform, Mapping) else transform
-        named = version.get(name) if isinstance(version, Mapping) else version
+        own_version = version.get(name) if isinstance(version, Mapping) else version
         with collected_in(errors):
-            given[name] = _given(name, model, own_transform, named, images, classes)
+            given[name] = _given(name, model, own_transform, own_version, images, classes)
     raise_together(errors)
     return given
 
@@ -258,12 +250,13 @@ def _given(
         transform = imported_transform or transform
     if isinstance(model, str):
         facts = replace(describe_classifier(model, classes), name=name)
-        return GivenModel(
-            facts, lambda: replace(load_classifier(model, classes=classes), name=name)
-        )
-    shown = (
-        image for _, encoded in images.images() if (image := images.decoded(encoded)) is not None
-    )
+
+        def load() -> Classifier:
+            return replace(load_classifier(model, classes=classes), name=name)
+
+        return GivenModel(facts, load)
+    decoded = (images.decoded(encoded) for _, encoded in images.images())
+    shown = (image for image in decoded if image is not None)
     first = next(shown, None)
     if first is None:
         raise RunFailure(f"{images.name}: no image can be decoded")
@@ -294,9 +287,8 @@ def _class_orders(
     problems: list[str] = []
     for name, value in requested.items():
         if name not in stands_for:
-            problems.append(
-                f"class order: {name!r} is not one of the models{did_you_mean(name, [*stands_for])}"
-            )
+            hint = did_you_mean(name, [*stands_for])
+            problems.append(f"class order: {name!r} is not one of the models{hint}")
         elif name in named:
             problems.append(
                 f"class order: the answers of {name!r} bring the names of their classes"
@@ -342,9 +334,10 @@ def _order(value: ClassOrder) -> Order:
         raise UserError(
             f"class order: {file} has {len(names):,} lines, expected 1 to {MOST_CLASSES:,}"
         )
-    if empty := [number for number, name in enumerate(names, start=1) if not name]:
+    if "" in names:
+        number = names.index("") + 1
         raise UserError(
-            f"class order: line {empty[0]} of {file} is empty, expected a class on each line"
+            f"class order: line {number} of {file} is empty, expected a class on each line"
         )
     return names
 
@@ -381,12 +374,9 @@ def choose_models(
     Raise UserError for names, class orders and classes that do not fit, and for a model that was
     mended on these images; RunFailure for a callable that fails on a first image.
     """
+    recipe = subject.recipe
     compare = options.compare
-    way = (
-        options.outputs
-        or (None if subject.recipe is None else subject.recipe.evaluate.outputs)
-        or "all"
-    )
+    way = options.outputs or (recipe and recipe.evaluate.outputs) or "all"
     if way not in get_args(Outputs):
         raise UserError(f"outputs is {way!r}: expected {' or '.join(get_args(Outputs))}")
     if way == "classes" and subject.judged.shifts:
@@ -397,9 +387,8 @@ def choose_models(
             "Leave out `outputs: classes`.",
         )
     if compare is not None and (len(compare) != 2 or compare[0] == compare[1]):
-        raise UserError(
-            f"compare takes two different models, found {' and '.join(map(repr, compare))}", _HINT
-        )
+        given_names = " and ".join(map(repr, compare))
+        raise UserError(f"compare takes two different models, found {given_names}", _HINT)
     named, given, errors = _named_and_given(subject, models, options, against)
     names = tuple(model.name for model in named)
     stands_for: dict[str, Any] = {name: name for name in names}
@@ -407,57 +396,44 @@ def choose_models(
         stands_for = {name: models.get(name) for name in names}
     orders = _class_orders(options.class_order, stands_for)
     maps = dict[str, ClassMap]()
-    # Without a recipe, ids of classes are numbers, which may equal names of outputs by chance.
-    without_ids = subject.directory is None and subject.recipe is None
     classes = subject.classes
-    if without_ids:
+    if subject.directory is None and recipe is None:
+        # Without a recipe, ids of classes are numbers, which may equal names of outputs by chance.
         classes = tuple(replace(cls, id=cls.name) for cls in classes)
     # labels of an image are no folders
-    folders = subject.recipe is None or subject.recipe.task.folders
+    folders = recipe is None or recipe.task.folders
     trained: Sequence[str] | None = subject.parts[0].images.label_names
-    if trained is None and subject.recipe is not None:
-        trained = trained_names(
-            placed(subject.recipe.source, subject.pins.get("source")), subject.classes
-        )
+    if trained is None and recipe is not None:
+        source = placed(recipe.source, subject.pins.get("source"))
+        trained = trained_names(source, subject.classes)
+    described = {name: given_model.facts for name, given_model in given.items()}
     for model in named:
+        order = orders.get(model.name)
         try:
-            given_model = given.get(model.name)
-            facts = (
-                given_model.facts
-                if given_model
-                else describe_classifier(model.name, subject.classes)
-            )
-            maps[model.name] = map_classes(
-                classes, facts, orders.get(model.name), folders=folders, trained=trained
-            )
+            facts = described.get(model.name) or describe_classifier(model.name, subject.classes)
+            maps[model.name] = map_classes(classes, facts, order, folders=folders, trained=trained)
         except CounterfoilError as error:
             where = f"{model.line}: " if model.line else ""
-            errors.append(
-                type(error)([f"{where}{problem}" for problem in error.problems], error.hint)
-            )
+            problems = [f"{where}{problem}" for problem in error.problems]
+            errors.append(type(error)(problems, error.hint))
     scales = _scales(options.scores_are, names, maps, errors)
     raise_together(errors)
-    if way == "classes" and (
-        files := [name for name, class_map in maps.items() if class_map.most_ranked is not None]
-    ):
-        raise UserError(
-            [
-                f"model {name!r} is a file of labels: its answers among the classes alone are"
-                " unknown"
-                for name in files
-            ],
-            "Give a column of scores for each class, or leave out `outputs: classes`.",
-        )
+    if way == "classes":
+        problems = [
+            f"model {name!r} is a file of labels: its answers among the classes alone are unknown"
+            for name, class_map in maps.items()
+            if class_map.most_ranked is not None
+        ]
+        if problems:
+            raise UserError(
+                problems, "Give a column of scores for each class, or leave out `outputs: classes`."
+            )
     maps = {name: class_map.answered_both_ways(way) for name, class_map in maps.items()}
-    if problems := [
-        f"compare: {name!r} is not the name of a model"
-        for name in compare or ()
-        if name not in names
-    ]:
-        raise UserError(problems, _HINT)  # it is a file that lists models
-    mended = mended_notes(
-        {name: model for name, model in stands_for.items() if isinstance(model, str)}
-    )
+    lists = [name for name in compare or () if name not in names]
+    if lists:
+        raise UserError([f"compare: {name!r} is not the name of a model" for name in lists], _HINT)
+    named_ones = {name: model for name, model in stands_for.items() if isinstance(model, str)}
+    mended = mended_notes(named_ones)
     refuse_trained_on(subject, mended)
     # If no model has other outputs, there is no choice to report.
     has_others = any(class_map.class_outputs is not None for class_map in maps.values())
@@ -474,27 +450,28 @@ def _scales(
     """Return what the scores of each model are, where a person says so. Add what is wrong to
     `errors`."""
     given: Mapping[str, Scale] = {}
-    if requested:
-        given = requested if isinstance(requested, Mapping) else dict.fromkeys(names, requested)
+    if isinstance(requested, Mapping):
+        given = requested
+    elif requested:
+        given = dict.fromkeys(names, requested)
+    without_scores = {name for name, class_map in maps.items() if class_map.most_ranked == 1}
     problems = [
         f"scores are: {name!r} is not one of the models{did_you_mean(name, names)}"
         for name in given
         if name not in names
     ]
-    problems += [
-        f"scores are: found {scale!r:.60}" for scale in {*given.values()} if scale not in SCALES
-    ]
+    unknown = {*given.values()} - {*SCALES}
+    problems += [f"scores are: found {scale!r:.60}" for scale in unknown]
     if isinstance(requested, Mapping):
         problems += [
             f"scores are: model {name!r} is a file of labels, without scores"
             for name in given
-            if name in maps and maps[name].most_ranked == 1
+            if name in without_scores
         ]
     if problems:
         errors.append(UserError(problems, f"Scores are {', '.join(SCALES[:-1])} or {SCALES[-1]}."))
-    return {
-        name: scale for name, scale in given.items() if name in maps and maps[name].most_ranked != 1
-    }
+    with_scores = maps.keys() - without_scores
+    return {name: scale for name, scale in given.items() if name in with_scores}
 
 
 _HINT = "As in --compare local-dir:mended/model lab:resnet10t: the mended model, then its original."
@@ -529,17 +506,17 @@ def _named_and_given(
         named = tuple(NamedModel(name) for name in given)
         problems = ()
     else:
-        words = [models] if isinstance(models, str | Path) else list(models or ())
-        words = [*(compare or ()), *(word for word in words if word not in (compare or ()))]
+        others = [models] if isinstance(models, str | Path) else list(models or ())
+        words = list(compare or ())
+        words += [word for word in others if word not in words]
         given = given_models(words, transform, version, images, subject.classes)
         named, problems = named_models(words, against)
         if not words and models is None:
             # Names only: the recipe of a published dataset must not make this machine read files.
-            of_recipe = {name: NamedModel(name) for name in subject.models}
-            named = (
-                *of_recipe.values(),
-                *(model for model in named if model.name not in of_recipe),
-            )
+            by_name = {name: NamedModel(name) for name in subject.models}
+            for model in named:
+                by_name.setdefault(model.name, model)
+            named = tuple(by_name.values())
     if not named and not problems:
         raise UserError(
             "no model to score: none was named, and the recipe lists none under evaluate.models",
@@ -554,7 +531,9 @@ def short_name(name: str) -> str:
     if is_local(name) and not name.startswith((".", "/", "~")):
         return Path(without_folders(name)).name
     source, _, rest = name.partition(":")
-    return rest.removeprefix("timm/") if source in ("lab", "hf-hub") else name
+    if source in ("lab", "hf-hub"):
+        return rest.removeprefix("timm/")
+    return name
 
 
 def short_names(names: Sequence[str]) -> dict[str, str]:
@@ -600,28 +579,29 @@ def with_public_names(results: Results) -> Results:
         return names.get(name, name)
 
     nested: dict[str, Any] = {}
+    unshown: set[str] = set()
     for name, shown in NESTED.items():
         facts = getattr(results, name)
         if shown.private:
             nested[name] = None
+            unshown.update(measure.name for measure in shown.measures)
         elif facts:
-            names |= {
-                feature: names.get(feature, without_folders(feature))
-                for feature in shown.features(facts)
-            }
+            for feature in shown.features(facts):
+                names.setdefault(feature, without_folders(feature))
             nested[name] = shown.public(facts, called)
-    unshown = {facts.name for shown in NESTED.values() if shown.private for facts in shown.measures}
-    rows = [row for row in results.rows if row.measure not in unshown]
+    models = []
+    for model in results.models:
+        public = names[model.name]
+        models.append(replace(model, name=public, short_name=short_name(public)))
+    rows = []
+    for row in results.rows:
+        if row.measure not in unshown:
+            rows.append(replace(row, model=called(row.model), against=called(row.against)))
     return replace(
         results,
-        models=tuple(
-            replace(model, name=names[model.name], short_name=short_name(names[model.name]))
-            for model in results.models
-        ),
+        models=tuple(models),
         measures=tuple(facts for facts in results.measures if facts.name not in unshown),
-        rows=ResultRows(
-            replace(row, model=called(row.model), against=called(row.against)) for row in rows
-        ),
+        rows=ResultRows(rows),
         **nested,
     )
 
@@ -635,8 +615,10 @@ def _public_names(sha256: Mapping[str, str]) -> dict[str, str]:
         public = without_folders(name)
         if times[public] > 1:
             public = f"{public}-{sha256[name][:8]}"
-        taken[public] += 1  # the same weights in two folders
-        names[name] = public if taken[public] == 1 else f"{public}-{taken[public]}"
+        taken[public] += 1
+        names[name] = public
+        if taken[public] > 1:  # the same weights in two folders
+            names[name] += f"-{taken[public]}"
     return names
 
 
@@ -655,7 +637,8 @@ def mended_notes(models: Mapping[str, str]) -> dict[str, MendedNote]:
     errors: list[CounterfoilError] = []
     for name, model in models.items():
         with collected_in(errors):
-            if (note := mended_of(model)) is not None:
+            note = mended_of(model)
+            if note is not None:
                 notes[name] = note
     raise_together(errors)
     return notes
@@ -666,86 +649,87 @@ def refuse_trained_on(subject: Subject, notes: Mapping[str, MendedNote]) -> None
     seed."""
     problems: list[str] = []
     scored = {part.images.content: part.images.name for part in subject.parts}
+    seed = None
+    recipe = subject.recipe
+    if recipe is not None and subject.directory is not None and not recipe.kind.takes_rows:
+        seed = recipe.samples.seed
     for name, note in notes.items():
         for trained in (*note.on, *note.datasets):
             if trained.content in scored:
                 same = f"{scored[trained.content]}: the same images"
                 problems.append(f"model {name!r} was mended on {trained.name}, which is {same}")
-        problems += [
-            f"model {name!r} was fitted to images of {scored[content]}"
-            for content in dict.fromkeys(note.train_content)
-            if content in scored
-        ]
-        if (
-            subject.recipe is not None
-            and subject.directory is not None
-            and not subject.recipe.kind.takes_rows
-        ):
-            seed = subject.recipe.samples.seed
-            problems += [
-                f"model {name!r} was mended with {dataset.name} (recipe"
-                f" {dataset.recipe or 'unknown'}), whose"
-                f" samples.seed {seed} is also that of {subject.source}: images of one seed come"
-                " from the same noise"
-                for dataset in note.datasets
-                if dataset.seed == seed and dataset.content not in scored
-            ]
+        for content in dict.fromkeys(note.train_content):
+            if content in scored:
+                problems.append(f"model {name!r} was fitted to images of {scored[content]}")
+        for dataset in note.datasets:
+            if seed is not None and dataset.seed == seed and dataset.content not in scored:
+                of_recipe = f"{dataset.name} (recipe {dataset.recipe or 'unknown'})"
+                problems.append(
+                    f"model {name!r} was mended with {of_recipe}, whose samples.seed {seed} is"
+                    f" also that of {subject.source}: images of one seed come from the same noise"
+                )
     problems += _common_rows(subject, notes)
-    fitted_to = {
-        name: frozenset(note.train_content) for name, note in notes.items() if note.train_content
-    }
-    if fitted_to and not problems:
-        counts = dict.fromkeys(fitted_to, 0)
-        total = len(subject.keys)
-        pictures = (
-            part.images.decoded(encoded)
-            for part in subject.parts
-            for _, encoded in part.images.images()
-        )
-        for picture in track(
-            pictures, "checking for training images of the models", total, _REPORTED_EVERY
-        ):
-            if picture is not None:
-                content = pixels_sha256(picture)
-                for name, contents in fitted_to.items():
-                    counts[name] += content in contents
-        problems = [
-            f"model {name!r} was fitted to {count:,} of the {total:,} images of {subject.source},"
-            " or to edits of them"
-            for name, count in counts.items()
-            if count
-        ]
+    if not problems:
+        problems = _fitted_images(subject, notes)
     if problems:
         raise UserError(problems, _TRAINED_ON_HINT)
+
+
+def _fitted_images(subject: Subject, notes: Mapping[str, MendedNote]) -> list[str]:
+    """Return a line for each model that was fitted to some of the scored images."""
+    fitted_to = {}
+    for name, note in notes.items():
+        if note.train_content:
+            fitted_to[name] = frozenset(note.train_content)
+    if not fitted_to:
+        return []
+    counts = dict.fromkeys(fitted_to, 0)
+    total = len(subject.keys)
+    pictures = (
+        part.images.decoded(encoded)
+        for part in subject.parts
+        for _, encoded in part.images.images()
+    )
+    what = "checking for training images of the models"
+    for picture in track(pictures, what, total, _REPORTED_EVERY):
+        if picture is not None:
+            content = pixels_sha256(picture)
+            for name, contents in fitted_to.items():
+                counts[name] += content in contents
+    return [
+        f"model {name!r} was fitted to {count:,} of the {total:,} images of {subject.source},"
+        " or to edits of them"
+        for name, count in counts.items()
+        if count
+    ]
 
 
 def _common_rows(subject: Subject, notes: Mapping[str, MendedNote]) -> list[str]:
     """Return a line for each dataset of edits that a model was mended with, if it shares rows with
     the scored edits."""
-    edited = [
-        (name, dataset)
-        for name, note in notes.items()
-        for dataset in note.datasets
-        if dataset.edits is not None
-    ]
-    if not edited or subject.recipe is None or subject.directory is None:
+    if subject.recipe is None or subject.directory is None:
+        return []
+    edited = []
+    for name, note in notes.items():
+        for dataset in note.datasets:
+            if dataset.edits is not None:
+                edited.append((name, dataset, dataset.edits))
+    if not edited:
         return []
     scored = edits_of(subject.directory, subject.recipe, subject.pins, subject.parts[0].images.keys)
+    if scored is None:
+        return []
+    contents = {part.images.content for part in subject.parts}
     lines = []
-    for name, dataset in edited:
-        edits = dataset.edits
-        if (
-            edits
-            and scored is not None
-            and (edits.pool, edits.split) == (scored.pool, scored.split)
-        ):
-            common = sorted(set(edits.rows) & set(scored.rows))
-            if common and dataset.content not in {part.images.content for part in subject.parts}:
-                lines.append(
-                    f"model {name!r} was mended with {dataset.name}, and {subject.source} has edits"
-                    " of"
-                    f" {len(common):,} of the same rows, such as row {common[0]} of {scored.split}"
-                )
+    for name, dataset, edits in edited:
+        if (edits.pool, edits.split) != (scored.pool, scored.split):
+            continue
+        common = sorted(set(edits.rows) & set(scored.rows))
+        if common and dataset.content not in contents:
+            lines.append(
+                f"model {name!r} was mended with {dataset.name}, and {subject.source} has edits"
+                f" of {len(common):,} of the same rows, such as row {common[0]} of {scored.split}"
+            )
     return lines
 
 
@@ -754,12 +738,14 @@ _MOST_BYTES = 1 << 28
 
 @dataclass(frozen=True, eq=False)
 class StoredAnswers:
-    """A model of an earlier evaluation. name: file and model, for people. right, unreadable:
-    (images,) each."""
+    """A model of an earlier evaluation."""
 
     name: str
+    """File and model, for people."""
     right: Bools
+    """(images,)"""
     unreadable: Bools
+    """(images,)"""
     near_chance: bool
     sha256: str
 
@@ -782,18 +768,17 @@ def read_stored(
     stored = {}
     for file in dict.fromkeys(files):
         try:
-            stored |= {
-                (file, model): answers
-                for model, answers in _read_answers(file, models, subject).items()
-            }
+            of_file = _read_answers(file, models, subject)
         except UserError as error:
             problems += [f"gate: {problem}" for problem in error.problems]
+            continue
+        for model, answers in of_file.items():
+            stored[file, model] = answers
     if problems:
         raise UserError(
             problems,
             "A line compares with results.json of an earlier evaluation of the same images, and"
-            " with the"
-            " predictions.parquet that was written beside it.",
+            " with the predictions.parquet that was written beside it.",
         )
     return stored
 
@@ -809,21 +794,22 @@ def _read_answers(file: str, models: Sequence[str], subject: Subject) -> dict[st
     if results.content != subject.content:
         raise UserError(
             f"{file}: is of other images ({results.dataset}, content {results.content[:12]}),"
-            " expected those of"
-            f" {subject.name} ({subject.content[:12]})"
+            f" expected those of {subject.name} ({subject.content[:12]})"
         )
     facts = {model_facts.name: model_facts for model_facts in results.models}
-    first = next(iter(facts), "")
     meant = {}
     for model in models:
-        meant[model] = model if model in facts else first
-    if len(facts) != 1 and (unknown := [model for model in models if model not in facts]):
-        raise UserError(
-            f"{file}: has {listed(list(facts)) or 'no model'}, and no model {unknown[0]!r}"
-        )
+        if model in facts:
+            meant[model] = model
+        elif len(facts) == 1:
+            meant[model] = results.models[0].name
+        else:
+            raise UserError(
+                f"{file}: has {listed(list(facts)) or 'no model'}, and no model {model!r}"
+            )
     table_path = path.with_name("predictions.parquet")
-    columns = ["key", *(f"right.{name}" for name in dict.fromkeys(meant.values()))]
-    kinds = {"key": (TEXT,), **dict.fromkeys(columns[1:], (TRUTH,))}
+    columns = {name: f"right.{name}" for name in meant.values()}
+    kinds = {"key": (TEXT,), **dict.fromkeys(columns.values(), (TRUTH,))}
     try:
         with open_regular(table_path) as handle:
             batches = list(read_foreign_parquet(handle, kinds, most_rows=len(subject.keys)))
@@ -839,10 +825,9 @@ def _read_answers(file: str, models: Sequence[str], subject: Subject) -> dict[st
     answers = pa.Table.from_batches(batches)
     if answers["key"].to_pylist() != list(subject.keys):
         raise UserError(f"{table_path}: its keys are not those of {subject.name}")
-    right = {name: answers[name].cast(pa.bool_()) for name in columns[1:]}
     stored = {}
     for model, name in meant.items():
-        of_model = right[f"right.{name}"]
+        of_model = answers[columns[name]].cast(pa.bool_())
         stored[model] = StoredAnswers(
             name=file if len(facts) == 1 else f"{file} ({name})",
             right=np.array(of_model.fill_null(False)),

@@ -45,6 +45,7 @@ from counterfoil.evaluation.resampled_page import (
     sorted_drops,
 )
 from counterfoil.evaluation.scored_models import is_stored, told_apart, with_public_names
+from counterfoil.recipe.tasks import TASKS
 from counterfoil.report.headline import loss_sentence
 from counterfoil.report.results import (
     DIFFERENCE,
@@ -447,12 +448,13 @@ class ResampledTask(Task, Generic[Model]):
             template="report-bars.html.j2",
             more=drop_bars(charts),
         )
+        name = self.name if self.name in TASKS.bundled else "resampled"
         return ReportPage(
-            template=f"report-of-{self.name}.html.j2",
+            template=f"report-of-{name}.html.j2",
             sections=[
                 costs,
                 *self.sections(results),
-                ReportSection(template=f"report-method-of-{self.name}.html.j2"),
+                ReportSection(template=f"report-method-of-{name}.html.j2"),
             ],
             messages=list(self.losses(results)),
             values={"noun": self.noun},

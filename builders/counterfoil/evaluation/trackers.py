@@ -44,8 +44,8 @@ def tracked_run(
 ) -> TrackedRun:
     """Return an evaluation as a run: fractions as in results.json, by `MODEL/GROUP/MEASURE`,
     intervals as `…_low`."""
-    shown = _keys([model.short_name for model in results.models])
-    models = dict(zip((model.name for model in results.models), shown, strict=True))
+    short_names = results.short_names
+    models = dict(zip(short_names, _keys([*short_names.values()]), strict=True))
     groups = [group.name for group in results.groups]
     group_keys = dict(zip(groups, _keys(groups), strict=True))
     parameters: dict[str, str | int | float] = {
@@ -57,29 +57,30 @@ def tracked_run(
         "min_images_per_class": results.min_images_per_class,
         "outputs": results.outputs,
         "preview": results.preview or "",
-        **{f"{models[model.name]}/sha256": model.sha256 for model in results.models},
     }
+    for model in results.models:
+        parameters[f"{models[model.name]}/sha256"] = model.sha256
     metrics: dict[str, float] = {}
     for row in results.rows:
-        # drops may be of several measures
-        lead = not (row.class_id or row.against) and row.at in ("", results.lead)
-        if lead and row.model in models and row.group in group_keys:
+        if row.class_id or row.against or row.at not in ("", results.lead):
+            continue  # drops may be of several measures
+        if row.model in models and row.group in group_keys:
             key = f"{models[row.model]}/{group_keys[row.group]}/{row.measure}"
             ends = {key: row.value, f"{key}_low": row.low, f"{key}_high": row.high}
             metrics |= {name: value for name, value in ends.items() if value is not None}
     if gate is not None:
         parameters["gate"] = gate.verdict
         counts = Counter(judged.verdict for judged in gate.judged if not judged.line.advisory)
-        metrics |= {
-            f"gate/{verdict}": float(counts[verdict]) for verdict in ("pass", "fail", "undecided")
-        }
+        for verdict in ("pass", "fail", "undecided"):
+            metrics[f"gate/{verdict}"] = float(counts[verdict])
     kept = tuple(Path(files[name]) for name in _FILES if name in files)
     return TrackedRun(results.dataset, parameters, metrics, kept)
 
 
 def _keys(names: Sequence[str]) -> list[str]:
     """Return distinct names that every tracker takes as keys."""
-    keys = [re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip(".-") or "unnamed" for name in names]
+    stems = [re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip(".-") for name in names]
+    keys = [stem or "unnamed" for stem in stems]
     times = Counter(keys)
     for number, key in enumerate(keys):
         if times[key] > 1:
@@ -108,9 +109,9 @@ def _mlflow(run: TrackedRun) -> None:
     client: Any = import_module("mlflow").MlflowClient()
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
     experiment = client.get_experiment_by_name(name)
-    experiment_id = (
-        client.create_experiment(name) if experiment is None else experiment.experiment_id
-    )
+    experiment_id = experiment and experiment.experiment_id
+    if experiment is None:
+        experiment_id = client.create_experiment(name)
     run_id = client.create_run(experiment_id, run_name=run.name).info.run_id
     for key, parameter in run.parameters.items():
         client.log_param(run_id, key, parameter)
@@ -162,13 +163,12 @@ def check_trackers(names: Sequence[str]) -> None:
         for name in names
         if name not in TRACKERS
     ]
-    bundled = [name for name in dict.fromkeys(names) if name in TRACKERS.bundled]
-    lacking = [name for name in bundled if importlib.util.find_spec(name) is None]
-    for name in lacking:
-        how = f"pip install 'counterfoil[{name}]'"
-        if name == "trackio":
-            how = "it has no extra, since its 0.43 takes no Pillow 13 (see the documentation)"
-        problems.append(f"{name} is not installed: {how}")
+    for name in dict.fromkeys(names):
+        if name in TRACKERS.bundled and importlib.util.find_spec(name) is None:
+            how = f"pip install 'counterfoil[{name}]'"
+            if name == "trackio":
+                how = "it has no extra, since its 0.43 takes no Pillow 13 (see the documentation)"
+            problems.append(f"{name} is not installed: {how}")
     if problems:
         raise UserError(problems, f"The trackers are {', '.join(TRACKERS)}.")
 
@@ -187,10 +187,9 @@ def report_to(run: TrackedRun, trackers: Sequence[str]) -> None:
             with contextlib.redirect_stdout(sys.stderr):  # ours is for data
                 TRACKERS[name](run)
         except Exception as error:  # each library has errors of its own
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            message = str(error).strip() or type(error).__name__
             # An address may hold a password.
-            problems.append(
-                f"{name} did not take the run: {re.sub(r'//[^/@ ]+@', '//', reason)[:300]}"
-            )
+            reason = re.sub(r"//[^/@ ]+@", "//", message.splitlines()[0])
+            problems.append(f"{name} did not take the run: {reason[:300]}")
     if problems:
         raise RunFailure(problems, f"The report is written: {run.files[0]}")

@@ -1,4 +1,5 @@
-"""Find the rows of a pool that are nearest to each of many prompts. No row is given to two prompts.
+"""Find the rows of a pool that are nearest to each of many prompts. Unless rows may repeat, no row
+is given to two prompts.
 
 Rows are dealt in rounds. In each round, every prompt that needs more rows takes the nearest free
 row, in the order of the prompts. Of equally near rows, it takes the first. Vectors are rounded to a
@@ -42,23 +43,31 @@ def nearest_rows(
     wanted: Sequence[int],
     usable: Bools,
     *,
+    repeats: bool = False,
     chunk_rows: int = _CHUNK_ROWS,
     list_entries: int = _LIST_ENTRIES,
 ) -> list[NearestRows]:
     """Return the wanted number of rows of the pool for each of c prompts. No row is given to two
-    prompts.
+    prompts, unless rows may repeat.
 
     pool: unit vectors (n, width), where unusable rows may contain anything. prompts: unit vectors
     (c, width). wanted: the c numbers of rows. usable: whether each row may be given, (n,).
     list_entries, chunk_rows: bounds of memory, which change no result. Raise ValueError if there
     are too few usable rows.
     """
-    if sum(wanted) > int(usable.sum()):
-        raise ValueError(f"{sum(wanted):,} rows are wanted of {int(usable.sum()):,}")
+    needed = max(wanted) if repeats else sum(wanted)
+    if needed > int(usable.sum()):
+        raise ValueError(f"{needed:,} rows are wanted of {int(usable.sum()):,}")
     prompts = _on_grid(prompts)
     free = usable.copy()
     given: list[list[int]] = [[] for _ in wanted]
     near: list[list[float]] = [[] for _ in wanted]
+    at_once = max(1, list_entries // needed)
+    for first in range(0, len(wanted), at_once) if repeats else ():
+        lists = _lists(pool, prompts[first : first + at_once], usable, needed, chunk_rows)
+        for prompt, (rows, scores) in enumerate(lists, first):
+            given[prompt] = rows[: wanted[prompt]].tolist()
+            near[prompt] = scores[: wanted[prompt]].tolist()
     length = max([_SHORTEST_LIST, *(2 * count for count in wanted)])
     while still := [index for index, count in enumerate(wanted) if len(given[index]) < count]:
         short = max(1, min(length, list_entries // len(still)))

@@ -641,9 +641,9 @@ def _settings(given: Sequence[Given], options: MendOptions) -> MendSettings:
         )
         if unfit:
             raise UserError(
-                f"--with {dataset.name}: it does not go with --fit {fit}",
-                "Leave it out, or choose another --fit: balanced groups refit a head, early and lff"
-                " train a network.",
+                f"--with {dataset.name} does not go with --fit {fit}, which"
+                f" {'refits no head' if whole else 'trains no network'}",
+                "Leave it out, or choose another --fit.",
             )
     lambdas = options.lambdas
     if lambdas is None:

@@ -68,7 +68,6 @@ class MendOptions(Overriding):
     out: str | Path = argument("--out", "-o")
     """Folder for the model, the tables and the report."""
     audited: Sequence[str] | None = option(None, metavar="SPLIT|DATASET", key="mine.on")
-    """Rows that are audited, as for mine --on. Default: the recipe's."""
     test: str | None = option(None, DATA, metavar="SPLIT")
     """The test split. Default: one that is neither trained on nor audited, else the confirm half.
 

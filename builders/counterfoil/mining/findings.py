@@ -821,13 +821,9 @@ def findings_csv_text(findings: Findings) -> str:
     def cell(finding: Finding, column: str) -> Any:
         value: Any = same.get(column, finding)
         for name in filter(None, CSV_COLUMNS[column].split(".")):
-            value = (
-                None
-                if value is None
-                else value[int(name)]
-                if name.isdecimal()
-                else getattr(value, name)
-            )
+            if value is None:
+                break
+            value = value[int(name)] if name.isdecimal() else getattr(value, name)
         if isinstance(value, tuple):
             return (", " if column == "class_names" else " ").join(value)
         return str(value).lower() if isinstance(value, bool) else plain(value)

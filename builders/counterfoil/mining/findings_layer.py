@@ -137,9 +137,9 @@ def laid_over(
     classes = [_entry_values(entry) for entry in entries]
     if not below.names_every_label:
         stated = below.source.classes
-        if not same_classes(
-            None if stated is None else [_entry_values(entry) for entry in stated], classes
-        ):
+        if stated is not None:
+            stated = [_entry_values(entry) for entry in stated]
+        if not same_classes(stated, classes):
             raise UserError(
                 f"source.classes: --set changes the classes of {source}, which leaves labels to the"
                 " input dataset",

@@ -90,9 +90,8 @@ class SeenLabels:
         for label, other in pairs:
             pair_rows = self._between(rows[(labels == label) & (others == other)], label, other)
             between.append(pair_rows)
-            right += (
-                len(pair_rows.rows) * self._between(self._some_right(label), label, other).share
-            )
+            of_right = self._between(self._some_right(label), label, other)
+            right += len(pair_rows.rows) * of_right.share
         names = [field.name for field in fields(CheckedRows)]
         checked = CheckedRows(
             *(np.concatenate([getattr(checks, name) for checks in between]) for name in names)

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from counterfoil.options import (
+    DATA,
     MACHINES,
     MODELS,
-    Limited,
     Overriding,
     argument,
     in_python,
@@ -37,29 +37,24 @@ class _OnDevice:
 
 
 @options
-class MineOptions(OfRecipe, _OnDevice, Limited):
+class MineOptions(OfRecipe, _OnDevice):
     """What `mine` takes. The recipe's section `mine` says what is audited, on which images, and
     how."""
 
     out: str | Path = argument("--out", "-o")
     """Folder for the findings, the report and the recipe."""
     method: str | None = option(None, key="mine.method")
-    """Method that finds hypotheses: directions, bugs, contexts, or slices, which needs no CLIP and
-    runs where none is available. Default: the recipe's."""
     target: TargetModel | None = option(
         None, None, "--target", "-t", metavar="MODEL", key="mine.target"
     )
-    """The classifier to audit, named as for evaluate --models. Use predictions:FILE for one that
-    runs elsewhere.
+    """
 
     In Python also a callable, or a mapping from one name to a callable. A callable runs in this
     process and only sees existing images."""
     on: Sequence[str] | None = option(None, metavar="SPLIT|DATASET", key="mine.on")
-    """Images to audit it on: a split of the recipe's source that it was not trained on
-    (repeatable), or a built dataset. Default: the recipe's."""
+    """Repeatable."""
     confirm: str | None = option(None, MODELS, metavar="rows|rendered|both", key="mine.confirm")
-    """Images that hypotheses are tested on: rows of the confirm half, newly rendered ones
-    (mine.rendered for each), or both. Default: the recipe's."""
+    limit: int | None = option(None, DATA, least=1, metavar="N", key="mine.limit")
     pool: str | None = option(None, _POOL, metavar="SPLIT|FOLDER|DATASET")
     """Also choose the hardest rows of a pool of images and write them as a recipe (pool.yaml). The
     pool is a split of the recipe's source, a folder, or a dataset on the Hub."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -215,10 +216,9 @@ def compared_rows(
     base = (shifts == 0) & whole & np.isin(labels, hypothesis.labels)
     if len(hypothesis.labels) > 1:
         pairs = np.stack([labels, indices], axis=1)
-        both = {tuple(pair) for pair in pairs[ours].tolist()} & {
-            tuple(pair) for pair in pairs[base].tolist()
-        }
-        paired = np.asarray([tuple(pair) in both for pair in pairs.tolist()], dtype=bool)
+        every = list(map(tuple, pairs.tolist()))
+        both = set(compress(every, ours)) & set(compress(every, base))
+        paired = np.asarray([pair in both for pair in every], dtype=bool)
         ours = ours & paired
         base = base & paired
     rows = np.flatnonzero(ours | base)

@@ -50,10 +50,9 @@ class ImageMeasure:
 
     def words(self, *values: float) -> str:
         """Return a value, or the span of several: `62 of 255`, `41 to 80 of 255`."""
-        ends = [
-            f"{value:,.0f}" if abs(value) >= 10 else f"{value:.2g}"
-            for value in (min(values), max(values))
-        ]
+        ends = []
+        for value in (min(values), max(values)):
+            ends.append(f"{value:,.0f}" if abs(value) >= 10 else f"{value:.2g}")
         return " to ".join(dict.fromkeys(ends)) + self.unit
 
 
@@ -126,11 +125,10 @@ def slice_columns(
             " them"
         )
     # Unmeasured values get the median, far from either end.
-    middle = [
-        np.median(column[~np.isnan(column)]) if blind < len(measured) else 0.0
-        for column in measured.T
-    ]
-    measured = np.where(np.isnan(measured), middle, measured)
+    if blind < len(measured):
+        measured = np.where(np.isnan(measured), np.nanmedian(measured, axis=0), measured)
+    else:
+        measured = np.zeros_like(measured)
     varied = np.flatnonzero(np.ptp(measured, axis=0) > 0)
     shifts, of_shift = _shifts(audited)
     try:

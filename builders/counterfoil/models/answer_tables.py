@@ -65,13 +65,14 @@ _READ_AS: Mapping[ColumnKind, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class AnswerTable:
-    """A table, opened once to see its columns. numeric: the columns whose first values are
-    numbers."""
+    """A table, opened once to see its columns."""
 
     path: Path
     columns: tuple[str, ...]
     numeric: frozenset[str]
+    """The columns whose first values are numbers."""
     who: str
+    """What begins every message: "model 'x'"."""
 
     def batches(self, kinds: Mapping[str, ColumnKind]) -> Iterator[pa.RecordBatch]:
         """Yield these columns in batches of rows, as text, int64 or float64; an empty cell is null.
@@ -120,18 +121,18 @@ def open_table(path: Path, who: str, keys: Sequence[str]) -> AnswerTable:
         elif ending in _CSV:
             form = csv_form(file, keys)
             columns = form.columns
-            cells = [[row[at] for row in form.rows if at < len(row)] for at in range(len(columns))]
-            numeric = {
-                name
-                for name, column in zip(columns, cells, strict=True)
-                if _are_numbers(column, form.decimal)
-            }
+            numeric = set()
+            for index, name in enumerate(columns):
+                cells = [row[index] for row in form.rows if index < len(row)]
+                if _are_numbers(cells, form.decimal):
+                    numeric.add(name)
         else:
             records = [*islice(_records(file, ending), _LOOKED_AT)]
             columns = [*dict.fromkeys(name for record in records for name in record)]
-            numeric = {
-                name for name in columns if all(_is_number(record.get(name)) for record in records)
-            }
+            numeric = set()
+            for name in columns:
+                if all(_is_number(record.get(name)) for record in records):
+                    numeric.add(name)
     if len(columns) > MOST_COLUMNS:
         raise UserError(
             f"{who}: {path} has {len(columns):,} columns, expected at most {MOST_COLUMNS:,}"
@@ -153,21 +154,22 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf(inity)?|nan",
 
 @dataclass(frozen=True)
 class CsvForm:
-    """How a CSV is written. rows: the first ones."""
+    """How a CSV is written."""
 
     columns: list[str]
     encoding: str
     delimiter: str
     decimal: str
     spaced: bool
+    """Whether a space follows every delimiter."""
     rows: Sequence[Sequence[str]] = ()
+    """The first rows."""
 
 
 _DELIMITERS = (",", ";", "\t")
 _FRACTION = r"\s*[+-]?\d*{}\d+(e[+-]?\d+)?\s*"
-_WITH_COMMA, _WITH_POINT = (
-    re.compile(_FRACTION.format(mark), re.IGNORECASE) for mark in (",", r"\.")
-)
+_WITH_COMMA = re.compile(_FRACTION.format(","), re.IGNORECASE)
+_WITH_POINT = re.compile(_FRACTION.format(r"\."), re.IGNORECASE)
 
 
 def csv_form(file: IO[bytes], keys: Sequence[str]) -> CsvForm:
@@ -178,9 +180,9 @@ def csv_form(file: IO[bytes], keys: Sequence[str]) -> CsvForm:
     """
     head = file.read(_MOST_HEADER_BYTES)
     file.seek(0)
-    encoding = (
-        "utf-16" if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
-    )
+    encoding = "utf-8-sig"
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        encoding = "utf-16"
     try:
         text = codecs.getincrementaldecoder(encoding)().decode(head)
     except UnicodeError:
@@ -189,27 +191,29 @@ def csv_form(file: IO[bytes], keys: Sequence[str]) -> CsvForm:
         raise ValueError(
             "it is neither UTF-8 nor UTF-16 text with its mark; save it as CSV in UTF-8"
         )
-    parsed = {
-        mark: list(islice(csv.reader(io.StringIO(text, newline=""), delimiter=mark), _LOOKED_AT))
-        for mark in _DELIMITERS
-    }
+    parsed = {}
+    for mark in _DELIMITERS:
+        lines = csv.reader(io.StringIO(text, newline=""), delimiter=mark)
+        parsed[mark] = list(islice(lines, _LOOKED_AT))
     if not parsed[","]:
         raise ValueError("it is empty")
     delimiter = next((mark for mark in _DELIMITERS if columns_called(keys, parsed[mark][0])), ",")
     header, *rows = parsed[delimiter]
     if not rows and len(head) == _MOST_HEADER_BYTES:
         raise ValueError(f"its header has more than {_MOST_HEADER_BYTES:,} bytes")
-    cells = [cell for row in rows for cell in row] if delimiter != "," else []
-    comma = any(map(_WITH_COMMA.fullmatch, cells)) and not any(map(_WITH_POINT.fullmatch, cells))
+    decimal = "."
+    if delimiter != ",":
+        cells = [cell for row in rows for cell in row]
+        with_comma = any(map(_WITH_COMMA.fullmatch, cells))
+        if with_comma and not any(map(_WITH_POINT.fullmatch, cells)):
+            decimal = ","
     spaced = len(header) > 1 and all(cell.startswith(" ") for cell in header[1:])
     if spaced:
         lines = csv.reader(
             io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True
         )
         header, *rows = islice(lines, _LOOKED_AT)
-    return CsvForm(
-        header, encoding.removesuffix("-sig"), delimiter, "," if comma else ".", spaced, rows
-    )
+    return CsvForm(header, encoding.removesuffix("-sig"), delimiter, decimal, spaced, rows)
 
 
 def _csv(file: BufferedReader, types: dict[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
@@ -221,7 +225,10 @@ def _csv(file: BufferedReader, types: dict[str, pa.DataType]) -> Iterator[pa.Rec
         yield from _spaced_csv(file, form, types)
         return
     # Columns that are not read may have equal names or no names.
-    names = [name if name in types else f"\0{number}" for number, name in enumerate(form.columns)]
+    names = list(form.columns)
+    for number, name in enumerate(form.columns):
+        if name not in types:
+            names[number] = f"\0{number}"
     try:
         reader = pc.open_csv(
             file,
@@ -244,11 +251,11 @@ def _csv(file: BufferedReader, types: dict[str, pa.DataType]) -> Iterator[pa.Rec
             for start in range(0, batch.num_rows, _MOST_ROWS_A_BATCH):
                 yield batch.slice(start, _MOST_ROWS_A_BATCH)
     except pa.ArrowInvalid as error:
-        message = re.sub(
-            r"CSV column #(\d+)",
-            lambda match: f"column {form.columns[int(match[1])][:40]!r}",
-            str(error),
-        )
+
+        def column(match: re.Match[str]) -> str:
+            return f"column {form.columns[int(match[1])][:40]!r}"
+
+        message = re.sub(r"CSV column #(\d+)", column, str(error))
         if "conversion error to double" in message:
             message += "; each column but that of the image must have the scores of one class"
         raise ValueError(message) from error
@@ -274,12 +281,10 @@ def _spaced_csv(
             )
         arrays = []
         for name, type in types.items():
-            cells = [row[index[name]].strip() or None for row in rows]
+            cells = [row[index[name]].strip() for row in rows]
             if type == pa.float64():
-                cells = [
-                    None if cell is None else cell.replace(form.decimal, ".") for cell in cells
-                ]
-            arrays.append(pa.array(cells, pa.string()))
+                cells = [cell.replace(form.decimal, ".") for cell in cells]
+            arrays.append(pa.array([cell or None for cell in cells], pa.string()))
         yield pa.RecordBatch.from_arrays(arrays, list(types))
 
 
@@ -291,9 +296,10 @@ def columns_called(wanted: Sequence[str], names: Sequence[str]) -> dict[str, str
     """Map the wanted columns that exist to their names in the file. Case is ignored if no name is
     exact."""
     exact = {name: name for name in wanted if name in names}
-    return exact or {
-        name.strip().casefold(): name for name in names if name.strip().casefold() in wanted
-    }
+    if exact:
+        return exact
+    by_folded = {name.strip().casefold(): name for name in names}
+    return {folded: name for folded, name in by_folded.items() if folded in wanted}
 
 
 def _json(
@@ -305,17 +311,16 @@ def _json(
     while rows := [*islice(records, _rows_a_batch(len(types)))]:
         arrays = []
         for name, type in types.items():
-            values = [row.get(name) for row in rows]
-            wrong = next(
-                (value for value in values if not (_is_number(value) or isinstance(value, str))),
-                None,
-            )
-            if wrong is not None:
-                raise ValueError(
-                    f"column {name[:40]!r} has {str(wrong)[:40]!r}, expected a text or a number"
-                )
-            if type == pa.string():
-                values = [None if value is None or value == "" else str(value) for value in values]
+            values = []
+            for row in rows:
+                value = row.get(name)
+                if not (_is_number(value) or isinstance(value, str)):
+                    raise ValueError(
+                        f"column {name[:40]!r} has {str(value)[:40]!r}, expected a text or a number"
+                    )
+                if type == pa.string() and value is not None:
+                    value = str(value) or None
+                values.append(value)
             arrays.append(pa.array(values, type))
         yield pa.RecordBatch.from_arrays(arrays, list(types))
 

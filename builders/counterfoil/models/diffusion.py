@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from counterfoil.errors import UserError
+from counterfoil.models.arithmetic import channels_last
+from counterfoil.models.compiling import compile_blocks
 from counterfoil.models.config_files import (
     LARGEST_NUMBER,
     LISTS_OF_WORDS,
@@ -29,10 +31,11 @@ from counterfoil.models.config_files import (
     refuse_problems,
     shown,
 )
-from counterfoil.models.devices import Quantization, channels_last, compile_blocks, resolve_dtype
+from counterfoil.models.devices import resolve_dtype
 from counterfoil.models.generators import Family, family_of, known_families, why_no_family
 from counterfoil.models.loading_errors import loading
 from counterfoil.models.names import HUB, local_folder, refuse_shadowed
+from counterfoil.models.quantizing import Quantization
 from counterfoil.models.transformers_files import never_ask_for_code
 from counterfoil.models.weights_files import align_weights
 from counterfoil.recipe.names import did_you_mean
@@ -310,16 +313,14 @@ def _add_tokens(name: str, pipeline: Any, tokens: Mapping[str, tuple[torch.Tenso
                 )
     if problems:
         raise UserError(problems, _OTHER_ENCODER)
-    vocabularies = [tokenizer.get_vocab() for tokenizer, _ in encoders]
-    taken = [token for vocabulary in vocabularies for token in tokens if token in vocabulary]
-    if taken:
-        raise UserError(
-            [
-                f"class token {token!r} is already in the vocabulary of {name}"
-                for token in dict.fromkeys(taken)
-            ],
-            "Rename the tensor in the token's file, such as '<bag>'.",
-        )
+    for tokenizer, _ in encoders:
+        vocabulary = tokenizer.get_vocab()
+        for token in tokens:
+            problem = f"class token {token!r} is already in the vocabulary of {name}"
+            if token in vocabulary and problem not in problems:
+                problems.append(problem)
+    if problems:
+        raise UserError(problems, "Rename the tensor in the token's file, such as '<bag>'.")
     placeholders = list(tokens)
     for index, (tokenizer, encoder) in enumerate(encoders):
         states = [{token: tokens[token][index]} for token in placeholders]
@@ -328,16 +329,17 @@ def _add_tokens(name: str, pipeline: Any, tokens: Mapping[str, tuple[torch.Tenso
         )
     # For every prompt, diffusers' own method searches all added tokens, which takes longer than
     # encoding the prompt.
-    words = {
-        token: " ".join(
-            [token, *(f"{token}_{number}" for number in range(1, len(tokens[token][0])))]
-        )
-        for token in sorted(tokens, key=len, reverse=True)
-        if len(tokens[token][0]) > 1
-    }
-    pipeline.maybe_convert_prompt = lambda prompt, tokenizer: _expanded(
-        prompt, words if any(tokenizer is known for known, _ in encoders) else {}
-    )
+    words: dict[str, str] = {}
+    for token in sorted(tokens, key=len, reverse=True):
+        vectors = len(tokens[token][0])
+        if vectors > 1:
+            words[token] = " ".join([token, *(f"{token}_{number}" for number in range(1, vectors))])
+
+    def expand(prompt: Any, tokenizer: Any) -> Any:
+        known = any(tokenizer is of_encoder for of_encoder, _ in encoders)
+        return _expanded(prompt, words if known else {})
+
+    pipeline.maybe_convert_prompt = expand
 
 
 def _expanded(prompt: Any, words: Mapping[str, str]) -> Any:

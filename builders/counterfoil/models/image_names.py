@@ -102,22 +102,18 @@ def _by_rule(names: Sequence[str], paths: Sequence[str], exact: Ints, where: str
             best = rule
             images = rows
             rivals = []
-        elif (
-            _fitted(rows) == _fitted(images)
-            and best != _AS_WRITTEN
-            and (rows != images)[images != NO_IMAGE].any()
-        ):
-            rivals.append(rows)
+        elif _fitted(rows) == _fitted(images) and best != _AS_WRITTEN:
+            differs = rows != images
+            if differs[images != NO_IMAGE].any():
+                rivals.append(rows)
     if rivals:
         line = int(np.flatnonzero(rivals[0] != images)[0])
-        meant = {
-            paths[row] if row >= 0 else "no image"
-            for row in (int(images[line]), int(rivals[0][line]))
-        }
+        meant = set()
+        for row in (images[line], rivals[0][line]):
+            meant.add(paths[row] if row >= 0 else "no image")
         raise UserError(
             f"{where}: its paths fit the dataset's in more than one way: {names[line][:80]!r} may"
-            " be"
-            f" {' or '.join(sorted(path[:80] for path in meant))}",
+            f" be {' or '.join(sorted(path[:80] for path in meant))}",
             "Write each path as `evaluate --write-keys FILE` lists it.",
         )
     return FoundImages(images, best.words())

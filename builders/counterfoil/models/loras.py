@@ -113,10 +113,9 @@ def check_loras(
     with loading(generator), quiet_diffusers():
         index = read_config(folder / INDEX, generator)
         module_class = getattr(diffusers, index[family.lora][1])
+        config = read_config(folder / family.lora / "config.json", generator)
         with torch.device("meta"):
-            module = module_class.from_config(
-                read_config(folder / family.lora / "config.json", generator)
-            )
+            module = module_class.from_config(config)
     read = getattr(diffusers, index["_class_name"]).lora_state_dict
     pipeline = SimpleNamespace(**{family.lora: module, "lora_state_dict": read})
     problems: list[str] = []
@@ -127,7 +126,8 @@ def check_loras(
             _weights_of(pipeline, family.lora, name, file, _layers(module))
         except UserError as error:
             problems += error.problems
-            hints |= dict.fromkeys([error.hint] if error.hint else [])
+            if error.hint:
+                hints[error.hint] = None
     if problems:
         raise UserError(problems, " ".join(hints) or None)
 
@@ -140,15 +140,13 @@ def lora_file(path: str, revision: str | None) -> Path:
 
 @dataclass(slots=True)
 class Loras:
-    """The LoRA weights that are loaded into a model.
-
-    constant: the recipe's scale of each LoRA, by name. inside: the name of each LoRA in peft, by
-    name.
-    """
+    """The LoRA weights that are loaded into a model."""
 
     model: Any
     constant: Mapping[str, float]
+    """The recipe's scale of each LoRA, by name."""
     inside: Mapping[str, str]
+    """The name of each LoRA in peft, by name."""
     _now: dict[str, float] | None = field(default=None, init=False)
 
     @contextlib.contextmanager
@@ -189,11 +187,12 @@ def load_loras(
     layers = _layers(model)
     inside = {name: f"own{number}" for number, name in enumerate(sorted(loras))}
     for name, adapter in inside.items():
-        file = lora_file(loras[name].path, pins[name]["revision"] or loras[name].revision)
-        if (sha256 := _sha256(file)) != pins[name]["sha256"]:
+        pinned = pins[name]
+        file = lora_file(loras[name].path, pinned["revision"] or loras[name].revision)
+        sha256 = _sha256(file)
+        if sha256 != pinned["sha256"]:
             raise UserError(
-                f"LoRA '{name}': {file.name} has the sha256 {sha256}, expected"
-                f" {pins[name]['sha256']}"
+                f"LoRA '{name}': {file.name} has the sha256 {sha256}, expected {pinned['sha256']}"
             )
         state, alpha_of = _weights_of(pipeline, part, name, file, layers)
         with loading(name), quiet_diffusers(), warnings.catch_warnings(action="ignore"):
@@ -201,9 +200,8 @@ def load_loras(
                 state, prefix=None, adapter_name=adapter, low_cpu_mem_usage=True
             )
         for layer, alpha in alpha_of.items():
-            model.get_submodule(layer).lora_alpha[adapter] = (
-                alpha  # diffusers would set an alpha computed from the most common rank
-            )
+            # diffusers would set an alpha computed from the most common rank
+            model.get_submodule(layer).lora_alpha[adapter] = alpha
     model.eval().requires_grad_(False)
     weights = Loras(model, {name: loras[name].scale for name in inside}, inside)
     with weights.used():
@@ -237,8 +235,7 @@ def _settings_of(name: str, file: Path) -> dict[str, Any]:
     if size > _MOST_BYTES or head > min(_MOST_HEAD, size):
         raise UserError(
             f"LoRA '{name}': {file.name} has {size:,} bytes and a head of {head:,}, expected a"
-            " safetensors file of at"
-            f" most {_MOST_BYTES:,} with a head of at most {_MOST_HEAD:,}"
+            f" safetensors file of at most {_MOST_BYTES:,} with a head of at most {_MOST_HEAD:,}"
         )
     with loading(name), safe_open(file, framework="pt") as opened:
         keys = list(opened.keys())
@@ -247,7 +244,8 @@ def _settings_of(name: str, file: Path) -> dict[str, Any]:
                 f"LoRA '{name}': found {len(keys):,} tensors, expected 1 to {_MOST_TENSORS:,}"
             )
         slices = {key: opened.get_slice(key) for key in keys}
-        settings = dict(json.loads((opened.metadata() or {}).get(_SETTINGS, "{}")).items())
+        metadata = opened.metadata() or {}
+        settings = dict(json.loads(metadata.get(_SETTINGS, "{}")).items())
     unknown = []
     for key, part in slices.items():
         shape = tuple(part.get_shape())
@@ -266,14 +264,13 @@ def _settings_of(name: str, file: Path) -> dict[str, Any]:
         f" {', '.join(_TYPES)}; found",
         "DoRA, LoKr, LoHa, biases and whole layers are not used.",
     )
-    halves = Counter(
-        half["layer"] for key in keys if (half := _DOWN.fullmatch(key) or _UP.fullmatch(key))
-    )
-    alone = [
-        key
-        for key in keys
-        if (half := _DOWN.fullmatch(key) or _UP.fullmatch(key)) and halves[half["layer"]] < 2
-    ]
+    layer_of = {}
+    for key in keys:
+        half = _DOWN.fullmatch(key) or _UP.fullmatch(key)
+        if half:
+            layer_of[key] = half["layer"]
+    halves = Counter(layer_of.values())
+    alone = [key for key, layer in layer_of.items() if halves[layer] < 2]
     _refuse(name, alone, "there is no other half of")
     return settings
 
@@ -305,7 +302,9 @@ def _by_layer(
     more = {"unet_config": pipeline.unet.config} if part == "unet" else {}
     with loading(name), quiet_diffusers():
         read = pipeline.lora_state_dict(dict(tensors), **more)
-        read = convert_unet_state_dict_to_peft(read[0] if isinstance(read, tuple) else read)
+        if isinstance(read, tuple):
+            read = read[0]
+        read = convert_unet_state_dict_to_peft(read)
     key_of = {id(tensor): key for key, tensor in tensors.items()}
     taken = {key_of.get(id(tensor)) for tensor in read.values()}
     _refuse(
@@ -329,7 +328,10 @@ def _by_layer(
         f"the generator's {part} has no layer for",
         "Weights of text encoders are not used.",
     )
-    alone = [key for sides in sides_of.values() if len(sides) < 2 for key in sides.values()]
+    alone: list[str] = []
+    for sides in sides_of.values():
+        if len(sides) < 2:
+            alone += sides.values()
     _refuse(name, alone, "there is no other half of")
     return sides_of
 
@@ -345,32 +347,31 @@ def _weights_of(
     import torch
 
     number_type = getattr(pipeline, part).dtype
-    settings = {
-        key.removeprefix(f"{part}."): value for key, value in _settings_of(name, file).items()
-    }
+    settings = {}
+    for key, value in _settings_of(name, file).items():
+        settings[key.removeprefix(f"{part}.")] = value
     training, problems = declared(TrainingDocument, settings, f"LoRA '{name}': {_SETTINGS}.")
     if training is None:
         raise UserError(problems)
     with loading(name):
         tensors: dict[str, torch.Tensor] = read_safetensors(file)
-    alphas = {
-        key.removesuffix(_ALPHA): float(tensors.pop(key))
-        for key in list(tensors)
-        if key.endswith(_ALPHA)
-    }
+    alphas = {}
+    for key in list(tensors):
+        if key.endswith(_ALPHA):
+            alphas[key.removesuffix(_ALPHA)] = float(tensors.pop(key))
     state: dict[str, torch.Tensor] = {}
     alpha_of: dict[str, float] = {}
     for layer, sides in _by_layer(name, tensors, pipeline, part, layers).items():
-        down, up = (tensors[sides[side]] for side in "AB")
-        out, *inputs = shape = tuple(layers[layer].weight.shape)
+        down = tensors[sides["A"]]
+        up = tensors[sides["B"]]
+        shape = tuple(layers[layer].weight.shape)
+        out, *inputs = shape
         rank = down.shape[0]
-        fits = down.shape == (rank, *inputs) and up.shape == (out, rank, *(1 for _ in inputs[1:]))
+        of_kernel = (1,) * len(inputs[1:])
+        fits = down.shape == (rank, *inputs) and up.shape == (out, rank, *of_kernel)
         if not fits or getattr(layers[layer], "groups", 1) != 1:
-            _refuse(
-                name,
-                [*sides.values()],
-                f"{tuple(down.shape)} and {tuple(up.shape)} do not fit a layer of {shape}",
-            )
+            shapes = f"{tuple(down.shape)} and {tuple(up.shape)}"
+            _refuse(name, [*sides.values()], f"{shapes} do not fit a layer of {shape}")
         stem = _DOWN.fullmatch(sides["A"])
         default = rank if training.lora_alpha is None else training.lora_alpha
         alpha_of[layer] = alphas.pop(stem["layer"] if stem else "", default)

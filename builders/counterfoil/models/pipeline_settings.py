@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import UserError
 from counterfoil.models.config_files import shown
-from counterfoil.models.devices import absent_library, quantize_problem
 from counterfoil.models.diffusion import index_here
 from counterfoil.models.generators import Family, family_of, known_families, why_no_family
+from counterfoil.models.quantizing import absent_library, quantize_problem
 from counterfoil.recipe.names import did_you_mean
 
 if TYPE_CHECKING:
@@ -366,18 +366,26 @@ def _branch_takes(branch: Any, value: Any, text: bool) -> bool:
 
 
 def _has_text(value: Any) -> bool:
-    return isinstance(value, str) or (
-        isinstance(value, list | tuple) and any(map(_has_text, value))
-    )
+    if isinstance(value, list | tuple):
+        return any(map(_has_text, value))
+    return isinstance(value, str)
 
 
 def _expected_words(annotation: Any, default: Any, text: bool) -> str:
     """Describe the values that a recipe can give for an annotation. Return an empty text if no
     value is possible."""
-    words = [word for branch in _branches(annotation) if (word := _word(branch, text))]
-    if default is None and words and "null" not in words:
-        words.append("null")
-    return " or ".join(dict.fromkeys(words)) if [word for word in words if word != "null"] else ""
+    words = _words(annotation, text)
+    if default is None and words:
+        words["null"] = None
+    if [*words] == ["null"]:
+        return ""
+    return " or ".join(words)
+
+
+def _words(annotation: Any, text: bool) -> dict[str, None]:
+    """Return the words for the branches of an annotation, each once."""
+    words = (_word(branch, text) for branch in _branches(annotation))
+    return dict.fromkeys(filter(None, words))
 
 
 def _word(branch: Any, text: bool) -> str:
@@ -387,10 +395,10 @@ def _word(branch: Any, text: bool) -> str:
     if branch is str and not text:
         return ""
     if items is not None:
-        words = [
-            word for item in items for inner in _branches(item) if (word := _word(inner, text))
-        ]
-        return f"a list of {' or '.join(dict.fromkeys(words))}" if words else ""
+        words: dict[str, None] = {}
+        for item in items:
+            words |= _words(item, text)
+        return f"a list of {' or '.join(words)}" if words else ""
     if typing.get_origin(branch) is typing.Literal:
         return " or ".join(shown(value) for value in typing.get_args(branch))
     return _WORDS.get(branch, "")

@@ -76,9 +76,8 @@ class ScaleEvidence:
         with np.errstate(over="ignore", invalid="ignore"):
             logs = largest + np.log(np.exp(scores - largest[:, None]).sum(axis=1))
             sums = scores.sum(axis=1)
-        self._rows.append(
-            np.stack([sums, above.sum(axis=1), np.where(above, powers, 0).sum(axis=1), logs])
-        )
+        powers_above = np.where(above, powers, 0).sum(axis=1)
+        self._rows.append(np.stack([sums, above.sum(axis=1), powers_above, logs]))
 
     def scale(self, *, network: bool = False) -> AnyScale:
         """Return the scale.
@@ -89,9 +88,11 @@ class ScaleEvidence:
         if not self._rows:
             return UNKNOWN
         sums, positive, powers, logs = np.concatenate(self._rows, axis=1)
-        rounded = not network
-        half = 0.5 * 10.0**-self._decimals if rounded and self._decimals <= _MOST_DECIMALS else 0.0
-        digit = 0.5 * 10.0**-self._digits if rounded else 0.0
+        half = digit = 0.0
+        if not network:
+            digit = 0.5 * 10.0**-self._digits
+            if self._decimals <= _MOST_DECIMALS:
+                half = 0.5 * 10.0**-self._decimals
         # Numbers have a fixed number of decimals, or of digits. Only what is above 0 can have been
         # rounded up.
         of_digits = digit * powers
@@ -100,7 +101,9 @@ class ScaleEvidence:
 
         def add_up_to(total: float) -> bool:
             slack = _SLACK * total
-            return bool(((sums - most <= total + slack) & (sums + least >= total - slack)).all())
+            at_most = sums - most <= total + slack
+            at_least = sums + least >= total - slack
+            return bool((at_most & at_least).all())
 
         if self._lowest >= 0 and self._highest > 0:
             if self._highest <= 1 + _SLACK and self._decimals > 0 and add_up_to(1.0):
@@ -112,10 +115,11 @@ class ScaleEvidence:
         error = max(half, 10 * digit) + _SLACK
         if self._highest <= 0 and bool((np.abs(logs) <= error).all()):
             return "log-probabilities"
-        if network:
-            return "logits" if self._lowest < 0 or self._highest > 1 else UNKNOWN
-        signed = self._lowest < 0 < self._highest
-        return "logits" if signed and max(-self._lowest, self._highest) > 1 else UNKNOWN
+        beyond = self._lowest < 0 or self._highest > 1
+        if not network:
+            signed = self._lowest < 0 < self._highest
+            beyond = signed and max(-self._lowest, self._highest) > 1
+        return "logits" if beyond else UNKNOWN
 
     def unknown_because(self) -> str:
         """Return why the scale is unknown, for people."""
@@ -135,7 +139,8 @@ def _decimals(values: Floats) -> int:
     error = _relative_error(values)
     for decimals in range(_MOST_DECIMALS + 1):
         scaled = values * 10.0**decimals
-        if (np.abs(scaled - np.rint(scaled)) <= error * np.abs(scaled) + 1e-12).all():
+        rest = np.abs(scaled - np.rint(scaled))
+        if (rest <= error * np.abs(scaled) + 1e-12).all():
             return decimals
     return _MOST_DECIMALS + 1
 
@@ -146,7 +151,8 @@ def _digits(values: Floats, powers: Floats) -> int:
     shares = values / powers
     for digits in range(_FEWEST_DIGITS, _MOST_DIGITS + 1):
         scaled = shares * 10.0**digits
-        if (np.abs(scaled - np.rint(scaled)) <= error * np.abs(scaled)).all():
+        rest = np.abs(scaled - np.rint(scaled))
+        if (rest <= error * np.abs(scaled)).all():
             return digits
     return _MOST_DIGITS + 1
 
@@ -162,8 +168,8 @@ def scale_note(scale: AnyScale, evidence: ScaleEvidence) -> str:
     if scale == UNKNOWN:
         return (
             f"scores have an unknown scale, because {evidence.unknown_because()}: they order the"
-            " classes, and there is"
-            " no confidence and no calibration (--scores-are says what they are)"
+            " classes, and there is no confidence and no calibration (--scores-are says what they"
+            " are)"
         )
     return f"scores are {scale}: {_REASONS[scale]}"
 
@@ -172,7 +178,9 @@ def as_logits(scores: torch.Tensor, scale: AnyScale) -> torch.Tensor:
     """Return a network's outputs as logits if their scale allows it, else unchanged."""
     if scale not in ("probabilities", "percent"):
         return scores
-    return (scores / 100 if scale == "percent" else scores).clamp_min(_LEAST).log()
+    if scale == "percent":
+        scores = scores / 100
+    return scores.clamp_min(_LEAST).log()
 
 
 def confidences(scores: AnyFloats, scale: AnyScale) -> Floats32:
@@ -185,12 +193,13 @@ def confidences(scores: AnyFloats, scale: AnyScale) -> Floats32:
         values = np.exp(values - values.max(axis=1, keepdims=True))
         return (values / values.sum(axis=1, keepdims=True)).astype(np.float32)
     possible = values > -np.inf
-    values = np.where(possible, values, 0.0) / (100.0 if scale == "percent" else 1.0)
+    values = np.where(possible, values, 0.0)
+    if scale == "percent":
+        values = values / 100.0
     some = ~possible.all(axis=1)
     if scale != "sigmoids" and some.any():
         # Among fewer outputs a probability is its share of theirs.
-        whole = values[some].sum(axis=1, keepdims=True)
-        values[some] = np.divide(
-            values[some], whole, out=np.zeros_like(values[some]), where=whole > 0
-        )
+        known = values[some]
+        whole = known.sum(axis=1, keepdims=True)
+        values[some] = np.divide(known, whole, out=np.zeros_like(known), where=whole > 0)
     return values.astype(np.float32)

@@ -165,11 +165,9 @@ def _checked(
         # Of these settings, only the ids of tokens are used.
         settings = read_config(model_files.folder / GENERATION, model, MOST_JSON_BYTES)
         problems += [f"{GENERATION}: {problem}" for problem in followed_problems(settings)]
-        special = {
-            key: value
-            for key, value in settings.items()
-            if key.endswith("_token_id") and all_ids(value)
-        }
+        for key, value in settings.items():
+            if key.endswith("_token_id") and all_ids(value):
+                special[key] = value
     refuse_problems(model, problems)
     model_type = document["model_type"]
     return TextModelConfig(
@@ -179,10 +177,10 @@ def _checked(
 
 def _first_classes(names: Mapping[str, Any]) -> dict[str, str]:
     """Return model type → the first class that a mapping of transformers lists for the type."""
-    return {
-        str(kind): classes if isinstance(classes, str) else classes[0]
-        for kind, classes in names.items()
-    }
+    first = {}
+    for kind, classes in names.items():
+        first[str(kind)] = classes if isinstance(classes, str) else classes[0]
+    return first
 
 
 def all_ids(*places: Any) -> tuple[int, ...]:
@@ -256,7 +254,9 @@ def _sizes_alone(value: Any) -> Any:
     """Return a copy of the document without the keys whose whole numbers are not sizes."""
     if isinstance(value, Mapping):
         return {key: _sizes_alone(inner) for key, inner in value.items() if key not in _NO_SIZES}
-    return [_sizes_alone(item) for item in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_sizes_alone(item) for item in value]
+    return value
 
 
 def _tokenizer_files(

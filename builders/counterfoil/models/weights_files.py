@@ -89,28 +89,25 @@ def read_pickled(file: Path, model: str) -> dict[str, torch.Tensor]:
             warnings.simplefilter("ignore")
             checkpoint = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file may raise anything
-        reason = (
-            "it holds more than weights, or is damaged"
-            if "eights" in str(error)
-            else error_line(error)
-        )
+        reason = error_line(error)
+        if "eights" in str(error):
+            reason = "it holds more than weights, or is damaged"
         raise UserError(
             f"model {model!r}: {file.name} cannot be read as weights alone: {reason}",
             "A pickle may run its author's code, so nothing else of it is read. Name a model with"
             " safetensors.",
         ) from error
     weights: dict[str, Any] = checkpoint if isinstance(checkpoint, dict) else {}
-    weights = next((weights[key] for key in _INSIDE if isinstance(weights.get(key), dict)), weights)
+    inside = (weights[key] for key in _INSIDE if isinstance(weights.get(key), dict))
+    weights = next(inside, weights)
     if not weights or not all(
         isinstance(key, str) and _is_plain(tensor) for key, tensor in weights.items()
     ):
         raise UserError(
             f"model {model!r}: {file.name} holds no weights by name, which a model's file does"
         )
-    if (
-        sum(tensor.numel() * tensor.element_size() for tensor in weights.values())
-        > 2 * file.stat().st_size
-    ):
+    size = sum(tensor.numel() * tensor.element_size() for tensor in weights.values())
+    if size > 2 * file.stat().st_size:
         raise UserError(f"model {model!r}: {file.name} declares more numbers than it holds")
     return {unwrapped(key): tensor for key, tensor in weights.items()}
 
@@ -134,9 +131,9 @@ def align_weights(module: nn.Module) -> None:
 
 
 def _aligned(tensor: torch.Tensor) -> torch.Tensor:
-    return (
-        tensor.clone() if tensor.device.type == "cpu" and tensor.data_ptr() % _ALIGNMENT else tensor
-    )
+    if tensor.device.type == "cpu" and tensor.data_ptr() % _ALIGNMENT:
+        return tensor.clone()
+    return tensor
 
 
 def refuse_infinite(model: str, module: nn.Module) -> None:
@@ -176,14 +173,12 @@ def refuse_packed(file: Path, model: str) -> None:
         if not zipfile.is_zipfile(file):
             return
         with zipfile.ZipFile(file) as archive:
-            packed = any(
-                member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()
-            )
+            ways = {member.compress_type for member in archive.infolist()}
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise RunFailure(
             f"model {model!r}: its weights file is damaged: {file.name}: {error_line(error)}"
         ) from error
-    if packed:
+    if ways - {zipfile.ZIP_STORED}:
         raise UserError(
             f"model {model!r}: {file.name} is a packed archive, and torch's own are not packed",
             "Save the weights again, as safetensors.",
@@ -195,12 +190,9 @@ def _is_plain(value: Any) -> bool:
     from a few."""
     import torch
 
-    if (
-        not isinstance(value, torch.Tensor)
-        or value.layout != torch.strided
-        or value.is_quantized
-        or value.is_meta
-    ):
+    if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+        return False
+    if value.is_quantized or value.is_meta:
         return False
     return value.numel() * value.element_size() <= value.untyped_storage().nbytes()
 
@@ -217,8 +209,9 @@ def without_prefix(
     wanted = _counted(expected)
     prefix = _prefix_of(weights, wanted)
     renamed = {key.removeprefix(prefix): tensor for key, tensor in weights.items()}
-    fits = bool(prefix) and len(renamed) == len(weights) and _counted(renamed) == wanted
-    return (renamed, prefix) if fits else (dict(weights), "")
+    if prefix and len(renamed) == len(weights) and _counted(renamed) == wanted:
+        return renamed, prefix
+    return dict(weights), ""
 
 
 def prefix_note(prefix: str) -> str:
@@ -235,11 +228,11 @@ def _prefix_of(weights: Mapping[str, Any], wanted: Set[str]) -> str:
     does."""
     before = Counter[str]()
     for key in weights:
-        at = 0
-        while key[at:] not in wanted and (dot := key.find(".", at)) >= 0:
-            at = dot + 1
-        if key[at:] in wanted:
-            before[key[:at]] += 1
+        name = key
+        while name not in wanted and "." in name:
+            name = name.partition(".")[2]
+        if name in wanted:
+            before[key[: len(key) - len(name)]] += 1
     return max(before, key=lambda prefix: (before[prefix], len(prefix)), default="")
 
 
@@ -248,17 +241,19 @@ def misfit(
 ) -> UserError:
     """Return why weights do not fit a model of so many outputs: another head, or names of another
     model."""
-    shapes = {
-        key: (tuple(weights[key].shape), tuple(expected[key].shape))
-        for key in expected
-        if key in weights and weights[key].shape != expected[key].shape
-    }
-    heads = {
-        shape[0]
-        for shape, other in shapes.values()
-        if shape and other and other[0] == outputs != shape[0]
-    }
-    if len(heads) == 1 and all(shape[1:] == other[1:] for shape, other in shapes.values()):
+    shapes = {}
+    heads = set()
+    only_heads = True
+    for key in expected:
+        if key not in weights or weights[key].shape == expected[key].shape:
+            continue
+        shape = tuple(weights[key].shape)
+        other = tuple(expected[key].shape)
+        shapes[key] = (shape, other)
+        if shape and other and other[0] == outputs != shape[0]:
+            heads.add(shape[0])
+        only_heads = only_heads and shape[1:] == other[1:]
+    if len(heads) == 1 and only_heads:
         return UserError(
             f"model {model!r}: {file.name} has weights for {heads.pop():,} outputs, and config.json"
             f" says {outputs:,}",
@@ -277,17 +272,16 @@ def misfit(
         problems.append(f"it has {counted(len(more), 'weight')} of another: {some_of(more, 3)}")
     for key, (shape, other) in list(shapes.items())[:3]:
         problems.append(f"{key} is {list(shape)}, expected {list(other)}")
-    if prefix := _prefix_of(weights, wanted):
+    prefix = _prefix_of(weights, wanted)
+    if prefix:
         renamed = {key.removeprefix(prefix) for key in weights}
         problems.append(
             f"names begin with {prefix!r}: without it, {len(wanted - renamed):,} would still be"
             " missing"
         )
+    where = f"model {model!r}: {file.name} does not fit config.json"
     return UserError(
-        [
-            f"model {model!r}: {file.name} does not fit config.json: {problem}"
-            for problem in problems
-        ],
+        [f"{where}: {problem}" for problem in problems],
         "Save the weights with the model's own names (model.state_dict()), or correct the"
         " architecture in config.json.",
     )

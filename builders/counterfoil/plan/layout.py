@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, islice, pairwise
+from itertools import accumulate, chain, islice, pairwise
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -85,9 +85,12 @@ class RowTable:
             indices = [row.index or 0 for row in rows]
             if fewer and any(index >= later for index, later in pairwise(indices)):
                 yield f"'{cell[0]}' of class '{cell[1]}': its indices do not rise"
-        every = [row.row for rows in self.rows.values() for row in rows]
-        if len(set(every)) < len(every):
-            yield f"{len(every) - len(set(every)):,} rows appear more than once"
+        groups = [[row.row for row in rows] for rows in self.rows.values()]
+        if not recipe.generator.get("repeats"):
+            groups = [list(chain(*groups))]
+        repeated = sum(len(rows) - len(set(rows)) for rows in groups)
+        if repeated:
+            yield f"{repeated:,} rows appear more than once"
 
     def _problems_of_edits(self, recipe: Recipe) -> Iterator[str]:
         fewer = recipe.kind.fewer_rows

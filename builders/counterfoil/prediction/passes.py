@@ -12,7 +12,7 @@ from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import refuse_by_row
-from counterfoil.models.devices import free_bytes, give_back_memory
+from counterfoil.models.memory import free_bytes, give_back_memory
 from counterfoil.models.score_scale import AnyScale
 from counterfoil.prediction.answer_cache import joined
 from counterfoil.prediction.asking import AskedModel, Pass, Placement

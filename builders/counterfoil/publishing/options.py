@@ -47,7 +47,6 @@ class PublishOptions(_Publication):
     directory: str | Path = argument(metavar="DIR")
     """A complete dataset directory, or with --model a model's folder."""
     repo: str | None = argument(default=None, metavar="USER/NAME", key="publish.repo")
-    """The repository. Default: the recipe's publish.repo."""
     create_pr: bool = option(False, HUB)
     """Open a pull request and do not merge it."""
     files_per_commit: int = option(FILES_PER_COMMIT, HUB, least=1)

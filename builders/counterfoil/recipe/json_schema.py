@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Mapping
 from typing import Any
 
+from counterfoil.documents import unwrapped_schema
 from counterfoil.recipe.keep import KEEP_RULES
 from counterfoil.recipe.kinds import KINDS
 from counterfoil.recipe.names import (
@@ -22,17 +24,20 @@ from counterfoil.recipe.names import (
 )
 from counterfoil.recipe.schema import Recipe
 from counterfoil.recipe.schema_output import ADDRESS, DOI
+from counterfoil.recipe.section import describe_sections
 from counterfoil.recipe.severity import MOST_SEVERE
 
 _PART = "InPart"
+_NULL = {"type": "null"}
 _CLASSES_ALONE = {
     "required": ["classes"],
-    "properties": {"value": {"type": "null"}, "percentile": {"type": "null"}},
+    "properties": {"value": _NULL, "percentile": _NULL},
 }
 
 
 def recipe_json_schema() -> dict[str, Any]:
     """Return the schema of a recipe file, draft 2020-12."""
+    describe_sections()
     whole = Recipe.model_json_schema()
     sections: dict[str, Any] = whole.pop("$defs")
     sections["Recipe"] = whole
@@ -41,8 +46,7 @@ def recipe_json_schema() -> dict[str, Any]:
     whole["properties"]["extends"] = {
         "type": "string",
         "description": "Bundled name or path of the recipe that this one changes: mappings merge"
-        " deeply, "
-        "lists are replaced, null deletes.",
+        " deeply, lists are replaced, null deletes.",
     }
     whole["properties"]["extends_sha256"] = {
         "type": "string",
@@ -52,10 +56,12 @@ def recipe_json_schema() -> dict[str, Any]:
     }
     parts = {name + _PART: _in_part(section) for name, section in sections.items()}
     keys = dict.fromkeys(key for kind in KINDS.values() for key in kind.model_fields)
-    for kind in KINDS.values():  # null drops an inherited key
-        others = {key: {"type": "null"} for key in keys if key not in kind.model_fields}
-        parts[kind.__name__ + _PART]["properties"] |= others
-    return {
+    for kind in KINDS.values():
+        of_part = parts[kind.__name__ + _PART]["properties"]
+        for key in keys:
+            if key not in kind.model_fields:
+                of_part[key] = _NULL  # null drops an inherited key
+    schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Counterfoil recipe",
         "if": {"required": ["extends"]},
@@ -63,6 +69,7 @@ def recipe_json_schema() -> dict[str, Any]:
         "else": {"$ref": "#/$defs/Recipe"},
         "$defs": dict(sorted((sections | parts).items())),
     }
+    return unwrapped_schema(schema)
 
 
 def recipe_json_schema_text() -> str:
@@ -81,13 +88,9 @@ def _add_what_validators_check(sections: dict[str, Any]) -> None:
     _text(properties["Publish"]["doi"])["pattern"] = _whole(DOI.pattern)
     reserved = "|".join(sorted(RESERVED_GROUPS))
     group_name = f"^(?!(?:{reserved})$){GROUP_NAME.pattern}$"
-    _text(properties["ShiftSpec"]["group"]).update(
-        {"pattern": group_name, "maxLength": LONGEST_NAME}
-    )
-    properties["Prompts"]["shifts"]["propertyNames"] = {
-        "pattern": group_name,
-        "maxLength": LONGEST_NAME,
-    }
+    shift_name = {"pattern": group_name, "maxLength": LONGEST_NAME}
+    _text(properties["ShiftSpec"]["group"]).update(shift_name)
+    properties["Prompts"]["shifts"]["propertyNames"] = shift_name
     class_id = {"pattern": _whole(CLASS_ID.pattern), "maxLength": LONGEST_NAME}
     properties["ClassEntry"]["id"] |= class_id
     properties["DiffusersKind"]["lora"]["propertyNames"] = class_id
@@ -95,26 +98,19 @@ def _add_what_validators_check(sections: dict[str, Any]) -> None:
         _text(properties[section]["prompt"])["pattern"] = r"\{(class|caption)\}"
         _text(properties[section]["object_caption"])["pattern"] = r"\{class\}"
     classes = properties["Source"]["classes"]
-    of_list = next(branch for branch in classes["anyOf"] if branch.get("type") == "array")
+    of_list = _branch(classes, "array")
     text = {"type": "string", "minLength": 1}
     of_list["items"] = {"anyOf": [text, of_list["items"]]}
     classes["anyOf"].append({"type": "string"})
     sections["ClassEntry"]["required"].remove("id")
-    unset = {"type": "null"}
-    sections["ShiftSpec"]["not"] = {
-        "properties": {"prompt": unset, "embedding": unset, "corruption": unset}
-    }
+    sections["ShiftSpec"]["not"] = _all_null("prompt", "embedding", "corruption")
     sections["Screen"]["dependentRequired"] = {"model": ["object_threshold"]}
-    drawn = {
-        "anyOf": [
-            {"type": "string"},
-            {"not": {"properties": {"prompt": unset, "embedding": unset}}},
-        ]
-    }
+    drawn = {"anyOf": [{"type": "string"}, {"not": _all_null("prompt", "embedding")}]}
     # Generators of these kinds need no prompts and no screen.
     unscreened = {"enum": [name for name, kind in KINDS.items() if not kind.needs_screen]}
+    without_screen = {"required": ["kind"], "properties": {"kind": unscreened}}
     sections["Recipe"]["oneOf"] = [
-        {"properties": {"generator": {"required": ["kind"], "properties": {"kind": unscreened}}}},
+        {"properties": {"generator": without_screen}},
         {
             "required": ["screen"],
             "properties": {
@@ -126,32 +122,28 @@ def _add_what_validators_check(sections: dict[str, Any]) -> None:
     ]
     for section in ("Samples", "CellSamples"):
         sections[section]["oneOf"] = [
-            {"required": ["candidates"], "properties": {"accepted": unset, "at_most": unset}},
-            {"required": ["accepted", "at_most"], "properties": {"candidates": unset}},
+            {"required": ["candidates"], **_all_null("accepted", "at_most")},
+            {"required": ["accepted", "at_most"], **_all_null("candidates")},
         ]
     sections["Tokens"]["oneOf"] = [{"required": ["path"]}, {"required": ["learn"]}]
     _name_rules(sections)
     _prompts_of_text(sections)
-    levels = sections["SeverityLevels"]["properties"]["raw"]
-    listed = next(branch for branch in levels["anyOf"] if branch.get("type") == "array")
+    listed = _branch(sections["SeverityLevels"]["properties"]["raw"], "array")
     fixed = {"type": "integer", "minimum": 1, "maximum": MOST_SEVERE}
     # the severities of a corruption
     listed = {**listed, "items": {"anyOf": [listed["items"], fixed]}}
-    for section, short in (("SeverityLevels", listed), ("SeveritySpec", fixed)):
-        whole = sections[section]
-        sections[section] = {"description": whole.pop("description"), "anyOf": [dict(short), whole]}
     number = {"type": "number", "minimum": -1, "maximum": 1}
     exactly_one = [{"required": ["value"]}, {"required": ["percentile"]}]
-    for section, ways in (
-        ("ThresholdSpec", exactly_one),
-        ("ObjectThresholdSpec", [*exactly_one, _CLASSES_ALONE]),
-    ):
-        threshold = sections[section]
-        threshold["oneOf"] = ways
-        sections[section] = {
-            "description": threshold.pop("description"),
-            "anyOf": [number, threshold],
-        }
+    sections["ThresholdSpec"]["oneOf"] = exactly_one
+    sections["ObjectThresholdSpec"]["oneOf"] = [*exactly_one, _CLASSES_ALONE]
+    short_forms = {
+        "SeverityLevels": listed,
+        "SeveritySpec": fixed,
+        "ThresholdSpec": number,
+        "ObjectThresholdSpec": number,
+    }
+    for section, short in short_forms.items():
+        _allow_short(sections, section, short)
 
 
 def _add_kinds(sections: dict[str, Any]) -> None:
@@ -181,32 +173,50 @@ def _prompts_of_text(sections: dict[str, Any]) -> None:
 
 def _name_rules(sections: dict[str, Any]) -> None:
     """Allow a keep rule's bare name, and one rule in place of a list."""
-    bare = {
-        "enum": [
-            name
-            for name, rule in KEEP_RULES.items()
-            if not rule.model_json_schema().get("required")
-        ]
-    }
-    step = sections["KeepStep"] | {"minProperties": 1, "maxProperties": 1}
-    sections["KeepStep"] = {"description": step.pop("description"), "anyOf": [bare, step]}
+    without_settings = [
+        name for name, rule in KEEP_RULES.items() if not rule.model_json_schema().get("required")
+    ]
+    sections["KeepStep"] |= {"minProperties": 1, "maxProperties": 1}
+    _allow_short(sections, "KeepStep", {"enum": without_settings})
     for section in ("Screen", "ShiftSpec"):
         keep = sections[section]["properties"]["keep"]
-        described = {
-            key: keep.pop(key) for key in ("description", "default", "title") if key in keep
-        }
+        described: dict[str, Any] = {}
+        for key in ("description", "default", "title"):
+            if key in keep:
+                described[key] = keep.pop(key)
         listed = keep.pop("anyOf", [dict(keep)])
         keep.clear()
-        keep |= {**described, "anyOf": [*listed, {"$ref": "#/$defs/KeepStep"}]}
+        keep |= described
+        keep["anyOf"] = [*listed, {"$ref": "#/$defs/KeepStep"}]
+
+
+def _allow_short(sections: dict[str, Any], name: str, short: Mapping[str, Any]) -> None:
+    """Allow a short form of a section in place of its mapping."""
+    section = sections[name]
+    description = section.pop("description")
+    sections[name] = {"description": description, "anyOf": [dict(short), section]}
+
+
+def _all_null(*keys: str) -> dict[str, Any]:
+    return {"properties": dict.fromkeys(keys, _NULL)}
 
 
 def _whole(pattern: str) -> str:
     return f"^{pattern}$"
 
 
+def _branch(schema: dict[str, Any], type: str) -> dict[str, Any]:
+    """Return the branch of a property that has this type."""
+    return next(branch for branch in schema["anyOf"] if branch.get("type") == type)
+
+
 def _text(schema: dict[str, Any]) -> dict[str, Any]:
     """Return the string branch of a nullable property."""
-    return next(branch for branch in schema["anyOf"] if branch.get("type") == "string")
+    return _branch(schema, "string")
+
+
+def _or_null(schema: Any) -> dict[str, Any]:
+    return {"anyOf": [_in_part(schema), _NULL]}
 
 
 def _in_part(schema: Any, *, of_properties: bool = False) -> Any:
@@ -216,9 +226,7 @@ def _in_part(schema: Any, *, of_properties: bool = False) -> Any:
     if not isinstance(schema, dict):
         return schema
     if of_properties:
-        return {
-            key: {"anyOf": [_in_part(value), {"type": "null"}]} for key, value in schema.items()
-        }
+        return {key: _or_null(value) for key, value in schema.items()}
     part: dict[str, Any] = {}
     for key, value in schema.items():
         if key in ("required", "dependentRequired", "oneOf", "not"):
@@ -229,7 +237,7 @@ def _in_part(schema: Any, *, of_properties: bool = False) -> Any:
         elif key == "items":
             part[key] = copy.deepcopy(value)
         elif key == "additionalProperties" and isinstance(value, dict):
-            part[key] = {"anyOf": [_in_part(value), {"type": "null"}]}
+            part[key] = _or_null(value)
         else:
             part[key] = _in_part(value, of_properties=key == "properties")
     return part

@@ -15,8 +15,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from counterfoil.errors import UserError
+from counterfoil.errors import Problem, UserError
 from counterfoil.recipe.keep.rule import FIRST_ROWS
+from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import (
     _ADDRESS,
     _LOCAL,
@@ -53,9 +54,7 @@ def bundled_folder() -> Path:
     for folder in (package / "_recipes", package.parent.parent / "recipes"):
         if folder.is_dir():
             return folder
-    raise UserError(
-        "the bundled recipes are missing from this installation", hint="Install counterfoil again."
-    )
+    raise UserError(message("broken-installation"), hint="Install counterfoil again.")
 
 
 def bundled_recipes() -> dict[str, Path]:
@@ -74,23 +73,22 @@ def find_recipe(source: str | Path) -> Path:
                 f"Bundled recipes: {', '.join(known)}. A file is named by its path, as in"
                 f" ./{source}.yaml."
             )
-            raise UserError(
-                f"no bundled recipe is called '{source}'{did_you_mean(source, known)}", hint=hint
-            )
+            near = did_you_mean(source, known)
+            raise UserError(message("file-not-found.bundled", found=source, hint=near), hint=hint)
     path = named_path(source)
     if path.is_dir():
         inside = path / RECIPE
         if inside.is_file():
             return inside
-        raise UserError(
-            f"{path}: a folder without {RECIPE}, expected a recipe or a dataset directory"
-        )
+        raise UserError(message("file-not-found.in-folder").at(str(path)))
     if path.exists():
         return path
-    neighbours = [file.name for file in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
+    neighbours: list[str] = []
+    if path.parent.is_dir():
+        neighbours = [file.name for file in path.parent.glob("*.y*ml")]
     close = nearest(path.name, neighbours)
-    clause = f"; did you mean '{path.parent / close}'?" if close else ""
-    raise UserError(f"{path}: no such recipe{clause}")
+    near = f"; did you mean '{path.parent / close}'?" if close else ""
+    raise UserError(message("file-not-found", hint=near).at(str(path)))
 
 
 def is_of_a_dataset(path: Path) -> bool:
@@ -113,39 +111,34 @@ def spell_out(recipe: LocatedMapping) -> None:
     """Expand the short forms of a recipe in place, so that layers merge: a class given by its name,
     a prompt given as text.
     """
-    source = recipe.get("source")
-    prompts = recipe.get("prompts")
-    if isinstance(source, LocatedMapping) and isinstance(source.get("classes"), LocatedList):
-        listed = source["classes"]
-        listed[:] = [
-            _class(entry, origin) for entry, origin in zip(listed, listed.origins, strict=True)
-        ]
-    if not isinstance(prompts, LocatedMapping):
-        return
+    listed = recipe.section("source").get("classes")
+    if isinstance(listed, LocatedList):
+        for index, origin in enumerate(listed.origins):
+            listed[index] = _class(listed[index], origin)
+    prompts = recipe.section("prompts")
     _prompt(prompts, "base")
-    shifts = prompts.get("shifts")
-    if isinstance(shifts, LocatedMapping):
-        for name in shifts:
-            _prompt(shifts, name)
+    shifts = prompts.section("shifts")
+    for name in shifts:
+        _prompt(shifts, name)
 
 
 def _class(entry: Any, origin: Origin) -> Any:
     if isinstance(entry, str):
         entry = LocatedMapping({"name": entry}, {"name": origin})
-    if (
-        isinstance(entry, LocatedMapping)
-        and entry.get("id") is None
-        and isinstance(entry.get("name"), str)
-    ):
-        slug = class_slug(entry["name"])
-        if slug:
-            entry["id"], entry.origins["id"] = slug, entry.origins["name"]
+    if not isinstance(entry, LocatedMapping) or entry.get("id") is not None:
+        return entry
+    name = entry.get("name")
+    slug = class_slug(name) if isinstance(name, str) else ""
+    if slug:
+        entry["id"] = slug
+        entry.origins["id"] = entry.origins["name"]
     return entry
 
 
 def _prompt(specs: LocatedMapping, name: str) -> None:
-    if isinstance(specs.get(name), str):
-        specs[name] = LocatedMapping({"prompt": specs[name]}, {"prompt": specs.origins[name]})
+    prompt = specs.get(name)
+    if isinstance(prompt, str):
+        specs[name] = LocatedMapping({"prompt": prompt}, {"prompt": specs.origins[name]})
 
 
 def names_every_label(classes: Any) -> bool:
@@ -186,13 +179,30 @@ _LONGEST_SHOWN = 300
 KEEP_JUDGES = ("keep.*.models.*", "keep.*.*.models.*")
 # Keys whose values are names that may be folders.
 _NAMES = (
-    "source.dataset", "tokens.path", "generator.model", "generator.adapter", "generator.lora.*.path",
-    "generator.dataset", "generator.captioner", "generator.clip.model", "screen.model", "screen.judge",
-    "evaluate.models.*", "mine.target", "mine.on.*", "mine.others.*", "mine.settings.captions",
-    "mine.settings.captioner", "mine.settings.contexts", "mine.settings.seeds.*", "mine.settings.pooled.*",
-    "mine.settings.chat.model", "mine.settings.chat.base_url",
-    *(f"{section}.{judges}" for section in ("screen", "prompts.shifts.*") for judges in KEEP_JUDGES),
-)  # fmt: skip
+    "source.dataset",
+    "tokens.path",
+    "generator.model",
+    "generator.adapter",
+    "generator.lora.*.path",
+    "generator.dataset",
+    "generator.captioner",
+    "generator.clip.model",
+    "screen.model",
+    "screen.judge",
+    "evaluate.models.*",
+    "mine.target",
+    "mine.on.*",
+    "mine.others.*",
+    "mine.settings.captions",
+    "mine.settings.captioner",
+    "mine.settings.contexts",
+    "mine.settings.seeds.*",
+    "mine.settings.pooled.*",
+    "mine.settings.chat.model",
+    "mine.settings.chat.base_url",
+    *(f"screen.{judges}" for judges in KEEP_JUDGES),
+    *(f"prompts.shifts.*.{judges}" for judges in KEEP_JUDGES),
+)
 # Keys whose values are always paths, even without a leading `./`.
 _PATHS = ("mine.settings.examples.*.image", "mine.settings.chat.answers")
 
@@ -235,51 +245,46 @@ def own_layers(text: str, shown_name: str, dataset: Path) -> LocatedMapping:
     """
     recipe = _read_mapping(text, shown_name)
     spell_out(recipe)
-    problems = []
-    if recipe.get("extends") is not None:
-        problems.append(
-            f"extends ({recipe.origins['extends']}): a dataset's own recipe cannot extend another"
-            " recipe"
-        )
+    problems: list[Problem] = []
+    if recipe.get(EXTENDS) is not None:
+        problem = message("not-in-a-dataset.extends")
+        problems.append(problem.at(EXTENDS, recipe.origins[EXTENDS]))
     source = recipe.get("source")
     if isinstance(source, LocatedMapping):
-        where = f"source.classes ({source.origins.get('classes', shown_name)})"
-        if isinstance(source.get("classes"), str):
-            problems.append(f"{where}: found a path; a dataset's own recipe lists its classes")
-        elif not names_every_label(source.get("classes")):
-            problems.append(
-                f"{where}: a dataset's own recipe lists its classes, each with its source_label"
-            )
+        classes = source.get("classes")
+        origin = source.origins.get("classes", shown_name)
+        if isinstance(classes, str):
+            problem = message("not-in-a-dataset.classes")
+            problems.append(problem.at("source.classes", origin))
+        elif not names_every_label(classes):
+            problem = message("not-in-a-dataset.labels")
+            problems.append(problem.at("source.classes", origin))
     generator = _with_rows_of_a_file(recipe)
     if generator is not None and generator["rows"] != OWN_ROWS:
-        origin = generator.origins["rows"]
-        problems.append(
-            f"generator.rows ({origin}): found a path; a dataset's own rows are in {OWN_ROWS}"
-        )
-    embeddings = [
-        (path, spec) for path, spec in embedding_specs(recipe) if isinstance(spec, LocatedMapping)
-    ]
-    for path, spec in embeddings:
+        problem = message("not-in-a-dataset", what="rows", expected=OWN_ROWS)
+        problems.append(problem.at("generator.rows", generator.origins["rows"]))
+    embeddings: list[LocatedMapping] = []
+    for path, spec in embedding_specs(recipe):
+        if not isinstance(spec, LocatedMapping):
+            continue
+        embeddings.append(spec)
         if spec.get("file") not in (None, OWN_EMBEDDINGS):
-            where = f"{'.'.join(path)}.file ({spec.origins['file']})"
-            problems.append(
-                f"{where}: found a path; a dataset's own embeddings are in {OWN_EMBEDDINGS}"
-            )
+            problem = message("not-in-a-dataset", what="embeddings", expected=OWN_EMBEDDINGS)
+            problems.append(problem.at(f"{'.'.join(path)}.file", spec.origins["file"]))
     if problems:
         raise UserError(
             problems,
             "A dataset's recipe is what `counterfoil build` wrote: restore it from a copy.",
         )
-    if isinstance(recipe.get("output"), LocatedMapping):
-        recipe["output"].setdefault("row_version", FIRST_ROWS)
-    tokens = recipe.get("tokens")
-    brings_tokens = isinstance(tokens, LocatedMapping) and tokens.get("path") == OWN_TOKENS
+    recipe.section("output").setdefault("row_version", FIRST_ROWS)
+    tokens = recipe.section("tokens")
+    brings_tokens = tokens.get("path") == OWN_TOKENS
     replace_names(recipe, _elsewhere)
     if generator is not None:
         generator["rows"] = _read_rows(dataset / OWN_ROWS, generator.origins["rows"])
     if brings_tokens:
-        recipe["tokens"]["path"] = str(dataset.resolve() / OWN_TOKENS)
-    for _, spec in embeddings:
+        tokens["path"] = str(dataset.resolve() / OWN_TOKENS)
+    for spec in embeddings:
         if spec.get("file") == OWN_EMBEDDINGS:
             spec["file"] = str(dataset.resolve() / OWN_EMBEDDINGS)
     return recipe
@@ -300,20 +305,18 @@ def lay_over(
             del merged[key], merged.origins[key]
             continue
         below = merged.get(key)
-        key_path = (*path, key)
-        names_classes = (
-            key == "object_threshold"
-            and isinstance(value, LocatedMapping)
-            and set(value) == {"classes"}
-        )
-        if names_classes and isinstance(below, int | float) and not isinstance(below, bool):
-            # Expand a bare number into a mapping, so that thresholds of classes can be merged over
-            # it.
-            below = LocatedMapping({"value": below}, {"value": merged.origins[key]})
-        drops = key_path == ("prompts", "shifts") and not value
-        if isinstance(below, LocatedMapping) and isinstance(value, LocatedMapping) and not drops:
-            value = lay_over(below, value, key_path)
-        merged[key], merged.origins[key] = value, upper.origins[key]
+        if isinstance(value, LocatedMapping):
+            names_classes = key == "object_threshold" and set(value) == {"classes"}
+            if names_classes and isinstance(below, int | float) and not isinstance(below, bool):
+                # Expand a bare number into a mapping, so that thresholds of classes can be merged
+                # over it.
+                below = LocatedMapping({"value": below}, {"value": merged.origins[key]})
+            key_path = (*path, key)
+            drops = key_path == ("prompts", "shifts") and not value
+            if isinstance(below, LocatedMapping) and not drops:
+                value = lay_over(below, value, key_path)
+        merged[key] = value
+        merged.origins[key] = upper.origins[key]
     return merged
 
 
@@ -325,22 +328,17 @@ def with_overrides(recipe: LocatedMapping, overrides: Sequence[str]) -> LocatedM
     for override in overrides:
         key, equals, text = override.partition("=")
         parts = key.strip().split(".")
+        begins = f"--set {override[:200]}"
         if not equals or not all(parts):
-            problems.append(
-                f"--set {override[:200]}: expected KEY=VALUE, such as samples.candidates=5"
-            )
+            problems.append(message("invalid-override").at(begins))
             continue
         if len(parts) > DEEPEST:
-            problems.append(
-                f"--set {override[:200]}…: a key of {len(parts):,} parts, expected at most"
-                f" {DEEPEST}"
-            )
+            problem = message("too-large.override", found=len(parts), most=DEEPEST)
+            problems.append(problem.at(f"{begins}…"))
             continue
-        option = (
-            f"--set {override}"
-            if len(override) <= _LONGEST_SHOWN
-            else f"--set {override[:_LONGEST_SHOWN]}…"
-        )
+        option = f"--set {override}"
+        if len(override) > _LONGEST_SHOWN:
+            option = f"--set {override[:_LONGEST_SHOWN]}…"
         try:
             value = read_yaml(text, option) if text.strip() else None
             layer = _located(value, Origin(option))
@@ -361,18 +359,21 @@ def text_of(path: Path) -> str:
     try:
         return read_regular(path, MOST_CHARACTERS).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UserError(f"{_shown(path)}: not UTF-8 text (byte {error.start})") from error
+        problem = message("unreadable-file.encoding", byte=error.start)
+        raise UserError(problem.at(_shown(path))) from error
     except OSError as error:
-        raise UserError(f"{_shown(path)}: cannot be read: {error.strerror}") from error
+        problem = message("unreadable-file", reason=error.strerror)
+        raise UserError(problem.at(_shown(path))) from error
 
 
 def _read_chain(path: Path, above: tuple[Path, ...]) -> Layers:
     real = path.resolve()
     if real in above:
-        chain = " -> ".join(_shown(step) for step in (*above[above.index(real) :], real))
-        raise UserError(f"{_shown(real)}: extends itself: {chain}")
+        circle = [*above[above.index(real) :], real]
+        chain = " -> ".join(_shown(step) for step in circle)
+        raise UserError(message("invalid-extends.circle", chain=chain).at(_shown(real)))
     if len(above) == _LONGEST_CHAIN:
-        raise UserError(f"{_shown(real)}: extended over more than {_LONGEST_CHAIN} files")
+        raise UserError(message("invalid-extends.chain", most=_LONGEST_CHAIN).at(_shown(real)))
     return text_layers(text_of(path), _shown(path), real.parent, (*above, real))
 
 
@@ -380,7 +381,7 @@ def _read_mapping(text: str, shown_name: str) -> LocatedMapping:
     recipe = read_yaml(text, shown_name)
     if not isinstance(recipe, LocatedMapping):
         kind = "a list" if isinstance(recipe, list) else repr(recipe)[:60]
-        raise UserError(f"{shown_name}: found {kind}, expected a mapping of a recipe's keys")
+        raise UserError(message("wrong-type.recipe", found=kind).at(shown_name))
     return recipe
 
 
@@ -395,37 +396,27 @@ def text_layers(text: str, shown_name: str, folder: Path, above: tuple[Path, ...
     parent = recipe.pop(EXTENDS, None)
     sha256 = recipe.pop(EXTENDS_SHA256, None)
     if sha256 is not None and (not isinstance(sha256, str) or not _SHA256.fullmatch(sha256)):
-        raise UserError(
-            f"{EXTENDS_SHA256} ({sealed}): found {str(sha256)[:80]!r}, expected the 64 digits of a"
-            " sha256"
-        )
+        problem = message("invalid-extends.sha256", found=str(sha256)[:80])
+        raise UserError(problem.at(EXTENDS_SHA256, sealed))
     if sha256 is not None and parent is None:
-        raise UserError(
-            f"{EXTENDS_SHA256} ({sealed}): expected `extends` too: this is the sha256 of the recipe"
-            " that it names"
-        )
+        raise UserError(message("invalid-extends.alone").at(EXTENDS_SHA256, sealed))
     if origin is None or parent is None:
         return Layers(recipe)
     if not isinstance(parent, str):
-        raise UserError(f"extends ({origin}): expected one bundled name or path of a recipe")
+        raise UserError(message("invalid-extends").at(EXTENDS, origin))
+    is_path = "/" in parent or "." in parent
     try:
-        lower_path = find_recipe(
-            parent if "/" not in parent and "." not in parent else folder / named_path(parent)
-        )
+        lower_path = find_recipe(folder / named_path(parent) if is_path else parent)
     except UserError as error:
-        raise UserError(
-            [f"extends ({origin}): {problem}" for problem in error.problems], error.hint
-        ) from error
-    lower = (
-        read_layers(lower_path) if is_of_a_dataset(lower_path) else _read_chain(lower_path, above)
-    )
-    sealed_below = _with_classes_of(lower.laid, recipe)
-    seals = (
-        (Seal(parent, sha256, sealed, sealed_below),)
-        if sha256 is not None and sealed is not None
-        else ()
-    )
-    return Layers(lay_over(lower.laid, recipe), (*lower.seals, *seals))
+        problems = [problem.at(EXTENDS, origin) for problem in error.problems]
+        raise UserError(problems, error.hint) from error
+    of_a_dataset = is_of_a_dataset(lower_path)
+    lower = read_layers(lower_path) if of_a_dataset else _read_chain(lower_path, above)
+    seals = lower.seals
+    if sha256 is not None and sealed is not None:
+        sealed_below = _with_classes_of(lower.laid, recipe)
+        seals = (*seals, Seal(parent, sha256, sealed, sealed_below))
+    return Layers(lay_over(lower.laid, recipe), seals)
 
 
 def _with_classes_of(lower: LocatedMapping, upper: LocatedMapping) -> LocatedMapping:
@@ -437,11 +428,9 @@ def _with_classes_of(lower: LocatedMapping, upper: LocatedMapping) -> LocatedMap
         return lower
     given = below.get("classes")
     resolved = above.get("classes")
-    if (
-        names_every_label(given)
-        or not isinstance(resolved, LocatedList)
-        or not same_classes(given, resolved)
-    ):
+    if names_every_label(given) or not isinstance(resolved, LocatedList):
+        return lower
+    if not same_classes(given, resolved):
         return lower
     classes = LocatedMapping({"classes": resolved}, above.origins)
     return lay_over(lower, LocatedMapping({"source": classes}, upper.origins))
@@ -450,7 +439,9 @@ def _with_classes_of(lower: LocatedMapping, upper: LocatedMapping) -> LocatedMap
 def _shown(path: Path) -> str:
     absolute = path.resolve()
     folder = Path.cwd()
-    return str(absolute.relative_to(folder) if absolute.is_relative_to(folder) else absolute)
+    if absolute.is_relative_to(folder):
+        absolute = absolute.relative_to(folder)
+    return str(absolute)
 
 
 def _resolve_paths(recipe: LocatedMapping, folder: Path) -> None:
@@ -459,38 +450,32 @@ def _resolve_paths(recipe: LocatedMapping, folder: Path) -> None:
 
     def absolute(name: str) -> str:
         match = _LOCAL.fullmatch(name)
-        return (
-            name
-            if match is None
-            else f"{match['scheme'] or ''}{_absolute_file(match['path'], folder)}"
-        )
+        if match is None:
+            return name
+        scheme = match["scheme"] or ""
+        return f"{scheme}{_absolute_file(match['path'], folder)}"
 
     replace_names(recipe, absolute)
-    source = recipe.get("source")
-    if isinstance(source, LocatedMapping) and isinstance(source.get("classes"), str):
-        path = folder / named_path(source["classes"])
+    source = recipe.section("source")
+    classes = source.get("classes")
+    if isinstance(classes, str):
+        path = folder / named_path(classes)
         origin = source.origins["classes"]
         if not path.exists():
-            raise UserError(
-                f"source.classes ({origin}): no such file: {path}; expected a list, or a YAML file"
-                " of one"
-            )
-        classes = read_yaml(text_of(path), _shown(path))
-        if not isinstance(classes, LocatedList):
-            raise UserError(
-                f"source.classes ({origin}): {_shown(path)} holds no list, expected a list of"
-                " classes"
-            )
-        source["classes"] = classes
+            problem = message("file-not-found.classes", found=path)
+            raise UserError(problem.at("source.classes", origin))
+        source["classes"] = read_yaml(text_of(path), _shown(path))
+        if not isinstance(source["classes"], LocatedList):
+            problem = message("wrong-type.classes", found=_shown(path))
+            raise UserError(problem.at("source.classes", origin))
     spell_out(recipe)
     for _, spec in embedding_specs(recipe):
         if isinstance(spec, LocatedMapping) and isinstance(spec.get("file"), str):
             spec["file"] = _absolute_file(spec["file"], folder)
     generator = _with_rows_of_a_file(recipe)
     if generator is not None:
-        generator["rows"] = _read_rows(
-            folder / named_path(generator["rows"]), generator.origins["rows"]
-        )
+        path = folder / named_path(generator["rows"])
+        generator["rows"] = _read_rows(path, generator.origins["rows"])
 
 
 def replace_names(recipe: dict[str, Any], replaced: Callable[[str], str]) -> None:
@@ -498,8 +483,9 @@ def replace_names(recipe: dict[str, Any], replaced: Callable[[str], str]) -> Non
     for values, key in texts_at(recipe, *_NAMES):
         values[key] = replaced(values[key])
     for values, key in texts_at(recipe, *_PATHS):
-        if values[key]:
-            values[key] = replaced(values[key] if is_local(values[key]) else f"./{values[key]}")
+        name = values[key]
+        if name:
+            values[key] = replaced(name if is_local(name) else f"./{name}")
 
 
 def texts_at(recipe: Any, *dotted_keys: str) -> Iterator[tuple[Any, Any]]:
@@ -512,23 +498,27 @@ def texts_at(recipe: Any, *dotted_keys: str) -> Iterator[tuple[Any, Any]]:
         for part in parts:
             containers = [values[key] for values in containers for key in _keys(values, part)]
         for values in containers:
-            yield from (
-                (values, key) for key in _keys(values, last) if isinstance(values[key], str)
-            )
+            for key in _keys(values, last):
+                if isinstance(values[key], str):
+                    yield values, key
 
 
 def _keys(values: Any, part: str) -> list[Any]:
     """Return the keys or indices of `values` that one part of a dotted key matches."""
     if isinstance(values, Mapping):
-        return [*values] if part == "*" else [part] if part in values else []
-    return [*range(len(values))] if part == "*" and isinstance(values, list | tuple) else []
+        if part == "*":
+            return [*values]
+        return [part] if part in values else []
+    if part == "*" and isinstance(values, list | tuple):
+        return [*range(len(values))]
+    return []
 
 
 def _absolute_file(name: str, folder: Path) -> str:
     try:
         return str((folder / named_path(name)).resolve())
     except (OSError, RuntimeError) as error:  # links in a circle
-        raise UserError(f"{name[:80]}: cannot be followed: {error}") from error
+        raise UserError(message("unreadable-file.link", reason=error).at(name[:80])) from error
 
 
 def _elsewhere(name: str) -> str:
@@ -541,12 +531,8 @@ def _elsewhere(name: str) -> str:
 
 def _with_rows_of_a_file(recipe: LocatedMapping) -> LocatedMapping | None:
     """Return the generator section if it names a file of rows, otherwise None."""
-    generator = recipe.get("generator")
-    return (
-        generator
-        if isinstance(generator, LocatedMapping) and isinstance(generator.get("rows"), str)
-        else None
-    )
+    generator = recipe.section("generator")
+    return generator if isinstance(generator.get("rows"), str) else None
 
 
 def _read_rows(path: Path, origin: Origin) -> LocatedMapping:
@@ -554,17 +540,17 @@ def _read_rows(path: Path, origin: Origin) -> LocatedMapping:
     try:
         content = read_regular(path, MOST_BYTES)
     except OSError as error:
-        raise UserError(
-            f"{table}: {error.strerror or error}; expected a CSV file, or a mapping of rows"
-        ) from error
+        problem = message("unreadable-file.rows", reason=error.strerror or error)
+        raise UserError(problem.at(table)) from error
     return _located(read_rows_table(content, table), origin)
 
 
 def _located(value: Any, origin: Origin) -> Any:
     """Return a value whose parts all have the origin `origin`."""
     if isinstance(value, dict):
-        items = {key: _located(item, origin) for key, item in value.items()}
-        return LocatedMapping(items, dict.fromkeys(items, origin))
+        entries = {key: _located(item, origin) for key, item in value.items()}
+        return LocatedMapping(entries, dict.fromkeys(entries, origin))
     if isinstance(value, list):
-        return LocatedList([_located(item, origin) for item in value], [origin] * len(value))
+        items = [_located(item, origin) for item in value]
+        return LocatedList(items, [origin] * len(value))
     return value

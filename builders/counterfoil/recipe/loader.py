@@ -27,6 +27,7 @@ from counterfoil.recipe.layering import (
     text_of,
     with_overrides,
 )
+from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import RECIPE, did_you_mean
 from counterfoil.recipe.parts import mapping
 from counterfoil.recipe.problems import problem_lines, shown_path
@@ -84,14 +85,12 @@ def validated(layers: LocatedMapping) -> Recipe:
     try:
         return Recipe.model_validate(with_tuples(layers), strict=True)
     except ValidationError as error:
-        kind = kind_of(mapping(layers.get("generator")))
-        form = create_model(
-            "Recipe", __base__=Recipe, generator=(kind, Recipe.model_fields["generator"])
-        )
+        kind = kind_of(layers.section("generator"))
+        generator: Any = (kind, Recipe.model_fields["generator"])
+        form = create_model("Recipe", __base__=Recipe, generator=generator)
         problems = problem_lines(form, layers, error, cross_section_problems)
-        raise UserError(
-            problems, "Print a working recipe with: counterfoil show wardrobe-mini"
-        ) from error
+        hint = "Print a working recipe with: counterfoil show wardrobe-mini"
+        raise UserError(problems, hint) from error
 
 
 def with_classes(recipe: Recipe, classes: Sequence[ClassEntry]) -> Recipe:
@@ -99,41 +98,37 @@ def with_classes(recipe: Recipe, classes: Sequence[ClassEntry]) -> Recipe:
     that these classes cause.
     """
     values = recipe.model_dump(mode="json", exclude_none=True)
-    values["source"]["classes"] = [
-        entry.model_dump(mode="json", exclude_none=True) for entry in classes
-    ]
+    entries = [entry.model_dump(mode="json", exclude_none=True) for entry in classes]
+    values["source"]["classes"] = entries
     return validated(LocatedMapping(values))
 
 
 def _validated_over(layers: Layers, overrides: Sequence[str]) -> Recipe:
     problems = [problem for seal in layers.seals for problem in _broken(seal)]
     if problems:
-        raise UserError(
-            problems,
-            "If the layer is still right, write the new sha256 there, or remove that line.",
-        )
+        hint = "If the layer is still right, write the new sha256 there, or remove that line."
+        raise UserError(problems, hint)
     return validated(with_overrides(layers.laid, overrides))
 
 
 def _broken(seal: Seal) -> Iterator[str]:
     """Yield a line for each change of the recipe that a layer extends, since the layer was
     written."""
-    extended = f"{EXTENDS_SHA256} ({seal.origin}): {seal.extends}"
+    recipe = seal.extends
     try:
         below = validated(seal.below)
     except UserError as error:
-        yield from (
-            f"{extended} is no longer a valid recipe: {problem}" for problem in error.problems
-        )
+        for problem in error.problems:
+            yield problem.at(f"{recipe} is no longer a valid recipe").at(
+                EXTENDS_SHA256, seal.origin
+            )
         return
     if not below.names_every_label:
-        classes = f"the classes of {seal.extends} have changed since this layer was written"
-        yield f"{EXTENDS_SHA256} ({seal.origin}): {classes}"
+        problem = message("changed-recipe.classes", recipe=recipe)
+        yield problem.at(EXTENDS_SHA256, seal.origin)
     elif (now := below.recipe_hash) != seal.sha256:
-        yield (
-            f"{extended} has changed since this layer was written: its sha256 was {seal.sha256}"
-            f" and is now {now}"
-        )
+        problem = message("changed-recipe", recipe=recipe, before=seal.sha256, now=now)
+        yield problem.at(EXTENDS_SHA256, seal.origin)
 
 
 def layer_text(changes: Mapping[str, Any], below: Recipe, extends: str | None = None) -> str:
@@ -143,20 +138,20 @@ def layer_text(changes: Mapping[str, Any], below: Recipe, extends: str | None = 
     if extends is None:
         return layer_head(below) + dump_yaml(dict(changes))
     comment = (
-        f"# Changes to {below.name}. If that recipe changes, its sha256 no longer matches"
-        " and"
+        f"# Changes to {below.name}. If that recipe changes, its sha256 no longer matches and"
         " this file is an error."
     )
-    return (
-        f"{comment}\n{dump_yaml({EXTENDS: extends, EXTENDS_SHA256: below.recipe_hash, **changes})}"
-    )
+    layer = {EXTENDS: extends, EXTENDS_SHA256: below.recipe_hash, **changes}
+    return f"{comment}\n{dump_yaml(layer)}"
 
 
 def merged_deeply(below: Any, above: Mapping[str, Any]) -> dict[str, Any]:
     """Merge mappings at every depth. The values of `above` win."""
     merged = dict(below) if isinstance(below, Mapping) else {}
     for key, value in above.items():
-        merged[key] = merged_deeply(merged.get(key), value) if isinstance(value, Mapping) else value
+        if isinstance(value, Mapping):
+            value = merged_deeply(merged.get(key), value)
+        merged[key] = value
     return merged
 
 
@@ -182,9 +177,8 @@ def load_cut(recipe: Path, cut: Path) -> Recipe:
     layer = read_yaml(text_of(cut), str(cut))
     if not isinstance(layer, LocatedMapping):
         kind = "nothing" if layer is None else type(layer).__name__
-        raise UserError(
-            f"{cut}: found {kind}, expected a layer of thresholds", hint=f"As in: {_EXAMPLE}"
-        )
+        problem = message("not-in-a-cut.layer", found=kind)
+        raise UserError(problem.at(str(cut)), hint=f"As in: {_EXAMPLE}")
     below = own_layers(text_of(recipe), str(recipe), recipe.parent)
     problems = list(_cut_problems(layer, below, str(cut)))
     if problems:
@@ -202,13 +196,16 @@ def _replace_whole(layer: LocatedMapping) -> None:
             continue
         if not key.endswith("threshold"):
             _replace_whole(value)
-        elif len(given := [name for name in ("value", "percentile") if name in value]) == 1:
-            for other in {"value", "percentile"} - {*given}:
-                value[other], value.origins[other] = None, value.origins[given[0]]
+            continue
+        for given, other in (("value", "percentile"), ("percentile", "value")):
+            if given in value and other not in value:
+                value[other] = None
+                value.origins[other] = value.origins[given]
+                break
 
 
 def _cut_problems(layer: LocatedMapping, recipe: LocatedMapping, file: str) -> Iterator[str]:
-    shifts = tuple(recipe.get("prompts", {}).get("shifts", {}))
+    shifts = tuple(recipe.section("prompts").section("shifts"))
     allowed: dict[tuple[str, ...], Sequence[str]] = {
         (): ("screen", "prompts"),
         ("screen",): CUTTING,
@@ -227,24 +224,21 @@ def _cut_problems(layer: LocatedMapping, recipe: LocatedMapping, file: str) -> I
             continue
         if not isinstance(values, LocatedMapping):
             kind = "null" if values is None else type(values).__name__
-            yield f"{shown_path(path)} ({file}): found {kind}, expected a mapping"
+            yield message("not-in-a-cut.mapping", found=kind).at(shown_path(path), file)
             continue
         # a layer with this value drops all lower shifts
         if path == ("prompts", "shifts") and not values:
-            yield f"prompts.shifts ({file}): found {{}}, which would drop every shift"
-        for key in [key for key in values if key not in keys]:
-            reason = "not a threshold"
+            yield message("not-in-a-cut.shifts").at("prompts.shifts", file)
+        for key in values:
+            if key in keys:
+                continue
+            reason = "not-in-a-cut"
             if path == ("screen",) and key in Screen.model_fields:
-                reason = (
-                    "changes the scores, so images must be screened again; build the recipe"
-                    " into another folder"
-                )
+                reason = "not-in-a-cut.scores"
             elif path == ("prompts", "shifts"):
-                reason = "the dataset has no such shift"
-            yield (
-                f"{shown_path((*path, key))} ({values.origins[key]}):"
-                f" {reason}{did_you_mean(key, list(keys))}"
-            )
+                reason = "not-in-a-cut.shift"
+            problem = message(reason, hint=did_you_mean(key, keys))
+            yield problem.at(shown_path((*path, key)), values.origins[key])
 
 
 def dump_recipe(recipe: Recipe) -> str:

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from counterfoil.errors import UserError, first_of, some_of
+from counterfoil.errors import Problem, UserError, first_of, some_of
+from counterfoil.recipe.messages import message
 
 if TYPE_CHECKING:
     from counterfoil.recipe.prompts import RecipeClass
@@ -51,8 +52,10 @@ def nearest(text: str, valid: Iterable[str]) -> str | None:
         return None  # comparing the text with thousands of names takes minutes
     names = [name for name in valid if len(name) <= LONGEST_CLASS_NAME]
     close = difflib.get_close_matches(text, names, n=1, cutoff=0.6)
+    if close:
+        return close[0]
     folded = {name.casefold(): name for name in names}
-    return close[0] if close else folded.get(text.casefold())
+    return folded.get(text.casefold())
 
 
 def did_you_mean(text: str, valid: Iterable[str]) -> str:
@@ -63,20 +66,18 @@ def did_you_mean(text: str, valid: Iterable[str]) -> str:
 
 def quoted(text: str) -> str:
     """Quote a text, and cut a long one."""
-    return f"'{text}'" if len(text) <= _LONGEST_QUOTED else f"'{text[: _LONGEST_QUOTED - 3]}...'"
+    if len(text) > _LONGEST_QUOTED:
+        text = f"{text[: _LONGEST_QUOTED - 3]}..."
+    return f"'{text}'"
 
 
-def dataset_name_problem(name: str) -> str | None:
+def dataset_name_problem(name: str) -> Problem | None:
     """Return a problem with the name of a dataset, which is also a repository's, or None."""
     if DATASET_NAME.fullmatch(name):
         return None
     if len(name) > LONGEST_NAME:
         return _too_long(name)
-    return (
-        f"found {quoted(name)}, expected letters, digits, '.', '_', '-', as the Hub takes them: a"
-        " letter or digit"
-        " first, no '-' or '.' last, and no '--', '..' or '.git' at the end"
-    )
+    return message("invalid-name.dataset", found=quoted(name))
 
 
 def derived_name(name: str, suffix: str) -> str:
@@ -84,33 +85,30 @@ def derived_name(name: str, suffix: str) -> str:
     return f"{name[: LONGEST_NAME - len(suffix) - 1].rstrip('.-')}-{suffix}"
 
 
-def _too_long(name: str) -> str:
-    return f"found {quoted(name)} of {len(name):,} characters, expected at most {LONGEST_NAME}"
+def _too_long(name: str) -> Problem:
+    return message("invalid-name.long", found=quoted(name), length=len(name), most=LONGEST_NAME)
 
 
-def class_id_problem(name: str) -> str | None:
+def class_id_problem(name: str) -> Problem | None:
     """Return a problem with a class id, or None."""
     if len(name) > LONGEST_NAME:
         return _too_long(name)
     if CLASS_ID.fullmatch(name):
         return None
-    return (
-        f"found {quoted(name)}, expected a slug of letters, digits, '_' and '-' (a dot would"
-        " break the keys)"
-    )
+    return message("invalid-name.class", found=quoted(name))
 
 
-def group_name_problem(name: str, what: str) -> str | None:
+def group_name_problem(name: str, what: str) -> Problem | None:
     """Return a problem with the name of a shift or group (`what`), which names configs and splits,
     or None."""
     if len(name) > LONGEST_NAME:
         return _too_long(name)
     if not GROUP_NAME.fullmatch(name):
         slug = re.sub(r"[^a-z0-9_]+", "_", name.lower()).strip("_") or what
-        return f"found {quoted(name)}, expected a {what} name of a-z, 0-9 and '_', such as '{slug}'"
+        return message("invalid-name.group", found=quoted(name), what=what, expected=slug)
     if name in RESERVED_GROUPS:
         reserved = ", ".join(sorted(RESERVED_GROUPS))
-        return f"found '{name}', which is reserved ({reserved}); expected another {what} name"
+        return message("invalid-name.reserved", found=name, reserved=reserved, what=what)
     return None
 
 
@@ -147,12 +145,12 @@ def is_local(name: str) -> bool:
     return _LOCAL.fullmatch(name.removeprefix(ELSEWHERE)) is not None
 
 
-def nameless_problem(name: str | None) -> str | None:
+def nameless_problem(name: str | None) -> Problem | None:
     """Return a problem with a path that has no last part, such as `/`, or None."""
     match = _LOCAL.fullmatch(name) if name is not None else None
     if match is None or Path(match["path"]).name:
         return None
-    return f"found '{name}', expected a folder that has a name"
+    return message("invalid-name.folder", found=name)
 
 
 def judge_column(model: str, column: str) -> str:
@@ -166,15 +164,12 @@ def last_part(model: str) -> str:
     return re.split(r"[/:]", model.rstrip("/"))[-1]
 
 
-def judge_problem(name: str) -> str | None:
+def judge_problem(name: str) -> Problem | None:
     """Return a problem with the name of a second judge, which must predict new images, or None."""
     if name.removeprefix(ELSEWHERE).startswith(PREDICTIONS):
-        return (
-            f"found '{name}', a file of recorded predictions, expected a classifier that looks"
-            " at images"
-        )
+        return message("wrong-type.judge", found=name)
     if not judge_column(name, ""):
-        return f"found '{name}', expected the name of a classifier"
+        return message("invalid-name.classifier", found=name)
     return nameless_problem(name)
 
 
@@ -185,7 +180,10 @@ def without_folders(name: str) -> str:
     if _ADDRESS.match(name.removeprefix(ELSEWHERE)):
         return _SERVER
     match = _LOCAL.fullmatch(name.removeprefix(ELSEWHERE))
-    return f"{match['scheme'] or ''}./{Path(match['path']).name}" if match else name
+    if match is None:
+        return name
+    scheme = match["scheme"] or ""
+    return f"{scheme}./{Path(match['path']).name}"
 
 
 # A licence of the list is suggested if difflib's ratio is above this value.
@@ -194,44 +192,79 @@ _MOST_SHOWN = 80
 
 # The Hub's identifiers of licences (https://huggingface.co/docs/hub/repositories-licenses) and the
 # licences' names. `card/metadata.py` makes the names of Creative Commons licences.
-# fmt: off
-LICENSE_NAMES = {
-    "afl-3.0": "Academic Free License 3.0", "agpl-3.0": "GNU AGPL 3.0", "apache-2.0": "Apache License 2.0",
-    "apple-amlr": "Apple Model License for Research", "apple-ascl": "Apple Sample Code License",
-    "artistic-2.0": "Artistic License 2.0", "bigcode-openrail-m": "BigCode OpenRAIL-M",
-    "bigscience-bloom-rail-1.0": "BigScience BLOOM RAIL 1.0", "bigscience-openrail-m": "BigScience"
-        " OpenRAIL-M",
-    "bsd": "BSD", "bsd-2-clause": "BSD 2-Clause", "bsd-3-clause": "BSD 3-Clause",
-    "bsd-3-clause-clear": "BSD 3-Clause Clear", "bsl-1.0": "Boost Software License 1.0",
-    "c-uda": "Computational Use of Data Agreement", "cc": "Creative Commons",
-    "cdla-permissive-1.0": "CDLA Permissive 1.0", "cdla-permissive-2.0": "CDLA Permissive 2.0",
-    "cdla-sharing-1.0": "CDLA Sharing 1.0", "creativeml-openrail-m": "CreativeML OpenRAIL-M",
-    "deepfloyd-if-license": "DeepFloyd IF License", "ecl-2.0": "Educational Community License 2.0",
-    "epl-1.0": "Eclipse Public License 1.0", "epl-2.0": "Eclipse Public License 2.0",
-    "etalab-2.0": "Etalab Open License 2.0", "eupl-1.1": "EUPL 1.1", "eupl-1.2": "EUPL 1.2",
-    "fair-noncommercial-research-license": "FAIR Noncommercial Research License", "gemma": "Gemma Terms of Use",
-    "gfdl": "GNU Free Documentation License", "gpl": "GNU GPL", "gpl-2.0": "GNU GPL 2.0", "gpl-3.0": "GNU GPL 3.0",
-    "grok2-community": "Grok 2 Community License", "h-research": "H Research License",
-    "intel-research": "Intel Research Use License", "isc": "ISC License", "lgpl": "GNU LGPL",
-    "lgpl-2.1": "GNU LGPL 2.1", "lgpl-3.0": "GNU LGPL 3.0", "lgpl-lr": "LGPL for Linguistic"
-        " Resources",
-    "llama2": "Llama 2 Community License", "llama3": "Llama 3 Community License",
-    "llama3.1": "Llama 3.1 Community License",
-    "llama3.2": "Llama 3.2 Community License", "llama3.3": "Llama 3.3 Community License",
-    "llama4": "Llama 4 Community License", "lppl-1.3c": "LaTeX Project Public License 1.3c", "mit": "MIT",
-    "mpl-2.0": "Mozilla Public License 2.0", "ms-pl": "Microsoft Public License", "ncsa": "NCSA",
-    "odbl": "Open Database License", "odc-by": "Open Data Commons Attribution", "ofl-1.1": "SIL Open Font License 1.1",
-    "openmdw-1.0": "OpenMDW 1.0", "openrail": "OpenRAIL", "openrail++": "OpenRAIL++-M",
-    "osl-3.0": "Open Software License 3.0", "pddl": "Public Domain Dedication and License", "postgresql": "PostgreSQL",
-    "unlicense": "The Unlicense", "wtfpl": "WTFPL", "zlib": "zlib",
-}
-_UNNAMED_LICENSES = (
-    "cc-by-2.0", "cc-by-2.5", "cc-by-3.0", "cc-by-4.0", "cc-by-nc-2.0", "cc-by-nc-3.0", "cc-by-nc-4.0",
-    "cc-by-nc-nd-3.0", "cc-by-nc-nd-4.0", "cc-by-nc-sa-2.0", "cc-by-nc-sa-3.0", "cc-by-nc-sa-4.0", "cc-by-nd-4.0",
-    "cc-by-sa-3.0", "cc-by-sa-4.0", "cc0-1.0", "other", "unknown",
-)
-# fmt: on
-HUB_LICENSES = frozenset((*LICENSE_NAMES, *_UNNAMED_LICENSES))
+_LICENSES = """
+afl-3.0: Academic Free License 3.0
+agpl-3.0: GNU AGPL 3.0
+apache-2.0: Apache License 2.0
+apple-amlr: Apple Model License for Research
+apple-ascl: Apple Sample Code License
+artistic-2.0: Artistic License 2.0
+bigcode-openrail-m: BigCode OpenRAIL-M
+bigscience-bloom-rail-1.0: BigScience BLOOM RAIL 1.0
+bigscience-openrail-m: BigScience OpenRAIL-M
+bsd: BSD
+bsd-2-clause: BSD 2-Clause
+bsd-3-clause: BSD 3-Clause
+bsd-3-clause-clear: BSD 3-Clause Clear
+bsl-1.0: Boost Software License 1.0
+c-uda: Computational Use of Data Agreement
+cc: Creative Commons
+cdla-permissive-1.0: CDLA Permissive 1.0
+cdla-permissive-2.0: CDLA Permissive 2.0
+cdla-sharing-1.0: CDLA Sharing 1.0
+creativeml-openrail-m: CreativeML OpenRAIL-M
+deepfloyd-if-license: DeepFloyd IF License
+ecl-2.0: Educational Community License 2.0
+epl-1.0: Eclipse Public License 1.0
+epl-2.0: Eclipse Public License 2.0
+etalab-2.0: Etalab Open License 2.0
+eupl-1.1: EUPL 1.1
+eupl-1.2: EUPL 1.2
+fair-noncommercial-research-license: FAIR Noncommercial Research License
+gemma: Gemma Terms of Use
+gfdl: GNU Free Documentation License
+gpl: GNU GPL
+gpl-2.0: GNU GPL 2.0
+gpl-3.0: GNU GPL 3.0
+grok2-community: Grok 2 Community License
+h-research: H Research License
+intel-research: Intel Research Use License
+isc: ISC License
+lgpl: GNU LGPL
+lgpl-2.1: GNU LGPL 2.1
+lgpl-3.0: GNU LGPL 3.0
+lgpl-lr: LGPL for Linguistic Resources
+llama2: Llama 2 Community License
+llama3: Llama 3 Community License
+llama3.1: Llama 3.1 Community License
+llama3.2: Llama 3.2 Community License
+llama3.3: Llama 3.3 Community License
+llama4: Llama 4 Community License
+lppl-1.3c: LaTeX Project Public License 1.3c
+mit: MIT
+mpl-2.0: Mozilla Public License 2.0
+ms-pl: Microsoft Public License
+ncsa: NCSA
+odbl: Open Database License
+odc-by: Open Data Commons Attribution
+ofl-1.1: SIL Open Font License 1.1
+openmdw-1.0: OpenMDW 1.0
+openrail: OpenRAIL
+openrail++: OpenRAIL++-M
+osl-3.0: Open Software License 3.0
+pddl: Public Domain Dedication and License
+postgresql: PostgreSQL
+unlicense: The Unlicense
+wtfpl: WTFPL
+zlib: zlib
+"""
+LICENSE_NAMES: dict[str, str] = dict(re.findall("(.+): (.+)", _LICENSES))
+_UNNAMED_LICENSES = """
+cc-by-2.0 cc-by-2.5 cc-by-3.0 cc-by-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nc-nd-3.0
+cc-by-nc-nd-4.0 cc-by-nc-sa-2.0 cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 cc-by-nd-4.0 cc-by-sa-3.0
+cc-by-sa-4.0 cc0-1.0 other unknown
+"""
+HUB_LICENSES = frozenset((*LICENSE_NAMES, *_UNNAMED_LICENSES.split()))
 
 
 def hub_license(license: str) -> str | None:
@@ -240,10 +273,14 @@ def hub_license(license: str) -> str | None:
     """
     known = " ".join(license.split()).lower()
     joined = re.sub(r"[ _]+", "-", known)  # "gpl-3.0+" is another licence
-    for spelled in (known, joined, re.sub(r"-licen[cs]e(?=-|$)|-version(?=-)|^the-", "", joined)):
+    shortened = re.sub(r"-licen[cs]e(?=-|$)|-version(?=-)|^the-", "", joined)
+    for spelled in (known, joined, shortened):
         if spelled in HUB_LICENSES:
             return spelled
-    return next((id for id, name in LICENSE_NAMES.items() if name.lower() == known), None)
+    for spelled, name in LICENSE_NAMES.items():
+        if name.lower() == known:
+            return spelled
+    return None
 
 
 def license_note(license: str) -> str | None:
@@ -252,14 +289,12 @@ def license_note(license: str) -> str | None:
         return None
     shown = license if len(license) <= _MOST_SHOWN else f"{license[: _MOST_SHOWN - 2]} …"
     name = license_slug(license.strip().lower())
-    close = difflib.get_close_matches(
-        license_slug(license[: 2 * _MOST_SHOWN].lower()), sorted(HUB_LICENSES), 1, _CLOSE
-    )
+    begins = license_slug(license[: 2 * _MOST_SHOWN].lower())
+    close = difflib.get_close_matches(begins, sorted(HUB_LICENSES), 1, _CLOSE)
     meant = f"; did you mean '{close[0]}'?" if close else "."
     named = f" with the license_name '{name[:_MOST_SHOWN]}'" if name else ""
     return (
-        f"license: {shown!r} is not in the Hub's list of licences{meant} As it is, the card"
-        " says"
+        f"license: {shown!r} is not in the Hub's list of licences{meant} As it is, the card says"
         f" 'other'{named}."
     )
 
@@ -288,8 +323,10 @@ def plain_name(name: str) -> str:
 def label_by_name(class_id: str, name: str, labels: Sequence[str]) -> tuple[int, ...]:
     """Return the labels that equal a class's id, or else the labels that equal the class's name."""
     exact = tuple(label for label, known in enumerate(labels) if known == class_id)
+    if exact:
+        return exact
     plain = plain_name(name)
-    return exact or tuple(label for label, known in enumerate(labels) if plain_name(known) == plain)
+    return tuple(label for label, known in enumerate(labels) if plain_name(known) == plain)
 
 
 def disagreements(classes: Sequence[RecipeClass], labels: Sequence[str], dataset: str) -> list[str]:
@@ -313,11 +350,13 @@ def disagreements(classes: Sequence[RecipeClass], labels: Sequence[str], dataset
             problems.append(f"{where}, and {dataset} has the labels 0 to {len(labels) - 1}")
             continue
         label_name = labels[cls.source_label]
-        if cls.id == label_name or plain_name(cls.name) in map(
-            plain_name, (label_name, *label_name.split(","))
-        ):
+        plain = plain_name(cls.name)
+        synonyms = [label_name, *label_name.split(",")]
+        if cls.id == label_name or plain in map(plain_name, synonyms):
             continue
-        meant = [by_id[cls.id]] if cls.id in by_id else by_name.get(plain_name(cls.name), [])
+        meant = by_name.get(plain, [])
+        if cls.id in by_id:
+            meant = [by_id[cls.id]]
         if meant and cls.source_label not in meant:
             numbers = " or ".join(map(str, meant[:3]))
             problems.append(f"{where}, which is '{label_name[:80]}' in {dataset}; write {numbers}")

@@ -13,62 +13,80 @@ RecipePath = tuple[str | int, ...]
 RecipeProblem = tuple[RecipePath, str]
 
 
+class Part(dict[str, Any]):
+    """A mapping in a recipe of any form. Its keys are attributes too, None if they are not
+    written."""
+
+    def __getattr__(self, key: str) -> Any:
+        return self.get(key)
+
+
 class RecipeParts:
     """The parts of a recipe of any form, and the kind of its generator.
 
-    specs: the path and mapping of the base and of each shift. ids: class ids by their index in the
-    list of classes.
+    specs: the path and mapping of the base and of each shift. of_screen: those of the screen. ids:
+    class ids by their index in the list of classes.
     """
 
     def __init__(self, recipe: Mapping[str, Any], kind: type[GeneratorKind]) -> None:
-        self.recipe = recipe
+        self.recipe = mapping(recipe)
         self.kind = kind
-        self.source, self.generator, self.prompts, self.screen, self.samples = (
-            mapping(recipe.get(name))
-            for name in ("source", "generator", "prompts", "screen", "samples")
-        )
-        self.kind_name = kind.name or self.generator.get("kind")
-        self.classes = sequence(self.source.get("classes"))
-        ids = ((index, mapping(entry).get("id")) for index, entry in enumerate(self.classes))
-        self.ids = {index: class_id for index, class_id in ids if isinstance(class_id, str)}
+        self.source = mapping(self.recipe.source)
+        self.generator = mapping(self.recipe.generator)
+        self.prompts = mapping(self.recipe.prompts)
+        self.screen = mapping(self.recipe.screen)
+        self.samples = mapping(self.recipe.samples)
+        self.kind_name = kind.name or self.generator.kind
+        self.classes = sequence(self.source.classes)
+        self.ids: dict[int, str] = {}
+        for index, entry in enumerate(self.classes):
+            class_id = mapping(entry).id
+            if isinstance(class_id, str):
+                self.ids[index] = class_id
         self.known = tuple(self.ids.values())
         self.every = set(self.known)
-        self.shifts = mapping(self.prompts.get("shifts"))
-        self.of_shifts: list[tuple[RecipePath, Mapping[str, Any]]] = [
+        self.shifts = mapping(self.prompts.shifts)
+        self.of_shifts: list[tuple[RecipePath, Part]] = [
             (("prompts", "shifts", name), mapping(spec)) for name, spec in self.shifts.items()
         ]
-        self.specs = [(("prompts", "base"), mapping(self.prompts.get("base"))), *self.of_shifts]
+        self.of_base: tuple[RecipePath, Part] = (("prompts", "base"), mapping(self.prompts.base))
+        self.specs = [self.of_base, *self.of_shifts]
+        self.of_screen: tuple[RecipePath, Part] = (("screen",), self.screen)
 
-    def ids_of(self, spec: Mapping[str, Any]) -> set[str]:
+    def ids_of(self, spec: Part) -> set[str]:
         """Return the class ids of a base or a shift."""
-        chosen = spec.get("classes")
-        return (
-            self.every
-            if chosen is None
-            else {item for item in sequence(chosen) if isinstance(item, str)}
-        )
+        if spec.classes is None:
+            return self.every
+        return {item for item in sequence(spec.classes) if isinstance(item, str)}
 
-    def templates(self) -> Iterator[tuple[RecipePath, str, Mapping[str, Any]]]:
+    def keep_of(self, spec: Part) -> Any:
+        """Return the keep rules of a shift: its own, or the screen's."""
+        return self.screen.keep if spec.keep is None else spec.keep
+
+    def has_quota(self, spec: Part) -> bool:
+        """Return whether the cells of a shift have a quota, set by its own samples or by the
+        recipe's."""
+        samples = self.samples if spec.samples is None else mapping(spec.samples)
+        return samples.accepted is not None
+
+    def templates(self) -> Iterator[tuple[RecipePath, str, Part]]:
         """Yield the path and text of each template of a class, and the base or shift that the
         template is for."""
         for path, spec in self.specs:
-            default = "style_object_caption" if spec.get("style") is True else "object_caption"
-            texts = {
-                (*path, "prompt"): spec.get("prompt"),
-                (*path, "object_caption"): spec.get("object_caption"),
+            texts: dict[RecipePath, Any] = {
+                (*path, key): spec.get(key) for key in ("prompt", "object_caption")
             }
-            if spec.get("object_caption") is None:
+            if spec.object_caption is None:
+                default = "style_object_caption" if spec.style is True else "object_caption"
                 texts["screen", default] = self.screen.get(default)
-            yield from (
-                (text_path, text, spec)
-                for text_path, text in texts.items()
-                if isinstance(text, str)
-            )
+            for text_path, text in texts.items():
+                if isinstance(text, str):
+                    yield text_path, text, spec
 
 
-def mapping(value: Any) -> Mapping[str, Any]:
-    """Return a mapping as it is, and anything else as an empty one."""
-    return value if isinstance(value, Mapping) else {}
+def mapping(value: Any) -> Part:
+    """Return the part that a mapping is, and anything else as an empty one."""
+    return Part(value) if isinstance(value, Mapping) else Part()
 
 
 def sequence(value: Any) -> Sequence[Any]:
@@ -79,11 +97,10 @@ def sequence(value: Any) -> Sequence[Any]:
 def embedding_specs(recipe: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yield the path and embedding of the base and of each shift, in a recipe of any form."""
     prompts = mapping(recipe.get("prompts"))
-    specs: dict[tuple[str, ...], Any] = {("prompts", "base"): prompts.get("base")}
-    specs |= {
-        ("prompts", "shifts", name): spec for name, spec in mapping(prompts.get("shifts")).items()
-    }
-    for path, spec in specs.items():
-        embedding = mapping(spec).get("embedding")
+    specs: list[tuple[tuple[str, ...], Any]] = [(("prompts", "base"), prompts.base)]
+    for name, spec in mapping(prompts.shifts).items():
+        specs.append((("prompts", "shifts", name), spec))
+    for path, spec in specs:
+        embedding = mapping(spec).embedding
         if embedding is not None:
             yield (*path, "embedding"), embedding

@@ -14,6 +14,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from counterfoil.errors import Problem
+from counterfoil.field_texts import paragraph_lines, texts_of
+from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import LONGEST_NAME, did_you_mean, quoted
 from counterfoil.recipe.parts import RecipePath, RecipeProblem
 from counterfoil.recipe.section import Section
@@ -21,6 +24,12 @@ from counterfoil.recipe.strict_yaml import LocatedList, LocatedMapping, Origin
 
 MOST_PROBLEMS = 300  # a recipe of nonsense may have tens of thousands of problems
 _LONGEST_MESSAGE = 800  # a message contains a value of any length
+# The codes of pydantic's errors that are not about a type.
+_BOUNDS = (
+    "greater_than greater_than_equal less_than less_than_equal finite_number multiple_of too_short"
+    " too_long string_too_short string_too_long"
+)
+_CODES = {"literal_error": "unknown-name"} | dict.fromkeys(_BOUNDS.split(), "out-of-range")
 _TYPES = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 
 
@@ -37,30 +46,26 @@ def problem_lines(
     problems: dict[tuple[RecipePath, str], None] = {}
     errors = error.errors(include_url=False)
     for details in errors[:MOST_PROBLEMS]:
-        path: RecipePath = ()
-        value: Any = raw
-        for part in details["loc"]:
-            # A bare number may replace a whole threshold.
-            if not isinstance(value, Mapping | list | tuple) or part == "[key]":
-                break
-            path = (*path, part)
-            value = _child(value, part)
-        if details["type"] == "too_short" and len(details["input"]) >= details.get("ctx", {}).get(
-            "min_length", 1
-        ):
-            continue  # the invalid items of this value are reported one by one
+        if details["type"] == "too_short":
+            least = details.get("ctx", {}).get("min_length", 1)
+            if len(details["input"]) >= least:
+                continue  # the invalid items of this value are reported one by one
         if details["loc"] or details["type"] != "value_error":  # `across` reports these
-            problems[path, _message(model, raw, path, details)] = None
-    for path, message in islice(across(raw), MOST_PROBLEMS):
-        problems[path, message] = None
+            path = _path_in(raw, details["loc"])
+            problems[path, _problem(model, raw, path, details)] = None
+    for path, problem in islice(across(raw), MOST_PROBLEMS):
+        problems[path, problem] = None
 
     def order(problem: tuple[RecipePath, str]) -> tuple[bool, str, int]:
         origin = origin_of(raw, problem[0])
         return (False, origin.place, origin.line) if origin else (True, "", 0)
 
-    ordered = sorted(problems, key=order)
-    more = [f"… and {len(errors) - MOST_PROBLEMS} more"] if len(errors) > MOST_PROBLEMS else []
-    return [_line(raw, path, message) for path, message in ordered] + more
+    lines: list[str] = []
+    for path, problem in sorted(problems, key=order):
+        lines.append(_cut(problem).at(shown_path(path), origin_of(raw, path)))
+    if len(errors) > MOST_PROBLEMS:
+        lines.append(f"… and {len(errors) - MOST_PROBLEMS} more")
+    return lines
 
 
 def origin_of(raw: Any, path: RecipePath) -> Origin | None:
@@ -83,18 +88,33 @@ def shown_path(path: RecipePath) -> str:
     """Write a path in the form `source.classes[3].id`. Very long keys are cut."""
     text = ""
     for part in path:
-        key = str(part) if len(str(part)) <= LONGEST_NAME else f"{str(part)[:LONGEST_NAME]}..."
-        text += f"[{part}]" if isinstance(part, int) else f".{key}" if text else key
+        if isinstance(part, int):
+            text += f"[{part}]"
+            continue
+        key = part if len(part) <= LONGEST_NAME else f"{part[:LONGEST_NAME]}..."
+        text += f".{key}" if text else key
     return text or "recipe"
 
 
-def _line(raw: LocatedMapping, path: RecipePath, message: str) -> str:
-    if len(message) > _LONGEST_MESSAGE:
-        message = f"{message[:_LONGEST_MESSAGE]} […] {message[-_LONGEST_MESSAGE // 4 :]}"
-    origin = origin_of(raw, path)
-    return (
-        f"{shown_path(path)} ({origin}): {message}" if origin else f"{shown_path(path)}: {message}"
-    )
+def _cut(text: str) -> Problem:
+    """Return a problem that is not too long. A text of a plugin is an invalid value."""
+    problem = text if isinstance(text, Problem) else message("invalid-value", text=text)
+    if len(problem) <= _LONGEST_MESSAGE:
+        return problem
+    shown = f"{problem[:_LONGEST_MESSAGE]} […] {problem[-_LONGEST_MESSAGE // 4 :]}"
+    return Problem(shown, problem.code, values=problem.values)
+
+
+def _path_in(raw: Any, location: Sequence[str | int]) -> RecipePath:
+    """Return the part of an error's location that the recipe has."""
+    path: RecipePath = ()
+    for part in location:
+        # A bare number may replace a whole threshold.
+        if not isinstance(raw, Mapping | list | tuple) or part == "[key]":
+            break
+        path = (*path, part)
+        raw = _child(raw, part)
+    return path
 
 
 def _child(raw: Any, part: str | int) -> Any:
@@ -105,48 +125,57 @@ def _child(raw: Any, part: str | int) -> Any:
     return None
 
 
-def _message(
+def _problem(
     model: type[BaseModel], raw: LocatedMapping, path: RecipePath, details: ErrorDetails
 ) -> str:
     error_type = details["type"]
     if error_type == "value_error":
-        return str(details.get("ctx", {}).get("error", details["msg"]))
+        error = details.get("ctx", {}).get("error", details["msg"])
+        for stated in getattr(error, "args", ()):
+            if isinstance(stated, Problem):
+                return stated
+        return str(error)
     if error_type == "extra_forbidden":
         whole = tuple(details["loc"])
         is_name = path != whole  # a bare name replaces a section that has this key
         section = _without_none(_annotation(_field_at(model, whole[:-1])))
-        keys = (
-            list(section.model_fields)
-            if isinstance(section, type) and issubclass(section, BaseModel)
-            else []
+        keys: list[str] = []
+        if isinstance(section, type) and issubclass(section, BaseModel):
+            keys = list(section.model_fields)
+        name = str(whole[-1])
+        return message(
+            "unknown-name.section" if is_name else "unknown-key",
+            found=quoted(name),
+            hint=did_you_mean(name, keys),
+            keys=", ".join(keys),
         )
-        unknown = f"unknown name {quoted(str(whole[-1]))}" if is_name else "unknown key"
-        known = f"{'names' if is_name else 'keys'} here: {', '.join(keys)}"
-        return f"{unknown}{did_you_mean(str(whole[-1]), keys)} ({known})"
     field = _field_at(model, details["loc"])
     expected = _expected(field, details)
     if error_type == "missing":
-        about = field.description if isinstance(field, FieldInfo) else None
-        return f"missing, expected {expected}" + (f": {about}" if about else "")
+        about = None
+        if isinstance(field, FieldInfo):
+            *parents, name = details["loc"]
+            section = _without_none(_annotation(_field_at(model, parents)))
+            about = field.description or paragraph_lines(texts_of(section).get(str(name), ""))
+        return message("missing-key", expected=expected, about=f": {about}" if about else "")
     value = details["input"]
-    text = f"found {_shown(value)}, expected {expected}"
     around: Any = raw
     for part in path[:-1]:
         around = _child(around, part)
+    hint = ""
     # a null that should delete a value, under a mistyped name
     if value is None and isinstance(around, Mapping):
         siblings = [key for key in around if key != path[-1]]
-        return text + did_you_mean(str(path[-1]), siblings)
-    if expected.startswith("text") and isinstance(value, int | float):
-        return f"{text}; put it in quotes"
-    if isinstance(value, str) and error_type.startswith(("int", "float", "bool")):
-        unquoted = (
-            value in ("true", "false") if error_type.startswith("bool") else _is_number(value)
-        )
-        return f"{text}; write it without quotes" if unquoted else text
-    if error_type == "literal_error":
-        return text + did_you_mean(str(value), expected.split(" or "))
-    return text
+        hint = did_you_mean(str(path[-1]), siblings)
+    elif expected.startswith("text") and isinstance(value, int | float):
+        hint = "; put it in quotes"
+    elif isinstance(value, str) and error_type.startswith(("int", "float", "bool")):
+        plain = value in ("true", "false") if error_type.startswith("bool") else _is_number(value)
+        hint = "; write it without quotes" if plain else ""
+    elif error_type == "literal_error":
+        hint = did_you_mean(str(value), expected.split(" or "))
+    code = _CODES.get(error_type, "wrong-type")
+    return message(code, found=_shown(value), expected=expected, hint=hint)
 
 
 def _is_number(text: str) -> bool:
@@ -194,8 +223,9 @@ def _expected(field: Any, details: ErrorDetails) -> str:
         return " or ".join(map(str, choices)) + bounds
     if get_origin(plain) is tuple:
         return f"a list{bounds}"
-    is_section = isinstance(plain, type) and issubclass(plain, Section)
-    return (plain.written_as if is_section else _TYPES.get(plain, "a mapping of keys")) + bounds
+    if isinstance(plain, type) and issubclass(plain, Section):
+        return plain.written_as + bounds
+    return _TYPES.get(plain, "a mapping of keys") + bounds
 
 
 def _bounds(field: FieldInfo) -> str:
@@ -225,10 +255,10 @@ def _annotation(field: Any) -> Any:
 
 
 def _without_none(annotation: Any) -> Any:
-    if get_origin(annotation) in (typing.Union, types.UnionType):
-        options = [option for option in get_args(annotation) if option is not types.NoneType]
-        return options[0] if len(options) == 1 else annotation
-    return annotation
+    if get_origin(annotation) not in (typing.Union, types.UnionType):
+        return annotation
+    options = [option for option in get_args(annotation) if option is not types.NoneType]
+    return options[0] if len(options) == 1 else annotation
 
 
 def _field_at(model: type[BaseModel], path: Sequence[str | int]) -> Any:

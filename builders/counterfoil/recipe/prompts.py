@@ -4,12 +4,14 @@ filled."""
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.corrupting.corruptions import CORRUPTIONS, MATCH
+from counterfoil.errors import Problem
 from counterfoil.recipe.keep.rule import SHIFT, Column, KeepRule, as_stored
+from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.severity import MOST_SEVERE, REALISED, SEVERITY, By, level_name
 
@@ -70,7 +72,7 @@ def asks_caption(template: str | None) -> bool:
 
 def template_problem(
     template: str, *, with_class: bool | None, about_class: bool = False, captioned: bool = False
-) -> str | None:
+) -> Problem | None:
     """Return a problem with a template, or None.
 
     with_class: the template must contain `{class}` (True), may contain it (None), or may not
@@ -78,26 +80,24 @@ def template_problem(
     `{category}`. captioned: it may contain `{caption}`, also in place of `{class}`.
     """
     if not template.strip():
-        return "is empty, expected text"
+        return message("invalid-text.empty")
     known = (CLASS, *ABOUT_CLASS) if about_class else (CLASS,)
     listed = " or ".join(f"'{{{name}}}'" for name in known)
     names = _PLACEHOLDER.findall(template)
     for name in names:
         if with_class is False and name in (CLASS, *ABOUT_CLASS):
-            return (
-                f"found '{template}', expected a caption of the shift alone, without '{{{name}}}'"
-            )
+            return message("invalid-text.class", found=template, word=name)
         if captioned and name == CAPTION:
             continue
         if name not in known:
             close = did_you_mean(name, known)
             hint = close.replace("mean '", "mean '{").replace("'?", "}'?")
-            expected = f"expected {listed}" if about_class else f"the only one is {listed}"
-            return f"unknown placeholder '{{{name}}}' in '{template}'; {expected}{hint}"
+            sentence = "unknown-placeholder" if about_class else "unknown-placeholder.only"
+            return message(sentence, word=name, found=template, expected=listed, hint=hint)
     if re.search(r"[{}]", _PLACEHOLDER.sub("", template)):
-        return f"found an unmatched brace in '{template}'; use braces only in {listed}"
+        return message("invalid-text.brace", found=template, expected=listed)
     if with_class and CLASS not in names and not (captioned and CAPTION in names):
-        return f"found '{template}', expected it to contain '{{{CLASS}}}'"
+        return message("missing-class", found=template)
     return None
 
 
@@ -106,12 +106,12 @@ def embedding_key(template: str, class_id: str) -> str:
     return template.replace(f"{{{CLASS_ID}}}", class_id)
 
 
-def embedding_key_problem(template: str) -> str | None:
+def embedding_key_problem(template: str) -> Problem | None:
     """Return a problem with the template of a vector's key, or None."""
     if not template.strip() or len(template) > LONGEST_KEY or not template.isprintable():
-        return f"found {template[:80]!r}, expected a key of 1 to {LONGEST_KEY} printable characters"
+        return message("invalid-text.key", found=template[:80], most=LONGEST_KEY)
     if re.search(r"[{}]", embedding_key(template, "")):
-        return f"found '{template}', expected no braces but those of '{{{CLASS_ID}}}'"
+        return message("invalid-text.key-brace", found=template)
     return None
 
 
@@ -149,11 +149,10 @@ class RecipeClass:
         """Return a template filled with a placeholder token or the class's name. Without a caption,
         `{caption}` stays as it is.
         """
+        name = self.name if placeholder is None else placeholder
         words = [getattr(self, word) for word in ABOUT_CLASS]
         caption_text = f"{{{CAPTION}}}" if caption is None else caption
-        return fill(
-            template, self.name if placeholder is None else placeholder, words, caption_text
-        )
+        return fill(template, name, words, caption_text)
 
     def has_words_for(self, template: str) -> bool:
         """Return whether the class has the parent and category that a template uses."""
@@ -207,7 +206,8 @@ class Shift:
         shift."""
         if self.level is None or (self.level == 1 and not self.realised):
             return ""
-        return f"{100 * self.level:g} % of {'CLIP’s gain' if self.realised else 'the way'}"
+        whole = "CLIP’s gain" if self.realised else "the way"
+        return f"{100 * self.level:g} % of {whole}"
 
 
 def resolve_shifts(
@@ -220,18 +220,16 @@ def resolve_shifts(
     every = tuple(range(len(label_of)))
 
     def labels(spec: BaseSpec | ShiftSpec) -> tuple[int, ...]:
-        return (
-            every
-            if spec.classes is None
-            else tuple(sorted(label_of[class_id] for class_id in spec.classes))
-        )
+        if spec.classes is None:
+            return every
+        return tuple(sorted(label_of[class_id] for class_id in spec.classes))
 
     base = _prompted(BASE, prompts.base, screen, samples, labels(prompts.base))
-    shifts = [replace(base, keep=tuple(rule for rule in base.keep if not rule.judges()))]
+    without_judges = tuple(rule for rule in base.keep if not rule.judges())
+    shifts = [replace(base, keep=without_judges)]
     for name, spec in prompts.shifts.items():
-        shifts += _levels(
-            _shift(screen, spec.samples or samples, name, spec, labels(spec)), spec, way
-        )
+        whole = _shift(screen, spec.samples or samples, name, spec, labels(spec))
+        shifts += _levels(whole, spec, way)
     return tuple(shifts)
 
 
@@ -243,19 +241,17 @@ def limit_shifts(shifts: Sequence[Shift], limit: int, classes: int) -> tuple[Shi
     whole. If there are more classes than images, evenly spaced classes are taken. A shift with none
     of these classes keeps its first class.
     """
-    spaced = (
-        frozenset(index * classes // limit for index in range(limit))
-        if limit < classes
-        else range(classes)
-    )
+    spaced: Container[int] = range(classes)
+    if limit < classes:
+        spaced = {index * classes // limit for index in range(limit)}
     most = max(1, limit // classes)
     labels_of = []
+    taken: set[int] = set()
     for shift in shifts:
-        labels_of.append(
-            tuple(label for label in shift.class_labels if label in spaced)
-            or shift.class_labels[:1]
-        )
-    taken = frozenset(label for labels in labels_of for label in labels)
+        labels = tuple(label for label in shift.class_labels if label in spaced)
+        labels = labels or shift.class_labels[:1]
+        labels_of.append(labels)
+        taken.update(labels)
     labels_of[0] = tuple(label for label in shifts[0].class_labels if label in taken)
     limited = []
     for shift, labels in zip(shifts, labels_of, strict=True):
@@ -265,9 +261,8 @@ def limit_shifts(shifts: Sequence[Shift], limit: int, classes: int) -> tuple[Shi
         else:
             candidates = -(-shift.candidates * min(accepted, most) // accepted)
             accepted = min(accepted, most)
-        limited.append(
-            replace(shift, class_labels=labels, candidates=candidates, accepted=accepted)
-        )
+        fewer = replace(shift, class_labels=labels, candidates=candidates, accepted=accepted)
+        limited.append(fewer)
     return tuple(limited)
 
 
@@ -279,8 +274,9 @@ def _levels(whole: Shift, spec: ShiftSpec, way: By) -> list[Shift]:
     levels = spec.severity.levels
     corrupts = whole.corruption is not None
     scales = levels.raw or levels.scales or (None,) * len(levels.asked)
-    return [
-        replace(
+    shifts: list[Shift] = []
+    for level, scale in zip(levels.asked, scales, strict=True):
+        shift = replace(
             whole,
             name=level_name(whole.name, level, corrupts=corrupts),
             threshold=None,
@@ -292,8 +288,8 @@ def _levels(whole: Shift, spec: ShiftSpec, way: By) -> list[Shift]:
             realised=levels.raw is None,
             top=level == levels.asked[-1],
         )
-        for level, scale in zip(levels.asked, scales, strict=True)
-    ]
+        shifts.append(shift)
+    return shifts
 
 
 def severity_columns(shifts: Sequence[Shift]) -> dict[str, Column]:
@@ -302,8 +298,7 @@ def severity_columns(shifts: Sequence[Shift]) -> dict[str, Column]:
     columns = {}
     if drawn:
         how_far = (
-            "How far from the base to the whole shift: 0 is the base, 1 the whole shift;"
-            " none"
+            "How far from the base to the whole shift: 0 is the base, 1 the whole shift; none"
             " without levels."
         )
         columns[SEVERITY] = Column("float32", how_far)
@@ -320,7 +315,9 @@ def severity_of(shift: Shift, column: str) -> float | None:
     """Return the value that all samples of a shift have in one of these columns."""
     if shift.name == BASE:
         return 0.0
-    value = shift.scale if column == SEVERITY else shift.level if shift.realised else None
+    value = shift.scale
+    if column != SEVERITY:
+        value = shift.level if shift.realised else None
     return None if value is None else as_stored(value)
 
 
@@ -341,19 +338,21 @@ def _prompted(
     name: str, spec: Prompted, screen: Screen, samples: CellSamples, labels: tuple[int, ...]
 ) -> Shift:
     """Return a shift with what its section shares with the base's."""
-    caption = screen.style_object_caption if spec.style else screen.object_caption
-    default = screen.object_threshold
+    object_caption = spec.object_caption
+    if object_caption is None:
+        object_caption = screen.style_object_caption if spec.style else screen.object_caption
+    threshold = screen.object_threshold
+    if spec.object_threshold is not None:
+        threshold = spec.object_threshold.over(threshold)
     return Shift(
         name=name,
         of=name,
         prompt=spec.prompt,
         caption=None,
-        object_caption=caption if spec.object_caption is None else spec.object_caption,
+        object_caption=object_caption,
         style=spec.style,
         threshold=None,
-        object_threshold=default
-        if spec.object_threshold is None
-        else spec.object_threshold.over(default),
+        object_threshold=threshold,
         class_labels=labels,
         group=name,
         kind=None,
@@ -367,26 +366,34 @@ def _prompted(
 def _shift(
     screen: Screen, samples: CellSamples, name: str, spec: ShiftSpec, labels: tuple[int, ...]
 ) -> Shift:
-    fixed = None if spec.severity is None else spec.severity.fixed
     kind: str | None = spec.kind
     if kind is None and spec.corruption is not None:
         kind = "camera" if spec.corruption == MATCH else CORRUPTIONS[spec.corruption].kind
+    severity = 0
+    if spec.corruption not in (None, MATCH):
+        fixed = None if spec.severity is None else spec.severity.fixed
+        severity = fixed or DEFAULT_SEVERITY
+    threshold = None
+    if spec.caption is not None:
+        threshold = spec.threshold or screen.shift_threshold
+    steps = screen.keep if spec.keep is None else spec.keep
     return replace(
         _prompted(name, spec, screen, samples, labels),
         caption=spec.caption,
-        threshold=(spec.threshold or screen.shift_threshold) if spec.caption is not None else None,
+        threshold=threshold,
         group=spec.group or name,
         kind=kind,
-        keep=_rules(screen.keep if spec.keep is None else spec.keep, spec.caption),
+        keep=_rules(steps, spec.caption),
         corruption=spec.corruption,
-        severity=0 if spec.corruption in (None, MATCH) else fixed or DEFAULT_SEVERITY,
+        severity=severity,
     )
 
 
 def _rules(steps: Sequence[Any], caption: str | None) -> tuple[KeepRule, ...]:
-    rules = [step.rule for step in steps]
-    return tuple(
-        rule
-        for rule in rules
-        if caption is not None or not (rule.whole_cell and SHIFT in rule.scores())
-    )
+    """Return the rules, without those that rank by a score that images without a caption lack."""
+    rules: list[KeepRule] = []
+    for step in steps:
+        ranks_by_shift = step.rule.whole_cell and SHIFT in step.rule.scores()
+        if caption is not None or not ranks_by_shift:
+            rules.append(step.rule)
+    return tuple(rules)

@@ -62,10 +62,10 @@ def read_rows_table(content: bytes, source: str) -> dict[str, dict[str, list[int
     """Read shift → class id → rows, in the file's order. Raise UserError with every invalid
     line."""
     rows: dict[str, dict[str, list[int]]] = {}
-    for (shift, class_id), row in _lines(
-        content, source, _HEADER, 2, lambda cells: _number(cells[0])
-    ):
-        rows.setdefault(shift, {}).setdefault(class_id, []).append(row)
+    lines = _lines(content, source, _HEADER, 2, lambda cells: _number(cells[0]))
+    for (shift, class_id), row in lines:
+        of_shift = rows.setdefault(shift, {})
+        of_shift.setdefault(class_id, []).append(row)
     return rows
 
 
@@ -74,12 +74,7 @@ def read_chosen_rows(
 ) -> dict[tuple[str | None, str], list[PoolRow]]:
     """Return the chosen rows by cell, in the file's order. Raise UserError with every invalid
     line."""
-    forms = {
-        "retrieved": (_RETRIEVED, _retrieved),
-        "edited": (_EDITED, _edited),
-        "given": (_GIVEN, _given),
-    }
-    header, value = forms[kind]
+    header, value = _FORMS[kind]
     rows: dict[tuple[str | None, str], list[PoolRow]] = {}
     for names, row in _lines(content, source, header, header.index("row"), value):
         shift = None if kind == "edited" else names[0]
@@ -91,9 +86,8 @@ def rows_csv(rows: ChosenRows) -> bytes:
     """Write the table in the form that `read_rows_table` reads."""
     lines = []
     for shift, by_class in rows.items():
-        lines += [
-            (shift, class_id, row) for class_id, numbers in by_class.items() for row in numbers
-        ]
+        for class_id, numbers in by_class.items():
+            lines += [(shift, class_id, row) for row in numbers]
     return _text(_HEADER, lines)
 
 
@@ -101,28 +95,27 @@ def chosen_rows_csv(rows: RowsByCell, kind: ChosenKind) -> bytes:
     """Write the table in the form that `read_chosen_rows` reads. Scores have nine digits, so
     float32 numbers stay distinct.
     """
-    every = [
-        (shift, class_id, row) for (shift, class_id), cell_rows in rows.items() for row in cell_rows
-    ]
-    if kind == "retrieved":
-        return _text(
-            _RETRIEVED,
-            ((shift, cls, row.row, row.rank, f"{row.score:.9g}") for shift, cls, row in every),
-        )
-    if kind == "given":
-        cells = (
-            (*cell, row.row, row.index, "" if row.seed is None else row.seed, row.prompt)
-            for *cell, row in every
-        )
-        return _text(_GIVEN, cells)
-    return _text(_EDITED, ((class_id, row.row, row.caption or "") for _, class_id, row in every))
+    lines: list[tuple[object, ...]] = []
+    for (shift, class_id), cell_rows in rows.items():
+        for row in cell_rows:
+            if kind == "retrieved":
+                lines.append((shift, class_id, row.row, row.rank, f"{row.score:.9g}"))
+            elif kind == "given":
+                seed = "" if row.seed is None else row.seed
+                lines.append((shift, class_id, row.row, row.index, seed, row.prompt))
+            else:
+                lines.append((class_id, row.row, row.caption or ""))
+    header, _ = _FORMS[kind]
+    return _text(header, lines)
 
 
 def _edited(cells: Sequence[str]) -> PoolRow | None:
     row = _number(cells[0])
     caption = cells[1]
     sound = len(caption) <= LONGEST_CAPTION and caption.isprintable() and caption == caption.strip()
-    return PoolRow(row, caption=caption or None) if sound and row is not None else None
+    if row is None or not sound:
+        return None
+    return PoolRow(row, caption=caption or None)
 
 
 def _retrieved(cells: Sequence[str]) -> PoolRow | None:
@@ -132,33 +125,43 @@ def _retrieved(cells: Sequence[str]) -> PoolRow | None:
         (score,) = struct.unpack("f", struct.pack("f", float(cells[2])))
     except (ValueError, OverflowError):
         return None
-    return PoolRow(row, rank, score) if row is not None and rank and math.isfinite(score) else None
+    if row is None or not rank or not math.isfinite(score):
+        return None
+    return PoolRow(row, rank, score)
 
 
 def _given(cells: Sequence[str]) -> PoolRow | None:
     row = _number(cells[0])
     index = _number(cells[1])
     seed = _number(cells[2], MOST_SEED)
-    sound = (
-        row is not None
-        and index is not None
-        and index < MOST_LINES
-        and (seed is not None or not cells[2])
-    )
-    sound = sound and one_line(cells[3]) == cells[3] and len(cells[3]) <= LONGEST_PROMPT
-    return (
-        PoolRow(row, index=index, seed=seed, prompt=cells[3]) if sound and row is not None else None
-    )
+    prompt = cells[3]
+    if row is None or index is None or index >= MOST_LINES:
+        return None
+    if seed is None and cells[2]:
+        return None
+    if one_line(prompt) != prompt or len(prompt) > LONGEST_PROMPT:
+        return None
+    return PoolRow(row, index=index, seed=seed, prompt=prompt)
+
+
+_FORMS: dict[ChosenKind, tuple[list[str], Callable[[Sequence[str]], PoolRow | None]]] = {
+    "retrieved": (_RETRIEVED, _retrieved),
+    "edited": (_EDITED, _edited),
+    "given": (_GIVEN, _given),
+}
 
 
 def one_line(text: str) -> str:
     """Replace control characters and line ends, and collapse spaces."""
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+    letters = [letter if letter.isprintable() else " " for letter in text]
+    return " ".join("".join(letters).split())
 
 
 def _number(text: str, most: int = 10**15 - 1) -> int | None:
-    sound = text.isascii() and text.isdecimal() and len(text) < 20
-    return int(text) if sound and int(text) <= most else None
+    if not text.isascii() or not text.isdecimal() or len(text) >= 20:
+        return None
+    number = int(text)
+    return number if number <= most else None
 
 
 def _lines(
@@ -171,25 +174,23 @@ def _lines(
     """Return the first `named` cells of each line, and the parsed value of the other cells."""
     rows: list[tuple[tuple[str, ...], Value]] = []
     problems: list[str] = []
+    expected = ",".join(header)
     try:
-        lines = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True)
+        text = io.StringIO(content.decode("utf-8-sig"), newline="")
+        lines = csv.reader(text, strict=True)
         first = next(lines, [])
         if first != list(header):
-            raise UserError(
-                f"{source}: the first line is {','.join(first)[:80]!r}, expected"
-                f" {','.join(header)!r}"
-            )
+            shown = ",".join(first)[:80]
+            raise UserError(f"{source}: the first line is {shown!r}, expected {expected!r}")
         for number, line in enumerate(lines, start=2):
             if number > MOST_LINES:
                 raise UserError(f"{source}: more than {MOST_LINES:,} lines")
             parsed = value(line[named:]) if len(line) == len(header) else None
-            if parsed is None:
-                problems.append(
-                    f"{source}, line {number}: found {','.join(line)[:80]!r}, expected"
-                    f" {','.join(header)}"
-                )
-            else:
+            if parsed is not None:
                 rows.append((tuple(line[:named]), parsed))
+                continue
+            shown = ",".join(line)[:80]
+            problems.append(f"{source}, line {number}: found {shown!r}, expected {expected}")
             if len(problems) == _MOST_PROBLEMS:
                 break
     except UnicodeDecodeError as error:

@@ -26,7 +26,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, SerializeAsAny, field_validator
+from pydantic import SerializeAsAny, field_validator
 
 from counterfoil.documents import canonical_json, sha256_json
 from counterfoil.errors import UserError
@@ -39,7 +39,13 @@ from counterfoil.recipe.keep.misclassified import (
     failure_of,
     judge_columns,
 )
-from counterfoil.recipe.keep.rule import EVERY_ROWS, FIRST_ROWS, NEWEST_ROWS, Column
+from counterfoil.recipe.keep.rule import (
+    EVERY_ROWS,
+    FIRST_ROWS,
+    NEWEST_ROWS,
+    Column,
+    KeepRule,
+)
 from counterfoil.recipe.kinds import RETRIEVAL, DrawingKind, GeneratorKind, read_generator
 from counterfoil.recipe.kinds.retrieve import RetrievalClip
 from counterfoil.recipe.layering import (
@@ -89,31 +95,34 @@ from counterfoil.registry import GROUPS, Plugin, plugin_of
 class Recipe(Section):
     """A recipe: everything that a dataset is made from."""
 
-    recipe: Literal[1] = Field(description="Version of this schema.")
-    name: str = Field(
-        description="Name of the dataset, as the Hub takes it: at most 96 letters, digits, '.', '_'"
-        " and '-'."
-    )
-    license: str = Field(
-        default="other", description="Licence of the dataset, as the Hub spells it."
-    )
-    description: str = Field(default="", description="What the dataset is, in a sentence or two.")
-    source: Source = Field(description="The input dataset and its classes.")
-    generator: SerializeAsAny[GeneratorKind] = Field(description="What renders the samples.")
-    tokens: Tokens | None = Field(
-        default=None, description="Class tokens; null: prompts use the class names."
-    )
-    prompts: Prompts = Field(description="The base and the shifts.")
-    screen: Screen = Field(
-        default=Screen(), description="How candidates are screened. kind corrupt does not need it."
-    )
-    samples: Samples = Field(description="Samples per cell.")
-    output: Output = Field(default=Output(), description="How the dataset is stored.")
-    evaluate: Evaluate = Field(default=Evaluate(), description="How models are scored.")
-    publish: Publish = Field(default=Publish(), description="Where the dataset is published.")
-    mine: Mine | None = Field(
-        default=None, description="How to search for failures of a classifier."
-    )
+    recipe: Literal[1]
+    """Version of this schema."""
+    name: str
+    """Name of the dataset, as the Hub takes it: at most 96 letters, digits, '.', '_' and '-'."""
+    license: str = "other"
+    """Licence of the dataset, as the Hub spells it."""
+    description: str = ""
+    """What the dataset is, in a sentence or two."""
+    source: Source
+    """The input dataset and its classes."""
+    generator: SerializeAsAny[GeneratorKind]
+    """What renders the samples."""
+    tokens: Tokens | None = None
+    """Class tokens; null: prompts use the class names."""
+    prompts: Prompts
+    """The base and the shifts."""
+    screen: Screen = Screen()
+    """How candidates are screened. kind corrupt does not need it."""
+    samples: Samples
+    """Samples per cell."""
+    output: Output = Output()
+    """How the dataset is stored."""
+    evaluate: Evaluate = Evaluate()
+    """How models are scored."""
+    publish: Publish = Publish()
+    """Where the dataset is published."""
+    mine: Mine | None = None
+    """How to search for failures of a classifier."""
 
     _name = checked("name", by=dataset_name_problem)
 
@@ -123,19 +132,32 @@ class Recipe(Section):
         return read_generator(with_tuples(values)) if isinstance(values, Mapping) else values
 
     def problem(self) -> str | None:
-        problems = cross_section_problems(self.model_dump())
-        return "; ".join(f"{'.'.join(map(str, path))}: {text}" for path, text in problems) or None
+        lines: list[str] = []
+        for path, problem in cross_section_problems(self.model_dump()):
+            key = ".".join(map(str, path))
+            lines.append(f"{key}: {problem}")
+        return "; ".join(lines) or None
 
     @cached_property
     def classes(self) -> tuple[RecipeClass, ...]:
         """Return the classes in label order. UserError if their source labels must be read from the
         input dataset."""
-        classes = []
-        for label, entry in enumerate(self.source.classes or ()):
-            if entry.source_label is not None:
-                about = entry.imagenet, entry.parent, entry.category, entry.kinds
-                classes.append(RecipeClass(entry.id, entry.name, label, entry.source_label, *about))
-        if not classes or len(classes) < len(self.source.classes or ()):
+        entries = self.source.classes or ()
+        classes = [
+            RecipeClass(
+                id=entry.id,
+                name=entry.name,
+                label=label,
+                source_label=entry.source_label,
+                imagenet=entry.imagenet,
+                parent=entry.parent,
+                category=entry.category,
+                kinds=entry.kinds,
+            )
+            for label, entry in enumerate(entries)
+            if entry.source_label is not None
+        ]
+        if not classes or len(classes) < len(entries):
             raise UserError(
                 f"recipe {self.name}: its classes have no source labels yet; they must be read from"
                 f" {self.source.dataset}",
@@ -174,19 +196,16 @@ class Recipe(Section):
         recipe says a version."""
         if self.output.row_version is not None or version not in range(FIRST_ROWS, NEWEST_ROWS):
             return self
-        return self.model_copy(
-            update={"output": self.output.model_copy(update={"row_version": version})}
-        )
+        output = self.output.model_copy(update={"row_version": version})
+        return self.model_copy(update={"output": output})
 
     @property
     def ranking_clip(self) -> RetrievalClip:
         """Return the CLIP that ranks a pool: `generator.clip`, or else the screen's."""
         clip = self.generator.get("clip")
-        return (
-            RetrievalClip(model=self.screen.clip, weights=self.screen.weights)
-            if clip is None
-            else clip
-        )
+        if clip is None:
+            return RetrievalClip(model=self.screen.clip, weights=self.screen.weights)
+        return clip
 
     @property
     def scales(self) -> dict[str, list[float]]:
@@ -194,8 +213,11 @@ class Recipe(Section):
         yet."""
         scales: dict[str, list[float]] = {}
         for shift in self.all_shifts():
-            if shift.realised:
-                scales.setdefault(shift.of, []).extend([] if shift.scale is None else [shift.scale])
+            if not shift.realised:
+                continue
+            measured = scales.setdefault(shift.of, [])
+            if shift.scale is not None:
+                measured.append(shift.scale)
         return scales
 
     @property
@@ -203,62 +225,67 @@ class Recipe(Section):
         """Return the shifts with levels between prompts whose prompt does not begin with the
         base's."""
         base = self.prompts.base.prompt or ""
-        levelled = {shift.of: shift for shift in self.all_shifts() if shift.by in ("prompt", "mix")}
-        return [
-            name for name, shift in levelled.items() if not (shift.prompt or "").startswith(base)
-        ]
+        away: dict[str, None] = {}
+        for shift in self.all_shifts():
+            prompt = shift.prompt or ""
+            if shift.by in ("prompt", "mix") and not prompt.startswith(base):
+                away[shift.of] = None
+        return list(away)
 
     @property
     def names_every_label(self) -> bool:
         """Return whether every class has a source label; if not, `resolve_classes` reads them from
         the source."""
-        return names_every_label(
-            None if self.source.classes is None else [dict(cls) for cls in self.source.classes]
-        )
+        if self.source.classes is None:
+            return False
+        return names_every_label([dict(entry) for entry in self.source.classes])
 
     @cached_property
     def _shifts(self) -> tuple[Shift, ...]:
         class_ids = [cls.id for cls in self.classes]
         way = (*self.kind.levels, "prompt")[0]
         shifts = resolve_shifts(class_ids, self.prompts, self.screen, self.samples, way)
-        return (
-            shifts
-            if self.samples.limit is None
-            else limit_shifts(shifts, self.samples.limit, len(class_ids))
-        )
+        limit = self.samples.limit
+        return shifts if limit is None else limit_shifts(shifts, limit, len(class_ids))
+
+    @property
+    def _rules(self) -> list[KeepRule]:
+        """Return the keep rules of all shifts, again for each shift that has them."""
+        return [rule for shift in self.all_shifts() for rule in shift.keep]
 
     @cached_property
     def judges(self) -> tuple[str, ...]:
         """Return the classifiers of keep rules and of the screen, each once, in order."""
-        rules = [rule for shift in self.all_shifts() for rule in shift.keep]
-        second = () if self.screen.judge is None else (self.screen.judge,)
-        return tuple(dict.fromkeys((*(name for rule in rules for name in rule.judges()), *second)))
+        names = [name for rule in self._rules for name in rule.judges()]
+        if self.screen.judge is not None:
+            names.append(self.screen.judge)
+        return tuple(dict.fromkeys(names))
 
     @property
     def runs_models(self) -> bool:
         """Return whether a model draws, ranks or screens images, so that rows depend on torch."""
-        return (
-            self.kind.draws
-            or bool(self.kind.models or self.judges)
-            or self.screen.model is not None
-        )
+        screens = self.screen.model is not None
+        return self.kind.draws or screens or bool(self.kind.models or self.judges)
 
     @property
     def plugins(self) -> dict[str, Plugin]:
         """Return the installed packages that images and rows depend on, by what each registers:
         `corruption rust`."""
-        named = [("counterfoil.generators", self.kind.name)]
-        named.append(("counterfoil.tasks", self.task.name))
-        named += [
-            ("counterfoil.corruptions", shift.corruption or "") for shift in self.all_shifts()
-        ]
-        rules = {type(rule) for shift in self.all_shifts() for rule in shift.keep}
-        named += [
-            ("counterfoil.keep_rules", name) for name, rule in KEEP_RULES.items() if rule in rules
-        ]
-        named += [("counterfoil.classifiers", judge.partition(":")[0]) for judge in self.judges]
-        registered = {f"{GROUPS[group]} {name}": plugin_of(group, name) for group, name in named}
-        return {what: plugin for what, plugin in registered.items() if plugin is not None}
+        rules = {type(rule) for rule in self._rules}
+        named = {
+            "counterfoil.generators": [self.kind.name],
+            "counterfoil.tasks": [self.task.name],
+            "counterfoil.corruptions": [shift.corruption or "" for shift in self.all_shifts()],
+            "counterfoil.keep_rules": [name for name, rule in KEEP_RULES.items() if rule in rules],
+            "counterfoil.classifiers": [judge.partition(":")[0] for judge in self.judges],
+        }
+        plugins: dict[str, Plugin] = {}
+        for group, names in named.items():
+            for name in names:
+                plugin = plugin_of(group, name)
+                if plugin is not None:
+                    plugins[f"{GROUPS[group]} {name}"] = plugin
+        return plugins
 
     def failure_asked(self, shift: Shift, judge: str) -> str | None:
         """Return the failure rule of a judge for a shift's images, or None; the screen's judge sees
@@ -269,16 +296,15 @@ class Recipe(Section):
     def added_columns(self) -> dict[str, Column]:
         """Return the columns that the generator, keep rules and the screen add to every table, in
         order."""
-        rules = [rule for shift in self.all_shifts() for rule in shift.keep]
-        scored = {name: column for rule in rules for name, column in rule.columns().items()}
-        given = (
-            pair_columns(self.samples.pairs)
-            | self._severity_columns
-            | self.task.columns(self.source)
-        )
+        columns = dict(self.generator.columns())
+        columns |= pair_columns(self.samples.pairs)
+        columns |= self._severity_columns
+        columns |= self.task.columns(self.source)
         if self.stored_units is not None:
-            given[UNIT] = self.task.unit_column
-        return self.generator.columns() | given | scored | self._judge_columns
+            columns[UNIT] = self.task.unit_column
+        for rule in self._rules:
+            columns |= rule.columns()
+        return columns | self._judge_columns
 
     @cached_property
     def _severity_columns(self) -> dict[str, Column]:
@@ -290,16 +316,17 @@ class Recipe(Section):
 
     def given(self, shift: Shift) -> dict[str, str | float | None]:
         """Return the columns of pairs and levels with their values for all samples of a shift."""
-        paired = (
-            {}
-            if self.samples.pairs == "noise"
-            else {PAIRED_BY: "attention" if self.beside_base(shift) else None}
-        )
-        return paired | {name: severity_of(shift, name) for name in self._severity_columns}
+        given: dict[str, str | float | None] = {}
+        if self.samples.pairs != "noise":
+            given[PAIRED_BY] = "attention" if self.beside_base(shift) else None
+        for name in self._severity_columns:
+            given[name] = severity_of(shift, name)
+        return given
 
     def columns_of(self, shift: Shift) -> tuple[str, ...]:
         """Return the names of columns that a shift's keep rules and the screen add."""
-        return (*(name for rule in shift.keep for name in rule.columns()), *self._judge_columns)
+        of_rules = [name for rule in shift.keep for name in rule.columns()]
+        return (*of_rules, *self._judge_columns)
 
     @property
     def _judge_columns(self) -> dict[str, Column]:
@@ -332,28 +359,26 @@ class Recipe(Section):
         change is the same.
         """
         source = self.source.model_dump(mode="json", exclude_defaults=True, exclude={"classes"})
-        tokens = (
-            None
-            if self.tokens is None
-            else self.tokens.model_dump(mode="json", exclude_defaults=True)
-        )
+        tokens = None
+        if self.tokens is not None:
+            tokens = self.tokens.model_dump(mode="json", exclude_defaults=True)
         for names, key in ((source, "dataset"), (tokens or {}, "path")):
             if key in names:
                 names[key] = without_folders(names[key])
-        labels = {cls.id: [cls.source_label, list(cls.imagenet)] for cls in self.classes}
-        inputs = {"source": source, "labels": labels, "tokens": tokens}
-        embeddings = {
-            shift.name: shift.embedding
-            for shift in self.all_shifts()
-            if shift.embedding is not None
+        inputs: dict[str, Any] = {
+            "source": source,
+            "labels": {cls.id: [cls.source_label, list(cls.imagenet)] for cls in self.classes},
+            "tokens": tokens,
         }
+        embeddings: dict[str, list[str]] = {}
+        for shift in self.all_shifts():
+            spec = shift.embedding
+            if spec is not None:
+                embeddings[shift.name] = [Path(spec.file).name, spec.key]
         if embeddings:
-            inputs["embeddings"] = {
-                name: [Path(spec.file).name, spec.key] for name, spec in embeddings.items()
-            }
-        return sha256_json(
-            {"plan": self.plan_document, "screen": self.screen_document, "inputs": inputs}
-        )
+            inputs["embeddings"] = embeddings
+        document = {"plan": self.plan_document, "screen": self.screen_document, "inputs": inputs}
+        return sha256_json(document)
 
     @cached_property
     def portable_yaml(self) -> str:
@@ -419,7 +444,8 @@ def plan_inputs(recipe: Recipe) -> dict[str, Any]:
         lora["path"] = without_folders(lora["path"])
         if lora["revision"] is None:
             del lora["revision"]
-    if (rows := recipe.generator.get("rows")) is not None:
+    rows = recipe.generator.get("rows")
+    if rows is not None:
         generator["rows"] = sha256_json(rows)
     if RETRIEVAL in recipe.kind.models:  # even if it is the screen's, because it chooses the images
         clip = recipe.ranking_clip
@@ -427,21 +453,30 @@ def plan_inputs(recipe: Recipe) -> dict[str, Any]:
     output["image"]["quality"] = recipe.output.image.encoding_quality
     prompts = []
     for shift in recipe.all_shifts():
-        every = len(shift.class_labels) == len(ids)
         prompt: dict[str, Any] = {
             "shift": shift.name,
             "prompt": shift.prompt,
             "group": shift.group,
-            "classes": None if every else [ids[label] for label in shift.class_labels],
-        } | _about_classes(recipe, shift, shift.prompt)
+            "classes": None,
+        }
+        if len(shift.class_labels) < len(ids):
+            prompt["classes"] = [ids[label] for label in shift.class_labels]
+        prompt |= _about_classes(recipe, shift, shift.prompt)
         if shift.embedding is not None:
             prompt["embedding"] = True
         if shift.corruption is not None:
-            prompt |= {"corruption": shift.corruption, "severity": shift.severity}
+            prompt["corruption"] = shift.corruption
+            prompt["severity"] = shift.severity
         if shift.level is not None:
             # The share of the way at a realised level is an input.
-            level = {"of": shift.of, "by": shift.by, "at": shift.level, "realised": shift.realised}
-            prompt["level"] = level if shift.lora is None else level | {"lora": shift.lora}
+            prompt["level"] = {
+                "of": shift.of,
+                "by": shift.by,
+                "at": shift.level,
+                "realised": shift.realised,
+            }
+            if shift.lora is not None:
+                prompt["level"]["lora"] = shift.lora
         spec = recipe.prompts.shifts.get(shift.of)
         if spec is not None and spec.samples is not None:
             prompt["samples"] = spec.samples.model_dump(mode="json", exclude_none=True)
@@ -460,7 +495,8 @@ def plan_inputs(recipe: Recipe) -> dict[str, Any]:
         document["exif"] = source.exif
     if recipe.stored_units is not None:
         document["units"] = recipe.stored_units
-    if (version := _version_needed(recipe)) > FIRST_ROWS:
+    version = _version_needed(recipe)
+    if version > FIRST_ROWS:
         document["row_version"] = version
     return document | recipe.task.planned(source)
 
@@ -479,19 +515,22 @@ def screen_inputs(recipe: Recipe) -> dict[str, Any]:
             "shift": shift.name,
             "caption": shift.caption,
             "object_caption": shift.object_caption,
-            "threshold": shift.threshold.model_dump(exclude_none=True) if shift.threshold else None,
+            "threshold": None,
             "object_threshold": shift.object_threshold.model_dump(exclude_none=True),
-        } | _about_classes(recipe, shift, shift.object_caption)
+        }
+        if shift.threshold:
+            values["threshold"] = shift.threshold.model_dump(exclude_none=True)
+        values |= _about_classes(recipe, shift, shift.object_caption)
         spec = recipe.prompts.shifts.get(shift.of)
         if spec is not None and spec.keep is not None:
             values["keep"] = _keep(spec.keep)
-        if any(
-            isinstance(rule, MisclassifiedRule) and rule.failure in PARENTS for rule in shift.keep
-        ):
-            values["parents"] = {cls.id: list(cls.kinds) or cls.parent for cls in recipe.classes}
+        for rule in shift.keep:
+            if isinstance(rule, MisclassifiedRule) and rule.failure in PARENTS:
+                parents = {cls.id: list(cls.kinds) or cls.parent for cls in recipe.classes}
+                values["parents"] = parents
         shifts.append(values)
     screen = recipe.screen
-    document = {
+    document: dict[str, Any] = {
         "model": None if screen.model is None else without_folders(screen.model),
         "weights": screen.weights,
         "keep": _keep(screen.keep),
@@ -500,7 +539,9 @@ def screen_inputs(recipe: Recipe) -> dict[str, Any]:
         "names": [cls.name for cls in recipe.classes],
         "shifts": shifts,
     }
-    return document if screen.judge is None else document | {"judge": without_folders(screen.judge)}
+    if screen.judge is not None:
+        document["judge"] = without_folders(screen.judge)
+    return document
 
 
 def _dumped(name: str, section: Section) -> dict[str, Any]:
@@ -508,17 +549,17 @@ def _dumped(name: str, section: Section) -> dict[str, Any]:
     first = _FIRST_KEYS[name]
     never = _NOT_HASHED.get(name, ())
     changed = written(section, type(section).model_fields.keys() - never)
-    return {
-        key: value
-        for key, value in section.model_dump(mode="json").items()
-        if key in first or key in changed
-    }
+    values = section.model_dump(mode="json")
+    return {key: value for key, value in values.items() if key in first or key in changed}
 
 
 def _about_classes(recipe: Recipe, shift: Shift, template: str | None) -> dict[str, Any]:
     """Return the parents and categories by class id that a template of a shift uses."""
-    classes = [recipe.classes[label] for label in shift.class_labels]
-    return {word: {cls.id: getattr(cls, word) for cls in classes} for word in uses(template)}
+    about: dict[str, Any] = {}
+    for word in uses(template):
+        classes = [recipe.classes[label] for label in shift.class_labels]
+        about[word] = {cls.id: getattr(cls, word) for cls in classes}
+    return about
 
 
 def _keep(steps: Sequence[Any]) -> Any:
@@ -548,15 +589,18 @@ def _portable_values(recipe: Recipe) -> dict[str, Any]:
     values = recipe.model_dump(mode="json", exclude_none=True)
     for section, keys in _LATER_KEYS.items():
         unsaid = set(keys) & values[section].keys()
-        for key in unsaid - set(written(getattr(recipe, section), unsaid)):
+        changed = written(getattr(recipe, section), unsaid)
+        for key in unsaid.difference(changed):
             del values[section][key]
-    version = _version_needed(recipe)
     values["output"].pop("row_version", None)
-    values["output"] |= {"row_version": version} if version > FIRST_ROWS else {}
+    version = _version_needed(recipe)
+    if version > FIRST_ROWS:
+        values["output"]["row_version"] = version
     tokens = dict(values.get("tokens", {}))
     replace_names(values, without_folders)
     for path, spec in embedding_specs(values):
-        spec["file"], spec["key"] = OWN_EMBEDDINGS, own_key(path[-2], spec["key"])
+        spec["file"] = OWN_EMBEDDINGS
+        spec["key"] = own_key(path[-2], spec["key"])
     if tokens and not REPOSITORY.fullmatch(tokens.get("path", "")):
         # The tokens' own manifest says how they were learned.
         values["tokens"] = {"path": OWN_TOKENS}

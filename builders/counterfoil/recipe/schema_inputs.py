@@ -43,31 +43,19 @@ class Conditions(Section):
     # As the findings of ChestX-ray14. Each is two classes of the recipe (Jain et al. 2023, Appendix
     # C.3).
 
-    labels: tuple[str, ...] = Field(
-        default=(),
-        description="Labels in `label_column`, which then holds lists of labels, or text that"
-        " separates them with `|`.",
-    )
-    columns: tuple[str, ...] = Field(
-        default=(),
-        description="Columns of 0 and 1, one per condition. Do not give `labels` as well.",
-    )
-    others: tuple[str, ...] = Field(
-        default=(),
-        description="Labels of `label_column` that are not conditions (`No Finding`). Any other"
-        " label is an error.",
-    )
-    unknown: Policy = Field(
-        default="refuse",
-        description="What an unknown label is, a blank cell or -1 (CheXpert's uncertain): an error,"
-        " `absent`, or left"
-        " out (`ignore`), so that each label is measured on the images that know it.",
-    )
-    blank: Policy | None = Field(
-        default=None,
-        description="The same for blank cells alone, which some datasets write for absent. null: as"
-        " `unknown`.",
-    )
+    labels: tuple[str, ...] = ()
+    """Labels in `label_column`, which then holds lists of labels, or text that separates them with
+    `|`."""
+    columns: tuple[str, ...] = ()
+    """Columns of 0 and 1, one per condition. Do not give `labels` as well."""
+    others: tuple[str, ...] = ()
+    """Labels of `label_column` that are not conditions (`No Finding`). Any other label is an
+    error."""
+    unknown: Policy = "refuse"
+    """What an unknown label is, a blank cell or -1 (CheXpert's uncertain): an error, `absent`, or
+    left out (`ignore`), so that each label is measured on the images that know it."""
+    blank: Policy | None = None
+    """The same for blank cells alone, which some datasets write for absent. null: as `unknown`."""
 
     @property
     def of_blank(self) -> Policy:
@@ -149,45 +137,23 @@ class ClassEntry(Section):
         " names, source_label"
     )
 
-    id: str = Field(
-        description="Unique slug: a WordNet id, or the zero-padded source label in quotes. If you"
-        " leave it out, it"
-        " is made from the letters and digits of the name."
-    )
-    name: str = Field(
-        min_length=1,
-        max_length=LONGEST_CLASS_NAME,
-        description="The name that prompts and captions use; names may repeat.",
-    )
-    source_label: int | None = Field(
-        default=None,
-        ge=0,
-        description="The label of this class in the input dataset. If you leave it out, the label"
-        " of the class"
-        " with this name there.",
-    )
-    imagenet: tuple[int, ...] = Field(
-        default=(), description="ImageNet-1k indices that count as this class."
-    )
-    parent: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=LONGEST_CLASS_NAME,
-        description="The kind of thing that the class is (`spaniel`): `{parent}` in prompts.",
-    )
-    kinds: tuple[str, ...] = Field(
-        default=(),
-        max_length=100,
-        description="Ids of the kinds above the class, that of its parent first. The failure rules"
-        " of parents compare"
-        " them where they are given, and the words of `parent` where not.",
-    )
-    category: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=LONGEST_CLASS_NAME,
-        description="A wider kind (`canine`) of a few for many classes: `{category}`.",
-    )
+    id: str
+    """Unique slug: a WordNet id, or the zero-padded source label in quotes. If you leave it out, it
+    is made from the letters and digits of the name."""
+    name: str = Field(min_length=1, max_length=LONGEST_CLASS_NAME)
+    """The name that prompts and captions use; names may repeat."""
+    source_label: int | None = Field(default=None, ge=0)
+    """The label of this class in the input dataset. If you leave it out, the label of the class
+    with this name there."""
+    imagenet: tuple[int, ...] = ()
+    """ImageNet-1k indices that count as this class."""
+    parent: str | None = Field(default=None, min_length=1, max_length=LONGEST_CLASS_NAME)
+    """The kind of thing that the class is (`spaniel`): `{parent}` in prompts."""
+    kinds: tuple[str, ...] = Field(default=(), max_length=100)
+    """Ids of the kinds above the class, that of its parent first. The failure rules of parents
+    compare them where they are given, and the words of `parent` where not."""
+    category: str | None = Field(default=None, min_length=1, max_length=LONGEST_CLASS_NAME)
+    """A wider kind (`canine`) of a few for many classes: `{category}`."""
 
     _slug = checked("id", by=class_id_problem)
 
@@ -217,81 +183,52 @@ else:
 class Source(SectionsOfTasks):
     """The input dataset and its classes."""
 
-    task: TaskName | None = Field(
-        default=None,
-        description="What an image has: one of the `classes`, `objects` with boxes, any number of"
-        " `labels` (`conditions` without classes), or `masks`. null: what the other keys say; a task"
-        " that disagrees with them is an error.",
-    )
-    dataset: str = Field(
-        min_length=1, description="`lab:wardrobe`, a Hub id, or a folder (`./…`, `/…`)."
-    )
-    config: str | None = Field(default=None, description="Config of the input dataset.")
-    revision: str | None = Field(
-        default=None, description="Branch, tag or commit on the Hub; the lock pins it."
-    )
-    train_split: str = Field(default="train", description="Split that tokens are learned from.")
-    validation_split: str = Field(
-        default="validation", description="Split that percentile thresholds come from."
-    )
-    image_column: str = Field(default="image", description="Column that holds the images.")
-    label_column: str = Field(default="label", description="Column that holds the integer labels.")
-    unit_column: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Column that names what rows share (a garment, a patient, a photo); null: rows"
-        " are independent.",
-    )
-    exif: Literal["apply", "ignore"] = Field(
-        default="ignore",
-        description="Whether a photograph is turned as its camera noted (EXIF). `ignore` reads the"
-        " pixels as they are"
-        " stored, as torchvision and timm do. With `objects`, boxes are of the photographs that are"
-        " so read, and a"
-        " recipe says which if an EXIF tag turns one.",
-    )
-    conditions: Conditions | None = Field(
-        default=None,
-        description="Conditions, of which a row may have several or none. Each condition has two"
-        " classes; without"
-        " classes, generator.kind corrupt takes every image once with all its conditions. null: a"
-        " row has one label.",
-    )
-    classes: tuple[ClassEntry, ...] | None = Field(
-        default=None,
-        min_length=1,
-        description="The classes in label order, each a name or a mapping, or the path of a YAML"
-        " file with that"
-        " list; null: every class of the input dataset, with its names and in its order.",
-    )
+    task: TaskName | None = None
+    """What an image has: one of the `classes`, `objects` with boxes, any number of `labels`
+    (`conditions` without classes), or `masks`. null: what the other keys say; a task that disagrees
+    with them is an error."""
+    dataset: str = Field(min_length=1)
+    """`lab:wardrobe`, a Hub id, or a folder (`./…`, `/…`)."""
+    config: str | None = None
+    """Config of the input dataset."""
+    revision: str | None = None
+    """Branch, tag or commit on the Hub; the lock pins it."""
+    train_split: str = "train"
+    """Split that tokens are learned from."""
+    validation_split: str = "validation"
+    """Split that percentile thresholds come from."""
+    image_column: str = "image"
+    """Column that holds the images."""
+    label_column: str = "label"
+    """Column that holds the integer labels."""
+    unit_column: str | None = Field(default=None, min_length=1)
+    """Column that names what rows share (a garment, a patient, a photo); null: rows are
+    independent."""
+    exif: Literal["apply", "ignore"] = "ignore"
+    """Whether a photograph is turned as its camera noted (EXIF). `ignore` reads the pixels as they
+    are stored, as torchvision and timm do. With `objects`, boxes are of the photographs that are so
+    read, and a recipe says which if an EXIF tag turns one."""
+    conditions: Conditions | None = None
+    """Conditions, of which a row may have several or none. Each condition has two classes; without
+    classes, generator.kind corrupt takes every image once with all its conditions. null: a row has
+    one label."""
+    classes: tuple[ClassEntry, ...] | None = Field(default=None, min_length=1)
+    """The classes in label order, each a name or a mapping, or the path of a YAML file with that
+    list; null: every class of the input dataset, with its names and in its order."""
 
-    objects: str | None = Field(
-        default=None,
-        min_length=1,
-        description="For detectors: the column with the objects of each image, their boxes and"
-        " categories. Folders in"
-        " the form of COCO, YOLO or Pascal VOC have it as `objects`. null: images have classes.",
-    )
-    categories: tuple[str, ...] = Field(
-        default=(),
-        description="With `objects`: the names of categories, in the order of their numbers in the"
-        " dataset. Objects of"
-        " other categories are left out.",
-    )
-    category_ids: tuple[int, ...] = Field(
-        default=(),
-        description="With `categories`: the number of each in the dataset's own files, where these"
-        " are not 1, 2 and so"
-        " on. Predictions may use these numbers.",
-    )
-    boxes: Literal["coco", "yolo", "pascal"] = Field(
-        default="coco",
-        description="How a table writes a box: `coco` is [x, y, width, height] in pixels, `pascal`"
-        " two corners in"
-        " pixels, `yolo` the centre and the size as shares of the image. Folders of COCO, YOLO or"
-        " Pascal VOC files say"
-        " it.",
-    )
+    objects: str | None = Field(default=None, min_length=1)
+    """For detectors: the column with the objects of each image, their boxes and categories. Folders
+    in the form of COCO, YOLO or Pascal VOC have it as `objects`. null: images have classes."""
+    categories: tuple[str, ...] = ()
+    """With `objects`: the names of categories, in the order of their numbers in the dataset.
+    Objects of other categories are left out."""
+    category_ids: tuple[int, ...] = ()
+    """With `categories`: the number of each in the dataset's own files, where these are not 1, 2
+    and so on. Predictions may use these numbers."""
+    boxes: Literal["coco", "yolo", "pascal"] = "coco"
+    """How a table writes a box: `coco` is [x, y, width, height] in pixels, `pascal` two corners in
+    pixels, `yolo` the centre and the size as shares of the image. Folders of COCO, YOLO or Pascal
+    VOC files say it."""
 
     _names_of_categories = checked("categories", by=categories_problem)
     _has_a_name = checked("dataset", by=nameless_problem)
@@ -351,56 +288,33 @@ class LearnSettings(Section):
     """How class tokens are learned by textual inversion. Defaults: the released code of Vendrow
     2023."""
 
-    steps: int = Field(default=3000, ge=1, description="Optimisation steps per token.")
-    learning_rate: float = Field(
-        default=5e-4, gt=0, le=100, description="Constant learning rate of AdamW."
-    )
-    batch_size: int = Field(default=1, ge=1, description="Images of a class per step.")
-    weight_decay: float = Field(default=1e-2, ge=0, description="AdamW weight decay.")
-    pin_norm: bool = Field(
-        default=True, description="Keep each vector at the norm it started with."
-    )
-    vectors: int = Field(
-        default=1, ge=1, le=32, description="Vectors per token. Each takes one place in the prompt."
-    )
-    initial_word: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Word that every token starts from (`pet`), as the mean of its sub-tokens;"
-        " null: the class's name.",
-    )
-    templates: tuple[str, ...] = Field(
-        default=TEMPLATES,
-        min_length=1,
-        description="Prompts with `{class}` that training images are paired with.",
-    )
-    flip: float = Field(
-        default=0.5, ge=0, le=1, description="Share of training images that are mirrored."
-    )
-    size: int | None = Field(
-        default=None,
-        ge=8,
-        le=LARGEST_SIDE,
-        multiple_of=8,
-        description="Side of training images in pixels; null: the rendered size.",
-    )
-    min_images: int = Field(
-        default=4,
-        ge=1,
-        description="Minimum number of training images per class. A class with fewer is an error.",
-    )
-    classes_in_flight: int = Field(
-        default=8,
-        ge=1,
-        le=1024,
-        description="Classes learned together in one batch; limited by memory.",
-    )
-    seed: int = Field(
-        default=0,
-        ge=0,
-        lt=2**53,
-        description="Seed of image order, noise, times, templates and flips.",
-    )
+    steps: int = Field(default=3000, ge=1)
+    """Optimisation steps per token."""
+    learning_rate: float = Field(default=5e-4, gt=0, le=100)
+    """Constant learning rate of AdamW."""
+    batch_size: int = Field(default=1, ge=1)
+    """Images of a class per step."""
+    weight_decay: float = Field(default=1e-2, ge=0)
+    """AdamW weight decay."""
+    pin_norm: bool = True
+    """Keep each vector at the norm it started with."""
+    vectors: int = Field(default=1, ge=1, le=32)
+    """Vectors per token. Each takes one place in the prompt."""
+    initial_word: str | None = Field(default=None, min_length=1)
+    """Word that every token starts from (`pet`), as the mean of its sub-tokens; null: the class's
+    name."""
+    templates: tuple[str, ...] = Field(default=TEMPLATES, min_length=1)
+    """Prompts with `{class}` that training images are paired with."""
+    flip: float = Field(default=0.5, ge=0, le=1)
+    """Share of training images that are mirrored."""
+    size: int | None = Field(default=None, ge=8, le=LARGEST_SIDE, multiple_of=8)
+    """Side of training images in pixels; null: the rendered size."""
+    min_images: int = Field(default=4, ge=1)
+    """Minimum number of training images per class. A class with fewer is an error."""
+    classes_in_flight: int = Field(default=8, ge=1, le=1024)
+    """Classes learned together in one batch; limited by memory."""
+    seed: int = Field(default=0, ge=0, lt=2**53)
+    """Seed of image order, noise, times, templates and flips."""
 
     @field_validator("templates")
     @classmethod
@@ -413,15 +327,12 @@ class LearnSettings(Section):
 class Tokens(Section):
     """Class tokens that replace class names in prompts."""
 
-    path: str | None = Field(
-        default=None, description="Folder (`./tokens`), `lab:tokens` or Hub id (`user/name`)."
-    )
-    revision: str | None = Field(
-        default=None, description="Branch, tag or commit on the Hub; the lock pins it."
-    )
-    learn: LearnSettings | None = Field(
-        default=None, description="Learn the tokens from the input dataset."
-    )
+    path: str | None = None
+    """Folder (`./tokens`), `lab:tokens` or Hub id (`user/name`)."""
+    revision: str | None = None
+    """Branch, tag or commit on the Hub; the lock pins it."""
+    learn: LearnSettings | None = None
+    """Learn the tokens from the input dataset."""
 
     @field_validator("path")
     @classmethod

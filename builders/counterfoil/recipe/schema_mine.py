@@ -111,68 +111,37 @@ class Mine(Section):
     """How `counterfoil mine` searches for failures of a classifier. It changes no image of a
     dataset."""
 
-    method: str = Field(
-        default="directions",
-        min_length=1,
-        description="How hypotheses are found: `directions`, `bugs`, `contexts` or `slices`.",
-    )
-    target: str | None = Field(
-        default=None,
-        min_length=1,
-        description="The classifier to audit, named as in evaluate.models.",
-    )
-    on: tuple[str, ...] = Field(
-        default=("validation",),
-        min_length=1,
-        description="What to audit it on: splits of the source that it was not trained on, or one"
-        " built dataset.",
-    )
+    method: str = Field(default="directions", min_length=1)
+    """Method that finds hypotheses: {names of methods}. slices needs no CLIP and runs where none is
+    available."""
+    target: str | None = Field(default=None, min_length=1)
+    """The classifier to audit, named as in evaluate.models: `predictions:FILE` for one that runs
+    elsewhere."""
+    on: tuple[str, ...] = Field(default=("validation",), min_length=1)
+    """Images to audit the classifier on: splits of the source that it was not trained on, or one
+    built dataset."""
     failure: str = Field(default="top1", description=f"What a failure is. {FAILURE_MEANS}")
-    margin: float = Field(
-        default=0.05,
-        ge=0,
-        lt=1,
-        description="How much higher the failure rate of a finding must be than that of the rest of"
-        " its class.",
-    )
-    fdr: float = Field(
-        default=0.1,
-        gt=0,
-        lt=1,
-        description="False discovery rate: the share of reported findings that may be false, on"
-        " average.",
-    )
-    seed: int = Field(
-        default=0, ge=0, lt=2**53, description="Seed of the halves, the folds and the permutations."
-    )
-    confirm: Literal["rows", "rendered", "both"] = Field(
-        default="rows",
-        description="What hypotheses are tested on: `rows` of the confirm half, images `rendered`"
-        " for the test, or"
-        " both.",
-    )
-    rendered: int = Field(
-        default=50,
-        ge=10,
-        le=100_000,
-        description="confirm rendered: images per hypothesis, and as many of its base.",
-    )
-    train_rows: int = Field(
-        default=10_000,
-        ge=2,
-        le=10_000_000,
-        description="Maximum number of rows of the train split used to whiten features.",
-    )
-    limit: int | None = Field(
-        default=None,
-        ge=1,
-        description="A preview: at most so many rows of each part of `on`; null: all.",
-    )
-    others: tuple[str, ...] | None = Field(
-        default=None,
-        description="Other classifiers to measure each finding on; null: evaluate.models.",
-    )
-    settings: dict[str, Any] = Field(default_factory=dict, description="The method's own settings.")
+    margin: float = Field(default=0.05, ge=0, lt=1)
+    """How much higher the failure rate of a finding must be than that of the rest of its class."""
+    fdr: float = Field(default=0.1, gt=0, lt=1)
+    """False discovery rate: the share of reported findings that may be false, on average."""
+    seed: int = Field(default=0, ge=0, lt=2**53)
+    """Seed of the halves, the folds and the permutations."""
+    confirm: Literal["rows", "rendered", "both"] = "rows"
+    """Images that hypotheses are tested on: `rows` of the confirm half, newly `rendered` ones
+    (mine.rendered for each), or `both`."""
+    rendered: int = Field(default=50, ge=10, le=100_000)
+    """confirm rendered: images per hypothesis, and as many of its base."""
+    train_rows: int = Field(default=10_000, ge=2, le=10_000_000)
+    """Maximum number of rows of the train split used to whiten features."""
+    limit: int | None = Field(default=None, ge=1)
+    """Make a preview: at most so many rows of each split. Every page says so.
+
+    Rows are as even over classes as they come."""
+    others: tuple[str, ...] | None = None
+    """Other classifiers to measure each finding on; null: evaluate.models."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """The method's own settings."""
 
     _has_a_name = checked("target", by=nameless_problem)
     _known_failure = checked("failure", by=failure_problem)
@@ -220,142 +189,67 @@ class MethodSection(Section):
 class ExampleDescription(Section):
     """An image with a description by a person, for captioners that take examples."""
 
-    image: str = Field(min_length=1, description="Path of the image, from the recipe's folder.")
-    text: str = Field(
-        min_length=1, max_length=1000, description="Its description: a few short sentences."
-    )
+    image: str = Field(min_length=1)
+    """Path of the image, from the recipe's folder."""
+    text: str = Field(min_length=1, max_length=1000)
+    """Its description: a few short sentences."""
 
 
 class BugsSettings(MethodSection):
     """Settings of `bugs` (Wiles 2022, section 3): render images, find failures, describe and test
     them."""
 
-    captioner: str = Field(
-        min_length=1,
-        description="The captioner that describes failures: one of the Hub, `local-dir:…` or"
-        " `lab:captioner`.",
-    )
-    base: str | None = Field(
-        default=None,
-        description="Prompt for a class, with {class}; null: the recipe's base. Wiles 2022: `a"
-        " realistic"
-        " photograph of a {class} ({parent}).`",
-    )
-    classes: tuple[str, ...] | None = Field(
-        default=None, min_length=1, description="Ids of the classes to search; null: all."
-    )
-    baseline: int = Field(
-        default=64,
-        ge=8,
-        le=1_000_000,
-        description="Base images per class in which failures are searched.",
-    )
-    clusters: int = Field(
-        default=4,
-        ge=1,
-        le=100,
-        description="Maximum number of descriptions per class, one per cluster of failures.",
-    )
-    fewest_failures: int = Field(
-        default=2, ge=1, le=1000, description="Minimum number of failures in a cluster."
-    )
-    captions: int = Field(
-        default=4,
-        ge=1,
-        le=100,
-        description="Captions per image: the likeliest one, and sampled ones.",
-    )
-    described: int = Field(
-        default=8,
-        ge=1,
-        le=1000,
-        description="Maximum number of images of a cluster that are described.",
-    )
-    sentences: int = Field(
-        default=2,
-        ge=1,
-        le=10,
-        description="Maximum number of sentences (or phrases) that a description combines.",
-    )
-    seeds: tuple[str, ...] | None = Field(
-        default=None,
-        min_length=1,
-        description="Describe failures on existing images instead of base images: splits of the"
-        " source, or one"
-        " built dataset (Wiles 2022, section 4.2: ImageNet-A).",
-    )
-    rank: Literal["product", "likelihood", "contrast"] = Field(
-        default="contrast",
-        description="What a description maximises. `product`: the product of its likelihoods over"
-        " its images, with"
-        " `sentences` sentences if there are as many (Wiles 2022). `likelihood`: the mean"
-        " likelihood per token, until"
-        " it does not rise. `contrast`: how far that is above the likelihood of images of the class"
-        " that the"
-        " classifier gets right.",
-    )
-    examples: tuple[ExampleDescription, ...] = Field(
-        default=(),
-        max_length=8,
-        description="Example images with descriptions, shown to the captioner first if it takes"
-        " examples.",
-    )
-    batch: int = Field(
-        default=16,
-        ge=4,
-        le=100_000,
-        description="Pairs before the first interim test. Each further test doubles them.",
-    )
-    pairs: int = Field(
-        default=128, ge=8, le=1_000_000, description="Maximum number of pairs per hypothesis."
-    )
-    images: int = Field(
-        default=5000,
-        ge=100,
-        le=100_000_000,
-        description="Maximum number of images that the search renders. Images that"
-        " estimate the rates of its findings come on top.",
-    )
-    half_width: float = Field(
-        default=0.05,
-        gt=0,
-        lt=1,
-        description="Target half-width of the interval of a finding's difference. Enough fresh"
-        " pairs are rendered"
-        " after the test to reach it.",
-    )
-    estimate_pairs: int = Field(
-        default=512,
-        ge=8,
-        le=1_000_000,
-        description="Maximum number of fresh pairs per finding, whatever half_width needs.",
-    )
-    shorten: bool = Field(
-        default=True,
-        description="Try shorter texts for confirmed descriptions, and each part by itself for the"
-        " others.",
-    )
-    until: int | None = Field(
-        default=None,
-        ge=2,
-        le=10_000,
-        description="Also estimate each finding's failure rate by rendering until this many"
-        " failures (Wiles 2022: 20).",
-    )
-    adversarial: int = Field(
-        default=0,
-        ge=0,
-        le=1_000_000,
-        description="Failures per description that adversarial.yaml collects (Wiles 2022: from at"
-        " most 1,000"
-        " images each); 0: no such recipe is written.",
-    )
-    at_most: int = Field(
-        default=1000,
-        ge=1,
-        le=1_000_000,
-        description="Maximum number of images per description that adversarial.yaml renders.",
-    )
+    captioner: str = Field(min_length=1)
+    """The captioner that describes failures: one of the Hub, `local-dir:…` or `lab:captioner`."""
+    base: str | None = None
+    """Prompt for a class, with {class}; null: the recipe's base. Wiles 2022: `a realistic
+    photograph of a {class} ({parent}).`"""
+    classes: tuple[str, ...] | None = Field(default=None, min_length=1)
+    """Ids of the classes to search; null: all."""
+    baseline: int = Field(default=64, ge=8, le=1_000_000)
+    """Base images per class in which failures are searched."""
+    clusters: int = Field(default=4, ge=1, le=100)
+    """Maximum number of descriptions per class, one per cluster of failures."""
+    fewest_failures: int = Field(default=2, ge=1, le=1000)
+    """Minimum number of failures in a cluster."""
+    captions: int = Field(default=4, ge=1, le=100)
+    """Captions per image: the likeliest one, and sampled ones."""
+    described: int = Field(default=8, ge=1, le=1000)
+    """Maximum number of images of a cluster that are described."""
+    sentences: int = Field(default=2, ge=1, le=10)
+    """Maximum number of sentences (or phrases) that a description combines."""
+    seeds: tuple[str, ...] | None = Field(default=None, min_length=1)
+    """Describe failures on existing images instead of base images: splits of the source, or one
+    built dataset (Wiles 2022, section 4.2: ImageNet-A)."""
+    rank: Literal["product", "likelihood", "contrast"] = "contrast"
+    """What a description maximises. `product`: the product of its likelihoods over its images, with
+    `sentences` sentences if there are as many (Wiles 2022). `likelihood`: the mean likelihood per
+    token, until it does not rise. `contrast`: how far that is above the likelihood of images of the
+    class that the classifier gets right."""
+    examples: tuple[ExampleDescription, ...] = Field(default=(), max_length=8)
+    """Example images with descriptions, shown to the captioner first if it takes examples."""
+    batch: int = Field(default=16, ge=4, le=100_000)
+    """Pairs before the first interim test. Each further test doubles them."""
+    pairs: int = Field(default=128, ge=8, le=1_000_000)
+    """Maximum number of pairs per hypothesis."""
+    images: int = Field(default=5000, ge=100, le=100_000_000)
+    """Maximum number of images that the search renders. Images that estimate the rates of its
+    findings come on top."""
+    half_width: float = Field(default=0.05, gt=0, lt=1)
+    """Target half-width of the interval of a finding's difference. Enough fresh pairs are rendered
+    after the test to reach it."""
+    estimate_pairs: int = Field(default=512, ge=8, le=1_000_000)
+    """Maximum number of fresh pairs per finding, whatever half_width needs."""
+    shorten: bool = True
+    """Try shorter texts for confirmed descriptions, and each part by itself for the others."""
+    until: int | None = Field(default=None, ge=2, le=10_000)
+    """Also estimate each finding's failure rate by rendering until this many failures (Wiles 2022:
+    20)."""
+    adversarial: int = Field(default=0, ge=0, le=1_000_000)
+    """Failures per description that adversarial.yaml collects (Wiles 2022: from at most 1,000
+    images each); 0: no such recipe is written."""
+    at_most: int = Field(default=1000, ge=1, le=1_000_000)
+    """Maximum number of images per description that adversarial.yaml renders."""
 
     @field_validator("base")
     @classmethod
@@ -403,48 +297,26 @@ class ChatSettings(Section):
     """A chat model that proposes contexts. Its key comes from the login or the environment, never
     from the recipe."""
 
-    model: str | None = Field(
-        default=None,
-        min_length=1,
-        description="A chat model of the Hub's providers, or one that `base_url` serves."
-        " `transformers:NAME[@REVISION]` and `local-dir:PATH` run in this process. null: replay the"
-        " recorded"
-        " `answers`.",
-    )
-    base_url: str | None = Field(
-        default=None,
-        min_length=1,
-        description="An address that speaks OpenAI's protocol, such as http://localhost:8000/v1"
-        " (vLLM, llama.cpp,"
-        " Ollama, `transformers serve`). If it needs a key, set OPENAI_API_KEY in the environment.",
-    )
-    most: int = Field(default=8, ge=1, le=100, description="Contexts to ask for, per class.")
-    tries: int = Field(
-        default=3,
-        ge=1,
-        le=20,
-        description="Maximum number of questions per class. An answer that cannot be used is asked"
-        " again.",
-    )
-    seed: int = Field(
-        default=0, ge=0, lt=2**31, description="Seed of the answers, if the model takes one."
-    )
-    temperature: float = Field(
-        default=0.0,
-        ge=0,
-        le=2,
-        description="0: the likeliest answer; more than 0: sampled answers.",
-    )
-    most_tokens: int = Field(
-        default=512, ge=16, le=32_768, description="Maximum number of tokens per answer."
-    )
-    answers: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Recorded answers (`answers.json` of an earlier run), as a path from the"
-        " recipe's folder."
-        " Questions in it are answered from it; the model is not asked again.",
-    )
+    model: str | None = Field(default=None, min_length=1)
+    """A chat model of the Hub's providers, or one that `base_url` serves.
+    `transformers:NAME[@REVISION]` and `local-dir:PATH` run in this process. null: replay the
+    recorded `answers`."""
+    base_url: str | None = Field(default=None, min_length=1)
+    """An address that speaks OpenAI's protocol, such as http://localhost:8000/v1 (vLLM, llama.cpp,
+    Ollama, `transformers serve`). If it needs a key, set OPENAI_API_KEY in the environment."""
+    most: int = Field(default=8, ge=1, le=100)
+    """Contexts to ask for, per class."""
+    tries: int = Field(default=3, ge=1, le=20)
+    """Maximum number of questions per class. An answer that cannot be used is asked again."""
+    seed: int = Field(default=0, ge=0, lt=2**31)
+    """Seed of the answers, if the model takes one."""
+    temperature: float = Field(default=0.0, ge=0, le=2)
+    """0: the likeliest answer; more than 0: sampled answers."""
+    most_tokens: int = Field(default=512, ge=16, le=32_768)
+    """Maximum number of tokens per answer."""
+    answers: str | None = Field(default=None, min_length=1)
+    """Recorded answers (`answers.json` of an earlier run), as a path from the recipe's folder.
+    Questions in it are answered from it; the model is not asked again."""
 
     _is_an_address = checked("base_url", by=lambda address: _address_problem(address))
 
@@ -465,78 +337,38 @@ class ContextsSettings(MethodSection):
     """Settings of `contexts` (Chegini 2023): propose contexts of each class, and choose by
     failures."""
 
-    axis: str = Field(
-        default="background",
-        min_length=1,
-        max_length=100,
-        description="What contexts describe: background, colour, size or light. Any other needs"
-        " `question`.",
-    )
-    question: str | None = Field(
-        default=None,
-        max_length=1000,
-        description="The question to the chat model, with {class}; null: the question of the axis.",
-    )
-    contexts: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Contexts that people wrote: a bundled list (`wardrobe`, `wardrobe-colours`,"
-        " `cifar10`, `cifar100`,"
-        " `imagenet`), or a YAML file of your own.",
-    )
-    chat: ChatSettings | None = Field(
-        default=None,
-        description="A chat model that proposes contexts, in addition to a list or instead of one.",
-    )
-    similarity: float = Field(
-        default=0.97,
-        gt=0,
-        le=1,
-        description="If the captions of two contexts of a class have a larger CLIP cosine, only the"
-        " first is kept.",
-    )
-    k: int = Field(
-        default=3, ge=1, le=100, description="Maximum number of contexts per class that are tested."
-    )
-    rank: Literal["count", "lift"] = Field(
-        default="count",
-        description="How contexts of a class are ranked. `count`: by failures that CLIP assigns to"
-        " them (Chegini"
-        " 2023). `lift`: by their share among failures divided by their share among right answers,"
-        " with one image of"
-        " each kind added per context.",
-    )
-    fewest_failures: int = Field(
-        default=2,
-        ge=1,
-        le=1000,
-        description="Minimum number of failures for a context to be chosen.",
-    )
-    pooled: tuple[str, ...] = Field(
-        default=(),
-        description="Further classifiers whose failures also choose contexts. All share one set of"
-        " images (Chegini"
-        " 2023, section 5.3.2, type 1).",
-    )
-    prompt: str = Field(
-        default=_BEHIND,
-        min_length=1,
-        max_length=1000,
-        description="Caption and prompt of a class in a context, with {class} and {context} once"
-        " each. Default for"
-        " colours: `a photo of a {context} {class}`.",
-    )
-    images: int = Field(
-        default=5, ge=1, le=1000, description="Images to render per failure (Chegini 2023)."
-    )
-    at_most_images: int = Field(
-        default=100, ge=1, le=1_000_000, description="Maximum number of images per context."
-    )
-    controls: bool = Field(
-        default=True,
-        description="Also render controls: as many images of class names alone, and of random other"
-        " contexts.",
-    )
+    axis: str = Field(default="background", min_length=1, max_length=100)
+    """What contexts describe: background, colour, size or light. Any other needs `question`."""
+    question: str | None = Field(default=None, max_length=1000)
+    """The question to the chat model, with {class}; null: the question of the axis."""
+    contexts: str | None = Field(default=None, min_length=1)
+    """Contexts that people wrote: a bundled list (`wardrobe`, `wardrobe-colours`, `cifar10`,
+    `cifar100`, `imagenet`), or a YAML file of your own."""
+    chat: ChatSettings | None = None
+    """A chat model that proposes contexts, in addition to a list or instead of one."""
+    similarity: float = Field(default=0.97, gt=0, le=1)
+    """If the captions of two contexts of a class have a larger CLIP cosine, only the first is
+    kept."""
+    k: int = Field(default=3, ge=1, le=100)
+    """Maximum number of contexts per class that are tested."""
+    rank: Literal["count", "lift"] = "count"
+    """How contexts of a class are ranked. `count`: by failures that CLIP assigns to them (Chegini
+    2023). `lift`: by their share among failures divided by their share among right answers, with
+    one image of each kind added per context."""
+    fewest_failures: int = Field(default=2, ge=1, le=1000)
+    """Minimum number of failures for a context to be chosen."""
+    pooled: tuple[str, ...] = ()
+    """Further classifiers whose failures also choose contexts. All share one set of images (Chegini
+    2023, section 5.3.2, type 1)."""
+    prompt: str = Field(default=_BEHIND, min_length=1, max_length=1000)
+    """Caption and prompt of a class in a context, with {class} and {context} once each. Default for
+    colours: `a photo of a {context} {class}`."""
+    images: int = Field(default=5, ge=1, le=1000)
+    """Images to render per failure (Chegini 2023)."""
+    at_most_images: int = Field(default=100, ge=1, le=1_000_000)
+    """Maximum number of images per context."""
+    controls: bool = True
+    """Also render controls: as many images of class names alone, and of random other contexts."""
 
     @model_validator(mode="before")
     @classmethod
@@ -625,45 +457,24 @@ _Section = TypeVar("_Section", bound=Section)
 class DirectionsSettings(MethodSection):
     """The settings of the method `directions`."""
 
-    captions: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Candidate captions: a bundled grammar (`any`, `cifar`, `imagenet`,"
-        " `wardrobe`), or a file;"
-        " null: `any`, which fits any class names.",
-    )
-    noun: Literal["class", "category", "hyponyms"] = Field(
-        default="class",
-        description="What captions call a class: its name, its category, or its hyponyms.",
-    )
-    score: Literal["difference", "shifted"] = Field(
-        default="difference",
-        description="How a caption c with reference r is scored: `difference`, (c - r) normalised,"
-        " as the paper says; "
-        "`shifted`, ((c - r) - mean) / deviation normalised, as the released code does.",
-    )
-    fewest_errors: int = Field(
-        default=10, ge=2, description="Minimum number of failures for a class to have a direction."
-    )
-    permutations: int = Field(
-        default=200, ge=0, le=100_000, description="Permutations for the p-value of a strength."
-    )
-    alpha: float = Field(
-        default=0.1,
-        ge=0,
-        le=MOST_ALPHA,
-        description="How far a decoded vector is turned away from the caption's vector: 0 to 0.3.",
-    )
-    vector_norm: float = Field(
-        default=1.0,
-        gt=0,
-        le=1e6,
-        description="Vector length that the generator of embeddings expects.",
-    )
-    pool: bool = Field(
-        default=True,
-        description="Also search for one direction per category, if classes have categories.",
-    )
+    captions: str | None = Field(default=None, min_length=1)
+    """Candidate captions: a bundled grammar (`any`, `cifar`, `imagenet`, `wardrobe`), or a file;
+    null: `any`, which fits any class names."""
+    noun: Literal["class", "category", "hyponyms"] = "class"
+    """What captions call a class: its name, its category, or its hyponyms."""
+    score: Literal["difference", "shifted"] = "difference"
+    """How a caption c with reference r is scored: `difference`, (c - r) normalised, as the paper
+    says; `shifted`, ((c - r) - mean) / deviation normalised, as the released code does."""
+    fewest_errors: int = Field(default=10, ge=2)
+    """Minimum number of failures for a class to have a direction."""
+    permutations: int = Field(default=200, ge=0, le=100_000)
+    """Permutations for the p-value of a strength."""
+    alpha: float = Field(default=0.1, ge=0, le=MOST_ALPHA)
+    """How far a decoded vector is turned away from the caption's vector: 0 to 0.3."""
+    vector_norm: float = Field(default=1.0, gt=0, le=1e6)
+    """Vector length that the generator of embeddings expects."""
+    pool: bool = True
+    """Also search for one direction per category, if classes have categories."""
 
     def most_drawn(self, classes: Sequence[RecipeClass], mine: Mine) -> MostDrawn | None:
         """Return the budget of a hypothesis for each class and for each category of several
@@ -677,21 +488,12 @@ class SlicesSettings(MethodSection):
     """Settings of `slices`: groups of images by answers, measures, shifts and the classifier's own
     features."""
 
-    fewest_errors: int = Field(
-        default=10, ge=2, description="Minimum number of failures for a class to be searched."
-    )
-    most: int = Field(
-        default=3,
-        ge=1,
-        le=100,
-        description="Maximum number of groups of each kind that are tested per class.",
-    )
-    clusters: int = Field(
-        default=5,
-        ge=1,
-        le=100,
-        description="Groups of look-alikes per class, in the classifier's features; 1: none.",
-    )
+    fewest_errors: int = Field(default=10, ge=2)
+    """Minimum number of failures for a class to be searched."""
+    most: int = Field(default=3, ge=1, le=100)
+    """Maximum number of groups of each kind that are tested per class."""
+    clusters: int = Field(default=5, ge=1, le=100)
+    """Groups of look-alikes per class, in the classifier's features; 1: none."""
 
 
 # The method without a CLIP.

@@ -13,7 +13,6 @@ from counterfoil.recipe.names import GROUP_NAME, LONGEST_NAME, REPOSITORY, quote
 from counterfoil.recipe.section import Section, checked, refuse
 
 PAIRED_BY = "paired_by"
-PAIRS_SHARE = "samples.pairs is attention"  # how messages begin that are about pairs
 
 
 def pair_columns(pairs: str) -> dict[str, Column]:
@@ -42,15 +41,12 @@ class CellSamples(Section):
     """Samples per cell (one class under one shift): a fixed number of candidates, or a quota of
     accepted samples."""
 
-    candidates: int | None = Field(
-        default=None, ge=1, le=1_000_000, description="Candidates per cell."
-    )
-    accepted: int | None = Field(
-        default=None, ge=1, le=1_000_000, description="Accepted samples wanted per cell."
-    )
-    at_most: int | None = Field(
-        default=None, ge=1, le=1_000_000, description="Maximum number of candidates per cell."
-    )
+    candidates: int | None = Field(default=None, ge=1, le=1_000_000)
+    """Candidates per cell."""
+    accepted: int | None = Field(default=None, ge=1, le=1_000_000)
+    """Accepted samples wanted per cell."""
+    at_most: int | None = Field(default=None, ge=1, le=1_000_000)
+    """Maximum number of candidates per cell."""
 
     def problem(self) -> str | None:
         quota = self.accepted is not None or self.at_most is not None
@@ -76,20 +72,10 @@ class HeldFromBase(Section):
     """How much of a shifted image is kept from its base, and for how long, if pairs share
     attention."""
 
-    share: float = Field(
-        default=0.4,
-        ge=0,
-        le=1,
-        description="Share of the image, where the shift changes least, that is kept from the base;"
-        " 0: none.",
-    )
-    until: float = Field(
-        default=0.6,
-        ge=0,
-        le=1,
-        description="Share of the steps during which it is kept. In the remaining steps nothing is"
-        " kept.",
-    )
+    share: float = Field(default=0.4, ge=0, le=1)
+    """Share of the image, where the shift changes least, that is kept from the base; 0: none."""
+    until: float = Field(default=0.6, ge=0, le=1)
+    """Share of the steps during which it is kept. In the remaining steps nothing is kept."""
 
     def holds(self, steps: int) -> bool:
         """Return whether any of these steps ends with a held part."""
@@ -108,29 +94,23 @@ def first_compared(steps: int) -> int:
 class Samples(CellSamples):
     """Samples per cell, unless the shift says otherwise, and their noise."""
 
-    seed: int = Field(default=0, ge=0, lt=2**53, description="Seed of the recipe.")
-    noise: Literal["paired", "independent"] = Field(
-        default="paired",
-        description="`paired`: a sample of a shift starts from the noise of its base sample.",
-    )
-    pairs: Literal["noise", "attention"] = Field(
-        default="noise",
-        description="What a sample of a shift shares with its base sample. `noise`: only the noise."
-        " `attention`:"
-        " also what the model attends to while it renders both, so that the object stays.",
-    )
-    held: HeldFromBase = Field(
-        default=HeldFromBase(),
-        description="How much of a shifted image is kept from its base, if pairs share attention.",
-    )
-    limit: int | None = Field(
-        default=None,
-        ge=1,
-        le=MOST_LIMITED,
-        description="A preview: at most so many images a shift, the first of the whole dataset."
-        " Fewer than the classes"
-        " take classes that are evenly spaced. null: the whole dataset.",
-    )
+    seed: int = Field(default=0, ge=0, lt=2**53)
+    """Seed of the recipe."""
+    noise: Literal["paired", "independent"] = "paired"
+    """`paired`: a sample of a shift starts from the noise of its base sample."""
+    pairs: Literal["noise", "attention"] = "noise"
+    """What a sample of a shift shares with its base sample. `noise`: only the noise. `attention`:
+    also what the model attends to while it renders both, so that the object stays."""
+    held: HeldFromBase = HeldFromBase()
+    """How much of a shifted image is kept from its base, if pairs share attention."""
+    limit: int | None = Field(default=None, ge=1, le=MOST_LIMITED)
+    """Make a preview: at most so many images of each shift. Every page says so; gates and publish
+    refuse it.
+
+    A preview needs a directory of its own, and its images are the first of the whole dataset. Fewer
+    than the classes take classes that are evenly spaced. Shifts are scored on the rows of the base
+    first. Classes count from one image on, none is near chance, and rates of mined shifts are left
+    out."""
 
 
 # Image libraries call it high quality: close to lossless to the eye.
@@ -140,15 +120,10 @@ DEFAULT_QUALITY = {"jpg": 95, "webp": 90}
 class ImageOutput(Section):
     """How an image is encoded."""
 
-    format: Literal["png", "jpg", "webp"] = Field(
-        default="png", description="Image format; png is lossless."
-    )
-    quality: int | None = Field(
-        default=None,
-        ge=1,
-        le=100,
-        description="Quality of jpg (null: 95) or webp (null: 90). png has no quality setting.",
-    )
+    format: Literal["png", "jpg", "webp"] = "png"
+    """Image format; png is lossless."""
+    quality: int | None = Field(default=None, ge=1, le=100)
+    """Quality of jpg (null: 95) or webp (null: 90). png has no quality setting."""
 
     def problem(self) -> str | None:
         if self.format == "png" and self.quality is not None:
@@ -164,23 +139,17 @@ class ImageOutput(Section):
 class Output(Section):
     """How the dataset is stored."""
 
-    format: Literal["parquet", "webdataset"] = Field(
-        default="parquet", description="Format of the shards."
-    )
-    image: ImageOutput = Field(default=ImageOutput(), description="How images are encoded.")
-    rows_per_shard: int = Field(
-        default=1000,
-        ge=1,
-        description="Target number of candidates per shard. A cell is never split across shards.",
-    )
-    split: str = Field(default="test", description="Split name inside the configs of the groups.")
-    row_version: int | None = Field(
-        default=None,
-        ge=FIRST_ROWS,
-        description="Version of the rows' columns. A dataset's own recipe keeps it, so that a newer"
-        " release reads and"
-        " builds its rows as they are. null: the newest.",
-    )
+    format: Literal["parquet", "webdataset"] = "parquet"
+    """Format of the shards."""
+    image: ImageOutput = ImageOutput()
+    """How images are encoded."""
+    rows_per_shard: int = Field(default=1000, ge=1)
+    """Target number of candidates per shard. A cell is never split across shards."""
+    split: str = "test"
+    """Split name inside the configs of the groups."""
+    row_version: int | None = Field(default=None, ge=FIRST_ROWS)
+    """Version of the rows' columns. A dataset's own recipe keeps it, so that a newer release reads
+    and builds its rows as they are. null: the newest."""
 
     @field_validator("row_version")
     @classmethod
@@ -207,55 +176,43 @@ class Output(Section):
 class Evaluate(Section):
     """How models are scored on the dataset."""
 
-    models: tuple[str, ...] = Field(
-        default=(),
-        description="timm names, `hf-hub:…`, `local-dir:…`, `transformers:…`, `open_clip:…`,"
-        " `onnx:…`, `predictions:…` or `lab:…`.",
-    )
-    min_images_per_class: int = Field(
-        default=5,
-        ge=1,
-        description="Leave a class with fewer accepted images out of a drop (Vendrow 2023: 5).",
-    )
-    outputs: Literal["all", "classes"] | None = Field(
-        default=None,
-        description="Whether a model answers over `all` its outputs, or over those of the dataset's"
-        " `classes` alone."
-        " Both accuracies are computed; this one leads. null: all.",
-    )
+    models: tuple[str, ...] = ()
+    """Models to evaluate: names of timm, or names that begin with one of {prefixes of classifiers and
+    detectors}, as in open_clip:ARCH/TAG (zero-shot), predictions:FILE (.csv or .parquet) and
+    python:PACKAGE.MODULE:FUNCTION (your own code; not in a recipe)."""
+    min_images_per_class: int = Field(default=5, ge=1)
+    """Leave classes with fewer accepted images out of drops (Vendrow 2023: 5)."""
+    outputs: Literal["all", "classes"] | None = None
+    """Whether models answer over `all` their outputs (the default), or over those of the dataset's
+    `classes` alone. Both accuracies are computed; this one leads, and drops follow it."""
 
 
 class Publish(Section):
     """Where the dataset is published, who made it, and how to cite it."""
 
-    repo: str | None = Field(default=None, description="Hub repository, `user/name`.")
-    private: bool = Field(default=True, description="Whether the repository is private.")
-    tags: tuple[str, ...] = Field(default=(), description="Tags added to the card.")
-    authors: tuple[str, ...] | None = Field(
-        default=None,
-        description="Authors of the dataset, in citation order: `Jane Doe` or `Doe, Jane`. Put an"
-        " organisation in"
-        " braces, as in BibTeX: `{Institute of Things}`. null: the owner of the repository.",
-    )
-    year: int | None = Field(default=None, ge=1900, le=2999, description="Year of the citation.")
-    version: str | None = Field(default=None, description="Version of the dataset, as in `1.0.0`.")
-    url: str | None = Field(
-        default=None,
-        description="Address of the dataset or its paper. null: its repository on the Hub.",
-    )
-    doi: str | None = Field(
-        default=None, description="DOI of the dataset, `10.NNNN/…`, without the resolver's address."
-    )
-    contact: str | None = Field(
-        default=None, description="Contact: an email address or the address of a page."
-    )
-    evaluation_framework: str | None = Field(
-        default=None,
-        description="Describes the dataset as a benchmark for the Hub: writes `eval.yaml` with this"
-        " framework, an"
-        " identifier of the Hub's list, and with a task for the base and each shift. null: no such"
-        " file is written.",
-    )
+    repo: str | None = None
+    """The dataset's repository on the Hub, `user/name`."""
+    private: bool = True
+    """Whether the repository is private."""
+    tags: tuple[str, ...] = ()
+    """Tags added to the card."""
+    authors: tuple[str, ...] | None = None
+    """Authors of the dataset, in citation order: `Jane Doe` or `Doe, Jane`. Put an organisation in
+    braces, as in BibTeX: `{Institute of Things}`. null: the owner of the repository."""
+    year: int | None = Field(default=None, ge=1900, le=2999)
+    """Year of the citation."""
+    version: str | None = None
+    """Version of the dataset, as in `1.0.0`."""
+    url: str | None = None
+    """Address of the dataset or its paper. null: its repository on the Hub."""
+    doi: str | None = None
+    """DOI of the dataset, `10.NNNN/…`, without the resolver's address."""
+    contact: str | None = None
+    """Contact: an email address or the address of a page."""
+    evaluation_framework: str | None = None
+    """Describes the dataset as a benchmark for the Hub: writes `eval.yaml` with this framework, an
+    identifier of the Hub's list, and with a task for the base and each shift. null: no such file is
+    written."""
 
     _address = checked("url", by=lambda url: _address_problem(url))
     _version = checked("version", by=lambda text: _line_problem(text, "a version"))

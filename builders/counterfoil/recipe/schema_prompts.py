@@ -44,17 +44,11 @@ class ThresholdSpec(Section):
 
     written_as = "a number, or `value:` or `percentile:`"
 
-    value: float | None = Field(
-        default=None, ge=-1, le=1, description="Lowest cosine similarity that passes."
-    )
-    percentile: float | None = Field(
-        default=None,
-        ge=0,
-        le=100,
-        description="Percentile of scores. Object: over validation images of the class. Shift: over"
-        " all candidates"
-        " of the shift; the shift has no threshold until `counterfoil calibrate`.",
-    )
+    value: float | None = Field(default=None, ge=-1, le=1)
+    """Lowest cosine similarity that passes."""
+    percentile: float | None = Field(default=None, ge=0, le=100)
+    """Percentile of scores. Object: over validation images of the class. Shift: over all candidates
+    of the shift; the shift has no threshold until `counterfoil calibrate`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -83,11 +77,8 @@ class ObjectThresholdSpec(ThresholdSpec):
     classes to those of the recipe that it extends; null removes one.
     """
 
-    classes: dict[str, Annotated[float, Field(ge=-1, le=1)]] | None = Field(
-        default=None,
-        description="Lowest cosine that passes for single classes, by class id. It takes"
-        " precedence.",
-    )
+    classes: dict[str, Annotated[float, Field(ge=-1, le=1)]] | None = None
+    """Lowest cosine that passes for single classes, by class id. It takes precedence."""
 
     @field_validator("classes", mode="before")
     @classmethod
@@ -147,7 +138,7 @@ class _Step(Section):
 
 
 _FIELDS: dict[str, Any] = {
-    name: (rule | None, Field(default=None, description=(rule.__doc__ or "").partition("\n")[0]))
+    name: (rule | None, Field(default=None, description=(rule.__doc__ or "").partition("\n\n")[0]))
     for name, rule in KEEP_RULES.items()
 }
 KeepStep = create_model("KeepStep", __base__=_Step, __doc__=_Step.__doc__, **_FIELDS)
@@ -229,15 +220,10 @@ Kind = Literal[
 class EmbeddingSpec(Section):
     """CLIP image embeddings to render samples from, with a prompt or without one."""
 
-    file: str = Field(
-        min_length=1,
-        description="A safetensors file of vectors by key, from the CLIP that the generator was"
-        " made for.",
-    )
-    key: str = Field(
-        default=f"{{{CLASS_ID}}}",
-        description="Key of the vector in the file. `{class_id}` stands for the id of each class.",
-    )
+    file: str = Field(min_length=1)
+    """A safetensors file of vectors by key, from the CLIP that the generator was made for."""
+    key: str = f"{{{CLASS_ID}}}"
+    """Key of the vector in the file. `{class_id}` stands for the id of each class."""
 
     _key = checked("key", by=embedding_key_problem)
 
@@ -248,34 +234,20 @@ class Prompted(Section):
 
     written_as = "a prompt, or a mapping of keys"
 
-    prompt: str | None = Field(
-        default=None,
-        description="Prompt with `{class}`: the token if tokens exist, otherwise the name. It may"
-        " hold `{parent}`"
-        " and `{category}` if the classes have them, and `{caption}` if rows are edited. null only"
-        " if there is an"
-        " embedding.",
-    )
-    embedding: EmbeddingSpec | None = Field(
-        default=None,
-        description="Image embeddings to render from. The generator, or its adapter, must take"
-        " embeddings.",
-    )
-    object_caption: str | None = Field(
-        default=None,
-        description="Caption of the object, like a prompt, but `{class}` is always the name; null:"
-        " the caption of"
-        " the screen.",
-    )
-    style: bool = Field(
-        default=False, description="Screen the object with the style caption of the screen."
-    )
-    object_threshold: ObjectThresholdSpec | None = Field(
-        default=None,
-        description="Object threshold; null: that of the screen. With only `classes`, it changes"
-        " these classes and"
-        " the others keep the screen's.",
-    )
+    prompt: str | None = None
+    """Prompt with `{class}`: the token if tokens exist, otherwise the name. It may hold `{parent}`
+    and `{category}` if the classes have them, and `{caption}` if rows are edited. null only if
+    there is an embedding."""
+    embedding: EmbeddingSpec | None = None
+    """Image embeddings to render from. The generator, or its adapter, must take embeddings."""
+    object_caption: str | None = None
+    """Caption of the object, like a prompt, but `{class}` is always the name; null: the caption of
+    the screen."""
+    style: bool = False
+    """Screen the object with the style caption of the screen."""
+    object_threshold: ObjectThresholdSpec | None = None
+    """Object threshold; null: that of the screen. With only `classes`, it changes these classes and
+    the others keep the screen's."""
 
     _prompt = checked(
         "prompt", by=partial(template_problem, with_class=None, about_class=True, captioned=True)
@@ -288,21 +260,15 @@ class Prompted(Section):
 class BaseSpec(Prompted):
     """The prompt without a shift."""
 
-    classes: tuple[str, ...] | None = Field(
-        default=None,
-        min_length=1,
-        description="Class ids of the base; null: every class. Shifts can only use these.",
-    )
+    classes: tuple[str, ...] | None = Field(default=None, min_length=1)
+    """Class ids of the base; null: every class. Shifts can only use these."""
 
 
 class ShiftSpec(Prompted):
     """A shift: how the prompt changes and how its presence is screened."""
 
-    caption: str | None = Field(
-        default=None,
-        description="Caption of the shift alone (`a photo in the grass`); null: the shift is not"
-        " screened.",
-    )
+    caption: str | None = None
+    """Caption of the shift alone (`a photo in the grass`); null: the shift is not screened."""
     corruption: str | None = Field(
         default=None,
         description="kind corrupt: the corruption of each row, by name: "
@@ -312,39 +278,24 @@ class ShiftSpec(Prompted):
         " a built dataset whose base is the source.",
         json_schema_extra={"enum": [*CORRUPTIONS, MATCH, None]},
     )
-    severity: SeveritySpec | None = Field(
-        default=None,
-        description="How much of the shift: levels, each a set of images of the same scenes; null:"
-        " the whole shift."
-        " kind corrupt: also one severity, from 1 to 5 (null: 3), and severities as levels, as in"
-        " [1, 3, 5]; [1] alone"
-        " is the whole shift.",
-    )
-    threshold: ThresholdSpec | None = Field(
-        default=None, description="Shift threshold; null: that of the screen."
-    )
-    classes: tuple[str, ...] | None = Field(
-        default=None, min_length=1, description="Class ids; null: every class."
-    )
-    group: str | None = Field(
-        default=None,
-        description="Directory, config and split that the shift is stored in; null: its own name.",
-    )
-    keep: tuple[KeepStep, ...] | None = Field(
-        default=None, description="Keep rules of this shift; null: the screen's."
-    )
-    samples: CellSamples | None = Field(
-        default=None, description="Samples per cell of this shift; null: as `samples` says."
-    )
-    kind: Kind | None = Field(
-        default=None,
-        description="What changes, or `mined` for a failure that was found. Reports group shifts by"
-        " it.",
-    )
-    mined_from: dict[str, Any] | None = Field(
-        default=None,
-        description="Where a mined shift came from, in any words and numbers. It changes no image.",
-    )
+    severity: SeveritySpec | None = None
+    """How much of the shift: levels, each a set of images of the same scenes; null: the whole
+    shift. kind corrupt: also one severity, from 1 to 5 (null: 3), and severities as levels, as in
+    [1, 3, 5]; [1] alone is the whole shift."""
+    threshold: ThresholdSpec | None = None
+    """Shift threshold; null: that of the screen."""
+    classes: tuple[str, ...] | None = Field(default=None, min_length=1)
+    """Class ids; null: every class."""
+    group: str | None = None
+    """Directory, config and split that the shift is stored in; null: its own name."""
+    keep: tuple[KeepStep, ...] | None = None
+    """Keep rules of this shift; null: the screen's."""
+    samples: CellSamples | None = None
+    """Samples per cell of this shift; null: as `samples` says."""
+    kind: Kind | None = None
+    """What changes, or `mined` for a failure that was found. Reports group shifts by it."""
+    mined_from: dict[str, Any] | None = None
+    """Where a mined shift came from, in any words and numbers. It changes no image."""
 
     _mined_from = checked("mined_from", by=free_form_problem)
     _keep = field_validator("keep", mode="before")(as_steps)
@@ -375,58 +326,38 @@ class ShiftSpec(Prompted):
 class Prompts(Section):
     """The base and the shifts, in the order of the dataset."""
 
-    base: BaseSpec = Field(
-        default=BaseSpec(),
-        description="The prompt without a shift. kind corrupt: no prompt; the rows are unchanged.",
-    )
-    shifts: dict[str, ShiftSpec] = Field(
-        default_factory=dict, description="Shifts by name (a-z, 0-9, `_`)."
-    )
+    base: BaseSpec = BaseSpec()
+    """The prompt without a shift. kind corrupt: no prompt; the rows are unchanged."""
+    shifts: dict[str, ShiftSpec] = Field(default_factory=dict)
+    """Shifts by name (a-z, 0-9, `_`)."""
 
 
 class Screen(Section):
     """How CLIP decides which candidates are accepted."""
 
-    model: str | None = Field(
-        default=None,
-        min_length=1,
-        description="`lab:clip`, an open_clip name, `local-dir:…` or `hf-hub:…`. kind corrupt does"
-        " not need it:"
-        " without it nothing is screened and every row is kept.",
-    )
-    weights: str | None = Field(
-        default=None, description="open_clip's tag of the pretrained weights."
-    )
-    object_caption: str = Field(
-        default="a photo of a {class}", description="Caption of the object."
-    )
-    style_object_caption: str = Field(
-        default="a {class}", description="Caption of the object for shifts of style."
-    )
-    object_threshold: ObjectThresholdSpec = Field(
-        default=ObjectThresholdSpec(value=-1), description="Default threshold of the object score."
-    )
-    shift_threshold: ThresholdSpec | None = Field(
-        default=None, description="Default threshold of the shift score."
-    )
-    keep: tuple[KeepStep, ...] = Field(
-        default=DEFAULT_KEEP,
-        description="The keep rules, applied in order. Each rule sees what the rules before it"
-        " kept.",
-    )
-    judge: str | None = Field(
-        default=None,
-        min_length=1,
-        description="A second judge: any classifier, named as in `evaluate.models` (`open_clip:…`"
-        " is a second"
-        " CLIP). It predicts every candidate but rejects none; the dataset reports how often it"
-        " disagrees with the"
-        " labels.",
-    )
-    keep_rejected: bool = Field(
-        default=False, description="Store rejected images too (config `rejected`)."
-    )
-    store_embeddings: bool = Field(default=False, description="Store the CLIP image embeddings.")
+    model: str | None = Field(default=None, min_length=1)
+    """`lab:clip`, an open_clip name, `local-dir:…` or `hf-hub:…`. kind corrupt does not need it:
+    without it nothing is screened and every row is kept."""
+    weights: str | None = None
+    """open_clip's tag of the pretrained weights."""
+    object_caption: str = "a photo of a {class}"
+    """Caption of the object."""
+    style_object_caption: str = "a {class}"
+    """Caption of the object for shifts of style."""
+    object_threshold: ObjectThresholdSpec = ObjectThresholdSpec(value=-1)
+    """Default threshold of the object score."""
+    shift_threshold: ThresholdSpec | None = None
+    """Default threshold of the shift score."""
+    keep: tuple[KeepStep, ...] = DEFAULT_KEEP
+    """The keep rules, applied in order. Each rule sees what the rules before it kept."""
+    judge: str | None = Field(default=None, min_length=1)
+    """A second judge: any classifier, named as in `evaluate.models` (`open_clip:…` is a second
+    CLIP). It predicts every candidate but rejects none; the dataset reports how often it disagrees
+    with the labels."""
+    keep_rejected: bool = False
+    """Store rejected images too (config `rejected`)."""
+    store_embeddings: bool = False
+    """Store the CLIP image embeddings."""
 
     _has_a_name = checked("model", by=nameless_problem)
     _looks_at_images = checked("judge", by=judge_problem)

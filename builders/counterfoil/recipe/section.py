@@ -7,6 +7,8 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
+from counterfoil.field_texts import paragraph_lines, texts_of
+
 # Readers of a stranger's dataset allocate an image of this side at most. Generators draw about 2048
 # pixels.
 LARGEST_SIDE = 4096
@@ -18,6 +20,10 @@ class Section(BaseModel):
     # The words with which messages name the expected form of a section.
     written_as: ClassVar[str] = "a mapping of keys"
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        _SECTIONS.append(cls)
 
     @model_validator(mode="before")
     @classmethod
@@ -38,6 +44,25 @@ class Section(BaseModel):
     def _keys_agree(self) -> Self:
         refuse(self.problem())
         return self
+
+
+# In the order in which they are made: a section comes after those that it has.
+_SECTIONS: list[type[Section]] = []
+
+
+def describe_sections() -> None:
+    """Give each key the text under it as its description, for schemas and the documentation.
+
+    It takes time, so classes are made without.
+    """
+    for section in _SECTIONS:
+        texts = texts_of(section)
+        fields = section.model_fields
+        bare = [name for name in texts.keys() & fields.keys() if fields[name].description is None]
+        for name in bare:
+            fields[name].description = paragraph_lines(texts[name])
+        if bare:
+            section.model_rebuild(force=True)
 
 
 def refuse(problem: str | None) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_serializer, model_validator
 
-from counterfoil.recipe.section import Section, refuse
+from counterfoil.recipe.section import Section
 
 SEVERITY = "severity"
 REALISED = "severity_realised"
@@ -26,11 +26,9 @@ def as_shares(levels: Any) -> Any:
     shares of the way."""
     if not isinstance(levels, list | tuple) or not all(type(value) is int for value in levels):
         return levels
-    return (
-        tuple(value / MOST_SEVERE for value in levels)
-        if 1 < max(levels, default=0) <= MOST_SEVERE
-        else levels
-    )
+    if 1 < max(levels, default=0) <= MOST_SEVERE:
+        return tuple(value / MOST_SEVERE for value in levels)
+    return levels
 
 
 class SeverityLevels(Section):
@@ -70,16 +68,16 @@ class SeverityLevels(Section):
     @classmethod
     def _rising(cls, values: tuple[float, ...] | None) -> tuple[float, ...] | None:
         if values is not None and any(later <= earlier for earlier, later in pairwise(values)):
-            raise ValueError(
-                f"found [{', '.join(f'{value:g}' for value in values)}], expected rising levels"
-            )
+            shown = ", ".join(f"{value:g}" for value in values)
+            raise ValueError(f"found [{shown}], expected rising levels")
         return values
 
     @field_validator("raw", "realised")
     @classmethod
     def _in_percent(cls, values: tuple[float, ...] | None) -> tuple[float, ...] | None:
-        odd = next((value for value in values or () if round(value, 2) != value), None)
-        refuse(None if odd is None else f"found {odd:g}, expected levels of at most two decimals")
+        for value in values or ():
+            if round(value, 2) != value:
+                raise ValueError(f"found {value:g}, expected levels of at most two decimals")
         return values
 
     def problem(self) -> str | None:
@@ -133,16 +131,12 @@ class SeveritySpec(Section):
     @model_validator(mode="before")
     @classmethod
     def _number_is_fixed(cls, data: Any) -> Any:
-        return (
-            {"fixed": data}
-            if isinstance(data, int | float) and not isinstance(data, bool)
-            else data
-        )
+        is_number = isinstance(data, int | float) and not isinstance(data, bool)
+        return {"fixed": data} if is_number else data
 
     def problem(self) -> str | None:
-        if (self.fixed is None) == (self.levels is None) or (
-            self.fixed is not None and self.by is not None
-        ):
+        has_number = self.fixed is not None
+        if has_number == (self.levels is not None) or (has_number and self.by is not None):
             return "expected `levels`, or with kind corrupt a whole number from 1 to 5"
         return None
 
@@ -151,9 +145,12 @@ class SeveritySpec(Section):
         if self.fixed is not None:
             return self.fixed
         assert self.levels is not None
-        by = {} if self.by is None else {"by": self.by}
-        lora = {} if self.lora is None else {"lora": self.lora}
-        return by | lora | {"levels": self.levels.model_dump(mode="json")}
+        named = {
+            "by": self.by,
+            "lora": self.lora,
+            "levels": self.levels.model_dump(mode="json"),
+        }
+        return {name: value for name, value in named.items() if value is not None}
 
 
 def level_name(shift: str, level: float, *, corrupts: bool = False) -> str:
@@ -162,6 +159,6 @@ def level_name(shift: str, level: float, *, corrupts: bool = False) -> str:
     """
     if level == 1:
         return shift
-    return (
-        f"{shift}_{round(level * MOST_SEVERE)}" if corrupts else f"{shift}_{round(level * 100):02d}"
-    )
+    if corrupts:
+        return f"{shift}_{round(level * MOST_SEVERE)}"
+    return f"{shift}_{round(level * 100):02d}"

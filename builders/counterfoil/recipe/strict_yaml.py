@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 
 import yaml
 
-from counterfoil.errors import UserError
+from counterfoil.errors import Problem, UserError
+from counterfoil.recipe.messages import message
 
 # The largest bundled recipe, with a thousand ImageNet classes, has 120 kB, 14,000 values and a
 # depth of 6.
@@ -38,6 +39,11 @@ class LocatedMapping(dict[str, Any]):
     def __init__(self, items: Any = (), origins: dict[str, Origin] | None = None) -> None:
         super().__init__(items)
         self.origins: dict[str, Origin] = dict(origins or {})
+
+    def section(self, key: str) -> LocatedMapping:
+        """Return the mapping at a key, or an empty one, which does not become the key's value."""
+        value = self.get(key)
+        return value if isinstance(value, LocatedMapping) else LocatedMapping()
 
 
 class LocatedList(list[Any]):
@@ -108,14 +114,14 @@ class _Reader:
     """A reader that turns nodes into located values and collects every problem."""
 
     place: str
-    problems: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
     open_nodes: set[int] = field(default_factory=set)
 
     def read(self, node: yaml.Node) -> Any:
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node)
         if id(node) in self.open_nodes:
-            self._problem(node, "an alias that contains itself")
+            self._refuse(node, message("invalid-yaml.alias"))
             return None
         self.open_nodes.add(id(node))
         value = self._mapping(node) if isinstance(node, yaml.MappingNode) else self._list(node)
@@ -125,8 +131,8 @@ class _Reader:
     def origin(self, node: yaml.Node) -> Origin:
         return Origin(self.place, node.start_mark.line + 1)
 
-    def _problem(self, node: yaml.Node, text: str) -> None:
-        self.problems.append(f"{self.origin(node)}: {text}")
+    def _refuse(self, node: yaml.Node, problem: Problem) -> None:
+        self.problems.append(problem.at(str(self.origin(node))))
 
     def _scalar(self, node: yaml.ScalarNode) -> Any:
         tag = node.tag.removeprefix(_TAG)
@@ -141,41 +147,35 @@ class _Reader:
             case "int" if _INT.match(text) and len(text) <= 1000:
                 return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
             case "float" if _FLOAT.match(text):
-                return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
-        self._problem(
-            node,
-            f"found {node.tag[:60]} {text[:60]!r}, expected text, a number, true, false or null",
-        )
+                plain = text.lower().replace(".inf", "inf").replace(".nan", "nan")
+                return float(plain)
+        self._refuse(node, message("invalid-yaml.scalar", tag=node.tag[:60], found=text[:60]))
         return None
 
     def _list(self, node: yaml.Node) -> LocatedList:
         if node.tag != _TAG + "seq":
-            self._problem(node, f"found the tag {node.tag[:60]}, expected a plain list")
-        return LocatedList(
-            [self.read(item) for item in node.value], [self.origin(item) for item in node.value]
-        )
+            self._refuse(node, message("invalid-yaml.tag", found=node.tag[:60], expected="list"))
+        items = [self.read(item) for item in node.value]
+        return LocatedList(items, [self.origin(item) for item in node.value])
 
     def _mapping(self, node: yaml.MappingNode) -> LocatedMapping:
         if node.tag != _TAG + "map":
-            self._problem(node, f"found the tag {node.tag[:60]}, expected a plain mapping")
+            self._refuse(node, message("invalid-yaml.tag", found=node.tag[:60], expected="mapping"))
         mapping = LocatedMapping()
         for key_node, value_node in node.value:
             value = self.read(value_node)
             if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != _TAG + "str":
                 shown = getattr(key_node, "value", "")
-                shown = shown if isinstance(shown, str) else "a list or mapping"
-                self._problem(
-                    key_node, f"found the key {shown[:60]}, expected text; put it in quotes"
-                )
+                shown = shown[:60] if isinstance(shown, str) else "a list or mapping"
+                self._refuse(key_node, message("invalid-yaml.key", found=shown))
                 continue
             key = key_node.value
             if key in mapping:
-                self._problem(
-                    key_node,
-                    f"found the key '{key[:60]}' again, first in line {mapping.origins[key].line}",
-                )
+                line = mapping.origins[key].line
+                self._refuse(key_node, message("duplicate.key", found=key[:60], line=line))
                 continue
-            mapping[key], mapping.origins[key] = value, self.origin(key_node)
+            mapping[key] = value
+            mapping.origins[key] = self.origin(key_node)
         return mapping
 
 
@@ -187,9 +187,7 @@ def refuse_unbounded(text: str, place: str) -> None:
     without limit, and expands every alias.
     """
     if len(text) > MOST_CHARACTERS:
-        raise UserError(
-            f"{place}: has {len(text):,} characters, expected at most {MOST_CHARACTERS:,}"
-        )
+        raise UserError(message("too-large.text", found=len(text), most=MOST_CHARACTERS).at(place))
     loader = _Loader(text)
     try:
         # For each open collection, the number of values so far and its anchor.
@@ -197,15 +195,13 @@ def refuse_unbounded(text: str, place: str) -> None:
         anchored: dict[str, int] = {}
         while loader.check_event():
             event: Any = loader.get_event()
-            line = event.start_mark.line + 1
+            where = f"{place}:{event.start_mark.line + 1}"
             size = 0
             match event:
                 case yaml.CollectionStartEvent():
                     within.append((1, event.anchor))
                     if len(within) > DEEPEST + 1:
-                        raise UserError(
-                            f"{place}:{line}: nested too deeply, expected at most {DEEPEST} levels"
-                        )
+                        raise UserError(message("too-large.depth", most=DEEPEST).at(where))
                     continue
                 case yaml.CollectionEndEvent():
                     size, anchor = within.pop()
@@ -223,10 +219,7 @@ def refuse_unbounded(text: str, place: str) -> None:
             values, anchor = within.pop()
             within.append((values + size, anchor))
             if values + size > MOST_VALUES:
-                raise UserError(
-                    f"{place}:{line}: more than {MOST_VALUES:,} values, those of its aliases"
-                    " counted"
-                )
+                raise UserError(message("too-large.values", most=MOST_VALUES).at(where))
     finally:
         loader.dispose()
 
@@ -240,7 +233,7 @@ def read_yaml(text: str, place: str) -> Any:
         loader = _Loader(text)
         node = loader.get_single_node()
         if node is None:
-            raise UserError(f"{place}: is empty, expected YAML")
+            raise UserError(message("invalid-yaml.empty").at(place))
         reader = _Reader(place)
         value = reader.read(node)
     except yaml.MarkedYAMLError as error:
@@ -248,16 +241,14 @@ def read_yaml(text: str, place: str) -> Any:
         where = f"{place}:{mark.line + 1}" if mark is not None else place
         what = " ".join(part for part in (error.context, error.problem) if part)
         if "nesting depth" in what:  # libyaml's own limit
-            raise UserError(
-                f"{where}: nested too deeply, expected at most {DEEPEST} levels"
-            ) from error
-        raise UserError(f"{where}: not valid YAML: {what}") from error
+            raise UserError(message("too-large.depth", most=DEEPEST).at(where)) from error
+        raise UserError(message("invalid-yaml", reason=what).at(where)) from error
     except yaml.YAMLError as error:
-        raise UserError(f"{place}: not valid YAML: {' '.join(str(error).split())}") from error
+        reason = " ".join(str(error).split())
+        raise UserError(message("invalid-yaml", reason=reason).at(place)) from error
     except UnicodeEncodeError as error:
-        raise UserError(
-            f"{place}: holds characters that are not text (at {error.start})"
-        ) from error
+        problem = message("invalid-yaml.characters", position=error.start)
+        raise UserError(problem.at(place)) from error
     finally:
         if loader is not None:
             loader.dispose()

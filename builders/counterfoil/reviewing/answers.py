@@ -159,9 +159,8 @@ def read_answers(paths: Sequence[str | Path], questions: Asked) -> list[RaterAns
                 f"{path} has the same person and page as {first}: give only the later one"
             )
         elif not wrong:
-            name = " ".join(
-                "".join(letter if letter.isprintable() else " " for letter in page.rater).split()
-            )
+            letters = [letter if letter.isprintable() else " " for letter in page.rater]
+            name = " ".join("".join(letters).split())
             rater = RaterAnswers(path, name, page.grids)
             raters[page.token] = (
                 raters[page.token].with_later(rater) if page.token in raters else rater

@@ -250,32 +250,33 @@ def _page_data(scored: ScoredShifts, pictures: Sequence[Picture]) -> dict[str, A
     scores = scored.scores
     exact = scored.exact
     specs = {BASE: recipe.prompts.base} | dict(recipe.prompts.shifts)
-    units = [
-        {
+    units = []
+    for score in scores:
+        threshold = score.threshold
+        if not has_threshold(score.shift):
+            threshold = None
+        elif threshold is None:
+            threshold = 2.0  # which no score reaches
+        unit_data = {
             "name": score.shift.name,
             "key": _yaml_key(score.shift.of),
             "top": score.shift.top,
             "base": score.shift.name == BASE,
             "candidates": score.candidates,
             "scored": int(score.scores.size),
-            # 2.0 is a threshold that no score reaches.
-            "threshold": (2.0 if score.threshold is None else score.threshold)
-            if has_threshold(score.shift)
-            else None,
-            "contrast": score.least_contrast if score.contrast is not None else None,
+            "threshold": threshold,
+            "contrast": None if score.contrast is None else score.least_contrast,
         }
-        for score in scores
-    ]
+        units.append(unit_data)
     contrasts = []
     for unit in scored.shown if exact else ():
         score = scores[unit]
         if score.contrast is not None:
             # A slider of the least contrast becomes a keep rule; its steps are levels of 255.
             keep = recipe.prompts.shifts[score.shift.of].keep
-            rules = [
-                rule.model_dump(mode="json")
-                for rule in (recipe.screen.keep if keep is None else keep)
-            ]
+            if keep is None:
+                keep = recipe.screen.keep
+            rules = [rule.model_dump(mode="json") for rule in keep]
             starts = [{"text": AS_IT_IS, "value": score.least_contrast or 0}]
             contrasts.append(
                 {"unit": unit, "starts": starts, "thresholds": list(range(256)), "keep": rules}
@@ -331,11 +332,11 @@ def _rows(scores: Sequence[ShiftScores]) -> dict[str, str]:
     """Return the scores of all candidates, shift after shift, as little-endian arrays in base64."""
     visible = np.concatenate([shift.visible for shift in scores])
     kept = np.concatenate([shift.has_image for shift in scores])
-    contrasts = [
-        np.full(shift.scores.size, np.inf) if shift.contrast is None else shift.contrast
-        for shift in scores
-    ]
     measured = any(shift.contrast is not None for shift in scores)
+    contrasts = []
+    for shift in scores:
+        contrast = shift.contrast
+        contrasts.append(np.full(shift.scores.size, np.inf) if contrast is None else contrast)
     return {
         "shift": _packed(np.concatenate([shift.scores for shift in scores]), "<f4"),
         "object": _packed(np.concatenate([shift.object_scores for shift in scores]), "<f4"),
@@ -452,9 +453,8 @@ def calibrate(given: CalibrateOptions) -> Calibration:
             f"The screened shifts: {', '.join(screened[:20])}{' …' if len(screened) > 20 else ''}",
         )
     selected = [name for name in screened if not given.shifts or name in given.shifts]
-    candidates = sum(
-        sum(reasons.values()) for receipt in receipts for reasons in receipt.counts.values()
-    )
+    counts = [reasons for receipt in receipts for reasons in receipt.counts.values()]
+    candidates = sum(sum(reasons.values()) for reasons in counts)
     exact = candidates <= MOST_CANDIDATES
     every = [shift.name for shift in recipe.all_shifts()] if exact else selected
     units = scores_of(directory, recipe, receipts, every)

@@ -111,44 +111,48 @@ def selection_of(raters: Sequence[RaterAnswers], task_list: Asked) -> Selection:
             RaterResult(f"rater-{index}", len(rater.grids), images, passed, passed.failed)
         )
     controls = sum((rater.controls for rater in people), ControlsPassed())
+    real_share = share_of(controls.real_passed, controls.real) if controls.real else None
+    without_share = None
+    if controls.without:
+        without_share = share_of(controls.without_passed, controls.without)
+    shifts = []
+    for shift in task_list.shifts:
+        of_class = results[shift, "class"]
+        of_shift = results[shift, "shift"]
+        if of_class or of_shift:
+            shifts.append(ShiftSelected(shift, of_class, of_shift))
+    selected_images: dict[ReviewTask, dict[str, Selected]] = {}
+    for task in TASKS:
+        selected_images[task] = {}
+        for image, by in answers[task].items():
+            selected_images[task][image.key] = Selected(len(by), sum(by.values()))
     return Selection(
         content=task_list.content,
         confidence=CONFIDENCE,
         raters=tuple(people),
         controls=AllControls(
             **asdict(controls),
-            real_share=_rounded(
-                share_of(controls.real_passed, controls.real) if controls.real else None
-            ),
-            without_share=_rounded(
-                share_of(controls.without_passed, controls.without) if controls.without else None
-            ),
+            real_share=_rounded(real_share),
+            without_share=_rounded(without_share),
         ),
-        shifts=tuple(
-            ShiftSelected(shift, results[shift, "class"], results[shift, "shift"])
-            for shift in task_list.shifts
-            if results[shift, "class"] or results[shift, "shift"]
-        ),
-        images={
-            task: {
-                image.key: Selected(len(by), sum(by.values()))
-                for image, by in answers[task].items()
-            }
-            for task in TASKS
-        },
+        shifts=tuple(shifts),
+        images=selected_images,
     )
 
 
 def _own(grid: AnsweredGrid, task_list: Asked) -> dict[str, AcceptedImage]:
     """Return the images of a grid that have its label according to the dataset. All other pictures
     are controls."""
-    return {
-        id: picture
-        for id in grid.shown
-        if isinstance(picture := task_list.known[id], AcceptedImage)
-        and grid.label
-        == (task_list.classes[picture.label] if grid.task == "class" else picture.shift)
-    }
+    images = {}
+    for id in grid.shown:
+        picture = task_list.known[id]
+        if isinstance(picture, AcceptedImage):
+            label = picture.shift
+            if grid.task == "class":
+                label = task_list.classes[picture.label]
+            if grid.label == label:
+                images[id] = picture
+    return images
 
 
 def _task_result(answers: Mapping[str, Mapping[int, bool]]) -> TaskResult | None:
@@ -162,11 +166,9 @@ def _task_result(answers: Mapping[str, Mapping[int, bool]]) -> TaskResult | None
 
 
 def _rounded(share: CheckedShare | None) -> CheckedShare | None:
-    return (
-        None
-        if share is None
-        else CheckedShare(*(round(value, _DIGITS) for value in asdict(share).values()))
-    )
+    if share is None:
+        return None
+    return CheckedShare(*(round(value, _DIGITS) for value in asdict(share).values()))
 
 
 @dataclass(frozen=True)
@@ -184,17 +186,16 @@ class Review:
     @property
     def notes(self) -> tuple[str, ...]:
         """People who answered several pages, and which of their answers count."""
-        return tuple(
-            f"{', '.join(str(path) for path in (rater.path, *rater.others))} are of one person,"
-            f" {person.rater}"
-            + (
-                f", who answered {rater.again} images twice: the later file's answers count"
-                if rater.again
-                else ""
-            )
-            for person, rater in zip(self.selection.raters, self.raters, strict=True)
-            if rater.others
-        )
+        notes = []
+        for person, rater in zip(self.selection.raters, self.raters, strict=True):
+            if not rater.others:
+                continue
+            files = ", ".join(map(str, (rater.path, *rater.others)))
+            note = f"{files} are of one person, {person.rater}"
+            if rater.again:
+                note += f", who answered {rater.again} images twice: the later file's answers count"
+            notes.append(note)
+        return tuple(notes)
 
     def to_json(self) -> dict[str, Any]:
         """Return the stored numbers, with the files and names of raters."""

@@ -8,6 +8,7 @@ neither the page nor the input dataset.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -204,11 +205,10 @@ def _real_images(
     given, an input dataset that cannot be read is an error.
     """
     # Real images are half of the controls of each grid, and a class can have several grids.
-    counts = {
-        label: sum(image.label == label for image in chosen.images) for label in chosen.classes
-    }
+    counts = Counter(image.label for image in chosen.images)
     wanted = {}
-    for label, count in counts.items():
+    for label in chosen.classes:
+        count = counts[label]
         wanted[label] = min(MOST_CONTROLS, CONTROLS // 2 * (1 + count // IMAGES_A_SHIFT))
     try:
         return _opened(dataset, wanted, seed, source), None
@@ -373,10 +373,8 @@ def _shifts(
             f"The shifts: {', '.join(known[:20])}{' …' if len(known) > 20 else ''}",
         )
     if requested is None and len(known) > MOST_SHIFTS:
-        requested = [
-            base,
-            *sorted(others, key=lambda name: rank(seed, "shift", name))[: MOST_SHIFTS - 1],
-        ]
+        others.sort(key=lambda name: rank(seed, "shift", name))
+        requested = [base, *others[: MOST_SHIFTS - 1]]
     chosen = [name for name in known if requested is None or name in requested]
     # The base has no shift to ask about.
     names = chosen if "class" in tasks else [name for name in chosen if name != base] or chosen

@@ -23,7 +23,8 @@ from counterfoil.corrupting.corruptions import CORRUPTIONS
 from counterfoil.data.labelled_sources import NamedDataset, refuse_among_images
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.models.devices import free_bytes, resolve_device
+from counterfoil.models.devices import resolve_device
+from counterfoil.models.memory import free_bytes
 from counterfoil.models.names import HUB, LAB, local_folder
 from counterfoil.options import takes
 from counterfoil.plan.estimate import walk_minutes

@@ -140,7 +140,8 @@ def rerender_rows(
     from PIL import Image
 
     from counterfoil.generate.pictures import encode_image
-    from counterfoil.models.devices import computing_on, one_thread, rendering_stack
+    from counterfoil.models.arithmetic import computing_on, one_thread
+    from counterfoil.models.stack import rendering_stack
     from counterfoil.plan.layout import Sample
 
     recipe = plan.recipe

@@ -27,8 +27,8 @@ from counterfoil.generate.kinds.kind import (
     pool_of_rows,
 )
 from counterfoil.generate.rows import EditRenderer
+from counterfoil.models.arithmetic import one_thread
 from counterfoil.models.captioners import describe_captioner, load_captioner
-from counterfoil.models.devices import one_thread
 from counterfoil.models.diffusion import generator_pipeline, prompt_length
 from counterfoil.plan.layout import RowTable, captions_asked, rows_wanted
 from counterfoil.prediction.captioning import caption_images

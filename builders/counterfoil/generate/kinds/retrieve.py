@@ -1,5 +1,5 @@
 """Kind `retrieve`: take the rows of a pool that CLIP ranks nearest to each prompt. No row is taken
-twice."""
+twice, unless rows may repeat."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from counterfoil.errors import UserError
 from counterfoil.generate.kinds.kind import ChosenTable
 from counterfoil.generate.kinds.rows import RowsMaker
 from counterfoil.generate.nearest_rows import nearest_rows
+from counterfoil.models.arithmetic import one_thread
 from counterfoil.models.clip import load_clip, pin_clip
-from counterfoil.models.devices import one_thread
 from counterfoil.models.names import Pin
-from counterfoil.plan.layout import RowTable, make_plan
+from counterfoil.plan.layout import RowTable
 from counterfoil.prediction.embedding import clip_embedder, contents_of, embed, first_of_content
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe
@@ -41,7 +41,14 @@ class RetrieveMaker(RowsMaker):
         clip = Pin(**models[RETRIEVAL])
         images, rows = every_row(pool_of(recipe), pool)
         rows.need(license_column=recipe.generator.get("license_column"))
-        wanted = make_plan(recipe).n_samples
+        repeats: bool = recipe.generator.get("repeats")
+        cells = [
+            (shift, recipe.classes[label])
+            for shift in recipe.all_shifts()
+            for label in shift.class_labels
+        ]
+        counts = [shift.candidates for shift, _ in cells]
+        wanted = max(counts) if repeats else sum(counts)
         if len(images) < wanted:
             raise _too_few(recipe, rows.place, wanted, f"{len(images):,} rows")
         ranking = recipe.ranking_clip
@@ -60,15 +67,10 @@ class RetrieveMaker(RowsMaker):
                     " cannot be read,"
                 )
                 raise _too_few(recipe, rows.place, wanted, f"{left} {copies:,} are copies)")
-            cells = [
-                (shift, recipe.classes[label])
-                for shift in recipe.all_shifts()
-                for label in shift.class_labels
-            ]
             prompts = [prompt_for(shift, cls) or "" for shift, cls in cells]
             texts = loaded.embed_texts(prompts)
         report(f"{images.name}: finding nearest rows", 0, wanted)
-        nearest = nearest_rows(features, texts, [shift.candidates for shift, _ in cells], usable)
+        nearest = nearest_rows(features, texts, counts, usable, repeats=repeats)
         table: dict[tuple[str | None, str], list[PoolRow]] = {}
         for (shift, cls), near in zip(cells, nearest, strict=True):
             scores = near.scores.astype("float32").tolist()
@@ -78,7 +80,7 @@ class RetrieveMaker(RowsMaker):
         retrieved = RowTable.of(table, "retrieved")
         if len(retrieved.content) > MOST_BYTES:
             raise UserError(
-                f"samples: {wanted:,} rows of a pool are too many for one dataset: their table"
+                f"samples: {sum(counts):,} rows of a pool are too many for one dataset: their table"
                 " takes"
                 f" {len(retrieved.content):,} bytes, expected at most {MOST_BYTES:,}",
                 "Build fewer candidates, classes or shifts.",
@@ -122,8 +124,11 @@ class RetrieveMaker(RowsMaker):
 
 
 def _too_few(recipe: Recipe, pool: str, wanted: int, available: str) -> UserError:
-    cells = sum(len(shift.class_labels) for shift in recipe.all_shifts())
-    needed = f"{wanted:,} samples are needed ({cells:,} cells), each a different image"
+    if recipe.generator.get("repeats"):
+        needed = f"a cell needs {wanted:,} samples, each a different image"
+    else:
+        cells = sum(len(shift.class_labels) for shift in recipe.all_shifts())
+        needed = f"{wanted:,} samples are needed ({cells:,} cells), each a different image"
     return UserError(
         f"generator: the pool {pool} has {available}, but {needed}",
         "Name a larger pool, or fewer samples.candidates, shifts or classes.",

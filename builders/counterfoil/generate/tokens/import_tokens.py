@@ -28,9 +28,12 @@ from counterfoil.generate.tokens.class_tokens import (
     token_file_name,
 )
 from counterfoil.generate.tokens.learn_tokens import TokenResult
+from counterfoil.generate.tokens.options import ImportOptions
 from counterfoil.models.diffusion import text_widths
 from counterfoil.models.loading_errors import error_line
 from counterfoil.models.names import pin_model
+from counterfoil.options import takes
+from counterfoil.recipe import load_recipe
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import make_folder, try_folder, write_atomically
 from counterfoil.store.directory_lock import directory_lock
@@ -38,17 +41,11 @@ from counterfoil.store.directory_lock import directory_lock
 if TYPE_CHECKING:
     import torch
 
-    from counterfoil.recipe import Recipe
 
-
-def import_tokens(recipe: Recipe | str | Path, source: str | Path, out: str | Path) -> TokenResult:
-    """Import class tokens from `{source_label}.bin` files and write `CLASS_ID.safetensors` and
-    manifest.json.
-
-    Args:
-        recipe: A Recipe, a bundled name or a path. Each of its classes needs a file.
-        source: The folder of `.bin` files.
-        out: The folder to write.
+@takes(ImportOptions)
+def import_tokens(options: ImportOptions) -> TokenResult:
+    """Import class tokens from `{source_label}.bin` files, one for each class of a recipe, and
+    write `CLASS_ID.safetensors` and manifest.json.
 
     Returns:
         A TokenResult.
@@ -57,8 +54,8 @@ def import_tokens(recipe: Recipe | str | Path, source: str | Path, out: str | Pa
         UserError: A file is missing, is not a tensor, or does not have the width of the generator's
             text encoder.
     """
-    recipe = resolve_classes(recipe)
-    folder = named_path(out)
+    recipe = resolve_classes(load_recipe(options.recipe, options.overrides))
+    folder = named_path(options.out)
     try_folder(folder)
     widths = text_widths(recipe.drawing.model, recipe.drawing.revision)
     if len(widths) != 1:
@@ -70,7 +67,7 @@ def import_tokens(recipe: Recipe | str | Path, source: str | Path, out: str | Pa
     problems: list[str] = []
     tokens: dict[str, TokenFile] = {}
     with ExitStack() as stack:
-        read = _reader(named_path(source), stack)
+        read = _reader(named_path(options.source), stack)
         for cls in recipe.classes:
             name = f"{cls.source_label}.bin"
             try:

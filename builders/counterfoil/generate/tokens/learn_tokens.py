@@ -34,9 +34,10 @@ from counterfoil.generate.tokens.class_tokens import (
     token_file_name,
 )
 from counterfoil.generate.tokens.options import TokenOptions
-from counterfoil.models.devices import computing_on, stack_of
+from counterfoil.models.arithmetic import computing_on
 from counterfoil.models.diffusion import load_pipeline, load_tokenizers, pipeline_family
 from counterfoil.models.names import pin_model
+from counterfoil.models.stack import stack_of
 from counterfoil.options import takes
 from counterfoil.progress import tell
 from counterfoil.recipe import LearnSettings, Recipe, RecipeClass, load_recipe

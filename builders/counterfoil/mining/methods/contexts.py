@@ -183,13 +183,12 @@ def context_shifts(
         if not ranked:
             continue
         # An image on which several pooled classifiers fail counts once.
-        failed = [
-            context.failures if context.failed_images is None else context.failed_images
-            for context in ranked
-        ]
-        images = [
-            images_a_context(count, settings.images, settings.at_most_images) for count in failed
-        ]
+        images = []
+        for context in ranked:
+            failed = context.failed_images
+            if failed is None:
+                failed = context.failures
+            images.append(images_a_context(failed, settings.images, settings.at_most_images))
         names = unique_slugs([f"{stem} {context.words}" for context in ranked])
         for name, context, count in zip(names, ranked, images, strict=True):
             finding = tested.get((cls.id, context.caption))
@@ -339,9 +338,8 @@ def _of_class(
     chosen = choose_contexts(counts, settings.k, settings.rank, settings.fewest_failures)
     failed_images = None
     if half.pooled:
-        failed_images = np.bincount(
-            assigned[np.any(failed_by_classifier, axis=0)], minlength=len(candidates)
-        )
+        failed_by_any = np.any(failed_by_classifier, axis=0)
+        failed_images = np.bincount(assigned[failed_by_any], minlength=len(candidates))
     # The chosen contexts come first. The others follow, sorted by their failures.
     left = sorted(
         set(range(len(counts))) - set(chosen), key=lambda index: (-counts[index].failures, index)

@@ -58,17 +58,15 @@ def find_slices(
             tried.sort(key=lambda scored: scored[0])
             best += [hypothesis for _, hypothesis in tried[: settings.most]]
     hypotheses = []
-    for hypothesis, name in zip(
-        best, unique_slugs([hypothesis.name for hypothesis in best]), strict=True
-    ):
+    names = unique_slugs([hypothesis.name for hypothesis in best])
+    for hypothesis, name in zip(best, names, strict=True):
         rows = half.of_classes(hypothesis.labels)
         rows = rows[hypothesis.members(half.features[rows], half.labels[rows])]
         closeness = hypothesis.closeness(half.features[rows])
         # Rows that count as failing come first. Among them and among the others, rows that are most
         # clearly in the set come first.
-        order = np.lexsort(
-            (-closeness, ~hypothesis.counted(half.failed[rows], half.taken_for[rows]))
-        )[:_MOST_EVIDENCE]
+        counted = hypothesis.counted(half.failed[rows], half.taken_for[rows])
+        order = np.lexsort((-closeness, ~counted))[:_MOST_EVIDENCE]
         scores = closeness[order].astype(np.float64)
         hypotheses.append(replace(hypothesis, name=name, evidence=rows[order], scores=scores))
     reason = f"fewer than {settings.fewest_errors} failures on the discover half"

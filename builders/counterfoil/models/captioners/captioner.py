@@ -229,12 +229,11 @@ class Captioner:
             if all(ended) or step + 1 == most:
                 return chosen
             # A caption that has ended keeps its row, because the batch must keep its size.
-            last = [
-                self.ends[0] if over else ids[-1] for over, ids in zip(ended, chosen, strict=True)
-            ]
-            scores = self._went_on(
-                seen, cache, torch.tensor(last, device=self.device)[:, None], done
-            )[:, -1]
+            last = []
+            for over, ids in zip(ended, chosen, strict=True):
+                last.append(self.ends[0] if over else ids[-1])
+            following = torch.tensor(last, device=self.device)[:, None]
+            scores = self._went_on(seen, cache, following, done)[:, -1]
             done += 1
         return chosen
 
@@ -263,17 +262,16 @@ class Captioner:
         import torch
 
         ends = list(self.ends)
-        begun = [
-            float(first[ids[0]]) if ids else float(torch.logsumexp(first[ends], 0))
-            for ids in tokens
-        ]
+        begun = []
+        for ids in tokens:
+            score = first[ids[0]] if ids else torch.logsumexp(first[ends], 0)
+            begun.append(float(score))
         if not width:
             return np.array(begun)
-        padded = tokens + [tokens[-1]] * (SCORED_TOGETHER - len(tokens))
         # Attention is causal: the padding after a caption changes no score in it.
-        batch = torch.tensor(
-            [ids + [self.ends[0]] * (width - len(ids)) for ids in padded], device=self.device
-        )
+        padded = [ids + [self.ends[0]] * (width - len(ids)) for ids in tokens]
+        padded += [padded[-1]] * (SCORED_TOGETHER - len(tokens))
+        batch = torch.tensor(padded, device=self.device)
         scores = self._went_on(seen, self._repeated(seen, SCORED_TOGETHER), batch, 0)
         sums = []
         for row, ids in enumerate(tokens):

@@ -84,10 +84,11 @@ class ChatCaptioner(Captioner):
             return_dict=True,
             return_tensors="pt",
         )
-        return {
-            key: value.to(self.device) if hasattr(value, "to") else value
-            for key, value in inputs.items()
-        }
+        placed = dict(inputs)
+        for key, value in placed.items():
+            if hasattr(value, "to"):
+                placed[key] = value.to(self.device)
+        return placed
 
     def _plain(self, text: str) -> str:
         """Remove special tokens, which separate turns and images, from a text that is not

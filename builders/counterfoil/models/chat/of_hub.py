@@ -302,11 +302,10 @@ def _status_error(answer: _Answer, called: str, hub: bool, key: str | None) -> E
                 f"{called}: needs payment (402)", "Check the account's credit; " + _AGAIN
             )
         case 404:
-            return UserError(
-                f"{called}: there is no such model or address (404)",
-                "Correct the model's name"
-                + ("." if hub else ", or base_url: it often ends with /v1."),
-            )
+            hint = "Correct the model's name."
+            if not hub:
+                hint = "Correct the model's name, or base_url: it often ends with /v1."
+            return UserError(f"{called}: there is no such model or address (404)", hint)
         case 429:
             until = f" for {answer.retry_after} seconds" if answer.retry_after.isdigit() else ""
             return RunFailure(f"{called}: too many questions{until} (429)", f"Wait. {_AGAIN}")
@@ -316,13 +315,14 @@ def _status_error(answer: _Answer, called: str, hub: bool, key: str | None) -> E
 
 def _shown(body: bytes, key: str | None) -> str:
     """Return the beginning of a body in one line, without the key."""
-    words = _redacted(" ".join(body[:10_000].decode("utf-8", errors="replace").split()), key)
-    shown = "".join(
-        character if character.isprintable() else "�" for character in words[:_MOST_SHOWN]
-    )
-    return shown or "nothing"
+    text = body[:10_000].decode("utf-8", errors="replace")
+    words = _redacted(" ".join(text.split()), key)[:_MOST_SHOWN]
+    strange = {ord(character): "�" for character in words if not character.isprintable()}
+    return words.translate(strange) or "nothing"
 
 
 def _redacted(text: str, key: str | None) -> str:
     """Remove the key from a server's text, because the text may be stored and published."""
-    return text.replace(key, "…") if key is not None and len(key) >= _SHORTEST_SECRET else text
+    if key is None or len(key) < _SHORTEST_SECRET:
+        return text
+    return text.replace(key, "…")

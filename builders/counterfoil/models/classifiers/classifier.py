@@ -25,20 +25,19 @@ Recorded = Iterator[tuple[Ints, Floats]]
 
 @dataclass(frozen=True)
 class ClassifierFacts:
-    """A classifier's description, known before any weight is loaded.
-
-    label_names: the names of its outputs in order, if known. most_ranked: how many answers it ranks
-    for each image, if fewer than its outputs. of_classes: whether its outputs are the dataset's
-    classes in the dataset's order.
-    """
+    """A classifier's description, known before any weight is loaded."""
 
     name: str
     resolved: str
+    """The name with its folder, version or weights."""
     architecture: str
     num_classes: int
     label_names: tuple[str, ...] | None
+    """The names of its outputs in order, if known."""
     most_ranked: int | None = None
+    """How many answers it ranks for each image, if fewer than its outputs."""
     of_classes: bool = False
+    """Whether its outputs are the dataset's classes in the dataset's order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,11 +91,9 @@ class Classifier:
 
     def placed(self, device: str) -> Self:
         module = self.module
-        return (
-            self
-            if module is None
-            else replace(self, module=while_loading(self.name, lambda: module.to(device)))
-        )
+        if module is None:
+            return self
+        return replace(self, module=while_loading(self.name, lambda: module.to(device)))
 
     def released(self) -> Self:
         return replace(self, module=None)
@@ -106,9 +103,10 @@ def scaled(classifier: Classifier, scale: AnyScale | None) -> Classifier:
     """Return a classifier whose scores are what a person says, if they say so."""
     if scale is None:
         return classifier
-    read = f"scores are {scale}, as --scores-are says; {apart_from_scores(classifier.read)}".removesuffix(
-        "; "
-    )
+    read = f"scores are {scale}, as --scores-are says"
+    others = apart_from_scores(classifier.read)
+    if others:
+        read += f"; {others}"
     return replace(classifier, score_scale=scale, read=read)
 
 
@@ -141,9 +139,11 @@ _MOST_COMPARED = 2_000
 def unique_output_names(classes: Sequence[RecipeClass]) -> tuple[str, ...]:
     """Return the name of each class, or its id if another class has the same name."""
     times = Counter(plain_name(label.name) for label in classes)
-    return tuple(
-        label.name if times[plain_name(label.name)] == 1 else label.id for label in classes
-    )
+    names = []
+    for label in classes:
+        unique = times[plain_name(label.name)] == 1
+        names.append(label.name if unique else label.id)
+    return tuple(names)
 
 
 def side_by_side(
@@ -157,21 +157,28 @@ def side_by_side(
     shown = missing[:MOST_LINES]
     close = [nearest(label.name.casefold(), by_folded) for label in shown]
     others = iter(shortened(name) for name in left if name.casefold() not in close)
-    outputs = [
-        f"{shortened(by_folded[name])}  (nearest)" if name is not None else next(others, "")
-        for name in close
-    ]
+    texts = []
+    outputs = []
+    for label, name in zip(shown, close, strict=True):
+        text = label.name
+        if label.id != label.name:
+            text += f" ({label.id})"
+        texts.append(shortened(text))
+        if name is None:
+            outputs.append(next(others, ""))
+        else:
+            outputs.append(f"{shortened(by_folded[name])}  (nearest)")
     outputs += islice(others, MOST_LINES - len(outputs))
-    texts = [
-        shortened(label.name if label.id == label.name else f"{label.name} ({label.id})")
-        for label in shown
-    ]
     rows = [("classes", "outputs that are left"), *zip_longest(texts, outputs, fillvalue="")]
-    counts = len(missing) - len(shown), len(left) - sum(map(bool, outputs))
-    more_classes, more_outputs = (f"and {count:,} more" if count > 0 else "" for count in counts)
-    if more_classes or more_outputs:
-        rows.append((more_classes, more_outputs))
+    more_classes = len(missing) - len(shown)
+    more_outputs = len(left) - sum(map(bool, outputs))
+    if more_classes > 0 or more_outputs > 0:
+        rows.append((_and_more(more_classes), _and_more(more_outputs)))
     return in_columns(rows)
+
+
+def _and_more(count: int) -> str:
+    return f"and {count:,} more" if count > 0 else ""
 
 
 def in_columns(rows: Sequence[tuple[str, str]]) -> list[str]:

@@ -72,9 +72,9 @@ def head_of(classifier: Classifier, device: str = "cpu") -> LinearHead:
     """Return a classifier's head, checked on two images of noise. Raise UserError if it is not a
     single Linear."""
     layer = _single_linear(classifier)
-    head = LinearHead(
-        *(tensor.detach().cpu().float().numpy().copy() for tensor in (layer.weight, layer.bias))
-    )
+    weight = layer.weight.detach().cpu().float().numpy()
+    bias = layer.bias.detach().cpu().float().numpy()
+    head = LinearHead(weight.copy(), bias.copy())
     refuse_other_logits(classifier.name, head, *_probed(classifier, device))
     return head
 
@@ -87,21 +87,19 @@ def refuse_other_logits(
     if features.shape[1:] != head.weight.shape[1:] or logits.shape[1:] != head.bias.shape:
         raise RunFailure(
             f"model {model!r}: its head takes {head.weight.shape[1]} numbers to {len(head.bias)}"
-            " outputs, and the model"
-            f" gave {features.shape[-1]} numbers and {logits.shape[-1]} outputs"
+            f" outputs, and the model gave {features.shape[-1]} numbers and {logits.shape[-1]}"
+            " outputs"
         )
     if not len(features):
         return
-    magnitudes = np.abs(features).astype(np.float64) @ np.abs(head.weight.T).astype(
-        np.float64
-    ) + np.abs(head.bias)
+    weight = np.abs(head.weight.T).astype(np.float64)
+    magnitudes = np.abs(features).astype(np.float64) @ weight + np.abs(head.bias)
     difference = float(np.abs(head.logits(features) - logits.astype(np.float64)).max())
     allowed = TOLERANCE * float(magnitudes.max())
     if not difference <= allowed:  # also true for NaN
         raise RunFailure(
             f"model {model!r}: its last layer does not reproduce its logits from its features: they"
-            " differ by"
-            f" {difference:.3g}, and rounding explains at most {allowed:.3g}",
+            f" differ by {difference:.3g}, and rounding explains at most {allowed:.3g}",
             f"The model computes something after its last layer. {_CAN_BE}",
         )
 
@@ -259,15 +257,13 @@ def _write_files(
     fitted = {id(layer.weight): head.weight, id(layer.bias): head.bias}
     tensors: dict[str, torch.Tensor] = {}
     for key, value in classifier.module.state_dict(keep_vars=True).items():
-        tensor = (
-            torch.from_numpy(fitted[id(value)].copy())
-            if id(value) in fitted
-            else value.detach().cpu()
-        )
+        tensor = value.detach().cpu()
+        if id(value) in fitted:
+            tensor = torch.from_numpy(fitted[id(value)].copy())
+        if tensor.is_floating_point():
+            tensor = tensor.float()
         # Each tensor is copied, because tensors that share memory cannot be saved.
-        tensors[key] = (
-            (tensor.float() if tensor.is_floating_point() else tensor).clone().contiguous()
-        )
+        tensors[key] = tensor.clone().contiguous()
     # Python's errors name a full disk; the errors of safetensors do not.
     (folder / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
     for name, document in (

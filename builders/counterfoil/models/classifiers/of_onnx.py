@@ -20,7 +20,12 @@ import numpy as np
 from counterfoil.arrays import Floats32
 from counterfoil.errors import UserError
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
-from counterfoil.models.classifiers.of_timm import TimmDocument, checked_config, timm_transform
+from counterfoil.models.classifiers.of_timm import (
+    TimmDocument,
+    as_document,
+    checked_config,
+    timm_transform,
+)
 from counterfoil.models.classifiers.of_transformers import (
     CLASSIFIERS,
     ModelKind,
@@ -61,16 +66,14 @@ class OnnxDocument(TimmDocument):
 @dataclass(frozen=True, kw_only=True)
 class OnnxClassifier(Classifier):
     """A graph of ONNX Runtime on the CPU or a CUDA device. sha256: of the file and the version of
-    ONNX Runtime.
-
-    batch: the number of images that the graph takes at once, or None for any number. output: the
-    output with scores.
-    """
+    ONNX Runtime."""
 
     session: Any
     output: str
+    """The output with scores."""
     prepare: Callable[[Any], Any]
     batch: int | None
+    """The number of images that the graph takes at once; None for any number."""
 
     def transform(self) -> Callable[[Any], Any]:
         return self.prepare
@@ -87,17 +90,22 @@ class OnnxClassifier(Classifier):
 
 @dataclass(frozen=True)
 class Deployed:
-    """A graph's file and its folder's configuration. `prepare` makes the transform of images from
-    `settings`."""
+    """A graph's file and its folder's configuration."""
 
     file: Path
     document: Mapping[str, Any]
+    """The folder's config.json."""
     facts: ClassifierFacts
     input_key: str
+    """Graphs with the same key get the same tensor for an image."""
     input_size: tuple[int, int, int] | None
+    """(channels, height, width), or None if it depends on the image."""
     prepare: Callable[[], Callable[[Any], Any]]
+    """Makes the transform of images."""
     settings: Mapping[str, Any]
+    """What the transform is made from."""
     processor: Any = None
+    """The image processor of transformers, if it prepares the images."""
 
 
 def describe(name: str, classes: Sequence[RecipeClass]) -> ClassifierFacts:
@@ -112,26 +120,28 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> OnnxClassifi
     probe = np.random.default_rng(0).normal(size=(batch or 2, *shape)).astype(np.float32)
     given = [entry.name for entry in session.outputs]
     outputs = _run(session, probe, batch, given)
-    output = _output_of(
-        name, deployed, {key: list(scores.shape) for key, scores in outputs.items()}, len(probe)
-    )
+    shapes = {key: list(scores.shape) for key, scores in outputs.items()}
+    output = _output_of(name, deployed, shapes, len(probe))
     evidence = ScaleEvidence()
     evidence.add(outputs[output].astype(np.float64))
     for strength in _STRENGTHS:
         if evidence.scale(network=True) == "logits":
             break  # else logits may be between 0 and 1, or add up, by chance
         stronger = np.ascontiguousarray(np.float32(strength) * probe[:, :, ::-1])
-        evidence.add(_run(session, stronger, batch, [output])[output].astype(np.float64))
+        scores = _run(session, stronger, batch, [output])[output]
+        evidence.add(scores.astype(np.float64))
     scale = evidence.scale(network=True)
+    facts = deployed.facts
+    input_key = deployed.input_key
+    if OUTPUT in deployed.document:
+        input_key += f" {output}"
     return OnnxClassifier(
         name=name,
-        architecture=deployed.facts.architecture,
-        num_classes=deployed.facts.num_classes,
-        label_names=deployed.facts.label_names,
+        architecture=facts.architecture,
+        num_classes=facts.num_classes,
+        label_names=facts.label_names,
         sha256=sha256,
-        input_key=f"{deployed.input_key} {output}"
-        if OUTPUT in deployed.document
-        else deployed.input_key,
+        input_key=input_key,
         input_size=deployed.input_size,
         session=session,
         output=output,
@@ -165,8 +175,7 @@ def _output_of(name: str, deployed: Deployed, shapes: Mapping[str, list[int]], i
     called = "" if named_output is None else f" called {shown(named_output)}"
     raise UserError(
         f"model {name!r}: for {images} images the graph gives {given}, expected {wanted}{called}, a"
-        " score for each"
-        f" output of {CONFIG}"
+        f" score for each output of {CONFIG}"
     )
 
 
@@ -187,30 +196,26 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
         raise UserError(
             f"model {name!r}: found {what}, expected one", "Write onnx:FOLDER/model.onnx."
         )
-    folder = files[0].parent
+    file = files[0]
+    folder = file.parent
     if not (folder / CONFIG).is_file():
-        what = (
-            f"model {name!r}: {folder} has no {CONFIG}, so it does not say how images are prepared"
+        hint = (
+            'As in {"architecture": "mine", "num_classes": 2, "label_names": ["cat", "dog"],'
+            ' "pretrained_cfg": {"input_size": [3, 224, 224], "mean": [0.5, 0.5, 0.5],'
+            ' "std": [0.5, 0.5, 0.5], "crop_pct": 1.0, "interpolation": "bilinear"}},'
+            " or the files that Optimum exports."
         )
         if kind.what == "detector":
-            raise UserError(
-                what, f"`counterfoil init --detector {shlex.quote(str(files[0]))}` writes one."
-            )
+            hint = f"`counterfoil init --detector {shlex.quote(str(file))}` writes one."
         raise UserError(
-            what,
-            'As in {"architecture": "mine", "num_classes": 2, "label_names": ["cat", "dog"],'
-            ' "pretrained_cfg":'
-            ' {"input_size": [3, 224, 224], "mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5],'
-            ' "crop_pct": 1.0,'
-            ' "interpolation": "bilinear"}}, or the files that Optimum exports.',
+            f"model {name!r}: {folder} has no {CONFIG}, so it does not say how images are prepared",
+            hint,
         )
     document = read_config(folder / CONFIG, name)
     if kind is not CLASSIFIERS:
         labels = document.get("label_names")
-        document = {
-            "num_classes": max(1, len(labels) if isinstance(labels, list) else 0),
-            **document,
-        }
+        outputs = len(labels) if isinstance(labels, list) else 0
+        document = {"num_classes": max(1, outputs), **document}
     if "architecture" in document and document.get("model_type") in (None, "timm_wrapper"):
         from timm.data.config import resolve_data_config
 
@@ -218,18 +223,19 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
         resolved = resolve_data_config(
             {}, pretrained_cfg=timm_config.pretrained_cfg, use_test_size=True
         )
-        data_config: dict[str, Any] = {
-            key: list(v) if isinstance(v, tuple) else v for key, v in resolved.items()
-        }
+        data_config = as_document(resolved)
         channels, height, width = data_config["input_size"]
-        architecture = timm_config.architecture
-        outputs = timm_config.num_classes
+        facts = ClassifierFacts(
+            name,
+            file.name,
+            timm_config.architecture,
+            timm_config.num_classes,
+            timm_config.label_names,
+        )
         return Deployed(
-            file=files[0],
+            file=file,
             document=document,
-            facts=ClassifierFacts(
-                name, files[0].name, architecture, outputs, timm_config.label_names
-            ),
+            facts=facts,
             input_key=json.dumps(data_config, sort_keys=True, default=str),
             input_size=(channels, height, width),
             prepare=partial(timm_transform, name, data_config),
@@ -240,17 +246,15 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
         described = as_configuration(name, config.model_type, config.document)
     processor = image_processor_of(name, config.processor, described)
     labels = config.label_names
-    facts = ClassifierFacts(name, files[0].name, config.architecture, len(labels), labels)
-    prepare = partial(prepared_by, name, processor)
     return Deployed(
-        files[0],
-        document,
-        facts,
-        input_key_of(processor),
-        None,
-        prepare,
-        processor.to_dict(),
-        processor,
+        file=file,
+        document=document,
+        facts=ClassifierFacts(name, file.name, config.architecture, len(labels), labels),
+        input_key=input_key_of(processor),
+        input_size=None,
+        prepare=partial(prepared_by, name, processor),
+        settings=processor.to_dict(),
+        processor=processor,
     )
 
 
@@ -273,11 +277,8 @@ def _input_of(
 
         prepared = tuple(deployed.prepare()(Image.new("RGB", (48, 48), "grey")).shape)
     refuse_other_size(name, dimensions, prepared)
-    return (dimensions[0] if isinstance(dimensions[0], int) else None), (
-        prepared[0],
-        prepared[1],
-        prepared[2],
-    )
+    batch = dimensions[0] if isinstance(dimensions[0], int) else None
+    return batch, (prepared[0], prepared[1], prepared[2])
 
 
 def refuse_other_size(name: str, dimensions: Sequence[Any], prepared: Sequence[int]) -> None:
@@ -285,15 +286,13 @@ def refuse_other_size(name: str, dimensions: Sequence[Any], prepared: Sequence[i
 
     dimensions: those of the graph's input; a dimension that is no number is free.
     """
-    if any(
-        isinstance(side, int) and side != given
-        for side, given in zip(dimensions[1:], prepared, strict=True)
-    ):
-        raise UserError(
-            f"model {name!r}: its graph takes images of {list(dimensions[1:])}, and {CONFIG}"
-            f" prepares {list(prepared)}",
-            "Correct input_size in config.json, or the size of the image processor.",
-        )
+    for side, given in zip(dimensions[1:], prepared, strict=True):
+        if isinstance(side, int) and side != given:
+            raise UserError(
+                f"model {name!r}: its graph takes images of {list(dimensions[1:])}, and {CONFIG}"
+                f" prepares {list(prepared)}",
+                "Correct input_size in config.json, or the size of the image processor.",
+            )
 
 
 def _run(
@@ -306,7 +305,8 @@ def _run(
     for start in range(0, len(images), size):
         part = images[start : start + size].astype(FLOAT_TYPES[entry.type])
         # The last batch is padded, because a graph with a fixed batch size takes no smaller batch.
-        padded = np.concatenate([part, np.zeros((size - len(part), *part.shape[1:]), part.dtype)])
+        padding = np.zeros((size - len(part), *part.shape[1:]), part.dtype)
+        padded = np.concatenate([part, padding])
         given = session.run(outputs, {entry.name: padded})
         parts.append([np.atleast_1d(scores)[: len(part)] for scores in given])
     whole = (np.concatenate(scores).astype(np.float32) for scores in zip(*parts, strict=True))

@@ -73,13 +73,14 @@ def describe(name: str, classes: Sequence[RecipeClass]) -> ClassifierFacts:
     model, weights = _named(name)
     if not classes:
         raise UserError(f"model {name!r} needs class names, but there are none here")
-    folder = local_folder(model) if weights is None else None
-    if folder is not None:
-        refuse_odd_clip(name, folder)
-    architecture = model if weights is not None else "open_clip"
-    return ClassifierFacts(
-        name, f"{model}/{weights or ''}", architecture, len(classes), unique_output_names(classes)
-    )
+    architecture = model
+    if weights is None:
+        architecture = "open_clip"
+        folder = local_folder(model)
+        if folder is not None:
+            refuse_odd_clip(name, folder)
+    outputs = unique_output_names(classes)
+    return ClassifierFacts(name, f"{model}/{weights or ''}", architecture, len(outputs), outputs)
 
 
 def load(
@@ -92,11 +93,9 @@ def load(
     facts = describe(name, classes)
     model, weights = _named(name)
     templates = tuple(templates) if templates is not None else default_templates(model)
-    revision = (
-        while_loading(name, lambda: pin_clip(model, weights)).revision
-        if weights is not None
-        else None
-    )
+    revision = None
+    if weights is not None:
+        revision = while_loading(name, lambda: pin_clip(model, weights)).revision
     clip = load_clip(model, weights, device, revision=revision)
     refuse_infinite(name, clip.module)
     prepared = dict(clip.module.visual.preprocess_cfg)
@@ -105,18 +104,16 @@ def load(
     names = [label.name for label in classes]
     directions = []
     for class_name in names:
-        tokens = clip.tokenizer([template.replace("{}", class_name) for template in templates]).to(
-            clip.device
-        )
+        captions = [template.replace("{}", class_name) for template in templates]
+        tokens = clip.tokenizer(captions).to(clip.device)
         with torch.inference_mode():
             mean = clip.module.encode_text(tokens, normalize=True).float().mean(dim=0)
             directions.append(torch.nn.functional.normalize(mean, dim=0).cpu())
+    content = json.dumps([facts.architecture, names, templates])
+    preparation = json.dumps(prepared, sort_keys=True, default=str)
     return ZeroShotClassifier(
-        **module_fields(
-            facts, clip.module, json.dumps([facts.architecture, names, templates]), device
-        ),
-        input_key=f"open_clip {version('open_clip_torch')}"
-        f" {json.dumps(prepared, sort_keys=True, default=str)}",
+        **module_fields(facts, clip.module, content, device),
+        input_key=f"open_clip {version('open_clip_torch')} {preparation}",
         input_size=(3, int(height), int(width)),
         crop_pct=1.0,
         interpolation=str(prepared["interpolation"]),
@@ -133,13 +130,11 @@ def pin_zero_shot(name: str) -> Pin:
 
 
 def default_templates(model: str) -> tuple[str, ...]:
+    if model.startswith(LAB):
+        return LAB_TEMPLATES
     from open_clip import OPENAI_IMAGENET_TEMPLATES
 
-    return (
-        LAB_TEMPLATES
-        if model.startswith(LAB)
-        else tuple(template("{}") for template in OPENAI_IMAGENET_TEMPLATES)
-    )
+    return tuple(template("{}") for template in OPENAI_IMAGENET_TEMPLATES)
 
 
 def _named(name: str) -> tuple[str, str | None]:

@@ -125,7 +125,8 @@ class Spellings:
         for spell, named in ways:
             numbers: dict[str, int] = {}
             for number, name in named:
-                for spelled in (spell(name), spell(as_cell(name))):
+                for text in (name, as_cell(name)):
+                    spelled = spell(text)
                     if spelled is not None and numbers.setdefault(spelled, number) != number:
                         numbers[spelled] = self.SEVERAL
             self._ways.append((spell, numbers))
@@ -155,18 +156,21 @@ def _number(text: str) -> str | None:
 
 @dataclass(frozen=True)
 class PredictionColumns:
-    """The columns of a file: of the image, of the answer, of scores.
-
-    outputs: the name of the output that each column of scores is of. left_out: columns that are
-    neither.
-    """
+    """The columns of a file: of the image, of the answer, of scores."""
 
     image: str
     is_row: bool
+    """Whether the image is named by its index."""
     answer: str | None
     scores: tuple[str, ...]
     outputs: tuple[str, ...]
+    """The name of the output that each column of scores is of."""
     left_out: tuple[str, ...]
+    """Columns that are none of these."""
+
+    @property
+    def image_kind(self) -> dict[str, Any]:
+        return {self.image: "whole numbers" if self.is_row else "text"}
 
 
 def read_columns(table: AnswerTable, classes: Sequence[RecipeClass]) -> PredictionColumns:
@@ -181,8 +185,7 @@ def read_columns(table: AnswerTable, classes: Sequence[RecipeClass]) -> Predicti
     if len(images) != 1 and {*images} != {"key", PATH}:
         raise UserError(
             f"{who} has the columns {shown}; expected key (or path or row), then a column of scores"
-            " for each class, or"
-            " one column with the answers",
+            " for each class, or one column with the answers",
             "Call the column of the images key or path, as evaluate --write-keys FILE does.",
         )
     image = "key" if "key" in images else next(iter(images))
@@ -192,19 +195,27 @@ def read_columns(table: AnswerTable, classes: Sequence[RecipeClass]) -> Predicti
             f"{who} has the columns {shown}, and no answers",
             "Add a label, or scores for each class.",
         )
-    of_image = (images[image], image == ROW)
     scores = _score_columns(table, rest, classes, who)
-    if scores:
-        left_out = tuple(name for name in rest if name not in scores)
-        return PredictionColumns(*of_image, None, tuple(scores), tuple(scores.values()), left_out)
-    answer = _answer_column(table, rest, who)
+    answer = None if scores else _answer_column(table, rest, who)
     return PredictionColumns(
-        *of_image, answer, (), (), tuple(name for name in rest if name != answer)
+        image=images[image],
+        is_row=image == ROW,
+        answer=answer,
+        scores=tuple(scores),
+        outputs=tuple(scores.values()),
+        left_out=tuple(name for name in rest if name not in scores and name != answer),
     )
 
 
 def _shown(names: Sequence[str]) -> str:
-    return ", ".join(repr(name[:40]) for name in names[:8]) + (" …" if len(names) > 8 else "")
+    text = ", ".join(repr(name[:40]) for name in names[:8])
+    if len(names) > 8:
+        text += " …"
+    return text
+
+
+def _folded(name: str) -> str:
+    return name.strip().casefold()
 
 
 def _score_columns(
@@ -215,78 +226,65 @@ def _score_columns(
 
     Raise UserError if a column may be a further output or not.
     """
-    if len(rest) == 1 and (rest[0] not in table.numeric or rest[0].strip().casefold() in ANSWERS):
+    if len(rest) == 1 and (rest[0] not in table.numeric or _folded(rest[0]) in ANSWERS):
         return {}
     numbers = [name for name in rest if name in table.numeric]
     known = {_plain(text) for label in classes for text in (label.name, label.id)}
-    named = {as_cell(label.name): label.name for label in classes} | {
-        label.name: label.name for label in classes
-    }
+    named = {as_cell(label.name): label.name for label in classes}
+    named |= {label.name: label.name for label in classes}
 
     def of_class(output: str) -> bool:
-        return output in named or any(
-            _plain(part) in known for part in (output, *output.split(","))
-        )
+        parts = (output, *output.split(","))
+        return output in named or any(_plain(part) in known for part in parts)
 
     before, after = _affixes(rest, of_class)
     affixed = [name for name in rest if name.startswith(before) and name.endswith(after)]
     outputs = {name: name[len(before) : len(name) - len(after)] for name in affixed}
-    scores = {
-        name: named.get(output, output) for name, output in outputs.items() if of_class(output)
-    }
-    others = [
-        name for name in numbers if name not in scores and name.strip().casefold() not in _BESIDE
-    ]
+    scores = {name: output for name, output in outputs.items() if of_class(output)}
+    others = [name for name in numbers if name not in scores and _folded(name) not in _BESIDE]
     if before or after:
         # Further outputs are called like those of the classes. Unless sums say otherwise, they are
         # no summary of these.
-        others = [
-            name
-            for name in others
-            if name in outputs and outputs[name].strip().casefold() not in _SUMMARIES
-        ]
+        others = [name for name in others if name in outputs]
+        others = [name for name in others if _folded(outputs[name]) not in _SUMMARIES]
         if others and _further_outputs(table, [*scores], others) is False:
             others = []
-        return {
-            name: named.get(outputs[name], outputs[name])
-            for name in rest
-            if name in scores or name in others
-        }
-    if (
-        scores
-        and others
-        and any(label.imagenet for label in classes)
-        and len(scores) + len(others) == 1000
-    ):
-        return {name: named.get(name, name) for name in rest if name in scores or name in others}
-    if not scores:
-        matches = [_NUMBERED.fullmatch(name.strip()) for name in numbers]
-        numbered = {
-            name: int(match[1]) for name, match in zip(numbers, matches, strict=True) if match
-        }
-        if len(numbered) > 1 and sorted(numbered.values()) == list(range(len(numbered))):
-            ordered = sorted(numbered, key=lambda name: numbered[name])
-            return {name: str(numbered[name]) for name in ordered}
-        if len(others) > 1 and len(others) == len(
-            [name for name in rest if name.strip().casefold() not in _BESIDE]
-        ):
-            # matching their names with classes says what is missing
-            return {name: name for name in others}
-        return {}
-    missing = len(classes) > len(scores)
-    if others and not missing:
-        in_all = _further_outputs(table, [*scores], others)
+    elif not scores:
+        return _unnamed_scores(rest, numbers, others)
+    elif others and len(scores) >= len(classes):
+        imagenet = any(label.imagenet for label in classes) and len(scores) + len(others) == 1000
+        in_all = imagenet or _further_outputs(table, [*scores], others)
         if in_all is None:
+            columns = counted(len(others), "column of numbers names", "columns of numbers name")
             raise UserError(
-                f"{who}: {counted(len(others), 'column of numbers names', 'columns of numbers name')} no class:"
-                f" {_shown(others)}",
+                f"{who}: {columns} no class: {_shown(others)}",
                 "Remove them if they are no outputs of the model. If they are, call every output"
-                " score_NAME: score_"
-                f"{classes[0].name[:40]}.",
+                f" score_NAME: score_{classes[0].name[:40]}.",
             )
         if not in_all:
             others = []
-    return {name: scores.get(name, name) for name in rest if name in scores or name in others}
+    chosen = {*scores, *others}
+    return {name: named.get(outputs[name], outputs[name]) for name in rest if name in chosen}
+
+
+def _unnamed_scores(
+    rest: Sequence[str], numbers: Sequence[str], others: Sequence[str]
+) -> dict[str, str]:
+    """Return the columns of scores of a file of which no column names a class: those that count
+    their outputs, or all of them."""
+    numbered = {}
+    for name in numbers:
+        match = _NUMBERED.fullmatch(name.strip())
+        if match:
+            numbered[name] = int(match[1])
+    if len(numbered) > 1 and sorted(numbered.values()) == list(range(len(numbered))):
+        ordered = sorted(numbered, key=lambda name: numbered[name])
+        return {name: str(numbered[name]) for name in ordered}
+    candidates = [name for name in rest if _folded(name) not in _BESIDE]
+    if len(others) > 1 and len(others) == len(candidates):
+        # matching their names with classes says what is missing
+        return {name: name for name in others}
+    return {}
 
 
 def _affixes(names: Sequence[str], of_class: Callable[[str], bool]) -> tuple[str, str]:
@@ -297,14 +295,17 @@ def _affixes(names: Sequence[str], of_class: Callable[[str], bool]) -> tuple[str
     affix_counts = Counter[tuple[str, str]]()
     for name in names[:_MOST_AFFIXED]:
         for mark in re.finditer(r"[_ :./(\-]", name):
-            affix_counts[name[: mark.end()], ")" if name[mark.start()] == "(" else ""] += of_class(
-                name[mark.end() :].removesuffix(")")
-                if name[mark.start()] == "("
-                else name[mark.end() :]
-            )
+            behind = name[mark.end() :]
+            closing = ""
+            if mark[0] == "(":
+                behind = behind.removesuffix(")")
+                closing = ")"
+            affix_counts[name[: mark.end()], closing] += of_class(behind)
             affix_counts["", name[mark.start() :]] += of_class(name[: mark.start()])
     ((affixes, count),) = affix_counts.most_common(1) or [(("", ""), 0)]
-    return affixes if count > 0 and (count > 1 or len(names) == 1) else ("", "")
+    if count > 1 or (count == 1 and len(names) == 1):
+        return affixes
+    return "", ""
 
 
 _MOST_AFFIXED = 10_000
@@ -333,10 +334,8 @@ _ADDING_UP = ("probabilities", "percent", "log-probabilities")
 def _answer_column(table: AnswerTable, rest: Sequence[str], who: str) -> str:
     """Return the column that holds the answers of a file without scores. Raise UserError if several
     may."""
-    others = [
-        name for name in rest if name not in table.numeric or name.strip().casefold() not in _BESIDE
-    ]
-    answers = [name for name in others if name.strip().casefold() in ANSWERS]
+    others = [name for name in rest if name not in table.numeric or _folded(name) not in _BESIDE]
+    answers = [name for name in others if _folded(name) in ANSWERS]
     if len(rest) == 1:
         return rest[0]
     if len(others) == 1 and answers:
@@ -391,75 +390,70 @@ def read_labels(
     numbered = (_number, names if called_by_number else ids)
     by_either = Spellings((str, names), (str, ids), (_plain, names), (_plain, ids), numbered)
     missing = {
-        text
-        for text in counts
-        if text.strip().casefold() in _MISSING and by_either.find(text) is None
+        text for text in counts if _folded(text) in _MISSING and by_either.find(text) is None
     }
     values = [text for text in sorted(counts) if text not in missing and text != ANOTHER]
-    as_names, as_ids = ([spelled.find(text) for text in values] for spelled in (by_name, by_id))
-    exact_names, exact_ids = (
-        {text for _, text in known}.issuperset(values) for known in (names, ids)
-    )
+    as_names = [by_name.find(text) for text in values]
+    as_ids = [by_id.find(text) for text in values]
+    exact_names = {name for _, name in names}.issuperset(values)
+    exact_ids = {class_id for _, class_id in ids}.issuperset(values)
     fits_names = None not in as_names
     fits_ids = None not in as_ids
-    is_id = column.strip().casefold() == CLASS_ID
-    # As they are documented, and as they are written.
-    certain = (
-        exact_ids and not exact_names
-        if is_id
-        else exact_names and column.strip().casefold() == LABEL
-    )
+    is_id = _folded(column) == CLASS_ID
     note = ""
-    if certain:
-        outputs = as_ids if is_id else as_names
+    # First as they are documented, and as they are written.
+    if is_id and exact_ids and not exact_names:
+        outputs = as_ids
+    elif exact_names and _folded(column) == LABEL:
+        outputs = as_names
     elif fits_names and fits_ids and as_names != as_ids and (is_id or called_by_number):
         if Spellings.SEVERAL not in (*as_names, *as_ids):
             raise _two_readings(values, as_names, as_ids, column, classes, where)
         outputs = as_ids if Spellings.SEVERAL in as_names else as_names
     elif fits_names and not (is_id and fits_ids):
         outputs = as_names
-        note = f"{column} holds names of classes" if is_id else ""
-    elif fits_ids and (is_id or exact_ids or not called_by_number):
+        if is_id:
+            note = f"{column} holds names of classes"
+    elif is_id or (fits_ids and (exact_ids or not called_by_number)):
         outputs = as_ids
     else:
-        outputs = [(by_id if is_id else by_either).find(text) for text in values]
-    several = [
-        text for text, output in zip(values, outputs, strict=True) if output == Spellings.SEVERAL
-    ]
-    if several:
+        outputs = [by_either.find(text) for text in values]
+    if Spellings.SEVERAL in outputs:
+        several = values[outputs.index(Spellings.SEVERAL)]
         raise UserError(
-            f"{where} has the {column} {several[0][:80]!r}, which is the name of two classes of the"
+            f"{where} has the {column} {several[:80]!r}, which is the name of two classes of the"
             " dataset",
             "Write the column class_id, with ids as evaluate --write-keys FILE lists them.",
         )
-    unknown = [text for text, output in zip(values, outputs, strict=True) if output is None]
+    of_value: dict[str, int | None] = dict.fromkeys(missing)
+    of_value[ANOTHER] = len(classes)
+    unknown = []
+    for text, output in zip(values, outputs, strict=True):
+        if output is None:
+            unknown.append(text)
+            output = len(classes)
+        of_value[text] = output
+    if not unknown:
+        return ReadLabels(of_value, note)
+    lines = sum(counts[text] for text in unknown)
     absent = [label for output, label in enumerate(classes) if output not in outputs]
-    if unknown and absent:
-        lines = sum(counts[text] for text in unknown)
+    if absent:
+        never = counted(len(absent), "class is", "classes are")
+        no_class = counted(lines, "answer is", "answers are")
+        compared = "\n".join(side_by_side(absent, unknown, ()))
         raise UserError(
-            f"{where}: {counted(len(absent), 'class is', 'classes are')} never answered, and"
-            f" {counted(lines, 'answer is', 'answers are')} no class: they may be the same under"
-            " two names, in the"
-            f" column {column[:40]!r}\n" + "\n".join(side_by_side(absent, unknown, ())),
+            f"{where}: {never} never answered, and {no_class} no class: they may be the same under"
+            f" two names, in the column {column[:40]!r}\n{compared}",
             "Write the names of the dataset's classes as label, or their ids as class_id, as"
-            " evaluate --write-keys FILE"
-            f" lists them. Write {ANOTHER} for an answer that is none of them, which counts as"
-            " wrong.",
+            f" evaluate --write-keys FILE lists them. Write {ANOTHER} for an answer that is none of"
+            " them, which counts as wrong.",
         )
-    notes = [note] if note else []
-    if unknown:
-        lines = sum(counts[text] for text in unknown)
-        named = listed([f"{text[:40]!r} ({counts[text]:,})" for text in unknown], _MOST_SHOWN)
-        notes.append(
-            f"{lines:,} of {sum(counts.values()):,} answers are no class of the dataset and count"
-            f" as wrong: {named}"
-        )
-    of_value: dict[str, int | None] = dict.fromkeys(missing) | {ANOTHER: len(classes)}
-    of_value |= {
-        text: len(classes) if output is None else output
-        for text, output in zip(values, outputs, strict=True)
-    }
-    return ReadLabels(of_value, "; ".join(notes))
+    named = listed([f"{text[:40]!r} ({counts[text]:,})" for text in unknown], _MOST_SHOWN)
+    wrong = (
+        f"{lines:,} of {sum(counts.values()):,} answers are no class of the dataset and count"
+        f" as wrong: {named}"
+    )
+    return ReadLabels(of_value, f"{note}; {wrong}" if note else wrong)
 
 
 def _two_readings(
@@ -470,35 +464,34 @@ def _two_readings(
     classes: Sequence[RecipeClass],
     where: str,
 ) -> UserError:
-    lines = list[str]()
+    lines = []
     for text, by_name, by_id in zip(values, as_names, as_ids, strict=True):
-        if (
-            by_name is not None
-            and by_id is not None
-            and by_name != by_id
-            and len(lines) < _MOST_SHOWN
-        ):
-            lines.append(f"  {text[:40]!r} is the name of {classes[by_name].name[:40]!r} and the id"
-                " of"
-                         f" {classes[by_id].name[:40]!r} ({classes[by_id].id[:40]})")  # fmt: skip
+        if by_name is not None and by_id is not None and by_name != by_id:
+            named = classes[by_name].name
+            other = classes[by_id]
+            lines.append(
+                f"  {text[:40]!r} is the name of {named[:40]!r} and the id of"
+                f" {other.name[:40]!r} ({other.id[:40]})"
+            )
+    differing = "\n".join(lines[:_MOST_SHOWN])
     return UserError(
         f"{where}: the column {column[:40]!r} may hold names of classes or ids, and these differ\n"
-        + "\n".join(lines),
+        f"{differing}",
         "Write the names as text in a column label, with words that no id has, or ids as evaluate"
-        " --write-keys FILE"
-        " lists them in a column class_id, with their zeros.",
+        " --write-keys FILE lists them in a column class_id, with their zeros.",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedClassifier(Classifier):
-    """A file of predictions. labels: the output of each value of its column of answers. lines: with
-    an answer."""
+    """A file of predictions."""
 
     table: AnswerTable
     columns: PredictionColumns
     labels: Mapping[str, int | None] = field(default_factory=dict)
+    """The output of each value of its column of answers."""
     lines: int = 0
+    """The number of lines with an answer."""
 
     def transform(self) -> Callable[[Any], Any]:
         raise UserError(_CANNOT.format(self.name))
@@ -517,8 +510,7 @@ class RecordedClassifier(Classifier):
             expected = ", ".join(repr(name[:80]) for name in (paths or keys)[:_MOST_SHOWN])
             raise UserError(
                 f"model {self.name!r}: no {self.columns.image} of {self.table.path} is an image of"
-                " these\n"
-                f"  there: {in_file}\n  expected: {expected}",
+                f" these\n  there: {in_file}\n  expected: {expected}",
                 "evaluate --write-keys FILE lists all keys and paths.",
             )
         for batch in self.table.batches(_kinds(self.columns)):
@@ -536,9 +528,11 @@ class RecordedClassifier(Classifier):
             return find_images(names, keys, paths, who).rows
         rows = np.array(names, dtype=np.int64)
         wrong = rows[(rows < 0) | (rows >= len(keys))]
-        if wrong.size and len(keys):
+        if not len(keys):
+            return np.full(len(rows), NO_IMAGE)
+        if wrong.size:
             raise UserError(f"{who} has row {wrong[0]:,}, and there are {len(keys):,} images")
-        return rows if len(keys) else np.full(len(rows), NO_IMAGE)
+        return rows
 
     def told(
         self, parts: Iterable[tuple[Sequence[str], Sequence[str] | None]], answered: int | None
@@ -550,9 +544,8 @@ class RecordedClassifier(Classifier):
         if not self.columns.is_row:
             names = self._image_names()
             where = f"model {self.name!r}: {self.table.path}"
-            notes += dict.fromkeys(
-                find_images(names, keys, paths or (), where).how for keys, paths in parts
-            )
+            ways = [find_images(names, keys, paths or (), where).how for keys, paths in parts]
+            notes += dict.fromkeys(ways)
         if answered is not None and answered < self.lines:
             notes.append(
                 f"{answered:,} of {self.lines:,} lines are of these images, and the others are left"
@@ -571,9 +564,7 @@ class RecordedClassifier(Classifier):
         """Return the name of each line's image."""
         image = self.columns.image
         names = []
-        for batch in self.table.batches(
-            {image: "whole numbers" if self.columns.is_row else "text"}
-        ):
+        for batch in self.table.batches(self.columns.image_kind):
             if batch.column(0).null_count:
                 raise UserError(
                     f"model {self.name!r}: {self.table.path} has rows without a {image}"
@@ -585,29 +576,27 @@ class RecordedClassifier(Classifier):
         """Return scores (b, num_classes) as the file writes them, and whether each row has an
         answer (b,)."""
         if self.columns.answer is not None:
-            values = batch.column(1).to_pylist()
-            outputs = [
-                None if value is None else self.labels.get(value, self.num_classes - 1)
-                for value in values
-            ]
-            scores = np.zeros((len(outputs), self.num_classes))
-            for row, output in enumerate(outputs):
-                if output is not None:
-                    scores[row, output] = 1.0
-            return scores, np.array([output is not None for output in outputs], dtype=bool)
-        values = _numbers(batch, 1)
-        answered = _answered(values)
-        wrong = np.flatnonzero(answered & (np.isnan(values) | (values == np.inf)).any(axis=1))
+            scores = np.zeros((batch.num_rows, self.num_classes))
+            for row, value in enumerate(batch.column(1).to_pylist()):
+                if value is not None:
+                    output = self.labels.get(value, self.num_classes - 1)
+                    if output is not None:
+                        scores[row, output] = 1.0
+            return scores, np.asarray(scores.any(axis=1))
+        scores = _numbers(batch, 1)
+        answered = _answered(scores)
+        not_numbers = np.isnan(scores) | (scores == np.inf)
+        wrong = np.flatnonzero(answered & not_numbers.any(axis=1))
         if wrong.size:
-            image = batch.column(0)[int(wrong[0])].as_py()
-            column = self.columns.scores[int(np.isfinite(values[wrong[0]]).argmin())]
+            row = int(wrong[0])
+            image = batch.column(0)[row].as_py()
+            column = self.columns.scores[int(np.isfinite(scores[row]).argmin())]
             raise UserError(
                 f"model {self.name!r}: {self.table.path} has a score that is not a number for"
-                f" {str(image)[:80]!r}, in"
-                f" column {column[:80]!r}",
+                f" {str(image)[:80]!r}, in column {column[:80]!r}",
                 "Write a score for each image and each class.",
             )
-        return values, answered
+        return scores, answered
 
 
 def _answered(values: Floats) -> Bools:
@@ -676,15 +665,16 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> RecordedClas
     facts = described.facts
     read = described.labels
     scale: AnyScale = UNKNOWN
+    lines = 0
     if read is not None:
-        lines = sum(
-            count for text, count in described.counts.items() if read.outputs[text] is not None
-        )
+        for text, count in described.counts.items():
+            if read.outputs[text] is not None:
+                lines += count
         notes = [f"answers without confidences, from the column {str(columns.answer)[:40]!r}"]
-        notes += [read.note] if read.note else []
+        if read.note:
+            notes.append(read.note)
     else:
         evidence = ScaleEvidence()
-        lines = 0
         for batch in table.batches(dict.fromkeys(columns.scores, "numbers")):
             values = _given(_numbers(batch))
             evidence.add(values)
@@ -692,10 +682,8 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> RecordedClas
         scale = evidence.scale()
         notes = [scale_note(scale, evidence)]
     if columns.left_out:
-        notes.append(
-            "columns that name no class are left out:"
-            f" {some_of([n[:40] for n in columns.left_out], 8)}"
-        )
+        names = some_of([column[:40] for column in columns.left_out], 8)
+        notes.append(f"columns that name no class are left out: {names}")
     with open_regular(table.path) as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     return RecordedClassifier(
@@ -716,10 +704,9 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> RecordedClas
 
 
 def _kinds(columns: PredictionColumns) -> dict[str, Any]:
-    kinds: dict[str, Any] = {columns.image: "whole numbers" if columns.is_row else "text"}
     if columns.answer is not None:
-        return kinds | {columns.answer: "text"}
-    return kinds | dict.fromkeys(columns.scores, "numbers")
+        return columns.image_kind | {columns.answer: "text"}
+    return columns.image_kind | dict.fromkeys(columns.scores, "numbers")
 
 
 def _counts(table: AnswerTable, columns: PredictionColumns) -> Counter[str]:

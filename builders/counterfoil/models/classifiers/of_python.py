@@ -40,16 +40,15 @@ Transform = Callable[[Any], Any]
 
 @dataclass(frozen=True, kw_only=True)
 class CallableClassifier(Classifier):
-    """A callable with the transform that prepares its images.
-
-    shape: the shape of a prepared image, or empty before the first image. home: the device to which
-    the module returns after a run, or None for other callables and for modules on several devices.
-    """
+    """A callable with the transform that prepares its images."""
 
     model: Callable[[Any], Any]
     prepare: Transform
     shape: tuple[int, ...] = ()
+    """The shape of a prepared image; empty before the first image."""
     home: str | None
+    """The device to which the module returns after a run. None for other callables, and for modules
+    on several devices."""
 
     def transform(self) -> Callable[[Any], torch.Tensor]:
         import torch
@@ -75,7 +74,8 @@ class CallableClassifier(Classifier):
         return transformed
 
     def logits(self, batch: torch.Tensor, device: str) -> torch.Tensor:
-        scores = _scores_of(self.name, self.model, batch, device if self.home is not None else None)
+        placed = None if self.home is None else device
+        scores = _scores_of(self.name, self.model, batch, placed)
         return as_logits(scores, self.score_scale)
 
     def features(self, batch: torch.Tensor, device: str) -> torch.Tensor:
@@ -178,27 +178,30 @@ def classifier_of(
             described["input_size"] = tuple(form["input_size"])
             described["crop_pct"] = float(form["crop_pct"])
             described["interpolation"] = str(form["interpolation"])
+    home = None
+    if len(devices) == 1 and "meta" not in devices:
+        home = devices.pop()
+    # Without a version, only the same object counts as the same transform.
+    input_key = f"callable {id(prepare)}"
+    if version is not None:
+        input_key = f"{PYTHON}{name}, version {version}"
     first = CallableClassifier(
         name=name,
         num_classes=0,
         label_names=None,
         **described,
-        # Without a version, only the same object counts as the same transform.
-        input_key=f"callable {id(prepare)}"
-        if version is None
-        else f"{PYTHON}{name}, version {version}",
+        input_key=input_key,
         kept=version is not None,
         model=model,
         prepare=prepare,
-        home=devices.pop() if len(devices) == 1 and "meta" not in devices else None,
+        home=home,
     )
     tensor = first.transform()(image)
     scores = _scores_of(first.name, first.model, tensor[None], first.home)
     if scores.ndim != 2 or len(scores) != 1 or scores.shape[1] < 1:
         raise UserError(
             f"model {first.name!r} gives scores of shape {list(scores.shape)} for a batch of one"
-            " image; "
-            "expected [1, classes]"
+            " image; expected [1, classes]"
         )
     outputs = int(scores.shape[1])
     names = _names_of(name, model, outputs)
@@ -208,7 +211,8 @@ def classifier_of(
         if evidence.scale(network=True) == "logits":
             break  # else logits may be between 0 and 1, or add up, by chance
         tensor_of_another = first.transform()(another)[None]
-        evidence.add(_scores_of(name, model, tensor_of_another, first.home).double().numpy())
+        scores = _scores_of(name, model, tensor_of_another, first.home)
+        evidence.add(scores.double().numpy())
     scale = evidence.scale(network=True)
     read = "" if scale == "logits" else scale_note(scale, evidence)
     shape = tuple(tensor.shape)
@@ -218,33 +222,27 @@ def classifier_of(
     return ClassifierFacts(name, name, first.architecture, outputs, names), classifier
 
 
-# The usual validation transforms, for the message below.
-USUAL_TRANSFORMS = (
-    "torchvision.models.ResNet50_Weights.DEFAULT.transforms()",
+# The usual validation transforms, for the message below, each with the models that it is of.
+USUAL_TRANSFORMS = {
+    "torchvision.models.ResNet50_Weights.DEFAULT.transforms()": (
+        "of a model with torchvision's weights"
+    ),
     "T.Compose([T.Resize(256), T.CenterCrop(224), T.ToTensor(),"
-    " T.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))])",
-    "T.ToTensor()",
-)
+    " T.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))])": "of most others",
+    "T.ToTensor()": "of one that takes pixels from 0 to 1",
+}
 
 
 def _timm_form(name: str, module: Any) -> dict[str, Any]:
     """Return the data configuration of a timm module. Raise UserError for any other module."""
     if not {"input_size", "mean", "std"} <= set(getattr(module, "pretrained_cfg", None) or ()):
-        means = (
-            "of a model with torchvision's weights",
-            "of most others",
-            "of one that takes pixels from 0 to 1",
-        )
-        lines = [f"  {code}  # {what}" for code, what in zip(USUAL_TRANSFORMS, means, strict=True)]
+        lines = [f"\n  {code}  # {models}" for code, models in USUAL_TRANSFORMS.items()]
         raise UserError(
             f"model {name!r} is a torch module without a transform: how it takes images is not"
-            " known, and a wrong size"
-            " or normalisation lowers every accuracy",
-            "\n".join(
-                ["Pass the transform that it was validated with as transform=. Usual ones, with"
-                 " `import torchvision` and `from torchvision import transforms as T`:", *lines]
-            ),
-        )  # fmt: skip
+            " known, and a wrong size or normalisation lowers every accuracy",
+            "Pass the transform that it was validated with as transform=. Usual ones, with"
+            " `import torchvision` and `from torchvision import transforms as T`:" + "".join(lines),
+        )
     from timm.data.config import resolve_model_data_config
 
     return dict(resolve_model_data_config(module, use_test_size=True))
@@ -277,34 +275,36 @@ def _scores_of(
         if isinstance(scores, torch.Tensor):
             tensor = scores
         else:
-            # float64, so that scores too large for float32 are found below.
             array = np.asarray(scores)
-            array = array.copy() if np.iscomplexobj(array) else np.array(array, dtype=np.float64)
-            tensor = torch.from_numpy(array)
-        tensor = tensor.detach() if tensor.layout == torch.strided else tensor.detach().to_dense()
+            if np.iscomplexobj(array):
+                raise TypeError("they are complex numbers")
+            # float64, so that scores too large for float32 are found below.
+            tensor = torch.from_numpy(np.array(array, dtype=np.float64))
         if tensor.is_complex():
             raise TypeError("they are complex numbers")
-        whole = tensor.cpu()
+        whole = tensor.detach().to_dense().cpu()
         single = whole.float()
     except (TypeError, ValueError, RuntimeError) as error:
         raise UserError(
             f"model {name!r} gives {type(scores).__name__}, expected scores [batch, classes]:"
             f" {error_line(error)}"
         ) from error
-    if (beyond := whole.isfinite() & ~single.isfinite()).any():
+    beyond = whole.isfinite() & ~single.isfinite()
+    if beyond.any():
         raise UserError(
             f"model {name!r} gives scores such as {whole[beyond][0].item():.3g}, larger than"
             " float32 holds (3.4e38)",
             "Scores are logits or probabilities: divide them, or take their logarithm.",
         )
-    # float64 only if float32 would lose digits, for ranks are taken of these numbers.
-    return whole if (whole.double() != single.double()).any() else single
+    if (whole.double() != single.double()).any():
+        return whole  # ranks are taken of these numbers, and float32 would lose digits
+    return single
 
 
 def _error_line(error: BaseException) -> str:
-    return (
-        f"it called sys.exit({error.code})" if isinstance(error, SystemExit) else error_line(error)
-    )
+    if isinstance(error, SystemExit):
+        return f"it called sys.exit({error.code})"
+    return error_line(error)
 
 
 @contextmanager
@@ -340,16 +340,12 @@ def _names_of(name: str, model: Any, outputs: int) -> tuple[str, ...] | None:
     if isinstance(labels, Mapping) and set(labels) == set(range(outputs)):
         return tuple(str(labels[output]) for output in range(outputs))
     config = getattr(model, "pretrained_cfg", None)
-    names = (
-        config.get("label_names")
-        if isinstance(config, Mapping)
-        else getattr(config, "label_names", None)
-    )
-    return (
-        tuple(map(str, names))
-        if isinstance(names, list | tuple) and len(names) == outputs
-        else None
-    )
+    names = getattr(config, "label_names", None)
+    if isinstance(config, Mapping):
+        names = config.get("label_names")
+    if isinstance(names, list | tuple) and len(names) == outputs:
+        return tuple(map(str, names))
+    return None
 
 
 def _as_float(image: Any) -> np.ndarray:
@@ -391,14 +387,11 @@ def imported(name: str) -> tuple[Any, Any]:
         ) from error
     function = getattr(module, parts["name"], None)
     if not callable(function):
-        known = [
-            key
-            for key, value in vars(module).items()
-            if callable(value) and not key.startswith("_")
-        ]
-        what = (
-            "has no" if function is None else f"has a {type(function).__name__}, and no function,"
-        )
+        public = {key: value for key, value in vars(module).items() if not key.startswith("_")}
+        known = [key for key, value in public.items() if callable(value)]
+        what = "has no"
+        if function is not None:
+            what = f"has a {type(function).__name__}, and no function,"
         raise UserError(
             f"model {name!r}: {parts['module']} {what}"
             f" {parts['name']}{did_you_mean(parts['name'], known)}"
@@ -410,11 +403,9 @@ def imported(name: str) -> tuple[Any, Any]:
     except (TypeError, ValueError):  # written in C
         return function, None
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    if any(
-        parameter.kind not in variable and parameter.default is parameter.empty
-        for parameter in parameters
-    ):
-        return function, None
+    for parameter in parameters:
+        if parameter.kind not in variable and parameter.default is parameter.empty:
+            return function, None
     try:
         made = function()
     except (Exception, SystemExit) as error:
@@ -492,18 +483,21 @@ def handed_over(
     if not isinstance(models, Mapping):
         words = [models] if isinstance(models, str) else models
         models = {word.removeprefix(PYTHON): word for word in words}
-    called = {
-        str(name): model
-        for name, model in models.items()
-        if not isinstance(model, str) or model.startswith(PYTHON)
-    }
+    called: dict[str, Any] = {}
+    names: list[str] = []
+    for name, model in models.items():
+        if isinstance(model, str) and not model.startswith(PYTHON):
+            names.append(model)
+        else:
+            called[str(name)] = model
+            names.append(f"{PYTHON}{name}")
     if transform is not None and not called:
         raise UserError(
             "transform needs a callable, and none is given", 'Pass one: {"mine": model}'
         )
-    transforms: dict[str, Any] = (
-        dict(transform) if isinstance(transform, Mapping) else dict.fromkeys(called, transform)
-    )
+    transforms: dict[str, Any] = dict.fromkeys(called, transform)
+    if isinstance(transform, Mapping):
+        transforms = dict(transform)
     for name in transforms:
         if name not in called:
             raise UserError(
@@ -513,17 +507,15 @@ def handed_over(
         if isinstance(model, str):
             called[name], own = imported(model)
             transforms[name] = own or transforms.get(name)
-    for name in called:
-        if not name.isprintable() or not name.strip() or PYTHON + name in _HELD:
+    held: dict[str, HandedOver] = {}
+    for name, model in called.items():
+        full_name = PYTHON + name
+        if not name.isprintable() or not name.strip() or full_name in _HELD:
             raise UserError(
                 f"model {name[:80]!r}: expected a printable name that no other run in this process"
                 " uses"
             )
-    held = {
-        PYTHON + name: HandedOver(PYTHON + name, model, transforms.get(name))
-        for name, model in called.items()
-    }
-    names = [PYTHON + str(name) if str(name) in called else model for name, model in models.items()]
+        held[full_name] = HandedOver(full_name, model, transforms.get(name))
     _HELD.update(held)
     try:
         yield names, [*held.values()]
@@ -544,6 +536,5 @@ def refuse_unnamed(name: str) -> NoReturn:
         f"model {name!r}: code is imported only if you name it yourself, not if a recipe, a gate or"
         " a dataset does",
         "Name it with --models too (mine: --target), or pass it in from Python. A gate does not"
-        " judge what it compares"
-        " with.",
+        " judge what it compares with.",
     )

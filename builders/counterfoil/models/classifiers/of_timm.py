@@ -75,15 +75,13 @@ _ON_THE_HUB = ("model.safetensors", "pytorch_model.bin")
 
 @dataclass(frozen=True, kw_only=True)
 class TimmClassifier(Classifier):
-    """A timm model in eval mode. sha256: of the architecture and every loaded tensor.
-
-    data_config: timm's data configuration at the model's test size (input_size, interpolation,
-    mean, std, crop_pct, crop_mode). model_args: the architecture's arguments in the folder's
-    configuration.
-    """
+    """A timm model in eval mode. sha256: of the architecture and every loaded tensor."""
 
     data_config: dict[str, Any]
+    """timm's data configuration at the model's test size (input_size, interpolation, mean, std,
+    crop_pct, crop_mode)."""
     model_args: dict[str, Any] = field(default_factory=dict)
+    """The architecture's arguments in the folder's configuration."""
 
     def transform(self) -> Callable[[Any], Any]:
         return timm_transform(self.name, self.data_config)
@@ -134,18 +132,14 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
 
     files = _locate(name)
     module, prefix = while_loading(name, lambda: _trained(name, files))
-    resolved = resolve_model_data_config(module, use_test_size=True)
-    data_config: dict[str, Any] = {
-        key: list(v) if isinstance(v, tuple) else v for key, v in resolved.items()
-    }
+    data_config = as_document(resolve_model_data_config(module, use_test_size=True))
     outputs = int(getattr(module, "num_classes", 0))
     if outputs < 1:
         raise UserError(f"model {name!r} has no classification head")
+    facts = replace(files.facts, num_classes=outputs)
     channels, height, width = data_config["input_size"]
     return TimmClassifier(
-        **module_fields(
-            replace(files.facts, num_classes=outputs), module, files.facts.architecture, device
-        ),
+        **module_fields(facts, module, facts.architecture, device),
         input_key=json.dumps(data_config, sort_keys=True, default=str),
         input_size=(channels, height, width),
         crop_pct=float(data_config["crop_pct"]),
@@ -156,14 +150,23 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
     )
 
 
+def as_document(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a mapping of timm as JSON has it: with lists instead of tuples."""
+    document = dict(config)
+    for key, value in config.items():
+        if isinstance(value, tuple):
+            document[key] = list(value)
+    return document
+
+
 @dataclass(frozen=True)
 class _TimmFiles:
-    """A model before its weights are loaded. folder: the user's, or the cached folder of a commit
-    of `repository`."""
+    """A model before its weights are loaded."""
 
     facts: ClassifierFacts
     config: ClassifierConfig | None = None
     folder: Path | None = None
+    """The user's, or the cached folder of a commit of `repository`."""
     repository: str | None = None
 
 
@@ -185,9 +188,10 @@ def _locate(name: str) -> _TimmFiles:
 
         repository, _, revision = identifier.partition("@")
         commit = revision or None
-        file = Path(
-            while_loading(name, lambda: hf_hub_download(repository, "config.json", revision=commit))
+        fetched = while_loading(
+            name, lambda: hf_hub_download(repository, "config.json", revision=commit)
         )
+        file = Path(fetched)
     elif os.path.isdir(resolved):  # noqa: PTH112 (false, where a Path raises for a name of 5,000 characters)
         raise UserError(
             f"model {name!r} is a folder", f"Write local-dir:{name} to load a timm model from it."
@@ -214,9 +218,8 @@ def _locate(name: str) -> _TimmFiles:
         listed = timm.get_pretrained_cfg(resolved)
         if listed is None or not listed.num_classes:
             raise UserError(f"model {name!r} has no classification head")
-        return _TimmFiles(
-            ClassifierFacts(name, resolved, architecture, int(listed.num_classes), None)
-        )
+        facts = ClassifierFacts(name, resolved, architecture, int(listed.num_classes), None)
+        return _TimmFiles(facts)
     config = checked_config(name, read_config(file, name))
     facts = ClassifierFacts(
         name, resolved, config.architecture, config.num_classes, config.label_names
@@ -235,13 +238,10 @@ def _trained(name: str, files: _TimmFiles) -> tuple[nn.Module, str]:
         # Weights of timm's own list, from the repositories that it names.
         return timm.create_model(files.facts.resolved, pretrained=True), ""
     config = files.config
-    repository = files.repository
-    commit = files.folder.name
-    file = (
-        _local_weights(name, files.folder)
-        if repository is None
-        else _hub_weights(name, repository, commit)
-    )
+    if files.repository is None:
+        file = _local_weights(name, files.folder)
+    else:
+        file = _hub_weights(name, files.repository, files.folder.name)
 
     def build(**weights: Any) -> nn.Module:
         described = {**config.pretrained_cfg, **weights}
@@ -254,12 +254,9 @@ def _trained(name: str, files: _TimmFiles) -> tuple[nn.Module, str]:
 
     if file.suffix == SAFE:
         refuse_damaged(file, name)
-        tensors = read_safetensors(file)
-        weights = (
-            {unwrapped(key): tensor for key, tensor in tensors.items()}
-            if config.wrapped
-            else tensors
-        )
+        weights = read_safetensors(file)
+        if config.wrapped:
+            weights = {unwrapped(key): tensor for key, tensor in weights.items()}
     else:
         weights = read_pickled(file, name)
     prefix = ""
@@ -296,9 +293,10 @@ def _hub_weights(name: str, repository: str, commit: str) -> Path:
     for file in _ON_THE_HUB:
         try:
             return Path(hf_hub_download(repository, file, revision=commit))
-        except hub.EntryNotFoundError as error:
-            # Offline, a file that is not in the cache may still exist on the Hub.
-            unknown = error if isinstance(error, hub.LocalEntryNotFoundError) else unknown
+        except hub.LocalEntryNotFoundError as error:
+            unknown = error  # offline, a file that is not in the cache may still exist on the Hub
+        except hub.EntryNotFoundError:
+            continue
     if unknown is not None:
         raise unknown
     raise UserError(f"model {name!r} has a config.json but none of {', '.join(_ON_THE_HUB)}")
@@ -389,12 +387,15 @@ def checked_config(
     model: str, document: Mapping[str, Any], kind: type[TimmDocument] = TimmDocument
 ) -> ClassifierConfig:
     """Check a config.json, and return its configuration. Raise UserError with all problems."""
-    inner, arguments = (
-        section if isinstance(section := document.get(key), dict) else {}
-        for key in ("pretrained_cfg", "model_args")
-    )
-    # Older exports have everything in one mapping.
-    described, prefix = (inner, "pretrained_cfg.") if inner else (document, "")
+    described = document.get("pretrained_cfg")
+    prefix = "pretrained_cfg."
+    if not isinstance(described, dict) or not described:
+        # Older exports have everything in one mapping.
+        described = document
+        prefix = ""
+    arguments = document.get("model_args")
+    if not isinstance(arguments, dict):
+        arguments = {}
     num_classes = document.get("num_classes", described.get("num_classes"))
     labels = document.get("label_names") or described.get("label_names") or None
     model_facts, problems = declared(
@@ -405,19 +406,18 @@ def checked_config(
     if not form_problems:
         size = form.get("test_input_size", form.get("input_size"))
         crop = form.get("test_crop_pct", form.get("crop_pct"))
-        if size and crop and max(sides := _resized_sides(size, crop)) > _LARGEST_RESIZED_SIDE:
+        if size and crop:
+            height, width = _resized_sides(size, crop)
+            if max(height, width) > _LARGEST_RESIZED_SIDE:
+                problems.append(
+                    f"{prefix}input_size and crop_pct: images would be resized to {height:,} x"
+                    f" {width:,} pixels, expected at most {_LARGEST_RESIZED_SIDE:,} a side"
+                )
+        colour = form.get("mean", ())
+        if form.get("crop_mode") == "border" and not all(0 <= share <= 1 for share in colour):
             problems.append(
-                f"{prefix}input_size and crop_pct: images would be resized to {sides[0]:,} x"
-                f" {sides[1]:,} pixels, "
-                f"expected at most {_LARGEST_RESIZED_SIDE:,} a side"
-            )
-        if form.get("crop_mode") == "border" and not all(
-            0 <= share <= 1 for share in form.get("mean", ())
-        ):
-            problems.append(
-                f"{prefix}mean: found {shown(form['mean'])}, expected three numbers from 0 to 1,"
-                " the colour of the"
-                " border"
+                f"{prefix}mean: found {shown(colour)}, expected three numbers from 0 to 1,"
+                " the colour of the border"
             )
     problems += form_problems
     problems += _argument_problems(arguments, num_classes)
@@ -463,12 +463,12 @@ def stored_config(classifier: TimmClassifier) -> dict[str, Any]:
     loader."""
     given = classifier.module.pretrained_cfg
     form = {key: given[key] for key in InputForm.model_fields if given.get(key) is not None}
-    plain = {key: list(value) if isinstance(value, tuple) else value for key, value in form.items()}
+    outputs = classifier.num_classes
     document: dict[str, Any] = {
         "architecture": classifier.architecture,
-        "num_classes": classifier.num_classes,
+        "num_classes": outputs,
         "model_args": dict(classifier.model_args),
-        "pretrained_cfg": {**plain, "custom_load": False, "num_classes": classifier.num_classes},
+        "pretrained_cfg": {**as_document(form), "custom_load": False, "num_classes": outputs},
     }
     if classifier.label_names is not None:
         document["label_names"] = list(classifier.label_names)
@@ -478,20 +478,18 @@ def stored_config(classifier: TimmClassifier) -> dict[str, Any]:
 def _argument_problems(arguments: Mapping[str, Any], num_classes: Any) -> list[str]:
     import timm
 
-    problems = [
-        f"model_args.{shown_key(key)}: found {shown(value)}, expected {wanted}"
-        for key, value in arguments.items()
-        if key != "num_classes" and (wanted := _expected_value(value)) is not None
-    ]
+    problems = []
+    for key, value in arguments.items():
+        wanted = _expected_value(value)
+        if key != "num_classes" and wanted is not None:
+            problems.append(f"model_args.{shown_key(key)}: found {shown(value)}, expected {wanted}")
     # Arguments of timm's factory itself: names of files, devices, whether all weights must fit.
-    builder = sys.modules[
-        timm.create_model.__module__.rpartition(".")[0] + "._builder"
-    ].build_model_with_cfg
-    taken = {
-        *inspect.signature(timm.create_model).parameters,
-        *inspect.signature(builder).parameters,
-    }
-    taken = (taken - {"kwargs"}) | _NOT_THE_MODELS
+    factory = timm.create_model
+    builder = sys.modules[factory.__module__.rpartition(".")[0] + "._builder"]
+    taken = {*_NOT_THE_MODELS}
+    for function in (factory, builder.build_model_with_cfg):
+        taken.update(inspect.signature(function).parameters)
+    taken.discard("kwargs")
     problems += [
         f"model_args.{shown_key(key)} is set here and cannot come from a configuration"
         for key in arguments
@@ -521,21 +519,20 @@ def _expected_value(value: Any, depth: int = 2) -> str | None:
     if value is None or isinstance(value, bool) or value == "" or is_text(value):
         return None
     if isinstance(value, int):
-        return None if abs(value) <= _WIDEST else f"a whole number from -{_WIDEST:,} to {_WIDEST:,}"
+        if abs(value) <= _WIDEST:
+            return None
+        return f"a whole number from -{_WIDEST:,} to {_WIDEST:,}"
     if isinstance(value, float):
-        return (
-            None
-            if abs(value) <= LARGEST_NUMBER
-            else f"a number from -{LARGEST_NUMBER:,} to {LARGEST_NUMBER:,}"
-        )
+        if abs(value) <= LARGEST_NUMBER:
+            return None
+        return f"a number from -{LARGEST_NUMBER:,} to {LARGEST_NUMBER:,}"
     if isinstance(value, str):
         return f"text of at most {LONGEST_TEXT} printable characters"
     if isinstance(value, list) and depth:
         if len(value) > _LONGEST_LIST:
             return f"a list of at most {_LONGEST_LIST} values"
-        return next(
-            (wanted for item in value if (wanted := _expected_value(item, depth - 1))), None
-        )
+        wanted = (_expected_value(item, depth - 1) for item in value)
+        return next(filter(None, wanted), None)
     return "a number, a text, true, false, or a short list of these"
 
 

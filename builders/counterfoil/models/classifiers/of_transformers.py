@@ -111,12 +111,12 @@ class TransformersDocument(Foreign):
         count = len(self.id2label)
         if self.num_labels not in (None, count):
             return f"num_labels is {self.num_labels}, and id2label has {count} names"
-        missing = next(
-            (output for output in range(count) if str(output) not in self.id2label), None
-        )
-        if missing is not None:
-            return f"id2label has {count} names and none for output {missing}"
-        return tuple(self.id2label[str(output)] for output in range(count))
+        names = []
+        for output in range(count):
+            if str(output) not in self.id2label:
+                return f"id2label has {count} names and none for output {output}"
+            names.append(self.id2label[str(output)])
+        return tuple(names)
 
 
 @dataclass(frozen=True)
@@ -133,21 +133,21 @@ class TransformersConfig:
     def text(self) -> str:
         """Return the part of the configuration that decides the answers, as canonical JSON without
         names of outputs."""
-        return json.dumps(
-            {key: self.document[key] for key in self.document if key not in _LABELS}, sort_keys=True
-        )
+        return json.dumps(_without_labels(self.document), sort_keys=True)
 
     def facts(self, name: str) -> ClassifierFacts:
         labels = self.label_names
-        return ClassifierFacts(
-            name, name.removeprefix(TRANSFORMERS), self.architecture, len(labels), labels
-        )
+        resolved = name.removeprefix(TRANSFORMERS)
+        return ClassifierFacts(name, resolved, self.architecture, len(labels), labels)
 
     def fields(self, name: str, module: Any, device: str) -> dict[str, Any]:
         """Return the fields that every model has, with the model in eval mode on `device`."""
-        return module_fields(
-            self.facts(name), module, f"{self.architecture}\n{self.text()}", device
-        )
+        content = f"{self.architecture}\n{self.text()}"
+        return module_fields(self.facts(name), module, content, device)
+
+
+def _without_labels(document: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in document.items() if key not in _LABELS}
 
 
 def checked_transformers(
@@ -163,9 +163,7 @@ def checked_transformers(
             model, [f"{CONFIG}: it is a timm model: name it hf-hub:NAME, or local-dir:FOLDER"]
         )
     common, problems = declared(TransformersDocument, document)
-    problems += number_problems(
-        {key: value for key, value in document.items() if key not in _LABELS}, "config"
-    )
+    problems += number_problems(_without_labels(document), "config")
     problems += kind.followed(document)
     classes = kind.classes(model_type)
     if not classes:
@@ -220,10 +218,8 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> Transformers
     resample: Any = getattr(processor, "resample", None)
     prepare = prepared_by(name, processor)
     # Two images of different shapes show whether the input size depends on the image.
-    sizes = {
-        tuple(prepare(Image.new("RGB", sides, "grey")).shape) for sides in ((48, 32), (32, 48))
-    }
-    shape = sizes.pop()
+    shape = tuple(prepare(Image.new("RGB", (48, 32), "grey")).shape)
+    other_shape = tuple(prepare(Image.new("RGB", (32, 48), "grey")).shape)
     if len(shape) != 3:
         raise UserError(
             f"model {name!r}: its image processor gives {list(shape)}, expected [channels, height,"
@@ -239,14 +235,15 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> Transformers
         crop_share = float(settings["crop_pct"])
     elif settings.get("do_center_crop") and resized and cropped:
         crop_share = round(cropped / resized, 4)
+    interpolation = None
+    if resample in set(Image.Resampling):
+        interpolation = Image.Resampling(int(resample)).name.lower()
     return TransformersClassifier(
         **config.fields(name, module, device),
         input_key=input_key_of(processor),
-        input_size=None if sizes else (shape[0], shape[1], shape[2]),
+        input_size=(shape[0], shape[1], shape[2]) if shape == other_shape else None,
         crop_pct=crop_share,
-        interpolation=Image.Resampling(int(resample)).name.lower()
-        if resample in set(Image.Resampling)
-        else None,
+        interpolation=interpolation,
         processor=processor,
         read=prefix_note(prefix),
     )

@@ -55,20 +55,20 @@ _SIDE_TYPES = {**FLOAT_TYPES, "tensor(int32)": np.int32}
 
 @dataclass(frozen=True, kw_only=True)
 class OnnxDetector(Detector):
-    """A graph of ONNX Runtime. prepare: PIL image → float tensor (C, H, W). processor: of
-    transformers, or None.
-
-    form: of its outputs; None for those of transformers. size: height and width of the input.
-    colours: mean and std.
-    """
+    """A graph of ONNX Runtime."""
 
     session: Any
     prepare: Any
+    """PIL image → float tensor (C, H, W)."""
     processor: Any
+    """The image processor of transformers, if there is one."""
     device: str
     form: OutputForm | None
+    """The form of its outputs; None if the processor reads them."""
     size: tuple[int, int] | None
-    colours: tuple[Sequence[float], Sequence[float]]
+    """Height and width of the input."""
+    mean: Sequence[float]
+    std: Sequence[float]
 
     def __call__(self, images: Sequence[Image.Image]) -> list[ImageDetections]:
         return [checked_detections(self.name, self._found(image)) for image in images]
@@ -80,18 +80,17 @@ class OnnxDetector(Detector):
         with computing(f"model {self.name!r}", "find objects", self.device):
             outputs = run_graph(self.session, pixels)
             if self.form is None:
-                raw = SimpleNamespace(
-                    **{name: torch.from_numpy(outputs[name]).float() for name in _LOGITS}
-                )
+                raw = SimpleNamespace()
+                for name in _LOGITS:
+                    setattr(raw, name, torch.from_numpy(outputs[name]).float())
                 sides = [(image.height, image.width)]
                 (detected,) = self.processor.post_process_object_detection(
                     raw, threshold=0.0, target_sizes=sides
                 )
                 return detected
+        height, width = pixels.shape[1:]
         try:
-            answers = read_outputs(
-                self.form, outputs, (pixels.shape[2], pixels.shape[1]), len(self.label_names)
-            )
+            answers = read_outputs(self.form, outputs, (width, height), len(self.label_names))
         except ValueError as error:
             raise RunFailure(f"model {self.name!r} gives {error}") from error
         refuse_unnamed_labels(self.name, answers.labels, self.label_names, CONFIG)
@@ -105,19 +104,18 @@ class OnnxDetector(Detector):
         """Return an image as the graph takes it, (C, H, W), and where it is in the input."""
         form = self.form
         if form is not None and form.resize == "none":
-            mean, std = (np.asarray(colour, np.float32) for colour in self.colours)
-            pixels = ((np.asarray(image, np.float32) / 255 - mean) / std).transpose(2, 0, 1)
+            shares = np.asarray(image, np.float32) / 255
+            centred = shares - np.asarray(self.mean, np.float32)
+            pixels = (centred / np.asarray(self.std, np.float32)).transpose(2, 0, 1)
             placement = InputPlacement((1.0, 1.0))
         elif form is not None and form.resize != "squash" and self.size is not None:
-            canvas, placement = letterboxed(
-                image, self.size, form.resize == "letterbox_corner", form.pad
-            )
+            corner = form.resize == "letterbox_corner"
+            canvas, placement = letterboxed(image, self.size, corner, form.pad)
             pixels = self.prepare(canvas).numpy()
         else:
             pixels = self.prepare(image).numpy()
-            placement = InputPlacement(
-                (pixels.shape[2] / image.width, pixels.shape[1] / image.height)
-            )
+            height, width = pixels.shape[1:]
+            placement = InputPlacement((width / image.width, height / image.height))
         if form is not None and form.channels == "bgr":
             pixels = pixels[::-1]
         return pixels.astype(np.float32, copy=False), placement
@@ -142,26 +140,24 @@ def load(name: str, device: str) -> OnnxDetector:
             " in the image",
             'Write "crop_pct": 1.0 and "crop_mode": "squash", and no padding.',
         )
-    mean, std = (
-        deployed.settings.get(key) or default
-        for key, default in (("mean", (0,) * 3), ("std", (1,) * 3))
-    )
+    input_key = deployed.input_key
+    if form is not None:
+        input_key += f" {form.model_dump_json()}"
     return OnnxDetector(
         name=name,
         architecture=deployed.facts.architecture,
         label_names=deployed.facts.label_names,
         param_count=None,
         sha256=sha256,
-        input_key=deployed.input_key
-        if form is None
-        else f"{deployed.input_key} {form.model_dump_json()}",
+        input_key=input_key,
         session=session,
         prepare=deployed.prepare(),
         processor=deployed.processor,
         device=device,
         form=form,
         size=None if deployed.input_size is None else deployed.input_size[1:],
-        colours=(mean, std),
+        mean=deployed.settings.get("mean") or (0,) * 3,
+        std=deployed.settings.get("std") or (1,) * 3,
     )
 
 
@@ -170,9 +166,9 @@ def _form_of(name: str, session: Graph, deployed: Deployed) -> OutputForm | None
     outputs = {entry.name for entry in session.outputs}
     if SECTION in deployed.document:
         form, problems = checked_form(deployed.document)
-        if form is not None and (
-            lacking := [output for output in form.outputs if output not in outputs]
-        ):
+        names = [] if form is None else form.outputs
+        lacking = [output for output in names if output not in outputs]
+        if lacking:
             problems.append(
                 f"{SECTION}.outputs: the graph gives {', '.join(sorted(outputs))}, and no"
                 f" {lacking[0]}"
@@ -187,15 +183,16 @@ def _form_of(name: str, session: Graph, deployed: Deployed) -> OutputForm | None
         f"model {name!r}: its graph gives {', '.join(sorted(outputs))}, expected boxes, scores and"
         " labels",
         f"`counterfoil init --detector {shlex.quote(str(deployed.file))} --force` looks at the"
-        " graph and writes what"
-        f" must be known of it into {CONFIG}. {OTHER_WAYS}",
+        f" graph and writes what must be known of it into {CONFIG}. {OTHER_WAYS}",
     )
 
 
 def input_shape(name: str, session: Graph) -> list[Any]:
     """Return channels, height and width of the graph's input; a dimension with a name is free."""
     inputs = [entry for entry in session.inputs if entry.name != _SIDES]
-    shape = list(inputs[0].shape) if len(inputs) == 1 and inputs[0].type in FLOAT_TYPES else []
+    shape = []
+    if len(inputs) == 1 and inputs[0].type in FLOAT_TYPES:
+        shape = list(inputs[0].shape)
     if len(shape) == 4 and not (isinstance(shape[0], int) and shape[0] != 1):
         shape = shape[1:]
     # The exports of torchvision take an image without a batch.
@@ -221,9 +218,8 @@ def run_graph(session: Graph, pixels: Floats32) -> dict[str, NDArray[Any]]:
     given: dict[str, NDArray[Any]] = {}
     for entry in session.inputs:
         if entry.name == _SIDES:
-            given[entry.name] = np.asarray(
-                [pixels.shape[:0:-1]], _SIDE_TYPES.get(entry.type, np.int64)
-            )
+            number_type = _SIDE_TYPES.get(entry.type, np.int64)
+            given[entry.name] = np.asarray([pixels.shape[:0:-1]], number_type)
         else:
             image = pixels[None] if len(entry.shape) == 4 else pixels
             given[entry.name] = np.ascontiguousarray(image, FLOAT_TYPES[entry.type])

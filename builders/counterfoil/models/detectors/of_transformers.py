@@ -50,10 +50,12 @@ def _followed(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for each key that would lead to code or other files; a backbone may be an
     architecture of timm."""
     inner = document.get("backbone_config") or {}
-    parts = (document, inner) if isinstance(inner, Mapping) else (document,)
-    left = [
-        {key: value for key, value in part.items() if key not in _OF_BACKBONES} for part in parts
-    ]
+    parts = [document]
+    if isinstance(inner, Mapping):
+        parts.append(inner)
+    left = []
+    for part in parts:
+        left.append({key: value for key, value in part.items() if key not in _OF_BACKBONES})
     yield from followed_problems(left[0] | {"backbone_config": left[-1] if inner else None})
     for part in parts:
         backbone = part.get("backbone")
@@ -65,11 +67,8 @@ def _followed(document: Mapping[str, Any]) -> Iterator[str]:
         and not inner
     )
     if document.get("backbone") is not None and not by_name:
-        yield (
-            f"backbone: found {shown(document['backbone'])}, which is not followed here,"
-            " expected"
-            " null"
-        )
+        backbone = shown(document["backbone"])
+        yield f"backbone: found {backbone}, which is not followed here, expected null"
 
 
 def _is_of_timm(name: str) -> bool:
@@ -96,24 +95,22 @@ class TransformersDetector(Detector):
 
         prepare = inputs_prepared_by(self.name, self.processor)
         taken = inspect.signature(self.module.forward).parameters
-        prepared = [
-            {key: values for key, values in prepare(image).items() if key in taken}
-            for image in images
-        ]
+        prepared = []
+        for image in images:
+            inputs = prepare(image)
+            prepared.append({key: values for key, values in inputs.items() if key in taken})
         detected: dict[int, ImageDetections] = {}
         for places in of_one_shape(prepared):
-            stacked = {
-                key: torch.stack([prepared[place][key] for place in places])
-                for key in prepared[places[0]]
-            }
+            stacked = {}
+            for key in prepared[places[0]]:
+                stacked[key] = torch.stack([prepared[place][key] for place in places])
             sides = [(images[place].height, images[place].width) for place in places]
             with (
                 computing(f"model {self.name!r}", "find objects", self.device),
                 torch.inference_mode(),
             ):
-                outputs = self.module(
-                    **{key: tensor.to(self.device) for key, tensor in stacked.items()}
-                )
+                placed = {key: tensor.to(self.device) for key, tensor in stacked.items()}
+                outputs = self.module(**placed)
                 detections = self.processor.post_process_object_detection(
                     outputs, threshold=0.0, target_sizes=sides
                 )

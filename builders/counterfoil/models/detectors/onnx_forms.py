@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from counterfoil.arrays import Floats, Ints
+from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.models.config_files import Foreign, Label, declared, expected
 
 if TYPE_CHECKING:
@@ -73,11 +73,14 @@ def checked_form(document: Mapping[str, Any]) -> tuple[OutputForm | None, list[s
     if not isinstance(section, Mapping):
         return None, [f"{SECTION}: expected a mapping"]
     form, problems = declared(OutputForm, section, f"{SECTION}.")
-    if form is not None and len(form.outputs) != (3 if form.form == "separate" else 1):
-        names = (
-            "three outputs, boxes, scores and labels" if form.form == "separate" else "one output"
-        )
-        return None, [f"{SECTION}.outputs: {form.form} has {names}"]
+    if form is not None:
+        count = 1
+        names = "one output"
+        if form.form == "separate":
+            count = 3
+            names = "three outputs, boxes, scores and labels"
+        if len(form.outputs) != count:
+            return None, [f"{SECTION}.outputs: {form.form} has {names}"]
     return form, problems
 
 
@@ -94,7 +97,9 @@ class InputPlacement:
 
     def in_image(self, boxes: Floats) -> Floats:
         """Return corners in pixels of the input as corners in pixels of the image."""
-        return (boxes - (*self.offset, *self.offset)) / (*self.scale, *self.scale)
+        offset = self.offset * 2
+        scale = self.scale * 2
+        return (boxes - offset) / scale
 
 
 def letterboxed(
@@ -108,14 +113,17 @@ def letterboxed(
 
     height, width = size
     scale = min(height / image.height, width / image.width)
-    inner = max(1, round(image.width * scale)), max(1, round(image.height * scale))
-    offset = 0, 0
+    inner_width = max(1, round(image.width * scale))
+    inner_height = max(1, round(image.height * scale))
+    left = top = 0
     if not corner:
-        offset = round((width - inner[0]) / 2 - 0.1), round((height - inner[1]) / 2 - 0.1)
+        left = round((width - inner_width) / 2 - 0.1)
+        top = round((height - inner_height) / 2 - 0.1)
     canvas = Pictures.new("RGB", (width, height), (pad, pad, pad))
-    resized = image if inner == image.size else image.resize(inner, Pictures.Resampling.BILINEAR)
-    canvas.paste(resized, offset)
-    return canvas, InputPlacement((scale, scale), (float(offset[0]), float(offset[1])))
+    if image.size != (inner_width, inner_height):
+        image = image.resize((inner_width, inner_height), Pictures.Resampling.BILINEAR)
+    canvas.paste(image, (left, top))
+    return canvas, InputPlacement((scale, scale), (float(left), float(top)))
 
 
 # ---- Outputs
@@ -123,12 +131,17 @@ def letterboxed(
 
 @dataclass(frozen=True)
 class GraphAnswers:
-    """The answers to one image: corners in pixels of the input (d, 4), scores (d,) and labels
-    (d,)."""
+    """The answers to one image."""
 
     boxes: Floats
+    """(d, 4) corners in pixels of the input."""
     scores: Floats
+    """(d,)"""
     labels: Floats
+    """(d,)"""
+
+    def rows(self, chosen: Ints | Bools) -> GraphAnswers:
+        return GraphAnswers(self.boxes[chosen], self.scores[chosen], self.labels[chosen])
 
 
 def read_outputs(
@@ -148,20 +161,19 @@ def read_outputs(
         answers = _raw(form, _candidates(arrays[0], 4 + form.objectness + labels), sides)
     boxes = _corners(answers.boxes, form.boxes)
     if form.unit == "shares":
-        boxes = boxes * (*sides, *sides)
+        boxes = boxes * (sides * 2)
     scores = answers.scores
+    # A score that is no number is kept, and is refused.
     if form.form == "raw":
-        kept = ~(scores < form.least_score)
+        left_out = scores < form.least_score
     else:
-        scores = _sigmoid(scores) if form.scores == "logits" else scores
-        # Graphs fill up their answers with scores of 0. A score that is no number is kept, and is
-        # refused.
-        kept = ~(scores <= 0)
-    answers = GraphAnswers(boxes[kept], scores[kept], answers.labels[kept])
+        if form.scores == "logits":
+            scores = _sigmoid(scores)
+        left_out = scores <= 0  # graphs fill up their answers with scores of 0
+    answers = GraphAnswers(boxes, scores, answers.labels).rows(~left_out)
     if form.nms_iou is None:
         return answers
-    chosen = distinct(answers, form.nms_iou)[: form.most_boxes]
-    return GraphAnswers(answers.boxes[chosen], answers.scores[chosen], answers.labels[chosen])
+    return answers.rows(distinct(answers, form.nms_iou)[: form.most_boxes])
 
 
 def _separate(
@@ -169,26 +181,28 @@ def _separate(
 ) -> GraphAnswers:
     count = scores.size
     if labels.size != count or boxes.size != 4 * count or (count and boxes.shape[-1] != 4):
-        shapes = ", ".join(
-            f"{name} {list(array.shape)}"
-            for name, array in zip(names, (boxes, scores, labels), strict=True)
-        )
+        named = zip(names, (boxes, scores, labels), strict=True)
+        shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in named)
         raise ValueError(f"{shapes}, expected boxes [n, 4], scores [n] and labels [n] for an image")
-    boxes, scores, labels = (array.astype(np.float64) for array in (boxes, scores, labels))
-    return GraphAnswers(boxes.reshape(-1, 4), scores.reshape(-1), labels.reshape(-1))
+    return GraphAnswers(
+        boxes.astype(np.float64).reshape(-1, 4),
+        scores.astype(np.float64).reshape(-1),
+        labels.astype(np.float64).reshape(-1),
+    )
 
 
 def _candidates(output: NDArray[Any], width: int) -> Floats:
     """Return an output [1, N, width] or [1, width, N] of an image as rows (N, width)."""
-    given = (
-        output.reshape(output.shape[1:]) if output.ndim == 3 and output.shape[0] == 1 else output
-    )
-    fits = [side == width for side in given.shape]
-    if given.ndim != 2 or sum(fits) != 1:
+    rows = output
+    if output.ndim == 3 and len(output) == 1:
+        rows = output[0]
+    if rows.ndim != 2 or rows.shape.count(width) != 1:
         raise ValueError(
             f"an output {list(output.shape)}, expected [1, n, {width}] or [1, {width}, n]"
         )
-    return (given if fits[1] else given.T).astype(np.float64)
+    if rows.shape[1] != width:
+        rows = rows.T
+    return rows.astype(np.float64)
 
 
 def _raw(form: OutputForm, rows: Floats, sides: tuple[int, int]) -> GraphAnswers:
@@ -199,10 +213,13 @@ def _raw(form: OutputForm, rows: Floats, sides: tuple[int, int]) -> GraphAnswers
         boxes = _from_grids(boxes, sides, form.strides)
     if form.scores == "logits":
         rest = _sigmoid(rest)
-    scores = rest[:, :1] * rest[:, 1:] if form.objectness else rest
+    scores = rest
+    if form.objectness:
+        scores = rest[:, :1] * rest[:, 1:]
     # A score that is no number comes before any other, and is refused.
     labels = scores.argmax(axis=1)
-    return GraphAnswers(boxes, scores[np.arange(len(scores)), labels], labels.astype(np.float64))
+    best = scores[np.arange(len(scores)), labels]
+    return GraphAnswers(boxes, best, labels.astype(np.float64))
 
 
 def grid_cells(sides: tuple[int, int], strides: Sequence[int]) -> int:
@@ -213,11 +230,9 @@ def grid_cells(sides: tuple[int, int], strides: Sequence[int]) -> int:
 def _from_grids(boxes: Floats, sides: tuple[int, int], strides: Sequence[int]) -> Floats:
     """Return centre and size in pixels of boxes relative to the cells of grids, row by row, as
     YOLOX has them."""
-    if len(boxes) != grid_cells(sides, strides):
-        raise ValueError(
-            f"{len(boxes):,} candidates, expected {grid_cells(sides, strides):,} for strides"
-            f" {strides}"
-        )
+    cells = grid_cells(sides, strides)
+    if len(boxes) != cells:
+        raise ValueError(f"{len(boxes):,} candidates, expected {cells:,} for strides {strides}")
     corners = []
     scales = []
     for stride in strides:
@@ -232,9 +247,10 @@ def _from_grids(boxes: Floats, sides: tuple[int, int], strides: Sequence[int]) -
 def _corners(boxes: Floats, order: BoxOrder) -> Floats:
     if order == "xyxy":
         return boxes
-    first = boxes[:, :2]
+    start = boxes[:, :2]
     sides = boxes[:, 2:]
-    start = first - sides / 2 if order == "cxcywh" else first
+    if order == "cxcywh":
+        start = start - sides / 2
     return np.concatenate([start, start + sides], axis=1)
 
 
@@ -244,17 +260,17 @@ def distinct(answers: GraphAnswers, iou: float) -> Ints:
     order = np.argsort(-answers.scores, kind="stable")[:_MOST_COMPARED]
     boxes = answers.boxes[order]
     labels = answers.labels[order]
-    areas = np.prod(np.maximum(boxes[:, 2:] - boxes[:, :2], 0), axis=1)
+    low = boxes[:, :2]
+    high = boxes[:, 2:]
+    areas = np.prod(np.maximum(high - low, 0), axis=1)
     left = np.ones(len(order), np.bool_)
     for index in range(len(order)):
         if not left[index]:
             continue
-        later = (
-            index + 1 + np.flatnonzero(left[index + 1 :] & (labels[index + 1 :] == labels[index]))
-        )
-        low = np.maximum(boxes[index, :2], boxes[later, :2])
-        high = np.minimum(boxes[index, 2:], boxes[later, 2:])
-        shared = np.prod(np.maximum(high - low, 0), axis=1)
+        of_label = left & (labels == labels[index])
+        later = index + 1 + np.flatnonzero(of_label[index + 1 :])
+        sides = np.minimum(high[index], high[later]) - np.maximum(low[index], low[later])
+        shared = np.prod(np.maximum(sides, 0), axis=1)
         union = areas[index] + areas[later] - shared
         left[later[shared > iou * union]] = False
     return order[left]

@@ -217,21 +217,17 @@ def interpolated(base: Encoded, shifted: Encoded, scale: float) -> dict[str, Any
 
     for name, value in shifted.items():
         other = base.get(name)
-        alike = (
-            isinstance(value, torch.Tensor)
-            and isinstance(other, torch.Tensor)
-            and value.shape == other.shape
-        )
+        tensors = isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor)
+        alike = tensors and value.shape == other.shape
         if not alike or not (name in _INTERPOLATED or torch.equal(value, other)):
             raise ValueError(f"two prompts differ in the form of their {name}")
     if scale in (0, 1):
         return dict(shifted if scale else base)
-    between = {
-        name: base[name] + scale * (shifted[name] - base[name])
-        for name in _INTERPOLATED
-        if name in shifted
-    }
-    return dict(shifted) | between
+    between = dict(shifted)
+    for name in _INTERPOLATED:
+        if name in shifted:
+            between[name] = base[name] + scale * (shifted[name] - base[name])
+    return between
 
 
 def company(family: Family, encoded: Encoded) -> Hashable:
@@ -239,17 +235,18 @@ def company(family: Family, encoded: Encoded) -> Hashable:
     other's padding."""
     if family.company is not None:
         return family.company(encoded)
-    # Sorted, because the order of the arguments may differ between prompts.
-    return tuple(
-        (name, *(tuple(part.shape) for part in _tensors(value)))
-        for name, value in sorted(encoded.items())
-    )
+    key = []
+    for name in sorted(encoded):  # the order of the arguments may differ between prompts
+        key.append((name, *(tuple(part.shape) for part in _tensors(encoded[name]))))
+    return tuple(key)
 
 
 def bytes_of(encoded: Encoded) -> int:
-    return sum(
-        part.numel() * part.element_size() for value in encoded.values() for part in _tensors(value)
-    )
+    total = 0
+    for value in encoded.values():
+        for part in _tensors(value):
+            total += part.numel() * part.element_size()
+    return total
 
 
 def _tensors(value: Any) -> list[Any]:
@@ -267,16 +264,17 @@ def _outputs(family: Family, pipeline: Any, given: Mapping[str, Any]) -> dict[st
     argument of a call."""
     always = {"device": pipeline._execution_device, "num_images_per_prompt": 1}
     known = inspect.signature(pipeline.encode_prompt).parameters
-    arguments: dict[str, Any] = {
-        name: None for name, parameter in known.items() if is_required(parameter)
-    }
-    arguments |= {name: value for name, value in (always | dict(given)).items() if name in known}
+    required = [name for name, parameter in known.items() if is_required(parameter)]
+    arguments: dict[str, Any] = dict.fromkeys(required)
+    for name, value in (always | dict(given)).items():
+        if name in known:
+            arguments[name] = value
     values = pipeline.encode_prompt(**arguments)
     if len(values) != len(family.outputs):
+        outputs = ", ".join(name or "one that is not used" for name in family.outputs)
         raise RunFailure(
             f"{type(pipeline).__name__}.encode_prompt gives {len(values)} outputs, expected"
-            f" {len(family.outputs)}:"
-            f" {', '.join(name or 'one that is not used' for name in family.outputs)}",
+            f" {len(family.outputs)}: {outputs}",
             "This version of diffusers is not known: install one that pyproject.toml allows.",
         )
     parts = {}
@@ -285,4 +283,6 @@ def _outputs(family: Family, pipeline: Any, given: Mapping[str, Any]) -> dict[st
         absent = value is None or (isinstance(value, list) and not value)
         if name and not absent:
             parts[name] = value
-    return dict(parts if family.settled is None else family.settled(parts))
+    if family.settled is None:
+        return parts
+    return dict(family.settled(parts))

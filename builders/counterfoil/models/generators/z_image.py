@@ -3,6 +3,7 @@ the prompt."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 
 from counterfoil.models.generators.family import Encoded, Family
@@ -13,9 +14,10 @@ _STEP = 32  # the transformer pads each prompt to a multiple of it (SEQ_MULTI_OF
 def _company(parts: Encoded) -> Hashable:
     """Return a key of the padded lengths. A batch of unequal padded lengths would add padding and
     masks."""
-    return tuple(
-        (name, *(-(-len(states) // _STEP) for states in value)) for name, value in parts.items()
-    )
+    key = []
+    for name, value in parts.items():
+        key.append((name, *(math.ceil(len(states) / _STEP) for states in value)))
+    return tuple(key)
 
 
 Z_IMAGE = Family(

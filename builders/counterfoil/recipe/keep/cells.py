@@ -22,26 +22,33 @@ def decide_cell(
     With a quota, the first `accepted` candidates that pass are kept. With an open threshold no
     candidate is decided.
     """
-    reasons = [
-        FAILED if verdict.failed else OPEN if verdict.open else ACCEPTED for verdict in verdicts
-    ]
+    reasons = [_before_rules(verdict) for verdict in verdicts]
     for rule in rules:
-        left = [index for index, reason in enumerate(reasons) if reason == ACCEPTED]
-        for index, reason in zip(
-            left, rule.dropped([verdicts[index] for index in left]), strict=True
-        ):
+        left = _accepted(reasons)
+        dropped = rule.dropped([verdicts[index] for index in left])
+        for index, reason in zip(left, dropped, strict=True):
             reasons[index] = reason or ACCEPTED
     if accepted is not None:
-        passed = [index for index, reason in enumerate(reasons) if reason == ACCEPTED]
-        for index in passed[accepted:]:
+        for index in _accepted(reasons)[accepted:]:
             reasons[index] = SURPLUS
     return reasons
+
+
+def _before_rules(verdict: Verdict) -> str:
+    if verdict.failed:
+        return FAILED
+    return OPEN if verdict.open else ACCEPTED
+
+
+def _accepted(reasons: Sequence[str]) -> list[int]:
+    """Return the indices of the candidates that no rule dropped."""
+    return [index for index, reason in enumerate(reasons) if reason == ACCEPTED]
 
 
 def filled_at(reasons: Sequence[str], accepted: int) -> int | None:
     """Return how many candidates of a cell were screened until its quota was full, or None if it
     never was."""
-    kept = [index for index, reason in enumerate(reasons) if reason == ACCEPTED]
+    kept = _accepted(reasons)
     return kept[accepted - 1] + 1 if len(kept) >= accepted else None
 
 
@@ -67,8 +74,13 @@ def drawn(
 def before_judges(rules: Sequence[KeepRule], reason: str) -> bool:
     """Return whether a candidate with this reason passed all rules before the first rule that asks
     a classifier."""
-    first = next((index for index, rule in enumerate(rules) if rule.judges()), len(rules))
-    return reason in (ACCEPTED, SURPLUS, *(why for rule in rules[first:] for why in rule.reasons))
+    passed = [ACCEPTED, SURPLUS]
+    judged = False
+    for rule in rules:
+        judged = judged or bool(rule.judges())
+        if judged:
+            passed += rule.reasons
+    return reason in passed
 
 
 def keeps_image(reason: str, keep_rejected: bool) -> bool:

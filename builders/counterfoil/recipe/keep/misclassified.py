@@ -9,7 +9,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
+from counterfoil.errors import Problem
 from counterfoil.recipe.keep.rule import Column, KeepRule, Verdict
+from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import judge_column, last_part
 from counterfoil.recipe.section import checked
 
@@ -46,19 +48,17 @@ _FAILED: tuple[Literal["bool"], str] = (
 )
 
 
-def failure_problem(name: str) -> str | None:
+def failure_problem(name: str) -> Problem | None:
     """Return a problem with the name of a failure rule, or None."""
-    known = name in FAILURE_RULES or answered_class(name) is not None
-    return (
-        None
-        if known
-        else f"found '{name}', expected {', '.join(FAILURE_RULES)} or {ANSWERED}CLASS_ID"
-    )
+    if name in FAILURE_RULES or answered_class(name) is not None:
+        return None
+    return message("unknown-name.failure", found=name, expected=", ".join(FAILURE_RULES))
 
 
 def answered_class(name: str) -> str | None:
     """Return the class id in a rule `answered:CLASS_ID`, or None."""
-    return name.removeprefix(ANSWERED) if name.startswith(ANSWERED) and name != ANSWERED else None
+    class_id = name.removeprefix(ANSWERED)
+    return None if class_id in ("", name) else class_id
 
 
 class MisclassifiedRule(KeepRule):
@@ -81,31 +81,28 @@ class MisclassifiedRule(KeepRule):
     def _one_column_each(cls, models: tuple[str, ...]) -> tuple[str, ...]:
         repeated = [name for name, times in Counter(models).items() if times > 1]
         if repeated:
-            raise ValueError(f"found '{repeated[0]}' again, expected each judge once")
-        empty = [model for model in models if not judge_column(model, "")]
-        if empty:
-            raise ValueError(f"found '{empty[0]}', expected the name of a classifier")
+            raise ValueError(message("duplicate.judge", found=repeated[0]))
+        for model in models:
+            if not judge_column(model, ""):
+                raise ValueError(message("invalid-name.classifier", found=model))
         return models
 
     _known_failure = checked("failure", by=failure_problem)
 
     def problem(self) -> str | None:
-        if self.at_least > len(self.models):
-            return (
-                f"at_least is {self.at_least}, expected at most the number of judges"
-                f" ({len(self.models)})"
-            )
+        most = len(self.models)
+        if self.at_least > most:
+            return message("out-of-range.judges", found=self.at_least, most=most)
         return None
 
     def scores(self) -> tuple[str, ...]:
         return tuple(judge_column(model, self.decides) for model in self.models)
 
     def columns(self) -> dict[str, Column]:
-        return {
-            name: column
-            for model in self.models
-            for name, column in judge_columns(model, self.decides).items()
-        }
+        columns: dict[str, Column] = {}
+        for model in self.models:
+            columns |= judge_columns(model, self.decides)
+        return columns
 
     @property
     def decides(self) -> str:
@@ -120,25 +117,26 @@ class MisclassifiedRule(KeepRule):
         value = 0 if self.decides == RIGHT else 1
         names = self.scores()
         # A judge without an answer does not count as wrong.
-        wrong = [sum(verdict.scores.get(name) == value for name in names) for verdict in left]
-        return [None if count >= self.at_least else "answered_right" for count in wrong]
+        reasons: list[str | None] = []
+        for verdict in left:
+            wrong = sum(verdict.scores.get(name) == value for name in names)
+            reasons.append(None if wrong >= self.at_least else "answered_right")
+        return reasons
 
 
 def failure_of(rules: Sequence[KeepRule], judge: str) -> str | None:
     """Return the failure rule of a judge among keep rules, or None."""
-    return next(
-        (
-            rule.failure
-            for rule in rules
-            if isinstance(rule, MisclassifiedRule) and judge in rule.models
-        ),
-        None,
-    )
+    for rule in rules:
+        if isinstance(rule, MisclassifiedRule) and judge in rule.models:
+            return rule.failure
+    return None
 
 
 def judge_columns(model: str, decides: str = RIGHT) -> dict[str, Column]:
     """Return the columns of a judge. `decides` is the column that a rule reads."""
-    columns = _COLUMNS | ({FAILED: _FAILED} if decides == FAILED else {})
+    columns = dict(_COLUMNS)
+    if decides == FAILED:
+        columns[FAILED] = _FAILED
     name = last_part(model)
     return {
         judge_column(model, column): Column(type, about.format(name))

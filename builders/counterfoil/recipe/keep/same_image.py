@@ -49,10 +49,12 @@ class SameImageRule(KeepRule):
             return [None] * len(left)
         least = as_stored(self.similarity)
         # A candidate without a cosine is not dropped.
-        cosines = [verdict.scores.get(SOURCE_SIMILARITY) for verdict in left]
-        return [
-            "other_image" if cosine is not None and cosine < least else None for cosine in cosines
-        ]
+        reasons: list[str | None] = []
+        for verdict in left:
+            cosine = verdict.scores.get(SOURCE_SIMILARITY)
+            is_other = cosine is not None and cosine < least
+            reasons.append("other_image" if is_other else None)
+        return reasons
 
 
 def similarity(image: np.ndarray, source: np.ndarray) -> float:

@@ -17,7 +17,11 @@ class ThresholdsRule(KeepRule):
         return CLIP_SCORES
 
     def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
-        lows = [[name for name in CLIP_SCORES if verdict.is_low(name)] for verdict in left]
-        return [
-            None if not low else f"low_{low[0]}" if len(low) == 1 else "low_both" for low in lows
-        ]
+        reasons: list[str | None] = []
+        for verdict in left:
+            low = [name for name in CLIP_SCORES if verdict.is_low(name)]
+            if len(low) < 2:
+                reasons.append(f"low_{low[0]}" if low else None)
+            else:
+                reasons.append("low_both")
+        return reasons

@@ -26,8 +26,12 @@ class TopRule(KeepRule):
         return (self.by,)
 
     def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
-        scores = [verdict.scores.get(self.by) for verdict in left]
-        known = [(-score, index) for index, score in enumerate(scores) if score is not None]
-        missing = [index for index, score in enumerate(scores) if score is None]
-        best = {*([index for _, index in sorted(known)] + missing)[: self.k]}
-        return [None if index in best else "below_top" for index in range(len(left))]
+        def rank(index: int) -> tuple[bool, float]:
+            score = left[index].scores.get(self.by)
+            return score is None, -(score or 0)
+
+        ranked = sorted(range(len(left)), key=rank)
+        reasons: list[str | None] = ["below_top"] * len(left)
+        for index in ranked[: self.k]:
+            reasons[index] = None
+        return reasons

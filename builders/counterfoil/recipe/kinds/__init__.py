@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic_core import InitErrorDetails
 
 from counterfoil.recipe.kinds.corrupt import CorruptKind
 from counterfoil.recipe.kinds.diffusers import DiffusersKind
@@ -16,6 +16,7 @@ from counterfoil.recipe.kinds.edit import EditKind
 from counterfoil.recipe.kinds.kind import GENERATOR, RETRIEVAL, ROW, AlteringKind, GeneratorKind
 from counterfoil.recipe.kinds.retrieve import RANK, SCORE, RetrieveKind
 from counterfoil.recipe.kinds.rows import RowsKind
+from counterfoil.recipe.messages import message
 from counterfoil.registry import Registry
 
 
@@ -69,9 +70,12 @@ def read_generator(values: Mapping[str, Any]) -> GeneratorKind:
         if not fields:
             continue
         if read.pop(key) not in (None, fields[0].get_default(call_default_factory=True)):
-            text = "found {key}, expected none with kind {kind} (null drops an inherited one)"
-            problem = PydanticCustomError("value_error", text, {"key": key, "kind": kind.name})
-            problems.append(InitErrorDetails(type=problem, loc=(key,), input=values[key]))
+            refused = ValueError(message("wrong-kind.key", found=key, kind=kind.name))
+            problems.append(
+                InitErrorDetails(
+                    type="value_error", loc=(key,), input=values[key], ctx={"error": refused}
+                )
+            )
     section = None
     try:
         section = kind.model_validate(read, strict=True)

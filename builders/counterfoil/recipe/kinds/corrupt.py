@@ -11,6 +11,7 @@ from pydantic import Field
 from counterfoil.corrupting.corruptions import MATCH
 from counterfoil.recipe.keep.rule import Column
 from counterfoil.recipe.kinds.kind import AlteringKind, SideInPixels
+from counterfoil.recipe.messages import message
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem
 from counterfoil.recipe.prompts import BASE
 from counterfoil.recipe.severity import SEVERITY
@@ -57,24 +58,20 @@ class CorruptKind(AlteringKind):
 
     @classmethod
     def problems(cls, parts: RecipeParts) -> Iterator[RecipeProblem]:
-        if parts.recipe.get("tokens") is not None:
-            yield ("tokens",), "rows that are corrupted are not drawn from prompts, expected null"
+        if parts.recipe.tokens is not None:
+            yield ("tokens",), message("wrong-kind.corrupted-tokens")
         for path, spec in parts.specs:
             for key in ("prompt", "embedding"):
                 if spec.get(key) is not None:
-                    yield (*path, key), "rows that are corrupted are not drawn, expected null"
+                    yield (*path, key), message("wrong-kind.corrupted")
         for path, spec in parts.of_shifts:
-            if spec.get("corruption") is None:
-                yield (*path, "corruption"), "missing, expected a corruption, such as fog"
+            if spec.corruption is None:
+                yield (*path, "corruption"), message("missing-key.corruption")
             elif spec["corruption"] == MATCH:
-                if spec.get("severity") is not None:
-                    yield (*path, "severity"), "match has no severity, expected null"
-                if parts.source.get("config") != "base":
-                    message = (
-                        "match takes the pairs of a built dataset, expected base: the config"
-                        " of its base images"
-                    )
-                    yield ("source", "config"), message
+                if spec.severity is not None:
+                    yield (*path, "severity"), message("conflicting-keys.match")
+                if parts.source.config != "base":
+                    yield ("source", "config"), message("conflicting-keys.config")
         yield from super().problems(parts)
 
     def columns(self) -> dict[str, Column]:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, field_validator
 
 from counterfoil.recipe.kinds.drawing import DrawingKind
+from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import class_id_problem, nameless_problem, without_folders
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem, embedding_specs, mapping
-from counterfoil.recipe.schema_output import PAIRS_SHARE, HeldFromBase, first_compared
+from counterfoil.recipe.schema_output import HeldFromBase, first_compared
 from counterfoil.recipe.section import Section, checked, refuse
 
 if TYPE_CHECKING:
@@ -103,35 +104,23 @@ class DiffusersKind(DrawingKind):
 
     @classmethod
     def problems(cls, parts: RecipeParts) -> Iterator[RecipeProblem]:
-        if parts.samples.get("pairs") != "attention":
+        if parts.samples.pairs != "attention":
             return
         if parts.samples.get("noise", "paired") != "paired":
-            yield (
-                ("samples", "noise"),
-                f"{PAIRS_SHARE}: a pair starts from one noise, expected paired",
-            )
-        size = parts.generator.get("batch_size")
-        if isinstance(size, int) and not isinstance(size, bool) and size % 2:
-            near = f"{size + 1}" if size == 1 else f"{size - 1} or {size + 1}"
-            shared = f"{PAIRS_SHARE}: a batch holds bases and as many shifted images"
-            yield (
-                ("generator", "batch_size"),
-                f"found {size}; {shared}, expected an even number, such as {near}",
-            )
-        if parts.generator.get("compile") is True:
-            message = (
-                f"{PAIRS_SHARE}: compiled blocks attend only to their own image, expected false"
-            )
-            yield ("generator", "compile"), message
-        if parts.generator.get("adapter") is not None:
-            message = (
-                f"{PAIRS_SHARE}: an adapter has its own attention, expected null (null drops"
-                " an inherited one)"
-            )
-            yield ("generator", "adapter"), message
+            yield ("samples", "noise"), message("pairs-conflict.noise")
+        size = parts.generator.batch_size
+        # `True` is an int.
+        if type(size) is int and size % 2:
+            even = f"{size + 1}" if size == 1 else f"{size - 1} or {size + 1}"
+            problem = message("pairs-conflict.batch", found=size, expected=even)
+            yield ("generator", "batch_size"), problem
+        if parts.generator.compile is True:
+            yield ("generator", "compile"), message("pairs-conflict.compile")
+        if parts.generator.adapter is not None:
+            yield ("generator", "adapter"), message("pairs-conflict.adapter")
         for path, _ in embedding_specs(parts.recipe):
-            yield path, f"{PAIRS_SHARE}: a batch of pairs is drawn only from prompts, expected null"
-        yield from _held_problems(parts.samples.get("held"), parts.generator.get("steps"))
+            yield path, message("pairs-conflict.embedding")
+        yield from _held_problems(parts.samples.held, parts.generator.steps)
 
     @field_validator("guidance_interval")
     @classmethod
@@ -186,18 +175,11 @@ def _held_problems(held: Any, steps: Any) -> Iterator[RecipeProblem]:
         settings = HeldFromBase.model_validate(dict(mapping(held)))
     except ValueError:  # the check of the section reports this error
         return
-    if (
-        settings == HeldFromBase()
-        or not settings.share
-        or not settings.until
-        or settings.holds(steps)
-    ):
+    holds_nothing = settings == HeldFromBase() or not settings.share or not settings.until
+    if holds_nothing or settings.holds(steps):
         return
     first = first_compared(steps)
     ends = "one ends" if steps == 1 else f"{first} of {steps} ends"
-    message = (
-        f"found {settings.until:g}, with which no step holds a part: base and shifted image are"
-        " first compared as step"
-        f" {ends}; expected at least {-(-1000 * first // steps) / 1000:g}, or 0 to hold none"
-    )
-    yield ("samples", "held", "until"), message
+    least = -(-1000 * first // steps) / 1000
+    problem = message("out-of-range.held", found=settings.until, ends=ends, least=least)
+    yield ("samples", "held", "until"), problem

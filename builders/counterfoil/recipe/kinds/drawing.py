@@ -66,9 +66,10 @@ def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
         problems += [f"{name}: {problem}" for problem in wrong if problem is not None]
     if problems:
         raise ValueError("; ".join(problems))
-    return {
-        name: tuple(value) if isinstance(value, list) else value for name, value in options.items()
-    }
+    plain: dict[str, Any] = {}
+    for name, value in options.items():
+        plain[name] = tuple(value) if isinstance(value, list) else value
+    return plain
 
 
 def _option_problem(name: str, value: Any) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from counterfoil.recipe.kinds.rows import RowsKind
+from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import without_folders
 from counterfoil.recipe.section import written
 
@@ -35,7 +36,7 @@ class DrawnElsewhereKind(RowsKind):
     def problem(self) -> str | None:
         if self.dataset is None:
             return super().problem()
-        return "found labels, expected it only with rows" if written(self, ("labels",)) else None
+        return message("wrong-kind.labels") if written(self, ("labels",)) else None
 
     @property
     def reads_labels(self) -> bool:

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from counterfoil.recipe.kinds.drawing import DrawingKind
 from counterfoil.recipe.kinds.kind import AlteringKind
+from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import nameless_problem
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem, embedding_specs
 from counterfoil.recipe.section import checked
@@ -40,14 +41,11 @@ class EditKind(DrawingKind, AlteringKind):
 
     def problem(self) -> str | None:
         if self.caption_column is not None and self.captioner is not None:
-            return "found caption_column and captioner, expected one of them: a row has one caption"
+            return message("conflicting-keys.captioner")
         return super().problem()
 
     @classmethod
     def problems(cls, parts: RecipeParts) -> Iterator[RecipeProblem]:
         yield from super().problems(parts)
         for path, _ in embedding_specs(parts.recipe):
-            yield (
-                path,
-                "an edit is rendered from a row and a prompt, not from an embedding; expected null",
-            )
+            yield path, message("wrong-kind.edited")

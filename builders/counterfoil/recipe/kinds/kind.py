@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from counterfoil.recipe.keep.rule import Column
+from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import nameless_problem, without_folders
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem, embedding_specs
 from counterfoil.recipe.rows_table import ChosenKind
@@ -149,7 +150,7 @@ class GeneratorKind(Section):
     def problem(self) -> str | None:
         size = self.get("size")
         if size is not None and self.saved_size is not None and self.saved_size > size:
-            return f"saved_size is {self.saved_size}, expected at most size ({size})"
+            return message("out-of-range.size", found=self.saved_size, most=size)
         return None
 
     @classmethod
@@ -239,14 +240,11 @@ class AlteringKind(RowKind):
         split = parts.generator.get("split", "train")
         train = parts.source.get("train_split", "train")
         if split == train and not cls.may_share_split(parts):
-            message = (
-                f"found '{split}', which classifiers learn from (source.train_split), expected a"
-                " split that they have"
-                f" not seen, such as '{parts.source.get('validation_split', 'validation')}'"
-            )
-            yield ("generator", "split"), message
+            expected = parts.source.get("validation_split", "validation")
+            problem = message("training-split", found=split, expected=expected)
+            yield ("generator", "split"), problem
         if parts.samples.get("noise", "paired") != "paired":
-            yield ("samples", "noise"), "all samples of a row start from that row, expected paired"
+            yield ("samples", "noise"), message("wrong-kind.row-noise")
 
 
 class PoolKind(RowKind):
@@ -260,7 +258,7 @@ class PoolKind(RowKind):
     }
     holds = "rows of a pool"
     noiseless: ClassVar[bool] = True
-    no_tokens: ClassVar[str] = "rows of a pool are not drawn from prompts, expected null"
+    no_tokens: ClassVar[str] = message("wrong-kind.pool-tokens")
 
     dataset: str | None = Field(
         default=None,
@@ -278,12 +276,9 @@ class PoolKind(RowKind):
 
     @classmethod
     def problems(cls, parts: RecipeParts) -> Iterator[RecipeProblem]:
-        if cls.noiseless and parts.samples.get("noise") != "independent":
-            yield (
-                ("samples", "noise"),
-                "rows of a pool have no noise to share, expected independent",
-            )
-        if parts.recipe.get("tokens") is not None:
+        if cls.noiseless and parts.samples.noise != "independent":
+            yield ("samples", "noise"), message("wrong-kind.pool-noise")
+        if parts.recipe.tokens is not None:
             yield ("tokens",), cls.no_tokens
         for path, _ in embedding_specs(parts.recipe):
-            yield path, "rows of a pool are not drawn from embeddings, expected null"
+            yield path, message("wrong-kind.pool-embeddings")

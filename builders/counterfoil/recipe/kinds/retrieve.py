@@ -1,4 +1,5 @@
-"""Kind `retrieve`: the rows of a pool that a CLIP ranks nearest to each prompt, each row once."""
+"""Kind `retrieve`: the rows of a pool that a CLIP ranks nearest to each prompt, each row once unless
+rows may repeat."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from pydantic import Field
 
 from counterfoil.recipe.keep.rule import Column
 from counterfoil.recipe.kinds.kind import RETRIEVAL, PoolKind
+from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import nameless_problem, without_folders
 from counterfoil.recipe.section import Section, checked
 
@@ -30,13 +32,14 @@ class RetrievalClip(Section):
 
 
 class RetrieveKind(PoolKind):
-    """The rows of a pool that a CLIP ranks nearest to each prompt, each row once."""
+    """The rows of a pool that a CLIP ranks nearest to each prompt, each row once unless rows may
+    repeat."""
 
     table = "retrieved"
     models = (RETRIEVAL,)
     tags = ((), ())
     names_pool = True
-    no_tokens = "a pool is searched by class names, and a CLIP knows no class token, expected null"
+    no_tokens = message("wrong-kind.retrieved-tokens")
     row_columns: ClassVar[Mapping[str, Column]] = {
         **PoolKind.row_columns,
         RANK: Column(
@@ -57,6 +60,11 @@ class RetrieveKind(PoolKind):
     kind: Literal["retrieve"] = "retrieve"
     clip: RetrievalClip | None = Field(
         default=None, description="The CLIP that ranks the pool; null: the screen's."
+    )
+    repeats: bool = Field(
+        default=False,
+        description="Whether a row may be retrieved for several prompts, as in Dataset Interfaces;"
+        " by default each row is retrieved once.",
     )
 
     def inputs(

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from counterfoil.recipe.kinds.kind import PoolKind
+from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem, mapping, sequence
 from counterfoil.recipe.section import written
@@ -71,11 +72,9 @@ class RowsKind(PoolKind):
 
     def problem(self) -> str | None:
         if not self.rows:
-            return (
-                "missing rows, which kind rows needs; or dataset: images that were drawn elsewhere"
-            )
+            return message("missing-key.rows")
         keys = written(self, _GIVEN)
-        return f"found {' and '.join(keys)}, expected none with rows" if keys else None
+        return message("wrong-kind.columns", found=" and ".join(keys)) if keys else None
 
     @property
     def reads_labels(self) -> bool:
@@ -85,25 +84,20 @@ class RowsKind(PoolKind):
     def problems(cls, parts: RecipeParts) -> Iterator[RecipeProblem]:
         yield from super().problems(parts)
         names = ("base", *parts.shifts)
-        for name, classes in mapping(parts.generator.get("rows")).items():
+        for name, classes in mapping(parts.generator.rows).items():
             where = ("generator", "rows", name)
             if name not in names:
-                yield (
-                    where,
-                    f"found '{name}', expected base or a"
-                    f" shift{did_you_mean(str(name), list(names))}",
-                )
+                hint = did_you_mean(str(name), names)
+                yield where, message("unknown-name.shift", found=name, hint=hint)
                 continue
             chosen = parts.ids_of(mapping(parts.shifts.get(name)))
             for class_id, rows in mapping(classes).items():
                 numbers = [row for row in sequence(rows) if isinstance(row, int)]
+                path = (*where, class_id)
                 if parts.every and class_id not in chosen:
-                    near = did_you_mean(str(class_id), list(chosen))
-                    yield (
-                        (*where, class_id),
-                        f"found '{class_id}', expected a class of the shift{near}",
-                    )
+                    hint = did_you_mean(str(class_id), list(chosen))
+                    yield path, message("unknown-class.shift", found=class_id, hint=hint)
                 elif any(row < 0 for row in numbers):
-                    yield (*where, class_id), f"found {min(numbers)}, expected rows from 0"
+                    yield path, message("out-of-range.row", found=min(numbers))
                 elif len(set(numbers)) < len(numbers):
-                    yield (*where, class_id), "found a row again, expected each once"
+                    yield path, message("duplicate.row")

@@ -27,21 +27,13 @@ class Masks(Section):
     """For semantic segmenters: each image has a mask, a PNG with the number of each pixel's class,
     255 for none. null: images have no masks."""
 
-    column: str = Field(
-        default=MASK,
-        min_length=1,
-        description="Column that holds the masks. A folder with `images` and `masks` has it.",
-    )
-    classes: tuple[str, ...] = Field(
-        min_length=1,
-        max_length=UNLABELLED,
-        description="The names of classes, in the order of their numbers, from 0 on.",
-    )
-    numbers: tuple[int, ...] = Field(
-        default=(),
-        description="The number of each class in masks, where these are not 0, 1 and so on. Other"
-        " numbers are then no class.",
-    )
+    column: str = Field(default=MASK, min_length=1)
+    """Column that holds the masks. A folder with `images` and `masks` has it."""
+    classes: tuple[str, ...] = Field(min_length=1, max_length=UNLABELLED)
+    """The names of classes, in the order of their numbers, from 0 on."""
+    numbers: tuple[int, ...] = ()
+    """The number of each class in masks, where these are not 0, 1 and so on. Other numbers are then
+    no class."""
 
     _names = checked("classes", by=categories_problem)
 

@@ -8,7 +8,7 @@ Other code reads the attributes and calls the methods of a task, so a new task d
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from counterfoil.corrupting.corruptions import CORRUPTIONS
 from counterfoil.recipe.keep.rule import FIRST_ROWS, Column
@@ -121,7 +121,7 @@ class WholeImages(SourceTask):
     unscreened = "an image without a class cannot be screened by one, expected null"
     noun = "model"
     table: str
-    means: Mapping[str, str] = {}
+    means: ClassVar[Mapping[str, str]] = {}
     reading: str
     guesses = "is near chance on the base, so its drops mean little."
 

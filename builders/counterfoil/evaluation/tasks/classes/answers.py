@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -46,7 +47,10 @@ class ModelAnswers:
 
 
 def near_chance_on_base(
-    subject: Subject, answers: ModelAnswers, chances: Floats, min_images: int
+    subject: Subject,
+    answers: ModelAnswers,
+    chances: Floats,
+    min_images: int,
 ) -> NearChance:
     """Return which models and classes are near chance on the base; `chances` (labels, models).
 
@@ -57,43 +61,45 @@ def near_chance_on_base(
         labels = subject.labels[answers.readable]
         correct = answers.correct[answers.readable]
         present, counts = np.unique(labels, return_counts=True)
-        everywhere = np.stack([correct[labels == label].mean(axis=0) for label in present]).mean(
-            axis=0
-        )
-        return NearChance(
-            accuracy_stats.near_chance(everywhere, int(counts.sum()), chances[present].mean(axis=0))
-        )
+        of_classes = [correct[labels == label].mean(axis=0) for label in present]
+        accuracy = np.stack(of_classes).mean(axis=0)
+        chance = chances[present].mean(axis=0)
+        return NearChance(accuracy_stats.near_chance(accuracy, int(counts.sum()), chance))
     kept = accuracy_stats.surviving(class_units(subject, answers, 0), min_images)
     if not kept:
         return NearChance(np.zeros(chances.shape[1], dtype=bool))
     label_of = {cls.id: label for label, cls in enumerate(subject.classes)}
-    ids = [cls.class_id for cls in kept]
-    accuracy = np.stack(
-        [accuracy_stats.accuracy_per_class(cls.base_present, cls.base_correct) for cls in kept]
-    )
-    images = np.array([cls.counts[0] for cls in kept])
     near = find_near_chance(
-        ids, accuracy, images, chances[[label_of[class_id] for class_id in ids]]
+        [units.class_id for units in kept],
+        np.stack([units.base_accuracy for units in kept]),
+        np.array([units.counts[0] for units in kept]),
+        chances[[label_of[units.class_id] for units in kept]],
     )
-    return near if subject.preview is None else replace(near, classes={}, chances={})
+    if subject.preview is not None:
+        near = replace(near, classes={}, chances={})
+    return near
 
 
 @dataclass(frozen=True)
 class AnsweredImages:
-    """n images of one group. labels, indices, present, sources: (n,). correct: (n, models).
-
-    sources: the units of the input dataset that images are of; None if they share none, or if it is
-    not known.
-    """
+    """n images of one group."""
 
     labels: Ints
+    """(n,), as indices and present are."""
     indices: Ints
     present: Bools
     correct: Bools
+    """(n, models)."""
     sources: Ints | None = None
+    """(n,) units of the input dataset; None if images share none, or if it is not known."""
 
     @classmethod
-    def of_group(cls, subject: Subject, answers: ModelAnswers, group: int) -> AnsweredImages:
+    def of_group(
+        cls,
+        subject: Subject,
+        answers: ModelAnswers,
+        group: int,
+    ) -> AnsweredImages:
         rows = np.flatnonzero(subject.shifts == group)
         sources = None if subject.units is None else subject.units.of_image[rows]
         return cls(
@@ -106,35 +112,47 @@ class AnsweredImages:
 
 
 def aligned_units(
-    subject: Subject, labels: Sequence[int], base: AnsweredImages, shifted: AnsweredImages
+    subject: Subject,
+    labels: Sequence[int],
+    base: AnsweredImages,
+    shifted: AnsweredImages,
 ) -> list[ClassUnits]:
     """Return the classes of these labels, each with its base and shifted images aligned by
     candidate index."""
-    sides = (base, shifted)
     units = []
     for label in labels:
-        rows_of_sides = [np.flatnonzero(side.present & (side.labels == label)) for side in sides]
-        indices = [side.indices[rows] for side, rows in zip(sides, rows_of_sides, strict=True)]
-        count = 1 + max((int(index.max()) for index in indices if len(index)), default=-1)
+        sides = []
+        count = 0
+        for side in (base, shifted):
+            rows = np.flatnonzero(side.present & (side.labels == label))
+            indices = side.indices[rows]
+            sides.append((side, rows, indices))
+            if len(rows):
+                count = max(count, int(indices.max()) + 1)
         parts: list[Bools] = []
         sources: list[Ints] = []
-        for side, rows, at in zip(sides, rows_of_sides, indices, strict=True):
+        for side, rows, indices in sides:
             present = np.zeros(count, bool)
+            present[indices] = True
             correct = np.zeros((count, side.correct.shape[1]), bool)
-            present[at], correct[at] = True, side.correct[rows]
+            correct[indices] = side.correct[rows]
             parts += [present, correct]
             if side.sources is not None:
-                sources.append(np.full(count, -1))
-                sources[-1][at] = side.sources[rows]
-        of_both = (
-            (subject.units, sources[0], sources[1]) if subject.units and len(sources) == 2 else None
-        )
+                of_side = np.full(count, -1)
+                of_side[indices] = side.sources[rows]
+                sources.append(of_side)
+        of_both = None
+        if subject.units and len(sources) == 2:
+            of_both = subject.units, sources[0], sources[1]
         units.append(ClassUnits(subject.classes[label].id, *parts, sources=of_both))
     return units
 
 
 def class_units(
-    subject: Subject, answers: ModelAnswers, shift: int, base: int = 0
+    subject: Subject,
+    answers: ModelAnswers,
+    shift: int,
+    base: int = 0,
 ) -> list[ClassUnits]:
     """Return the planned classes of a shift, each with its base and shifted images aligned by
     candidate index."""
@@ -160,8 +178,10 @@ class Asking:
     ) -> dict[str, Scored]:
         """Return the answers of these models, kept in `folder`. Raise, or fill `failed`, as
         `score_models` does."""
-        local = frozenset(self.models.given)  # no other process can load these
-        spread = None if self.spread is None else replace(self.spread, of_this_process=local)
+        spread = self.spread
+        if spread is not None:
+            local = frozenset(self.models.given)  # no other process can load these
+            spread = replace(spread, of_this_process=local)
         return score_models(
             images,
             names,
@@ -181,20 +201,27 @@ class AllAnswers:
     measures share.
 
     Accuracies are over every class with an image. Drops leave out classes with few images and
-    classes that are `near_chance` on the base; averages over models leave out models that are.
-    Groups have the subject's indices; the base, if any, is first. `asking` scores more images.
-    `requests` are the options of single measures.
+    classes that are near chance on the base; averages over models leave out models that are.
     """
 
     subject: Subject
+    """The images. Groups have its indices; the base, if any, is first."""
     scored: tuple[Scored, ...]
+    """Each model with its answers, in the order in which models were named."""
     answers: ModelAnswers
+    """The same answers in arrays."""
     near_chance: NearChance
+    """The models and classes that are near chance on the base."""
     min_images: int
+    """The fewest images of a class that is measured."""
     seed: int
+    """The seed of every resampling."""
     asking: Asking
+    """Scores more images."""
     requests: tuple[Request, ...] = ()
+    """The options of single measures."""
     made: dict[tuple[Any, ...], Any] = field(default_factory=dict, repr=False)
+    """What `once` has made, by key."""
 
     @classmethod
     def of(
@@ -208,28 +235,42 @@ class AllAnswers:
     ) -> AllAnswers:
         """Combine every model's answers. Raise RunFailure if no image, or no base image, can be
         decoded."""
+        predictions = [scores.predictions for scores in scored]
         answers = ModelAnswers(
             # Whether an image decodes does not depend on the model.
-            readable=np.all([scores.predictions.readable for scores in scored], axis=0),
-            prediction=np.stack([scores.predictions.prediction for scores in scored], axis=1),
-            correct=np.stack([scores.predictions.correct for scores in scored], axis=1),
-            correct_top_k=np.stack([scores.predictions.correct_top_k for scores in scored], axis=1),
+            readable=np.all([of_model.readable for of_model in predictions], axis=0),
+            prediction=np.stack([of_model.prediction for of_model in predictions], axis=1),
+            correct=np.stack([of_model.correct for of_model in predictions], axis=1),
+            correct_top_k=np.stack([of_model.correct_top_k for of_model in predictions], axis=1),
         )
-        if not np.any(
-            (subject.shifts == 0) & answers.readable if subject.base else answers.readable
-        ):
-            what = "base image" if subject.base else "image"
+        needed = answers.readable
+        what = "image"
+        if subject.base:
+            needed = needed & (subject.shifts == 0)
+            what = "base image"
+        if not needed.any():
             hint = "Run `counterfoil verify` on it." if subject.directory else None
-            raise RunFailure(
-                f"{subject.directory or subject.source}: no {what} can be decoded", hint
-            )
+            where = subject.directory or subject.source
+            raise RunFailure(f"{where}: no {what} can be decoded", hint)
         chances = np.stack([scores.class_map.chances for scores in scored], axis=1)
         near = near_chance_on_base(subject, answers, chances, minimum)
-        if subject.units is not None:
-            in_groups = np.stack([subject.units.of_image, subject.shifts])
-            shared = len(np.unique(in_groups, axis=1)[0]) < len(subject.shifts)
-            subject = replace(subject, units=replace(subject.units, seed=seed) if shared else None)
-        return cls(subject, tuple(scored), answers, near, minimum, seed, asking, requests)
+        units = subject.units
+        if units is not None:
+            in_groups = np.stack([units.of_image, subject.shifts])
+            different = np.unique(in_groups, axis=1).shape[1]
+            shared = different < len(subject.shifts)
+            units = replace(units, seed=seed) if shared else None
+            subject = replace(subject, units=units)
+        return cls(
+            subject,
+            tuple(scored),
+            answers,
+            near,
+            minimum,
+            seed,
+            asking,
+            requests,
+        )
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -239,13 +280,10 @@ class AllAnswers:
     def maps(self) -> tuple[ClassMap, ...]:
         return tuple(scores.class_map for scores in self.scored)
 
-    @property
+    @cached_property
     def confidence(self) -> Floats32:
         """Each model's confidence in its top answer, (images, models)."""
-        return self.once(
-            ("confidence",),
-            lambda: np.stack([scores.predictions.confidence for scores in self.scored], axis=1),
-        )
+        return np.stack([scores.predictions.confidence for scores in self.scored], axis=1)
 
     @property
     def sound(self) -> Bools:
@@ -266,11 +304,21 @@ class AllAnswers:
     def group(self, index: int) -> Group:
         return self.subject.groups[index]
 
+    def key(self, model: int, index: int) -> dict[str, str]:
+        """Return the names in the key of a row: of a model, and of a group."""
+        return {"model": self.models[model], "group": self.group(index).name}
+
+    @cached_property
+    def label_of(self) -> dict[str, int]:
+        """The number of each class, by its id."""
+        return {cls.id: label for label, cls in enumerate(self.subject.classes)}
+
     def rows(self, index: int) -> Ints:
         """Return the readable images of a group."""
+        readable = self.answers.readable
         return self.once(
             ("rows", index),
-            lambda: np.flatnonzero((self.subject.shifts == index) & self.answers.readable),
+            lambda: np.flatnonzero((self.subject.shifts == index) & readable),
         )
 
     def units(self, index: int) -> list[ClassUnits]:
@@ -292,7 +340,8 @@ class AllAnswers:
     def kept(self, index: int) -> list[ClassUnits]:
         """Return the classes of a drop: with enough images on both sides, and not near chance on
         the base."""
-        return [cls for cls in self.enough(index) if cls.class_id not in self.near_chance.classes]
+        near_chance = self.near_chance.classes
+        return [cls for cls in self.enough(index) if cls.class_id not in near_chance]
 
     def over(self, kept: Sequence[ClassUnits]) -> str:
         """Return over how many classes a drop is; empty for a drop over all of them."""
@@ -306,11 +355,10 @@ class AllAnswers:
     def pairs(self, index: int) -> list[ClassUnits]:
         """Return the measured classes with the indices accepted on both sides; empty if noise is
         not paired."""
-        if not self.group(index).paired:
-            return []
-        return [
-            cls.pairs() for cls in self.kept(index) if (cls.base_present & cls.shift_present).any()
-        ]
+        pairs = []
+        if self.group(index).paired:
+            pairs = [cls.pairs() for cls in self.kept(index)]
+        return [cls for cls in pairs if cls.base_present.any()]
 
     def pairs_drops(self, index: int) -> Drops | None:
         return self.once(("pairs", index), lambda: self._drops(index, self.pairs(index)))
@@ -319,9 +367,7 @@ class AllAnswers:
         """Return every model's accuracy on the base, averaged over all of its classes."""
         seen = self.seen(0)
         salt = self.group(0).name
-        return self.once(
-            ("averages",), lambda: accuracy_stats.averages(seen, seed=self.seed, salt=salt)
-        )
+        return accuracy_stats.averages(seen, seed=self.seed, salt=salt)
 
     def shared_units(self, rows: Ints) -> Ints | None:
         """Return the units of these images, (n,); None if images share none."""
@@ -359,18 +405,17 @@ class AllAnswers:
         in_group = self.subject.shifts == index
         base = sum(cls.counts[0] for cls in kept)
         images = sum(cls.counts[1] for cls in kept)
-        names = {cls.id: cls.name for cls in self.subject.classes}
         measured = {cls.class_id for cls in kept}
         left_out = []
         for cls in self.units(index):
-            if cls.class_id not in measured:
-                counts = cls.class_id, names[cls.class_id], *cls.counts
-                if compared and min(cls.counts) >= self.min_images:
-                    left_out.append(
-                        LeftOut(*counts, "near chance", self.near_chance.classes[cls.class_id])
-                    )
-                else:
-                    left_out.append(LeftOut(*counts))
+            if cls.class_id in measured:
+                continue
+            name = self.subject.classes[self.label_of[cls.class_id]].name
+            few = LeftOut(cls.class_id, name, *cls.counts)
+            if compared and min(cls.counts) >= self.min_images:
+                accuracy = self.near_chance.classes[cls.class_id]
+                few = replace(few, why="near chance", base_accuracy=accuracy)
+            left_out.append(few)
         return GroupFacts(
             name=described.name,
             kind=described.kind,
@@ -394,11 +439,9 @@ def answer_names(classes: Sequence[RecipeClass], class_map: ClassMap) -> Callabl
         info = ImageNetInfo()
         return lambda output: info.index_to_description(output).split(",")[0]
     if class_map.outputs == "names":
-        by_output = {
-            output: cls.name
-            for cls, target in zip(classes, class_map.targets, strict=True)
-            for output in target
-        }
+        by_output = {}
+        for cls, target in zip(classes, class_map.targets, strict=True):
+            by_output |= dict.fromkeys(target, cls.name)
         labels = class_map.label_names or ()
         return lambda output: by_output.get(output) or labels[output]
     by_source_label = {cls.source_label: cls.name for cls in classes}
@@ -432,14 +475,17 @@ class Measure:
     """Returns one number each, named after the measure. None: a row for each model and group, of
     `resampled`."""
     title: str
+    """What tables call it."""
     unit: Literal["percent", "points", "share", "plain"]
+    """How its number is shown."""
     reading: str
-    """The unit, and how the number is read, as in `MeasureFacts`."""
+    """A sentence on how the number is read."""
     shown: tuple[ShownIn, ...] = ()
     """The pages that have its table (a row per group, a column per model), such as `EVERYWHERE`."""
     figure: Callable[[Results], str | None] | None = None
     """Draws SVG for the report."""
     lower_is_better: bool = False
+    """Whether a model with less of it is better."""
     resampled: Resampled | None = None
     """What a line of a gate measures: of all images of a group, or of those of one class."""
 

@@ -12,7 +12,11 @@ from counterfoil.report.results import DROP_BASE, GroupFacts, ModelFacts, Result
 from counterfoil.report.words import counted, over_classes
 
 
-def class_entry(results: Results, model: ModelFacts, group: GroupFacts) -> tuple[float, str] | None:
+def class_entry(
+    results: Results,
+    model: ModelFacts,
+    group: GroupFacts,
+) -> tuple[float, str] | None:
     number = results.rows
     top1 = number.estimate("top1", model=model.name, group=group.name)
     if top1 is None:
@@ -22,7 +26,8 @@ def class_entry(results: Results, model: ModelFacts, group: GroupFacts) -> tuple
         notes += "; answers over the dataset's classes alone"
     drop = number.estimate("drop", model=model.name, group=group.name)
     if group is results.base_group:
-        if (average := results.base_number(model.name)) is not None:
+        average = results.base_number(model.name)
+        if average is not None:
             classes = counted(group.classes, "class", "classes")
             notes += (
                 f"; averaged over {classes} {100 * average.value:.1f}, {interval_words(average)}"
@@ -37,11 +42,8 @@ def class_entry(results: Results, model: ModelFacts, group: GroupFacts) -> tuple
                 f"; {accuracy}: gap to the base {100 * gap.value:.1f} points, {interval_words(gap)}"
             )
     elif drop is not None:
-        over = (
-            over_classes(group.classes, group.classes + len(group.left_out))
-            or f"over {group.classes} classes"
-        )
-        notes += drop_words(
-            drop, number.value(DROP_BASE, model=model.name, group=group.name), f" {over}"
-        )
+        over = over_classes(group.classes, group.classes + len(group.left_out))
+        over = over or f"over {group.classes} classes"
+        base = number.value(DROP_BASE, model=model.name, group=group.name)
+        notes += drop_words(drop, base, f" {over}")
     return top1.value, notes

@@ -28,16 +28,19 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-def write_failures(results: Results, answered: AllAnswers, folder: Path) -> Path:
+def write_failures(
+    results: Results,
+    answered: AllAnswers,
+    folder: Path,
+) -> Path:
     """Write the failure browser; return its page in `folder`. Only the images that it shows are
     read again."""
     subject = answered.subject
     answers = answered.answers
-    built = [
-        index
-        for index, group in enumerate(subject.groups)
-        if index and group.candidates is not None
-    ]
+    built = []
+    for index, group in enumerate(subject.groups):
+        if index and group.candidates is not None:
+            built.append(index)
     partners = failure_partners(answered, built)
     chosen = choose_failures(
         answers.correct, answers.readable, subject.labels, subject.shifts, partners
@@ -45,9 +48,13 @@ def write_failures(results: Results, answered: AllAnswers, folder: Path) -> Path
     levels = {}
     for curve in results.severity:
         names = [level.group for level in curve.levels]
-        levels |= {names[-1]: names} if names else {}
-    order = [name for shift in results.by_impact for name in levels.get(shift.name, [shift.name])]
-    order += [results.base] if results.base is not None else []
+        if names:
+            levels[names[-1]] = names
+    order = []
+    for shift in results.by_impact:
+        order += levels.get(shift.name, [shift.name])
+    if results.base is not None:
+        order.append(results.base)
     near = "near chance on the base" if subject.base else "near chance"
     models = []
     for model, class_map in zip(results.models, answered.maps, strict=True):
@@ -73,20 +80,24 @@ def write_failures(results: Results, answered: AllAnswers, folder: Path) -> Path
 
 def _pictures(subject: Subject, keys: frozenset[str]) -> Iterator[Image | None]:
     for part in subject.parts:
-        part_keys = frozenset(
-            key.removeprefix(part.prefix) for key in keys if key.startswith(part.prefix)
-        )
+        of_part = [key for key in keys if key.startswith(part.prefix)]
+        part_keys = frozenset(key.removeprefix(part.prefix) for key in of_part)
         if part_keys:
-            yield from (
-                part.images.decoded(encoded) for _, encoded in part.images.images(part_keys)
-            )
+            for _, encoded in part.images.images(part_keys):
+                yield part.images.decoded(encoded)
 
 
 def failure_partners(answered: AllAnswers, shifts: Sequence[int]) -> Ints:
     subject = answered.subject
     readable = answered.answers.readable
     shifts = shifts if subject.base else ()
-    return base_partners(subject.labels, subject.shifts, subject.indices, readable, shifts)
+    return base_partners(
+        subject.labels,
+        subject.shifts,
+        subject.indices,
+        readable,
+        shifts,
+    )
 
 
 CLASSES_A_SHIFT = 3
@@ -95,18 +106,16 @@ PAIRS_A_CLASS = 2
 
 @dataclass(frozen=True)
 class FlippedPair:
-    """Keys of a base image and its shifted partner; `flipped` models were right on the first and
-    wrong on the other.
-
-    `answer` is the most frequent answer of those models to the shifted image; `answered` of them
-    gave it.
-    """
+    """A base image and its shifted partner, by their keys."""
 
     base_key: str
     shift_key: str
     flipped: int
+    """How many models are right on the base image and wrong on the other."""
     answer: str
+    """The most frequent answer of those models to the shifted image."""
     answered: int
+    """How many of them give it."""
 
 
 # `ClassExamples` is a class with a large drop: its name, its drop averaged over models, and flipped
@@ -120,40 +129,54 @@ def pick_examples(answered: AllAnswers, results: Results) -> dict[str, list[Clas
     subject = answered.subject
     # Images that were not built form no pairs.
     built = [shift.name for shift in results.by_impact if shift.candidates is not None]
-    measured = [name for name in built if results.rows.value("impact", group=name) is not None]
+    impact = results.rows.value
+    measured = [name for name in built if impact("impact", group=name) is not None]
     index_of = {group.name: index for index, group in enumerate(subject.groups)}
     partners = failure_partners(answered, [index_of[name] for name in built])
     examples: dict[str, list[ClassExamples]] = {}
     for shift in measured[:MOST_SHIFTS]:
-        of_classes = classes_of(results, shift)
-        drops = {
-            facts.class_id: facts.impact.value for facts in of_classes if facts.impact is not None
-        }
+        dropping = []
+        for facts in classes_of(results, shift):
+            if facts.impact is not None and facts.impact.value > 0:
+                cls = subject.classes[answered.label_of[facts.class_id]]
+                dropping.append((facts.impact.value, cls))
+        dropping.sort(key=lambda entry: (-entry[0], entry[1].label))
         chosen: list[ClassExamples] = []
-        for cls in sorted(subject.classes, key=lambda cls: (-drops.get(cls.id, 0.0), cls.label)):
-            if drops.get(cls.id, 0.0) <= 0 or len(chosen) == CLASSES_A_SHIFT:
+        for drop, cls in dropping:
+            if len(chosen) == CLASSES_A_SHIFT:
                 break
-            if pairs := _flipped(answered, partners, index_of[shift], cls.label):
-                chosen.append((cls.name, drops[cls.id], pairs))
+            pairs = _flipped(answered, partners, index_of[shift], cls.label)
+            if pairs:
+                chosen.append((cls.name, drop, pairs))
         if chosen:
             examples[shift] = chosen
     return examples
 
 
-def _flipped(answered: AllAnswers, partners: Ints, shift: int, label: int) -> list[FlippedPair]:
+def _flipped(
+    answered: AllAnswers,
+    partners: Ints,
+    shift: int,
+    label: int,
+) -> list[FlippedPair]:
     """Return the pairs of a class under a shift that most models flip."""
     subject = answered.subject
     answers = answered.answers
     called = [answer_names(subject.classes, class_map) for class_map in answered.maps]
-    rows = np.flatnonzero((subject.labels == label) & (subject.shifts == shift) & (partners >= 0))
+    of_class = (subject.labels == label) & (subject.shifts == shift)
+    rows = np.flatnonzero(of_class & (partners >= 0))
     flips = answers.correct[partners[rows]] & ~answers.correct[rows]
+    order = np.argsort(-flips.sum(axis=1), kind="stable")
     pairs = []
-    for at in np.argsort(-flips.sum(axis=1), kind="stable")[:PAIRS_A_CLASS].tolist():
-        models = np.flatnonzero(flips[at]).tolist()
-        row = int(rows[at])
-        if models:
-            counts = Counter(called[model](int(answers.prediction[row, model])) for model in models)
-            answer = min(counts, key=lambda name: (-counts[name], name))
-            keys = subject.keys[partners[row]], subject.keys[row]
-            pairs.append(FlippedPair(*keys, len(models), answer, counts[answer]))
+    for index in order[:PAIRS_A_CLASS].tolist():
+        models = np.flatnonzero(flips[index]).tolist()
+        if not models:
+            continue
+        row = int(rows[index])
+        counts: Counter[str] = Counter()
+        for model in models:
+            counts[called[model](int(answers.prediction[row, model]))] += 1
+        answer = min(counts, key=lambda name: (-counts[name], name))
+        keys = subject.keys[partners[row]], subject.keys[row]
+        pairs.append(FlippedPair(*keys, len(models), answer, counts[answer]))
     return pairs

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from counterfoil.accuracy_stats import AverageComparison, ClassAverage
-from counterfoil.arrays import Ints
+from counterfoil.arrays import Bools, Ints
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.gate import (
     DROPS,
@@ -85,70 +85,68 @@ class ClassLines:
         subject = self.answered.subject
         drop = line.measure in DROPS
         stored = self.stored.get((line.other_model, model))
-        line_labels = (
-            labels_named(line.class_name, subject.classes)
-            if line.class_name
-            else range(len(subject.classes))
-        )
-        indices: Sequence[int] = (indices_of_groups(subject)[line.group],) if not line.every else ()
+        column = answered.models.index(model)
+        line_labels: Sequence[int] = range(len(subject.classes))
+        if line.class_name:
+            line_labels = labels_named(line.class_name, subject.classes)
         if line.every:
             indices = answered.shifts if drop else answered.places
+        else:
+            indices = (indices_of_groups(subject)[line.group],)
+        no_shift = "the dataset has no shift"
         if line.every and line.class_name:
-            indices = [
-                index for index in indices if line_labels[0] in answered.group(index).class_labels
-            ]
+            no_shift += f" with images of {line.class_name}"
+            groups = subject.groups
+            indices = [index for index in indices if line_labels[0] in groups[index].class_labels]
         if not indices:
-            reason = "the dataset has no shift" + (
-                f" with images of {line.class_name}" if line.class_name else ""
-            )
-            yield Judged(line, model, line.group, "undecided", reason=reason), None
+            yield Judged(line, model, line.group, "undecided", reason=no_shift), None
         for index in indices:
             group = answered.group(index)
             class_ids = {cls.class_id for cls in answered.enough(index)}
             if drop:
-                cells = answered.near_chance.cells
-                column = answered.models.index(model)
-                class_ids -= {
-                    class_id for class_id, near_chance in cells.items() if near_chance[column]
-                }
-            labels = tuple(label for label in line_labels if subject.classes[label].id in class_ids)
-            counts = len(labels), len(set(group.class_labels) & set(line_labels))
-            reason = self._reason_undecided(line, model, stored, index, counts)
+                for class_id, near_chance in answered.near_chance.cells.items():
+                    if near_chance[column]:
+                        class_ids.discard(class_id)
+            labels = self._labels(line_labels, class_ids)
+            classes = len(set(group.class_labels) & set(line_labels))
+            reason = self._reason_undecided(
+                line,
+                model,
+                stored,
+                index,
+                (len(labels), classes),
+            )
             if not drop and not line.class_name:
                 class_ids = {cls.class_id for cls in answered.seen(index)}
-                labels = tuple(
-                    label for label in line_labels if subject.classes[label].id in class_ids
-                )
-                counts = len(labels), counts[1]
+                labels = self._labels(line_labels, class_ids)
             sides: tuple[tuple[int, str], ...] = ((index, model),)
             if drop:
                 sides = ((0, model), *sides)
             elif line.other_model:
                 sides = ((index, stored.name if stored else line.other_model), *sides)
-            question = LineQuestion(line, sides, labels) if labels else None
-            if (
-                line.measure == "relative_drop"
-                and line.share == _ACCURACY
-                and question
-                and not self._any_right(model, labels)
-            ):
-                question = None
-                reason = reason or f"{model} is right on no image of the base"
+            question = None
+            if labels:
+                question = LineQuestion(line, sides, labels)
+                if line.measure == "relative_drop" and line.share == _ACCURACY:
+                    on_base = self._rows(0, labels)
+                    if not answered.answers.correct[on_base, column].any():
+                        question = None
+                        reason = reason or f"{model} is right on no image of the base"
             undecided = Judged(
                 line,
                 model,
                 group.name,
                 "undecided",
                 reason=reason,
-                classes=counts,
+                classes=(len(labels), classes),
                 level=group.level,
             )
             yield undecided, question
 
-    def _any_right(self, model: str, labels: Sequence[int]) -> bool:
-        """Return whether a model is right on a base image of these labels."""
-        rows = self._rows(0, labels)
-        return bool(self.answered.answers.correct[rows, self.answered.models.index(model)].any())
+    def _labels(self, labels: Sequence[int], class_ids: set[str]) -> tuple[int, ...]:
+        """Return those of these labels whose class is among `class_ids`."""
+        classes = self.subject.classes
+        return tuple(label for label in labels if classes[label].id in class_ids)
 
     def _rows(self, group: int, labels: Sequence[int]) -> Ints:
         rows = self.answered.rows(group)
@@ -157,68 +155,64 @@ class ClassLines:
     def numbers(self, questions: Sequence[LineQuestion]) -> Sequence[Number]:
         subject = self.subject
         answered = self.answered
-        right = {
-            name: answered.answers.correct[:, index] for index, name in enumerate(answered.models)
-        }
+        right = dict(zip(answered.models, answered.answers.correct.T, strict=True))
         right |= {answers.name: answers.right for answers in self.stored.values()}
         # Several lines may need the same accuracy: it is drawn once, and all are drawn together.
-        of_accuracy = [each for each in questions if each.line.share == _ACCURACY]
-        sides = {}
-        for group, model, labels in dict.fromkeys(
-            (*side, each.labels) for each in of_accuracy for side in each.sides
-        ):
-            sides[group, model, labels] = self._rows(group, labels), right[model]
-        averages: dict[tuple[int, str, tuple[int, ...]], ClassAverage] = {}
+        sides: dict[tuple[int, str, tuple[int, ...]], tuple[Ints, Bools]] = {}
+        samples: dict[tuple[GateLine, tuple[int, str]], Resample] = {}
+        for question in questions:
+            labels = question.labels
+            for group, model in question.sides:
+                if question.line.share == _ACCURACY:
+                    sides[group, model, labels] = self._rows(group, labels), right[model]
+                else:
+                    value_of = MEASURES[question.line.share].resampled
+                    assert value_of is not None
+                    sample = Resample(value_of, group, answered.models.index(model), labels)
+                    samples[question.line, (group, model)] = sample
+        averages = {}
         if sides:
             draws = drawn_averages(answered, list(sides.values()))
-            for (side, (rows, model_right)), drawn in zip(sides.items(), draws.T, strict=True):
-                averages[side] = ClassAverage.of(
-                    subject.labels[rows], model_right[rows], drawn, answered.unit_count(rows)
-                )
-        samples = {
-            (each.line, side): self._sample(each, *side)
-            for each in questions
-            if each.line.share != _ACCURACY
-            for side in each.sides
-        }
-        drawn = dict(zip(samples, resampled_numbers(answered, list(samples.values())), strict=True))
+            for (side, (rows, of_model)), drawn in zip(sides.items(), draws.T, strict=True):
+                labels = subject.labels[rows]
+                units = answered.unit_count(rows)
+                averages[side] = ClassAverage.of(labels, of_model[rows], drawn, units)
+        resampled = resampled_numbers(answered, list(samples.values()))
+        number_of = dict(zip(samples, resampled, strict=True))
         numbers: list[Number] = []
-        for each in questions:
-            if each.line.share == _ACCURACY:
-                of_sides = [averages[*side, each.labels] for side in each.sides]
-                numbers.append(
-                    AverageComparison(*of_sides, relative=each.line.measure == "relative_drop")
-                )
+        for question in questions:
+            line = question.line
+            if line.share == _ACCURACY:
+                of_sides = [averages[*side, question.labels] for side in question.sides]
+                relative = line.measure == "relative_drop"
+                numbers.append(AverageComparison(*of_sides, relative=relative))
             else:
-                numbers.append(
-                    line_number(each.line, [drawn[each.line, side] for side in each.sides])
-                )
+                drawn_sides = [number_of[line, side] for side in question.sides]
+                numbers.append(line_number(line, drawn_sides))
         return numbers
 
-    def _sample(self, question: LineQuestion, group: int, model: str) -> Resample:
-        value_of = MEASURES[question.line.share].resampled
-        assert value_of is not None
-        return Resample(value_of, group, self.answered.models.index(model), question.labels)
-
-    def judged(self, judged: Judged, number: Number, reach: float) -> Judged:
+    def judged(
+        self,
+        judged: Judged,
+        number: Number,
+        reach: float,
+    ) -> Judged:
         """Return the line with its verdict: wrong labels may excuse a line that fails."""
         # Two models share their wrong labels. Of one model, the last number is that under the
         # shift.
         shift = judged.group if not judged.line.other_model else ""
-        if not isinstance(number, AverageComparison):
+        if isinstance(number, AverageComparison):
+            if judged.line.measure in DROPS:
+                judged = replace(judged, base=number.first.value)
+            excused = lost_to_labels(self.checks, shift, number.last.value)
+            if number.relative:
+                excused /= number.first.value
+        else:
             if not math.isfinite(number.centre):
-                return replace(
-                    judged,
-                    reason=judged.reason or f"{judged.model} gives no {judged.line.share} here",
-                )
+                reason = judged.reason or f"{judged.model} gives no {judged.line.share} here"
+                return replace(judged, reason=reason)
             wrong = wrong_labels(self.checks, shift)
-            return judged.measured(
-                number, reach, wrong.value if wrong else 0.0, label_note(self.checks, shift)
-            )
-        if judged.line.measure in DROPS:
-            judged = replace(judged, base=number.first.value)
-        excused = lost_to_labels(self.checks, shift, number.last.value)
-        excused /= number.first.value if number.relative else 1.0
+            excused = wrong.value if wrong else 0.0
         return judged.measured(number, reach, excused, label_note(self.checks, shift))
 
     def _reason_undecided(
@@ -237,46 +231,49 @@ class ClassLines:
         subject = self.subject
         checks = self.checks
         drop = line.measure in DROPS
-        if not classes[0] and line.class_name:
+        measured, present = classes
+        if not measured and line.class_name:
             near_chance = " or is near chance on the base" if drop else ""
             return f"{line.class_name} has fewer than {answered.min_images} images{near_chance}"
-        if not classes[0]:
+        if not measured:
             above = " and is above chance on the base" if drop else ""
             return f"no class has {answered.min_images} images{above}"
-        if 2 * classes[0] < classes[1]:
-            return f"only {classes[0]} of {classes[1]} classes are measured"
-        names = {
-            answered.models.index(name): name
-            for name in (model, line.other_model)
-            if name in answered.models
-        }
+        if 2 * measured < present:
+            return f"only {measured} of {present} classes are measured"
+        names = {}
+        for name in (model, line.other_model):
+            if name in answered.models:
+                names[answered.models.index(name)] = name
         for shift in subject.judged.shifts:
-            if shift.index == group:
-                for judge in (
-                    judges_among(answered.scored, shift.judges, subject.pins).keys() & names.keys()
-                ):
-                    return f"its images were chosen because {names[judge]} gets them wrong"
-                if stored and stored.sha256 in {
-                    subject.pins.get(judge, {}).get("sha256") for judge in shift.judges
-                }:
-                    return f"its images were chosen because {stored.name} gets them wrong"
-        near_chance_names = [
-            name for index, name in names.items() if answered.near_chance.models[index]
-        ]
+            if shift.index != group:
+                continue
+            chosen_by = []
+            judges = judges_among(answered.scored, shift.judges, subject.pins)
+            for judge in judges.keys() & names.keys():
+                chosen_by.append(names[judge])
+            if stored:
+                pins = [subject.pins.get(judge, {}) for judge in shift.judges]
+                if stored.sha256 in [pin.get("sha256") for pin in pins]:
+                    chosen_by.append(stored.name)
+            if chosen_by:
+                return f"its images were chosen because {chosen_by[0]} gets them wrong"
+        near = answered.near_chance.models
+        guessing = [name for index, name in names.items() if near[index]]
         if stored:
             if stored.near_chance:
-                near_chance_names.append(stored.name)
-            if unreadable := int(np.count_nonzero(stored.unreadable[answered.rows(group)])):
+                guessing.append(stored.name)
+            unreadable = int(np.count_nonzero(stored.unreadable[answered.rows(group)]))
+            if unreadable:
                 return f"{stored.name} could not read {unreadable:,} of its images"
-        if near_chance_names and (drop or near_chance_names != [model]):
-            return (
-                f"{near_chance_names[-1]} is near chance on"
-                f" {'the base' if subject.base else 'these images'}"
-            )
+        if guessing and (drop or guessing != [model]):
+            where = "the base" if subject.base else "these images"
+            return f"{guessing[-1]} is near chance on {where}"
         if checks is None or checks.own:
             return ""
         # Images from elsewhere, scored beside a dataset, have their own labels.
-        own_groups = subject.parts[1].first if len(subject.parts) > 1 else len(subject.groups)
+        own_groups = len(subject.groups)
+        if len(subject.parts) > 1:
+            own_groups = subject.parts[1].first
         if group < own_groups and not checks.of(answered.group(group).name).checked:
             return "nobody checked its labels"
         if drop and not checks.of(answered.group(0).name).checked:

@@ -28,17 +28,16 @@ _NEARLY = 0.9
 
 @dataclass(frozen=True)
 class BetterOrder:
-    """Another order of k classes. means: (k,) the class that each class's output seems to mean.
-    kind: words for it.
-
-    given, better: the shares of right answers in the given and in this order, on images that did
-    not choose this order.
-    """
+    """Another order of k classes."""
 
     means: Ints
+    """(k,) the class that each class's output seems to mean."""
     kind: str
+    """Words for the order."""
     given: Estimate
+    """The share of right answers in the given order, on images that did not choose the other."""
     better: Estimate
+    """The share in this order, on the same images."""
 
 
 def better_order(
@@ -58,29 +57,33 @@ def better_order(
     for label in range(classes):
         first[np.flatnonzero(labels == label)[::2]] = True
     known = answers >= 0
+    counted = first & known
     counts = np.zeros((classes, classes), dtype=np.int64)
-    np.add.at(counts, (answers[first & known], labels[first & known]), 1)
+    np.add.at(counts, (answers[counted], labels[counted]), 1)
 
     from scipy.optimize import linear_sum_assignment
 
-    means = linear_sum_assignment(counts, maximize=True)[1]
+    _, means = linear_sum_assignment(counts, maximize=True)
     kind = "to be in another order"
     index = np.arange(classes)
-    shifted = []
+    likely = [*named]
     for step in range(1, classes):
         least = min(step, classes - step)
-        shifted.append((f"shifted by {'one' if least == 1 else least}", (index + step) % classes))
-    likely = [*named, *shifted, ("to be in reverse order", index[::-1])]
+        words = "one" if least == 1 else least
+        likely.append((f"shifted by {words}", (index + step) % classes))
+    likely.append(("to be in reverse order", index[::-1]))
     fits = [int(counts[index, order].sum()) for _, order in likely]
     if max(fits) >= _NEARLY * counts[index, means].sum():
         kind, means = likely[int(np.argmax(fits))]
-    others = ~first
-    if not others.any():
+    judged = ~first
+    total = int(judged.sum())
+    if not total:
         return None
-    given, better = (
-        wilson_estimate(int((known & (meant == labels))[others].sum()), int(others.sum()))
-        for meant in (answers, means[answers.clip(0)])
-    )
+    judged &= known
+    right = judged & (answers == labels)
+    given = wilson_estimate(int(right.sum()), total)
+    right = judged & (means[answers.clip(0)] == labels)
+    better = wilson_estimate(int(right.sum()), total)
     assert better.low is not None and given.high is not None
     if better.low < max(given.high + LEAST_GAIN, chance_line(1 / classes)):
         return None
@@ -92,10 +95,9 @@ def likely_order(answered: AllAnswers, model: int) -> str:
     none fits better."""
     class_map = answered.maps[model]
     classes = answered.subject.classes
+    several = any(len(target) > 1 for target in class_map.targets)
     outputs = np.array([target[0] for target in class_map.targets])
-    if len(np.unique(outputs)) < len(outputs) or any(
-        len(target) > 1 for target in class_map.targets
-    ):
+    if several or len(np.unique(outputs)) < len(outputs):
         return ""
     # Number the classes in the order of their outputs.
     class_at = np.argsort(outputs)
@@ -104,20 +106,19 @@ def likely_order(answered: AllAnswers, model: int) -> str:
     place_of_output[outputs] = place_of
     groups = (0,) if answered.subject.base else answered.places
     rows = np.concatenate([answered.rows(group) for group in groups])
-    better = better_order(
-        place_of[answered.subject.labels[rows]],
-        place_of_output[answered.answers.prediction[rows, model]],
-        len(outputs),
-        [(f"to be in {whose} order of the class names", place_of[order])
-         for whose, order in folder_orders(classes).items()],
-    )  # fmt: skip
+    labels = place_of[answered.subject.labels[rows]]
+    answers = place_of_output[answered.answers.prediction[rows, model]]
+    named = []
+    for whose, order in folder_orders(classes).items():
+        named.append((f"to be in {whose} order of the class names", place_of[order]))
+    better = better_order(labels, answers, len(outputs), named)
     if better is None:
         return ""
     moved = np.flatnonzero(better.means != np.arange(len(outputs)))
-    meant = [
-        f"output {outputs[class_at[at]]} is {classes[class_at[better.means[at]]].name}"
-        for at in moved[:3]
-    ]
+    meant = []
+    for place in moved[:3]:
+        name = classes[class_at[better.means[place]]].name
+        meant.append(f"output {outputs[class_at[place]]} is {name}")
     matches = f"{', '.join(meant)} and so on" if len(moved) > 3 else listed(meant)
     return (
         f"{better.kind}: {percent(better.better.value)} of images are right if {matches}, and"

@@ -57,11 +57,27 @@ def classes_page(
     models = results.best_first
     shifts = results.by_impact
     heat_rows, heat_classes = class_rows(results, [shift.name for shift in shifts])
-    # Of a shift with levels, only the highest is a group.
-    milder = [level for severity in results.severity for level in severity.levels[:-1]]
+    heat_names = {
+        "shifts": [{"id": shift.name, "name": in_words(shift.name)} for shift in shifts],
+        "models": [model.name for model in results.models],
+        "everyone": everyone(results),
+    }
+    images = sum(group.accepted for group in results.groups)
+    for severity in results.severity:
+        # Of a shift with levels, only the highest is a group.
+        images += sum(level.accepted for level in severity.levels[:-1])
     choose_model = 1 < len(models) <= MOST_MODELS_TO_CHOOSE
-    sound = [str(index) for index, model in enumerate(results.models) if not model.near_chance]
-    impacts = [(shift, impact) for shift, [impact] in figures.measured_shifts(results, "impact")]
+    sound = ["0"]
+    if choose_model:
+        sound = [str(index) for index, model in enumerate(results.models) if not model.near_chance]
+    impact = None
+    impacts = [(shift, number) for shift, [number] in figures.measured_shifts(results, "impact")]
+    if impacts:
+        impact = drop_bars({"": impacts[:_MOST_BARS]})
+    measure_figures = {}
+    for name, measure in MEASURES.items():
+        if measure.figure:
+            measure_figures[name] = measure.figure(results)
     values = {
         "tables": [shown.file for shown in NESTED.values() if shown.csv(results) is not None],
         "checked": checked_shifts(results),
@@ -70,24 +86,18 @@ def classes_page(
         "unreadable": unreadable,
         "everyone": everyone(results),
         "averaged": averaged(results),
-        "images": sum(group.accepted for group in (*results.groups, *milder)),
+        "images": images,
         "classes": max(group.classes + len(group.left_out) for group in results.groups),
         "choose_model": choose_model,
-        "sound": " ".join(sound) if choose_model else "0",
+        "sound": " ".join(sound),
         "heat_rows": heat_rows,
         "heat_classes": heat_classes,
-        "heat_names": {
-            "shifts": [{"id": shift.name, "name": in_words(shift.name)} for shift in shifts],
-            "models": [model.name for model in results.models],
-            "everyone": everyone(results),
-        },
+        "heat_names": heat_names,
         "by_kind": _by_kind(results),
         "mistaken": _mistaken(results, models),
         "measure_tables": measure_tables(results, "report"),
-        "measure_figures": {
-            name: measure.figure(results) for name, measure in MEASURES.items() if measure.figure
-        },
-        "impact": drop_bars({"": impacts[:_MOST_BARS]}) if impacts else None,
+        "measure_figures": measure_figures,
+        "impact": impact,
         "lines": figures.line_figure(results),
         "slopes": figures.slope_figure(results),
         "examples": examples,
@@ -111,7 +121,8 @@ def _sections(results: Results, pictures: Mapping[str, Sequence[Any]]) -> Iterat
         if name not in NESTED:
             yield ReportSection(template=f"report-{name}.html.j2", fold=_FOLDED.get(name, ""))
             continue
-        drawn = [*NESTED_MEASURES[name].draw(results), *pictures.get(name, ())]
+        drawn = list(NESTED_MEASURES[name].draw(results))
+        drawn += pictures.get(name, ())
         section = NESTED[name].section(results, drawn)
         if section is not None:
             yield section
@@ -131,32 +142,27 @@ def _mistaken(
     mixed: dict[tuple[str, str], list[tuple[str, float, int]]] = {}
     for confusion in rows.where("confusion", group=group):
         if confusion.against != confusion.class_id:
-            mistake = (
-                names.get(confusion.against, confusion.against),
-                confusion.value or 0.0,
-                confusion.n or 0,
-            )
-            mixed.setdefault((confusion.model, confusion.class_id), []).append(mistake)
+            other = names.get(confusion.against, confusion.against)
+            mistakes = mixed.setdefault((confusion.model, confusion.class_id), [])
+            mistakes.append((other, confusion.value or 0.0, confusion.n or 0))
     mistaken = []
     for model in models[:_MOST_MODELS]:
-        recalls = sorted(
-            rows.where("recall", model=model.name, group=group),
-            key=lambda recall: recall.value or 0.0,
-        )
+        key = {"model": model.name, "group": group}
+        recalls = rows.where("recall", **key)
+        recalls.sort(key=lambda recall: recall.value or 0.0)
         classes = []
         for recall in recalls[:_MOST_CLASSES]:
-            key = {"model": model.name, "group": group, "class_id": recall.class_id}
-            mistakes = mixed.get((model.name, recall.class_id), [])
-            classes.append(
-                {
-                    "class_id": recall.class_id,
-                    "name": names[recall.class_id],
-                    "images": recall.n or 0,
-                    "recall": recall.estimate,
-                    "precision": rows.estimate("precision", **key),
-                    "taken_for": sorted(mistakes, key=lambda mistake: -mistake[2])[:3],
-                }
-            )
+            class_id = recall.class_id
+            mistakes = mixed.get((model.name, class_id), [])
+            facts = {
+                "class_id": class_id,
+                "name": names[class_id],
+                "images": recall.n or 0,
+                "recall": recall.estimate,
+                "precision": rows.estimate("precision", class_id=class_id, **key),
+                "taken_for": sorted(mistakes, key=lambda mistake: -mistake[2])[:3],
+            }
+            classes.append(facts)
         if classes:
             mistaken.append((model, classes))
     return mistaken
@@ -164,18 +170,20 @@ def _mistaken(
 
 def _by_kind(results: Results) -> list[dict[str, Any]]:
     """Return, for each kind of shift, the impacts and slopes of its shifts."""
-    kinds = []
+    by_kind: dict[str, dict[str, Any]] = {}
     for kind in figures.KINDS:
-        names = [shift.name for shift in results.by_impact if figures.kind_of_shift(shift) == kind]
-        values_of = {}
-        for measure in ("impact", "slope"):
-            values = [results.rows.value(measure, group=name) for name in names]
-            values_of[measure] = [value for value in values if value is not None]
-        if values_of["impact"]:
-            kinds.append(
-                {"kind": kind, "impacts": values_of["impact"], "slopes": values_of["slope"]}
-            )
-    return kinds
+        by_kind[kind] = {
+            "kind": kind,
+            "impacts": [],
+            "slopes": [],
+        }
+    for shift in results.by_impact:
+        of_kind = by_kind[figures.kind_of_shift(shift)]
+        for name, measure in (("impacts", "impact"), ("slopes", "slope")):
+            value = results.rows.value(measure, group=shift.name)
+            if value is not None:
+                of_kind[name].append(value)
+    return [of_kind for of_kind in by_kind.values() if of_kind["impacts"]]
 
 
 MOST_ROWS = 40
@@ -185,19 +193,18 @@ MOST_MODELS_TO_CHOOSE = 40
 
 @dataclass(frozen=True)
 class ClassRow:
-    """A class: its unique name, its drop averaged over shifts and models, and one cell for each
-    shown shift.
-
-    average: the drop over the shifts that measure the class. drops: each model's average over
-    shifts. known: numbers under a shift that measures the class, if any. cells: a cell is None if
-    the shift does not ask for the class.
-    """
+    """A class, and its drops."""
 
     name: str
+    """Its name, unique in the table."""
     average: float | None
+    """The drop averaged over models, and over the shifts that measure the class."""
     drops: Sequence[float]
+    """The drop of each model, averaged over these shifts."""
     known: ClassNumbers
+    """The numbers under a shift that measures the class, if any does."""
     cells: Sequence[ClassNumbers | None]
+    """The numbers under each shown shift; None if the shift does not ask for the class."""
 
 
 def class_rows(results: Results, shifts: Sequence[str]) -> tuple[list[ClassRow], int]:
@@ -210,13 +217,14 @@ def class_rows(results: Results, shifts: Sequence[str]) -> tuple[list[ClassRow],
     rows = []
     for by_shift in by_class.values():
         measured = [numbers.drops for numbers in by_shift.values() if numbers.impact is not None]
-        drops = [sum(of_model) / len(of_model) for of_model in zip(*measured, strict=True)]
+        drops = []
+        for of_model in zip(*measured, strict=True):
+            drops.append(sum(of_model) / len(of_model))
         first = next(iter(by_shift.values()))
         known = next((numbers for numbers in by_shift.values() if numbers.accuracy), first)
         average = results.mean_of_sound(drops) if drops else None
-        rows.append(
-            ClassRow(first.name, average, drops, known, [by_shift.get(shift) for shift in shifts])
-        )
+        cells = [by_shift.get(shift) for shift in shifts]
+        rows.append(ClassRow(first.name, average, drops, known, cells))
     # Sort by drop, ties in the recipe's order; classes that no shift measures come last.
     rows.sort(key=lambda row: (row.average is None, -(row.average or 0.0)))
     names = Counter(row.name for row in rows)

@@ -34,11 +34,12 @@ def drawn_averages(answered: AllAnswers, sides: Sequence[Side]) -> Floats:
         return draw_class_averages(sides, strata, units, _generators(subject, answered.seed))
     averages = np.full((REPLICATES, len(sides)), np.nan)
     for side, (rows, values) in enumerate(sides):
-        of_classes = [
-            rows[subject.labels[rows] == label] for label in np.unique(subject.labels[rows])
-        ]
-        if of_classes:
-            of_units = [(units[rows], values[rows][:, None]) for rows in of_classes]
+        labels = subject.labels[rows]
+        of_units = []
+        for label in np.unique(labels):
+            of_class = rows[labels == label]
+            of_units.append((units[of_class], values[of_class][:, None]))
+        if of_units:
             averages[:, side] = subject.units.average(of_units)[:, 0]
     return averages
 
@@ -51,15 +52,16 @@ def image_weights(subject: Subject, seed: int) -> Iterator[tuple[slice, Floats]]
     drawn = []
     for stratum in np.unique(strata).tolist():
         rows = np.flatnonzero(strata == stratum)
-        own_units, at = np.unique(units[rows], return_inverse=True)
-        drawn.append((rows, at, len(own_units), generator_of(stratum)))
-    size = max(1, _WEIGHTS_AT_ONCE // len(strata))
-    for start in range(0, REPLICATES, size):
-        block = slice(start, min(start + size, REPLICATES))
-        weights = np.empty((block.stop - start, len(strata)))
-        for rows, at, count, generator in drawn:
-            weights[:, rows] = bootstrap_weights(count, block.stop - start, generator)[:, at]
-        yield block, weights
+        different, unit_of_row = np.unique(units[rows], return_inverse=True)
+        drawn.append((rows, unit_of_row, len(different), generator_of(stratum)))
+    most = max(1, _WEIGHTS_AT_ONCE // len(strata))
+    for start in range(0, REPLICATES, most):
+        size = min(most, REPLICATES - start)
+        weights = np.empty((size, len(strata)))
+        for rows, unit_of_row, count, generator in drawn:
+            weights_of_units = bootstrap_weights(count, size, generator)
+            weights[:, rows] = weights_of_units[:, unit_of_row]
+        yield slice(start, start + size), weights
 
 
 def _generators(subject: Subject, seed: int) -> Callable[[int], np.random.Generator]:
@@ -84,10 +86,11 @@ def strata_and_units(subject: Subject) -> tuple[Ints, Ints]:
     units = np.arange(len(subject.keys), dtype=np.int64)
     start = 0
     for part in subject.parts:
-        part_rows = slice(start, start + len(part.images))
-        start = part_rows.stop
+        rows = slice(start, start + len(part.images))
+        start = rows.stop
         if subject.groups[part.first].paired:
-            first_group[part_rows], units[part_rows] = part.first, subject.indices[part_rows]
+            first_group[rows] = part.first
+            units[rows] = subject.indices[rows]
     return subject.labels * len(subject.groups) + first_group, units
 
 
@@ -110,11 +113,9 @@ class Resample:
 
     def rows(self, answered: AllAnswers) -> Ints:
         rows = answered.rows(self.group)
-        return (
-            rows
-            if self.labels is None
-            else rows[np.isin(answered.subject.labels[rows], self.labels)]
-        )
+        if self.labels is None:
+            return rows
+        return rows[np.isin(answered.subject.labels[rows], self.labels)]
 
 
 def resampled_numbers(answered: AllAnswers, samples: Sequence[Resample]) -> list[Drawn]:
@@ -124,54 +125,62 @@ def resampled_numbers(answered: AllAnswers, samples: Sequence[Resample]) -> list
     """
     subject = answered.subject
     answers = answered.answers
+    if not samples:
+        return []
     strata, units = strata_and_units(subject)
-    rows_of = [sample.rows(answered) for sample in samples]
     groups = []
-    for sample, rows in zip(samples, rows_of, strict=True):
-        confidence = answered.confidence[rows, sample.model].astype(np.float64)
-        if answered.scored[sample.model].classifier.score_scale == UNKNOWN:
+    for sample in samples:
+        rows = sample.rows(answered)
+        model = sample.model
+        confidence = answered.confidence[rows, model].astype(np.float64)
+        if answered.scored[model].classifier.score_scale == UNKNOWN:
             confidence = np.full(len(rows), np.nan)
-        correct, top_k = (
-            each[rows, sample.model] for each in (answers.correct, answers.correct_top_k)
-        )
-        groups.append(AnsweredGroup(subject.labels[rows], correct, top_k, confidence))
+        labels = subject.labels[rows]
+        correct = answers.correct[rows, model]
+        correct_top_k = answers.correct_top_k[rows, model]
+        group = AnsweredGroup(labels, correct, correct_top_k, confidence)
+        groups.append((sample.value_of, rows, group))
     drawn = np.full((len(samples), REPLICATES), np.nan)
-    for block, weights in image_weights(subject, answered.seed) if samples else ():
-        for number, (sample, rows, group) in enumerate(zip(samples, rows_of, groups, strict=True)):
+    for block, weights in image_weights(subject, answered.seed):
+        for number, (value_of, rows, group) in enumerate(groups):
             if len(rows):
-                drawn[number, block] = sample.value_of(group, weights[:, rows])
+                drawn[number, block] = value_of(group, weights[:, rows])
     numbers = []
-    for sample, rows, group, draws in zip(samples, rows_of, groups, drawn, strict=True):
-        value = float(sample.value_of(group, np.ones((1, len(rows))))[0]) if len(rows) else math.nan
-        count = np.unique(np.stack([strata[rows], units[rows]]), axis=1).shape[1]
+    for (value_of, rows, group), draws in zip(groups, drawn, strict=True):
+        value = math.nan
+        if len(rows):
+            each_once = np.ones((1, len(rows)))
+            value = float(value_of(group, each_once)[0])
+        units_drawn = np.stack([strata[rows], units[rows]])
+        count = np.unique(units_drawn, axis=1).shape[1]
         if subject.units is not None:  # as in `UnitDraws.mean`
             draws = value + (draws - value) * math.sqrt(count / max(count - 1, 1))
-        bias = float(np.nanmean(draws)) - value if np.isfinite(draws).any() else 0.0
-        numbers.append(Drawn(value, draws, bias, (0.0, 0.0), count, by_units=count < len(rows)))
+        bias = 0.0
+        if np.isfinite(draws).any():
+            bias = float(np.nanmean(draws)) - value
+        by_units = count < len(rows)
+        numbers.append(Drawn(value, draws, bias, (0.0, 0.0), count, by_units=by_units))
     return numbers
 
 
-def resampled_rows(answered: AllAnswers, name: str, value_of: Resampled) -> Iterator[ResultRow]:
+def resampled_rows(
+    answered: AllAnswers,
+    name: str,
+    value_of: Resampled,
+) -> Iterator[ResultRow]:
     """Yield a measure of each model in each group, and in each class of it with enough images."""
-    label_of = {cls.id: label for label, cls in enumerate(answered.subject.classes)}
-    samples: dict[tuple[str, str, str], Resample] = {}
+    keys = []
+    samples = []
     for index in answered.places:
-        labels_of = {
-            "": None,
-            **{cls.class_id: (label_of[cls.class_id],) for cls in answered.enough(index)},
-        }
-        for model, model_name in enumerate(answered.models):
-            for class_id, labels in labels_of.items():
-                key = model_name, answered.group(index).name, class_id
-                samples[key] = Resample(value_of, index, model, labels)
-    numbers = resampled_numbers(answered, list(samples.values()))
-    for (model_name, group, class_id), number in zip(samples, numbers, strict=True):
+        class_ids = [cls.class_id for cls in answered.enough(index)]
+        for model in range(len(answered.models)):
+            key = answered.key(model, index)
+            keys.append(key)
+            samples.append(Resample(value_of, index, model))
+            for class_id in class_ids:
+                keys.append({**key, "class_id": class_id})
+                labels = (answered.label_of[class_id],)
+                samples.append(Resample(value_of, index, model, labels))
+    for key, number in zip(keys, resampled_numbers(answered, samples), strict=True):
         if math.isfinite(number.value):
-            yield row(
-                name,
-                number.interval(),
-                model=model_name,
-                group=group,
-                class_id=class_id,
-                n=number.images,
-            )
+            yield row(name, number.interval(), n=number.images, **key)

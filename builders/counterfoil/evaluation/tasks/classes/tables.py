@@ -3,6 +3,7 @@ percentage points."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -42,50 +43,46 @@ def results_csv(results: Results) -> str:
     `drop.SHIFT` is over the classes that shifts.csv counts. `tied` counts images whose two best
     scores are equal.
     """
-    rows = []
     number = results.rows
     group = results.base or ""
-    top1 = {
-        model.name: number.value("top1", model=model.name, group=group) or 0.0
-        for model in results.models
-    }
-    for model in sorted(
-        results.models, key=lambda model_facts: (-top1[model_facts.name], model_facts.name)
-    ):
-        top_k = number.value("top_k", model=model.name, group=group, at=str(model.top_k)) or 0.0
-        validation, gap = (
-            number.estimate(name, model=model.name) for name in (VALIDATION, VALIDATION_GAP)
-        )
+    top1_of = {}
+    for model in results.models:
+        top1_of[model.name] = number.value("top1", model=model.name, group=group) or 0.0
+    rows = []
+    for model in sorted(results.models, key=lambda model: (-top1_of[model.name], model.name)):
+        name = model.name
+        top1 = top1_of[name]
+        top_k = number.value("top_k", model=name, group=group, at=str(model.top_k)) or 0.0
+        validation = number.estimate(VALIDATION, model=name)
+        gap = number.estimate(VALIDATION_GAP, model=name)
         reference = results.reference if gap else None
+        millions = "" if model.param_count is None else f"{model.param_count / 1e6:.2f}"
         row: dict[str, Any] = {
             # timm's columns, in timm's order (results/results-imagenet.csv).
-            "model": model.name,
+            "model": name,
             "img_size": model.img_size,
-            "top1": percent(top1[model.name]),
-            "top1_err": percent(1 - top1[model.name]),
+            "top1": percent(top1),
+            "top1_err": percent(1 - top1),
             "top5": percent(top_k),
             "top5_err": percent(1 - top_k),
-            "param_count": "" if model.param_count is None else f"{model.param_count / 1e6:.2f}",
+            "param_count": millions,
             "crop_pct": model.crop_pct,
             "interpolation": model.interpolation,
             # Ours.
             "top_k": model.top_k,
             "tied": model.tied,
-            **interval_columns("base", results.base_number(model.name)),
+            **interval_columns("base", results.base_number(name)),
             "near_chance": int(model.near_chance),
-            "average_drop": percent(number.value("average_drop", model=model.name)),
+            "average_drop": percent(number.value("average_drop", model=name)),
             **interval_columns("validation", validation),
             "validation_images": reference.images if reference else "",
             "validation_classes": reference.classes if reference else "",
             **interval_columns("validation_gap", gap),
         }
         for shift in results.shifts:
-            row[f"accuracy.{shift.name}"] = percent(
-                number.value("accuracy", model=model.name, group=shift.name)
-            )
-            row[f"drop.{shift.name}"] = percent(
-                number.value("drop", model=model.name, group=shift.name)
-            )
+            for measure in ("accuracy", "drop"):
+                value = number.value(measure, model=name, group=shift.name)
+                row[f"{measure}.{shift.name}"] = percent(value)
         rows.append(row)
     return csv_text(rows)
 
@@ -97,25 +94,23 @@ def robustness_csv(results: Results) -> str:
     Accuracies are averaged over all classes. `drop_base`, drops and counts are of the `n_classes`
     of the drop.
     """
-    nested = {facts.name for shown in NESTED.values() for facts in shown.measures}
-    shown = {facts.name for facts in results.measures} - nested - set(_OWN)
-    others = list(
-        dict.fromkeys(
-            result.measure
-            for result in results.rows
-            if result.measure in shown
-            and result.model
-            and result.group
-            and not (result.class_id or result.against or result.at)
-        )
-    )
+    shown = {facts.name for facts in results.measures} - set(_OWN)
+    for nested in NESTED.values():
+        shown -= {facts.name for facts in nested.measures}
     # A table without drops has this column too, so that all tables have the same columns.
-    others = list(dict.fromkeys(["relative_drop", *others]))
+    others = ["relative_drop"]
+    for result in results.rows:
+        of_model = result.model and result.group
+        of_part = result.class_id or result.against or result.at
+        if result.measure in shown and of_model and not of_part:
+            others.append(result.measure)
+    others = list(dict.fromkeys(others))
     rows = []
     number = results.rows
     for shift, model in product(results.shifts, results.models):
         key = {"model": model.name, "group": shift.name}
         pairs = number.one("pairs_drop", **key)
+        base = results.base_number(model.name)
         row: dict[str, Any] = {
             "model": model.name,
             "shift": shift.name,
@@ -125,9 +120,7 @@ def robustness_csv(results: Results) -> str:
             "n_images": shift.images,
             "n_base_images": shift.base_images,
             "near_chance": int(model.near_chance),
-            "base_accuracy": percent(
-                base.value if (base := results.base_number(model.name)) else None
-            ),
+            "base_accuracy": percent(base.value if base else None),
             "accuracy": percent(number.value("accuracy", **key)),
             DROP_BASE: percent(number.value(DROP_BASE, **key)),
             **interval_columns("drop", number.estimate("drop", **key)),
@@ -149,38 +142,32 @@ def shifts_csv(results: Results) -> str:
     number = results.rows
     for shift in results.groups:
         left_out = results.near_chance_classes if shift is results.base_group else shift.left_out
-        near_chance = [
-            class_left_out.class_id
-            for class_left_out in left_out
-            if class_left_out.why == "near chance"
-        ]
-        line, probit = (number.one(name, group=shift.name) for name in ("slope", "probit_slope"))
-        rows.append(
-            {
-                "shift": shift.name,
-                "kind": shift.kind or "",
-                "prompt": shift.prompt,
-                "group": shift.group,
-                "candidates": shift.candidates,
-                "accepted": shift.accepted,
-                "yield": percent(shift.share_kept),
-                "unreadable": shift.unreadable,
-                "n_classes": shift.classes,
-                "n_images": shift.images,
-                "n_base_images": shift.base_images,
-                "classes_left_out": " ".join(
-                    class_left_out.class_id for class_left_out in shift.left_out
-                ),
-                "classes_near_chance": " ".join(near_chance),
-                **interval_columns("impact", number.estimate("impact", group=shift.name)),
-                **_slope_columns("slope", line),
-                "intercept": percent(number.value("intercept", group=shift.name)),
-                "r_squared": _number(number.value("r_squared", group=shift.name)),
-                **_slope_columns("probit_slope", probit),
-                "probit_r_squared": _number(number.value("probit_r_squared", group=shift.name)),
-                "n_models": line.n if line else "",
-            }
-        )
+        near_chance = [few.class_id for few in left_out if few.why == "near chance"]
+        key = {"group": shift.name}
+        line = number.one("slope", **key)
+        row: dict[str, Any] = {
+            "shift": shift.name,
+            "kind": shift.kind or "",
+            "prompt": shift.prompt,
+            "group": shift.group,
+            "candidates": shift.candidates,
+            "accepted": shift.accepted,
+            "yield": percent(shift.share_kept),
+            "unreadable": shift.unreadable,
+            "n_classes": shift.classes,
+            "n_images": shift.images,
+            "n_base_images": shift.base_images,
+            "classes_left_out": " ".join(few.class_id for few in shift.left_out),
+            "classes_near_chance": " ".join(near_chance),
+            **interval_columns("impact", number.estimate("impact", **key)),
+            **_slope_columns("slope", line),
+            "intercept": percent(number.value("intercept", **key)),
+            "r_squared": _number(number.value("r_squared", **key)),
+            **_slope_columns("probit_slope", number.one("probit_slope", **key)),
+            "probit_r_squared": _number(number.value("probit_r_squared", **key)),
+            "n_models": line.n if line else "",
+        }
+        rows.append(row)
     return csv_text(rows)
 
 
@@ -195,7 +182,13 @@ def classes_csv(results: Results) -> str:
     for shift in results.shifts:
         for numbers in classes_of(results, shift.name):
             known = bool(numbers.accuracy)
-            drops = numbers.drops if known else (None,) * len(results.models)
+            base_accuracy = ""
+            accuracy = ""
+            drops: Sequence[float | None] = (None,) * len(results.models)
+            if known:
+                base_accuracy = percent(results.mean_accuracy(numbers.base_accuracy))
+                accuracy = percent(results.mean_accuracy(numbers.accuracy))
+                drops = numbers.drops
             row: dict[str, Any] = {
                 "shift": shift.name,
                 "kind": shift.kind or "",
@@ -205,16 +198,12 @@ def classes_csv(results: Results) -> str:
                 "near_chance": int(numbers.class_near_chance),
                 "n_images": numbers.shift_images,
                 "n_base_images": numbers.base_images,
-                "base_accuracy": percent(results.mean_accuracy(numbers.base_accuracy))
-                if known
-                else "",
-                "accuracy": percent(results.mean_accuracy(numbers.accuracy)) if known else "",
+                "base_accuracy": base_accuracy,
+                "accuracy": accuracy,
                 **interval_columns("drop", numbers.impact),
             }
-            row |= {
-                f"drop.{model.name}": percent(drop)
-                for model, drop in zip(results.models, drops, strict=True)
-            }
+            for model, drop in zip(results.models, drops, strict=True):
+                row[f"drop.{model.name}"] = percent(drop)
             rows.append(row)
     return csv_text(rows)
 
@@ -231,33 +220,35 @@ def image_answers(answered: AllAnswers) -> dict[str, Any]:
     subject = answered.subject
     answers = answered.answers
     absent = ~answers.readable
-    labels = subject.labels.tolist()
+    classes = [subject.classes[label] for label in subject.labels.tolist()]
     columns: dict[str, pa.Array] = {
         "label": pa.array(subject.labels, pa.int64()),
-        "class_id": pa.array([subject.classes[label].id for label in labels], pa.string()),
-        "class": pa.array([subject.classes[label].name for label in labels], pa.string()),
+        "class_id": pa.array([cls.id for cls in classes], pa.string()),
+        "class": pa.array([cls.name for cls in classes], pa.string()),
     }
     for index, (model, class_map) in enumerate(zip(answered.models, answered.maps, strict=True)):
         called = answer_names(subject.classes, class_map)
-        outputs, inverse = np.unique(
-            np.where(absent, -1, answers.prediction[:, index]), return_inverse=True
-        )
-        shown_names = [called(output) for output in outputs.tolist() if output >= 0]
-        # -1, which stands for no answer, comes first.
-        output_names = pa.array(
-            [*[None] * (len(outputs) - len(shown_names)), *shown_names], pa.string()
-        )
-        columns[f"answer.{model}"] = pa.array(answers.prediction[:, index], pa.int32(), mask=absent)
-        columns[f"answered.{model}"] = output_names.take(pa.array(inverse))
-        sure = answered.confidence[:, index]
-        columns[f"confidence.{model}"] = pa.array(sure, pa.float32(), mask=absent | np.isnan(sure))
+        predicted = answers.prediction[:, index]
+        # -1 stands for no answer.
+        outputs, inverse = np.unique(np.where(absent, -1, predicted), return_inverse=True)
+        names = []
+        for output in outputs.tolist():
+            names.append(called(output) if output >= 0 else None)
+        columns[f"answer.{model}"] = pa.array(predicted, pa.int32(), mask=absent)
+        columns[f"answered.{model}"] = pa.array(names, pa.string()).take(pa.array(inverse))
+        confidence = answered.confidence[:, index]
+        unknown = absent | np.isnan(confidence)
+        columns[f"confidence.{model}"] = pa.array(confidence, pa.float32(), mask=unknown)
         columns[f"right.{model}"] = pa.array(answers.correct[:, index], pa.bool_(), mask=absent)
     return columns
 
 
 def _slope_columns(name: str, line: ResultRow | None) -> dict[str, str]:
-    ends = {name: line.value, f"{name}_low": line.low, f"{name}_high": line.high} if line else {}
-    return {column: _number(ends.get(column)) for column in (name, f"{name}_low", f"{name}_high")}
+    return {
+        name: _number(line.value if line else None),
+        f"{name}_low": _number(line.low if line else None),
+        f"{name}_high": _number(line.high if line else None),
+    }
 
 
 def _number(value: float | None) -> str:

@@ -27,7 +27,7 @@ from counterfoil.evaluation.scored_models import (
     told_apart,
 )
 from counterfoil.evaluation.task import Task
-from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking, answer_names
+from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking, Request, answer_names
 from counterfoil.evaluation.tasks.classes.entries import class_entry
 from counterfoil.evaluation.tasks.classes.failures import (
     failure_partners,
@@ -80,7 +80,12 @@ class ClassesTask(Task):
     truth_columns = ("label", "class")
     answer_columns = ("answered", "confidence", "right")
 
-    def __init__(self, subject: Subject, models: Any, options: EvaluationOptions) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        models: Any,
+        options: EvaluationOptions,
+    ) -> None:
         super().__init__(subject, models, options)
         if options.limit is not None:
             self.subject = limit_subject(subject, options.limit)
@@ -88,16 +93,10 @@ class ClassesTask(Task):
     @classmethod
     def write_keys(cls, subject: Subject, file: Path) -> int:
         paths = subject.paths or (None,) * len(subject.keys)
-        rows = (
-            dict(
-                zip(
-                    KEY_COLUMNS,
-                    (key, path, subject.classes[label].id, subject.classes[label].name),
-                    strict=True,
-                )
-            )
-            for key, path, label in zip(subject.keys, paths, subject.labels.tolist(), strict=True)
-        )
+        rows = []
+        for key, path, label in zip(subject.keys, paths, subject.labels.tolist(), strict=True):
+            shown = subject.classes[label]
+            rows.append({"key": key, "path": path, "class_id": shown.id, "label": shown.name})
         write_atomically(file, csv_text(rows, KEY_COLUMNS).encode())
         return len(subject.keys)
 
@@ -135,26 +134,25 @@ class ClassesTask(Task):
         if spread is not None:
             made_by.expect(WORKERS_IMPORT)
         self.asking = Asking(chosen, device, options.batch_size, spread)
-        self.requests = (
+        self.requests: list[Request] = [
             prepared_distances(subject, options.distances, options.against),
             prepared_reference(subject, chosen.stands_for, tuple(chosen.mended), options.reference),
-            *([] if options.compare is None else [ComparedModels(*options.compare)]),
-        )
+        ]
+        if options.compare is not None:
+            self.requests.append(ComparedModels(*options.compare))
 
     def ask(self, names: Sequence[str]) -> None:
         subject = self.subject
         options = self.options
         asking = self.asking
         # Each part's answers are kept by its own content.
-        parts = [
-            asking.scored(part.images, names, subject.workplace / "predictions")
-            for part in subject.parts
-        ]
+        folder = subject.workplace / "predictions"
+        parts = [asking.scored(part.images, names, folder) for part in subject.parts]
         scored = []
         for name in names:
             scored.append(join_scored([part[name] for part in parts]))
         answered = AllAnswers.of(
-            subject, scored, self.min_images, options.seed, asking, self.requests
+            subject, scored, self.min_images, options.seed, asking, tuple(self.requests)
         )
         # Bootstrapping the drops takes most of the time.
         for done, shift in enumerate(answered.shifts, start=1):
@@ -170,11 +168,10 @@ class ClassesTask(Task):
     def results(self) -> Results:
         answered = self.answered
         subject = self.subject
+        image_sets = [subject.parts[0].images]
         reference = answered.request(PreparedReference)
-        image_sets = [
-            subject.parts[0].images,
-            *([reference.images] if reference and reference.images else []),
-        ]
+        if reference and reference.images:
+            image_sets.append(reference.images)
         rows: list[ResultRow] = []
         nested: dict[str, Any] = {}
         nested_facts: list[MeasureFacts] = []
@@ -223,20 +220,16 @@ class ClassesTask(Task):
         shares = scored.predictions.shares
         # The two best answers are equal: a file's scores are rounded, or the model knows neither.
         tied = scored.predictions.tied
-        if tied is None:
-            tied = (
-                shares[:, 0] == shares[:, 1]
-                if shares.shape[1] > 1
-                else np.zeros(len(shares), dtype=bool)
-            )
-        tied = scored.predictions.readable & tied
+        if tied is None and shares.shape[1] > 1:
+            tied = shares[:, 0] == shares[:, 1]
+        count = 0 if tied is None else int((scored.predictions.readable & tied).sum())
         return classifier_facts(
             scored.classifier,
             outputs=class_map.outputs,
             top_k=class_map.top_k,
             chance=float(class_map.chances.mean()),
             near_chance=near_chance,
-            tied=int(tied.sum()),
+            tied=count,
             matched=class_map.matched,
             read=self._read(scored),
             likely_order=likely_order(answered, model) if near_chance else "",
@@ -249,7 +242,9 @@ class ClassesTask(Task):
         if not isinstance(classifier, RecordedClassifier):
             return classifier.read
         parts = [(part.images.keys, part.images.paths) for part in subject.parts]
-        answers = None if subject.preview is not None else int(scored.predictions.readable.sum())
+        answers = None
+        if subject.preview is None:
+            answers = int(scored.predictions.readable.sum())
         return classifier.told(parts, answers)
 
     def warnings(self, results: Results) -> Iterable[str]:
@@ -264,15 +259,16 @@ class ClassesTask(Task):
 
     def page(self, results: Results) -> ReportPage:
         examples = pick_examples(self.answered, results)
-        pairs = [pair for classes in examples.values() for *_, pairs in classes for pair in pairs]
-        shown = thumbnails(
-            self.subject, [key for pair in pairs for key in (pair.base_key, pair.shift_key)]
-        )
-        pictures = {
-            name: measure.pictures(self.answered, results)
-            for name, measure in NESTED_MEASURES.items()
-        }
-        return classes_page(results, examples, shown, self.unreadable, pictures)
+        shown: list[str] = []
+        for classes in examples.values():
+            for *_, pairs in classes:
+                for pair in pairs:
+                    shown += (pair.base_key, pair.shift_key)
+        pictures = {}
+        for name, measure in NESTED_MEASURES.items():
+            pictures[name] = measure.pictures(self.answered, results)
+        small = thumbnails(self.subject, shown)
+        return classes_page(results, examples, small, self.unreadable, pictures)
 
     def terminal(self, results: Results) -> Iterator[str | Table]:
         return terminal_lines(results)
@@ -281,7 +277,10 @@ class ClassesTask(Task):
         return write_failures(results, self.answered, folder)
 
     def entry(
-        self, results: Results, model: ModelFacts, group: GroupFacts
+        self,
+        results: Results,
+        model: ModelFacts,
+        group: GroupFacts,
     ) -> tuple[float, str] | None:
         return class_entry(results, model, group)
 
@@ -302,36 +301,32 @@ class ClassesTask(Task):
         answers = self.answered.answers
         subject = self.subject
         called = [answer_names(subject.classes, class_map) for class_map in answered.maps]
-        for row in np.flatnonzero(
-            (~answers.correct & answers.readable[:, None]).any(axis=1)
-        ).tolist():
+        wrong = answers.readable & ~answers.correct.all(axis=1)
+        for row in np.flatnonzero(wrong).tolist():
             label = int(subject.labels[row])
             name = subject.classes[label].name
+            truth = {"_cls": "Classification", "tags": [], "label": name}
             of_models = []
             for model, answer_name in enumerate(called):
                 answer = answer_name(int(answers.prediction[row, model]))
                 share = float(answered.confidence[row, model])
                 confidence = None if np.isnan(share) else round(share, 6)
-                of_models.append(
-                    ModelAnswer(
-                        {
-                            "_cls": "Classification",
-                            "tags": [],
-                            "label": answer,
-                            "confidence": confidence,
-                        },
-                        bool(answers.correct[row, model]),
-                        {
-                            "label": label,
-                            "class": name,
-                            "answered": answer,
-                            "confidence": confidence,
-                        },
-                        [{"answer": answer, "score": confidence}],
-                    )
+                columns = {"label": label, "class": name}
+                columns |= {"answered": answer, "confidence": confidence}
+                of_model = ModelAnswer(
+                    label={**truth, "label": answer, "confidence": confidence},
+                    right=bool(answers.correct[row, model]),
+                    columns=columns,
+                    coco=[{"answer": answer, "score": confidence}],
                 )
-            truth = {"_cls": "Classification", "tags": [], "label": name}
-            yield Failure(row, name, truth, [{"category_id": label}], of_models)
+                of_models.append(of_model)
+            yield Failure(
+                row,
+                name,
+                truth,
+                [{"category_id": label}],
+                of_models,
+            )
 
     def partners(self) -> Ints:
         groups = self.subject.groups

@@ -53,14 +53,15 @@ def terminal_lines(results: Results) -> Iterator[str | Table]:
     if len(results.models) > len(shown):
         yield f"and {len(results.models) - len(shown)} more models, listed in the report"
     yield from filter(None, (headline_of(results), *model_sentences(results)))
-    for nested in (NESTED[name] for name in section_order() if name in NESTED):
-        for line in nested.terminal(results, MOST_MODELS):
-            cut = isinstance(line, Table)
-            yield (
-                line.first(MOST_TERMINAL_ROWS, "rows", nested.file or "measures.csv")
-                if cut
-                else line
-            )
+    for name in section_order():
+        if name not in NESTED:
+            continue
+        where = NESTED[name].file or "measures.csv"
+        for line in NESTED[name].terminal(results, MOST_MODELS):
+            if isinstance(line, Table):
+                yield line.first(MOST_TERMINAL_ROWS, "rows", where)
+            else:
+                yield line
 
 
 def accuracies_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
@@ -82,42 +83,42 @@ def drops_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
     # Of one model, the average over models would say its drop again.
     several = len(results.models) > 1
     sloped = any(row.value is not None for row in number.where("slope"))
-    columns = [
-        TableColumn("shift", "shift"),
-        *map(_heading, shown),
-        *([everyone(results)] if several else []),
-    ]
-    columns += ["relative drop", *(["slope"] if sloped else [])]
-    empty = [""] * (len(columns) - 1 - len(shown))
-    beside = [("base", [_number(results.base_number(model.name), " %") for model in shown])]
+    averages = ["relative drop"]
+    if several:
+        averages.insert(0, everyone(results))
+    if sloped:
+        averages.append("slope")
+    columns = [TableColumn("shift", "shift"), *map(_heading, shown), *averages]
+    empty = [text_cell("")] * len(averages)
+    beside = {"base": [_number(results.base_number(model.name), " %") for model in shown]}
     if number.where(VALIDATION_GAP):
-        validation = [
-            _number(number.estimate(VALIDATION, model=model.name), " %") for model in shown
-        ]
-        gaps = [_number(number.estimate(VALIDATION_GAP, model=model.name)) for model in shown]
-        beside = [("validation", validation), *beside, ("validation → base", gaps)]
-    rows = [
-        TableRow((text_cell(name), *cells, *map(text_cell, empty)), "base")
-        for name, cells in beside
-    ]
-    for shift in results.shifts:
-        drops = []
+        validation = []
+        gaps = []
         for model in shown:
-            drop = _number(number.estimate("drop", model=model.name, group=shift.name))
-            base = number.one(DROP_BASE, model=model.name, group=shift.name)
-            drops.append(
-                _with(drop, f"of {percent(base.value)}", base.note) if base and base.note else drop
-            )
-        averages = [TableCell(percent(results.averaged("relative_drop", group=shift.name)))]
+            validation.append(_number(number.estimate(VALIDATION, model=model.name), " %"))
+            gaps.append(_number(number.estimate(VALIDATION_GAP, model=model.name)))
+        beside = {"validation": validation, **beside, "validation → base": gaps}
+    rows = []
+    for name, cells in beside.items():
+        rows.append(TableRow((text_cell(name), *cells, *empty), "base"))
+    for shift in results.shifts:
+        cells = [text_cell(shift.name)]
+        for model in shown:
+            key = {"model": model.name, "group": shift.name}
+            drop = _number(number.estimate("drop", **key))
+            base = number.one(DROP_BASE, **key)
+            if base and base.note:
+                drop = _with(drop, f"of {percent(base.value)}", base.note)
+            cells.append(drop)
         if several:
-            averages.insert(0, _number(number.estimate("impact", group=shift.name)))
+            cells.append(_number(number.estimate("impact", group=shift.name)))
+        cells.append(TableCell(percent(results.averaged("relative_drop", group=shift.name))))
         if sloped:
             slope = number.value("slope", group=shift.name)
-            averages.append(TableCell(NOTHING if slope is None else f"{slope:.2f}"))
-        rows.append(TableRow((text_cell(shift.name), *drops, *averages)))
-    return Table.of(
-        f"{results.dataset}: accuracy drop from the base (95 % confidence interval)", columns, rows
-    )
+            cells.append(TableCell(NOTHING if slope is None else f"{slope:.2f}"))
+        rows.append(TableRow(tuple(cells)))
+    caption = f"{results.dataset}: accuracy drop from the base (95 % confidence interval)"
+    return Table.of(caption, columns, rows)
 
 
 def _heading(model: ModelFacts) -> TableColumn:
@@ -125,9 +126,9 @@ def _heading(model: ModelFacts) -> TableColumn:
 
 
 def _number(estimate: Estimate | None, unit: str = " points") -> TableCell:
-    return TableCell(
-        NOTHING if estimate is None else f"{points(estimate.value)}{unit}", between(estimate)
-    )
+    if estimate is None:
+        return TableCell(NOTHING)
+    return TableCell(f"{points(estimate.value)}{unit}", between(estimate))
 
 
 def _with(cell: TableCell, *lines: str) -> TableCell:

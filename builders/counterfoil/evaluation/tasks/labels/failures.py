@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from counterfoil.arrays import Bools
 from counterfoil.evaluation.failures import (
     base_partners,
     browser_html,
@@ -35,45 +36,50 @@ _OUTCOMES = ("wrongly given", "rightly not given", "missed", "found")
 
 
 def write_label_failures(
-    subject: MultilabelSubject, models: Sequence[MeasuredClassifier], preview: str, folder: Path
+    subject: MultilabelSubject,
+    models: Sequence[MeasuredClassifier],
+    preview: str,
+    folder: Path,
 ) -> Path:
     """Write the failure browser and return its page. preview: the sentence that marks a preview, or
     empty."""
     dataset = subject.dataset
-    labels = len(subject.labels)
-    # A question is one known label of one image, image after image.
-    order = np.argsort(subject.rows, axis=None)
-    rows = subject.rows.ravel()[order]
+    truth = subject.truth
+    # A question is one known label of one image, image after image. An unknown label asks no
+    # question: no answer to it is a failure.
     groups = len(subject.rows)
-    # An unknown label asks no question: no answer to it is a failure.
-    known = np.tile(subject.truth.known, (groups, 1))[order].ravel()
-    present = np.tile(subject.truth.present, (groups, 1))[order].reshape(-1, 1)[known]
-    answers = np.stack(
-        [model.answers.reshape(-1, labels)[order].ravel()[known] for model in models], axis=1
-    )
-    right = answers == present
+    order = np.argsort(subject.rows, axis=None)
+    known = np.tile(truth.known, (groups, 1))[order]
+    present = np.tile(truth.present, (groups, 1))[order][known]
+    image, label = np.nonzero(known)
+    rows = subject.rows.ravel()[order][image]
+    answers = []
+    for model in models:
+        of_images = model.answers.reshape(known.shape)
+        answers.append(of_images[order][known])
+    right = np.stack(answers, axis=1) == present[:, None]
+    shifts = dataset.shifts[rows]
     questions = replace(
         dataset,
-        classes=tuple(replace(cls, label=label) for label, cls in enumerate(subject.labels)),
-        keys=tuple(dataset.keys[row] for row in np.repeat(rows, labels)[known].tolist()),
-        labels=np.tile(np.arange(labels), len(rows))[known],
-        shifts=np.repeat(dataset.shifts[rows], labels)[known],
-        indices=np.repeat(dataset.indices[rows], labels)[known],
+        classes=tuple(replace(cls, label=number) for number, cls in enumerate(subject.labels)),
+        keys=tuple(dataset.keys[row] for row in rows.tolist()),
+        labels=label,
+        shifts=shifts,
+        indices=dataset.indices[rows],
     )
     readable = np.ones(len(right), dtype=bool)
-    shifts = range(1, len(dataset.groups))
-    partners = base_partners(
-        questions.labels, questions.shifts, questions.indices, readable, shifts
-    )
-    chosen = choose_failures(right, readable, questions.labels, questions.shifts, partners)
+    compared = range(1, len(dataset.groups))
+    partners = base_partners(label, shifts, questions.indices, readable, compared)
+    chosen = choose_failures(right, readable, label, shifts, partners)
+    base, *others = (group.name for group in dataset.groups)
     data = failures_data(
         questions,
-        2 * present + right,
+        2 * present[:, None] + right,
         right,
         np.full(right.shape, np.nan, np.float32),
         chosen,
         [(model.name, _OUTCOMES.__getitem__, "") for model in models],
-        [group.name for group in dataset.groups[1:]] + [dataset.groups[0].name],
+        [*others, base],
     )
     times = Counter(questions.keys[question] for question in chosen.images.tolist())
 
@@ -106,23 +112,21 @@ def label_columns(
     import pyarrow as pa
 
     names = np.array([cls.name for cls in subject.labels], dtype=object)
+    groups = (len(subject.rows), 1, 1)
 
-    def named(mask: Any) -> Any:
-        return pa.array(
-            [names[row].tolist() for group in mask for row in group], pa.list_(pa.string())
-        )
+    def names_in(mask: Bools) -> Any:
+        """Return the labels of each image, from a mask (groups, images, labels)."""
+        lists = [names[of_image].tolist() for of_image in mask.reshape(-1, len(names))]
+        return pa.array(lists, pa.list_(pa.string()))
 
     truth = subject.truth
-    shape = (len(subject.rows), *subject.truth.present.shape)
-    having = np.broadcast_to(truth.having, shape)
-    lacking = np.broadcast_to(truth.lacking, shape)
-    columns: dict[str, Any] = {"conditions": named(having)}
+    columns: dict[str, Any] = {"conditions": names_in(np.tile(truth.having, groups))}
     if not truth.known.all():
-        columns[UNKNOWN] = named(~having & ~lacking)
+        columns[UNKNOWN] = names_in(np.tile(~truth.known, groups))
     labels = [cls.label for cls in subject.labels]
     for model in models:
-        columns[f"missed.{model.name}"] = named(having & ~model.answers)
-        columns[f"wrongly_given.{model.name}"] = named(lacking & model.answers)
+        columns[f"missed.{model.name}"] = names_in(truth.having & ~model.answers)
+        columns[f"wrongly_given.{model.name}"] = names_in(truth.lacking & model.answers)
         scores = model.answered.values[subject.rows.ravel()][:, labels]
         columns[f"scores.{model.name}"] = pa.array(scores.tolist(), pa.list_(pa.float64()))
     return columns

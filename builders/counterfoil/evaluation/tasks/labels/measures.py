@@ -57,20 +57,22 @@ THRESHOLD = "threshold"
 
 @dataclass(frozen=True)
 class MeasuredClassifier(ResampledModel):
-    """The numbers of a classifier. A label's number is that of its condition.
-
-    scores: one item for each group. answers: (groups, n, k), which labels the model gives each
-    image. answered: the model's scores on all images. known: the only labels that drops may be
-    over; None for all.
-    """
+    """The numbers of a classifier. A label's number is that of its condition."""
 
     subject: MultilabelSubject
+    """The images that all classifiers answer."""
     answered: ConditionScores
+    """The model's scores on all images."""
     class_map: ClassMap
+    """How its outputs match the conditions."""
     thresholds: LabelThresholds
+    """The least scores that give labels."""
     answers: Bools
+    """(groups, n, k), which labels the model gives each image."""
     scores: tuple[LabelScores, ...]
+    """The measures in each group."""
     known: tuple[int, ...] | None = None
+    """The only labels that drops may be over; None for all."""
 
     @cached_property
     def sound(self) -> tuple[int, ...]:
@@ -84,12 +86,15 @@ class MeasuredClassifier(ResampledModel):
         truth = self.subject.truth
         shares = truth.having.sum(axis=0) / truth.known.sum(axis=0)
         for label, share in enumerate(shares.tolist()):
+            if self.known is not None and label not in self.known:
+                continue
             number = self.scores[0].mean(PRECISION, [label])
-            estimate = number.interval()
-            least = estimate.value if estimate.low is None else estimate.low
             if self.subject.dataset.preview is not None:
                 least = number.value - number.bias
-            if least >= chance_line(share) and (self.known is None or label in self.known):
+            else:
+                estimate = number.interval()
+                least = estimate.value if estimate.low is None else estimate.low
+            if least >= chance_line(share):
                 sound.append(label)
         return tuple(sound)
 
@@ -100,15 +105,18 @@ class MeasuredClassifier(ResampledModel):
         return replace(self, known=other.sound)
 
     def share(
-        self, group: int, measure: str, label: int | None = None, of_drop: bool = False
+        self,
+        group: int,
+        measure: str,
+        label: int | None = None,
+        of_drop: bool = False,
     ) -> Drawn:
         """Return a mean of `MEANS` over labels, for drops over sound labels, or the measure of one
         label."""
-        chosen = self.sound if of_drop else range(len(self.subject.labels))
+        conditions = [cls.label for cls in self.subject.labels]
+        chosen = self.sound if of_drop else range(len(conditions))
         if label is not None:
-            chosen = [
-                number for number, cls in enumerate(self.subject.labels) if cls.label == label
-            ]
+            chosen = [conditions.index(label)] if label in conditions else []
         return self.scores[group].mean(MEANS[measure], chosen)
 
     def guesses(self, label: int | None) -> str:
@@ -116,23 +124,36 @@ class MeasuredClassifier(ResampledModel):
         something."""
         if label is None:
             return "" if self.sound else "is near chance on the base for every label"
-        if label not in [cls.label for cls in self.subject.labels]:
+        conditions = [cls.label for cls in self.subject.labels]
+        if label not in conditions:
             return "is not measured for this label: too few images have or lack it"
-        sound = [self.subject.labels[number].label for number in self.sound]
-        return "" if label in sound else "is near chance on the base for this label"
+        if conditions.index(label) in self.sound:
+            return ""
+        return "is near chance on the base for this label"
 
-    def wrong_share(self, group: int, label: int, having: bool) -> Estimate:
+    def wrong_share(
+        self,
+        group: int,
+        label: int,
+        having: bool,
+    ) -> Estimate:
         """Return the share of wrong answers: missed if the images have the label, wrongly given if
         they lack it."""
         truth = self.subject.truth
-        units = self.subject.units
-        images = (truth.having if having else truth.lacking)[:, label]
+        images = truth.having[:, label] if having else truth.lacking[:, label]
         wrong = self.answers[group, images, label] != having
-        return share_estimate(wrong, None if units is None else units.of_image[images])
+        units = None
+        if self.subject.units is not None:
+            units = self.subject.units.of_image[images]
+        return share_estimate(wrong, units)
 
 
 def measure_classifier(
-    subject: MultilabelSubject, name: str, answered: ConditionScores, class_map: ClassMap, seed: int
+    subject: MultilabelSubject,
+    name: str,
+    answered: ConditionScores,
+    class_map: ClassMap,
+    seed: int,
 ) -> MeasuredClassifier:
     """Choose thresholds on the base, and resample the images of all groups together."""
     labels = [label.label for label in subject.labels]
@@ -155,53 +176,58 @@ def multilabel_rows(
 ) -> Iterator[ResultRow]:
     """Yield every number. Intervals of mean drops hold for all shifts at once; those of labels also
     for all labels."""
+    groups = subject.dataset.groups
+    having = subject.truth.having.sum(axis=0).tolist()
+    lacking = subject.truth.lacking.sum(axis=0).tolist()
     for model in models:
         for measure in MEANS:
-            yield from model.rows(measure, subject.dataset.groups, subject.images, subject.units)
+            yield from model.rows(measure, groups, subject.images, subject.units)
             yield from _label_rows(subject, model, measure)
-        for group, facts in enumerate(subject.dataset.groups):
+        for group, facts in enumerate(groups):
             for label, cls in enumerate(subject.labels):
-                key = {"model": model.name, "group": facts.name, "class_id": cls.id}
-                having, lacking = (
-                    int(side[:, label].sum())
-                    for side in (subject.truth.having, subject.truth.lacking)
-                )
-                yield row(MISSED, model.wrong_share(group, label, True), n=having, **key)
-                yield row(WRONGLY_GIVEN, model.wrong_share(group, label, False), n=lacking, **key)
-        for label, cls in enumerate(subject.labels):
-            for half, value in enumerate(model.thresholds.values[:, label].tolist(), start=1):
                 key = {
                     "model": model.name,
-                    "group": subject.dataset.groups[0].name,
+                    "group": facts.name,
                     "class_id": cls.id,
                 }
+                missed = model.wrong_share(group, label, True)
+                yield row(MISSED, missed, n=having[label], **key)
+                wrongly_given = model.wrong_share(group, label, False)
+                yield row(WRONGLY_GIVEN, wrongly_given, n=lacking[label], **key)
+        for label, cls in enumerate(subject.labels):
+            key = {
+                "model": model.name,
+                "group": groups[0].name,
+                "class_id": cls.id,
+            }
+            for half, value in enumerate(model.thresholds.values[:, label].tolist(), start=1):
                 yield row(THRESHOLD, value, at=f"half {half}", **key)
-    yield from difference_rows(models, subject.dataset.groups, MEAN_PRECISION)
+    yield from difference_rows(models, groups, MEAN_PRECISION)
 
 
 def _label_rows(
-    subject: MultilabelSubject, model: MeasuredClassifier, measure: str
+    subject: MultilabelSubject,
+    model: MeasuredClassifier,
+    measure: str,
 ) -> Iterator[ResultRow]:
-    groups = subject.dataset.groups
     known = subject.truth.known.sum(axis=0).tolist()
-    for group, facts in enumerate(groups):
-        for cls, images in zip(subject.labels, known, strict=True):
-            estimate = model.share(group, measure, cls.label).interval()
-            yield row(
-                MEANS[measure],
-                estimate,
-                model=model.name,
-                group=facts.name,
-                class_id=cls.id,
-                n=images,
-            )
-    images_of = dict(zip((cls.id for cls in subject.labels), known, strict=True))
-    sound = [subject.labels[label] for label in model.sound]
-    cells = [(group, cls) for group in range(1, len(groups)) for cls in sound]
-    drops = [model.drop(group, measure, cls.label) for group, cls in cells]
-    for (group, cls), estimate in zip(cells, simultaneous_intervals(drops), strict=True):
-        key = {"model": model.name, "group": groups[group].name, "class_id": cls.id}
-        yield row(DROP, estimate, at=MEANS[measure], n=images_of[cls.id], **key)
+    of_label = MEANS[measure]
+    drops = []
+    keys = []
+    for group, facts in enumerate(subject.dataset.groups):
+        for label, cls in enumerate(subject.labels):
+            key = {
+                "model": model.name,
+                "group": facts.name,
+                "class_id": cls.id,
+                "n": known[label],
+            }
+            yield row(of_label, model.share(group, measure, cls.label).interval(), **key)
+            if group and label in model.sound:
+                drops.append(model.drop(group, measure, cls.label))
+                keys.append(key)
+    for key, estimate in zip(keys, simultaneous_intervals(drops), strict=True):
+        yield row(DROP, estimate, at=of_label, **key)
 
 
 def drop_labels(results: Results, model: ModelFacts) -> tuple[ClassFacts, ...]:
@@ -219,16 +245,14 @@ FACTS: tuple[MeasureFacts, ...] = (
         AUROC,
         "percent",
         "area under the ROC curve: the share of pairs, an image with the label and one without it,"
-        " in which the first"
-        " has the higher score; without a label, the mean over labels",
+        " in which the first has the higher score; without a label, the mean over labels",
     ),
     MeasureFacts(
         ACCURACY,
         "accuracy",
         "percent",
         "mean over labels of the balanced accuracy: the mean of the shares of right answers among"
-        " images with the label"
-        " and among those without it",
+        " images with the label and among those without it",
     ),
     MeasureFacts(
         DROP,

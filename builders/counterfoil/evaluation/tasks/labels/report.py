@@ -43,17 +43,15 @@ def multilabel_notes(results: Results) -> Iterator[str]:
             f" {max(2, results.min_images_per_class)} images have the"
             f" label, or are known to lack it: {listed(few, _MOST_NAMED)}."
         )
-    known = {label.name: _known_images(results, label) for label in results.classes}
-    partly = [
-        f"{name} ({counted(images, 'image')})"
-        for name, images in known.items()
-        if images < base.images
-    ]
+    partly = []
+    for label in results.classes:
+        images = _known_images(results, label)
+        if images < base.images:
+            partly.append(f"{label.name} ({counted(images, 'image')})")
     if partly:
         yield (
             "Each label is measured on the images that know it. These labels are known of fewer"
-            " than"
-            f" {counted(base.images, 'image')}: {listed(partly, _MOST_NAMED)}."
+            f" than {counted(base.images, 'image')}: {listed(partly, _MOST_NAMED)}."
         )
     yield from near_chance_notes(results)
 
@@ -68,14 +66,13 @@ def near_chance_notes(results: Results) -> Iterator[str]:
             key = {"model": model.name, "group": results.shifts[0].name}
             base = results.rows.value(DROP_BASE, at=results.lead, **key)
             every = results.base_number(model.name)
-            these = "this label" if len(guessed) == 1 else "these labels"
             of_every = percent(every.value if every else None)
+            these = "this label" if len(guessed) == 1 else "these labels"
             yield (
                 f"{model.short_name}: near chance on the base for {listed(guessed, _MOST_NAMED)}."
-                " Mean drops leave out"
-                f" {these}: they are over {len(of_drops)} of {len(results.classes)} labels, whose"
-                f" {results.lead} on the"
-                f" base is {percent(base)}; that of all is {of_every}."
+                f" Mean drops leave out {these}: they are over {len(of_drops)} of"
+                f" {len(results.classes)} labels, whose {results.lead} on the base is"
+                f" {percent(base)}; that of all is {of_every}."
             )
 
 
@@ -92,37 +89,37 @@ def label_table(results: Results, model: ModelFacts) -> Table:
     rows = []
     for label in results.classes:
         key = {"model": model.name, "class_id": label.id}
-        base = {"group": results.base or "", **key}
-        having = results.rows.one(MISSED, **base)
-        cells = [
-            count_cell(_known_images(results, label)),
-            count_cell((having.n or 0) if having else 0),
-        ]
-        cells += [points_cell(results.rows.estimate(name, **base)) for name in _OF_LABELS]
+        group = results.base or ""
+        having = results.rows.one(MISSED, group=group, **key)
+        cells = [text_cell(label.name), count_cell(_known_images(results, label))]
+        cells.append(count_cell((having.n or 0) if having else 0))
+        for name in _OF_LABELS:
+            cells.append(points_cell(results.rows.estimate(name, group=group, **key)))
         drops = results.rows.where(DROP, at=PRECISION, **key)
         worst = max(drops, key=lambda drop: drop.value or 0.0, default=None)
         if worst is None:
-            cells += [
-                text_cell("near chance on the base" if results.shifts else NOTHING),
-                *[points_cell(None)] * 3,
-            ]
+            cells.append(text_cell("near chance on the base" if results.shifts else NOTHING))
+            cells += [points_cell(None)] * 3
         else:
-            shifted = {"group": worst.group, **key}
-            cells += [text_cell(in_words(worst.group)), points_cell(worst.estimate)]
-            cells += [
-                points_cell(results.rows.estimate(name, **shifted))
-                for name in (MISSED, WRONGLY_GIVEN)
-            ]
-        rows.append(TableRow((text_cell(label.name), *cells)))
+            cells.append(text_cell(in_words(worst.group)))
+            cells.append(points_cell(worst.estimate))
+            for name in (MISSED, WRONGLY_GIVEN):
+                cells.append(points_cell(results.rows.estimate(name, group=worst.group, **key)))
+        rows.append(TableRow(tuple(cells)))
     rows.sort(key=lambda row: -float(row.cells[9].sort or -1.0))
-    counts = ["images that know it", "with it"]
-    titles = [*counts, "AP (%)", "AUROC (%)", "accuracy (%)", "missed (%)", "wrongly given (%)"]
-    later = ["drop of AP (points)", "missed there (%)", "wrongly given there (%)"]
     columns = [
         TableColumn("label", "name"),
-        *titles,
+        "images that know it",
+        "with it",
+        "AP (%)",
+        "AUROC (%)",
+        "accuracy (%)",
+        "missed (%)",
+        "wrongly given (%)",
         TableColumn("AP drops most under", "text"),
-        *later,
+        "drop of AP (points)",
+        "missed there (%)",
+        "wrongly given there (%)",
     ]
     caption = f"{model.short_name}: label by label"
     return Table.of(caption, columns, rows).first(_MOST_LABELS, "labels", "labels.csv")
@@ -145,8 +142,6 @@ def label_sections(results: Results) -> Iterator[ReportSection]:
         title="Label by label",
         tables=[label_table(results, model) for model in results.models],
         note="AP to wrongly given: on the base. Missed: share of the images with the label that are"
-        " not given it."
-        " Wrongly given: share of the images without it that are given it. Intervals of labels’"
-        " drops are for all"
-        " labels and shifts at once.",
+        " not given it. Wrongly given: share of the images without it that are given it. Intervals"
+        " of labels’ drops are for all labels and shifts at once.",
     )

@@ -23,7 +23,7 @@ from counterfoil.recipe.tasks.labels import CONDITIONS, UNKNOWN
 from counterfoil.report.results import LeftOut
 from counterfoil.resampled_stats import Units
 from counterfoil.store.manifest import VERIFY
-from counterfoil.store.reading import read_receipts, shard_batches
+from counterfoil.store.reading import read_receipts, read_shard
 from counterfoil.store.rows import TableForm
 
 # A threshold is chosen on one half of the images with a label and without it, and used on the other
@@ -37,36 +37,39 @@ def open_conditions(dataset: OpenDataset) -> tuple[OpenDataset, LabelTruth]:
     Raise RunFailure if no build can have written the table.
     """
     form = TableForm.of(dataset.recipe)
-    shape = len(dataset.keys), len(form.names)
-    present = np.zeros(shape, dtype=bool)
-    known = np.ones(shape, dtype=bool)
+    directory = dataset.directory
+    present = np.zeros((len(dataset.keys), len(form.names)), dtype=bool)
+    known = np.ones_like(present)
     row_of = {key: row for row, key in enumerate(dataset.keys)}
-    columns = [CONDITIONS, *([UNKNOWN] if UNKNOWN in form.added else [])]
+    columns = ["key", CONDITIONS]
+    if UNKNOWN in form.added:
+        columns.append(UNKNOWN)
     allowed = set(range(len(form.names)))
-    for receipt in read_receipts(dataset.directory):
-        for batch in shard_batches(dataset.directory, receipt, ["key", *columns], "data", form):
-            for key, numbers, *others in zip(
-                *(column.to_pylist() for column in batch.columns), strict=True
-            ):
-                unknown = others[0] if others else []
-                sound = (
-                    numbers is not None and unknown is not None and {*numbers, *unknown} <= allowed
+    for receipt in read_receipts(directory):
+        for row in read_shard(directory, receipt, columns, "data", form):
+            key = row["key"]
+            numbers = row[CONDITIONS]
+            unknown = row.get(UNKNOWN, [])
+            sound = numbers is not None and unknown is not None
+            sound = sound and {*numbers, *unknown} <= allowed
+            if not sound or {*numbers} & {*unknown}:
+                raise RunFailure(
+                    f"{directory}: {key[:80]} has conditions that no build writes", VERIFY
                 )
-                if not sound or {*numbers} & {*unknown}:
-                    raise RunFailure(
-                        f"{dataset.directory}: {key[:80]} has conditions that no build writes",
-                        VERIFY,
-                    )
-                if key in row_of:  # a preview has only some images
-                    present[row_of[key], numbers] = True
-                    known[row_of[key], unknown] = False
-    classes = tuple(
-        RecipeClass(name, name, label, label, ()) for label, name in enumerate(form.names)
-    )
-    return replace(dataset, classes=classes), LabelTruth(present, known)
+            if key in row_of:  # a preview has only some images
+                present[row_of[key], numbers] = True
+                known[row_of[key], unknown] = False
+    classes = []
+    for label, name in enumerate(form.names):
+        classes.append(RecipeClass(name, name, label, label, ()))
+    return replace(dataset, classes=tuple(classes)), LabelTruth(present, known)
 
 
-def measured_labels(dataset: OpenDataset, truth: LabelTruth, minimum: int) -> Bools:
+def measured_labels(
+    dataset: OpenDataset,
+    truth: LabelTruth,
+    minimum: int,
+) -> Bools:
     """Return which labels, (k,), so many images have and so many lack, for the images to compare.
 
     Raise UserError if there is none.
@@ -81,7 +84,10 @@ def measured_labels(dataset: OpenDataset, truth: LabelTruth, minimum: int) -> Bo
 
 
 def previewed(
-    dataset: OpenDataset, truth: LabelTruth, minimum: int, most: int
+    dataset: OpenDataset,
+    truth: LabelTruth,
+    minimum: int,
+    most: int,
 ) -> tuple[OpenDataset, Bools]:
     """Return a preview of at most `most` images a group, and which labels it measures: those of the
     whole dataset.
@@ -89,9 +95,10 @@ def previewed(
     Raise UserError if so few images cannot have and lack each label twice.
     """
     rows = rows_in_every_group(dataset, np.arange(len(dataset.keys)))[0]
-    pairs = pair_texts(dataset)
+    all_pairs = pair_texts(dataset)
+    pairs = [all_pairs[row] for row in rows]
     measured = measured_labels(dataset, truth.of(rows), max(FEWEST, minimum))
-    evenly = evenly_chosen([pairs[row] for row in rows], np.zeros(len(rows), np.int64), most)
+    evenly = evenly_chosen(pairs, np.zeros(len(rows), np.int64), most)
     in_turn = np.concatenate([evenly, np.setdiff1d(np.arange(len(rows)), evenly)])
     of_label = truth.of(rows, measured)
     needed: list[int] = []
@@ -99,8 +106,8 @@ def previewed(
     for label in np.argsort(of_label.least, kind="stable").tolist():
         for side in (of_label.having, of_label.lacking):
             missing = FEWEST - int(side[needed, label].sum())
-            fitting = (row for row in in_turn.tolist() if side[row, label] and row not in needed)
-            needed += [row for row, _ in zip(fitting, range(missing), strict=False)]
+            fitting = [row for row in in_turn.tolist() if side[row, label] and row not in needed]
+            needed += fitting[: max(0, missing)]
     if len(needed) > most:
         raise UserError(
             f"limit is {most}: expected at least {len(needed)}, for a preview measures the same"
@@ -109,7 +116,7 @@ def previewed(
             "Take more images, or leave out rare labels with a higher min_images_per_class"
             " (--min-images).",
         )
-    preview = limit_subject(dataset, most, frozenset(pairs[rows[row]] for row in needed))
+    preview = limit_subject(dataset, most, frozenset(pairs[row] for row in needed))
     assert isinstance(preview, OpenDataset)
     return preview, measured
 
@@ -117,20 +124,20 @@ def previewed(
 @dataclass(frozen=True)
 class MultilabelSubject:
     """The images to compare. Each source row that they are made from has a readable image in every
-    group.
-
-    rows: (groups, n), the places of these images in the dataset's order. Image i of every group is
-    made from the same source row. truth: which `labels` each image has, (n, k). units: the units
-    that images share, if the recipe names them. few: labels that cannot be measured, because too
-    few images have them or too few lack them.
-    """
+    group."""
 
     dataset: OpenDataset
     rows: Ints
+    """(groups, n), the places of these images in the dataset's order. Image i of every group is
+    made from the same source row."""
     labels: tuple[RecipeClass, ...]
+    """The k labels that are measured."""
     truth: LabelTruth
+    """Which of these labels each image has, (n, k)."""
     few: tuple[LeftOut, ...]
+    """The labels that cannot be measured, because too few images have them or too few lack them."""
     units: Units | None = None
+    """The units that images share, if the recipe names them."""
 
     @classmethod
     def of(
@@ -150,25 +157,32 @@ class MultilabelSubject:
         """
         rows = rows_in_every_group(dataset, np.flatnonzero(readable))
         of_base = truth.of(rows[0])
-        if (truth.having[rows] != of_base.having).any() or (
-            truth.known[rows] != of_base.known
-        ).any():
+        having = of_base.having
+        other = (truth.having[rows] != having) | (truth.known[rows] != of_base.known)
+        if other.any():
             raise RunFailure(
                 f"{dataset.directory}: an image has other conditions than its base image", VERIFY
             )
-        enough = measured_labels(
-            dataset, of_base, FEWEST if of_whole is not None else max(FEWEST, minimum)
-        )
-        if of_whole is not None:
-            enough &= of_whole
+        if of_whole is None:
+            enough = measured_labels(dataset, of_base, max(FEWEST, minimum))
+        else:
+            enough = measured_labels(dataset, of_base, FEWEST) & of_whole
+        labels = []
         left_out = []
-        for label in np.flatnonzero(~enough).tolist():
-            having = int(of_base.having[:, label].sum())
-            cls_of_label = dataset.classes[label]
-            left_out.append(LeftOut(cls_of_label.id, cls_of_label.name, having, having))
-        labels = tuple(dataset.classes[label] for label in np.flatnonzero(enough))
-        units = compared_units(dataset, rows)
-        return cls(dataset, rows, labels, truth.of(rows[0], enough), tuple(left_out), units)
+        for label, condition in enumerate(dataset.classes):
+            if enough[label]:
+                labels.append(condition)
+            else:
+                images = int(having[:, label].sum())
+                left_out.append(LeftOut(condition.id, condition.name, images, images))
+        return cls(
+            dataset,
+            rows,
+            tuple(labels),
+            truth.of(rows[0], enough),
+            tuple(left_out),
+            compared_units(dataset, rows),
+        )
 
     @property
     def images(self) -> int:

@@ -67,7 +67,12 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
     truth_columns = ("conditions",)
     answer_columns = ("missed", "wrongly_given")
 
-    def __init__(self, subject: OpenDataset, models: Any, options: EvaluationOptions) -> None:
+    def __init__(
+        self,
+        subject: OpenDataset,
+        models: Any,
+        options: EvaluationOptions,
+    ) -> None:
         super().__init__(subject, models, options)
         self.subject, self.truth = open_conditions(subject)
         self.of_whole: Bools | None = None
@@ -83,10 +88,11 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
 
     @classmethod
     def write_keys(cls, subject: OpenDataset, file: Path) -> int:
-        labels = [label.name for label in open_conditions(subject)[0].classes]
+        opened, _ = open_conditions(subject)
+        columns = ("key", "path", *(label.name for label in opened.classes))
         paths = subject.paths or (None,) * len(subject.keys)
-        rows = ({"key": key, "path": path} for key, path in zip(subject.keys, paths, strict=True))
-        write_atomically(file, csv_text(rows, ("key", "path", *labels)).encode())
+        rows = [{"key": key, "path": path} for key, path in zip(subject.keys, paths, strict=True)]
+        write_atomically(file, csv_text(rows, columns).encode())
         return len(subject.keys)
 
     @property
@@ -118,10 +124,11 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
             dataset, self.truth, readable, self.min_images, self.of_whole
         )
         self.conditions = subject
-        self.models = tuple(
-            measure_classifier(subject, name, scores, self.chosen.maps[name], self.options.seed)
-            for name, scores in answers.items()
-        )
+        models = []
+        for name, scores in answers.items():
+            class_map = self.chosen.maps[name]
+            models.append(measure_classifier(subject, name, scores, class_map, self.options.seed))
+        self.models = models
         self.left_out = len(dataset.keys) - subject.rows.size, ", or that cannot be read,"
         self.unreadable = tuple(dataset.keys[row] for row in np.flatnonzero(~readable).tolist())
 
@@ -135,22 +142,24 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
             min_images_per_class=self.min_images,
             replicates=REPLICATES,
             classes=tuple(ClassFacts(cls.id, cls.name) for cls in subject.labels),
-            models=tuple(
-                classifier_facts(
-                    model.answered.classifier,
-                    outputs=self.outputs,
-                    top_k=1,
-                    chance=float(subject.truth.having.sum() / subject.truth.known.sum()),
-                    near_chance=not model.sound,
-                    tied=0,
-                    matched=model.class_map.matched,
-                    read=apart_from_scores(model.answered.classifier.read),
-                )
-                for model in self.models
-            ),
+            models=map(self._facts, self.models),
             units=subject.units,
             measures=FACTS,
             rows=ResultRows(multilabel_rows(subject, self.models)),
+        )
+
+    def _facts(self, model: MeasuredClassifier) -> ModelFacts:
+        truth = model.subject.truth
+        classifier = model.answered.classifier
+        return classifier_facts(
+            classifier,
+            outputs=self.outputs,
+            top_k=1,
+            chance=float(truth.having.sum() / truth.known.sum()),
+            near_chance=not model.sound,
+            tied=0,
+            matched=model.class_map.matched,
+            read=apart_from_scores(classifier.read),
         )
 
     def tables(self, results: Results) -> dict[str, tuple[str, str]]:
@@ -174,51 +183,47 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
 
     @classmethod
     def wrong(cls, frame: Any) -> Any:
-        return frame["missed"].map(len) + frame["wrongly_given"].map(len) > 0
+        return cls._mistakes(frame) > 0
 
     @classmethod
     def worst_first(cls, frame: Any) -> Any:
-        mistakes = frame["missed"].map(len) + frame["wrongly_given"].map(len)
-        return frame.loc[mistakes.sort_values(ascending=False, kind="stable").index]
+        worst = cls._mistakes(frame).sort_values(ascending=False, kind="stable")
+        return frame.loc[worst.index]
+
+    @classmethod
+    def _mistakes(cls, frame: Any) -> Any:
+        return frame["missed"].map(len) + frame["wrongly_given"].map(len)
 
     def failures(self) -> Iterator[Failure]:
         subject = self.conditions
-        truth = self.conditions.truth
+        truth = subject.truth
         names = np.array([label.name for label in subject.labels], dtype=object)
-        places = {label.id: label.label for label in subject.labels}
-        for group in range(len(subject.rows)):
-            missed = [truth.having & ~model.answers[group] for model in self.models]
-            given = [truth.lacking & model.answers[group] for model in self.models]
-            wrong = np.any([*missed, *given], axis=0).any(axis=1)
-            for image in np.flatnonzero(wrong).tolist():
-                having = truth.having[image]
-                answers = []
-                for model, of_missed, of_given in zip(self.models, missed, given, strict=True):
-                    answered = model.answers[group, image]
-                    lists = {
-                        "missed": names[of_missed[image]],
-                        "wrongly_given": names[of_given[image]],
-                    }
-                    columns = {"conditions": "; ".join(names[having])}
-                    columns |= {name: "; ".join(mistaken) for name, mistaken in lists.items()}
-                    right = not (of_missed[image].any() or of_given[image].any())
-                    answers.append(
-                        ModelAnswer(
-                            _labels(names[answered]),
-                            right,
-                            columns,
-                            [{"answer": [*names[answered]]}],
-                        )
-                    )
-                annotations = [{"category_id": places[name]} for name in names[having]]
-                shift = self.subject.groups[group].name
-                yield Failure(
-                    int(subject.rows[group, image]),
-                    shift,
-                    _labels(names[having]),
-                    annotations,
-                    answers,
-                )
+        numbers = np.array([label.label for label in subject.labels])
+        answers = np.stack([model.answers for model in self.models], axis=2)
+        having = truth.having[:, None]
+        lacking = truth.lacking[:, None]
+        wrong = (having & ~answers) | (lacking & answers)
+        failing = wrong.any(axis=(2, 3))
+        for group, image in np.argwhere(failing).tolist():
+            labels = names[having[image, 0]]
+            of_models = []
+            of_image = wrong[group, image]
+            for answered, mistaken in zip(answers[group, image], of_image, strict=True):
+                given = list(names[answered])
+                columns = {
+                    "conditions": "; ".join(labels),
+                    "missed": "; ".join(names[mistaken & ~answered]),
+                    "wrongly_given": "; ".join(names[mistaken & answered]),
+                }
+                right = not mistaken.any()
+                coco = [{"answer": given}]
+                of_models.append(ModelAnswer(_labels(given), right, columns, coco))
+            row = int(subject.rows[group, image])
+            shift = self.subject.groups[group].name
+            annotations = []
+            for number in numbers[having[image, 0]].tolist():
+                annotations.append({"category_id": number})
+            yield Failure(row, shift, _labels(labels), annotations, of_models)
 
     def image_columns(self) -> tuple[Ints, dict[str, Any]]:
         return self.conditions.rows.ravel(), label_columns(self.conditions, self.models)
@@ -237,26 +242,28 @@ def multilabel_csv(results: Results) -> str:
     Drops leave out labels near chance: `n_labels` and `n_labels_of_drop` count the labels of
     either, and `drop_base` is the measure on the base over the labels of the drop.
     """
+    number = results.rows.one
     rows = []
     for model in results.models:
         of_drops = len(drop_labels(results, model))
         for group in results.groups:
             key = {"model": model.name, "group": group.name}
-            base_key = {"model": model.name, "group": results.base or ""}
             row: dict[str, Any] = {
                 "model": model.name,
                 "shift": group.name,
                 "n_images": group.images,
+                "n_labels": len(results.classes),
+                "n_labels_of_drop": of_drops,
             }
-            row |= {"n_labels": len(results.classes), "n_labels_of_drop": of_drops}
             for name in MEANS:
                 row |= csv_interval(name, results.rows.estimate(name, **key))
-                drop = results.rows.one(DROP, at=name, **key)
-                base = results.rows.one(DROP_BASE, at=name, **key) or results.rows.one(
-                    name, **base_key
-                )
+                drop = number(DROP, at=name, **key)
+                base = None
+                if drop is not None:
+                    on_base = number(name, model=model.name, group=results.base or "")
+                    base = number(DROP_BASE, at=name, **key) or on_base
                 row |= csv_interval(f"drop_{name}", drop.estimate if drop else None)
-                row[f"drop_base_{name}"] = csv_percent(base.value if drop and base else None)
+                row[f"drop_base_{name}"] = csv_percent(base.value if base else None)
             rows.append(row)
     return csv_text(rows)
 
@@ -268,22 +275,29 @@ def labels_csv(results: Results) -> str:
     for model in results.models:
         for group in results.groups:
             for label in results.classes:
-                key = {"model": model.name, "group": group.name, "class_id": label.id}
+                key = {
+                    "model": model.name,
+                    "group": group.name,
+                    "class_id": label.id,
+                }
+                sides = [results.rows.one(name, **key) for name in (MISSED, WRONGLY_GIVEN)]
+                having, lacking = (getattr(side, "n", 0) or 0 for side in sides)
                 row: dict[str, Any] = {
                     "model": model.name,
                     "shift": group.name,
                     "label": label.name,
+                    "n_known": having + lacking,
+                    "n_with": having,
                 }
-                sides = [results.rows.one(name, **key) for name in (MISSED, WRONGLY_GIVEN)]
-                having, lacking = (getattr(side, "n", 0) or 0 for side in sides)
-                row |= {"n_known": having + lacking, "n_with": having}
+                number = results.rows.estimate
                 for name in MEANS.values():
-                    row |= csv_interval(name, results.rows.estimate(name, **key))
-                    row |= csv_interval(f"drop_{name}", results.rows.estimate(DROP, at=name, **key))
+                    row |= csv_interval(name, number(name, **key))
+                    row |= csv_interval(f"drop_{name}", number(DROP, at=name, **key))
                 for name in (MISSED, WRONGLY_GIVEN):
-                    row |= csv_interval(name, results.rows.estimate(name, **key))
-                base = {**key, "group": results.base or ""}
-                for half in ("half 1", "half 2"):
-                    row[f"threshold_{half[-1]}"] = results.rows.value(THRESHOLD, at=half, **base)
+                    row |= csv_interval(name, number(name, **key))
+                key["group"] = results.base or ""
+                for half in ("1", "2"):
+                    threshold = results.rows.value(THRESHOLD, at=f"half {half}", **key)
+                    row[f"threshold_{half}"] = threshold
                 rows.append(row)
     return csv_text(rows)

@@ -55,25 +55,40 @@ def category_ids(categories: Sequence[str], ids: Sequence[int] = ()) -> tuple[in
     """
     if ids:
         return tuple(ids)
-    of_coco = {plain_name(name): number for name, number in zip(COCO_NAMES, COCO_IDS, strict=True)}
-    coco_ids = tuple(of_coco.get(plain_name(name), 0) for name in categories)
-    return coco_ids if all(coco_ids) else tuple(range(1, len(categories) + 1))
+    coco = _coco_indices(categories)
+    if coco is None:
+        return tuple(range(1, len(categories) + 1))
+    return tuple(COCO_IDS[index] for index in coco)
+
+
+def _coco_indices(categories: Sequence[str]) -> list[int] | None:
+    """Return the place of each category in `COCO_NAMES`; None if COCO lacks one."""
+    plain_names = list(map(plain_name, COCO_NAMES))
+    indices = []
+    for name in categories:
+        plain = plain_name(name)
+        if plain not in plain_names:
+            return None
+        indices.append(plain_names.index(plain))
+    return indices
 
 
 @dataclass(frozen=True)
 class CategoryMap:
-    """Where each category of a detector is in the dataset's list of categories.
-
-    place: the detector's name or number of a category → its index in the list. A name or number
-    that is missing here is no category of the dataset. matched: a sentence on how the categories
-    were matched, or empty if it is obvious.
-    """
+    """Where each category of a detector is in the dataset's list of categories."""
 
     place: Mapping[Any, int]
+    """The detector's name or number of a category → its index in the list. A name or number that is
+    missing here is no category of the dataset."""
     matched: str = ""
+    """A sentence on how the categories were matched, or empty if it is obvious."""
 
 
-def map_names(names: Sequence[str], categories: Sequence[str], model: str) -> CategoryMap:
+def map_names(
+    names: Sequence[str],
+    categories: Sequence[str],
+    model: str,
+) -> CategoryMap:
     """Match the detector's labels with the dataset's categories by name. The label with number i
     has the name names[i].
 
@@ -81,45 +96,43 @@ def map_names(names: Sequence[str], categories: Sequence[str], model: str) -> Ca
     detector's other categories.
     """
     known = set(map(plain_name, names))
-    lacking = [name for name in categories if plain_name(name) not in known]
-    if lacking:
+    problems = []
+    for name in categories:
+        if plain_name(name) not in known:
+            hint = did_you_mean(name, names)
+            problems.append(f"{model}: no label is called '{name[:80]}'{hint}")
+    if problems:
         raise UserError(
-            first_of(
-                [
-                    f"{model}: no label is called '{name[:80]}'{did_you_mean(name, names)}"
-                    for name in lacking
-                ]
-            ),
+            first_of(problems),
             f"Its labels are {', '.join(names)[:300]}. Rename categories in the recipe"
-            " (source.categories) as the"
-            " detector calls them, or give its names in order as class_order.",
+            " (source.categories) as the detector calls them, or give its names in order as"
+            " class_order.",
         )
-    place_of = {plain_name(name): at for at, name in enumerate(categories)}
+    place_of = {plain_name(name): index for index, name in enumerate(categories)}
+    index_of = {}
     # Several labels may have one name.
-    index_of = {
-        number: place_of[plain]
-        for number, name in enumerate(names)
-        if (plain := plain_name(name)) in place_of
-    }
+    for number, name in enumerate(names):
+        plain = plain_name(name)
+        if plain in place_of:
+            index_of[number] = place_of[plain]
     others = len(names) - len(index_of)
-    return CategoryMap(
-        index_of,
-        f"{others} of its {len(names)} labels are no category of the dataset" if others else "",
-    )
+    matched = ""
+    if others:
+        matched = f"{others} of its {len(names)} labels are no category of the dataset"
+    return CategoryMap(index_of, matched)
 
 
 @dataclass(frozen=True)
 class _Reading:
-    """A meaning of numbers.
-
-    order: its name, or empty. index_of: number → index of the dataset's category. others: numbers
-    of more categories.
-    """
+    """A meaning of numbers."""
 
     order: str
+    """Its name as --class-order has it, or empty."""
     words: str
     index_of: Mapping[Any, int]
+    """Number → index of the dataset's category."""
     others: frozenset[int] = frozenset()
+    """Numbers of categories that the dataset lacks."""
 
     def explains(self, numbers: Iterable[int]) -> bool:
         return all(number in self.index_of or number in self.others for number in numbers)
@@ -145,22 +158,18 @@ def map_found(
     dataset's categories, or if a name looks misspelled.
     """
     known = set(map(plain_name, categories))
-    # Tables may write numbers as text.
-    nameless = [
-        value
-        for value in detections
-        if not isinstance(value, str) or plain_name(value) not in known
-    ]
-    number_of = {value: identity(value) for value in nameless}
-    if not any(isinstance(number, int) for number in number_of.values()):
-        return _by_name(detections, categories, model)
-    if len(number_of) < len(detections) or not all(
-        isinstance(number, int) for number in number_of.values()
-    ):
-        raise UserError(f"{model}: some categories are numbers and some are names", _HINT)
+    number_of: dict[Any, int] = {}
     counts: Counter[Any] = Counter()
-    for value, number in number_of.items():
-        counts[number] += detections[value]
+    for value, count in detections.items():
+        named = isinstance(value, str) and plain_name(value) in known
+        number = identity(value)  # tables may write numbers as text
+        if not named and isinstance(number, int):
+            number_of[value] = number
+            counts[number] += count
+    if not number_of:
+        return _by_name(detections, categories, model)
+    if len(number_of) < len(detections):
+        raise UserError(f"{model}: some categories are numbers and some are names", _HINT)
     if order is None:
         chosen = _decided(counts, categories, model, ids)
     elif isinstance(order, str):
@@ -169,68 +178,62 @@ def map_found(
         by_name = map_names([str(name) for name in order], categories, model)
         chosen = _Reading("", by_name.matched, by_name.place)
     if not chosen.kept(counts):
-        numbers = listed(
-            [f"{number} ({count:,})" for number, count in counts.most_common()], _MOST_UNKNOWN
-        )
+        numbers = [f"{number} ({count:,})" for number, count in counts.most_common()]
+        shown = listed(numbers, _MOST_UNKNOWN)
         raise UserError(
-            f"{model}: no detection is of the dataset's categories: {numbers}, {chosen.words}",
-            _HINT,
+            f"{model}: no detection is of the dataset's categories: {shown}, {chosen.words}", _HINT
         )
-    matched = {
-        value: chosen.index_of[number]
-        for value, number in number_of.items()
-        if number in chosen.index_of
-    }
-    unmatched = {number: count for number, count in counts.items() if number not in chosen.index_of}
-    return CategoryMap(
-        matched, "; ".join(filter(None, (chosen.words, _left_out(unmatched, counts.total()))))
-    )
+    matched = {}
+    unmatched = {}
+    for value, number in number_of.items():
+        if number in chosen.index_of:
+            matched[value] = chosen.index_of[number]
+        else:
+            unmatched[number] = counts[number]
+    left_out = _left_out(unmatched, counts.total())
+    return CategoryMap(matched, "; ".join(filter(None, (chosen.words, left_out))))
 
 
 def _readings(categories: Sequence[str], ids: Sequence[int]) -> list[_Reading]:
     """Return what numbers may mean: the dataset's order, its source's numbers, or COCO's if its
     names are COCO's."""
     count = len(categories)
-    readings = [
-        _Reading(
-            POSITION,
-            f"numbers are 0 to {count - 1}, in the dataset's order",
-            dict(enumerate(range(count))),
-        ),
-        _Reading(
-            FROM_ONE,
-            f"numbers are 1 to {count}, in the dataset's order",
-            dict(enumerate(range(count), start=1)),
-        ),
-    ]
+    readings = []
+
+    def add(
+        order: str,
+        words: str,
+        numbers: Iterable[Any],
+        others: Iterable[int] = (),
+    ) -> None:
+        index_of = {number: index for index, number in enumerate(numbers)}
+        readings.append(_Reading(order, words, index_of, frozenset(others)))
+
+    add(POSITION, f"numbers are 0 to {count - 1}, in the dataset's order", range(count))
+    add(FROM_ONE, f"numbers are 1 to {count}, in the dataset's order", range(1, count + 1))
     if ids:
-        words = "numbers are those of the dataset's source (source.category_ids)"
-        readings.append(_Reading(IDS, words, {number: index for index, number in enumerate(ids)}))
+        add(IDS, "numbers are those of the dataset's source (source.category_ids)", ids)
     named = [identity(name) for name in categories]
     if all(isinstance(number, int) for number in named):
-        readings.append(
-            _Reading("", "numbers are names", {number: index for index, number in enumerate(named)})
-        )
-    of_coco = {plain_name(name): index for index, name in enumerate(COCO_NAMES)}
-    if all(plain_name(name) in of_coco for name in categories):
-        index_of = {of_coco[plain_name(name)]: index for index, name in enumerate(categories)}
-        of_ids = {COCO_IDS[coco]: index for coco, index in index_of.items()}
-        readings.append(
-            _Reading(COCO_80, "numbers are COCO's, 0 to 79", index_of, frozenset(range(80)))
-        )
-        readings.append(
-            _Reading(COCO_91, "numbers are COCO's ids, 1 to 90", of_ids, frozenset(COCO_IDS))
-        )
+        add("", "numbers are names", named)
+    coco = _coco_indices(categories)
+    if coco is not None:
+        add(COCO_80, "numbers are COCO's, 0 to 79", coco, range(80))
+        coco_ids = [COCO_IDS[index] for index in coco]
+        add(COCO_91, "numbers are COCO's ids, 1 to 90", coco_ids, COCO_IDS)
     return readings
 
 
-def _ordered(order: str, categories: Sequence[str], model: str, ids: Sequence[int]) -> _Reading:
+def _ordered(
+    order: str,
+    categories: Sequence[str],
+    model: str,
+    ids: Sequence[int],
+) -> _Reading:
     """Return the reading that --class-order names."""
-    chosen = next(
-        (reading for reading in _readings(categories, ids) if reading.order == order), None
-    )
-    if chosen is not None:
-        return chosen
+    for reading in _readings(categories, ids):
+        if reading.order == order:
+            return reading
     if order == IDS:
         raise UserError(
             f"{model}: the dataset's recipe has no source.category_ids, so its numbers are unknown",
@@ -242,7 +245,10 @@ def _ordered(order: str, categories: Sequence[str], model: str, ids: Sequence[in
 
 
 def _decided(
-    counts: Mapping[Any, int], categories: Sequence[str], model: str, ids: Sequence[int]
+    counts: Mapping[Any, int],
+    categories: Sequence[str],
+    model: str,
+    ids: Sequence[int],
 ) -> _Reading:
     """Return the only reading that explains every number. Raise UserError if no reading does, or
     several.
@@ -260,11 +266,10 @@ def _decided(
     if len(keeping) == 1:
         return keeping[0]
     total = sum(counts.values())
-    meanings = [
-        f"{reading.order or 'names'} ({reading.words}) keeps {reading.kept(counts):,} of {total:,}"
-        " detections"
-        for reading in keeping or readings
-    ]
+    meanings = []
+    for reading in keeping or readings:
+        kept = f"keeps {reading.kept(counts):,} of {total:,} detections"
+        meanings.append(f"{reading.order or 'names'} ({reading.words}) {kept}")
     numbers = listed([str(number) for number in sorted(counts)], _MOST_SHOWN)
     problem = "have several meanings" if keeping else "have no meaning that explains all"
     raise UserError(
@@ -279,32 +284,37 @@ def _left_out(unmatched: Mapping[Any, int], total: int) -> str:
     if not unmatched:
         return ""
     most = sorted(unmatched.items(), key=lambda entry: -entry[1])
-    named = listed([f"{category} ({count:,})" for category, count in most], _MOST_UNKNOWN)
-    return (
-        f"{sum(unmatched.values()):,} of {total:,} detections left out, as of no category of"
-        " the"
-        f" dataset: {named}"
-    )
+    shown = listed([f"{category} ({count:,})" for category, count in most], _MOST_UNKNOWN)
+    left_out = f"{sum(unmatched.values()):,} of {total:,} detections left out"
+    return f"{left_out}, as of no category of the dataset: {shown}"
 
 
-def _by_name(detections: Mapping[str, int], categories: Sequence[str], model: str) -> CategoryMap:
+def _by_name(
+    detections: Mapping[str, int],
+    categories: Sequence[str],
+    model: str,
+) -> CategoryMap:
     known = {plain_name(name): index for index, name in enumerate(categories)}
-    index_of = {name: known[plain_name(name)] for name in detections if plain_name(name) in known}
-    others = {name: count for name, count in detections.items() if name not in index_of}
+    index_of = {}
+    others = {}
+    for name, count in detections.items():
+        plain = plain_name(name)
+        if plain in known:
+            index_of[name] = known[plain]
+        else:
+            others[name] = count
+    hint = f"The dataset's categories are {', '.join(categories)[:300]}."
     if detections and not index_of:
-        raise UserError(
-            f"{model}: none of its categories is one of the dataset's: {', '.join(others)[:200]}",
-            f"The dataset's categories are {', '.join(categories)[:300]}.",
-        )
+        names = ", ".join(others)[:200]
+        raise UserError(f"{model}: none of its categories is one of the dataset's: {names}", hint)
     unused = [name for name in categories if known[plain_name(name)] not in index_of.values()]
-    alike = [(name, hint) for name in others if (hint := did_you_mean(name, unused))]
-    if alike:
-        raise UserError(
-            first_of(
-                [f"{model}: there is no category '{name[:80]}'{hint}" for name, hint in alike]
-            ),
-            f"The dataset's categories are {', '.join(categories)[:300]}.",
-        )
+    problems = []
+    for name in others:
+        meant = did_you_mean(name, unused)
+        if meant:
+            problems.append(f"{model}: there is no category '{name[:80]}'{meant}")
+    if problems:
+        raise UserError(first_of(problems), hint)
     return CategoryMap(index_of, _left_out(others, sum(detections.values())))
 
 

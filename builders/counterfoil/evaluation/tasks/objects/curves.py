@@ -4,7 +4,6 @@ that cost most."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,9 +22,6 @@ from counterfoil.evaluation.resampled_page import sorted_drops
 from counterfoil.report.results import ModelFacts, ResultRow, Results
 from counterfoil.report.words import in_words, percent
 from counterfoil.resampled_stats import mean_of_finite
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 CURVE = "precision"
 # One of every five recalls of COCO is enough for a figure.
@@ -46,17 +42,16 @@ def precision_curve(matches: Matches) -> Floats:
         of_category = (matches.category == category) & ~matches.ignored[0, 0]
         right = np.cumsum(matches.matched[0, 0, of_category])
         precision = right / (np.arange(1, len(right) + 1) + np.spacing(1))
-        envelope = np.append(np.maximum.accumulate(precision[::-1])[::-1], 0.0)
+        highest = np.maximum.accumulate(precision[::-1])
+        envelope = np.append(highest[::-1], 0.0)
         curves[category] = envelope[np.searchsorted(right / totals[category], RECALLS)]
     return mean_of_finite(curves)
 
 
 def curve_points(matches: Matches) -> list[tuple[str, float]]:
     """Return some points of the curve, as (recall in words of a row, precision)."""
-    curve = precision_curve(matches)
-    return [
-        (f"{RECALLS[index]:.2f}", float(curve[index])) for index in range(0, len(RECALLS), _STEP)
-    ]
+    points = zip(RECALLS[::_STEP], precision_curve(matches)[::_STEP].tolist(), strict=True)
+    return [(f"{recall:.2f}", precision) for recall, precision in points]
 
 
 def curve_figure(results: Results, models: Sequence[ModelFacts]) -> str | None:
@@ -64,45 +59,56 @@ def curve_figure(results: Results, models: Sequence[ModelFacts]) -> str | None:
     without curves."""
     if not models:
         return None
-    worst = [group.name for group, _ in sorted_drops(results, models[0], "AP50")[:_MOST_SHIFTS]]
-    names = [name for name in (results.base, *worst) if name is not None]
-    lines = {
-        (name, model.name): results.rows.where(CURVE, model=model.name, group=name)
-        for name in names
-        for model in models[: len(LINES)]
-    }
+    names = [] if results.base is None else [results.base]
+    for group, _ in sorted_drops(results, models[0], "AP50")[:_MOST_SHIFTS]:
+        names.append(group.name)
+    lines = {}
+    for name in names:
+        for model in models[: len(LINES)]:
+            rows = results.rows.where(CURVE, model=model.name, group=name)
+            lines[name, model.name] = rows
     if not any(lines.values()):
         return None
     figure, panels = panels_in_rows(len(names))
-    tips = {}
+    tips: dict[str, list[str]] = {}
     for index, (panel, name) in enumerate(zip(panels, names, strict=True)):
         for line, (model, kind) in enumerate(zip(models, LINES, strict=False)):
             colour = KIND_COLOURS[kind]
             if name != results.base:
-                _draw(
-                    panel,
-                    lines[names[0], model.name],
-                    MUTED if len(models) == 1 else colour,
-                    base=True,
+                of_base = _points(lines[names[0], model.name])
+                base_colour = MUTED if len(models) == 1 else colour
+                dashed = (0, (3, 3))
+                panel.plot(
+                    *of_base,
+                    color=base_colour,
+                    linewidth=1.0,
+                    linestyle=dashed,
+                    zorder=2,
                 )
             rows = lines[name, model.name]
-            _draw(panel, rows, colour)
+            x, y = _points(rows)
+            panel.plot(
+                x,
+                y,
+                color=colour,
+                linewidth=1.6,
+                zorder=2,
+            )
             gid = f"recalls{index}m{line}"
-            at = [(100 * float(row.at), 100 * (row.value or 0.0)) for row in rows]
             panel.scatter(
-                [x for x, _ in at],
-                [y for _, y in at],
+                x,
+                y,
                 s=9,
                 color=colour,
                 linewidths=0,
                 zorder=3,
                 gid=gid,
             )
-            tips[gid] = [
-                f"{model.name}, {in_words(name)}: precision {percent(row.value)} at recall"
-                f" {percent(float(row.at), 0)}"
-                for row in rows
-            ]
+            tips[gid] = []
+            for row in rows:
+                precision = f"precision {percent(row.value)}"
+                recall = f"recall {percent(float(row.at), 0)}"
+                tips[gid].append(f"{model.name}, {in_words(name)}: {precision} at {recall}")
         panel.set(xlim=(-2, 102), ylim=(-2, 102))
         panel.set_aspect("equal")
         title_panel(panel, name)
@@ -112,8 +118,7 @@ def curve_figure(results: Results, models: Sequence[ModelFacts]) -> str | None:
     return as_svg(figure, "recalls", "Precision against recall, on the base and under shifts", tips)
 
 
-def _draw(panel: Axes, rows: Sequence[ResultRow], colour: str, base: bool = False) -> None:
-    x = [100 * float(row.at) for row in rows]
-    y = [100 * (row.value or 0.0) for row in rows]
-    style = (0, (3, 3)) if base else "solid"
-    panel.plot(x, y, color=colour, linewidth=1.0 if base else 1.6, linestyle=style, zorder=2)
+def _points(rows: Sequence[ResultRow]) -> tuple[list[float], list[float]]:
+    """Return the recalls and the precisions of a curve in percent."""
+    recalls = [100 * float(row.at) for row in rows]
+    return recalls, [100 * (row.value or 0.0) for row in rows]

@@ -16,7 +16,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -60,10 +60,8 @@ _CORNERS = ("x1", "y1", "x2", "y2")
 _SCORES = ("score", "confidence")
 _FORM = (
     "Expected COCO results (a JSON list of image_id, category_id or category, bbox, score), or a"
-    " Parquet or CSV table"
-    " with the columns key, category, score and bbox, or x, y, width, height. Boxes are [x, y,"
-    " width, height] in pixels"
-    " of the stored image."
+    " Parquet or CSV table with the columns key, category, score and bbox, or x, y, width, height."
+    " Boxes are [x, y, width, height] in pixels of the stored image."
 )
 
 
@@ -72,12 +70,15 @@ class ModelDetections:
     """The d detections of a model, in arrays of length d."""
 
     name: str
+    """What the model is called."""
     row: Ints
     """The image's place in the dataset's order."""
     box: Floats
     """(d, 4), x, y, width and height in pixels."""
     category: Ints
+    """The index in the dataset's categories."""
     score: Floats
+    """How sure the model is."""
     matched: str = ""
     """A sentence on how categories were matched."""
     sha256: str = ""
@@ -90,14 +91,14 @@ class ModelDetections:
         number = np.full(len(subject.dataset.keys), -1, np.int64)
         number[subject.rows[place]] = np.arange(subject.images)
         image = number[self.row]
-        on_group = image >= 0
-        return Detections.of(
-            image[on_group], self.box[on_group], self.category[on_group], self.score[on_group]
-        )
+        kept = image >= 0
+        return Detections.of(image[kept], self.box[kept], self.category[kept], self.score[kept])
 
 
 def read_detections(
-    name: str, subject: DetectionSubject, order: str | Sequence[str] | None
+    name: str,
+    subject: DetectionSubject,
+    order: str | Sequence[str] | None,
 ) -> ModelDetections:
     """Read `predictions:FILE`. Raise UserError with all problems if the file has another form or
     names other images."""
@@ -161,35 +162,55 @@ def read_detections(
     found = Counter(category for _, _, category, _ in rows)
     categories = CategoryMap({})
     if found:
-        categories = map_found(found, subject.categories, name, order, subject.category_ids)
-    kept = [detection_row for detection_row in rows if detection_row[2] in categories.place]
-    answered |= {row for row, *_ in rows}
+        categories = map_found(
+            found,
+            subject.categories,
+            name,
+            order,
+            subject.category_ids,
+        )
+    boxes = []
+    scores = []
+    images_of_boxes = []
+    indices = []
+    different = set()
+    for row, box, category, score in rows:
+        answered.add(row)
+        different.add((row, *box, category, score))
+        if category in categories.place:
+            images_of_boxes.append(row)
+            boxes.append(box)
+            indices.append(categories.place[category])
+            scores.append(score)
     _refuse_other_images(name, subject, answered)
-    boxes = np.array([box for _, box, *_ in kept], np.float64).reshape(-1, 4)
-    scores = np.array([score for *_, score in kept], np.float64)
-    images_of_boxes = np.array([row for row, *_ in kept], np.int64)
-    most, misplaced = misplaced_detections(subject, images_of_boxes, boxes, scores)
+    detections = ModelDetections(
+        name=name,
+        row=np.array(images_of_boxes, np.int64),
+        box=np.array(boxes, np.float64).reshape(-1, 4),
+        category=np.array(indices, np.int64),
+        score=np.array(scores, np.float64),
+        sha256=hashlib.sha256(content).hexdigest(),
+    )
+    most, misplaced = misplaced_detections(
+        subject, detections.row, detections.box, detections.score
+    )
     if most:
         raise UserError(f"{name}: {misplaced}", _FORM)
     notes = [sentence for sentence in (categories.matched, misplaced) if sentence]
-    if repeats := len(rows) - len(
-        {(row, *box, category, score) for row, box, category, score in rows}
-    ):
+    repeats = len(rows) - len(different)
+    if repeats:
         notes.append(f"exact copies of other detections: {repeats:,}")
-    if silent := len(set(subject.rows.ravel().tolist()) - answered):
+    silent = len(set(subject.rows.ravel().tolist()) - answered)
+    if silent:
         notes.append(f"{silent:,} of {subject.rows.size:,} images have no detection")
-    return ModelDetections(
-        name,
-        images_of_boxes,
-        boxes,
-        np.array([categories.place[category] for _, _, category, _ in kept], np.int64),
-        scores,
-        "; ".join(notes),
-        hashlib.sha256(content).hexdigest(),
-    )
+    return replace(detections, matched="; ".join(notes))
 
 
-def _refuse_other_images(name: str, subject: DetectionSubject, answered: set[int]) -> None:
+def _refuse_other_images(
+    name: str,
+    subject: DetectionSubject,
+    answered: set[int],
+) -> None:
     """Raise UserError if a group has no detection at all: the model was probably not run on its
     images."""
     dataset = subject.dataset
@@ -201,12 +222,15 @@ def _refuse_other_images(name: str, subject: DetectionSubject, answered: set[int
         raise UserError(
             f"{name} has no detection on any image of {', '.join(silent[:10])}",
             "A file answers every group of the dataset (`--write-keys FILE` lists all images). If"
-            " nothing was found"
-            " there, list an image of the group by its key alone.",
+            " nothing was found there, list an image of the group by its key alone.",
         )
 
 
-def _row_of(name: Any, row_of: Mapping[str, int], images: int) -> int | None:
+def _row_of(
+    name: Any,
+    row_of: Mapping[str, int],
+    images: int,
+) -> int | None:
     """Find an image by its key, by a file name that ends in its key, or by its number from 1; None
     if none matches."""
     if type(name) is float and name.is_integer():
@@ -225,9 +249,11 @@ def _first(entry: Mapping[str, Any], names: Sequence[str]) -> Any:
 
 def _box_as_given(entry: Mapping[str, Any]) -> str:
     """Return a box that cannot be read, in words: its column or columns, and what they hold."""
-    columns = next(
-        (names for names in (("bbox",), _SIDES, _CORNERS) if entry.keys() & set(names)), ("bbox",)
-    )
+    columns: tuple[str, ...] = ("bbox",)
+    if "bbox" not in entry:
+        for names in (_CORNERS, _SIDES):
+            if entry.keys() & set(names):
+                columns = names
     values = ", ".join(str(entry.get(name)) for name in columns)
     return f"{', '.join(columns)} is {quoted(values)}"
 
@@ -238,13 +264,20 @@ def _box(entry: Mapping[str, Any]) -> list[float] | None:
         box = [entry.get(name) for name in _SIDES]
         corners: Any = [entry.get(name) for name in _CORNERS]
         if is_box(corners):
-            box = [corners[0], corners[1], corners[2] - corners[0], corners[3] - corners[1]]
+            left, top, right, bottom = corners
+            box = [left, top, right - left, bottom - top]
     # A box with zero width is valid but matches nothing. A negative width means that the box has
     # another form.
-    return [*map(float, box)] if is_box(box) and box[2] >= 0 and box[3] >= 0 else None
+    if is_box(box) and box[2] >= 0 and box[3] >= 0:
+        return list(map(float, box))
+    return None
 
 
-def _entries(path: Path, content: bytes, name: str) -> Iterator[Mapping[str, Any]]:
+def _entries(
+    path: Path,
+    content: bytes,
+    name: str,
+) -> Iterator[Mapping[str, Any]]:
     """Yield each detection of a file as a mapping. Raise UserError if the file has another form."""
     ending = path.suffix.lower()
     try:
@@ -270,11 +303,8 @@ def _entries(path: Path, content: bytes, name: str) -> Iterator[Mapping[str, Any
             )
             next(lines)
             for line in lines:
-                yield {
-                    key: _value(key, cell, form.decimal)
-                    for key, cell in line.items()
-                    if key is not None
-                }
+                line.pop(None, None)  # cells beyond the header
+                yield {key: _value(key, cell, form.decimal) for key, cell in line.items()}
         else:
             raise ValueError(
                 f"its name ends in {ending or 'nothing'}, expected .json, .parquet or .csv"
@@ -313,7 +343,11 @@ def _columns(types: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
 _NUMBERS = frozenset((*_SIDES, *_CORNERS, *_SCORES, "category_id", "image_id"))
 
 
-def _value(column: str, text: str | None, decimal: str) -> Any:
+def _value(
+    column: str,
+    text: str | None,
+    decimal: str,
+) -> Any:
     """Return a cell of a CSV file as the number or list that its column holds; None if it is
     empty."""
     if not text:
@@ -346,10 +380,10 @@ def write_image_keys(dataset: OpenDataset, path: Path) -> int:
 def write_key_table(dataset: OpenDataset, path: Path) -> int:
     """Write a CSV of the keys of a dataset's images, and return their number."""
     suffix = dataset.recipe.output.image.format
-    rows = (
-        dict(zip(_LISTED, (key, f"{key}.{suffix}", dataset.groups[shift].name), strict=True))
-        for key, shift in zip(dataset.keys, dataset.shifts.tolist(), strict=True)
-    )
+    rows = []
+    for key, shift in zip(dataset.keys, dataset.shifts.tolist(), strict=True):
+        group = dataset.groups[shift].name
+        rows.append({"key": key, "file_name": f"{key}.{suffix}", "shift": group})
     write_atomically(path, csv_text(rows, _LISTED).encode())
     return len(dataset.keys)
 
@@ -361,32 +395,30 @@ def coco_document(subject: DetectionSubject) -> dict[str, Any]:
     suffix = subject.dataset.recipe.output.image.format
     ids = category_ids(subject.categories, subject.category_ids)
     images = []
-    annotations = []
+    annotations: list[dict[str, Any]] = []
     for row, (key, encoded) in enumerate(dataset.images()):
         with open_image(encoded) as picture:
             width, height = picture.size
-        group = dataset.groups[dataset.shifts[row]].name
         image = {
             "id": row + 1,
             "file_name": f"{key}.{suffix}",
             "width": width,
             "height": height,
-            "group": group,
+            "group": dataset.groups[dataset.shifts[row]].name,
         }
         images.append(image)
         objects = subject.objects[row]
         for index, box in enumerate(objects["bbox"]):
-            annotations.append(
-                {
-                    "id": len(annotations) + 1,
-                    "image_id": row + 1,
-                    "category_id": ids[objects["category"][index]],
-                    "bbox": box,
-                    "area": objects["area"][index],
-                    "iscrowd": int(objects["iscrowd"][index]),
-                }
-            )
-    categories = [
-        {"id": number, "name": name} for number, name in zip(ids, subject.categories, strict=True)
-    ]
+            annotation = {
+                "id": len(annotations) + 1,
+                "image_id": row + 1,
+                "category_id": ids[objects["category"][index]],
+                "bbox": box,
+                "area": objects["area"][index],
+                "iscrowd": int(objects["iscrowd"][index]),
+            }
+            annotations.append(annotation)
+    categories = []
+    for number, name in zip(ids, subject.categories, strict=True):
+        categories.append({"id": number, "name": name})
     return {"images": images, "annotations": annotations, "categories": categories}

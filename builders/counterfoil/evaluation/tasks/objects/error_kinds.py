@@ -31,51 +31,66 @@ _BACKGROUND = 0.1
 
 @dataclass(frozen=True)
 class ErrorKinds:
-    """The errors of a detector in some images: d detections of `Matches`, o objects.
-
-    kind: (d,) index in `KINDS` of each false box, -1 for any other. about: (d,) the row in
-    `Objects` that an error of place or class is about, or -1. missed: (o,) whether an object is
-    missed.
-    """
+    """The errors of a detector in some images: d detections of `Matches`, o objects."""
 
     kind: Ints
+    """(d,) index in `KINDS` of each false box, -1 for any other."""
     about: Ints
+    """(d,) the row in `Objects` that an error of place or class is about, or -1."""
     missed: Bools
+    """(o,) whether an object is missed."""
 
     def counts(self) -> dict[str, int]:
         """Return how many errors there are of each kind, in the order of `KINDS`, and the missed
         objects."""
-        of_kind = np.bincount(self.kind[self.kind >= 0], minlength=len(KINDS)).tolist()
-        return {**dict(zip(KINDS, of_kind, strict=True)), MISSED: int(self.missed.sum())}
+        kinds = self.kind[self.kind >= 0]
+        of_kind = np.bincount(kinds, minlength=len(KINDS)).tolist()
+        counts = dict(zip(KINDS, of_kind, strict=True))
+        counts[MISSED] = int(self.missed.sum())
+        return counts
 
     def confusions(self, objects: Objects, matches: Matches) -> Ints:
         """Return how often an object of one category is taken for another, (true, detected)."""
         table = np.zeros((matches.categories, matches.categories), np.int64)
         taken = np.flatnonzero(self.kind == CLASS)
-        np.add.at(table, (objects.category[self.about[taken]], matches.category[taken]), 1)
+        true = objects.category[self.about[taken]]
+        np.add.at(table, (true, matches.category[taken]), 1)
         return table
 
 
 def error_kinds(
-    objects: Objects, detections: Detections, matches: Matches, score: float
+    objects: Objects,
+    detections: Detections,
+    matches: Matches,
+    score: float,
 ) -> ErrorKinds:
-    """Name the errors among the detections of at least this score. What meets a crowd is no
+    """Name the errors among the detections of at least this score. A box that meets a crowd is no
     error."""
-    counted = (matches.score >= score) & ~matches.ignored[0, 0]
+    counted = matches.counting(score)
     true = counted & matches.matched[0, 0]
     used = np.zeros(len(objects.image), np.bool_)
     used[matches.found[true]] = True
-    kind, about = np.full((2, len(counted)), -1, np.int64)
+    kind = np.full(len(counted), -1, np.int64)
+    about = kind.copy()
     false = np.flatnonzero(counted & ~true)
+    kind[false] = BACKGROUND
     false = false[np.argsort(matches.image[false], kind="stable")]
-    starts = np.flatnonzero(np.diff(matches.image[false], prepend=-1))
-    for of_image in np.split(false, starts[1:]) if len(false) else ():
-        image = matches.image[of_image[0]]
+    images, starts = np.unique(matches.image[false], return_index=True)
+    parts = np.split(false, starts[1:])
+    for image, of_image in zip(images, parts, strict=False):
         first, last = np.searchsorted(objects.image, [image, image + 1])
-        things = first + np.flatnonzero(~objects.crowd[first:last])
+        shown = first + np.flatnonzero(~objects.crowd[first:last])
+        if not len(shown):
+            continue
         boxes = detections.box[matches.row[of_image]]
-        kind[of_image], met = _kinds(boxes, matches.category[of_image], objects, things, used)
-        about[of_image] = np.where(met >= 0, things[met] if len(things) else -1, -1)
+        category = matches.category[of_image]
+        kind[of_image], about[of_image] = _kinds(
+            boxes,
+            category,
+            objects,
+            shown,
+            used,
+        )
     touched = np.zeros_like(used)
     touched[about[about >= 0]] = True
     return ErrorKinds(kind, about, matches.counted[0] & ~used & ~touched)
@@ -85,20 +100,19 @@ def _kinds(
     boxes: Floats,
     category: Ints,
     objects: Objects,
-    things: Ints,
+    shown: Ints,
     used: Bools,
 ) -> tuple[Ints, Ints]:
-    """Return the kind of each false box of an image, and the place in `things` that it is about, or
-    -1."""
-    nothing = np.full(len(boxes), -1, np.int64)
-    if not len(things):
-        return np.full(len(boxes), BACKGROUND, np.int64), nothing
-    pairs = np.repeat(boxes, len(things), axis=0), np.tile(objects.box[things], (len(boxes), 1))
-    iou = box_iou(*pairs, np.zeros(len(pairs[0]), np.bool_)).reshape(len(boxes), len(things))
-    same = category[:, None] == objects.category[things]
+    """Return the kind of each false box of an image, and the row of the object that it is about, or
+    -1. shown: the rows of the image's objects; at least one."""
+    first = np.repeat(boxes, len(shown), axis=0)
+    second = np.tile(objects.box[shown], (len(boxes), 1))
+    no_crowd = np.zeros(len(first), np.bool_)
+    iou = box_iou(first, second, no_crowd).reshape(len(boxes), len(shown))
+    same = category[:, None] == objects.category[shown]
     of_category = np.where(same, iou, 0.0)
     of_others = np.where(same, 0.0, iou)
-    found_before = np.where(same & used[things], iou, 0.0).max(axis=1)
+    found_before = np.where(used[shown], of_category, 0.0).max(axis=1)
     best = of_category.max(axis=1)
     cases = {
         PLACE: (best >= _BACKGROUND) & (best < _FOREGROUND),
@@ -107,5 +121,8 @@ def _kinds(
         BACKGROUND: iou.max(axis=1) <= _BACKGROUND,
     }
     kind = np.select(list(cases.values()), list(cases), BOTH)
-    met = np.where(kind == PLACE, of_category.argmax(axis=1), of_others.argmax(axis=1))
-    return kind, np.where((kind == PLACE) | (kind == CLASS), met, nothing)
+    about = np.full(len(boxes), -1, np.int64)
+    for meant, overlap in ((PLACE, of_category), (CLASS, of_others)):
+        of_kind = kind == meant
+        about[of_kind] = shown[overlap[of_kind].argmax(axis=1)]
+    return kind, about

@@ -6,7 +6,7 @@ The page draws boxes over the pictures, so no pixel is changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,30 +32,27 @@ _SIZES = [name for name in AREAS if name != "all"]
 
 @dataclass(frozen=True)
 class ScoredDetector:
-    """One detector on every group, the base first. score: detections count from it on
-    (`best_f1_score` of the base).
-
-    errors: one item for each group, from that score on.
-    """
+    """One detector on every group, the base first."""
 
     name: str
     score: float
+    """The least score of a detection that counts (`best_f1_score` of the base)."""
     groups: Sequence[tuple[Detections, Matches]]
     errors: Sequence[ErrorKinds]
+    """The errors in each group, from that score on."""
 
 
 @dataclass(frozen=True)
 class DetectionFailures:
-    """The contents of the page. data: for its script. pictures: (group, image) of each picture, by
-    number.
-
-    failing: how many images, by detector and shift, have a missed or a false box; the page may show
-    fewer.
-    """
+    """The contents of the page."""
 
     data: dict[str, Any]
+    """What the page's script reads."""
     pictures: list[tuple[int, int]]
+    """The group and the image of each picture, by number."""
     failing: int
+    """How many images, by detector and shift, have a missed or a false box; the page may show
+    fewer."""
 
 
 def detection_failures(
@@ -79,92 +76,102 @@ def detection_failures(
     for scored in detectors:
         f1_of.append([image_f1(matches, scored.score) for _, matches in scored.groups])
     f1 = np.stack(f1_of)
-    lost = f1[:, :1] - f1[:, 1:]
-    detector, shift, image = np.nonzero(f1[:, 1:] < 1)
-    order = np.lexsort((image, shift, detector, -lost[detector, shift, image]))
-    detector = detector[order]
-    shift = shift[order]
-    image = image[order]
-    cell = detector * len(groups) + shift
-    chosen = np.sort(np.argsort(ranks_in_cells(cell), kind="stable")[:most])
+    lost = f1[:, :1] - f1
+    failing = np.argwhere(f1[:, 1:] < 1)
+    failing[:, 1] += 1
+    order = np.argsort(-lost[tuple(failing.T)], kind="stable")
+    failing = failing[order]
+    cell = failing[:, 0] * len(groups) + failing[:, 1]
+    in_turn = np.argsort(ranks_in_cells(cell), kind="stable")
+    shown = failing[np.sort(in_turn[:most])]
+    images = np.unique(shown[:, 2]).tolist()
     answers: dict[tuple[int, int, int], int] = {}
     pictures: dict[tuple[int, int], int] = {}
-    scenes = {scene: number for number, scene in enumerate(np.unique(image[chosen]).tolist())}
     rows: list[dict[str, Any]] = []
-    for number, group, scene in zip(
-        *(part[chosen].tolist() for part in (detector, shift + 1, image)), strict=True
-    ):
-        pair = [answers.setdefault((number, side, scene), len(answers)) for side in (0, group)]
-        shown = [pictures.setdefault((side, scene), len(pictures)) for side in (0, group)]
-        loss = round(float(lost[number, group - 1, scene]), 4)
-        row = {"detector": number, "shift": group, "scene": scenes[scene], "lost": loss}
-        rows.append({**row, "answers": pair, "shown": shown})
+    for number, group, image in shown.tolist():
+        row: dict[str, Any] = {
+            "detector": number,
+            "shift": group,
+            "scene": images.index(image),
+        }
+        row["lost"] = round(float(lost[number, group, image]), 4)
+        row["answers"] = []
+        row["shown"] = []
+        for side in (0, group):
+            row["answers"].append(answers.setdefault((number, side, image), len(answers)))
+            row["shown"].append(pictures.setdefault((side, image), len(pictures)))
+        rows.append(row)
+    marks = []
+    for number, group, image in answers:
+        mark = _marked(detectors[number], group, image, objects)
+        mark["f1"] = round(float(f1[number, group, image]), 4)
+        marks.append(mark)
     sizes = _sizes(objects.area)
-    marks = [_marked(detectors[number], group, scene, objects) for number, group, scene in answers]
-    for (number, group, scene), mark in zip(answers, marks, strict=True):
-        mark["f1"] = round(float(f1[number, group, scene]), 4)
-    scenes_data = []
-    for scene in scenes:
+    scenes = []
+    for image in images:
         shown_objects = []
-        for row in _of_image(objects.image, scene):
-            facts = (objects.category[row], sizes[row], objects.crowd[row])
-            shown_objects.append([*_rounded(objects.box[row]), *map(int, facts)])
-        scenes_data.append({"sides": sides[scene].tolist(), "objects": shown_objects})
+        for index in _of_image(objects.image, image):
+            facts = (objects.category[index], sizes[index], objects.crowd[index])
+            shown_objects.append([*_rounded(objects.box[index]), *map(int, facts)])
+        scenes.append({"sides": sides[image].tolist(), "objects": shown_objects})
     data = {
         "detectors": [{"name": scored.name, "score": scored.score} for scored in detectors],
         "groups": [{"id": name, "name": in_words(name)} for name in groups],
         "categories": list(categories),
         "sizes": _SIZES,
         "errors": list(KINDS),
-        "scenes": scenes_data,
+        "scenes": scenes,
         "answers": marks,
         "rows": rows,
         "pictures": [
-            {"file": picture_file(number), "key": keys[group][scene]}
-            for (group, scene), number in pictures.items()
+            {"file": picture_file(number), "key": keys[group][image]}
+            for (group, image), number in pictures.items()
         ],
     }
-    return DetectionFailures(data, list(pictures), len(cell))
+    return DetectionFailures(data, list(pictures), len(failing))
 
 
 def picture_file(number: int) -> str:
     return f"{FOLDER}/{number:05d}.webp"
 
 
-def _marked(scored: ScoredDetector, group: int, scene: int, objects: Objects) -> dict[str, Any]:
+def _marked(
+    scored: ScoredDetector,
+    group: int,
+    image: int,
+    objects: Objects,
+) -> dict[str, Any]:
     """Return which objects of one image a detector finds, and its boxes, true and false.
 
     found: 1 or 0 for each object of the image. boxes: x, y, width, height, category, size, score in
     percent, the kind of error or -1, and the object's number in its image or -1.
     """
-    (detections, matches), kinds = scored.groups[group], scored.errors[group].kind
-    first = int(np.searchsorted(objects.image, scene))
-    times_found = [0] * len(_of_image(objects.image, scene))
-    detected = np.flatnonzero(
-        (matches.image == scene) & (matches.score >= scored.score) & ~matches.ignored[0, 0]
-    )
+    detections, matches = scored.groups[group]
+    kinds = scored.errors[group].kind
+    of_image = _of_image(objects.image, image)
+    is_met = [0] * len(of_image)
+    detected = np.flatnonzero((matches.image == image) & matches.counting(scored.score))
     boxes = []
     for index in detected[np.argsort(-matches.score[detected], kind="stable")]:
         box = detections.box[matches.row[index]]
-        met = int(matches.found[index]) - first if matches.matched[0, 0, index] else -1
-        if met >= 0:
-            times_found[met] = 1
-        size = int(_sizes(np.array([box[2] * box[3]]))[0])
+        met = -1
+        if matches.matched[0, 0, index]:
+            met = int(matches.found[index]) - of_image.start
+            is_met[met] = 1
+        size = _sizes(box[2] * box[3])
         percent = round(100 * float(matches.score[index]))
-        boxes.append(
-            [*_rounded(box), int(matches.category[index]), size, percent, int(kinds[index]), met]
-        )
-    return {"found": times_found, "boxes": boxes}
+        facts = (matches.category[index], size, percent, kinds[index], met)
+        boxes.append([*_rounded(box), *map(int, facts)])
+    return {"found": is_met, "boxes": boxes}
 
 
-def _of_image(image: Ints, scene: int) -> range:
+def _of_image(images: Ints, image: int) -> range:
     """Return the rows of an image, which are consecutive."""
-    return range(
-        int(np.searchsorted(image, scene)), int(np.searchsorted(image, scene, side="right"))
-    )
+    first, last = np.searchsorted(images, [image, image + 1]).tolist()
+    return range(first, last)
 
 
-def _sizes(area: Floats) -> Ints:
+def _sizes(area: Any) -> Ints:
     """Return each area's size as a number. An area at a bound belongs to both sizes; it gets the
     smaller one."""
     return np.searchsorted([AREAS[name][1] for name in _SIZES[:-1]], area)
@@ -197,11 +204,11 @@ def write_detection_failures(
         shown=len(failures.data["rows"]),
         images=images,
     )
-    stored = (
-        (picture_file(number), picture(*picture_place))
-        for number, picture_place in enumerate(failures.pictures)
-    )
-    pictures = (
-        (file, webp(image.convert("RGB"), 82, SIDE)) for file, image in stored if image is not None
-    )
-    return write_browser(folder, html, pictures, len(failures.pictures))
+
+    def pictures() -> Iterator[tuple[str, bytes]]:
+        for number, (group, image) in enumerate(failures.pictures):
+            stored = picture(group, image)
+            if stored is not None:
+                yield picture_file(number), webp(stored.convert("RGB"), 82, SIDE)
+
+    return write_browser(folder, html, pictures(), len(failures.pictures))

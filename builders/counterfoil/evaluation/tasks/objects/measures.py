@@ -55,21 +55,25 @@ _TEN_POINTS = 0.1
 
 @dataclass(frozen=True)
 class MeasuredModel(ResampledModel):
-    """The numbers of one model.
-
-    groups: names of the groups, the base first. answers, matches, scores: one item for each group.
-    f1: (groups, images). score: the score from which on a detection counts for F1, chosen on the
-    base. errors: one item a group.
-    """
+    """The numbers of one model."""
 
     detections: ModelDetections
+    """Its detections on all images."""
     groups: tuple[str, ...]
+    """The names of the groups, the base first. Answers, matches, scores and errors have an item for
+    each."""
     answers: tuple[Detections, ...]
+    """Its detections on the images of a group."""
     matches: tuple[Matches, ...]
+    """These detections, matched with the objects."""
     score: float
+    """The score from which on a detection counts for F1, chosen on the base."""
     scores: tuple[DetectorScores, ...]
+    """The measures, each with its resamples."""
     f1: Floats
+    """(groups, images), the F1 of each image."""
     errors: tuple[ErrorKinds, ...]
+    """The errors from that score on."""
 
     @property
     def near_chance(self) -> bool:
@@ -82,7 +86,11 @@ class MeasuredModel(ResampledModel):
         return "finds next to nothing on the base" if self.near_chance else ""
 
     def share(
-        self, group: int, measure: str, label: int | None = None, of_drop: bool = False
+        self,
+        group: int,
+        measure: str,
+        label: int | None = None,
+        of_drop: bool = False,
     ) -> Drawn:
         """Return a measure of one group, or the AP of category `label`. Here `of_drop` changes
         nothing."""
@@ -91,26 +99,36 @@ class MeasuredModel(ResampledModel):
 
 
 def measure_model(
-    subject: DetectionSubject, detections: ModelDetections, seed: int
+    subject: DetectionSubject,
+    detections: ModelDetections,
+    seed: int,
 ) -> MeasuredModel:
     """Match a model's detections with the objects in every group, and resample the images of all
     groups together."""
     groups = tuple(group.name for group in subject.dataset.groups)
+    truth = subject.truth
     categories = len(subject.categories)
-    answers = tuple(detections.of_group(subject, index) for index in range(len(groups)))
-    matches = tuple(match(subject.truth, answer, subject.images, categories) for answer in answers)
+    answers = [detections.of_group(subject, index) for index in range(len(groups))]
+    matches = [match(truth, answer, subject.images, categories) for answer in answers]
     score = best_f1_score(matches[0])
     scores = []
-    for group, group_matches in enumerate(matches):
+    f1 = []
+    errors = []
+    for group, (answer, of_group) in enumerate(zip(answers, matches, strict=True)):
         report(f"measuring {detections.name}", group, len(groups))
-        scores.append(bootstrap_scores(group_matches, score, seed, REPLICATES, subject.units))
-    f1 = np.stack([image_f1(group_matches, score) for group_matches in matches])
-    errors = tuple(
-        error_kinds(subject.truth, answer, group_matches, score)
-        for answer, group_matches in zip(answers, matches, strict=True)
-    )
+        scores.append(bootstrap_scores(of_group, score, seed, REPLICATES, subject.units))
+        f1.append(image_f1(of_group, score))
+        errors.append(error_kinds(truth, answer, of_group, score))
     return MeasuredModel(
-        detections.name, detections, groups, answers, matches, score, tuple(scores), f1, errors
+        name=detections.name,
+        detections=detections,
+        groups=groups,
+        answers=tuple(answers),
+        matches=tuple(matches),
+        score=score,
+        scores=tuple(scores),
+        f1=np.stack(f1),
+        errors=tuple(errors),
     )
 
 
@@ -123,12 +141,8 @@ def detector_rows(
     for category, name in enumerate(subject.categories):
         of_category = (truth.category == category) & ~truth.crowd
         if of_category.any():
-            yield row(
-                OBJECTS,
-                float(of_category.sum()),
-                class_id=name,
-                n=len(np.unique(truth.image[of_category])),
-            )
+            images = len(np.unique(truth.image[of_category]))
+            yield row(OBJECTS, float(of_category.sum()), class_id=name, n=images)
     for model in models:
         for name in NAMES:
             yield from model.rows(name, subject.dataset.groups, subject.images, subject.units)
@@ -139,19 +153,27 @@ def detector_rows(
                 number = model.share(index, "AP", category)
                 if not math.isfinite(number.value):
                     continue
-                key = {"model": model.name, "group": group, "class_id": name, "n": number.images}
+                key = {
+                    "model": model.name,
+                    "group": group,
+                    "class_id": name,
+                    "n": number.images,
+                }
                 yield row(BY_CATEGORY, number.interval(), **key)
                 if index:
-                    yield row(
-                        DROP, model.drop(index, "AP", category).interval(), at=BY_CATEGORY, **key
-                    )
+                    drop = model.drop(index, "AP", category).interval()
+                    yield row(DROP, drop, at=BY_CATEGORY, **key)
 
 
 def error_rows(subject: DetectionSubject, model: MeasuredModel) -> Iterator[ResultRow]:
     """Yield how many errors of each kind a model makes in each group, its confusions, and precision
     at some recalls."""
     for group, matches, errors in zip(model.groups, model.matches, model.errors, strict=True):
-        key = {"model": model.name, "group": group, "n": subject.images}
+        key = {
+            "model": model.name,
+            "group": group,
+            "n": subject.images,
+        }
         for kind, count in errors.counts().items():
             yield row(ERRORS, float(count), at=kind, **key)
         table = errors.confusions(subject.truth, matches)
@@ -173,14 +195,19 @@ def mean_corruption_rows(subject: DetectionSubject, model: MeasuredModel) -> Ite
     by_shift: dict[str, list[int]] = {}
     for index, group in enumerate(subject.dataset.groups[1:], start=1):
         by_shift.setdefault(group.of or group.name, []).append(index)
-    weights = [
-        (1 / len(by_shift) / len(places), index) for places in by_shift.values() for index in places
-    ]
+    weights: dict[int, float] = {}
+    for indices in by_shift.values():
+        weights |= dict.fromkeys(indices, 1 / len(by_shift) / len(indices))
     for name in ("AP", "AP50", "AP75") if weights else ():
-        mean = combined([(weight, model.share(index, name)) for weight, index in weights])
+        parts = [(weight, model.share(index, name)) for index, weight in weights.items()]
+        mean = combined(parts)
         if not math.isfinite(mean.value):
             continue
-        key = {"model": model.name, "at": name, "n": subject.images}
+        key = {
+            "model": model.name,
+            "at": name,
+            "n": subject.images,
+        }
         yield row(MPC, mean.interval(), **key)
         share = ratio(mean, model.share(0, name))
         if math.isfinite(share.value) and not model.near_chance:
@@ -204,32 +231,30 @@ def measure_levels(
     rows = []
     groups = dataset.groups
     for shift, indices in shifts_with_levels(dataset).items():
-        levels = [groups[index].level or 0.0 for index in indices]
-        level_facts = tuple(
-            severity.SeverityLevel(
-                level, groups[index].name, int((dataset.shifts == index).sum()), 0
-            )
-            for level, index in zip(levels, indices, strict=True)
+        levels = []
+        level_facts = []
+        for index in indices:
+            level = groups[index].level or 0.0
+            accepted = int((dataset.shifts == index).sum())
+            levels.append(level)
+            level_facts.append(severity.SeverityLevel(level, groups[index].name, accepted, 0))
+        of_shift = severity.Severity(
+            shift=shift,
+            realised=groups[indices[0]].realised,
+            levels=tuple(level_facts),
+            classes=classes,
+            left_out=(),
+            trajectories=images,
+            complete=images,
         )
-        facts.append(
-            severity.Severity(
-                shift=shift,
-                realised=groups[indices[0]].realised,
-                levels=level_facts,
-                classes=classes,
-                left_out=(),
-                trajectories=images,
-                complete=images,
-            )
-        )
+        facts.append(of_shift)
         for model in models:
             key = {"model": model.name, "group": shift, "n": images}
-            for level, index in zip([0.0, *levels], [0, *indices], strict=True):
-                number = model.share(index, measure).interval()
-                rows.append(row(curve, number, at=severity.at(level), **key))
+            for at, index in zip(of_shift.ats, [0, *indices], strict=True):
+                rows.append(row(curve, model.share(index, measure).interval(), at=at, **key))
             drops = [model.drop(index, measure).interval() for index in indices]
-            for level, drop in zip(levels, drops, strict=True):
-                rows.append(row(severity.DROP, drop, at=severity.at(level), **key))
+            for at, drop in zip(of_shift.ats[1:], drops, strict=True):
+                rows.append(row(severity.DROP, drop, at=at, **key))
             ten = rising_reaches(drops, np.array(levels), np.ones(len(levels)), _TEN_POINTS)
             rows.append(level_row(severity.TEN_POINTS, ten, **key))
     return tuple(facts), rows

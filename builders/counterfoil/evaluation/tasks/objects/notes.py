@@ -29,19 +29,15 @@ def cut_sentence(names: Sequence[str], groups: Sequence[tuple[Detections, Matche
     names: of the groups, the base first. groups: a detector's detections and matches. Empty if
     every object is found, because then answers of lower scores cannot raise AP.
     """
-    lowest = {
-        name: float(detections.score.min())
-        for name, (detections, matches) in zip(names, groups, strict=True)
-        if len(detections.score) >= _FEWEST_DETECTIONS and _misses(matches)
-    }
-    highest = max(
-        (detections.score.max() for detections, _ in groups if len(detections.score)), default=0.0
-    )
-    cut = {
-        name: score
-        for name, score in lowest.items()
-        if score >= _CUT_FROM * max(1.0, float(highest))
-    }
+    lowest = {}
+    highest = 1.0
+    for name, (detections, matches) in zip(names, groups, strict=True):
+        score = detections.score
+        if len(score):
+            highest = max(highest, float(score.max()))
+        if len(score) >= _FEWEST_DETECTIONS and _misses(matches):
+            lowest[name] = float(score.min())
+    cut = {name: score for name, score in lowest.items() if score >= _CUT_FROM * highest}
     if not cut:
         return ""
     where = ""
@@ -49,9 +45,8 @@ def cut_sentence(names: Sequence[str], groups: Sequence[tuple[Detections, Matche
         where = f" on {listed([in_words(name) for name in cut], _MOST_NAMED)}"
     return (
         f"the lowest score{where} is {number(min(cut.values()))}: if answers below it were left"
-        " out, AP and recall"
-        f"{' there' if where else ''} are lower bounds. Ask for all answers, down to a score of"
-        " .001"
+        f" out, AP and recall{' there' if where else ''} are lower bounds. Ask for all answers,"
+        " down to a score of .001"
     )
 
 
@@ -65,12 +60,15 @@ def _misses(matches: Matches) -> bool:
     return bool((hits < reachable).any())
 
 
-def crowded_sentence(truth: Objects, images: int, categories: Sequence[str]) -> str:
+def crowded_sentence(
+    truth: Objects,
+    images: int,
+    categories: Sequence[str],
+) -> str:
     """Return a sentence if images have more objects of a category than COCO counts detections; else
     empty."""
     counting = ~truth.crowd
-    shape = (images, len(categories))
-    objects = np.zeros(shape, np.int64)
+    objects = np.zeros((images, len(categories)), np.int64)
     np.add.at(objects, (truth.image[counting], truth.category[counting]), 1)
     crowded = (objects > MOST_DETECTIONS).any(axis=1).sum()
     if not crowded:
@@ -80,16 +78,14 @@ def crowded_sentence(truth: Objects, images: int, categories: Sequence[str]) -> 
     limited = np.flatnonzero(reachable < totals)
     limited = limited[np.argsort(reachable[limited] / totals[limited], kind="stable")]
     subject = counted(int(crowded), "image has", "images have")
-    bounds = [
-        f"{percent(float(reachable[index] / totals[index]))} ({categories[index]})"
-        for index in limited
-    ]
+    bounds = []
+    for index in limited:
+        bound = percent(float(reachable[index] / totals[index]))
+        bounds.append(f"{bound} ({categories[index]})")
     return (
         f"{subject} more than {MOST_DETECTIONS} objects of a category, at most {objects.max():,}."
-        " COCO counts"
-        f" {MOST_DETECTIONS} detections an image and category, so recall is at most"
-        f" {listed(bounds, _MOST_NAMED)}, and"
-        " AP and F1 are lower than with all detections."
+        f" COCO counts {MOST_DETECTIONS} detections an image and category, so recall is at most"
+        f" {listed(bounds, _MOST_NAMED)}, and AP and F1 are lower than with all detections."
     )
 
 
@@ -98,29 +94,29 @@ def truth_notes(subject: DetectionSubject) -> Iterator[str]:
     truth = subject.truth
     if misplaced := misplaced_objects(subject):
         yield misplaced
-    each = truth.box[~truth.crowd]
+    boxes = truth.box[~truth.crowd]
     image = truth.image[~truth.crowd]
     category = truth.category[~truth.crowd]
-    if not len(each):
+    if not len(boxes):
         return
-    total = counted(len(each), "object")
-    different = len(np.unique(np.column_stack([image, category, each]), axis=0))
-    if copies := len(each) - different:
+    total = counted(len(boxes), "object")
+    different = np.unique(np.column_stack([image, category, boxes]), axis=0)
+    copies = len(boxes) - len(different)
+    if copies:
         yield (
             f"{copies:,} of {total} are copies: the same box and category twice in one image. Each"
             " counts, as with"
             " pycocotools, so one detection leaves the copy missed; Ultralytics drops copies."
         )
     sides = subject.sides[image]
-    start = each[:, :2]
-    end = each[:, :2] + each[:, 2:]
+    start = boxes[:, :2]
+    end = start + boxes[:, 2:]
     empty = (np.minimum(end, sides) <= np.maximum(start, 0)).any(axis=1)
     leaving = ((start < -1) | (end > sides + 1)).any(axis=1) & ~empty
     if empty.any():
         yield (
             f"{int(empty.sum()):,} of {total} have no area in their image. They count, as with"
-            " pycocotools, though a"
-            " detector can hardly find them."
+            " pycocotools, though a detector can hardly find them."
         )
     if leaving.any():
         yield (
@@ -128,20 +124,24 @@ def truth_notes(subject: DetectionSubject) -> Iterator[str]:
             " detections are cut at the"
             " edge, as with pycocotools: a detector that cuts its own boxes loses overlap there."
         )
-    ids = [number for row in subject.rows[0].tolist() for number in subject.objects[row]["id"]]
+    ids: list[int] = []
+    for row in subject.rows[0].tolist():
+        ids += subject.objects[row]["id"]
+    unique = len(set(ids)) == len(ids) > 1
     # Numbers that count the objects of each image are no ids.
-    if ids.count(0) == 1 and len(set(ids)) == len(ids) > 1 and len(np.unique(image)) > 1:
+    if ids.count(0) == 1 and unique and len(np.unique(image)) > 1:
         yield (
             "An object has the annotation id 0. In the file that it comes from, pycocotools counts"
-            " it as missed (its"
-            " issue 332); here it is matched like any other."
+            " it as missed (its issue 332); here it is matched like any other."
         )
     shortest = subject.dataset.recipe.generator.get("size")
-    reduced = 0 if shortest is None else int((subject.sides.min(axis=1) == shortest).sum())
+    reduced = 0
+    if shortest is not None:
+        shorter_sides = subject.sides.min(axis=1)
+        reduced = int((shorter_sides == shortest).sum())
     if reduced:
         yield (
             f"{counted(reduced, 'image')} of {subject.images:,} were reduced to a shorter side of"
-            f" {shortest} pixels."
-            " Small, medium and large are sizes in the reduced images, so AP by size is not that of"
-            " the originals."
+            f" {shortest} pixels. Small, medium and large are sizes in the reduced images, so AP by"
+            " size is not that of the originals."
         )

@@ -16,7 +16,10 @@ _FEWEST = 20
 
 
 def misplaced_detections(
-    subject: DetectionSubject, row: Ints, box: Floats, score: Floats
+    subject: DetectionSubject,
+    row: Ints,
+    box: Floats,
+    score: Floats,
 ) -> tuple[bool, str]:
     """Return whether most boxes are outside, and a sentence on them and the likely cause; empty if
     the boxes fit.
@@ -40,22 +43,18 @@ def misplaced_detections(
     outside = _outside(start, end)
     if outside.mean() > _MOST_OUTSIDE:
         corners = (extent >= start).all(axis=1) & (extent <= 1 + _BEYOND).all(axis=1)
-        cause = (
-            "they are probably corners [left, top, right, bottom]"
-            if corners.mean() > 0.99
-            else "they are probably pixels of images of another size, as before generator.size"
-            " scaled them"
-        )
+        cause = "pixels of images of another size, as before generator.size scaled them"
+        if corners.mean() > 0.99:
+            cause = "corners [left, top, right, bottom]"
         seen = (
             f"{int(outside.sum()):,} of {len(box):,} boxes with the better scores leave their image"
         )
-        return bool(outside.mean() > 0.5), f"{seen}: {cause}"
+        return bool(outside.mean() > 0.5), f"{seen}: they are probably {cause}"
     reach = float(np.quantile(end.max(axis=1), 0.99))
     if len(box) >= _FEWEST and reach < 0.7:
         return False, (
             f"boxes lie in the upper left {reach:.0%} of their images' sides: they may be pixels of"
-            " smaller images,"
-            " such as the model's input, or shares"
+            " smaller images, such as the model's input, or shares"
         )
     return False, ""
 
@@ -75,14 +74,15 @@ def misplaced_objects(subject: DetectionSubject) -> str:
             " source.boxes: yolo."
         )
     sides = subject.sides[subject.truth.image]
-    outside = _outside(box[:, :2] / sides, (box[:, :2] + box[:, 2:]) / sides)
+    start = box[:, :2]
+    end = start + box[:, 2:]
+    outside = _outside(start / sides, end / sides)
     if len(box) < _FEWEST or outside.mean() <= _MOST_OUTSIDE:
         return ""
     return (
         f"{int(outside.sum()):,} of the dataset's {len(box):,} boxes leave their image by far: the"
-        " build may have read"
-        " them in another form than they have (source.boxes: coco, yolo or pascal), or as pixels of"
-        " another image size."
+        " build may have read them in another form than they have (source.boxes: coco, yolo or"
+        " pascal), or as pixels of another image size."
     )
 
 

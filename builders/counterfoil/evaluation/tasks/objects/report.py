@@ -25,6 +25,7 @@ from counterfoil.report.severity import severity_words, ten_points_table
 from counterfoil.report.words import (
     NOTHING,
     Table,
+    TableCell,
     TableColumn,
     TableRow,
     count_cell,
@@ -44,13 +45,18 @@ def _mean_table(results: Results) -> Table:
     """Return one row for each detector: AP on the base, mPC and rPC."""
     rows = []
     for model in results.models:
-        means = [
-            points_cell(results.rows.estimate(name, model=model.name, at="AP"))
-            for name in (MPC, RPC)
-        ]
-        rows.append((model.short_name, points_cell(results.base_number(model.name)), *means))
-    names = ("AP on the base (%)", "mPC: mean AP over shifts (%)", "rPC: share of the base (%)")
-    return Table.of("Over all shifts", (TableColumn("detector", "name"), *names), rows)
+        cells: list[TableCell | str] = [model.short_name]
+        cells.append(points_cell(results.base_number(model.name)))
+        for name in (MPC, RPC):
+            cells.append(points_cell(results.rows.estimate(name, model=model.name, at="AP")))
+        rows.append(cells)
+    columns = (
+        TableColumn("detector", "name"),
+        "AP on the base (%)",
+        "mPC: mean AP over shifts (%)",
+        "rPC: share of the base (%)",
+    )
+    return Table.of("Over all shifts", columns, rows)
 
 
 def _category_table(results: Results, model: ModelFacts) -> Table:
@@ -62,13 +68,16 @@ def _category_table(results: Results, model: ModelFacts) -> Table:
         base = results.rows.estimate(BY_CATEGORY, group=results.base or "", **key)
         if base is None:
             continue
+        objects = int(results.rows.value(OBJECTS, class_id=cls.id) or 0)
+        cells = [text_cell(cls.name), count_cell(objects), points_cell(base)]
         drops = results.rows.where(DROP, at=BY_CATEGORY, **key)
         worst = max(drops, key=lambda drop: drop.value or 0.0, default=None)
-        cells = points_cell(None), points_cell(None)
-        if worst is not None:
-            cells = text_cell(in_words(worst.group)), points_cell(worst.estimate)
-        objects = count_cell(int(results.rows.value(OBJECTS, class_id=cls.id) or 0))
-        rows.append(TableRow((text_cell(cls.name), objects, points_cell(base), *cells)))
+        if worst is None:
+            cells += [points_cell(None)] * 2
+        else:
+            cells.append(text_cell(in_words(worst.group)))
+            cells.append(points_cell(worst.estimate))
+        rows.append(TableRow(tuple(cells)))
     rows.sort(key=lambda row: -float(row.cells[4].sort or -1.0))
     columns = (
         TableColumn("category", "name"),
@@ -86,10 +95,10 @@ def _error_table(results: Results, model: ModelFacts) -> Table:
     rows = []
     for group in results.groups:
         key = {"model": model.name, "group": group.name}
-        counts = [
-            count_cell(int(results.rows.value(ERRORS, at=kind, **key) or 0))
-            for kind in (*KINDS, MISSED)
-        ]
+        counts = []
+        for kind in (*KINDS, MISSED):
+            count = results.rows.value(ERRORS, at=kind, **key)
+            counts.append(count_cell(int(count or 0)))
         rows.append((group.name, *counts))
     columns = (TableColumn("group", "shift"), *KINDS, MISSED)
     return Table.of(of_model(results, model, "kinds of errors"), columns, rows)
@@ -99,19 +108,18 @@ def _confusion_table(results: Results, model: ModelFacts) -> Table:
     """Return a row for each pair of categories, the most frequent under any shift first."""
     counts: dict[tuple[str, str], dict[str, int]] = {}
     for taken in results.rows.where(TAKEN_FOR, model=model.name):
-        counts.setdefault((taken.class_id, taken.against), {})[taken.group] = int(taken.value or 0)
+        by_group = counts.setdefault((taken.class_id, taken.against), {})
+        by_group[taken.group] = int(taken.value or 0)
     rows = []
     for (true, detected), by_group in counts.items():
         objects = int(results.rows.value(OBJECTS, class_id=true) or 0)
-        shifts = {group.name: by_group.get(group.name, 0) for group in results.shifts}
-        worst = max(shifts, key=lambda name: shifts[name], default="")
-        under = text_cell(in_words(worst) if shifts else NOTHING)
-        numbers = [
-            count_cell(count)
-            for count in (objects, by_group.get(results.base or "", 0), shifts.get(worst, 0))
-        ]
-        cells = text_cell(true), text_cell(detected), *numbers[:2], under, numbers[2]
-        rows.append(TableRow(cells))
+        shifts = [group.name for group in results.shifts]
+        worst = max(shifts, key=lambda name: by_group.get(name, 0), default="")
+        cells = [text_cell(true), text_cell(detected), count_cell(objects)]
+        cells.append(count_cell(by_group.get(results.base or "", 0)))
+        cells.append(text_cell(in_words(worst) if shifts else NOTHING))
+        cells.append(count_cell(by_group.get(worst, 0)))
+        rows.append(TableRow(tuple(cells)))
     rows.sort(key=lambda row: -max(float(row.cells[3].sort), float(row.cells[5].sort)))
     columns = (
         TableColumn("category", "name"),
@@ -135,21 +143,16 @@ def _error_sections(results: Results) -> Iterator[ReportSection]:
             figures=[figure],
             legend=legend(shown),
             note="At IoU .50, the mean over categories; the mean of a curve is AP50. Dashed: the"
-            " base. Shifts that cost"
-            " most AP50 come first.",
+            " base. Shifts that cost most AP50 come first.",
         )
     yield ReportSection(
         title="Kinds of errors",
         tables=[_error_table(results, model) for model in results.models],
         note="Counted among the boxes from the score on that is best on the base, as F1 is. Kinds"
-        " are those of TIDE"
-        " (Bolya and others 2020), at an overlap (IoU) of .5 and .1. Class: right place, wrong"
-        " category. Place: right"
-        " category, overlap of .1 to .5. Both: wrong category and an overlap of .1 to .5. Double: a"
-        " second box of an"
-        " object. Background: a box where no object is. Missed: an object that no box finds, and no"
-        " error of class or"
-        " place is about.",
+        " are those of TIDE (Bolya and others 2020), at an overlap (IoU) of .5 and .1. Class: right"
+        " place, wrong category. Place: right category, overlap of .1 to .5. Both: wrong category"
+        " and an overlap of .1 to .5. Double: a second box of an object. Background: a box where no"
+        " object is. Missed: an object that no box finds, and no error of class or place is about.",
     )
     confusions = [_confusion_table(results, model) for model in results.models]
     confusions = [table for table in confusions if table.rows]
@@ -159,8 +162,7 @@ def _error_sections(results: Results) -> Iterator[ReportSection]:
             short="Confusions",
             tables=confusions,
             note="Errors of class: a box on an object of one category that names another. The shift"
-            " is the one with"
-            " most.",
+            " is the one with most.",
         )
 
 
@@ -183,9 +185,8 @@ def detection_sections(results: Results) -> Iterator[ReportSection]:
             legend=legend(sound),
             tables=[ten_points_table(results, models)],
             note="The drop of AP is made to rise with the level and is linear between levels. The"
-            " interval is where the"
-            " ends of the drop’s intervals reach ten points. Level 0 is the base, 1 the whole"
-            " shift.",
+            " interval is where the ends of the drop’s intervals reach ten points. Level 0 is the"
+            " base, 1 the whole shift.",
         )
     yield from compared_section(
         results, "detector", "Detectors that find next to nothing on the base are left out."
@@ -197,17 +198,15 @@ def detection_sections(results: Results) -> Iterator[ReportSection]:
         short="Sizes",
         tables=[group_table(results, model, SIZES, ()) for model in models],
         note="Small objects have less than 32² pixels of the stored image, large ones more than"
-        " 96². A dash: no such"
-        " object.",
+        " 96². A dash: no such object.",
     )
     yield ReportSection(
         title="By category",
         short="Categories",
         tables=[_category_table(results, model) for model in models],
         note="Categories without an object are left out; AP of few objects says little. The shift"
-        " of each category is"
-        f" the worst of {len(results.shifts)}, chosen after the fact, and its interval is of that"
-        " drop alone.",
+        f" of each category is the worst of {len(results.shifts)}, chosen after the fact, and its"
+        " interval is of that drop alone.",
     )
 
 
@@ -219,8 +218,7 @@ def detection_notes(results: Results) -> Iterator[str]:
         if model.near_chance:
             yield (
                 f"{model.short_name} may have an AP50 under 10 % on the base: its drops mean"
-                " little, and it has no rPC"
-                " and is compared with no other detector."
+                " little, and it has no rPC and is compared with no other detector."
             )
     images = results.groups[0].images
     if images < _FEW_IMAGES:

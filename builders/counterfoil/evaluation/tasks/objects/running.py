@@ -27,12 +27,10 @@ _SIDES = ("left", "top", "right", "bottom")
 def are_detections(columns: Columns, rows: range) -> bool:
     """Return whether columns can be the detections in these rows of the images."""
     kinds = {name: column.dtype.kind for name, column in columns.items()}
-    sound = kinds == {"row": "i", "label": "i", **dict.fromkeys((*_SIDES, "score"), "f")}
-    return (
-        sound
-        and bool(np.isin(columns["row"], rows).all())
-        and all(np.isfinite(values).all() for values in columns.values())
-    )
+    if kinds != {"row": "i", "label": "i", **dict.fromkeys((*_SIDES, "score"), "f")}:
+        return False
+    inside = bool(np.isin(columns["row"], rows).all())
+    return inside and all(np.isfinite(values).all() for values in columns.values())
 
 
 def run_detector(
@@ -70,48 +68,55 @@ def run_detector(
     answering = AskedFunction(
         name, detector, images, lambda answer, row: _columns(answer, row, name)
     )
-    columns = Pass(images, f"detecting with {name}", batch_size, device).answers_of(
-        answering, cache
-    )
-    columns = {**columns, "row": chosen[columns["row"]]}
+    asking = Pass(images, f"detecting with {name}", batch_size, device)
+    columns = asking.answers_of(answering, cache)
     refuse_unnamed_labels(name, columns["label"], names, "label_names")
     shifted = _first_label_note(columns["label"], names, categories)
     known = np.isin(columns["label"], list(categories.place))
     columns = {column: values[known] for column, values in columns.items()}
-    left, top, right, bottom = (columns[side].astype(np.float64) for side in _SIDES)
-    boxes = np.stack(
-        [left, top, np.maximum(0.0, right - left), np.maximum(0.0, bottom - top)], axis=1
-    )
+    rows = chosen[columns["row"]]
+    corners = np.stack([columns[side] for side in _SIDES], axis=1).astype(np.float64)
+    boxes = corners.copy()
+    boxes[:, 2:] = np.maximum(0.0, corners[:, 2:] - corners[:, :2])
     scores = columns["score"].astype(np.float64)
-    _, misplaced = misplaced_detections(subject, columns["row"], boxes, scores)
+    _, misplaced = misplaced_detections(subject, rows, boxes, scores)
+    indices = [categories.place[label] for label in columns["label"].tolist()]
     return ModelDetections(
-        name,
-        columns["row"],
-        boxes,
-        np.array([categories.place[label] for label in columns["label"].tolist()], np.int64),
-        scores,
-        "; ".join(filter(None, (categories.matched, shifted, misplaced))),
-        getattr(detector, "sha256", ""),
+        name=name,
+        row=rows,
+        box=boxes,
+        category=np.array(indices, np.int64),
+        score=scores,
+        matched="; ".join(filter(None, (categories.matched, shifted, misplaced))),
+        sha256=getattr(detector, "sha256", ""),
         complete=getattr(detector, "complete", False),
     )
 
 
-def _first_label_note(labels: NDArray[Any], names: Sequence[str], categories: CategoryMap) -> str:
+def _first_label_note(
+    labels: NDArray[Any],
+    names: Sequence[str],
+    categories: CategoryMap,
+) -> str:
     """Return a sentence if label 0 is a category of the dataset and no box has it; else empty."""
     if not len(labels) or 0 not in categories.place or labels.min() == 0:
         return ""
     return (
         f"no box has label 0, '{named(names[0])}': if its labels count from 1, label_names lacks a"
-        " first name that"
-        " stands for none"
+        " first name that stands for none"
     )
 
 
-def _columns(answer: Any, row: int, name: str) -> Columns:
+def _columns(
+    answer: Any,
+    row: int,
+    name: str,
+) -> Columns:
     """Return one image's answer as columns."""
     try:
         boxes = _floats(answer["boxes"]).reshape(-1, 4)
-        scores, labels = _floats(answer["scores"]), _array(answer["labels"])
+        scores = _floats(answer["scores"])
+        labels = _array(answer["labels"])
         if not len(boxes) == len(scores) == len(labels):
             raise ValueError(f"{len(boxes)} boxes, {len(scores)} scores and {len(labels)} labels")
         if not (np.isfinite(boxes).all() and np.isfinite(scores).all()):
@@ -126,7 +131,12 @@ def _columns(answer: Any, row: int, name: str) -> Columns:
             " each image.",
         ) from error
     sides = dict(zip(_SIDES, boxes.T, strict=True))
-    return {"row": np.full(len(scores), row, np.int64), **sides, "score": scores, "label": labels}
+    return {
+        "row": np.full(len(scores), row, np.int64),
+        **sides,
+        "score": scores,
+        "label": labels,
+    }
 
 
 def _floats(values: Any) -> NDArray[Any]:
@@ -137,4 +147,6 @@ def _floats(values: Any) -> NDArray[Any]:
 
 
 def _array(values: Any) -> NDArray[Any]:
-    return np.asarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
+    if hasattr(values, "detach"):
+        values = values.detach().cpu().numpy()
+    return np.asarray(values)

@@ -19,26 +19,25 @@ from counterfoil.recipe.tasks.objects import OBJECTS, objects_feature
 from counterfoil.resampled_stats import Units
 from counterfoil.store.decoding import UnreadableImage, open_image
 from counterfoil.store.manifest import VERIFY
-from counterfoil.store.reading import read_receipts, shard_batches
+from counterfoil.store.reading import read_receipts, read_shard
 from counterfoil.store.rows import TableForm
 
 
 @dataclass(frozen=True)
 class DetectionSubject:
     """The images to score: those made from a source row that every group has. Groups then differ
-    only by their shift.
-
-    objects: those of every image of the dataset. rows: (groups, n), the places of the images to
-    score in the dataset's order. Image i of every group is made from the same source row. left_out:
-    the number of images whose source row is missing in a group. units: the units that images share,
-    if the recipe names them.
-    """
+    only by their shift."""
 
     dataset: OpenDataset
     objects: tuple[Mapping[str, list[Any]], ...]
+    """The objects of every image of the dataset."""
     rows: Ints
+    """(groups, n), the places of the images to score in the dataset's order. Image i of every group
+    is made from the same source row."""
     left_out: int
+    """The number of images whose source row is missing in a group."""
     units: Units | None = None
+    """The units that images share, if the recipe names them."""
 
     @property
     def images(self) -> int:
@@ -58,14 +57,16 @@ class DetectionSubject:
     def truth(self) -> Objects:
         """The objects of each image, by image number. No shift moves an object, so they are the
         same in every group."""
-        base_objects = [self.objects[row] for row in self.rows[0]]
-        image = np.repeat(
-            np.arange(self.images), [len(objects["bbox"]) for objects in base_objects]
+        images: list[int] = []
+        columns: dict[str, list[Any]] = {name: [] for name in objects_feature(())}
+        for image, row in enumerate(self.rows[0].tolist()):
+            objects = self.objects[row]
+            images += [image] * len(objects["bbox"])
+            for name, values in columns.items():
+                values += objects[name]
+        return Objects.of(
+            images, columns["bbox"], columns["category"], columns["area"], columns["iscrowd"]
         )
-        parts: dict[str, list[Any]] = {}
-        for name in objects_feature(()):
-            parts[name] = [value for objects in base_objects for value in objects[name]]
-        return Objects.of(image, parts["bbox"], parts["category"], parts["area"], parts["iscrowd"])
 
     def keys_of(self, group: int) -> list[str]:
         """Return the keys of a group's images, in the order of image numbers."""
@@ -76,7 +77,9 @@ class DetectionSubject:
         """Width and height in pixels, (images, 2). All images made from one source row have one
         size."""
         keys = self.keys_of(0)
-        sizes = {key: open_size(encoded) for key, encoded in self.dataset.images(frozenset(keys))}
+        sizes = {}
+        for key, encoded in self.dataset.images(frozenset(keys)):
+            sizes[key] = open_size(encoded)
         return np.array([sizes[key] for key in keys], np.int64)
 
 
@@ -96,38 +99,47 @@ def open_objects(dataset: OpenDataset, limit: int | None = None) -> DetectionSub
     group.
     """
     form = TableForm.of(dataset.recipe)
+    directory = dataset.directory
     objects: list[Mapping[str, list[Any]]] = []
-    for receipt in read_receipts(dataset.directory):
-        for batch in shard_batches(dataset.directory, receipt, ["key", OBJECTS], "data", form):
-            keys = batch.column("key").to_pylist()
-            for key, cell in zip(keys, batch.column(OBJECTS).to_pylist(), strict=True):
-                if not _is_whole(cell, len(form.names)):
-                    raise RunFailure(
-                        f"{dataset.directory}: {key[:80]} has objects that no build writes", VERIFY
-                    )
-                objects.append(cell)
+    for receipt in read_receipts(directory):
+        for row in read_shard(directory, receipt, ["key", OBJECTS], "data", form):
+            if not _is_whole(row[OBJECTS], len(form.names)):
+                key = row["key"][:80]
+                raise RunFailure(f"{directory}: {key} has objects that no build writes", VERIFY)
+            objects.append(row[OBJECTS])
     rows = rows_in_every_group(dataset, np.arange(len(objects)))
     left_out = len(objects) - rows.size
     if limit is not None:
         indices = [str(index) for index in dataset.indices[rows[0]].tolist()]
-        rows = rows[:, evenly_chosen(indices, np.zeros(len(indices), np.int64), limit)]
+        one_class = np.zeros(len(indices), np.int64)
+        rows = rows[:, evenly_chosen(indices, one_class, limit)]
     for first, *others in rows.T.tolist():
-        for row in others:
-            if objects[row] != objects[first]:
-                key = dataset.keys[row]
+        for other in others:
+            if objects[other] != objects[first]:
+                key = dataset.keys[other]
                 raise RunFailure(
-                    f"{dataset.directory}: {key} has other objects than its base image", VERIFY
+                    f"{directory}: {key} has other objects than its base image", VERIFY
                 )
-    return DetectionSubject(dataset, tuple(objects), rows, left_out, compared_units(dataset, rows))
+    return DetectionSubject(
+        dataset,
+        tuple(objects),
+        rows,
+        left_out,
+        compared_units(dataset, rows),
+    )
 
 
 def _is_whole(cell: Any, categories: int) -> bool:
     """Return whether the objects of one row are sound. The table may come from a stranger."""
-    if not isinstance(cell, Mapping) or any(cell.get(name) is None for name in objects_feature(())):
+    if not isinstance(cell, Mapping):
         return False
-    lengths = {len(values) for values in cell.values()}
-    if len(lengths) > 1 or any(None in values for values in cell.values()):
-        return False
+    for name in objects_feature(()):
+        if cell.get(name) is None:
+            return False
+    count = len(cell["bbox"])
+    for values in cell.values():
+        if len(values) != count or None in values:
+            return False
     boxes = all(is_box(box) and box[2] >= 0 and box[3] >= 0 for box in cell["bbox"])
     areas = all(is_number(area) and area >= 0 for area in cell["area"])
     return boxes and areas and all(0 <= category < categories for category in cell["category"])

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from counterfoil.arrays import Floats, Ints
+from counterfoil.arrays import Ints
+from counterfoil.detection_stats import Detections, Objects
 from counterfoil.documents import csv_text
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import OpenDataset
@@ -81,7 +81,12 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
     truth_columns = ("objects",)
     answer_columns = ("f1", "found", "missed", "false")
 
-    def __init__(self, subject: OpenDataset, models: Any, options: EvaluationOptions) -> None:
+    def __init__(
+        self,
+        subject: OpenDataset,
+        models: Any,
+        options: EvaluationOptions,
+    ) -> None:
         super().__init__(subject, models, options)
         self.objects = open_objects(subject, options.limit)
         self.left_out = self.objects.left_out, ""
@@ -129,44 +134,46 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         if detector.startswith(PYTHON):
             refuse_unnamed(detector)
         device = resolve_device(self.options.device)
-        return run_detector(
-            name, load_detector(detector, device), subject, names, batch_size, device
-        )
+        loaded = load_detector(detector, device)
+        return run_detector(name, loaded, subject, names, batch_size, device)
 
     def measure(self, answers: Mapping[str, ModelDetections]) -> None:
-        seed = self.options.seed
-        self.models = tuple(
-            measure_model(self.objects, detections, seed) for detections in answers.values()
-        )
+        models = []
+        for detections in answers.values():
+            models.append(measure_model(self.objects, detections, self.options.seed))
+        self.models = models
 
     def results(self) -> Results:
         subject = self.objects
         models = self.models
-        limit = self.options.limit
+        preview = self.subject.preview
+        if self.options.limit is not None:
+            preview = subject.images
+        rows = list(detector_rows(subject, models))
+        rows += difference_rows(models, self.subject.groups, "AP")
         severities, severity_rows = measure_levels(
             self.subject, models, "AP", CURVE, subject.images, len(subject.categories)
         )
+        rows += severity_rows
         return self.shared_results(
             subject.images,
             len(np.unique(subject.truth.category)),
-            self.subject.preview if limit is None else subject.rows.shape[1],
+            preview,
             min_images_per_class=1,
             replicates=REPLICATES,
             classes=self.classes,
             models=map(self._facts, models),
             units=subject.units,
             measures=FACTS,
-            rows=ResultRows(
-                [
-                    *detector_rows(subject, models),
-                    *difference_rows(models, self.subject.groups, "AP"),
-                    *severity_rows,
-                ]
-            ),
+            rows=ResultRows(rows),
             severity=severities,
         )
 
     def _facts(self, model: MeasuredModel) -> ModelFacts:
+        cut = ""
+        if not model.detections.complete:
+            groups = list(zip(model.answers, model.matches, strict=True))
+            cut = cut_sentence(model.groups, groups)
         return ModelFacts(
             name=model.name,
             short_name=short_name(model.name),
@@ -182,13 +189,8 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
             chance=0.0,
             near_chance=model.near_chance,
             tied=0,
-            matched="; ".join(filter(None, (model.detections.matched, self._cut(model)))),
+            matched="; ".join(filter(None, (model.detections.matched, cut))),
         )
-
-    def _cut(self, model: MeasuredModel) -> str:
-        if model.detections.complete:
-            return ""
-        return cut_sentence(model.groups, list(zip(model.answers, model.matches, strict=True)))
 
     def tables(self, results: Results) -> dict[str, tuple[str, str]]:
         return {"detection": (self.table, detection_csv(results))}
@@ -209,15 +211,11 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         groups = [group.name for group in subject.dataset.groups]
         keys = [subject.keys_of(index) for index in range(len(groups))]
         short = short_names([model.name for model in self.models])
-        detectors = [
-            ScoredDetector(
-                short[model.name],
-                model.score,
-                list(zip(model.answers, model.matches, strict=True)),
-                model.errors,
-            )
-            for model in self.models
-        ]
+        detectors = []
+        for model in self.models:
+            answers = list(zip(model.answers, model.matches, strict=True))
+            scored = ScoredDetector(short[model.name], model.score, answers, model.errors)
+            detectors.append(scored)
         chosen = detection_failures(
             subject.truth, detectors, groups, subject.categories, subject.sides, keys
         )
@@ -242,66 +240,52 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
     def failures(self) -> Iterator[Failure]:
         subject = self.objects
         truth = self.objects.truth
-        f1 = np.stack([model.f1 for model in self.models], axis=-1)
+        f1 = np.stack([model.f1 for model in self.models])
+        failing = (f1 < 1).any(axis=0)
         _, columns = self.image_columns()
-        for group, image in np.argwhere((f1 < 1).any(axis=-1)).tolist():
+        for group, image in np.argwhere(failing).tolist():
             number = group * subject.images + image
-            shown = np.flatnonzero((truth.image == image) & ~truth.crowd)
-            boxes = [(truth.category[index], truth.box[index], None) for index in shown]
-            annotations = [
-                {
-                    "category_id": int(category),
-                    "bbox": box.tolist(),
-                    "area": float(truth.area[index]),
-                    "iscrowd": 0,
-                }
-                for index, (category, box, _) in zip(shown, boxes, strict=True)
-            ]
+            annotations = []
+            shown = (truth.image == image) & ~truth.crowd
+            for index in np.flatnonzero(shown).tolist():
+                annotation = _coco_box(truth, index)
+                annotation["area"] = float(truth.area[index])
+                annotation["iscrowd"] = 0
+                annotations.append(annotation)
             answers = []
             for model in self.models:
                 detections = model.answers[group]
-                counted = np.flatnonzero(
-                    (detections.image == image) & (detections.score >= model.score)
-                )
-                parts = (
-                    detections.category[counted],
-                    detections.box[counted],
-                    detections.score[counted].tolist(),
-                )
-                detected = list(zip(*parts, strict=True))
-                results = [
-                    {"category_id": int(category), "bbox": box.tolist(), "score": score}
-                    for category, box, score in detected
-                ]
-                numbers = {
-                    name: columns[f"{name}.{model.name}"][number] for name in self.answer_columns
-                }
-                counts = {"objects": int(columns["objects"][number])}
-                counts |= {name: float(value) for name, value in numbers.items()}
+                of_image = (detections.image == image) & (detections.score >= model.score)
+                detected = []
+                for index in np.flatnonzero(of_image).tolist():
+                    result = _coco_box(detections, index)
+                    result["score"] = float(detections.score[index])
+                    detected.append(result)
+                counts: dict[str, float] = {"objects": int(columns["objects"][number])}
+                for name in self.answer_columns:
+                    counts[name] = float(columns[f"{name}.{model.name}"][number])
                 right = bool(model.f1[group, image] == 1)
-                answers.append(ModelAnswer(self._labels(image, detected), right, counts, results))
+                answers.append(ModelAnswer(self._labels(image, detected), right, counts, detected))
             row = int(subject.rows[group, image])
+            label = self._labels(image, annotations)
             yield Failure(
                 row,
                 self.subject.groups[group].name,
-                self._labels(image, boxes),
+                label,
                 annotations,
                 answers,
             )
 
-    def _labels(
-        self, image: int, boxes: Sequence[tuple[int, Floats, float | None]]
-    ) -> dict[str, Any]:
-        """Return boxes (category, box, score) as FiftyOne has them: x, y, width and height as
-        shares of the image."""
+    def _labels(self, image: int, boxes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return boxes as FiftyOne has them: x, y, width and height as shares of the image."""
         sides = np.tile(self.objects.sides[image], 2)
         detections = []
-        for category, box, score in boxes:
-            label = self.objects.categories[category]
-            place = (box / sides).tolist()
-            detection = {"_cls": "Detection", "tags": [], "label": label, "bounding_box": place}
-            if score is not None:
-                detection["confidence"] = score
+        for box in boxes:
+            detection = {"_cls": "Detection", "tags": []}
+            detection["label"] = self.objects.categories[box["category_id"]]
+            detection["bounding_box"] = (box["bbox"] / sides).tolist()
+            if "score" in box:
+                detection["confidence"] = box["score"]
             detections.append(detection)
         return {"_cls": "Detections", "detections": detections}
 
@@ -313,32 +297,31 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         on the base.
         """
         images = self.objects.images
-        first = self.models[0].matches
-        truths = [
-            np.bincount(matches.object_image[matches.counted[0]], minlength=images)
-            for matches in first
-        ]
-        columns = {"objects": np.concatenate(truths)}
+        columns: dict[str, Any] = {}
         for model in self.models:
-            parts: dict[str, list[NDArray[Any]]] = {
-                "f1": list(model.f1),
-                "found": [],
-                "missed": [],
-                "false": [],
-            }
-            for truth, matches in zip(truths, model.matches, strict=True):
-                counted = (matches.score >= model.score) & ~matches.ignored[0, 0]
-                true_positives = np.bincount(
-                    matches.image[counted & matches.matched[0, 0]], minlength=images
-                )
-                everything = np.bincount(matches.image[counted], minlength=images)
-                parts["found"].append(true_positives)
-                parts["missed"].append(truth - true_positives)
-                parts["false"].append(everything - true_positives)
-            columns |= {
-                f"{name}.{model.name}": np.concatenate(values) for name, values in parts.items()
-            }
+            objects = []
+            true = []
+            boxes = []
+            for matches in model.matches:
+                counted = matches.counting(model.score)
+                hit = counted & matches.matched[0, 0]
+                true.append(np.bincount(matches.image[hit], minlength=images))
+                boxes.append(np.bincount(matches.image[counted], minlength=images))
+                present = matches.object_image[matches.counted[0]]
+                objects.append(np.bincount(present, minlength=images))
+            # The objects are the same for every model.
+            columns["objects"] = np.concatenate(objects)
+            found = np.concatenate(true)
+            columns[f"f1.{model.name}"] = np.concatenate(model.f1)
+            columns[f"found.{model.name}"] = found
+            columns[f"missed.{model.name}"] = columns["objects"] - found
+            columns[f"false.{model.name}"] = np.concatenate(boxes) - found
         return self.objects.rows.ravel(), columns
+
+
+def _coco_box(boxes: Objects | Detections, index: int) -> dict[str, Any]:
+    """Return a box and its category, as COCO has them."""
+    return {"category_id": int(boxes.category[index]), "bbox": boxes.box[index].tolist()}
 
 
 def detection_csv(results: Results) -> str:
@@ -347,28 +330,29 @@ def detection_csv(results: Results) -> str:
 
     The column `level` is the level of a graded shift, and 0 for the base.
     """
-    level_of = {
-        level.group: at(level.level) for shift in results.severity for level in shift.levels
-    }
+    level_of = {results.base: "0"}
+    for shift in results.severity:
+        for level in shift.levels:
+            level_of[level.group] = at(level.level)
+    number = results.rows.estimate
     rows = []
     for model in results.models:
         for group in results.groups:
             key = {"model": model.name, "group": group.name}
-            level = level_of.get(group.name, "0" if group.name == results.base else "")
             row: dict[str, Any] = {
                 "model": model.name,
                 "shift": group.name,
-                "level": level,
+                "level": level_of.get(group.name, ""),
                 "n_images": group.images,
             }
             for name in NAMES:
-                row |= csv_interval(name, results.rows.estimate(name, **key))
+                row |= csv_interval(name, number(name, **key))
             for name in NAMES:
-                row |= csv_interval(f"drop_{name}", results.rows.estimate(DROP, at=name, **key))
-            first = group.name == results.base
+                row |= csv_interval(f"drop_{name}", number(DROP, at=name, **key))
             for name in (MPC, RPC):
-                row |= csv_interval(
-                    name, results.rows.estimate(name, model=model.name, at="AP") if first else None
-                )
+                mean = None
+                if group is results.base_group:
+                    mean = number(name, model=model.name, at="AP")
+                row |= csv_interval(name, mean)
             rows.append(row)
     return csv_text(rows)

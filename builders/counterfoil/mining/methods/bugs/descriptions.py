@@ -100,7 +100,9 @@ class Piece:
         sentences 4."""
         if self.place == "after":
             return 4 if self.sentence else 3
-        return 0 if self.place == "lead" else 1 if self.opening else 2
+        if self.place == "lead":
+            return 0
+        return 1 if self.opening else 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,11 +200,9 @@ class Description:
         text = words_of(class_name, text, f"a {class_name}", "hard")
         if lead:
             text = f"{lead[0]} {_with_article(text)}"
-        return (
-            f"{text}: {'; '.join(words.removesuffix('.') for words in sentences)}"
-            if sentences
-            else text
-        )
+        if not sentences:
+            return text
+        return f"{text}: {'; '.join(words.removesuffix('.') for words in sentences)}"
 
     def _by_rank(self) -> list[list[str]]:
         return [[piece.words for piece in self.pieces if piece.rank == rank] for rank in range(5)]
@@ -276,9 +276,8 @@ def _lead(before: str, stem: str) -> tuple[str | None, str]:
     of "a photo of" are skipped, because they say the same as the base.
     """
     # A refused word becomes "{}", so that later steps refuse it too.
-    before = " ".join(
-        "{}" if word is None else word for word in words_of_text(re.sub(r"[,;:]", " ", before))
-    )
+    unpunctuated = words_of_text(re.sub(r"[,;:]", " ", before))
+    before = " ".join(word or "{}" for word in unpunctuated)
     while True:
         if opening := _THERE_IS.match(before):
             before = before[opening.end() :]
@@ -301,11 +300,11 @@ def _pattern(text: str, noun: str) -> str:
     """Return a regular expression for a part of a base prompt. A placeholder matches itself or up
     to 80 characters."""
     parts = re.split(r"(\{[^{}]*\})", text)
-    kinds = (
-        noun if part == CLASS else rf"(?:{re.escape(part)}|.{{1,80}}?)" for part in parts[1::2]
-    )
-    pairs = zip(kinds, parts[2::2], strict=True)
-    pattern = re.escape(parts[0]) + "".join(kind + re.escape(literal) for kind, literal in pairs)
+    pattern = re.escape(parts[0])
+    for placeholder, literal in zip(parts[1::2], parts[2::2], strict=True):
+        of_class = placeholder == CLASS
+        pattern += noun if of_class else rf"(?:{re.escape(placeholder)}|.{{1,80}}?)"
+        pattern += re.escape(literal)
     return pattern + (r"(?!\w)" if text[-1:].isalnum() else "")
 
 
@@ -341,9 +340,8 @@ def shorter(description: Description) -> tuple[Description, ...]:
     """Return shorter descriptions, shortest first: single pieces, and those without a piece or
     without adjectives."""
     pieces = description.pieces
-    candidates = [(piece,) for piece in pieces] + [
-        (*pieces[:at], *pieces[at + 1 :]) for at in range(len(pieces))
-    ]
+    candidates = [(piece,) for piece in pieces]
+    candidates += [(*pieces[:at], *pieces[at + 1 :]) for at in range(len(pieces))]
     for at, piece in enumerate(pieces):
         shortened = (*_one_less(piece), _plainest(piece))
         candidates += [(*pieces[:at], plainer, *pieces[at + 1 :]) for plainer in shortened]
@@ -480,7 +478,9 @@ class BackgroundCounts:
         if not self.whole.pairs or any(count is None or not count.pairs for count in counts):
             return None
         alone, rest = (count is not None and keeps_up(count, self.whole) for count in counts)
-        return "either" if alone and rest else "background" if alone else "rest" if rest else "both"
+        if alone:
+            return "either" if rest else "background"
+        return "rest" if rest else "both"
 
 
 def is_background(piece: Piece) -> bool:

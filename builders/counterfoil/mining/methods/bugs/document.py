@@ -206,16 +206,13 @@ def smallest_of(search: BugSearch, mine: Mine) -> SmallestDifference | None:
     """Return the smallest difference from the base that a hypothesis could show if its test drew
     all its pairs. The base is assumed to fail at its rate over all classes.
     """
-    counts = [trial.count for trial in search.tested if trial.count.pairs]
-    ended = [
-        trial.count for trial in search.tested if trial.count.pairs and trial.state == "open"
-    ] or counts
-    if not counts:
+    drawn = [trial for trial in search.tested if trial.count.pairs]
+    if not drawn:
         return None
-    pairs = max(count.pairs for count in ended)
-    rate = sum(count.both + count.rescued for count in counts) / sum(
-        count.pairs for count in counts
-    )
+    ended = [trial for trial in drawn if trial.state == "open"] or drawn
+    pairs = max(trial.count.pairs for trial in ended)
+    base_failures = sum(trial.count.both + trial.count.rescued for trial in drawn)
+    rate = base_failures / sum(trial.count.pairs for trial in drawn)
     difference = smallest_paired_difference(pairs, rate, len(search.tested), mine.fdr)
     return SmallestDifference(difference, POWER, pairs, pairs, rate)
 
@@ -232,7 +229,9 @@ def _evidence(pairs: Sequence[Pairs], names: Sequence[str]) -> list[Evidence]:
         ):
             failed = bool(drawn.failed[described])
             base_failed = bool(drawn.failed[base])
-            score = 1.0 if failed and not base_failed else 0.5 if failed else 0.0
+            score = 0.0
+            if failed:
+                score = 0.5 if base_failed else 1.0
             answers = [names[int(drawn.answers[row])] for row in (described, base)]
             of_description = Evidence(
                 drawn.keys[described], score, failed, "rendered", answered=answers[0]
@@ -311,13 +310,9 @@ def adjusted_together(
     for judged_finding, value in zip(findings, q, strict=True):
         pairs = pairs_of(judged_finding)
         is_confirmed = judged_finding.name in confirmed
-        state = (
-            "confirmed"
-            if is_confirmed
-            else "futile"
-            if pairs.state == "futile"
-            else "out_of_budget"
-        )
+        state = "futile" if pairs.state == "futile" else "out_of_budget"
+        if is_confirmed:
+            state = "confirmed"
         counted = pairs.fresh or (PairCount(0, 0, 0, 0) if is_confirmed else pairs)
         described, base, difference = rates_of(
             counted, level if judged_finding.name in standing else None

@@ -82,12 +82,15 @@ def before_noun(text: str) -> list[str]:
     words = words_of_text(_BREAK.sub(" ", text))
     if words and words[0] in ARTICLES:
         words = words[1:]
-    last = max(
-        (at for at, word in enumerate(words) if word is not None and opens_noun(word)), default=-1
-    )
-    opening = [*words[:last], "a" if words[last] == "an" else words[last]] if last >= 0 else []
-    phrases = [opening if any(word not in EMPTY for word in opening) else []]
-    phrases += [group for group in grouped(words[last + 1 :]) if group[-1] not in JOINING]
+    opening: list[str | None] = []
+    for at, word in enumerate(words):
+        if word is not None and opens_noun(word):
+            opening = words[: at + 1]
+    groups = grouped(words[len(opening) :])
+    if opening and opening[-1] == "an":
+        opening[-1] = "a"
+    phrases = [opening] if any(word not in EMPTY for word in opening) else []
+    phrases += [group for group in groups if group[-1] not in JOINING]
     return _each_once(map(_joined, phrases))
 
 
@@ -180,7 +183,9 @@ def _printed(letter: str) -> str:
     kind = unicodedata.category(letter)
     # Invisible characters (a zero-width space) vanish; line breaks and halves of surrogate pairs
     # become spaces.
-    return "" if kind == "Cf" else " " if kind[0] in "CZ" else letter
+    if kind == "Cf":
+        return ""
+    return " " if kind[0] in "CZ" else letter
 
 
 def _word(token: str) -> str | None:

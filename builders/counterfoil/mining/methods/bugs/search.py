@@ -333,9 +333,8 @@ def _shortened(
     again = dict(zip(repeated, drawn, strict=False))
     new = drawn[len(repeated) :]
     state = {trial.hypothesis.name: trial.state for trial in (*tested, *new)}
-    count = {trial.hypothesis.name: trial.count for trial in new} | {
-        name: trial.count for name, trial in again.items()
-    }
+    count = {trial.hypothesis.name: trial.count for trial in new}
+    count |= {name: trial.count for name, trial in again.items()}
     known = [*(trial.hypothesis for trial in tested), *fresh.values()]
     described = {hypothesis.name: hypothesis.description for hypothesis in known}
     replaced_by: dict[str, str] = {}

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from counterfoil import accuracy_stats
 from counterfoil.arrays import Bools, Ints
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Measure, answer_names
 from counterfoil.evaluation.tasks.classes.resampling import weighted_mean
@@ -18,21 +17,30 @@ from counterfoil.resampled_stats import share_estimate
 from counterfoil.stats import Estimate, wilson_estimate
 
 
-def _over_images(answered: AllAnswers, name: str, correct: Bools) -> Iterator[ResultRow]:
-    places = [(answered.group(index).name, answered.rows(index)) for index in answered.places]
+def _over_images(
+    answered: AllAnswers,
+    name: str,
+    correct: Bools,
+) -> Iterator[ResultRow]:
+    rows_of = {answered.group(index).name: answered.rows(index) for index in answered.places}
     if not answered.subject.base:
-        places.append(("", np.flatnonzero(answered.answers.readable)))
-    for group, rows in places:
+        rows_of[""] = np.flatnonzero(answered.answers.readable)
+    for group, rows in rows_of.items():
+        if not len(rows):
+            continue
+        units = answered.unit_count(rows)
         for number, model in enumerate(answered.models):
-            if len(rows):
-                estimate = share_estimate(correct[rows, number], answered.shared_units(rows))
-                key = {
-                    "at": str(answered.maps[number].top_k) if name == "top_k" else "",
-                    "n": len(rows),
-                }
-                yield row(
-                    name, estimate, model=model, group=group, units=answered.unit_count(rows), **key
-                )
+            estimate = share_estimate(correct[rows, number], answered.shared_units(rows))
+            at = str(answered.maps[number].top_k) if name == "top_k" else ""
+            yield row(
+                name,
+                estimate,
+                model=model,
+                group=group,
+                at=at,
+                n=len(rows),
+                units=units,
+            )
 
 
 def _accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
@@ -46,30 +54,26 @@ def _accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
             averages = answered.averages()
             values = [averages.interval(model) for model in range(len(answered.models))]
         elif seen:
-            by_class = [
-                accuracy_stats.accuracy_per_class(cls.shift_present, cls.shift_correct)
-                for cls in seen
-            ]
-            values = np.mean(by_class, axis=0).tolist()
-        yield from (
-            row("accuracy", value, model=name, group=group, n=images, units=units)
-            for name, value in zip(answered.models, values, strict=False)
-        )
+            values = np.mean([cls.shift_accuracy for cls in seen], axis=0).tolist()
+        for name, value in zip(answered.models, values, strict=False):
+            yield row(
+                "accuracy",
+                value,
+                model=name,
+                group=group,
+                n=images,
+                units=units,
+            )
         for cls in answered.enough(index):
-            by_model = accuracy_stats.accuracy_per_class(
-                cls.shift_present, cls.shift_correct
-            ).tolist()
-            yield from (
-                row(
+            key = {"group": group, "class_id": cls.class_id}
+            for name, value in zip(answered.models, cls.shift_accuracy.tolist(), strict=True):
+                yield row(
                     "accuracy",
                     value,
                     model=name,
-                    group=group,
-                    class_id=cls.class_id,
                     n=cls.counts[1],
+                    **key,
                 )
-                for name, value in zip(answered.models, by_model, strict=True)
-            )
 
 
 def _base_accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
@@ -78,17 +82,17 @@ def _base_accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
     for shift in answered.shifts:
         group = answered.group(shift).name
         for cls in answered.enough(shift):
-            by_model = accuracy_stats.accuracy_per_class(
-                cls.base_present, cls.base_correct
-            ).tolist()
+            key = {"group": group, "class_id": cls.class_id}
             near = answered.near_chance.cells[cls.class_id]
-            for model, value in enumerate(by_model):
-                key = {"model": answered.models[model], "group": group, "class_id": cls.class_id}
+            accuracies = cls.base_accuracy.tolist()
+            for name, value, is_near in zip(answered.models, accuracies, near, strict=True):
+                note = "near chance" if is_near else ""
                 yield row(
                     "base_accuracy",
                     value,
+                    model=name,
                     n=cls.counts[0],
-                    note="near chance" if near[model] else "",
+                    note=note,
                     **key,
                 )
 
@@ -100,11 +104,13 @@ MOST_MISTAKEN = 50_000
 def _answered_labels(answered: AllAnswers, model: int) -> Ints:
     """Return the class of each answer, (images,): the image's class if it is right, -1 if the
     output has no class."""
-    means = np.full(answered.maps[model].num_classes, -1, dtype=np.int64)
-    for label, outputs in reversed(list(enumerate(answered.maps[model].targets))):
-        means[list(outputs)] = label
-    mean = means[answered.answers.prediction[:, model].clip(0)]
-    return np.where(answered.answers.correct[:, model], answered.subject.labels, mean)
+    class_map = answered.maps[model]
+    label_of = np.full(class_map.num_classes, -1, dtype=np.int64)
+    # An output of several classes is the first one's.
+    for label, outputs in reversed(list(enumerate(class_map.targets))):
+        label_of[list(outputs)] = label
+    labels = label_of[answered.answers.prediction[:, model].clip(0)]
+    return np.where(answered.answers.correct[:, model], answered.subject.labels, labels)
 
 
 def _class_shares(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
@@ -113,71 +119,74 @@ def _class_shares(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
 
     def rows_of(answered: AllAnswers) -> Iterator[ResultRow]:
         classes = answered.subject.classes
-        for model, group, rows, answers in _each(answered):
-            labels = answered.subject.labels[rows] if name == "recall" else answers
+        for model, index, labels in _answered_groups(answered):
+            rows = answered.rows(index)
+            if name == "recall":
+                labels = answered.subject.labels[rows]
             known = labels >= 0
             right = answered.answers.correct[rows, model]
             whole = np.bincount(labels[known], minlength=len(classes))
             part = np.bincount(labels[known], weights=right[known], minlength=len(classes))
             units = answered.shared_units(rows)
+            key = answered.key(model, index)
             for label in np.flatnonzero(whole).tolist():
-                share = wilson_estimate(int(part[label]), int(whole[label]))
+                of_class = labels == label
+                n = int(whole[label])
+                share = wilson_estimate(int(part[label]), n)
                 if units is not None:
-                    share = share_estimate(right[labels == label], units[labels == label])
-                key = {
-                    "model": answered.models[model],
-                    "group": group,
-                    "class_id": classes[label].id,
-                }
-                yield row(name, share, n=int(whole[label]), **key)
+                    share = share_estimate(right[of_class], units[of_class])
+                yield row(
+                    name,
+                    share,
+                    class_id=classes[label].id,
+                    n=n,
+                    **key,
+                )
 
     return rows_of
 
 
 def _confusion(answered: AllAnswers) -> Iterator[ResultRow]:
+    classes = answered.subject.classes
     # Two outputs may share a name: add their shares and counts in one row.
-    confusions: dict[tuple[str, str, str, str], tuple[float, int]] = {}
-    for model, group, rows, answered_labels in _each(answered):
-        called = answer_names(answered.subject.classes, answered.maps[model])
+    confusions: dict[tuple[str, ...], tuple[float, int]] = {}
+    for model, index, answered_labels in _answered_groups(answered):
+        called = answer_names(classes, answered.maps[model])
+        rows = answered.rows(index)
         labels = answered.subject.labels[rows]
-        images = np.bincount(labels, minlength=len(answered.subject.classes))
-        outputs = answered.answers.prediction[rows, model]
+        images = np.bincount(labels, minlength=len(classes))
         # An output that belongs to no class is listed under the name of the output.
-        keys, counts = np.unique(
-            np.stack([labels, answered_labels, np.where(answered_labels < 0, outputs, -1)]),
-            axis=1,
-            return_counts=True,
-        )
-        for (label, answer, output), count in zip(keys.T.tolist(), counts.tolist(), strict=True):
-            against = answered.subject.classes[answer].id if answer >= 0 else called(output)
-            key = answered.models[model], group, answered.subject.classes[label].id, against
+        predicted = answered.answers.prediction[rows, model]
+        outputs = np.where(answered_labels < 0, predicted, -1)
+        answers = np.stack([labels, answered_labels, outputs])
+        different, counts = np.unique(answers, axis=1, return_counts=True)
+        of_group = tuple(answered.key(model, index).values())
+        for (label, answer, output), count in zip(
+            different.T.tolist(), counts.tolist(), strict=True
+        ):
+            against = classes[answer].id if answer >= 0 else called(output)
+            key = (*of_group, classes[label].id, against)
             share, n = confusions.get(key, (0.0, 0))
             confusions[key] = share + count / int(images[label]), n + count
-    most = sorted((n for _, n in confusions.values()), reverse=True)[:MOST_MISTAKEN]
-    least = most[-1] if len(confusions) > MOST_MISTAKEN else 0
-    for (model_name, group, class_id, against), (share, n) in confusions.items():
+    least = 0
+    if len(confusions) > MOST_MISTAKEN:
+        counts_of_all = sorted((n for _, n in confusions.values()), reverse=True)
+        least = counts_of_all[MOST_MISTAKEN - 1]
+    names = ("model", "group", "class_id", "against")
+    for key, (share, n) in confusions.items():
         if n > least or least == 0:
-            yield row(
-                "confusion",
-                share,
-                model=model_name,
-                group=group,
-                class_id=class_id,
-                against=against,
-                n=n,
-            )
+            yield row("confusion", share, n=n, **dict(zip(names, key, strict=True)))
 
 
-def _each(answered: AllAnswers) -> Iterator[tuple[int, str, Ints, Ints]]:
-    """Yield for every model and group: index of the model, the group, its readable images, their
-    answered classes."""
+def _answered_groups(answered: AllAnswers) -> Iterator[tuple[int, int, Ints]]:
+    """Yield the index of every model and of every group, with the classes that the model answers to
+    the group's readable images."""
     for model in range(len(answered.models)):
         answered_labels = answered.once(
-            ("said", model), lambda model=model: _answered_labels(answered, model)
+            ("answered labels", model), lambda model=model: _answered_labels(answered, model)
         )
         for index in answered.places:
-            rows = answered.rows(index)
-            yield model, answered.group(index).name, rows, answered_labels[rows]
+            yield model, index, answered_labels[answered.rows(index)]
 
 
 MEASURES: dict[str, Measure] = {
@@ -217,29 +226,41 @@ def _either_way(measure: str, way: Outputs) -> Measure:
     can differ."""
 
     def rows_of(answered: AllAnswers) -> Iterator[ResultRow]:
-        label_of = {cls.id: label for label, cls in enumerate(answered.subject.classes)}
+        classes = len(answered.subject.classes)
         for index in answered.places:
-            seen = [label_of[cls.class_id] for cls in answered.seen(index)]
             rows = answered.rows(index)
             labels = answered.subject.labels[rows]
-            images = np.bincount(labels, minlength=len(label_of))[seen]
-            for model, class_map in enumerate(answered.maps):
-                predictions = answered.scored[model].predictions
-                if seen and predictions.correct_otherwise is not None:
-                    correct = (
-                        predictions.correct
-                        if class_map.leads == way
-                        else predictions.correct_otherwise
-                    )[rows]
-                    right = np.bincount(labels, weights=correct, minlength=len(label_of))[seen]
-                    key = {"model": answered.models[model], "group": answered.group(index).name}
-                    yield row(measure, float((right / images).mean()), n=int(images.sum()), **key)
+            seen = [answered.label_of[cls.class_id] for cls in answered.seen(index)]
+            if not seen:
+                continue
+            images = np.bincount(labels, minlength=classes)[seen]
+            for model, scores in enumerate(answered.scored):
+                correct = scores.predictions.correct_otherwise
+                if correct is None:
+                    continue
+                if scores.class_map.leads == way:
+                    correct = scores.predictions.correct
+                right = np.bincount(labels, weights=correct[rows], minlength=classes)[seen]
+                value = float((right / images).mean())
+                key = answered.key(model, index)
+                yield row(measure, value, n=int(images.sum()), **key)
 
-    over = (
-        "all outputs of a model" if way == "all" else "the outputs of the dataset's classes alone"
-    )
+    over = "the outputs of the dataset's classes alone"
+    if way == "all":
+        over = "all outputs of a model"
     reading = f"Accuracy averaged over classes where an answer is the best of {over}."
-    return Measure(rows_of, f"Accuracy over {over}", "percent", reading, shown=("report",))
+    return Measure(
+        rows_of,
+        f"Accuracy over {over}",
+        "percent",
+        reading,
+        shown=("report",),
+    )
+
+
+def _chance(answered: AllAnswers) -> Iterator[ResultRow]:
+    for name, class_map in zip(answered.models, answered.maps, strict=True):
+        yield row("chance", float(class_map.chances.mean()), model=name)
 
 
 # The rows of these measures come after the rows of drops.
@@ -247,10 +268,7 @@ MORE_MEASURES: dict[str, Measure] = {
     OVER_ALL: _either_way(OVER_ALL, "all"),
     OVER_CLASSES: _either_way(OVER_CLASSES, "classes"),
     "chance": Measure(
-        lambda answered: (
-            row("chance", float(class_map.chances.mean()), model=name)
-            for name, class_map in zip(answered.models, answered.maps, strict=True)
-        ),
+        _chance,
         "Chance level",
         "percent",
         "How often a random guess among the outputs that a model answers over is right, averaged"
@@ -269,8 +287,7 @@ MORE_MEASURES: dict[str, Measure] = {
         "Precision",
         "percent",
         "The share of predictions of a class that are right, with its Wilson interval. It depends"
-        " on how many images"
-        " each class has.",
+        " on how many images each class has.",
         shown=("report",),
     ),
     "confusion": Measure(

@@ -25,9 +25,10 @@ def _groups(answered: AllAnswers) -> Iterator[tuple[int, int, AnyFloats, Bools]]
         if answered.scored[model].classifier.score_scale == UNKNOWN:
             continue
         for index in answered.places:
-            if len(rows := answered.rows(index)):
-                sure = answered.confidence[rows, model].astype(np.float64).round(_DIGITS)
-                yield model, index, sure, answered.answers.correct[rows, model]
+            rows = answered.rows(index)
+            if len(rows):
+                confidence = answered.confidence[rows, model].astype(np.float64).round(_DIGITS)
+                yield model, index, confidence, answered.answers.correct[rows, model]
 
 
 def _error(answered: AllAnswers) -> Iterator[ResultRow]:
@@ -35,19 +36,24 @@ def _error(answered: AllAnswers) -> Iterator[ResultRow]:
     errors_of: dict[tuple[int, int], Estimate] = {}
     for index in answered.places:
         members = [group for group in groups if group[1] == index]
-        if members:  # all models of a group share their draws
-            sure = np.stack([confidence for _, _, confidence, _ in members], axis=1)
+        if not members:
+            continue
+        models = [model for model, *_ in members]
+        if answered.subject.units is not None:
+            samples = [Resample(_resampled_error, index, model) for model in models]
+            errors = [number.interval() for number in resampled_numbers(answered, samples)]
+        else:
+            confidence = np.stack([confidence for _, _, confidence, _ in members], axis=1)
             right = np.stack([correct for *_, correct in members], axis=1)
-            errors = calibration_errors(
-                sure, right, seeded(answered.seed, "calibration", answered.group(index).name)
-            )
-            if answered.subject.units is not None:
-                samples = [Resample(_resampled_error, index, member[0]) for member in members]
-                errors = [number.interval() for number in resampled_numbers(answered, samples)]
-            errors_of |= {member[:2]: error for member, error in zip(members, errors, strict=True)}
+            # All models of a group share their draws.
+            rng = seeded(answered.seed, "calibration", answered.group(index).name)
+            errors = calibration_errors(confidence, right, rng)
+        for model, error in zip(models, errors, strict=True):
+            errors_of[model, index] = error
     for model, index, _, right in groups:
-        key = {"model": answered.models[model], "group": answered.group(index).name}
-        yield row("calibration_error", errors_of[model, index], n=len(right), **key)
+        error = errors_of[model, index]
+        key = answered.key(model, index)
+        yield row("calibration_error", error, n=len(right), **key)
 
 
 def _resampled_error(images: AnsweredGroup, weights: Floats) -> Floats:
@@ -56,8 +62,10 @@ def _resampled_error(images: AnsweredGroup, weights: Floats) -> Floats:
     if np.isnan(confidence).any():
         return np.full(len(weights), np.nan)
     bins = confidence_bins(confidence)
-    apart = (bins[:, None] == np.unique(bins)) * (images.correct - confidence)[:, None]
-    return np.abs(weights @ apart).sum(axis=1) / weights.sum(axis=1)
+    distance = images.correct - confidence
+    apart = (bins[:, None] == np.unique(bins)) * distance[:, None]
+    error = np.abs(weights @ apart).sum(axis=1)
+    return error / weights.sum(axis=1)
 
 
 def _bins(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
@@ -66,13 +74,20 @@ def _bins(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
 
     def rows_of(answered: AllAnswers) -> Iterator[ResultRow]:
         for model, index, confidence, right in _groups(answered):
+            values = right.astype(np.float64) if name == "calibration" else confidence
             bins = confidence_bins(confidence)
-            for at in np.unique(bins).tolist():
-                in_bin = bins == at
-                values = right[in_bin] if name == "calibration" else confidence[in_bin]
-                key = {"model": answered.models[model], "group": answered.group(index).name}
-                value = float(values.astype(np.float64).mean())
-                yield row(name, value, at=f"{(at + 1) / BINS:.4f}", n=int(in_bin.sum()), **key)
+            key = answered.key(model, index)
+            for number in np.unique(bins).tolist():
+                in_bin = bins == number
+                mean = float(values[in_bin].mean())
+                end = f"{(number + 1) / BINS:.4f}"
+                yield row(
+                    name,
+                    mean,
+                    at=end,
+                    n=int(in_bin.sum()),
+                    **key,
+                )
 
     return rows_of
 
@@ -97,27 +112,44 @@ def reliability_figure(results: Results) -> str | None:
     if not results.groups:
         return None
     group = results.groups[0].name
-    shown = [
-        model
-        for model in results.models
-        if results.rows.where("calibration", model=model.name, group=group)
-    ]
-    if not shown:
+    lines = []
+    for model in results.models:
+        key = {"model": model.name, "group": group}
+        points = []
+        for accuracy in results.rows.where("calibration", **key):
+            confidence = results.rows.value("confidence", at=accuracy.at, **key) or 0.0
+            points.append((100 * confidence, 100 * (accuracy.value or 0.0)))
+        if points:
+            lines.append((model, sorted(points)))
+    if not lines:
         return None
     figure, axes = new_figure(5.2, 4.6)
     draw_diagonal(axes, 0, 100)
     colours = list(KIND_COLOURS.values())
-    for index, model in enumerate(shown[:_MOST_LINES]):
-        key = {"model": model.name, "group": group}
-        points = []
-        for bin_row in results.rows.where("calibration", **key):
-            confidence = results.rows.value("confidence", at=bin_row.at, **key) or 0.0
-            points.append((100 * confidence, 100 * (bin_row.value or 0.0)))
-        x, y = zip(*sorted(points), strict=True)
+    for index, (model, points) in enumerate(lines[:_MOST_LINES]):
+        x, y = zip(*points, strict=True)
         colour = colours[index % len(colours)]
-        axes.plot(x, y, color=colour, linewidth=1.4, zorder=2)
-        axes.scatter(x, y, s=18, color=colour, zorder=3, linewidths=0, clip_on=False)
-        beside = {"xytext": (4, -3), "textcoords": "offset points", "fontsize": 8.5}
+        axes.plot(
+            x,
+            y,
+            color=colour,
+            linewidth=1.4,
+            zorder=2,
+        )
+        axes.scatter(
+            x,
+            y,
+            s=18,
+            color=colour,
+            zorder=3,
+            linewidths=0,
+            clip_on=False,
+        )
+        beside = {
+            "xytext": (4, -3),
+            "textcoords": "offset points",
+            "fontsize": 8.5,
+        }
         axes.annotate(short(model.short_name, 18), (x[-1], y[-1]), color=INK, **beside)
     axes.set_xlim(0, 100)
     axes.set_ylim(0, 100)
@@ -134,8 +166,7 @@ MEASURES: dict[str, Measure] = {
         "Expected calibration error",
         "points",
         "The mean distance between a model's confidence in its top answer and its accuracy, over"
-        f" {BINS} bins of equal"
-        " width; it is biased upwards with few images.",
+        f" {BINS} bins of equal width; it is biased upwards with few images.",
         shown=("report",),
         figure=reliability_figure,
         lower_is_better=True,

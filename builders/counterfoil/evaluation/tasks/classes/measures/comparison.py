@@ -65,106 +65,95 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
     correct = answered.answers.correct[:, places]
     measured: dict[int, Ints] = {}
     for group in answered.places:
-        most = np.bincount(subject.labels[answered.rows(group)], minlength=1).max()
-        measured[group] = (
-            answered.rows(group) if most >= answered.min_images else np.empty(0, dtype=np.int64)
-        )
+        rows_of_group = answered.rows(group)
+        most = np.bincount(subject.labels[rows_of_group], minlength=1).max()
+        if most < answered.min_images:
+            rows_of_group = np.empty(0, dtype=np.int64)
+        measured[group] = rows_of_group
     gain = correct[:, 0].astype(np.float64) - correct[:, 1]
     # `replicates` has one column for each group, in the order of `measured`.
-    replicates = drawn_averages(
-        answered, [(rows_of_group, gain) for rows_of_group in measured.values()]
-    )
-    units = strata_and_units(subject)[1]
+    sides = [(rows_of_group, gain) for rows_of_group in measured.values()]
+    replicates = drawn_averages(answered, sides)
+    _, units = strata_and_units(subject)
     reaches = np.zeros((len(measured), 2))
-    for index, rows_of_group in enumerate(measured.values()):
+    groups = []
+    for index, (group, rows_of_group) in enumerate(measured.items()):
         labels = subject.labels[rows_of_group]
-        rows_of_classes = [rows_of_group[labels == label] for label in np.unique(labels)]
-        samples = [
-            (gain[rows_of_class], len(np.unique(units[rows_of_class])))
-            for rows_of_class in rows_of_classes
-        ]
+        samples = []
+        for label in np.unique(labels):
+            rows_of_class = rows_of_group[labels == label]
+            different = np.unique(units[rows_of_class])
+            samples.append((gain[rows_of_class], len(different)))
         if samples:
-            reaches[index] = np.linalg.norm(_reaches_of_equal_gains(samples), axis=0) / len(samples)
+            of_classes = _reaches_of_equal_gains(samples)
+            reaches[index] = np.linalg.norm(of_classes, axis=0) / len(samples)
+        described = subject.groups[group]
+        is_base = subject.base and group == 0
+        groups.append(ComparedGroup(described.name, described.kind, is_base, len(samples)))
     origin = answered.asking.models.mended.get(compared.mended)
-    original = answered.scored[places[1]].classifier.sha256
+    sha256 = answered.scored[places[1]].classifier.sha256
     note = None
     if (
         origin is not None
         and origin.model.sha256 is not None
-        and original not in (None, origin.model.sha256)
+        and sha256 not in (None, origin.model.sha256)
     ):
         note = (
-            f"{pair[0]} was mended from {origin.model.name}, whose weights differ from those of"
-            f" {pair[1]}."
+            f"{compared.mended} was mended from {origin.model.name}, whose weights differ from"
+            f" those of {compared.original}."
         )
-    groups = []
-    for group, rows_of_group in measured.items():
-        described = subject.groups[group]
-        classes = len(np.unique(subject.labels[rows_of_group]))
-        groups.append(
-            ComparedGroup(described.name, described.kind, subject.base and group == 0, classes)
-        )
+    near = answered.near_chance
+    guessing = [name for name, index in zip(pair, places, strict=True) if near.models[index]]
     comparison = ModelComparison(
         *pair,
         groups=tuple(groups),
         note=note,
-        near_chance=tuple(
-            name
-            for name, index in zip(pair, places, strict=True)
-            if answered.near_chance.models[index]
-        ),
-        classes_near_chance=tuple(
-            cls.name for cls in subject.classes if cls.id in answered.near_chance.classes
-        ),
+        near_chance=tuple(guessing),
+        classes_near_chance=tuple(cls.name for cls in subject.classes if cls.id in near.classes),
     )
     rows: list[ResultRow] = []
+    measured_reaches = []
+    counts = []
     for column, (group, rows_of_group) in enumerate(measured.items()):
+        reach = tuple(reaches[column])
+        drawn = replicates[:, column]
         rows += _compared(
             answered,
             correct,
             group,
             rows_of_group,
-            replicates[:, column],
-            tuple(reaches[column]),
+            drawn,
+            reach,
             comparison,
         )
-        smaller = _drop_gain(answered, places, group) if subject.base and group else None
-        if smaller is not None:
-            rows.append(
-                row(
-                    DROP_GAIN,
-                    smaller,
-                    n=len(rows_of_group),
-                    **comparison.key(subject.groups[group].name),
-                )
-            )
+        if subject.base and group:
+            smaller = _drop_gain(answered, places, group)
+            if smaller is not None:
+                key = comparison.key(subject.groups[group].name)
+                rows.append(row(DROP_GAIN, smaller, n=len(rows_of_group), **key))
+        if len(rows_of_group):
+            measured_reaches.append(reach)
+            counts.append(answered.unit_count(rows_of_group))
     adjusted = iter(holm([result.p for result in rows if result.p is not None]))
+    values = []
     for index, result in enumerate(rows):
         if result.p is not None:
             rows[index] = replace(result, q=next(adjusted))
-    values = [
-        result.value for result in rows if result.measure == GAIN and result.value is not None
-    ]
+        if result.measure == GAIN and result.value is not None:
+            values.append(result.value)
     if values:
         # A draw may hold no image of a group. Average each replicate over the groups that have a
         # value.
         held = np.isfinite(replicates)
         sums = np.where(held, replicates, 0.0).sum(axis=1)
-        drawn = np.divide(
-            sums, held.sum(axis=1), out=np.full(len(replicates), np.nan), where=held.any(axis=1)
-        )
+        drawn = np.full(len(replicates), np.nan)
+        np.divide(sums, held.sum(axis=1), out=drawn, where=held.any(axis=1))
         # Groups may share their images, so their errors may be fully correlated: average reaches,
         # not their squares.
-        measured_reaches = reaches[[len(rows_of_group) > 0 for rows_of_group in measured.values()]]
-        counts = [
-            answered.unit_count(rows_of_group)
-            for rows_of_group in measured.values()
-            if len(rows_of_group)
-        ]
-        units = min((count for count in counts if count is not None), default=None)
-        average = interval_of_draws(
-            float(np.mean(values)), drawn, tuple(measured_reaches.mean(axis=0)), units=units
-        )
+        below, above = np.mean(measured_reaches, axis=0)
+        least_units = min((count for count in counts if count is not None), default=None)
+        mean = float(np.mean(values))
+        average = interval_of_draws(mean, drawn, (below, above), units=least_units)
         rows.append(row(GAIN, average, **comparison.key()))
     return comparison, rows
 
@@ -180,32 +169,44 @@ def _compared(
 ) -> list[ResultRow]:
     """Return the rows of one group. The gain has no value if no class has enough images."""
     subject = answered.subject
-    sides = (correct[rows, 0], correct[rows, 1])  # mended, original
     labels = subject.labels[rows]
     classes = np.unique(labels)
-    only = [int((sides[0] & ~sides[1]).sum()), int((sides[1] & ~sides[0]).sum())]
-    by_class = np.array([[right[labels == label].mean() for label in classes] for right in sides])
+    n = len(rows)
+    mended, original = correct[rows].T
+    only = []
+    name = subject.groups[group].name
+    accuracies = []
     result_rows = []
-    for index, side in enumerate(by_class):
-        key = comparison.key(subject.groups[group].name, of_original=bool(index))
-        result_rows.append(
-            row(ACCURACY, float(side.mean()) if len(rows) else None, n=len(rows), **key)
-        )
-        result_rows.append(
-            row(ONLY_RIGHT, only[index] / len(rows) if len(rows) else None, n=len(rows), **key)
-        )
-    value = float(by_class[0].mean() - by_class[1].mean()) if len(rows) else None
-    gain = (
-        None
-        if value is None
-        else interval_of_draws(value, replicates, reach, units=answered.unit_count(rows))
-    )
-    p = sign_test(*only) if len(rows) else None
-    key = comparison.key(subject.groups[group].name)
-    return [*result_rows, row(GAIN, gain, n=len(rows), test=MCNEMAR, p=p, **key)]
+    for of_original, right in enumerate((mended, original)):
+        other = mended if of_original else original
+        alone = int((right & ~other).sum())
+        only.append(alone)
+        key = comparison.key(name, of_original=bool(of_original))
+        accuracy = None
+        share = None
+        if n:
+            by_class = [right[labels == label].mean() for label in classes]
+            accuracy = float(np.mean(by_class))
+            accuracies.append(accuracy)
+            share = alone / n
+        result_rows.append(row(ACCURACY, accuracy, n=n, **key))
+        result_rows.append(row(ONLY_RIGHT, share, n=n, **key))
+    gain = None
+    p = None
+    if n:
+        value = accuracies[0] - accuracies[1]
+        gain = interval_of_draws(value, replicates, reach, units=answered.unit_count(rows))
+        p = sign_test(*only)
+    key = comparison.key(name)
+    result_rows.append(row(GAIN, gain, n=n, test=MCNEMAR, p=p, **key))
+    return result_rows
 
 
-def _drop_gain(answered: AllAnswers, places: list[int], group: int) -> Estimate | None:
+def _drop_gain(
+    answered: AllAnswers,
+    places: list[int],
+    group: int,
+) -> Estimate | None:
     """Return the drop of the original minus the drop of the mended model, both from the same
     bootstrap draws.
 
@@ -218,11 +219,9 @@ def _drop_gain(answered: AllAnswers, places: list[int], group: int) -> Estimate 
     mended, original = places
     samples = []
     for cls in kept:
-        for present, correct in (
-            (cls.base_present, cls.base_correct),
-            (cls.shift_present, cls.shift_correct),
-        ):
-            right = correct[present].astype(np.float64)
+        base = cls.base_correct[cls.base_present]
+        shifted = cls.shift_correct[cls.shift_present]
+        for right in (base.astype(np.float64), shifted.astype(np.float64)):
             samples.append((right[:, mended] - right[:, original], len(right)))
     reaches = _reaches_of_equal_gains(samples)
     # The gain on the base is subtracted, so its two ends change places.
@@ -230,7 +229,13 @@ def _drop_gain(answered: AllAnswers, places: list[int], group: int) -> Estimate 
     below, above = (np.linalg.norm(reaches, axis=0) / len(kept)).tolist()
     value = drops.drop[original] - drops.drop[mended]
     replicates = drops.replicates[:, original] - drops.replicates[:, mended]
-    return interval_of_draws(float(value), replicates, (below, above), -2.0, drops.units)
+    return interval_of_draws(
+        float(value),
+        replicates,
+        (below, above),
+        -2.0,
+        drops.units,
+    )
 
 
 def _reaches_of_equal_gains(samples: Sequence[tuple[Floats, int]]) -> Floats:
@@ -242,8 +247,12 @@ def _reaches_of_equal_gains(samples: Sequence[tuple[Floats, int]]) -> Floats:
     of each sample alone made intervals up to 2.5 times as wide, which held in 100 % of
     simulations.) Gains of 1 or of -1 have Wilson's interval.
     """
-    images = sum(len(gains) for gains, _ in samples)
-    share = (sum(np.count_nonzero(gains) for gains, _ in samples) + 1) / (images + 2)
+    images = 0
+    gained = 0
+    for gains, _ in samples:
+        images += len(gains)
+        gained += np.count_nonzero(gains)
+    share = (gained + 1) / (images + 2)
     reaches = np.zeros((len(samples), 2))
     for reach, (gains, units) in zip(reaches, samples, strict=True):
         if (gains != gains[0]).any():
@@ -252,7 +261,8 @@ def _reaches_of_equal_gains(samples: Sequence[tuple[Floats, int]]) -> Floats:
             reach[:] = NORMAL * math.sqrt(share / units)
         else:
             # The mean gain can only be nearer to 0.
-            reach[0 if gains[0] > 0 else 1] = 1 - wilson_interval(units, units)[0]
+            low, _ = wilson_interval(units, units)
+            reach[0 if gains[0] > 0 else 1] = 1 - low
     return reaches
 
 

@@ -9,78 +9,136 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from counterfoil import accuracy_stats
-from counterfoil.accuracy_stats import Drops, Slope, accuracy_per_class
+from counterfoil.accuracy_stats import Drops, Slope
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Measure
 from counterfoil.report.results import DROP_BASE, ResultRow, row
 from counterfoil.resampled_stats import interval_of_draws
 from counterfoil.stats import Estimate
 
 
-def _found(answered: AllAnswers) -> Iterator[tuple[int, str, Drops]]:
-    """Yield index, name and drops of each shift with at least one measured class."""
-    if answered.subject.base:
-        for shift in answered.shifts:
-            if (drops := answered.drops(shift)) is not None:
-                yield shift, answered.group(shift).name, drops
+@dataclass(frozen=True)
+class _ShiftDrops:
+    """The drops under a shift with at least one measured class."""
+
+    shift: int
+    group: str
+    drops: Drops
+    base_images: int
+    """How many base images the drops use."""
+    images: int
+    """How many shifted images they use."""
+    note: str
+    """Over how many classes they are; empty for all."""
+
+
+def _measured(answered: AllAnswers) -> Iterator[_ShiftDrops]:
+    """Yield the shifts that have drops."""
+    for shift in answered.shifts if answered.subject.base else ():
+        drops = answered.drops(shift)
+        if drops is not None:
+            kept = answered.kept(shift)
+            base_images = sum(cls.counts[0] for cls in kept)
+            images = sum(cls.counts[1] for cls in kept)
+            group = answered.group(shift).name
+            note = answered.over(kept)
+            yield _ShiftDrops(shift, group, drops, base_images, images, note)
 
 
 def _drop(answered: AllAnswers) -> Iterator[ResultRow]:
-    for shift, group, drops in _found(answered):
-        kept, (_, images) = answered.kept(shift), _images(answered, shift)
+    for measured in _measured(answered):
+        drops = measured.drops
+        key = {"group": measured.group, "note": measured.note}
         for model, name in enumerate(answered.models):
-            key = {"n": images, "units": drops.units, "note": answered.over(kept)}
-            yield row("drop", drops.interval(model), model=name, group=group, **key)
+            drop = drops.interval(model)
+            yield row(
+                "drop",
+                drop,
+                model=name,
+                n=measured.images,
+                units=drops.units,
+                **key,
+            )
     for shift in answered.shifts if answered.subject.base else ():
         for cls in answered.enough(shift):
-            base = accuracy_per_class(cls.base_present, cls.base_correct)
-            lost = (base - accuracy_per_class(cls.shift_present, cls.shift_correct)).tolist()
+            lost = (cls.base_accuracy - cls.shift_accuracy).tolist()
             key = {"group": answered.group(shift).name, "class_id": cls.class_id}
             for name, value in zip(answered.models, lost, strict=True):
-                yield row("drop", value, model=name, n=cls.counts[1], **key)
+                yield row(
+                    "drop",
+                    value,
+                    model=name,
+                    n=cls.counts[1],
+                    **key,
+                )
 
 
 def _drop_base(answered: AllAnswers) -> Iterator[ResultRow]:
-    for shift, group, drops in _found(answered):
-        kept, (images, _) = answered.kept(shift), _images(answered, shift)
-        for name, base in zip(answered.models, drops.base_accuracy.tolist(), strict=True):
-            yield row(DROP_BASE, base, model=name, group=group, n=images, note=answered.over(kept))
+    for measured in _measured(answered):
+        key = {"group": measured.group, "note": measured.note}
+        bases = measured.drops.base_accuracy.tolist()
+        for name, base in zip(answered.models, bases, strict=True):
+            yield row(
+                DROP_BASE,
+                base,
+                model=name,
+                n=measured.base_images,
+                **key,
+            )
 
 
 def _pairs_drop(answered: AllAnswers) -> Iterator[ResultRow]:
-    for shift, group, _ in _found(answered):
-        drops = answered.pairs_drops(shift)
-        pairs = sum(cls.counts[1] for cls in answered.pairs(shift))
+    for measured in _measured(answered):
+        drops = answered.pairs_drops(measured.shift)
         if drops is not None:
-            note = answered.over(answered.pairs(shift))
+            classes = answered.pairs(measured.shift)
+            key = {"group": measured.group, "note": answered.over(classes)}
+            pairs = sum(cls.counts[1] for cls in classes)
             for model, name in enumerate(answered.models):
                 yield row(
-                    "pairs_drop", drops.interval(model), model=name, group=group, n=pairs, note=note
+                    "pairs_drop",
+                    drops.interval(model),
+                    model=name,
+                    n=pairs,
+                    **key,
                 )
 
 
 def _average_drop(answered: AllAnswers) -> Iterator[ResultRow]:
-    drops = [measured.drop for _, _, measured in _found(answered)]
+    drops = [measured.drops.drop for measured in _measured(answered)]
     if drops:
         for model, name in enumerate(answered.models):
-            by_shift = [float(drop[model]) for drop in drops]
-            yield row("average_drop", float(np.mean(by_shift)), model=name, n=len(by_shift))
+            mean = float(np.mean([float(drop[model]) for drop in drops]))
+            yield row("average_drop", mean, model=name, n=len(drops))
 
 
 def _impact(answered: AllAnswers) -> Iterator[ResultRow]:
     models = int(answered.sound.sum())
-    for shift, group, drops in _found(answered):
-        if (whole := drops.impact()) is not None:
+    for measured in _measured(answered):
+        group = measured.group
+        whole = measured.drops.impact()
+        if whole is not None:
             yield row(
-                "impact", whole, group=group, n=models, note=answered.over(answered.kept(shift))
+                "impact",
+                whole,
+                group=group,
+                n=models,
+                note=measured.note,
             )
-        images = {cls.class_id: cls.counts[1] for cls in answered.kept(shift)}
-        for class_id, impact in drops.classes.items():
+        images = {cls.class_id: cls.counts[1] for cls in answered.kept(measured.shift)}
+        for class_id, impact in measured.drops.classes.items():
             if impact is not None:
-                yield row("impact", impact, group=group, class_id=class_id, n=images[class_id])
+                yield row(
+                    "impact",
+                    impact,
+                    group=group,
+                    class_id=class_id,
+                    n=images[class_id],
+                )
 
 
 def relative_drop(drops: Drops, model: int) -> Estimate | None:
@@ -98,60 +156,59 @@ def relative_drop(drops: Drops, model: int) -> Estimate | None:
     value = float(drops.drop[model]) / base
     if (drops.base_replicates[:, model] <= 0).any():
         return Estimate(value)
-    agreed = float(drops.agreed[0][model]) / base, float(drops.agreed[1][model]) / base
-    return interval_of_draws(value, replicates, agreed, -np.inf, drops.units)
+    below, above = (float(side[model]) / base for side in drops.agreed)
+    return interval_of_draws(
+        value,
+        replicates,
+        (below, above),
+        -np.inf,
+        drops.units,
+    )
 
 
 def _relative_drop(answered: AllAnswers) -> Iterator[ResultRow]:
-    for shift, group, drops in _found(answered):
+    for measured in _measured(answered):
+        key = {"group": measured.group, "note": measured.note}
         for model, name in enumerate(answered.models):
-            if (ratio := relative_drop(drops, model)) is not None:
-                note = answered.over(answered.kept(shift))
-                yield row("relative_drop", ratio, model=name, group=group, note=note)
-
-
-def _images(answered: AllAnswers, shift: int) -> tuple[int, int]:
-    """Return how many base and shifted images the drops of a shift use."""
-    kept = answered.kept(shift)
-    return sum(cls.counts[0] for cls in kept), sum(cls.counts[1] for cls in kept)
+            ratio = relative_drop(measured.drops, model)
+            if ratio is not None:
+                yield row("relative_drop", ratio, model=name, **key)
 
 
 def _of_line(
-    name: str, number: Callable[[Slope], Estimate | float], probit: bool = False
+    name: str,
+    number: Callable[[Slope], Estimate | float],
+    probit: bool = False,
 ) -> Callable[[AllAnswers], Iterator[ResultRow]]:
     def rows(answered: AllAnswers) -> Iterator[ResultRow]:
         sound = answered.sound
-        for shift, group, drops in _found(answered):
-            images = _images(answered, shift) if probit else None
-            line = accuracy_stats.slope(
-                drops.base_accuracy[sound].tolist(), drops.accuracy[sound].tolist(), images
-            )
+        for measured in _measured(answered):
+            images = None
+            if probit:
+                images = measured.base_images, measured.images
+            base = measured.drops.base_accuracy[sound].tolist()
+            shifted = measured.drops.accuracy[sound].tolist()
+            line = accuracy_stats.slope(base, shifted, images)
             if line is not None:
-                yield row(name, number(line), group=group, n=line.n_models)
+                yield row(name, number(line), group=measured.group, n=line.n_models)
 
     return rows
 
 
 def _slope(line: Slope) -> Estimate:
-    # If all models are equal under the shift, the line has no estimable error.
-    return (
-        Estimate(line.slope, line.low, line.high)
-        if math.isfinite(line.low)
-        else Estimate(line.slope)
-    )
+    if not math.isfinite(line.low):
+        # If all models are equal under the shift, the line has no estimable error.
+        return Estimate(line.slope)
+    return Estimate(line.slope, line.low, line.high)
 
 
 def _effective_robustness(answered: AllAnswers) -> Iterator[ResultRow]:
-    for shift, group, drops in _found(answered):
-        images = _images(answered, shift)
-        for model, estimate in accuracy_stats.effective_robustness_intervals(drops, images).items():
-            yield row(
-                "effective_robustness",
-                estimate,
-                model=answered.models[model],
-                group=group,
-                n=images[1],
-            )
+    for measured in _measured(answered):
+        images = measured.base_images, measured.images
+        intervals = accuracy_stats.effective_robustness_intervals(measured.drops, images)
+        for model, estimate in intervals.items():
+            key = answered.key(model, measured.shift)
+            yield row("effective_robustness", estimate, n=measured.images, **key)
 
 
 MEASURES: dict[str, Measure] = {
@@ -160,9 +217,8 @@ MEASURES: dict[str, Measure] = {
         "Drop in accuracy",
         "points",
         "Points of accuracy lost from base to shift, averaged over the classes that have enough"
-        " images on both sides"
-        " and are not near chance on the base, with a bootstrap interval. `note` says how many"
-        " these are.",
+        " images on both sides and are not near chance on the base, with a bootstrap interval."
+        " `note` says how many these are.",
     ),
     DROP_BASE: Measure(
         _drop_base,
@@ -181,8 +237,7 @@ MEASURES: dict[str, Measure] = {
         "Drop over pairs",
         "points",
         "The drop over the `n` pairs whose base and shifted image were both accepted, which removes"
-        " the effect of the"
-        " screen's selection.",
+        " the effect of the screen's selection.",
     ),
     "average_drop": Measure(
         _average_drop, "Average drop", "points", "The drop averaged over the measured shifts."
@@ -192,16 +247,14 @@ MEASURES: dict[str, Measure] = {
         "Impact",
         "points",
         "The drop averaged over the `n` models that are not near chance on the base; the interval"
-        " resamples images,"
-        " with the models held fixed.",
+        " resamples images, with the models held fixed.",
     ),
     "slope": Measure(
         _of_line("slope", _slope),
         "ID/OOD slope",
         "plain",
         "The slope of the line of accuracy under the shift on accuracy on the base, one point per"
-        " model, without models"
-        " near chance.",
+        " model, without models near chance.",
     ),
     "intercept": Measure(
         _of_line("intercept", lambda line: line.intercept),
@@ -232,10 +285,8 @@ MEASURES: dict[str, Measure] = {
         "Effective robustness",
         "points",
         "Accuracy under the shift minus what the probit line through the other models, at least"
-        " five that are not near"
-        " chance, expects at the model's base accuracy (Taori 2020). The interval resamples images,"
-        " with the models"
-        " held fixed.",
+        " five that are not near chance, expects at the model's base accuracy (Taori 2020). The"
+        " interval resamples images, with the models held fixed.",
         shown=("report",),
     ),
 }

@@ -52,16 +52,19 @@ def measure_findings(answered: AllAnswers) -> tuple[tuple[MinedShiftResult, ...]
     scored = answered.scored
     if not mined.shifts:
         return (), []
-    names = [scores.classifier.name for scores in scored if scores.classifier.recorded(()) is None]
+    names = []
+    for scores in scored:
+        if scores.classifier.recorded(()) is None:
+            names.append(scores.classifier.name)
     stored: dict[str, Scored] = {}
     if mined.images is not None and names:
-        stored = answered.asking.scored(
-            mined.images, names, answered.subject.workplace / "predictions"
-        )
+        folder = answered.subject.workplace / "predictions"
+        stored = answered.asking.scored(mined.images, names, folder)
     measuring = _Measuring(answered, stored)
-    return tuple(
-        measuring.finding(shift) for shift in track(mined.shifts, "measuring findings")
-    ), measuring.numbers
+    results = []
+    for shift in track(mined.shifts, "measuring findings"):
+        results.append(measuring.finding(shift))
+    return tuple(results), measuring.numbers
 
 
 class _Measuring:
@@ -75,12 +78,15 @@ class _Measuring:
         self.base = AnsweredImages.of_group(answered.subject, answered.answers, 0)
         self.rows = {key: row for row, key in enumerate(self.subject.keys)}
         images = self.subject.mined.images
-        self.more = {key: row for row, key in enumerate(() if images is None else images.keys)}
+        self.more = {}
+        if images is not None:
+            self.more = {key: row for row, key in enumerate(images.keys)}
         self.numbers: list[ResultRow] = []
 
     def finding(self, shift: MinedShift) -> MinedShiftResult:
         group = self.subject.groups[shift.index]
         classes = [self.subject.classes[label] for label in group.class_labels]
+        near_chance = self.answered.near_chance.classes
         return MinedShiftResult(
             shift=group.name,
             words=shift.facts.words,
@@ -94,9 +100,7 @@ class _Measuring:
             judges=shift.judges,
             quota=shift.quota,
             models=tuple(self._models(shift)),
-            near_chance=tuple(
-                cls.name for cls in classes if cls.id in self.answered.near_chance.classes
-            ),
+            near_chance=tuple(cls.name for cls in classes if cls.id in near_chance),
         )
 
     def _models(self, shift: MinedShift) -> list[FindingModel]:
@@ -104,58 +108,67 @@ class _Measuring:
         unpicked = shift.unpicked
         if shift.open or not shift.screened:
             why = _OPEN if shift.open else _NONE
-            return [
-                self._unmeasured(shift, scores.classifier.name, scores.classifier.sha256, why)
-                for scores in scored
-            ]
+            return [self._unmeasured(shift, scores, why) for scores in scored]
         every = list(range(len(scored)))
         if unpicked is None:
             side = AnsweredImages.of_group(self.subject, self.answered.answers, shift.index)
             return self._of_images(shift, side, every)
         judges = judges_among(scored, shift.judges, self.subject.mined.pins)
         complete = self.subject.mined.complete
-        seen = [
-            at
-            for at in every
-            if unpicked.accepted.all() or (complete and scored[at].classifier.name in self.stored)
-        ]
-        facts_of = (
-            dict(zip(seen, self._of_images(shift, self._screened(unpicked), seen), strict=True))
-            if seen
-            else {}
-        )
-        for at, scores in enumerate(scored):
-            if at in facts_of:
+        seen = every
+        if not unpicked.accepted.all():
+            stored = self.stored if complete else {}
+            seen = [index for index in every if self.answered.models[index] in stored]
+        facts_of: dict[int, FindingModel] = {}
+        if seen:
+            of_seen = self._of_images(shift, self._screened(unpicked), seen)
+            facts_of = dict(zip(seen, of_seen, strict=True))
+        for index, scores in enumerate(scored):
+            if index in facts_of:
                 continue
-            if at in judges:
+            if index in judges:
                 # Compare the judge's recorded answers with its answers to the base.
-                units = self._units(shift, _recorded(unpicked, judges[at]), [at])
-                facts_of[at] = self._compared(shift, [at], units, "recorded", _RECORDED)[0]
+                side = _recorded(unpicked, judges[index])
+                [facts_of[index]] = self._compared(
+                    shift,
+                    [index],
+                    side,
+                    "recorded",
+                    _RECORDED,
+                )
                 continue
             reason = _FILE
             if not complete:
                 reason = (
                     f"cannot be measured: a rule that asks {' and '.join(shift.judges)} kept"
-                    " failures only, and the"
-                    " images of the other candidates are not stored (screen.keep_rejected is false)"
+                    " failures only, and the images of the other candidates are not stored"
+                    " (screen.keep_rejected is false)"
                 )
-            facts_of[at] = self._unmeasured(
-                shift, scores.classifier.name, scores.classifier.sha256, reason
-            )
-        absent = [judge for judge in shift.judges if judge not in judges.values()]
-        facts = [facts_of[at] for at in every]
-        return facts + [self._of_absent(shift, unpicked, judge) for judge in absent]
+            facts_of[index] = self._unmeasured(shift, scores, reason)
+        facts = [facts_of[index] for index in every]
+        for judge in shift.judges:
+            if judge not in judges.values():
+                facts.append(self._of_absent(shift, unpicked, judge))
+        return facts
 
     def _of_images(
-        self, shift: MinedShift, side: AnsweredImages, places: Sequence[int]
+        self,
+        shift: MinedShift,
+        side: AnsweredImages,
+        places: Sequence[int],
     ) -> list[FindingModel]:
         side = replace(side, correct=side.correct[:, list(places)])
-        return self._compared(shift, places, self._units(shift, side, places), "images", "")
+        return self._compared(shift, places, side, "images", "")
 
-    def _of_absent(self, shift: MinedShift, unpicked: Unpicked, judge: str) -> FindingModel:
+    def _of_absent(
+        self,
+        shift: MinedShift,
+        unpicked: Unpicked,
+        judge: str,
+    ) -> FindingModel:
         """Return the recorded answers of a judge that is not scored here."""
         # Rename the judge if a scored model with other weights has its name.
-        taken = judge in {without_folders(name) for name in self.answered.models}
+        taken = judge in map(without_folders, self.answered.models)
         name = f"{judge} (of the build)" if taken else judge
         pin = self.subject.mined.pins.get(judge)
         sha256 = pin.get("sha256") if isinstance(pin, Mapping) else None
@@ -163,54 +176,58 @@ class _Measuring:
         units = self._units(shift, _recorded(unpicked, judge), [0])
         kept = self._kept(units)
         if not kept:
-            return replace(
-                self._unmeasured(shift, name, sha256, self._none_left(units)), target=target
-            )
-        shares = [
-            accuracy_stats.accuracy_per_class(cls.shift_present, cls.shift_correct)[0]
-            for cls in kept
-        ]
-        self._tell(name, shift, kept, 1 - float(np.mean(shares)), _NOT_SCORED)
-        return FindingModel(name, target, "recorded", len(kept), _failures(kept, 0)[0])
+            self._add_reason(shift, name, self._none_left(units))
+            return FindingModel(name, target)
+        accuracy = np.mean([cls.shift_accuracy[0] for cls in kept])
+        self._add_rates(
+            name,
+            shift,
+            kept,
+            1 - float(accuracy),
+            _NOT_SCORED,
+        )
+        failures, _ = _failures(kept, 0)
+        return FindingModel(name, target, "recorded", len(kept), failures)
 
     def _compared(
         self,
         shift: MinedShift,
         places: Sequence[int],
-        units: Sequence[ClassUnits],
+        side: AnsweredImages,
         measured_on: Literal["images", "recorded"],
         note: str,
     ) -> list[FindingModel]:
         """Return the results of these models under the shift and on the base. Each model is a
-        column of `units`."""
+        column of the answers in `side`."""
         group = self.subject.groups[shift.index]
+        seed = self.answered.seed
+        scored = [self.answered.scored[index] for index in places]
+        units = self._units(shift, side, places)
         kept = self._kept(units)
-        drops = None
-        if kept:
-            drops = accuracy_stats.drops(
-                kept, paired=group.paired, seed=self.answered.seed, salt=group.name
-            )
+        if not kept:
+            why = self._none_left(units)
+            return [self._unmeasured(shift, scores, why) for scores in scored]
+        drops = accuracy_stats.drops(kept, paired=group.paired, seed=seed, salt=group.name)
         models = []
-        for column, index in enumerate(places):
-            classifier = self.answered.scored[index].classifier
-            name = classifier.name
-            target = _is_target(shift, classifier.name, classifier.sha256)
-            if drops is None:
-                models.append(
-                    self._unmeasured(shift, name, classifier.sha256, self._none_left(units))
-                )
-                continue
-            rate, base_rate = (
-                1 - float(side[column]) for side in (drops.accuracy, drops.base_accuracy)
+        for column, scores in enumerate(scored):
+            name = scores.classifier.name
+            target = _is_target(shift, name, scores.classifier.sha256)
+            rate = 1 - float(drops.accuracy[column])
+            base_rate = 1 - float(drops.base_accuracy[column])
+            key = self._add_rates(
+                name,
+                shift,
+                kept,
+                rate,
+                note,
+                base_rate,
             )
-            key = self._tell(name, shift, kept, rate, note, base_rate)
             self.numbers.append(row(DIFFERENCE, drops.interval(column), **key))
-            models.append(
-                FindingModel(name, target, measured_on, len(kept), *_failures(kept, column))
-            )
+            failures = _failures(kept, column)
+            models.append(FindingModel(name, target, measured_on, len(kept), *failures))
         return models
 
-    def _tell(
+    def _add_rates(
         self,
         model: str,
         shift: MinedShift,
@@ -224,17 +241,29 @@ class _Measuring:
         key = {"model": model, "group": self.subject.groups[shift.index].name}
         base_images = sum(cls.counts[0] for cls in kept)
         images = sum(cls.counts[1] for cls in kept)
-        self.numbers += [
-            row(RATE, rate, n=images, note=note, **key),
-            row(BASE_RATE, base_rate, n=base_images, **key),
-        ]
+        self.numbers.append(row(RATE, rate, n=images, note=note, **key))
+        self.numbers.append(row(BASE_RATE, base_rate, n=base_images, **key))
         return key
 
-    def _unmeasured(self, shift: MinedShift, model: str, sha256: Any, why: str) -> FindingModel:
-        self.numbers.append(
-            row(RATE, None, model=model, group=self.subject.groups[shift.index].name, note=why)
-        )
-        return FindingModel(model, _is_target(shift, model, sha256))
+    def _add_reason(
+        self,
+        shift: MinedShift,
+        model: str,
+        why: str,
+    ) -> None:
+        """Add a row that says why a model has no rate."""
+        group = self.subject.groups[shift.index].name
+        self.numbers.append(row(RATE, None, model=model, group=group, note=why))
+
+    def _unmeasured(
+        self,
+        shift: MinedShift,
+        scores: Scored,
+        why: str,
+    ) -> FindingModel:
+        name = scores.classifier.name
+        self._add_reason(shift, name, why)
+        return FindingModel(name, _is_target(shift, name, scores.classifier.sha256))
 
     def _kept(self, units: Sequence[ClassUnits]) -> list[ClassUnits]:
         enough = accuracy_stats.surviving(units, self.answered.min_images)
@@ -251,27 +280,29 @@ class _Measuring:
         """Return the images of all candidates that passed the screen: accepted ones, and others
         that are stored."""
         models = self.answered.models
+        answers = self.answered.answers
         present = np.zeros(len(unpicked.keys), dtype=bool)
         correct = np.zeros((len(unpicked.keys), len(models)), dtype=bool)
-        answers = [self.stored[name].predictions for name in models if name in self.stored]
-        columns = [index for index, name in enumerate(models) if name in self.stored]
-        for at, (key, accepted) in enumerate(
-            zip(unpicked.keys, unpicked.accepted.tolist(), strict=True)
-        ):
-            if accepted:
+        for index, key in enumerate(unpicked.keys):
+            if unpicked.accepted[index]:
                 position = self.rows[key]
-                present[at], correct[at] = (
-                    self.answered.answers.readable[position],
-                    self.answered.answers.correct[position],
-                )
-            elif answers and key in self.more:
+                present[index] = answers.readable[position]
+                correct[index] = answers.correct[position]
+            elif self.stored and key in self.more:
                 position = self.more[key]
-                present[at] = all(answer.readable[position] for answer in answers)
-                correct[at, columns] = [answer.correct[position] for answer in answers]
+                present[index] = True
+                for column, name in enumerate(models):
+                    if name in self.stored:
+                        predictions = self.stored[name].predictions
+                        present[index] &= predictions.readable[position]
+                        correct[index, column] = predictions.correct[position]
         return AnsweredImages(unpicked.labels, unpicked.indices, present, correct)
 
     def _units(
-        self, shift: MinedShift, side: AnsweredImages, places: Sequence[int]
+        self,
+        shift: MinedShift,
+        side: AnsweredImages,
+        places: Sequence[int],
     ) -> list[ClassUnits]:
         """Return the planned classes of the shift. In each, answers to candidates and to base
         images align by index."""
@@ -290,11 +321,21 @@ def _recorded(unpicked: Unpicked, judge: str) -> AnsweredImages:
 
 def _failures(kept: Sequence[ClassUnits], column: int) -> tuple[int, int]:
     """Return a model's failures under the shift and on the base, summed over classes."""
-    shift = sum(int((cls.shift_present & ~cls.shift_correct[:, column]).sum()) for cls in kept)
-    return shift, sum(int((cls.base_present & ~cls.base_correct[:, column]).sum()) for cls in kept)
+    shift = 0
+    base = 0
+    for cls in kept:
+        shift_wrong = cls.shift_present & ~cls.shift_correct[:, column]
+        base_wrong = cls.base_present & ~cls.base_correct[:, column]
+        shift += int(shift_wrong.sum())
+        base += int(base_wrong.sum())
+    return shift, base
 
 
-def _is_target(shift: MinedShift, name: str, sha256: Any) -> bool:
+def _is_target(
+    shift: MinedShift,
+    name: str,
+    sha256: Any,
+) -> bool:
     facts = shift.facts
     if facts.target_sha256 is not None:
         return facts.target_sha256 == sha256
@@ -302,7 +343,9 @@ def _is_target(shift: MinedShift, name: str, sha256: Any) -> bool:
 
 
 def judges_among(
-    scored: Sequence[Scored], judges: Sequence[str], pins: Mapping[str, Any]
+    scored: Sequence[Scored],
+    judges: Sequence[str],
+    pins: Mapping[str, Any],
 ) -> dict[int, str]:
     """Return model index → the judge that this model is. Models are compared with the lock's pins,
     not by name."""
@@ -311,10 +354,15 @@ def judges_among(
     for index, scores in enumerate(scored):
         model = scores.classifier
         targets = [list(outputs) for outputs in scores.class_map.targets]
-        identity = {"architecture": model.architecture, "sha256": model.sha256, "targets": targets}
-        judge = next((judge for judge in judges if pins.get(judge) == identity), None)
-        if model.sha256 and judge is not None:
-            digests[index] = judge
+        identity = {
+            "architecture": model.architecture,
+            "sha256": model.sha256,
+            "targets": targets,
+        }
+        for judge in judges:
+            if model.sha256 and pins.get(judge) == identity:
+                digests[index] = judge
+                break
     return digests
 
 

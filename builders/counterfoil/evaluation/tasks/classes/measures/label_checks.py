@@ -19,7 +19,9 @@ from counterfoil.report.results import ResultRow, row
 
 
 def with_scored_judge(
-    checks: LabelChecks | None, inputs: Mapping[str, Any], models: Sequence[tuple[str, str | None]]
+    checks: LabelChecks | None,
+    inputs: Mapping[str, Any],
+    models: Sequence[tuple[str, str | None]],
 ) -> LabelChecks | None:
     """Return the checks with the scored models that are the judge itself, found by sha256 or else
     by name."""
@@ -30,7 +32,9 @@ def with_scored_judge(
     pinned = pin.get("sha256") if isinstance(pin, Mapping) else None
     same = []
     for name, sha256 in models:
-        is_judge = sha256 == pinned if sha256 and pinned else without_folders(name) == checks.judge
+        is_judge = without_folders(name) == checks.judge
+        if sha256 and pinned:
+            is_judge = sha256 == pinned
         if is_judge:
             same.append(name)
     return replace(checks, also_scored=tuple(same))
@@ -40,28 +44,40 @@ def label_rows(checks: LabelChecks) -> list[ResultRow]:
     """Return the numbers of each group as rows; for the judge there are also rows by class."""
     rows = []
     for shift in checks.shifts:
-        by_class = {"": shift.judge, **shift.classes} if shift.judge is not None else {}
-        for class_id, judged in by_class.items():
-            if judged is None:
-                continue
-            key = {"group": shift.shift, "class_id": class_id, "against": checks.judge or ""}
-            rows.append(row(DISAGREEMENT, judged.disagreement.estimate, n=judged.images, **key))
-            if judged.label_error is not None:
-                rows.append(row(LABEL_ERROR, judged.label_error.estimate, n=judged.images, **key))
-        if shift.people is not None:
-            for measure, selected, images in (
-                (SELECTED_AS_CLASS, shift.people.class_selected, shift.people.class_images),
-                (SELECTED_AS_SHIFT, shift.people.shift_selected, shift.people.shift_images),
-            ):
-                if selected is not None:
-                    rows.append(row(measure, selected.estimate, group=shift.shift, n=images))
+        group = shift.shift
+        if shift.judge is not None:
+            for class_id, judged in {"": shift.judge, **shift.classes}.items():
+                if judged is None:
+                    continue
+                key = {
+                    "group": group,
+                    "class_id": class_id,
+                    "against": checks.judge or "",
+                }
+                n = judged.images
+                rows.append(row(DISAGREEMENT, judged.disagreement.estimate, n=n, **key))
+                if judged.label_error is not None:
+                    rows.append(row(LABEL_ERROR, judged.label_error.estimate, n=n, **key))
+        people = shift.people
+        if people is None:
+            continue
+        selected = people.class_selected
+        if selected is not None:
+            n = people.class_images
+            rows.append(row(SELECTED_AS_CLASS, selected.estimate, group=group, n=n))
+        selected = people.shift_selected
+        if selected is not None:
+            n = people.shift_images
+            rows.append(row(SELECTED_AS_SHIFT, selected.estimate, group=group, n=n))
     return rows
 
 
 def measure_labels(answered: AllAnswers) -> tuple[LabelChecks | None, list[ResultRow]]:
     weights = [(scores.classifier.name, scores.classifier.sha256) for scores in answered.scored]
     checks = with_scored_judge(answered.subject.label_checks, answered.subject.pins, weights)
-    return checks, [] if checks is None else label_rows(checks)
+    if checks is None:
+        return None, []
+    return checks, label_rows(checks)
 
 
 MEASURE = NestedMeasure(measure_labels)

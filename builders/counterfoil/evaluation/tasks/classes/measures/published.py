@@ -26,7 +26,12 @@ if TYPE_CHECKING:
 _TABLE = "published/timm.parquet"
 # Test set → its base. The bases of R and A are ImageNet's validation images of the same 200
 # classes.
-COUNTERPARTS = {"v2": "imagenet", "sketch": "imagenet", "r": "r_clean", "a": "a_clean"}
+COUNTERPARTS = {
+    "v2": "imagenet",
+    "sketch": "imagenet",
+    "r": "r_clean",
+    "a": "a_clean",
+}
 _HUB = "hf-hub:timm/"
 
 
@@ -45,23 +50,20 @@ def published_line(shifted: str) -> PublishedLine:
     99 %.
     """
     clean = COUNTERPARTS[shifted]
-    columns = (
-        read_published(clean, shifted)[name].to_numpy().astype(np.float64) / 100
-        for name in (clean, shifted)
-    )
-    x = next(columns)
-    y = next(columns)
+    table = read_published(clean, shifted)
+    x = table[clean].to_numpy().astype(np.float64) / 100
+    y = table[shifted].to_numpy().astype(np.float64) / 100
     both = np.isfinite(x) & np.isfinite(y)
     x = x[both]
     y = y[both]
     plain, _, r_squared = least_squares_line(x, y)
     probit, intercept, probit_r_squared = least_squares_line(ndtri(x), ndtri(y))
-    ends = float(x.min()), float(x.max())
     return PublishedLine(
         shifted,
         clean,
         len(x),
-        *ends,
+        float(x.min()),
+        float(x.max()),
         plain.value,
         r_squared,
         probit.value,
@@ -97,30 +99,28 @@ def published_models(
     wanted = {timm for timm, _ in models.values() if timm is not None}
     if not wanted:
         return {}
-    rows: dict[str, list[dict[str, Any]]] = {}
+    # Model → published size → row; the first row of a size counts.
+    rows: dict[str, dict[int, dict[str, Any]]] = {}
     for published_row in read_published().to_pylist():
         if published_row["model"] in wanted:
-            rows.setdefault(published_row["model"], []).append(published_row)
+            by_size = rows.setdefault(published_row["model"], {})
+            by_size.setdefault(published_row["img_size"], published_row)
     published = {}
     for name, (timm, size) in models.items():
-        if timm in rows:
-            nearest = min(
-                rows[timm],
-                key=lambda published_row: (
-                    -published_row["img_size"]
-                    if size is None
-                    else abs(published_row["img_size"] - size)
-                ),
-            )
-            accuracies = {
-                column: nearest[column] / 100 for column in SETS if nearest[column] is not None
-            }
-            unknown = (
-                " (the largest published; the model's own size is not known)"
-                if size is None
-                else ""
-            )
-            published[name] = f"{timm}, {nearest['img_size']} px{unknown}", accuracies
+        if timm not in rows:
+            continue
+        sizes = rows[timm]
+        if size is None:
+            chosen = max(sizes)
+            unknown = " (the largest published; the model's own size is not known)"
+        else:
+            chosen = min(sizes, key=lambda published_size, size=size: abs(published_size - size))
+            unknown = ""
+        accuracies = {}
+        for column in SETS:
+            if sizes[chosen][column] is not None:
+                accuracies[column] = sizes[chosen][column] / 100
+        published[name] = f"{timm}, {chosen} px{unknown}", accuracies
     return published
 
 
@@ -136,21 +136,18 @@ def measure_published(answered: AllAnswers) -> tuple[PublishedResults | None, li
         classifier = scores.classifier
         model = stands_for.get(classifier.name)
         known_name = timm_name(model) if isinstance(model, str) else None
-        names[classifier.name] = (
-            known_name,
-            classifier.input_size[-1] if classifier.input_size else None,
-        )
-    known = published_models(names)
+        size = classifier.input_size[-1] if classifier.input_size else None
+        names[classifier.name] = known_name, size
+    shown = {}
+    rows = []
+    for name, (published_name, accuracies) in published_models(names).items():
+        shown[name] = published_name
+        for column, value in accuracies.items():
+            rows.append(row(ACCURACY, value, model=name, at=column))
     commit = (read_published("model").schema.metadata or {})[b"commit"].decode()
     lines = tuple(published_line(shifted) for shifted in COUNTERPARTS)
     several = any(len(index) > 1 for index in indices)
-    return PublishedResults(
-        commit, lines, {name: shown for name, (shown, _) in known.items()}, several
-    ), [
-        row(ACCURACY, value, model=name, at=column)
-        for name, (_, accuracies) in known.items()
-        for column, value in accuracies.items()
-    ]
+    return PublishedResults(commit, lines, shown, several), rows
 
 
 MEASURE = NestedMeasure(measure_published, lambda results: [published_figure(results)])

@@ -39,10 +39,9 @@ def shifts_with_levels(subject: Subject) -> dict[str, list[int]]:
     for index, group in enumerate(subject.groups):
         if group.level is not None:
             groups_of.setdefault(group.of, []).append(index)
-    return {
-        of: sorted(places, key=lambda index: subject.groups[index].level or 0.0)
-        for of, places in groups_of.items()
-    }
+    for indices in groups_of.values():
+        indices.sort(key=lambda index: subject.groups[index].level or 0.0)
+    return groups_of
 
 
 @dataclass(frozen=True)
@@ -91,60 +90,67 @@ def trajectories_of(answered: AllAnswers, places: Sequence[int]) -> Trajectories
     """Return the trajectories of a shift's planned classes that have enough base images and are not
     near chance."""
     subject = answered.subject
-    base = np.bincount(subject.labels[answered.rows(0)], minlength=len(subject.classes))
-    known = np.array([cls.id not in answered.near_chance.classes for cls in subject.classes]) & (
-        base >= answered.min_images
-    )
-    planned = np.isin(np.arange(len(subject.classes)), subject.groups[places[-1]].class_labels)
-    column = np.full(len(subject.groups), -1)
-    column[[0, *places]] = np.arange(len(places) + 1)
-    rows = np.flatnonzero((column[subject.shifts] >= 0) & answered.answers.readable)
-    rows = rows[(known & planned)[subject.labels[rows]]]
-    cells, scene = np.unique(
-        np.stack([subject.labels[rows], subject.indices[rows]], axis=1), axis=0, return_inverse=True
-    )
-    rows_of_cells = np.full((len(cells), len(places) + 1), -1, dtype=np.int64)
-    rows_of_cells[scene.ravel(), column[subject.shifts[rows]]] = rows
-    levels = np.array([subject.groups[index].level for index in places], dtype=np.float64)
-    right = answered.answers.correct[rows_of_cells] & (rows_of_cells >= 0)[:, :, None]
+    classes = len(subject.classes)
+    base = np.bincount(subject.labels[answered.rows(0)], minlength=classes)
+    planned = subject.groups[places[-1]].class_labels
+    chosen = (base >= answered.min_images) & np.isin(np.arange(classes), planned)
+    for label, cls in enumerate(subject.classes):
+        if cls.id in answered.near_chance.classes:
+            chosen[label] = False
+    sides = len(places) + 1
+    side_of = np.full(len(subject.groups), -1)
+    side_of[[0, *places]] = np.arange(sides)
+    rows = np.flatnonzero((side_of[subject.shifts] >= 0) & answered.answers.readable)
+    rows = rows[chosen[subject.labels[rows]]]
+    keys = np.stack([subject.labels[rows], subject.indices[rows]], axis=1)
+    cells, scene = np.unique(keys, axis=0, return_inverse=True)
+    rows_of_cells = np.full((len(cells), sides), -1, dtype=np.int64)
+    rows_of_cells[scene.ravel(), side_of[subject.shifts[rows]]] = rows
+    levels = [subject.groups[index].level for index in places]
+    present = rows_of_cells >= 0
     return Trajectories(
-        levels, cells[:, 0], rows_of_cells, right, answered.shared_units(rows_of_cells.max(axis=1))
+        levels=np.array(levels, dtype=np.float64),
+        labels=cells[:, 0],
+        rows=rows_of_cells,
+        right=answered.answers.correct[rows_of_cells] & present[:, :, None],
+        units=answered.shared_units(rows_of_cells.max(axis=1)),
     )
 
 
 def measure_severity(answered: AllAnswers) -> tuple[tuple[names.Severity, ...], list[ResultRow]]:
     """Return a `Severity` for each shift with levels, in the dataset's order, and its rows."""
-    severities = []
-    rows = []
-    for shift, places in (
-        shifts_with_levels(answered.subject).items() if answered.subject.base else ()
-    ):
+    subject = answered.subject
+    severities: list[names.Severity] = []
+    rows: list[ResultRow] = []
+    if not subject.base:
+        return (), rows
+    for shift, places in shifts_with_levels(subject).items():
         scenes = trajectories_of(answered, places)
         drops = answered.drops(places[-1])
         curve = _Curve.of(answered, shift, scenes, drops)
         with_base = scenes.present[:, 0]
-        groups = [answered.group(index) for index in places]
-        lost = (~scenes.present[with_base]).sum(axis=0)[1:].tolist()
-        accepted = [int((answered.subject.shifts == index).sum()) for index in places]
+        lost = (~scenes.present[with_base, 1:]).sum(axis=0).tolist()
+        levels = []
+        for index, missing in zip(places, lost, strict=True):
+            group = subject.groups[index]
+            level = group.level or 0.0
+            accepted = int((subject.shifts == index).sum())
+            levels.append(names.SeverityLevel(level, group.name, accepted, missing))
+        left_out = np.setdiff1d(scenes.labels, curve.labels).tolist()
         severities.append(
             names.Severity(
                 shift=shift,
-                realised=groups[0].realised,
-                levels=tuple(
-                    names.SeverityLevel(group.level or 0.0, group.name, *counts)
-                    for group, *counts in zip(groups, accepted, lost, strict=True)
-                ),
+                realised=subject.groups[places[0]].realised,
+                levels=tuple(levels),
                 classes=len(curve.labels),
-                left_out=tuple(
-                    answered.subject.classes[label].name
-                    for label in np.setdiff1d(scenes.labels, curve.labels).tolist()
-                ),
+                left_out=tuple(subject.classes[label].name for label in left_out),
                 trajectories=int(with_base.sum()),
                 complete=int(scenes.complete.sum()),
             )
         )
         rows += curve.rows()
-        rows += _Curve.of(answered, shift, scenes.only(scenes.complete)).rows(names.COMPLETE)
+        complete = _Curve.of(answered, shift, scenes.only(scenes.complete))
+        rows += complete.rows(names.COMPLETE)
         rows += _failures(answered, shift, scenes)
         rows += _compared(answered, shift, scenes, curve)
     return tuple(severities), rows
@@ -169,19 +175,26 @@ class _Curve:
     """Accuracy of m models at the base and at K levels, for k classes and averaged over them."""
 
     answered: AllAnswers
+    """The answers that it is computed from."""
     shift: str
+    """The name of the shift."""
     drops_of_top: Drops | None
+    """The drops at the highest level, if they are over the same classes."""
     levels: Floats
+    """(K,), mildest first."""
     labels: Ints
+    """(k,), the classes."""
     by_class: Floats
     """(k, K + 1, m), accuracy of each class in `labels`."""
     counts: Ints
+    """(k, K + 1), the number of images."""
     replicates: Floats
     """(R, K + 1, m), bootstrap draws of the average."""
     agreed: Floats
+    """(2, K + 1, m), how far the intervals of accuracies are widened because all images of some
+    classes agree."""
     agreed_drops: Floats
-    """(2, K + 1, m) each, how far the intervals of accuracies and of drops are widened because all
-    images of some classes agree."""
+    """The same for the intervals of drops."""
     drops_of_class: Floats
     """(k, 2, K + 1, m), the ends of the intervals of drops."""
     units: int | None
@@ -189,7 +202,11 @@ class _Curve:
 
     @classmethod
     def of(
-        cls, answered: AllAnswers, shift: str, scenes: Trajectories, drops: Drops | None = None
+        cls,
+        answered: AllAnswers,
+        shift: str,
+        scenes: Trajectories,
+        drops: Drops | None = None,
     ) -> _Curve:
         """Average over the classes with enough images at the base and at every level.
 
@@ -199,94 +216,87 @@ class _Curve:
         sides = len(scenes.levels) + 1
         models = len(answered.models)
         labels = []
+        class_ids = set()
         by_class = []
         counts = []
-        of_class = []
+        drop_ends = []
         shared = answered.subject.units
         right_of_units: list[list[UnitValues]] = [[] for _ in range(sides)]
         total = np.zeros((stats.REPLICATES, sides, models))
         counted = np.zeros((stats.REPLICATES, 1, 1))
         squares = np.zeros((2, sides, models))
-        squares_of_drops = np.zeros((2, sides, models))
+        squares_of_drops = np.zeros_like(squares)
         for label in np.unique(scenes.labels).tolist():
-            label_scenes = scenes.only(scenes.labels == label)
-            images = label_scenes.present.sum(axis=0)
+            of_label = scenes.only(scenes.labels == label)
+            images = of_label.present.sum(axis=0)
             if images.min() < answered.min_images:
                 continue
-            accuracy = label_scenes.right.sum(axis=0) / images[:, None]
+            class_id = answered.subject.classes[label].id
+            accuracy = of_label.right.sum(axis=0) / images[:, None]
             labels.append(label)
+            class_ids.add(class_id)
             by_class.append(accuracy)
             counts.append(images)
-            if label_scenes.units is not None:
-                for side, present in enumerate(label_scenes.present.T):
-                    right_of_units[side].append(
-                        (label_scenes.units[present], label_scenes.right[present, side])
-                    )
-                of_class.append(np.full((2, sides, models), np.nan))
+            parts = [(of_label.present[:, side], of_label.right[:, side]) for side in range(sides)]
+            if of_label.units is not None:
+                for of_side, (present, right) in zip(right_of_units, parts, strict=True):
+                    of_side.append((of_label.units[present], right[present]))
+                drop_ends.append(np.full_like(squares, np.nan))
                 continue
-            every = np.ones(len(label_scenes.labels), dtype=bool)
-            rng = stats.seeded(answered.seed, "severity", shift, answered.subject.classes[label].id)
-            parts = [
-                (label_scenes.present[:, side], label_scenes.right[:, side])
-                for side in range(sides)
-            ]
+            every = np.ones(len(of_label.labels), dtype=bool)
+            rng = stats.seeded(answered.seed, "severity", shift, class_id)
             drawn = np.stack(drawn_accuracies(parts, every, rng, stats.REPLICATES), axis=1)
             usable = ~np.isnan(drawn).any(axis=(1, 2), keepdims=True)
             total += np.where(usable, drawn, 0.0)
             counted += usable
-            agreed = np.zeros((2, sides, models))
-            for side in range(sides):
-                both = label_scenes.present[:, 0] & label_scenes.present[:, side]
-                pairs, base, on_side = (
-                    label_scenes.right[both],
-                    *((accuracy[column], int(images[column])) for column in (0, side)),
-                )
-                squares[:, side] += np.square(stats.distances_of_share(*on_side))
-                differing = stats.distances_of_difference(
-                    base, on_side, pairs[:, 0], pairs[:, side]
-                )
-                squares_of_drops[:, side] += np.square(differing)
-                # If images are missing at a level and all pairs agree, use at least the interval of
-                # the pairs.
-                first, last = (
-                    (pairs[:, column].sum(axis=0) / max(1, len(pairs)), len(pairs))
-                    for column in (0, side)
-                )
-                alone = (
-                    stats.distances_of_difference(first, last, pairs[:, 0], pairs[:, side])
-                    if len(pairs)
-                    else differing
-                )
-                agreed[:, side] = np.maximum(differing, alone)
-            of_class.append(
-                stats.percentile_ends(accuracy[0] - accuracy, drawn[:, :1] - drawn, agreed)
-            )
+            widened = np.zeros_like(squares)
+            base = accuracy[0], int(images[0])
+            for side, (present, right) in enumerate(parts):
+                both = parts[0][0] & present
+                pairs = int(both.sum())
+                first = parts[0][1][both]
+                last = right[both]
+                level = accuracy[side], int(images[side])
+                squares[:, side] += np.square(stats.distances_of_share(*level))
+                reach = stats.distances_of_difference(base, level, first, last)
+                squares_of_drops[:, side] += np.square(reach)
+                widened[:, side] = reach
+                if pairs:
+                    # If images are missing at a level and all pairs agree, use at least the
+                    # interval of the pairs.
+                    base_of_pairs = first.sum(axis=0) / pairs, pairs
+                    level_of_pairs = last.sum(axis=0) / pairs, pairs
+                    reach = stats.distances_of_difference(
+                        base_of_pairs, level_of_pairs, first, last
+                    )
+                    widened[:, side] = np.maximum(widened[:, side], reach)
+            drop = accuracy[0] - accuracy
+            drawn_drop = drawn[:, :1] - drawn
+            drop_ends.append(stats.percentile_ends(drop, drawn_drop, widened))
         with np.errstate(invalid="ignore"):
             replicates = total / np.where(counted == 0, np.nan, counted)
-        units = (
-            None
-            if scenes.units is None
-            else len(np.unique(scenes.units[np.isin(scenes.labels, labels)]))
-        )
+        units = None
+        if scenes.units is not None:
+            averaged = np.isin(scenes.labels, labels)
+            units = len(np.unique(scenes.units[averaged]))
         if shared is not None and labels:
             replicates = np.stack([shared.average(side) for side in right_of_units], axis=1)
+        if drops is not None and set(drops.classes) != class_ids:
+            drops = None
         classes = max(1, len(labels))
-        same = drops is not None and set(drops.classes) == {
-            answered.subject.classes[label].id for label in labels
-        }
         return cls(
-            answered,
-            shift,
-            drops if same else None,
-            scenes.levels,
-            np.array(labels, dtype=np.int64),
-            np.array(by_class).reshape(-1, sides, models),
-            np.array(counts, dtype=np.int64).reshape(-1, sides),
-            replicates,
-            np.sqrt(squares) / classes,
-            np.sqrt(squares_of_drops) / classes,
-            np.array(of_class).reshape(-1, 2, sides, models),
-            units,
+            answered=answered,
+            shift=shift,
+            drops_of_top=drops,
+            levels=scenes.levels,
+            labels=np.array(labels, dtype=np.int64),
+            by_class=np.array(by_class).reshape(-1, sides, models),
+            counts=np.array(counts, dtype=np.int64).reshape(-1, sides),
+            replicates=replicates,
+            agreed=np.sqrt(squares) / classes,
+            agreed_drops=np.sqrt(squares_of_drops) / classes,
+            drops_of_class=np.array(drop_ends).reshape(-1, 2, sides, models),
+            units=units,
         )
 
     @property
@@ -320,17 +330,34 @@ class _Curve:
             drops = [self.drop(side, model) for side in range(1, len(ats))]
             if not ending:
                 for side, level in enumerate(ats):
-                    value, (below, above) = (
-                        float(self.accuracy[side, model]),
-                        self.agreed[:, side, model].tolist(),
-                    )
+                    value = float(self.accuracy[side, model])
+                    below, above = self.agreed[:, side, model].tolist()
                     drawn = self.replicates[:, side, model]
-                    estimate = interval_of_draws(value, drawn, (below, above), 0.0, self.units)
+                    accuracy = interval_of_draws(
+                        value,
+                        drawn,
+                        (below, above),
+                        0.0,
+                        self.units,
+                    )
+                    n = images[side]
                     yield row(
-                        names.ACCURACY, estimate, at=level, n=images[side], units=self.units, **key
+                        names.ACCURACY,
+                        accuracy,
+                        at=level,
+                        n=n,
+                        units=self.units,
+                        **key,
                     )
             for level, n, drop in zip(ats[1:], images[1:], drops, strict=True):
-                yield row(names.DROP + ending, drop, at=level, n=n, units=self.units, **key)
+                yield row(
+                    names.DROP + ending,
+                    drop,
+                    at=level,
+                    n=n,
+                    units=self.units,
+                    **key,
+                )
             weights = self.images[1:].astype(np.float64)
             ten = trajectory_stats.rising_reaches(drops, self.levels, weights, _TEN_POINTS)
             yield level_row(names.TEN_POINTS + ending, ten, n=images[0], **key)
@@ -338,7 +365,10 @@ class _Curve:
                 yield from self._of_classes(model, ats, key)
 
     def _of_classes(
-        self, model: int, ats: Sequence[str], key: dict[str, str]
+        self,
+        model: int,
+        ats: Sequence[str],
+        key: dict[str, str],
     ) -> Iterator[ResultRow]:
         for index, label in enumerate(self.labels.tolist()):
             class_id = self.answered.subject.classes[label].id
@@ -346,59 +376,90 @@ class _Curve:
             for side, level in enumerate(ats):
                 n = int(self.counts[index, side])
                 value = float(self.by_class[index, side, model])
-                accuracy = (
-                    stats.wilson_estimate(round(value * n), n) if self.units is None else value
+                accuracy: stats.Estimate | float = value
+                if self.units is None:
+                    accuracy = stats.wilson_estimate(round(value * n), n)
+                yield row(
+                    names.ACCURACY,
+                    accuracy,
+                    class_id=class_id,
+                    at=level,
+                    n=n,
+                    **key,
                 )
-                yield row(names.ACCURACY, accuracy, class_id=class_id, at=level, n=n, **key)
                 if side:
                     ends = self.drops_of_class[index, :, side, model].tolist()
                     drop = stats.Estimate(base - value, *map(_finite, ends))
-                    yield row(names.DROP, drop, class_id=class_id, at=level, n=n, **key)
+                    yield row(
+                        names.DROP,
+                        drop,
+                        class_id=class_id,
+                        at=level,
+                        n=n,
+                        **key,
+                    )
 
 
-def _failures(answered: AllAnswers, shift: str, scenes: Trajectories) -> Iterator[ResultRow]:
+def _failures(
+    answered: AllAnswers,
+    shift: str,
+    scenes: Trajectories,
+) -> Iterator[ResultRow]:
     """Yield failure points by every definition, for the trajectories that a model gets right at the
     base."""
     levels = scenes.levels
-    ats = list(map(names.at, scenes.levels.tolist()))
+    ats = list(map(names.at, levels.tolist()))
     present = scenes.present[:, 1:]
     right = scenes.right[:, 1:]
     everywhere = np.ones_like(present)
     known = present[:, :, None]
+    runs_of = trajectory_stats.failure_runs
+    first_runs = runs_of(present, right)
     runs = {
-        "": trajectory_stats.failure_runs(present, right),
-        names.LASTING: trajectory_stats.failure_runs(present, right, lasting=True),
-        names.IF_LOST_FAIL: trajectory_stats.failure_runs(everywhere, right & known),
-        names.IF_LOST_HOLD: trajectory_stats.failure_runs(everywhere, right | ~known),
-        names.COMPLETE: trajectory_stats.failure_runs(present, right),
+        "": first_runs,
+        names.LASTING: runs_of(present, right, lasting=True),
+        names.IF_LOST_FAIL: runs_of(everywhere, right & known),
+        names.IF_LOST_HOLD: runs_of(everywhere, right | ~known),
+        names.COMPLETE: first_runs,
     }
     again = trajectory_stats.recovered(present, right)
     for model, name in enumerate(answered.models):
         key = {"model": name, "group": shift}
         for ending, (first, last) in runs.items():
-            counting = scenes.right_at_base[:, model] & (
-                scenes.complete | (ending != names.COMPLETE)
-            )
+            counting = scenes.right_at_base[:, model]
+            if ending == names.COMPLETE:
+                counting = counting & scenes.complete
             if not counting.any():
                 continue
             rng = stats.seeded(answered.seed, "failed", shift)
             n = int(counting.sum())
-            failing = (first[counting, model], last[counting, model])
-            units = None if scenes.units is None else scenes.units[counting]
-            of_units = None if units is None else Units.of(units)
-            curve = trajectory_stats.failed_curve(*failing, len(levels), rng, of_units)
+            failing = first[counting, model], last[counting, model]
+            unit_of = None
+            units = None
+            if scenes.units is not None:
+                unit_of = scenes.units[counting]
+                units = Units.of(unit_of)
+            curve = trajectory_stats.failed_curve(*failing, len(levels), rng, units)
             for level, share in zip(ats, curve, strict=True):
-                yield row(names.FAILED + ending, share, at=level, n=n, **key)
+                yield row(
+                    names.FAILED + ending,
+                    share,
+                    at=level,
+                    n=n,
+                    **key,
+                )
             median = trajectory_stats.rising_reaches(curve, levels, np.ones(len(levels)), _HALF)
             yield level_row(names.MEDIAN + ending, median, n=n, **key)
             if not ending:
-                yield row(
-                    names.RECOVERED, share_estimate(again[counting, model], units), n=n, **key
-                )
+                recovered = share_estimate(again[counting, model], unit_of)
+                yield row(names.RECOVERED, recovered, n=n, **key)
 
 
 def _compared(
-    answered: AllAnswers, shift: str, scenes: Trajectories, curve: _Curve
+    answered: AllAnswers,
+    shift: str,
+    scenes: Trajectories,
+    curve: _Curve,
 ) -> Iterator[ResultRow]:
     """Yield comparisons between pairs of models: those best on the base, without models near
     chance."""
@@ -406,19 +467,22 @@ def _compared(
     few = curve.units is not None and curve.units < FEWEST_IMAGES
     if not len(curve.labels) or len(sound) < 2 or few:
         return
-    models = sound[np.argsort(-curve.accuracy[0, sound], kind="stable")][: names.MOST_COMPARED]
+    order = np.argsort(-curve.accuracy[0, sound], kind="stable")
+    models = sound[order[: names.MOST_COMPARED]]
     called = [answered.models[model] for model in models]
     ats = ["0", *map(names.at, curve.levels.tolist())]
     first, other = np.triu_indices(len(models), 1)
-    keys = [
-        {"model": called[first], "against": called[second], "group": shift}
-        for first, second in zip(first, other, strict=True)
-    ]
+    keys = []
+    for pair in zip(first, other, strict=True):
+        model, against = (called[index] for index in pair)
+        keys.append({"model": model, "against": against, "group": shift})
     accuracy = curve.accuracy[:, models]
     drawn = curve.replicates[:, :, models]
     values = accuracy[:, first] - accuracy[:, other]
     # If no image separates two models, assume half a pair on each side.
-    independent = curve.images if curve.units is None else np.full_like(curve.images, curve.units)
+    independent = curve.images
+    if curve.units is not None:
+        independent = np.full_like(independent, curve.units)
     least = 1 / independent[:, None]
     differences = drawn[:, :, first] - drawn[:, :, other]
     reach = stats.simultaneous_reach(values, differences, least)
@@ -427,38 +491,54 @@ def _compared(
     beside = reach * np.maximum(np.nanstd(differences, axis=0), least)
     low = values - beside
     high = values + beside
+    ends = np.stack([values, low, high], axis=-1)
     for side, level in enumerate(ats):
-        for index, key in enumerate(keys):
-            estimate = stats.Estimate(*(float(each[side, index]) for each in (values, low, high)))
-            yield row(names.DIFFERENCE, estimate, at=level, n=int(curve.images[side]), **key)
-        ends = np.zeros((2, len(models), len(models)))
-        ends[:, first, other] = low[side], high[side]
-        ends[:, other, first] = -high[side], -low[side]
-        for name, rank in zip(
-            called, trajectory_stats.ranks(ends[0], ends[1], accuracy[side]).tolist(), strict=True
-        ):
+        for key, of_pair in zip(keys, ends[side].tolist(), strict=True):
+            estimate = stats.Estimate(*of_pair)
             yield row(
-                names.RANK, stats.Estimate(*rank), model=name, group=shift, at=level, n=len(models)
+                names.DIFFERENCE,
+                estimate,
+                at=level,
+                n=int(curve.images[side]),
+                **key,
             )
-    runs = trajectory_stats.failure_runs(scenes.present[:, 1:], scenes.right[:, 1:, models])
-    scores = trajectory_stats.failure_scores(*runs, scenes.right_at_base[:, models], scenes.levels)
+        least_ahead, most_ahead = np.zeros((2, len(models), len(models)))
+        least_ahead[first, other] = low[side]
+        least_ahead[other, first] = -high[side]
+        most_ahead[first, other] = high[side]
+        most_ahead[other, first] = -low[side]
+        ranks = trajectory_stats.ranks(least_ahead, most_ahead, accuracy[side]).tolist()
+        for name, rank in zip(called, ranks, strict=True):
+            of_model = {"model": name, "group": shift, "at": level}
+            yield row(names.RANK, stats.Estimate(*rank), n=len(models), **of_model)
+    at_levels = scenes.right[:, 1:, models]
+    runs = trajectory_stats.failure_runs(scenes.present[:, 1:], at_levels)
+    at_base = scenes.right_at_base[:, models]
+    scores = trajectory_stats.failure_scores(*runs, at_base, scenes.levels)
     apart = scores[:, first] - scores[:, other]
-    units = (
-        np.arange(len(apart))
-        if scenes.units is None
-        else np.unique(scenes.units, return_inverse=True)[1]
-    )
+    units = np.arange(len(apart))
+    if scenes.units is not None:
+        units = np.unique(scenes.units, return_inverse=True)[1]
     # the models are swapped in all trajectories of a unit
     swapped = np.zeros((units.max() + 1, apart.shape[1]))
     np.add.at(swapped, units, np.nan_to_num(apart))
     p = trajectory_stats.swap_test(swapped, stats.seeded(answered.seed, "swaps", shift))
-    for index, (key, p_one, q) in enumerate(zip(keys, p, stats.holm(p), strict=True)):
-        known = np.isfinite(apart[:, index])
-        both = apart[known, index]
-        rng = stats.seeded(answered.seed, "failure difference", shift)
-        mean = stats.mean_over_units(both, units[known], rng) if len(both) else None
+    adjusted = stats.holm(p)
+    for key, difference, p_of_pair, q in zip(keys, apart.T, p, adjusted, strict=True):
+        known = np.isfinite(difference)
+        n = int(known.sum())
+        mean = None
+        if n:
+            rng = stats.seeded(answered.seed, "failure difference", shift)
+            mean = stats.mean_over_units(difference[known], units[known], rng)
         yield row(
-            names.FAILURE_DIFFERENCE, mean, n=len(both), test=names.SWAPS, p=p_one, q=q, **key
+            names.FAILURE_DIFFERENCE,
+            mean,
+            n=n,
+            test=names.SWAPS,
+            p=p_of_pair,
+            q=q,
+            **key,
         )
 
 
@@ -494,8 +574,9 @@ def pick_strips(answered: AllAnswers, results: Results) -> list[FilmStrips]:
     trajectories that it gets right at the base. They lie at the quartiles of its failure points.
     """
     subject = answered.subject
-    groups = shifts_with_levels(answered.subject)
+    groups = shifts_with_levels(subject)
     chosen = []
+    shown: list[str] = []
     for severity in results.severity[:MOST_SHIFTS]:
         model = names.middle_model(severity, results)
         if model is None:
@@ -507,25 +588,27 @@ def pick_strips(answered: AllAnswers, results: Results) -> list[FilmStrips]:
         # The place in the strip where each model fails first; 0 is the base.
         fails = np.where(scenes.right_at_base, cells + 1, 0)
         order = np.argsort(fails[:, of_model], kind="stable")
+        if not len(order):
+            continue
         quartiles = {len(order) * quartile // 4 for quartile in (1, 2, 3)}
-        for scene in order[sorted(quartiles)].tolist() if len(order) else ():
+        for scene in order[sorted(quartiles)].tolist():
             name = subject.classes[int(scenes.labels[scene])].name
-            chosen.append(
-                (severity, model, name, scenes.rows[scene].tolist(), fails[scene].tolist())
-            )
-    pictures = thumbnails(subject, [subject.keys[row] for *_, rows, _ in chosen for row in rows])
+            keys = [subject.keys[row] for row in scenes.rows[scene].tolist()]
+            shown += keys
+            chosen.append((severity, model, name, keys, fails[scene].tolist()))
+    pictures = thumbnails(subject, shown)
     strips: dict[str, FilmStrips] = {}
-    for severity, model, name, rows, fails in chosen:
+    for severity, model, name, keys, fails in chosen:
         frames = []
-        for side, (at, shown_row) in enumerate(zip(severity.ats, rows, strict=True)):
-            failing_models = [
-                model for model, fail in zip(results.models, fails, strict=True) if fail == side
-            ]
-            failing = tuple(model.short_name for model in failing_models)
-            frames.append(
-                Frame(at, pictures[subject.keys[shown_row]], failing, model in failing_models)
-            )
-        strips.setdefault(severity.shift, (severity, model, []))[2].append((name, tuple(frames)))
+        for side, (at, key) in enumerate(zip(severity.ats, keys, strict=True)):
+            failing = []
+            for other, fail in zip(results.models, fails, strict=True):
+                if fail == side:
+                    failing.append(other.short_name)
+            marked = model.short_name in failing
+            frames.append(Frame(at, pictures[key], tuple(failing), marked))
+        _, _, scenes_of_shift = strips.setdefault(severity.shift, (severity, model, []))
+        scenes_of_shift.append((name, tuple(frames)))
     return list(strips.values())
 
 

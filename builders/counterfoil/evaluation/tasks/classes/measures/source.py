@@ -62,6 +62,9 @@ class _Side:
     features: AnyFloats
     units: Ints
 
+    def only(self, which: Bools | Ints) -> _Side:
+        return _Side(self.features[which], self.units[which])
+
 
 @dataclass(frozen=True)
 class PreparedDistances(Request):
@@ -73,23 +76,26 @@ class PreparedDistances(Request):
 
 
 def prepared_distances(
-    subject: Subject, names: str | Sequence[str] | None, against: str | Path | None
+    subject: Subject,
+    names: str | Sequence[str] | None,
+    against: str | Path | None,
 ) -> PreparedDistances:
     """Check the names of feature models and open the source, before any long step.
 
     Raise UserError if a named model can give no features or `against` is wrong, and RunFailure if
     `against` cannot be reached. If the recipe's source is not available, the result has the reason.
     """
-    wanted = tuple(dict.fromkeys([names] if isinstance(names, str) else names or ()))
-    problems: list[CounterfoilError] = []
+    if isinstance(names, str):
+        names = [names]
+    wanted = tuple(dict.fromkeys(names or ()))
+    errors: list[CounterfoilError] = []
     for name in wanted:
         try:
             _refuse_unfit(name, subject)
         except CounterfoilError as error:
-            problems.append(
-                type(error)([f"distances: {problem}" for problem in error.problems], error.hint)
-            )
-    raise_together(problems)
+            problems = [f"distances: {problem}" for problem in error.problems]
+            errors.append(type(error)(problems, error.hint))
+    raise_together(errors)
     if not wanted:
         if against is not None:
             raise UserError(
@@ -134,22 +140,22 @@ def measure_distances(answered: AllAnswers) -> tuple[tuple[Distances, ...], list
 
 def skipped_because(error: CounterfoilError) -> str:
     """Return all problems of an error in one text: the reason that something was skipped."""
-    return "; ".join([*error.problems, *([error.hint] if error.hint else [])]).rstrip(".")
+    return "; ".join(filter(None, (*error.problems, error.hint))).rstrip(".")
 
 
 def _distances(
-    answered: AllAnswers, opened: MeasuredAgainst, model: FeatureModel
+    answered: AllAnswers,
+    opened: MeasuredAgainst,
+    model: FeatureModel,
 ) -> tuple[Distances, list[ResultRow]]:
     subject = answered.subject
     asking = answered.asking
     source, decodable = _side_of(opened.source.images, model, asking)
-    parts = [
-        _features(part.images, model, subject.workplace / "embeddings", asking)
-        for part in subject.parts
-    ]
+    folder = subject.workplace / "embeddings"
+    parts = [_features(part.images, model, folder, asking) for part in subject.parts]
     features = np.concatenate(parts) if len(parts) > 1 else parts[0]
     readable = np.isfinite(features).all(axis=1)
-    shared = _subject_units(subject)
+    units = _subject_units(subject)
     distances = Distances(
         features=model.name,
         pin=model.pin,
@@ -163,47 +169,76 @@ def _distances(
         unreadable=int((~readable).sum() + (~decodable).sum()),
     )
     statistics: dict[tuple[int, ...], feature_stats.FeatureStatistics | None] = {}
-    compared: list[tuple[ImageSet, list[ResultRow]]] = []
+    sets: list[ImageSet] = []
+    rows: list[ResultRow] = []
     groups = _groups(subject)
+    of_subject = _Side(features, units)
+    stage = f"distances in the features of {model.name}"
     for done, (what, name, labels, chosen) in enumerate(groups, 1):
-        side = _Side(features[chosen & readable], shared[chosen & readable])
-        fitting = opened.source.of_classes(subject.classes, labels)[decodable]
-        against = _Side(source.features[fitting], source.units[fitting])
+        side = of_subject.only(chosen & readable)
+        against = source.only(opened.source.of_classes(subject.classes, labels)[decodable])
         if labels not in statistics:
             statistics[labels] = _statistics(against)
-        images = ImageSet(what, name, len(labels), len(side.features), len(against.features))
-        compared.append(_compared(distances, images, side, against, statistics[labels]))
-        report(f"distances in the features of {model.name}", done, len(groups) + 1)
+        images = ImageSet(
+            what,
+            name,
+            len(labels),
+            len(side.features),
+            len(against.features),
+        )
+        images, set_rows = _compared(
+            distances,
+            images,
+            side,
+            against,
+            statistics[labels],
+        )
+        sets.append(images)
+        rows += set_rows
+        report(stage, done, len(groups) + 1)
     # For scale, also measure the source against itself: its two splits, or two halves of its only
     # split.
     if opened.other is not None:
         name = f"{opened.other.name} against {opened.source.name}"
-        first = _side_of(opened.other.images, model, asking)[0]
+        first, _ = _side_of(opened.other.images, model, asking)
         another = source
     else:
         name = f"two halves of {opened.source.name}"
         # Images with equal features go to the same half.
-        contents = [
-            hashlib.sha256(np.ascontiguousarray(row).tobytes()).hexdigest()
-            for row in source.features
-        ]
-        halves = deal_halves(
-            opened.source.images.labels[decodable], 0, list(map(str, source.units)), contents
-        )
-        first, another = (
-            _Side(source.features[half], source.units[half])
-            for half in (halves.discover, halves.confirm)
-        )
-    itself = ImageSet(
-        "source", name, len(subject.classes), len(first.features), len(another.features)
+        contents = []
+        for of_image in source.features:
+            content = np.ascontiguousarray(of_image).tobytes()
+            contents.append(hashlib.sha256(content).hexdigest())
+        labels_of_source = opened.source.images.labels[decodable]
+        halves = deal_halves(labels_of_source, 0, list(map(str, source.units)), contents)
+        first = source.only(halves.discover)
+        another = source.only(halves.confirm)
+    classes = len(subject.classes)
+    images = ImageSet(
+        "source",
+        name,
+        classes,
+        len(first.features),
+        len(another.features),
     )
-    compared.append(_compared(distances, itself, first, another, _statistics(another)))
-    report(f"distances in the features of {model.name}", len(groups) + 1, len(groups) + 1)
-    rows = [result for _, set_rows in compared for result in set_rows]
-    return replace(distances, sets=tuple(images for images, _ in compared)), rows
+    images, set_rows = _compared(
+        distances,
+        images,
+        first,
+        another,
+        _statistics(another),
+    )
+    sets.append(images)
+    rows += set_rows
+    report(stage, len(groups) + 1, len(groups) + 1)
+    return replace(distances, sets=tuple(sets)), rows
 
 
-def _side_of(images: LabelledImages, model: FeatureModel, asking: Asking) -> tuple[_Side, Bools]:
+def _side_of(
+    images: LabelledImages,
+    model: FeatureModel,
+    asking: Asking,
+) -> tuple[_Side, Bools]:
     """Return the features of a source's decodable images, and which images can be decoded, bool
     [n]."""
     features = _features(images, model, None, asking)
@@ -212,7 +247,10 @@ def _side_of(images: LabelledImages, model: FeatureModel, asking: Asking) -> tup
 
 
 def _features(
-    images: LabelledImages, model: FeatureModel, folder: Path | None, asking: Asking
+    images: LabelledImages,
+    model: FeatureModel,
+    folder: Path | None,
+    asking: Asking,
 ) -> AnyFloats:
     """Return features [n, d] of n images, NaN if an image cannot be decoded. Unit vectors get
     length √d."""
@@ -228,7 +266,9 @@ def _features(
         )
     # KID's kernel is (x·y/d + 1)³. For unit vectors x·y/d is small, and the constant 1 would
     # dominate.
-    return features * np.float32(np.sqrt(features.shape[1])) if model.scaled else features
+    if model.scaled:
+        features = features * np.float32(np.sqrt(features.shape[1]))
+    return features
 
 
 def _groups(subject: Subject) -> list[tuple[SetOfImages, str, tuple[int, ...], Bools]]:
@@ -238,13 +278,14 @@ def _groups(subject: Subject) -> list[tuple[SetOfImages, str, tuple[int, ...], B
     """
     sets: list[tuple[SetOfImages, str, tuple[int, ...], Bools]] = []
     tops = np.array([group.top for group in subject.groups])
-    of_dataset = (np.arange(len(subject.keys)) < len(subject.parts[0].images)) & tops[
-        subject.shifts
-    ]
+    of_dataset = tops[subject.shifts]
+    of_dataset[len(subject.parts[0].images) :] = False
     places = np.unique(subject.shifts[of_dataset]).tolist()
     if len(places) > 1:
-        labels = sorted({label for index in places for label in subject.groups[index].class_labels})
-        sets.append(("dataset", subject.name, tuple(labels), of_dataset))
+        labels: set[int] = set()
+        for index in places:
+            labels |= set(subject.groups[index].class_labels)
+        sets.append(("dataset", subject.name, tuple(sorted(labels)), of_dataset))
     for index in np.flatnonzero(tops).tolist():
         group = subject.groups[index]
         sets.append(("group", group.name, group.class_labels, subject.shifts == index))
@@ -254,9 +295,8 @@ def _groups(subject: Subject) -> list[tuple[SetOfImages, str, tuple[int, ...], B
 def _units(images: LabelledImages) -> Ints:
     """Return the unit of each image as a number. If the images have no units, each image is its own
     unit."""
-    return np.unique(
-        images.units if images.units is not None else images.keys, return_inverse=True
-    )[1].reshape(-1)
+    units = images.keys if images.units is None else images.units
+    return np.unique(units, return_inverse=True)[1].reshape(-1)
 
 
 def _subject_units(subject: Subject) -> Ints:
@@ -271,7 +311,7 @@ def _subject_units(subject: Subject) -> Ints:
             units = np.unique(cells, axis=0, return_inverse=True)[1].reshape(-1)
         else:
             units = _units(part.images)
-        numbered.append(units + sum(len(numbers) for numbers in numbered))
+        numbered.append(units + start)
         start = rows.stop
     return np.concatenate(numbered)
 
@@ -291,9 +331,10 @@ def _compared(
     """Return a set with its rows, KID and FID, or a note if there are too few images. statistics:
     of `against`."""
     key = distances.key(images)
-    counts = [len(np.unique(units)) for units in (side.units, against.units)]
-    if statistics is None or min(counts) < feature_stats.FEWEST_IMAGES:
-        independent = " and ".join(f"{count:,}" for count in counts)
+    first = len(np.unique(side.units))
+    second = len(np.unique(against.units))
+    if statistics is None or min(first, second) < feature_stats.FEWEST_IMAGES:
+        independent = f"{first:,} and {second:,}"
         note = (
             f"{independent} independent images, and subsets need {feature_stats.FEWEST_IMAGES}"
             " on either side"
@@ -302,18 +343,15 @@ def _compared(
     kid = feature_stats.kernel_distance(
         side.features, against.features, side.units, against.units, seed=distances.seed
     )
-    fid = feature_stats.frechet_distance(
-        feature_stats.feature_statistics(side.features), statistics
-    )
+    of_side = feature_stats.feature_statistics(side.features)
+    fid = feature_stats.frechet_distance(of_side, statistics)
     biased = feature_stats.is_biased(images.images, images.source_images, distances.width)
     images = replace(
         images, kid_subset=kid.subset, kid_source_subset=kid.other_subset, fid_biased=biased
     )
     estimate = Estimate(kid.value, kid.low, kid.high)
-    return images, [
-        row(KID, estimate, n=images.images, **key),
-        row(FID, fid, n=images.images, **key),
-    ]
+    kid_row = row(KID, estimate, n=images.images, **key)
+    return images, [kid_row, row(FID, fid, n=images.images, **key)]
 
 
 # The CLIP model that the recipe screens with.
@@ -356,15 +394,18 @@ def _refuse_unfit(name: str, subject: Subject) -> None:
         describe_classifier(name, subject.classes)
 
 
-def load_features(name: str, subject: Subject, device: str) -> FeatureModel:
+def load_features(
+    name: str,
+    subject: Subject,
+    device: str,
+) -> FeatureModel:
     """Load a feature model on `device`. A CLIP model of the Hub has the commit that the dataset
     pins."""
     if name != CLIP:
         classifier = load_classifier(name, device, subject.classes)
         embedder = classifier_embedder(classifier, device)
-        return FeatureModel(
-            name, f"sha256 {classifier.sha256}", embedder, scaled=name.startswith(OPEN_CLIP)
-        )
+        scaled = name.startswith(OPEN_CLIP)
+        return FeatureModel(name, f"sha256 {classifier.sha256}", embedder, scaled)
     assert subject.recipe is not None  # `prepared_distances` checked it
     screen = subject.recipe.screen
     pinned = (subject.pins.get("models") or {}).get("screen") or {}
@@ -376,7 +417,8 @@ def load_features(name: str, subject: Subject, device: str) -> FeatureModel:
     pin_text = f"sha256 {pin.sha256}" if pin.sha256 else "not pinned"
     if pin.revision:
         pin_text = f"commit {pin.revision}"
-    return FeatureModel(pin.name, pin_text, clip_embedder(clip, pin, screen.weights), scaled=True)
+    embedder = clip_embedder(clip, pin, screen.weights)
+    return FeatureModel(pin.name, pin_text, embedder, scaled=True)
 
 
 # A larger split is thinned to this many rows. FID of 2,048 features needs 10,000 images (Heusel
@@ -418,33 +460,33 @@ def open_against(subject: Subject, against: str | Path | None) -> MeasuredAgains
     Raise UserError for missing images, RunFailure if a network or a disk fails.
     """
     if against is not None:
-        images = labelled_source(against, subject.classes)
-        return MeasuredAgainst(
-            SourceImages(thinned(images, MOST_IMAGES), _shown(images), len(images)), None
-        )
+        return MeasuredAgainst(_source_images(labelled_source(against, subject.classes)), None)
     subject = with_source_placed(subject)
     pin = pinned_source(subject)
     recipe = subject.recipe
     assert recipe is not None  # a pinned source has one
     splits = open_source(recipe.source, pin=pin).splits
-    names = [
-        name
-        for name in (recipe.source.validation_split, recipe.source.train_split)
-        if name in splits
-    ]
+    validation = recipe.source.validation_split
+    names = [name for name in (validation, recipe.source.train_split) if name in splits]
     if splits and not names:
         raise UserError(
             f"source: '{recipe.source.dataset}' has neither split of the recipe; its splits:"
             f" {', '.join(splits)}"
         )
     opened = []
-    for name in dict.fromkeys(names or [recipe.source.validation_split]):
+    for name in dict.fromkeys(names or [validation]):
         images, conditions = labelled_rows(recipe.source, name, recipe.classes, pin)
         sets = None
         if conditions is not None:  # sort the sets: label i of the images is set i
             sets = ConditionLabels(conditions.names, np.unique(conditions.values, axis=0))
-        opened.append(SourceImages(thinned(images, MOST_IMAGES), _shown(images), len(images), sets))
+        opened.append(_source_images(images, sets))
     return MeasuredAgainst(opened[0], opened[1] if len(opened) > 1 else None)
+
+
+def _source_images(images: LabelledImages, sets: ConditionLabels | None = None) -> SourceImages:
+    dataset, _, split = images.name.rpartition("/")
+    name = shown_source(dataset, split)
+    return SourceImages(thinned(images, MOST_IMAGES), name, len(images), sets)
 
 
 def with_source_placed(subject: Subject) -> Subject:
@@ -454,11 +496,7 @@ def with_source_placed(subject: Subject) -> Subject:
     if recipe is None:
         return subject
     source = placed(recipe.source, subject.pins.get("source"))
-    return (
-        subject
-        if source is recipe.source
-        else replace(subject, recipe=recipe.model_copy(update={"source": source}))
-    )
+    return replace(subject, recipe=recipe.model_copy(update={"source": source}))
 
 
 def pinned_source(subject: Subject) -> SourcePin:
@@ -476,19 +514,13 @@ def pinned_source(subject: Subject) -> SourcePin:
     if known is not None and known.revision and pin.revision and known.revision != pin.revision:
         raise UserError(
             f"source: '{known.dataset}' is at revision {pin.revision} here, expected"
-            f" {known.revision}, the revision"
-            " that the dataset was built from"
+            f" {known.revision}, the revision that the dataset was built from"
         )
     return pin
 
 
 def shown_source(dataset: str, split: str) -> str:
     return f"{without_folders(dataset)}:{split}"
-
-
-def _shown(images: LabelledImages) -> str:
-    dataset, _, split = images.name.rpartition("/")
-    return shown_source(dataset, split)
 
 
 DISTANCES = NestedMeasure(measure_distances)
@@ -517,7 +549,10 @@ class PreparedReference(Request):
 
 
 def prepared_reference(
-    subject: Subject, stands_for: Mapping[str, object], mended: Sequence[str], wanted: bool | None
+    subject: Subject,
+    stands_for: Mapping[str, object],
+    mended: Sequence[str],
+    wanted: bool | None,
 ) -> PreparedReference:
     """Open the validation split of a built dataset's source, before any long step.
 
@@ -531,35 +566,35 @@ def prepared_reference(
         return PreparedReference()
     subject = with_source_placed(subject)
     assert subject.recipe is not None
-    left_out = {
-        name: "a file of recorded predictions"
-        for name, model in stands_for.items()
-        if isinstance(model, str) and model.startswith(PREDICTIONS)
-    }
+    source = subject.recipe.source
+    left_out = {}
+    for name, model in stands_for.items():
+        if isinstance(model, str) and model.startswith(PREDICTIONS):
+            left_out[name] = "a file of recorded predictions"
     left_out |= dict.fromkeys(mended, "which was mended and may have seen these images")
-    split = shown_source(subject.recipe.source.dataset, subject.recipe.source.validation_split)
+    validation = source.validation_split
+    split = shown_source(source.dataset, validation)
     try:
         if not set(stands_for) - set(left_out):
-            raise UserError(
-                "no model can be scored on it: "
-                + "; ".join(f"{k} is {v}" for k, v in left_out.items())
-            )
-        if subject.recipe.source.conditions is not None:
+            whys = "; ".join(f"{name} is {why}" for name, why in left_out.items())
+            raise UserError(f"no model can be scored on it: {whys}")
+        if source.conditions is not None:
             raise UserError("each row of the source has several labels, expected one class per row")
         pin = pinned_source(subject)
-        source = subject.recipe.source
         # A dataset of the Hub may be of any size.
         large = not (source.dataset.startswith(LAB) or is_local(source.dataset))
-        if (
-            large
-            and wanted is None
-            and not any(folder.name == pin.revision for folder in prepared_folders(source))
-        ):
-            raise UserError(
-                f"'{source.dataset}' is not on this machine", "Add --reference to download it."
-            )
+        if large and wanted is None:
+            revisions = [folder.name for folder in prepared_folders(source)]
+            if pin.revision not in revisions:
+                raise UserError(
+                    f"'{source.dataset}' is not on this machine", "Add --reference to download it."
+                )
         images = labelled_split(
-            source, source.validation_split, subject.recipe.classes, pin, units=False
+            source,
+            validation,
+            subject.recipe.classes,
+            pin,
+            units=False,
         )
         images = rows_of(images, first_of_classes(images.keys, images.labels, IMAGES_A_CLASS))
     except reading_errors() as error:
@@ -576,37 +611,34 @@ def measure_reference(answered: AllAnswers) -> tuple[ReferenceResult | None, lis
     there is left out, each with the reason.
     """
     prepared = answered.request(PreparedReference) or PreparedReference()
-    if prepared.images is None:
-        if prepared.skipped is None:
-            return None, []
-        return ReferenceResult(
-            prepared.split, skipped=prepared.skipped, left_out=prepared.left_out
-        ), []
     images = prepared.images
-    scorable = [name for name in answered.models if name not in prepared.left_out]
+    skipped = prepared.skipped
+    if images is None and skipped is None:
+        return None, []
+    scored: dict[str, Scored] = {}
     failed: dict[str, CounterfoilError] = {}
-    try:
-        with renamed(lambda stage: replace(stage, name=f"{stage.name}, validation")):
-            scored = answered.asking.scored(
-                images, scorable, writable_cache() / "predictions", failed
-            )
-    except reading_errors() as error:
-        reason = skipped_because(skipped_reason(_INPUT, error))
-        return ReferenceResult(prepared.split, skipped=reason, left_out=prepared.left_out), []
-    if not scored:
-        reason = "; ".join(skipped_because(error) for error in failed.values())
-        return ReferenceResult(prepared.split, skipped=reason, left_out=prepared.left_out), []
-    whys = {
-        name: f"which failed there: {skipped_because(failed[name])}"
-        for name in scorable
-        if name in failed
-    }
-    prepared = replace(prepared, left_out={**prepared.left_out, **whys})
+    left_out = dict(prepared.left_out)
+    scorable = [name for name in answered.models if name not in left_out]
+    if images is not None:
+        folder = writable_cache() / "predictions"
+        try:
+            with renamed(lambda stage: replace(stage, name=f"{stage.name}, validation")):
+                scored = answered.asking.scored(images, scorable, folder, failed)
+            if not scored:
+                skipped = "; ".join(skipped_because(error) for error in failed.values())
+        except reading_errors() as error:
+            skipped = skipped_because(skipped_reason(_INPUT, error))
+    if images is None or skipped is not None:
+        return ReferenceResult(prepared.split, skipped=skipped, left_out=left_out), []
     # `scored` has cached models first: restore the order of the models, so that equal answers give
     # equal bytes.
-    return _gaps(
-        answered, prepared, images, {name: scored[name] for name in scorable if name in scored}
-    )
+    in_order = {}
+    for name in scorable:
+        if name in failed:
+            left_out[name] = f"which failed there: {skipped_because(failed[name])}"
+        if name in scored:
+            in_order[name] = scored[name]
+    return _gaps(answered, replace(prepared, left_out=left_out), images, in_order)
 
 
 def _gaps(
@@ -615,46 +647,41 @@ def _gaps(
     images: LabelledImages,
     scored: Mapping[str, Scored],
 ) -> tuple[ReferenceResult, list[ResultRow]]:
-    subject = answered.subject
     near = answered.near_chance
     places = [answered.models.index(name) for name in scored]
-    readable = np.all([scores.predictions.readable for scores in scored.values()], axis=0)
-    correct = np.stack([scores.predictions.correct for scores in scored.values()], axis=1)
-    label_of = {cls.id: label for label, cls in enumerate(subject.classes)}
+    predictions = [scores.predictions for scores in scored.values()]
+    readable = np.all([of_model.readable for of_model in predictions], axis=0)
+    correct = np.stack([of_model.correct for of_model in predictions], axis=1)
     both = []
-    enough = answered.enough(0)
-    for cls in answered.seen(0) if enough else ():
-        rows = np.flatnonzero((images.labels == label_of[cls.class_id]) & readable)
-        if rows.size:
+    bases = []
+    why = "no class has enough images on the base"
+    if answered.enough(0):
+        why = "it has no readable image of these classes"
+        for cls in answered.seen(0):
+            label = answered.label_of[cls.class_id]
+            rows = np.flatnonzero((images.labels == label) & readable)
+            if not rows.size:
+                continue
             # The answers to one class, (n, models): first to validation images, then to base
             # images.
-            together = np.concatenate(
-                [correct[rows], cls.base_correct[cls.base_present][:, places]]
-            )
+            on_base = cls.base_correct[cls.base_present][:, places]
+            together = np.concatenate([correct[rows], on_base])
             first = np.arange(len(together)) < len(rows)
             both.append(ClassUnits(cls.class_id, first, together, ~first, together))
+            bases.append(ClassUnits(cls.class_id, ~first, together, ~first, together))
     others = [cls for cls in both if cls.class_id in near.classes]
     unseen = None
     unseen_known = False
     if others:
-        sound = ~near.models[places]
-        shares = [
-            accuracy_stats.accuracy_per_class(other.base_present, other.base_correct)
-            for other in others
-        ]
-        unseen = float(
-            np.mean(shares, axis=0)[sound if sound.any() else np.ones_like(sound)].mean()
-        )
+        averaged = ~near.models[places]
+        if not averaged.any():
+            averaged[:] = True
+        of_models = np.mean([other.base_accuracy for other in others], axis=0)
+        unseen = float(of_models[averaged].mean())
         # Whether classes near chance on the base are clearly above chance here.
         chance = float(np.mean([near.chances[other.class_id] for other in others]))
-        unseen_known = not near_chance(
-            np.array([unseen]), sum(other.counts[0] for other in others), chance
-        ).item()
-    why = (
-        "it has no readable image of these classes"
-        if enough
-        else "no class has enough images on the base"
-    )
+        n = sum(other.counts[0] for other in others)
+        unseen_known = not near_chance(np.array([unseen]), n, chance).item()
     result = ReferenceResult(
         split=prepared.split,
         images=sum(cls.counts[0] for cls in both),
@@ -666,24 +693,18 @@ def _gaps(
     )
     if not both:
         return result, []
-    drops = accuracy_stats.drops(both, paired=False, seed=answered.seed, salt=_SALT)
-    shown = accuracy_stats.averages(both, seed=answered.seed, salt=_SALT)
-    bases = [
-        ClassUnits(
-            cls.class_id, cls.shift_present, cls.shift_correct, cls.shift_present, cls.shift_correct
-        )
-        for cls in both
-    ]
-    base = accuracy_stats.averages(bases, seed=answered.seed, salt=subject.groups[0].name)
-    return result, [
-        row(measure, numbers.interval(column), model=name, n=result.images)
-        for column, name in enumerate(scored)
-        for measure, numbers in (
-            (VALIDATION, shown),
-            (VALIDATION_BASE, base),
-            (VALIDATION_GAP, drops),
-        )
-    ]
+    base_name = answered.group(0).name
+    measured = {
+        VALIDATION: accuracy_stats.averages(both, seed=answered.seed, salt=_SALT),
+        VALIDATION_BASE: accuracy_stats.averages(bases, seed=answered.seed, salt=base_name),
+        VALIDATION_GAP: accuracy_stats.drops(both, paired=False, seed=answered.seed, salt=_SALT),
+    }
+    result_rows = []
+    for column, name in enumerate(scored):
+        for measure, numbers in measured.items():
+            estimate = numbers.interval(column)
+            result_rows.append(row(measure, estimate, model=name, n=result.images))
+    return result, result_rows
 
 
 REFERENCE = NestedMeasure(measure_reference)

@@ -66,50 +66,49 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[names.Transfer, ...], 
     for name, wrong in subject.judged.wrong.items():
         rows = np.flatnonzero(wrong)  # `wrong` covers the images of the dataset, which come first
         rows = rows[readable[rows]]
-        left_out = tuple(
-            subject.classes[label].name for label in np.unique(subject.labels[rows]) if near[label]
-        )
-        rows = rows[~near[subject.labels[rows]]]
+        labels = subject.labels[rows]
+        left_out = np.unique(labels[near[labels]])
+        rows = rows[~near[labels]]
         judge = _judge(name, answered)
-        judged_shifts = [shift for shift in subject.judged.shifts if name in shift.judges]
-        rows_of_shift = {
-            shift.index: rows[subject.shifts[rows] == shift.index] for shift in judged_shifts
-        }
         family = architecture_family(judge.architecture, name)
         models = []
-        for at, scores in enumerate(answered.scored):
+        if not judge.places:
+            models.append(names.TransferModel(judge.recorded_name, family, names.JUDGE))
+        for index, scores in enumerate(answered.scored):
             classifier = scores.classifier
             of_family = architecture_family(classifier.architecture, classifier.name)
-            relation = names.JUDGE if at in judge.places else _relation(scores, judge, answered)
+            relation = names.JUDGE if index in judge.places else _relation(scores, judge, answered)
             models.append(names.TransferModel(classifier.name, of_family, relation))
         numbers += _rates(answered, judge, failed, None, rows)
-        if len(judged_shifts) > 1:  # with a single shift, the total is its row
-            for shift in judged_shifts:
-                numbers += _rates(answered, judge, failed, shift.index, rows_of_shift[shift.index])
-        if not judge.places:
-            models.insert(0, names.TransferModel(judge.recorded_name, family, names.JUDGE))
+        judged_shifts = [shift for shift in subject.judged.shifts if name in shift.judges]
+        shifts = []
+        for shift in judged_shifts:
+            of_shift = rows[subject.shifts[rows] == shift.index]
+            if len(judged_shifts) > 1:  # with a single shift, the total is its row
+                numbers += _rates(answered, judge, failed, shift.index, of_shift)
+            group = subject.groups[shift.index]
+            facts = names.TransferShift(
+                name=group.name,
+                judges=shift.judges,
+                at_least=shift.rule.at_least,
+                candidates=group.candidates or 0,
+                accepted=int((subject.shifts == shift.index).sum()),
+                images=len(of_shift),
+                failure=shift.rule.failure,
+            )
+            shifts.append(facts)
+        captions, _ = _captions(subject, rows)
         transfers.append(
             names.Transfer(
                 judge=name,
                 architecture=judge.architecture,
                 family=family,
                 scored=bool(judge.places),
-                captions=len(_captions(subject, rows)[0]),
+                captions=len(captions),
                 images=len(rows),
-                shifts=tuple(
-                    names.TransferShift(
-                        name=subject.groups[shift.index].name,
-                        judges=shift.judges,
-                        at_least=shift.rule.at_least,
-                        candidates=subject.groups[shift.index].candidates or 0,
-                        accepted=int((subject.shifts == shift.index).sum()),
-                        images=len(rows_of_shift[shift.index]),
-                        failure=shift.rule.failure,
-                    )
-                    for shift in judged_shifts
-                ),
+                shifts=tuple(shifts),
                 models=tuple(models) if len(rows) else (),
-                classes_near_chance=left_out,
+                classes_near_chance=tuple(subject.classes[label].name for label in left_out),
             )
         )
     return tuple(transfers), numbers
@@ -125,14 +124,26 @@ def _judge(name: str, answered: AllAnswers) -> _Judge:
     places = frozenset(judges_among(answered.scored, [name], pins))
     # Rename the judge if a scored model with other weights has its name.
     recorded = f"{name} (of the build)" if name in answered.models else name
-    return _Judge(name, known.get("architecture", ""), known.get("sha256"), places, recorded)
+    return _Judge(
+        name,
+        known.get("architecture", ""),
+        known.get("sha256"),
+        places,
+        recorded,
+    )
 
 
-def _relation(scored: Scored, judge: _Judge, answered: AllAnswers) -> names.Relation:
-    itself = answered.scored[min(judge.places)].classifier if judge.places else None
-    sizes = (itself.param_count, itself.num_classes) if itself else (None, None)
-    model_sizes = (scored.classifier.param_count, scored.classifier.num_classes)
+def _relation(
+    scored: Scored,
+    judge: _Judge,
+    answered: AllAnswers,
+) -> names.Relation:
     model = scored.classifier
+    model_sizes = model.param_count, model.num_classes
+    sizes: tuple[int | None, int | None] = None, None
+    if judge.places:
+        itself = answered.scored[min(judge.places)].classifier
+        sizes = itself.param_count, itself.num_classes
     return relation_of(
         model.architecture, model.sha256, model_sizes, judge.architecture, judge.sha256, sizes
     )
@@ -154,26 +165,22 @@ def relation_of(
     """
     if not (is_known(architecture) and is_known(judge_architecture)):
         return names.OTHER
-    if (
-        plain_architecture(architecture) == plain_architecture(judge_architecture)
-        and sha256 != judge_sha256
-    ):
-        (parameters, outputs), (of_judge, outputs_of_judge) = sizes, judge_sizes
+    same_name = plain_architecture(architecture) == plain_architecture(judge_architecture)
+    if same_name and sha256 != judge_sha256:
+        parameters, outputs = sizes
+        of_judge, outputs_of_judge = judge_sizes
         if None in (parameters, of_judge) or outputs != outputs_of_judge or parameters == of_judge:
             return names.SAME_ARCHITECTURE
-    return (
-        names.SAME_FAMILY
-        if architecture_family(architecture) == architecture_family(judge_architecture)
-        else names.OTHER
-    )
+    if architecture_family(architecture) == architecture_family(judge_architecture):
+        return names.SAME_FAMILY
+    return names.OTHER
 
 
 def _captions(subject: Subject, rows: Ints) -> tuple[Ints, Ints]:
     """Return the captions of some rows, as shift · classes + class, and each row's index among
     them, (rows,)."""
-    return np.unique(
-        subject.shifts[rows] * len(subject.classes) + subject.labels[rows], return_inverse=True
-    )
+    captions = subject.shifts[rows] * len(subject.classes) + subject.labels[rows]
+    return np.unique(captions, return_inverse=True)
 
 
 def _rates(
@@ -193,88 +200,87 @@ def _rates(
     captions, caption = _captions(subject, rows)
     images = np.bincount(caption, minlength=len(captions))
     mixture = np.bincount(subject.labels[rows], minlength=len(subject.classes))
-    base = _rows_of(subject, readable, 0, mixture) if subject.base else np.empty(0, np.int64)
-    beside = {
-        subject.groups[at].name: _rows_of(subject, readable, at, mixture)
-        for part in subject.parts[1:]
-        for at in range(part.first, part.first + len(part.images.group_names))
-    }
+    base = np.empty(0, np.int64)
+    if subject.base:
+        base = _rows_of(subject, readable, 0, mixture)
     # By these rules the judge is wrong about every image by construction. Under every rule its
     # first answer is not the label; under top-3 rules none of its first three is.
-    judged_shifts = [
-        shift
-        for shift in subject.judged.shifts
-        if judge.name in shift.judges and shift_index in (None, shift.index)
-    ]
-    under_top3 = all(
-        judged_shift.rule.failure in (TOP3, *PARENTS) for judged_shift in judged_shifts
-    )
-    constructed = names.RULES if under_top3 else (TOP1,)
+    constructed = names.RULES
+    for shift in subject.judged.shifts:
+        in_question = judge.name in shift.judges and shift_index in (None, shift.index)
+        if in_question and shift.rule.failure not in (TOP3, *PARENTS):
+            constructed = (TOP1,)
+    of_images = {"n": len(rows), "units": len(captions)}
     result_rows: list[ResultRow] = []
     if not judge.places:
         # A judge that is not scored here is shown as recorded: wrong about each of these images.
+        key = {
+            "model": judge.recorded_name,
+            "group": group,
+            "against": judge.name,
+        }
+        note = names.BY_CONSTRUCTION
         for rule in constructed:
-            key = {"model": judge.recorded_name, "group": group, "against": judge.name, "at": rule}
-            result_rows.append(
-                row(
-                    names.TRANSFER,
-                    1.0,
-                    n=len(rows),
-                    units=len(captions),
-                    note=names.BY_CONSTRUCTION,
-                    **key,
-                )
-            )
-            result_rows.append(row(names.ON_BASE, None, n=len(base), **key))
+            result_rows.append(row(names.TRANSFER, 1.0, at=rule, note=note, **of_images, **key))
+            result_rows.append(row(names.ON_BASE, None, at=rule, n=len(base), **key))
     for rule in names.RULES:
-        able = [at for at, by_rule in enumerate(failures_of) if rule in by_rule]
+        able = [index for index, by_rule in enumerate(failures_of) if rule in by_rule]
         if not able:
             continue
-        failed = np.stack([failures_of[at][rule] for at in able], axis=1)
+        failed = np.stack([failures_of[index][rule] for index in able], axis=1)
         counts = np.zeros((len(captions), len(able)), dtype=np.int64)
         np.add.at(counts, caption, failed[rows].astype(np.int64))
         estimates = clustered_rates(counts, images)
         on_base = _matched(subject, base, failed, mixture)
-        others = {
-            name: _matched(subject, group_rows, failed, mixture)
-            for name, group_rows in beside.items()
-        }
-        for column, at in enumerate(able):
-            key = {"model": answered.models[at], "group": group, "against": judge.name, "at": rule}
-            itself = rule in constructed and at in judge.places
-            # The judge's own rate is fixed by construction: it is not an estimate.
-            rate: Estimate | float = estimates[column].value if itself else estimates[column]
-            note = names.BY_CONSTRUCTION if itself else ""
-            result_rows.append(
-                row(names.TRANSFER, rate, n=len(rows), units=len(captions), note=note, **key)
-            )
-            result_rows.append(
-                row(
-                    names.ON_BASE,
-                    None if on_base is None else float(on_base[column]),
-                    n=len(base),
-                    **key,
-                )
-            )
-            for name, elsewhere in others.items():
-                if elsewhere is not None:
-                    result_rows.append(
-                        row(
-                            names.BESIDE, float(elsewhere[column]), **key | {"at": f"{rule} {name}"}
-                        )
-                    )
+        others = {}
+        for part in subject.parts[1:]:
+            for other in range(part.first, part.first + len(part.images.group_names)):
+                of_group = _rows_of(subject, readable, other, mixture)
+                rates = _matched(subject, of_group, failed, mixture)
+                if rates is not None:
+                    others[subject.groups[other].name] = rates
+        for column, index in enumerate(able):
+            key = {
+                "model": answered.models[index],
+                "group": group,
+                "against": judge.name,
+            }
+            rate: Estimate | float = estimates[column]
+            note = ""
+            if rule in constructed and index in judge.places:
+                # The judge's own rate is fixed by construction: it is not an estimate.
+                rate = estimates[column].value
+                note = names.BY_CONSTRUCTION
+            result_rows.append(row(names.TRANSFER, rate, at=rule, note=note, **of_images, **key))
+            base_rate = None if on_base is None else float(on_base[column])
+            result_rows.append(row(names.ON_BASE, base_rate, at=rule, n=len(base), **key))
+            for name, rates in others.items():
+                at = f"{rule} {name}"
+                result_rows.append(row(names.BESIDE, float(rates[column]), at=at, **key))
     return result_rows
 
 
-def _rows_of(subject: Subject, readable: Bools, group: int, mixture: Ints) -> Ints:
+def _rows_of(
+    subject: Subject,
+    readable: Bools,
+    group: int,
+    mixture: Ints,
+) -> Ints:
     """Return the readable images of a group whose classes are in a mixture."""
-    return np.flatnonzero((subject.shifts == group) & readable & (mixture[subject.labels] > 0))
+    of_group = (subject.shifts == group) & readable
+    return np.flatnonzero(of_group & (mixture[subject.labels] > 0))
 
 
-def _matched(subject: Subject, rows: Ints, failed: Bools, mixture: Ints) -> Floats | None:
+def _matched(
+    subject: Subject,
+    rows: Ints,
+    failed: Bools,
+    mixture: Ints,
+) -> Floats | None:
+    labels = subject.labels[rows]
     counts = np.zeros((len(mixture), failed.shape[1]), dtype=np.int64)
-    np.add.at(counts, subject.labels[rows], failed[rows].astype(np.int64))
-    return matched_rates(counts, np.bincount(subject.labels[rows], minlength=len(mixture)), mixture)
+    np.add.at(counts, labels, failed[rows].astype(np.int64))
+    return matched_rates(counts, np.bincount(labels, minlength=len(mixture)), mixture)
 
 
 # Prefixes of names for a trainer, a training method or a small test model.
@@ -301,7 +307,12 @@ _BEGINNINGS = {
     "convnext": ("convnext",),
     "vit": ("flexivit",),
 }
-_WHOLE_WORDS = {"deit": "vit", "lcnet": "mobilenet", "rn": "resnet", "bit": "resnet"}
+_WHOLE_WORDS = {
+    "deit": "vit",
+    "lcnet": "mobilenet",
+    "rn": "resnet",
+    "bit": "resnet",
+}
 # Names of unknown architectures: each such model is a family of its own.
 _UNKNOWN = frozenset(
     {"", "predictions", "open_clip", "sequential", "module", "function", "<lambda>"}
@@ -325,11 +336,10 @@ def architecture_family(architecture: str, name: str = "") -> str:
     if first_word is None:
         return plain
     word = first_word[0]
-    if word in _WHOLE_WORDS:
-        return _WHOLE_WORDS[word]
-    return next(
-        (family for family, beginnings in _BEGINNINGS.items() if word.startswith(beginnings)), word
-    )
+    for family, beginnings in _BEGINNINGS.items():
+        if word.startswith(beginnings):
+            return family
+    return _WHOLE_WORDS.get(word, word)
 
 
 def plain_architecture(architecture: str) -> str:

@@ -1,0 +1,328 @@
+"""A task whose measures are means over images: each image has a score from 0 to 1, for each measure
+and model.
+
+A task of a package extends `ScoredTask`, and says what images show, what models answer, and how
+well an answer fits.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from counterfoil.arrays import Floats, Ints
+from counterfoil.documents import csv_text
+from counterfoil.errors import UserError
+from counterfoil.evaluation.dataset import (
+    OpenDataset,
+    compared_units,
+    limit_subject,
+    rows_in_every_group,
+)
+from counterfoil.evaluation.failure_folder import Failure, ModelAnswer
+from counterfoil.evaluation.failures import (
+    browser_html,
+    choose_failures,
+    failures_data,
+    write_sheets,
+)
+from counterfoil.evaluation.gate import NamedClasses
+from counterfoil.evaluation.options import EvaluationOptions
+from counterfoil.evaluation.scored_models import named_models, short_name
+from counterfoil.evaluation.task import ResampledModel, ResampledTask, difference_rows
+from counterfoil.report.results import (
+    DIFFERENCE,
+    DROP,
+    ModelFacts,
+    ResultRow,
+    ResultRows,
+    Results,
+)
+from counterfoil.report.sections import MeasureFacts, ReportSection
+from counterfoil.report.words import csv_interval
+from counterfoil.resampled_stats import Drawn, Units
+from counterfoil.stats import REPLICATES, chance_line
+from counterfoil.store.atomic import write_atomically
+from counterfoil.store.decoding import readable_image
+from counterfoil.store.reading import read_receipts, read_shard
+from counterfoil.store.rows import TableForm
+
+
+@dataclass(frozen=True)
+class ScoredModel(ResampledModel):
+    """The scores of a model's answers.
+
+    answers: of every image of the dataset, as text. scores: measure → (groups, n). units: of the n
+    images. chance: the first measure of a model that knows nothing.
+    """
+
+    answers: Sequence[str]
+    scores: Mapping[str, Floats]
+    units: Units
+    chance: float
+
+    @cached_property
+    def _drawn(self) -> dict[str, Floats]:
+        """Return measure → its values in resamples, (r, groups)."""
+        units = self.units
+        return {name: units.mean(units.of_image, of.T) for name, of in self.scores.items()}
+
+    @property
+    def lead(self) -> Floats:
+        """The scores of the first measure, (groups, n)."""
+        return next(iter(self.scores.values()))
+
+    @cached_property
+    def near_chance(self) -> bool:
+        number = self.share(0, next(iter(self.scores))).interval()
+        least = number.value if number.low is None else number.low
+        return least < chance_line(self.chance)
+
+    def guesses(self, label: int | None) -> str:
+        return "is near chance on the base" if self.near_chance else ""
+
+    def share(
+        self, group: int, measure: str, label: int | None = None, of_drop: bool = False
+    ) -> Drawn:
+        value = float(self.scores[measure][group].mean())
+        drawn = self._drawn[measure][:, group]
+        shared = self.units.shared
+        return Drawn(value, drawn, 0.0, (0.0, 0.0), self.units.count, by_units=shared)
+
+
+class ScoredTask(ResampledTask[ScoredModel]):
+    """A task whose measures are means of scores of images. A model is a function, or a name."""
+
+    facts: ClassVar[Sequence[MeasureFacts]]
+    """The measures, in percent. The first leads, and is the one of failures."""
+    hint: ClassVar[str]
+    """How to name models, for an error."""
+    truth_columns = ("truth",)
+    answer_columns = ("answer", "score")
+
+    def __init__(self, subject: OpenDataset, models: Any, options: EvaluationOptions) -> None:
+        super().__init__(subject, models, options)
+        if options.limit is not None:
+            limited = limit_subject(subject, options.limit)
+            assert isinstance(limited, OpenDataset)
+            self.subject = limited
+        self.rows = rows_in_every_group(self.subject, np.arange(len(self.subject.keys)))
+        self.left_out = len(self.subject.keys) - self.rows.size, ""
+        self.units = compared_units(self.subject, self.rows)
+        self.truth = self.read_truth()
+
+    # ---- What a task gives
+
+    @abstractmethod
+    def read_truth(self) -> Sequence[Any]:
+        """Return what every image of `self.subject` shows, in the order of its keys."""
+
+    @abstractmethod
+    def answers(self, name: str) -> Sequence[Any]:
+        """Return the answers of the model `self.given[name]` to every image."""
+
+    @abstractmethod
+    def scores(self, answers: Sequence[Any]) -> Mapping[str, Floats]:
+        """Return measure → a score from 0 to 1 of every image, (n,)."""
+
+    def text_of(self, value: Any) -> str:
+        """Return the truth or an answer as people read it."""
+        return str(value)
+
+    @property
+    def chance(self) -> float:
+        """The first measure of a model that knows nothing."""
+        return 0.0
+
+    # ---- What follows
+
+    def stored(self, column: str) -> list[Any]:
+        """Return a column of the dataset's rows for every image, in the order of keys."""
+        subject = self.subject
+        form = TableForm.of(subject.recipe)
+        values: dict[str, Any] = {}
+        for receipt in read_receipts(subject.directory):
+            for row in read_shard(subject.directory, receipt, ["key", column], form=form):
+                values[row["key"]] = row[column]
+        return [values[key] for key in subject.keys]
+
+    @property
+    def measures(self) -> Mapping[str, MeasureFacts]:
+        return {facts.name: facts for facts in self.facts}
+
+    @property
+    def classes(self) -> NamedClasses:
+        return ()
+
+    @classmethod
+    def write_keys(cls, subject: OpenDataset, file: Path) -> int:
+        paths = subject.paths or (None,) * len(subject.keys)
+        rows = ({"key": key, "path": path} for key, path in zip(subject.keys, paths, strict=True))
+        write_atomically(file, csv_text(rows, ("key", "path", "answer")).encode())
+        return len(subject.keys)
+
+    def choose_models(self, against: Sequence[str]) -> Sequence[str]:
+        models = self.named
+        if isinstance(models, Mapping):
+            self.given = dict(models)
+        else:
+            words = [models] if isinstance(models, str | Path) else list(models or ())
+            named, problems = named_models(words or self.subject.models, against)
+            if problems:
+                raise UserError(problems, self.hint)
+            self.given = {model.name: model.name for model in named}
+        if not self.given:
+            raise UserError(f"no {self.noun} was named", self.hint)
+        return tuple(self.given)
+
+    def measure(self, answers: Mapping[str, Sequence[Any]]) -> None:
+        units = self.units or Units.of_images(self.rows.shape[1])
+        measured = []
+        for name, values in answers.items():
+            scores = self.scores(values)
+            compared = {facts.name: scores[facts.name][self.rows] for facts in self.facts}
+            texts = [self.text_of(value) for value in values]
+            measured.append(ScoredModel(name, texts, compared, units, self.chance))
+        self.models = tuple(measured)
+
+    def results(self) -> Results:
+        images = self.rows.shape[1]
+        lead = self.facts[0].name
+        groups = self.subject.groups
+        rows: list[ResultRow] = []
+        for model in self.models:
+            for facts in self.facts:
+                rows += model.rows(facts.name, groups, images, self.units)
+        rows += difference_rows(self.models, groups, lead)
+        drops = (
+            MeasureFacts(DROP, "drop", "points", "base less shift, of the measure that `at` names"),
+            MeasureFacts(
+                DIFFERENCE,
+                "drop less another model's",
+                "points",
+                f"drop of {lead} less that of `against`",
+            ),
+        )
+        return self.shared_results(
+            images,
+            0,
+            self.subject.preview,
+            min_images_per_class=1,
+            replicates=REPLICATES,
+            classes=(),
+            models=map(self._facts, self.models),
+            units=self.units,
+            measures=(*self.facts, *drops),
+            rows=ResultRows(rows),
+        )
+
+    def _facts(self, model: ScoredModel) -> ModelFacts:
+        return ModelFacts(
+            name=model.name,
+            short_name=short_name(model.name),
+            architecture="",
+            outputs=self.outputs,
+            num_classes=0,
+            img_size=None,
+            crop_pct=None,
+            interpolation=None,
+            param_count=None,
+            sha256="",
+            top_k=1,
+            chance=model.chance,
+            near_chance=model.near_chance,
+            tied=0,
+        )
+
+    def tables(self, results: Results) -> dict[str, tuple[str, str]]:
+        rows = []
+        for model in results.models:
+            for group in results.groups:
+                key = {"model": model.name, "group": group.name}
+                row: dict[str, Any] = {"model": model.name, "shift": group.name}
+                row["n_images"] = group.images
+                for facts in self.facts:
+                    row |= csv_interval(facts.name, results.rows.estimate(facts.name, **key))
+                    drop = results.rows.estimate(DROP, at=facts.name, **key)
+                    row |= csv_interval(f"drop_{facts.name}", drop)
+                rows.append(row)
+        return {"shifts": (self.table, csv_text(rows))}
+
+    def near_chance(self, results: Results, model: ModelFacts) -> str:
+        return "is near chance on the base"
+
+    def sections(self, results: Results) -> Iterator[ReportSection]:
+        yield from ()
+
+    def image_columns(self) -> tuple[Ints, dict[str, Any]]:
+        rows = self.rows.ravel().tolist()
+        columns: dict[str, Any] = {"truth": [self.text_of(self.truth[row]) for row in rows]}
+        for model in self.models:
+            columns[f"answer.{model.name}"] = [model.answers[row] for row in rows]
+            columns[f"score.{model.name}"] = model.lead.ravel()
+        return self.rows.ravel(), columns
+
+    @classmethod
+    def wrong(cls, frame: Any) -> Any:
+        return frame["score"] < 1
+
+    @classmethod
+    def worst_first(cls, frame: Any) -> Any:
+        return frame.sort_values("score", kind="stable")
+
+    def failures(self) -> Iterator[Failure]:
+        rows = self.rows.ravel().tolist()
+        scores = np.stack([model.lead.ravel() for model in self.models], axis=-1)
+        for index in np.flatnonzero((scores < 1).any(axis=-1)).tolist():
+            row = rows[index]
+            truth = self.text_of(self.truth[row])
+            answers = []
+            for model, score in zip(self.models, scores[index].tolist(), strict=True):
+                answer = model.answers[row]
+                columns = {"truth": truth, "answer": answer, "score": score}
+                given = [{"answer": answer, "score": score}]
+                answers.append(ModelAnswer(_label(answer), score == 1, columns, given))
+            shift = self.subject.groups[self.subject.shifts[row]].name
+            yield Failure(row, shift, _label(truth), [{"truth": truth}], answers)
+
+    def write_failures(self, results: Results, folder: Path) -> Path:
+        subject = self.subject
+        order = self.rows.ravel()
+        texts = [model.answers for model in self.models]
+        known = sorted({text for answers in texts for text in answers})
+        place = {text: number for number, text in enumerate(known)}
+        shape = (len(subject.keys), len(self.models))
+        answered = np.array([[place[text] for text in answers] for answers in texts]).T
+        right = np.ones(shape, dtype=bool)
+        right[order] = np.stack([model.lead.ravel() == 1 for model in self.models], axis=-1)
+        readable = np.ones(len(subject.keys), dtype=bool)
+        chosen = choose_failures(right, readable, subject.labels, subject.shifts, self.partners())
+        unknown = np.full(shape, np.nan, np.float32)
+        names = [(model.name, known.__getitem__, "") for model in self.models]
+        groups = [group.name for group in (*subject.groups[1:], subject.groups[0])]
+        data = failures_data(subject, answered, right, unknown, chosen, names, groups)
+        html = browser_html(
+            "failures-of-classes.html.j2",
+            subject.name,
+            results.preview_sentence,
+            data,
+            found=chosen.count,
+            shown=len(chosen.rows),
+            images=len(order),
+            paired=True,
+            changed=True,
+        )
+        keys = frozenset(subject.keys[row] for row in chosen.images.tolist())
+        pictures = (readable_image(encoded) for _, encoded in subject.images(keys))
+        return write_sheets(folder, html, pictures, len(chosen.images))
+
+
+def _label(text: str) -> dict[str, Any]:
+    """Return a text as a label of FiftyOne."""
+    return {"_cls": "Classification", "tags": [], "label": text}
