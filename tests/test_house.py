@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from counterfoil import plugins
 from counterfoil.corrupting.corruptions import CORRUPTIONS
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.recipe.tasks import TASKS
@@ -371,6 +372,8 @@ def test_nothing_public_is_there_for_tests_alone() -> None:
     }
     # looked up by the corruption's name
     used |= {prefix + name for name in CORRUPTIONS for prefix in ("", "draw_")}
+    # what packages extend
+    used |= set(plugins.__all__)
     # imported by the task that names it
     used |= {name.rpartition(":")[2] for _, name in parts_of_tasks()}
     unused = [

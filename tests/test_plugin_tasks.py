@@ -125,7 +125,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def folder(tmp_path: Path) -> Path:
     """Return a folder with images, each with its mean brightness, and a recipe."""
     rng = np.random.default_rng(0)
     (tmp_path / "data").mkdir()
@@ -142,7 +142,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def test_its_keys_are_read_and_checked_as_those_of_our_own_tasks(
-    place: Path, installed: Path
+    folder: Path, installed: Path
 ) -> None:
     code = """
 from counterfoil.errors import UserError
@@ -179,11 +179,11 @@ assert "number_parts" not in sys.modules
 from counterfoil.testing import check_task
 check_task("number")
 """
-    (place / "checks.py").write_text(code, encoding="utf-8")
+    (folder / "checks.py").write_text(code, encoding="utf-8")
     path = os.pathsep.join([str(installed), *filter(None, sys.path)])
     run = subprocess.run(
         [sys.executable, "checks.py"],
-        cwd=place,
+        cwd=folder,
         env=os.environ | {"PYTHONPATH": path},
         capture_output=True,
         text=True,
@@ -193,12 +193,12 @@ check_task("number")
 
 
 def test_it_walks_from_a_recipe_to_a_gate_and_a_card(
-    place: Path, installed: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, installed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checked = ran(place, installed, "check", "recipe.yaml")
+    checked = ran(folder, installed, "check", "recipe.yaml")
     assert checked.returncode == 0, checked.stdout + checked.stderr
     built = ran(
-        place,
+        folder,
         installed,
         "build",
         "recipe.yaml",
@@ -210,12 +210,12 @@ def test_it_walks_from_a_recipe_to_a_gate_and_a_card(
         "1",
     )
     assert built.returncode == 0, built.stderr
-    lock = json.loads((place / "set" / "lock.json").read_text())
+    lock = json.loads((folder / "set" / "lock.json").read_text())
     assert lock["inputs"]["plugins"] == {"task number": "number_task"}
-    rows = pq.ParquetDataset(place / "set" / "data").read(["key", "shift", "number"]).to_pylist()
+    rows = pq.ParquetDataset(folder / "set" / "data").read(["key", "shift", "number"]).to_pylist()
     assert len(rows) == 3 * COUNT and all(40 <= row["number"] <= 160 for row in rows)
 
-    with (place / "answers.csv").open("w", newline="") as file:
+    with (folder / "answers.csv").open("w", newline="") as file:
         answers = csv.writer(file)
         answers.writerow(["key", "answer"])
         for number, row in enumerate(rows):
@@ -224,9 +224,9 @@ def test_it_walks_from_a_recipe_to_a_gate_and_a_card(
     gate = ["--gate", "within(base) >= 90", "--gate", "drop(dark, within) <= 20"]
     words = ["--models", "predictions:answers.csv", "--device", "cpu", "--into-card"]
     words += ["--export-failures", "failures"]
-    evaluated = ran(place, installed, "evaluate", "set", *words, *gate)
+    evaluated = ran(folder, installed, "evaluate", "set", *words, *gate)
     assert evaluated.returncode == 3, evaluated.stdout + evaluated.stderr
-    results = json.loads((place / "set" / "evaluation" / "results.json").read_text())
+    results = json.loads((folder / "set" / "evaluation" / "results.json").read_text())
     values = {
         (row["measure"], row.get("group"), row.get("at")): row["value"] for row in results["rows"]
     }
@@ -235,14 +235,14 @@ def test_it_walks_from_a_recipe_to_a_gate_and_a_card(
     assert values["drop", "dark", "within"] == pytest.approx(wrong, abs=1e-6)
     assert "Your estimator loses most under dark: 50.0 points of within" in evaluated.stdout
     assert "The gate says fail for answers.csv" in evaluated.stdout
-    report = (place / "set" / ".counterfoil" / "evaluation" / "report.html").read_text()
+    report = (folder / "set" / ".counterfoil" / "evaluation" / "report.html").read_text()
     assert "2 shifts; within: share of images" in report and "within half: share of" in report
-    card = (place / "set" / "README.md").read_text()
-    assert "within is the share of images" in card and "Drops of within from the base" in card
+    card = (folder / "set" / "README.md").read_text()
+    assert "within is the share of images" in card and "| `dark` | 50.0 points" in card
     assert "Number of the image." in card
-    assert len(list((place / "failures").rglob("images/*/*"))) == wrong * COUNT
-    verified = ran(place, installed, "verify", "set")
+    assert len(list((folder / "failures").rglob("images/*/*"))) == wrong * COUNT
+    verified = ran(folder, installed, "verify", "set")
     assert verified.returncode == 0, verified.stdout
     monkeypatch.undo()
-    absent = ran(place, None, "show", "set")
+    absent = ran(folder, None, "show", "set")
     assert absent.returncode == 2 and "number_task" in absent.stderr

@@ -20,6 +20,7 @@ from counterfoil.recipe import load_recipe
 from counterfoil.recipe.keep.rule import Verdict
 from counterfoil.recipe.keep.thresholds import ThresholdsRule
 from counterfoil.recipe.keep.top import TopRule
+from counterfoil.recipe.tasks import TASKS
 from counterfoil.testing import (
     check_classifier,
     check_corruption,
@@ -29,6 +30,7 @@ from counterfoil.testing import (
     check_generator,
     check_keep_rule,
     check_measure,
+    check_task,
 )
 from support.plugins import install
 
@@ -56,6 +58,20 @@ PROCESSOR = made(by_processor)
 def unweighted(images, weights):
     return np.full(len(weights), images.correct.mean())
 UNWEIGHTED = Measure(None, "Unweighted", "percent", "None.", resampled=unweighted)
+
+from counterfoil.plugins import ScoredTask, WholeImages
+
+class Unmeasured(WholeImages):
+    name = "broken"
+    measured_by = f"{__name__}:HalfTask"
+
+class HalfTask(ScoredTask):
+    name = "broken"
+
+    def scores(self, answers):
+        return {}
+
+UNMEASURED = Unmeasured()
 """
 
 
@@ -105,6 +121,7 @@ def test_keep_rules_keep_their_promises(rule: Any, whole: bool) -> None:
             "an older processor gives other bytes",
         ),
         ("measures", "UNWEIGHTED", check_measure, "weights give"),
+        ("tasks", "UNMEASURED", check_task, "HalfTask is without answers, read_truth"),
     ],
 )
 def test_a_broken_promise_is_told(
@@ -125,6 +142,11 @@ def test_a_broken_promise_is_told(
     )
     with pytest.raises(AssertionError, match=words):
         check("broken")
+
+
+@pytest.mark.parametrize("name", TASKS.bundled)
+def test_every_task_keeps_its_promises(name: str) -> None:
+    check_task(name)
 
 
 @pytest.mark.parametrize("name", EXPORTS.bundled)

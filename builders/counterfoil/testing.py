@@ -280,8 +280,8 @@ def check_task(name: str) -> None:
     left = sorted(getattr(task, "__abstractmethods__", ()))
     assert not left, f"{name}: {task.__name__} is without {', '.join(left)}"
     assert task.name == name, f"{name}: the name of {task.__name__} is {task.name!r}"
-    said = [word for word in ("of_dataset", "table", "truth_columns") if not hasattr(task, word)]
-    assert not said, f"{name}: {task.__name__} does not say {', '.join(said)}"
+    for word in ("of_dataset", "table", "truth_columns", "answer_columns"):
+        assert hasattr(task, word), f"{name}: {task.__name__} does not say its {word}"
     if isinstance(source, WholeImages):
         for word in ("table", "noun"):
             pair = getattr(source, word), getattr(task, word)

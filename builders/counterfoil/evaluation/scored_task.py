@@ -294,17 +294,16 @@ class ScoredTask(ResampledTask[ScoredModel]):
     def write_failures(self, results: Results, folder: Path) -> Path:
         subject = self.subject
         order = self.rows.ravel()
-        texts = [model.answers for model in self.models]
-        known = sorted({text for answers in texts for text in answers})
-        place = {text: number for number, text in enumerate(known)}
-        shape = (len(subject.keys), len(self.models))
-        answered = np.array([[place[text] for text in answers] for answers in texts]).T
+        texts = np.array([model.answers for model in self.models])
+        known, numbers = np.unique(texts, return_inverse=True)
+        answered = numbers.reshape(texts.shape).T
+        shape = answered.shape
         right = np.ones(shape, dtype=bool)
         right[order] = np.stack([model.lead.ravel() == 1 for model in self.models], axis=-1)
         readable = np.ones(len(subject.keys), dtype=bool)
         chosen = choose_failures(right, readable, subject.labels, subject.shifts, self.partners())
         unknown = np.full(shape, np.nan, np.float32)
-        names = [(model.name, known.__getitem__, "") for model in self.models]
+        names = [(model.name, known.tolist().__getitem__, "") for model in self.models]
         groups = [group.name for group in (*subject.groups[1:], subject.groups[0])]
         data = failures_data(subject, answered, right, unknown, chosen, names, groups)
         html = browser_html(
