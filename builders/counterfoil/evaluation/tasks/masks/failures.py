@@ -88,12 +88,12 @@ def write_mask_failures(
     for number, group, scene in zip(
         *(part[chosen].tolist() for part in (model, shift, image)), strict=True
     ):
-        places = [(number, int(subject.rows[side, scene])) for side in (0, group)]
-        strips = [files.setdefault(place, f"{FOLDER}/{len(files):05d}.webp") for place in places]
+        pairs = [(number, int(subject.rows[side, scene])) for side in (0, group)]
+        strips = [files.setdefault(pair, f"{FOLDER}/{len(files):05d}.webp") for pair in pairs]
         values = [round(float(iou[number, side, scene]), 4) for side in (0, group)]
         wrong = _lost_classes(models[number], group, scene)
         row = {"model": number, "shift": group, "strips": strips, "iou": values, "classes": wrong}
-        rows.append(row | {"keys": [subject.dataset.keys[row] for _, row in places]})
+        rows.append(row | {"keys": [subject.dataset.keys[row] for _, row in pairs]})
     colours = class_colours()
     short = short_names([each.name for each in models])
     data = {
