@@ -132,9 +132,12 @@ GROUPS = {
         tests=(
             "tests/building/test_building_drawn_elsewhere.py",
             "tests/building/test_building_edited.py",
+            "tests/building/test_building_keep.py",
             "tests/building/test_building_levels.py",
             "tests/building/test_building_loras.py",
             "tests/building/test_building_pairs.py",
+            "tests/building/test_building_parts.py",
+            "tests/building/test_building_rows.py",
             "tests/building/test_building_second_judge.py",
         ),
     ),
@@ -154,7 +157,9 @@ GROUPS = {
         tests=(
             "tests/mending/test_mend_models.py",
             "tests/mending/test_mend_refused.py",
+            "tests/mining/test_audited.py",
             "tests/mining/test_label_check.py",
+            "tests/mining/test_mine_preview.py",
             "tests/mining/test_mine_recipe.py",
             "tests/mining/test_rendered.py",
         ),

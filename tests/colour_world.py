@@ -23,7 +23,7 @@ from timm.models import save_for_hf
 
 from clip_verdicts import clip_verdict
 from counterfoil.documents import sha256_json
-from counterfoil.plan.layout import Plan, Sample, make_plan
+from counterfoil.plan.layout import Sample, make_plan
 from counterfoil.recipe import dump_recipe
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.store.dataset_store import DatasetStore
@@ -158,10 +158,6 @@ def _candidate(
         reason="accepted" if keep(sample) else "low_object",
         image=image(sample),
     )
-
-
-def samples_of(plan: Plan) -> list[Sample]:
-    return [sample for shard in plan.shards for sample in shard.samples(plan)]
 
 
 def save_colour_model(

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from counterfoil.models.diffusion import load_pipeline
+from counterfoil.plan.layout import Sample, make_plan
 from counterfoil.recipe import Recipe, load_recipe
 
 MakeRecipe = Callable[..., Recipe]
@@ -38,3 +39,10 @@ def make_recipe() -> MakeRecipe:
         )
 
     return make
+
+
+def spread_samples(recipe: Recipe, count: int = 4) -> list[Sample]:
+    """Return samples of different classes and shifts, spread over the plan."""
+    plan = make_plan(recipe)
+    every = [sample for shard in plan.shards for sample in shard.samples(plan)]
+    return every[:: len(every) // count][:count]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,7 @@ def test_help_names_what_is_registered(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_key_has_the_text_of_its_field() -> None:
     for key in ("samples.limit", "mine.on"):
         section, _, name = key.partition(".")
-        annotation = Recipe.model_fields[section].annotation
+        annotation: Any = Recipe.model_fields[section].annotation
         sections = (annotation, *getattr(annotation, "__args__", ()))
         texts = [texts_of(each)[name] for each in sections if hasattr(each, "model_fields")]
         assert texts == [key_text(key)]

@@ -103,8 +103,11 @@ class Drops:
     """The drops of all models, as arrays (models,) and (replicates, models)."""
 
     base_accuracy: Floats
+    """Accuracy on the base, averaged over classes."""
     accuracy: Floats
+    """Accuracy under the shift, averaged over the same classes."""
     drop: Floats
+    """The first less the second."""
     replicates: Floats
     """The drop in each replicate."""
     base_replicates: Floats
@@ -513,6 +516,7 @@ class ClassAverage:
     """An accuracy averaged over classes."""
 
     value: float
+    """The average."""
     images: float
     """The harmonic mean of the numbers of images per class."""
     counts: Ints
@@ -520,6 +524,7 @@ class ClassAverage:
     shares: Floats
     """(classes,) the share of right answers per class."""
     variance: float
+    """Of the value."""
     freedom: float
     """The degrees of freedom of the variance (Satterthwaite 1946)."""
     draws: Floats

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 _SENTENCE = re.compile("  (?:([a-z0-9-]+): )?(.+)")
 
 
-class Problem(str):
-    """A line about what is wrong, with what programs and tests need of it. `Messages` makes it.
+class ProblemLine(str):
+    """A line about what is wrong, with what programs and tests need of it. `MessageTable` makes it.
 
     code: its stable name, which `docs/reference/errors.md` describes and the line ends with. path:
     the key or the file that is wrong. values: what the line says, by the names of the gaps in its
@@ -32,7 +32,7 @@ class Problem(str):
 
     def __new__(
         cls, line: str, code: str = "", path: str = "", values: Mapping[str, object] | None = None
-    ) -> Problem:
+    ) -> ProblemLine:
         problem = super().__new__(cls, line)
         problem.code = code
         problem.path = path
@@ -40,18 +40,18 @@ class Problem(str):
         return problem
 
     @classmethod
-    def of(cls, line: str) -> Problem:
+    def of(cls, line: str) -> ProblemLine:
         """Return a problem as it is, and a plain line as a problem without a code."""
-        return line if isinstance(line, Problem) else cls(line)
+        return line if isinstance(line, ProblemLine) else cls(line)
 
-    def at(self, path: str, origin: object = None) -> Problem:
+    def at(self, path: str, origin: object = None) -> ProblemLine:
         """Return the problem with its key or file before its line, and where the key is written."""
-        place = f"{path} ({origin})" if origin else path
-        return Problem(f"{place}: {self}", self.code, path, self.values)
+        where = f"{path} ({origin})" if origin else path
+        return ProblemLine(f"{where}: {self}", self.code, path, self.values)
 
 
 @dataclass(frozen=True)
-class Messages:
+class MessageTable:
     """The texts of a package's problems.
 
     codes: what each code means. sentences: a text with named gaps for each name of a sentence,
@@ -62,7 +62,7 @@ class Messages:
     sentences: Mapping[str, str]
 
     @classmethod
-    def read(cls, text: str) -> Messages:
+    def read(cls, text: str) -> MessageTable:
         """Read lines `code: meaning`, with the code's sentences under each, indented by two spaces.
 
         All sentences of a code but one begin with a word and a colon. A deeper indent continues a
@@ -83,10 +83,10 @@ class Messages:
                 codes[code] = meaning
         return cls(codes, sentences)
 
-    def __call__(self, name: str, /, **values: object) -> Problem:
+    def __call__(self, name: str, /, **values: object) -> ProblemLine:
         """Return the problem that a sentence states of these values."""
         code = name.partition(".")[0]
-        return Problem(f"{self.sentences[name].format(**values)} [{code}]", code, values=values)
+        return ProblemLine(f"{self.sentences[name].format(**values)} [{code}]", code, values=values)
 
 
 class CounterfoilError(Exception):
@@ -96,7 +96,7 @@ class CounterfoilError(Exception):
 
     def __init__(self, problems: str | Sequence[str], hint: str | None = None) -> None:
         lines = (problems,) if isinstance(problems, str) else problems
-        self.problems = tuple(Problem.of(line) for line in lines)
+        self.problems = tuple(ProblemLine.of(line) for line in lines)
         self.hint = hint
         super().__init__("\n".join(self.problems) + (f"\n{hint}" if hint else ""))
 

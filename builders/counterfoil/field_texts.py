@@ -79,12 +79,12 @@ def _filled(text: str) -> str:
     return _REGISTERED.sub(_names, text)
 
 
-def _names(place: re.Match[str]) -> str:
+def _names(gap: re.Match[str]) -> str:
     names: list[str] = []
-    for group in re.split(r"\s+and\s+", place[2]):
+    for group in re.split(r"\s+and\s+", gap[2]):
         names += _own_names(group)
         names += plugin_names(f"counterfoil.{group}")
-    after = ":" if place[1] == "prefixes" else ""
+    after = ":" if gap[1] == "prefixes" else ""
     distinct = dict.fromkeys(names)
     return ", ".join(f"{name}{after}" for name in distinct if name)
 
@@ -96,5 +96,5 @@ def _own_names(group: str) -> list[str]:
     for node in ast.walk(code):
         match node:
             case ast.Call(ast.Name("Registry"), [_, ast.Dict(keys), *_]):
-                return [key.value for key in keys if isinstance(key, ast.Constant)]
+                return [str(ast.literal_eval(key)) for key in keys if key is not None]
     raise KeyError(group)

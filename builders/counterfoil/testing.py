@@ -282,10 +282,10 @@ def check_task(name: str) -> None:
     assert task.name == name, f"{name}: the name of {task.__name__} is {task.name!r}"
     for word in ("of_dataset", "table", "truth_columns", "answer_columns"):
         assert hasattr(task, word), f"{name}: {task.__name__} does not say its {word}"
-    if isinstance(source, WholeImages):
-        for word in ("table", "noun"):
-            pair = getattr(source, word), getattr(task, word)
-            assert pair[0] == pair[1], f"{name}: its {word} is {pair[0]!r}, and {pair[1]!r} there"
+    for word in ("table", *(["noun"] if isinstance(source, WholeImages) else [])):
+        ours = getattr(source, word)
+        its = getattr(task, word)
+        assert ours == its, f"{name}: its {word} is {ours!r}, that of {task.__name__} {its!r}"
 
 
 def check_export(name: str) -> None:

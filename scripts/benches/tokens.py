@@ -172,7 +172,7 @@ def plain(
             betas=(0.9, 0.999),
             weight_decay=settings.weight_decay,
         )
-        schedule = plan_steps(settings, cls.class_id, len(cls.images), 1000)
+        schedule = plan_steps(settings, cls.class_id, cls.images.count, 1000)
         generator = torch.Generator().manual_seed(1)
         for step in range(settings.steps):
             pixels = centred_square(cls.images.image(int(schedule.rows[step, 0])), side)
@@ -221,7 +221,7 @@ def loss_of(tokens: dict[str, torch.Tensor], classes: list[ClassToLearn], device
     for cls in classes:
         rng = np.random.default_rng(5)
         generator = torch.Generator().manual_seed(5)
-        rows = rng.integers(0, len(cls.images), EVALUATED)
+        rows = rng.integers(0, cls.images.count, EVALUATED)
         pixels = np.stack([centred_square(cls.images.image(int(row)), side) for row in rows])
         text = TEMPLATES[0].replace("{class}", placeholders[cls.class_id])
         numbers = pipeline.tokenizer(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import warm
+from counterfoil.building import realised_levels
 from counterfoil.building.build_dataset import BuildProgress
 from counterfoil.building.realised_levels import POINTS, scales_reaching
 from counterfoil.building.regenerate_dataset import regenerate
@@ -120,7 +121,10 @@ def test_it_is_published_and_mined_with_its_levels(
     assert len(set(images.units)) == len(scenes) == 6, "a scene is one unit at whatever level"
 
 
-def test_scales_are_found_on_images_of_their_own_and_pinned(tmp_path: Path) -> None:
+def test_scales_are_found_on_images_of_their_own_and_pinned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(realised_levels, "SCENES_A_SEARCH", 9)
     others = ("prompts.shifts.red=null", "prompts.shifts.pencil_sketch=null")
     tiny(tmp_path / "dataset", REALISED, "generator.steps=2", *others)
     scales = json.loads((tmp_path / "dataset/lock.json").read_text())["inputs"]["levels"][

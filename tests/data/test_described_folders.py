@@ -24,7 +24,7 @@ from counterfoil.data.tables import plain_folder
 from counterfoil.errors import UserError
 from counterfoil.recipe.schema_inputs import Conditions
 from support.images import encoded
-from support.tables import as_parquet, image_table
+from support.tables import as_parquet, classes_by_path, image_table
 
 PIXELS = encoded((9, 9, 9))
 
@@ -61,17 +61,6 @@ def infos(names: Sequence[str]) -> str:
 
 def csv(*lines: str, header: str = "file_name,label") -> str:
     return "\n".join([header, *lines, ""])
-
-
-def rows(folder: Path, split: str | None = None) -> dict[str, str]:
-    """Return the class of each path as `evaluate` reads it; a repeated path fails."""
-    images = labelled_source(NamedDataset(str(folder), split))
-    assert images.paths is not None and images.class_names is not None
-    assert len(set(images.paths)) == len(images.paths) == len(images.labels)
-    return {
-        path: images.class_names[label]
-        for path, label in zip(images.paths, images.labels, strict=True)
-    }
 
 
 def of_folders(names: Sequence[str], level: int = 0) -> dict[str, str]:
@@ -156,7 +145,7 @@ def test_what_lies_beside_images_changes_neither_rows_nor_classes(
     folder = write(tmp_path / "photos", names, BESIDE[beside](classes, names))
     for top in ("train", "test") if split else (None,):
         wanted = [name for name in names if top is None or f"/{top}/" in f"/{name}"]
-        assert rows(folder, top) == of_folders(wanted, level)
+        assert classes_by_path(folder, top) == of_folders(wanted, level)
 
 
 FLAT = [f"{number}.png" for number in range(4)]
@@ -307,7 +296,7 @@ def test_tables_and_descriptions_are_read_as_they_are_documented(
     expected: dict[str, str],
     tmp_path: Path,
 ) -> None:
-    assert rows(write(tmp_path / "photos", names, files), split) == expected
+    assert classes_by_path(write(tmp_path / "photos", names, files), split) == expected
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
@@ -323,7 +312,9 @@ def test_a_table_of_each_form_gives_labels_and_further_columns(kind: str, tmp_pa
     folder = write(
         tmp_path / "photos", [*frame["file_name"], "train/9.png"], {f"metadata.{kind}": content}
     )
-    assert rows(folder, "test") == dict(zip(frame["file_name"], frame["label"], strict=True))
+    assert classes_by_path(folder, "test") == dict(
+        zip(frame["file_name"], frame["label"], strict=True)
+    )
     table = open_source(NamedDataset(str(folder))).rows("test", labelled=False)
     assert table.columns == ("image", "label", "note") and list(table.column("note")) == ["x"] * 4
 
@@ -602,7 +593,7 @@ def test_a_snapshot_of_the_hubs_client_is_read_wherever_its_cache_lies(tmp_path:
         (snapshot / name).parent.mkdir(parents=True, exist_ok=True)
         (snapshot / name).symlink_to(blob)
     images = labelled_source(NamedDataset(str(snapshot)))
-    assert rows(snapshot) == of_folders(SERIES)
+    assert classes_by_path(snapshot) == of_folders(SERIES)
     assert [image for _, image in images.images()] == [PIXELS] * len(SERIES)
 
 

@@ -25,6 +25,7 @@ from counterfoil.errors import UserError
 from counterfoil.starting.init_recipe import init
 from counterfoil.store.inside import Listing
 from support.images import encoded
+from support.tables import classes_by_path
 
 PIXELS = encoded((9, 9, 9))
 
@@ -45,17 +46,6 @@ def read(folder: Path) -> ImageFolder:
     images = read_image_folder(folder, folder_listing(folder))
     assert images is not None
     return images
-
-
-def rows(folder: Path, split: str | None = None) -> dict[str, str]:
-    """Return the class of each path as `evaluate` reads it; a repeated path fails."""
-    images = labelled_source(NamedDataset(str(folder), split))
-    assert images.paths is not None and images.class_names is not None
-    assert len(set(images.paths)) == len(images.paths) == len(images.labels)
-    return {
-        path: images.class_names[label]
-        for path, label in zip(images.paths, images.labels, strict=True)
-    }
 
 
 def walked(folder: Path, top: str = "") -> dict[str, str]:
@@ -158,13 +148,13 @@ def test_rows_are_those_of_a_plain_walk_and_of_torchvision(
     names: list[str], split: str, top: str, tmp_path: Path
 ) -> None:
     folder = draw(tmp_path / "photos", *names)
-    assert rows(folder, split) == walked(folder, top)
+    assert classes_by_path(folder, split) == walked(folder, top)
     reference = TorchvisionFolder(str(folder / top))
     torchvision_classes = {
         Path(path).relative_to(folder).as_posix(): reference.classes[label]
         for path, label in reference.samples
     }
-    assert rows(folder, split) == torchvision_classes
+    assert classes_by_path(folder, split) == torchvision_classes
     images = labelled_source(NamedDataset(str(folder), split))
     assert list(images.class_names or ()) == reference.classes
 
@@ -174,8 +164,8 @@ def test_a_folder_that_holds_all_others_is_stepped_into(tmp_path: Path) -> None:
         tmp_path / "photos",
         *numbered("archive/data/train/mug", "archive/data/train/star", "archive/data/test/mug"),
     )
-    assert rows(folder, "test") == walked(folder, "archive/data/test")
-    assert rows(folder, "train") == walked(folder, "archive/data/train")
+    assert classes_by_path(folder, "test") == walked(folder, "archive/data/test")
+    assert classes_by_path(folder, "train") == walked(folder, "archive/data/train")
     assert any("archive/data/" in note for note in read(folder).notes())
 
 
@@ -186,9 +176,9 @@ def test_splits_may_be_named_with_more_words_where_all_are_and_share_their_class
         tmp_path / "photos",
         *numbered("imgs_train/mug", "imgs_train/star", "imgs_test/mug", "imgs_test/star"),
     )
-    assert rows(folder, "test") == walked(folder, "imgs_test")
+    assert classes_by_path(folder, "test") == walked(folder, "imgs_test")
     classes = draw(tmp_path / "classes", *numbered("test tube", "train car"))
-    assert rows(classes) == walked(classes)
+    assert classes_by_path(classes) == walked(classes)
 
 
 def test_parts_of_splits_are_named_as_datasets_names_them(tmp_path: Path) -> None:
@@ -207,7 +197,7 @@ JUNK = ["mug/@eaDir/1.png", "@eaDir/mug/1.png", "__MACOSX/mug/._1.png", "__MACOS
 def test_junk_is_skipped_and_counted(tmp_path: Path) -> None:
     clean = draw(tmp_path / "clean", *numbered("mug", "star"))
     messy = draw(tmp_path / "messy", *numbered("mug", "star"), *JUNK, "mug/notes.txt")
-    assert rows(messy) == rows(clean) == walked(clean)
+    assert classes_by_path(messy) == classes_by_path(clean) == walked(clean)
     (skipped,) = (note for note in read(messy).notes() if "skipped" in note)
     for name, count in {
         "#recycle": 1,

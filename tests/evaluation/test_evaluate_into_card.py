@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shutil
 import sys
@@ -19,7 +18,6 @@ import yaml
 from huggingface_hub import parse_eval_result_entries
 from typer.testing import CliRunner
 
-import counterfoil
 import warm
 from colour_world import build_colours, png_of
 from content_reference import content_of_files
@@ -35,6 +33,7 @@ from counterfoil.store import sealed_folder
 from counterfoil.store.manifest import verify_files
 from counterfoil.store.sealed_folder import read_results
 from support.files import copy_of, published
+from tiny_builds import command
 
 REPO = "someone/colours"
 NAMES = ("sharp", "no_red", "no_green", "no_blue", "only_blue", "small")
@@ -355,18 +354,9 @@ def test_a_killed_run_leaves_the_dataset_as_it_was(
     target = copy_of(directory, tmp_path / "place")
     evaluate(target, models["no_red"], device="cpu", into_card=True)
     before = published(target)
-    words = [
-        sys.executable,
-        "-c",
-        KILLED,
-        str(target),
-        path,
-        str(count),
-        json.dumps(list(models.values())),
-        REPO,
-    ]
-    # The package under test, installed or not.
-    environment = {**os.environ, "PYTHONPATH": str(Path(counterfoil.__file__).parents[1])}
+    names = json.dumps(list(models.values()))
+    words = [sys.executable, "-c", KILLED, str(target), path, str(count), names, REPO]
+    _, environment = command()
     done = warm.run(words, environment)
     assert done.returncode == 9, done.stderr
     assert published(target) != before, "it was at work"

@@ -316,6 +316,17 @@ FORMS: dict[str, Columns] = {
 }  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def directly(
+    dataset: Path, models: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Evaluation]:
+    """Return the evaluation of each model alone."""
+    return {
+        name: evaluate(dataset, [models[name]], device="cpu", out=tmp_path_factory.mktemp(name))
+        for name in ("sharp", "no_red")
+    }
+
+
 class TestPredictions:
     # Each form once, each kind of file with each model.
     @pytest.mark.parametrize(
@@ -326,6 +337,7 @@ class TestPredictions:
         self,
         dataset: Path,
         models: dict[str, str],
+        directly: dict[str, Evaluation],
         tmp_path: Path,
         form: str,
         suffix: str,
@@ -333,7 +345,7 @@ class TestPredictions:
     ) -> None:
         keys, logits = scored_by(dataset, models[model])
         file = write(tmp_path / f"answers.{suffix}", FORMS[form](keys, logits))
-        direct = evaluate(dataset, [models[model]], device="cpu", out=tmp_path / "own")
+        direct = directly[model]
         result = evaluate(dataset, [file], device="cpu", out=tmp_path / "found")
         if form in ("labels", "class ids"):  # a label ranks no second answer
             assert result.models[0].top_k == 1

@@ -3,7 +3,6 @@ model again."""
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
@@ -22,6 +21,7 @@ from counterfoil.prediction import answer_cache, passes
 from counterfoil.progress import Stage, listening
 from driven import given_up
 from results_examples import top1
+from tiny_builds import command
 
 IMAGES = 3 * 3 * CANDIDATES
 
@@ -121,7 +121,8 @@ def killed_run(
         image=image,
         apart=apart,
     )
-    done = warm.run([sys.executable, "-c", script], os.environ)
+    _, environment = command()
+    done = warm.run([sys.executable, "-c", script], environment)
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 

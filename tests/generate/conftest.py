@@ -29,3 +29,12 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[], A
         return ready[make.__name__]
 
     return load
+
+
+@pytest.fixture
+def unrounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep pictures unrounded: whole levels would hide most changes by a neighbour."""
+    monkeypatch.setattr(
+        "counterfoil.generate.render.as_pictures",
+        lambda pixels: lambda: list(pixels.permute(0, 2, 3, 1).numpy()),
+    )

@@ -23,6 +23,7 @@ from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.world import render
 from counterfoil.plan.layout import Sample, make_plan
 from counterfoil.recipe import Recipe
+from support.images import assert_same_images
 
 MakeRecipe = Callable[..., Recipe]
 INVERTED = {
@@ -86,11 +87,6 @@ def samples(recipe: Recipe, rows: tuple[int, ...] = (0, 1, 2, 4, 5, 6)) -> list[
     ]
 
 
-def same(images: list[Any], expected: list[Any]) -> None:
-    for image, expected_image in zip(images, expected, strict=True):
-        np.testing.assert_array_equal(image, expected_image)
-
-
 def latents_of(pipeline: Any, image: Image.Image) -> torch.Tensor:
     pixels = pipeline.image_processor.preprocess(image)
     return pipeline.vae.encode(pixels).latent_dist.mode() * pipeline.vae.config.scaling_factor
@@ -110,12 +106,14 @@ def test_neighbours_places_and_padding_change_no_bit(
     assert all(
         image is not None and image.shape == (32, 32, 3) and image.std() > 0.01 for image in drawn
     )
-    same(
+    assert_same_images(
         EditRenderer(pipeline, recipe, row_image).render([batch[3], batch[0]]), [drawn[3], drawn[0]]
     )
     mixed = [batch[4], batch[2], batch[5], batch[1]]
-    same(EditRenderer(pipeline, recipe, row_image).render(mixed)[1::2], [drawn[2], drawn[1]])
-    same(EditRenderer(pipeline, recipe, row_image).render([batch[1]]), [drawn[1]])
+    assert_same_images(
+        EditRenderer(pipeline, recipe, row_image).render(mixed)[1::2], [drawn[2], drawn[1]]
+    )
+    assert_same_images(EditRenderer(pipeline, recipe, row_image).render([batch[1]]), [drawn[1]])
     # Another row, or another prompt, is another image.
     changed = [replace(batch[0], row=7), replace(batch[0], prompt="a hat")]
     other: list[Any] = EditRenderer(pipeline, recipe, row_image).render(changed)
@@ -245,7 +243,7 @@ def test_a_row_that_cannot_be_decoded_is_no_image_and_changes_no_other(
     )
     drawn = renderer.render(batch)
     assert drawn[1] is None
-    same([drawn[0], drawn[2]], renderer.render([batch[0], batch[2]]))
+    assert_same_images([drawn[0], drawn[2]], renderer.render([batch[0], batch[2]]))
     assert renderer.render([batch[1]]) == [None]
     assert renderer.values(batch[:2]) == [
         {"source_row": 0, "license": "cc0"},

@@ -29,6 +29,7 @@ from counterfoil.models.generators import FAMILIES, Family, family_of
 from counterfoil.models.loras import load_loras, pin_lora
 from counterfoil.plan.layout import Sample, make_plan
 from counterfoil.recipe import Recipe
+from support.images import assert_same_images
 from support.loras import part_of, saved_lora
 
 MakeRecipe = Callable[..., Recipe]
@@ -96,20 +97,6 @@ def _recipe(make_recipe: MakeRecipe, case: Case, guidance: float, *changes: str)
     return make_recipe("generator.size=32", f"generator.guidance={guidance}", *options, *changes)
 
 
-@pytest.fixture
-def unrounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep pictures unrounded: whole levels would hide most changes by a neighbour."""
-    monkeypatch.setattr(
-        "counterfoil.generate.render.as_pictures",
-        lambda pixels: lambda: list(pixels.permute(0, 2, 3, 1).numpy()),
-    )
-
-
-def _same(images: list[Any], expected: list[Any]) -> None:
-    for image, expected_image in zip(images, expected, strict=True):
-        np.testing.assert_array_equal(image, expected_image)
-
-
 @pytest.mark.parametrize("guidance", [3.0, pytest.param(0.0, marks=pytest.mark.whole)])
 @pytest.mark.parametrize("name", CASES)
 def test_neighbours_places_and_padding_change_no_bit(
@@ -125,13 +112,15 @@ def test_neighbours_places_and_padding_change_no_bit(
     assert all(
         image is not None and image.shape == (32, 32, 3) and image.std() > 0.01 for image in drawn
     )
-    _same(Renderer(pipeline, recipe).render([samples[3], samples[0]]), [drawn[3], drawn[0]])
-    _same(
+    assert_same_images(
+        Renderer(pipeline, recipe).render([samples[3], samples[0]]), [drawn[3], drawn[0]]
+    )
+    assert_same_images(
         renderer.render([samples[4], samples[2], samples[5], samples[1]])[1::2],
         [drawn[2], drawn[1]],
     )
-    _same(renderer.render([samples[1]]), [drawn[1]])
-    _same(renderer.render([samples[0]] * 4), [drawn[0]] * 4)
+    assert_same_images(renderer.render([samples[1]]), [drawn[1]])
+    assert_same_images(renderer.render([samples[0]] * 4), [drawn[0]] * 4)
     other: list[Any] = renderer.render([replace(samples[0], prompt=samples[1].prompt)])
     assert not np.array_equal(other[0], drawn[0]), "the prompt decides the picture"
 
@@ -484,8 +473,8 @@ def test_lora_weights_are_added_at_their_scales_and_at_none_change_no_bit(
     for image, other in zip(drawn, expected, strict=True):
         np.testing.assert_allclose(image, other, atol=1e-4)
     with _with_loras(pipeline, recipe(0, 0)) as renderer:
-        _same(renderer.render(samples), without)
-    _same(Renderer(pipeline, plain).render(samples), without)
+        assert_same_images(renderer.render(samples), without)
+    assert_same_images(Renderer(pipeline, plain).render(samples), without)
 
 
 @pytest.mark.parametrize("name", ["SD 1", "XL", "SD 3", "FLUX.1"])
@@ -524,7 +513,7 @@ def test_samples_of_several_scales_share_no_call_and_change_no_bit_of_each_other
         together: list[Any] = renderer.render(samples)
         hook.remove()
         for sample, image in zip(samples, together, strict=True):
-            _same(renderer.render([sample]), [image])
+            assert_same_images(renderer.render([sample]), [image])
     steps = len(scales) // 3
     fog = {"own0": 0.1}
     assert scales == [fog] * steps + [fog | {"own1": 0.05}] * steps + [fog | {"own1": 0.2}] * steps
@@ -557,8 +546,8 @@ def test_a_level_lies_between_two_encoded_prompts(
     assert half.between is not None and whole.between is None
     ends = [replace(half, between=replace(half.between, scale=scale)) for scale in (0.0, 1.0)]
     drawn: list[Any] = [renderer.render([sample])[0] for sample in (base, *ends, whole, half)]
-    _same(drawn[1:3], [drawn[0], drawn[3]])
-    _same(renderer.render([half, whole]), [drawn[4], drawn[3]])
+    assert_same_images(drawn[1:3], [drawn[0], drawn[3]])
+    assert_same_images(renderer.render([half, whole]), [drawn[4], drawn[3]])
     # Compare with a call of the pipeline with embeddings that are mixed here.
     of_base = renderer.encode(base.prompt or "")
     of_shift = renderer.encode(whole.prompt or "")

@@ -40,15 +40,9 @@ from miniature_pipelines import (
     stable_diffusion_xl,
     stable_unclip,
 )
-from small_pipeline import MakeRecipe
+from small_pipeline import MakeRecipe, spread_samples
 from support.files import Payload
-
-
-def _samples(recipe: Recipe, count: int = 4) -> list[Sample]:
-    """Return samples of different classes and shifts, spread over the plan."""
-    plan = make_plan(recipe)
-    every = [sample for shard in plan.shards for sample in shard.samples(plan)]
-    return every[:: len(every) // count][:count]
+from support.images import assert_same_images
 
 
 def _plain(samples: list[Sample], scheduler: str | None = None, **options: Any) -> np.ndarray:
@@ -75,7 +69,7 @@ def _difference(images: list[np.ndarray | None], expected: np.ndarray) -> int:
 
 def test_pixels_are_those_of_a_plain_call(pipeline: Any, make_recipe: MakeRecipe) -> None:
     recipe = make_recipe()
-    samples = _samples(recipe)
+    samples = spread_samples(recipe)
     assert len({sample.prompt for sample in samples}) == 4
     images = Renderer(pipeline, recipe).render(samples)
     assert all(
@@ -101,7 +95,7 @@ def test_settings_reach_the_pipeline(
     change: str, options: dict[str, Any], pipeline: Any, make_recipe: MakeRecipe
 ) -> None:
     recipe = make_recipe(change)
-    samples = _samples(recipe)
+    samples = spread_samples(recipe)
     images = Renderer(pipeline, recipe).render(samples)
     assert _difference(images, _plain(samples, **options)) <= 1
     if "size" not in change:
@@ -114,7 +108,7 @@ def test_another_scheduler_draws_as_it_does_in_diffusers(
 ) -> None:
     recipe = make_recipe(f"generator.scheduler={scheduler}")
     pipeline = load_pipeline("lab:sd", scheduler=recipe.drawing.scheduler, dtype="float32")
-    samples = _samples(recipe)
+    samples = spread_samples(recipe)
     images = Renderer(pipeline, recipe).render(samples)
     assert _difference(images, _plain(samples, f"{scheduler}Scheduler")) <= 1
     assert _difference(images, _plain(samples)) > 3
@@ -145,7 +139,7 @@ def test_each_prompt_is_encoded_once(pipeline: Any, make_recipe: MakeRecipe) -> 
 def test_neighbours_order_and_padding_change_no_bit(pipeline: Any, make_recipe: MakeRecipe) -> None:
     recipe = make_recipe()
     renderer = Renderer(pipeline, recipe)
-    samples = _samples(recipe, 8)
+    samples = spread_samples(recipe, 8)
     full = {
         s.key: image for s, image in zip(samples[:4], renderer.render(samples[:4]), strict=True)
     }
@@ -167,14 +161,14 @@ def test_a_batch_is_never_larger_than_the_recipes(pipeline: Any, make_recipe: Ma
     renderer = Renderer(pipeline, make_recipe())
     for count in (0, 5):
         with pytest.raises(ValueError, match="expected 1 to 4"):
-            renderer.render(_samples(make_recipe(), 8)[:count])
+            renderer.render(spread_samples(make_recipe(), 8)[:count])
 
 
 def test_a_picture_without_finite_numbers_is_none_and_its_neighbours_stay(
     make_recipe: MakeRecipe,
 ) -> None:
     pipeline = load_pipeline("lab:sd", dtype="float32")
-    samples = _samples(make_recipe())
+    samples = spread_samples(make_recipe())
     whole = Renderer(pipeline, make_recipe()).render(samples)
     pipeline.vae.decoder.register_forward_hook(lambda module, args, output: _spoiled(output, 1))
     images = Renderer(pipeline, make_recipe()).render(samples)
@@ -235,7 +229,7 @@ def test_what_a_text_encoder_cannot_do_is_reported_in_words(make_recipe: MakeRec
     pipeline = load_pipeline("lab:sd", dtype="float32")
     pipeline.tokenizer.model_max_length = 5_000  # longer than the encoder has positions
     with pytest.raises(RunFailure, match="'lab:sd' cannot encode a prompt"):
-        Renderer(pipeline, make_recipe()).render(_samples(make_recipe()))
+        Renderer(pipeline, make_recipe()).render(spread_samples(make_recipe()))
 
 
 @pytest.fixture(scope="module")
@@ -364,11 +358,6 @@ def embeddings_of(recipe: Recipe, width: int, *shifts: str) -> ImageEmbeddings:
     return ImageEmbeddings(vectors, dict.fromkeys(shifts, "{class_id}"), width)
 
 
-def assert_same(images: list[Any], expected: list[Any]) -> None:
-    for image, expected_image in zip(images, expected, strict=True):
-        np.testing.assert_array_equal(image, expected_image)
-
-
 @pytest.fixture(scope="module")
 def with_adapter() -> Iterator[tuple[Any, Any]]:
     pipeline = load_pipeline("lab:sd", dtype="float32")
@@ -385,12 +374,12 @@ def test_neighbours_of_either_kind_change_no_bit(
     plain = Renderer(pipeline, recipe).render(base)
     renderer = Renderer(loaded, recipe, embeddings_of(recipe, 128, "red"), adapter)
     drawn: list[Any] = renderer.render(red)
-    assert_same(renderer.render(base), plain)
-    assert_same(
+    assert_same_images(renderer.render(base), plain)
+    assert_same_images(
         renderer.render([base[0], red[2], base[1], red[0]]),
         [plain[0], drawn[2], plain[1], drawn[0]],
     )
-    assert_same(renderer.render([red[1], red[1]]), [drawn[1], drawn[1]])
+    assert_same_images(renderer.render([red[1], red[1]]), [drawn[1], drawn[1]])
     assert np.abs(drawn[0].astype(int) - drawn[1].astype(int)).max() > 30, (
         "vectors decide the picture"
     )
@@ -444,8 +433,8 @@ def test_models_that_take_embeddings_draw_each_picture_alone(
     samples = [*conditioned_samples(recipe, "base", 2), *conditioned_samples(recipe, "red", 2)]
     drawn: list[Any] = renderer.render(samples)
     assert all(image is not None and image.shape == (32, 32, 3) for image in drawn)
-    assert_same(renderer.render([samples[3], samples[0]]), [drawn[3], drawn[0]])
-    assert_same(renderer.render([samples[2]] * 4), [drawn[2]] * 4)
+    assert_same_images(renderer.render([samples[3], samples[0]]), [drawn[3], drawn[0]])
+    assert_same_images(renderer.render([samples[2]] * 4), [drawn[2]] * 4)
     other: list[Any] = Renderer(
         pipeline, recipe, embeddings_of(recipe, width, "base", "red")
     ).render(samples)
@@ -470,11 +459,11 @@ def test_an_adapter_of_either_architecture_draws_each_picture_alone(
     adapter = load_adapter(pipeline, f"local-dir:{tmp_path / 'adapter'}")
     renderer = Renderer(pipeline, recipe, embeddings_of(recipe, EMBEDDING, "red"), adapter)
     drawn: list[Any] = renderer.render(red)
-    assert_same(
+    assert_same_images(
         renderer.render([red[1], base[2], base[0], red[0]]),
         [drawn[1], plain[2], plain[0], drawn[0]],
     )
-    assert_same(renderer.render([red[2]] * 4), [drawn[2]] * 4)
+    assert_same_images(renderer.render([red[2]] * 4), [drawn[2]] * 4)
     other: list[Any] = Renderer(
         pipeline, recipe, embeddings_of(recipe, EMBEDDING, "red"), adapter
     ).render(red)

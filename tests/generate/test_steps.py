@@ -31,16 +31,11 @@ from miniature_pipelines import (
     stable_diffusion_xl,
     stable_unclip,
 )
+from small_pipeline import spread_samples
 
 MakeRecipe = Callable[..., Recipe]
 FULL = "generator.guidance_interval=[0, 1]"
 STRONG = 20.0
-
-
-def _samples(recipe: Recipe, count: int = 4) -> list[Sample]:
-    plan = make_plan(recipe)
-    every = [sample for shard in plan.shards for sample in shard.samples(plan)]
-    return every[:: len(every) // count][:count]
 
 
 @contextmanager
@@ -94,7 +89,7 @@ def test_a_step_without_guidance_asks_about_each_picture_once(
 ) -> None:
     recipe = make_recipe("generator.steps=5", f"generator.guidance_interval={interval}")
     with _asked(pipeline) as sizes:
-        Renderer(pipeline, recipe).render(_samples(recipe, 3))
+        Renderer(pipeline, recipe).render(spread_samples(recipe, 3))
     assert sizes == [8 if doubled else 4 for doubled in guided], (
         "padded to the batch of four, and doubled where guided"
     )
@@ -104,7 +99,7 @@ def test_both_passes_of_a_step_of_second_order_are_of_one_kind(make_recipe: Make
     recipe = make_recipe("generator.steps=4", "generator.guidance_interval=[0.25, 0.75]")
     loaded = load_pipeline("lab:sd", scheduler="HeunDiscrete", dtype="float32")
     with _asked(loaded) as sizes:
-        Renderer(loaded, recipe).render(_samples(recipe))
+        Renderer(loaded, recipe).render(spread_samples(recipe))
     assert sizes == [4, 4, 8, 8, 8, 8, 4]
 
 
@@ -113,7 +108,7 @@ def test_the_whole_interval_is_no_interval(
 ) -> None:
     name, loaded = miniature
     plain = make_recipe("generator.steps=4", f"generator.model={name}")
-    samples = _samples(plain)
+    samples = spread_samples(plain)
     expected = Renderer(loaded, plain).render(samples)
     whole = make_recipe("generator.steps=4", f"generator.model={name}", FULL)
     assert _same(Renderer(loaded, whole).render(samples), expected)
@@ -133,7 +128,7 @@ def test_pictures_are_those_of_a_doubled_batch_that_is_led_nowhere(
     begin, end = interval
     given = ("generator.steps=4", f"generator.guidance={STRONG}", f"generator.model={name}")
     recipe = make_recipe(*given, f"generator.guidance_interval=[{begin}, {end}]")
-    samples = _samples(recipe)
+    samples = spread_samples(recipe)
     scales: list[float] = []
 
     def scale(step: int, steps: int) -> float:
@@ -166,7 +161,7 @@ def test_neighbours_order_and_padding_change_no_bit(
         "generator.steps=4", f"generator.model={name}", "generator.guidance_interval=[0.25, 0.75]"
     )
     renderer = Renderer(loaded, recipe)
-    samples = _samples(recipe, 6)
+    samples = spread_samples(recipe, 6)
     assert len({sample.prompt for sample in samples}) == 6
     full = renderer.render(samples[:4])
     assert _same(renderer.render(samples[3::-1]), full[::-1])
@@ -239,14 +234,6 @@ CASES: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
     "FLUX.1": (modern.flux, SHORT),
     "FLUX.1 led": (modern.flux, (*SHORT, "generator.options.true_cfg_scale=2.5")),
 }
-
-
-@pytest.fixture
-def unrounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "counterfoil.generate.render.as_pictures",
-        lambda pixels: lambda: list(pixels.permute(0, 2, 3, 1).numpy()),
-    )
 
 
 def _recipe(make_recipe: Callable[..., Recipe], *changes: str) -> Recipe:

@@ -17,6 +17,7 @@ from counterfoil.mining.findings import Findings
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.report.words import preview_sentence
+from shared_datasets import Once
 
 DRAWING = (
     "mine.settings.permutations=null",
@@ -69,6 +70,6 @@ def test_a_method_that_draws_takes_none(tmp_path: Path) -> None:
         mine_sneakers(tmp_path, *DRAWING, method="bugs", limit=60, on=None)
 
 
-def test_a_whole_document_has_no_such_key(tmp_path: Path) -> None:
-    result = mine_sneakers(tmp_path, "mine.settings.permutations=null", method="slices", limit=None)
-    assert "preview" not in json.loads(result.files["findings"].read_text())
+def test_a_whole_document_has_no_such_key(once_a_run: Once) -> None:
+    mined = once_a_run("mined-sneakers", mine_sneakers)
+    assert "preview" not in json.loads((mined / "findings.json").read_text())

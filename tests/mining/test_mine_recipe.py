@@ -370,7 +370,7 @@ def test_labels_of_a_corrupted_dataset_are_checked_on_its_base_alone(tmp_path: P
         for name in load_recipe("wardrobe-corrupt").prompts.shifts
         if name != "low_resolution"
     }
-    changes = ["samples.candidates=15", f"prompts.shifts={json.dumps(keep)}"]
+    changes = ["samples.candidates=8", f"prompts.shifts={json.dumps(keep)}"]
     dataset = tmp_path / "corrupted"
     build("wardrobe-corrupt", dataset, overrides=changes, device="cpu")
     result = mine(
@@ -439,7 +439,12 @@ def test_a_function_and_a_recipe_value_are_mined_too(
 
     given = {"on": ["validation"], "device": "cpu", "workers": 1}
     outcome = mine(
-        recipe, tmp_path / "function", target={"mine": always_sandal}, transform=small, **given
+        recipe,
+        tmp_path / "function",
+        target={"mine": always_sandal},
+        transform=small,
+        limit=100,
+        **given,
     )
     result = outcome.findings
     assert (result.target.name, result.target.sha256) == ("python:mine", None) and shapes == {
@@ -458,7 +463,12 @@ def test_a_function_and_a_recipe_value_are_mined_too(
     )
     # A function has no features. Groups without words need none, and a note says so.
     named = mine(
-        recipe, tmp_path / "named", target="python:sandals:answers", method="slices", **given
+        recipe,
+        tmp_path / "named",
+        target="python:sandals:answers",
+        method="slices",
+        limit=100,
+        **given,
     ).findings
     assert named.target.name == "python:sandals:answers" and [
         finding.words for finding in named.confirmed

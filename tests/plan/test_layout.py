@@ -87,14 +87,14 @@ def recipes(draw: st.DrawFn) -> Recipe:
     )
 
 
-def all_samples(plan: Plan) -> list[Sample]:
+def samples_of(plan: Plan) -> list[Sample]:
     return [sample for shard in plan.shards for sample in shard.samples(plan)]
 
 
 @given(recipes())
 def test_keys_are_unique_seeds_fit_and_everything_agrees(recipe: Recipe) -> None:
     plan = make_plan(recipe)
-    samples = all_samples(plan)
+    samples = samples_of(plan)
     assert len(samples) == plan.n_samples
     assert len({sample.key for sample in samples}) == len(samples)
     assert len({(sample.shift, sample.pair) for sample in samples}) == len(samples)
@@ -113,7 +113,7 @@ def test_keys_are_unique_seeds_fit_and_everything_agrees(recipe: Recipe) -> None
 @given(recipes())
 def test_paired_samples_share_their_noise_and_independent_ones_do_not(recipe: Recipe) -> None:
     seeds: dict[str, list[int]] = {}
-    for sample in all_samples(make_plan(recipe)):
+    for sample in samples_of(make_plan(recipe)):
         seeds.setdefault(sample.pair, []).append(sample.seed)
     for of_pair in seeds.values():
         assert len(set(of_pair)) == (1 if recipe.samples.noise == "paired" else len(of_pair))
@@ -124,7 +124,7 @@ def test_paired_samples_share_their_noise_and_independent_ones_do_not(recipe: Re
 def identities(recipe: Recipe) -> dict[str, tuple[str | None, int, str]]:
     return {
         sample.key: (sample.prompt, sample.seed, sample.pair)
-        for sample in all_samples(make_plan(recipe))
+        for sample in samples_of(make_plan(recipe))
     }
 
 
@@ -252,7 +252,7 @@ def test_a_plan_travels_to_another_process() -> None:
     plan = make_plan(load_recipe("wardrobe-mini"))
     copy = pickle.loads(pickle.dumps(plan))
     assert copy.hash == plan.hash
-    assert all_samples(copy) == all_samples(plan)
+    assert samples_of(copy) == samples_of(plan)
 
 
 def test_a_huge_cell_is_whole_in_one_shard() -> None:
@@ -340,10 +340,6 @@ TOKENS = {f"{label:02d}": f"<token-{label}>" for label in range(10)}
 
 def plan_of(*changes: str) -> Plan:
     return make_plan(load_recipe("wardrobe-mini", changes), TOKENS)
-
-
-def samples_of(plan: Plan) -> list[Sample]:
-    return [sample for shard in plan.shards for sample in shard.samples(plan)]
 
 
 def test_a_sample_of_a_shift_knows_the_prompt_of_its_base_with_its_class_token() -> None:

@@ -121,3 +121,13 @@ def keys_of(directory: Path) -> dict[str, list[str]]:
         # in this recipe each shift is a group
         by_split.setdefault(row["shift"], []).append(row["key"])
     return {split: sorted(keys) for split, keys in by_split.items()}
+
+
+def changing(hub: LoopbackHub) -> list[str]:
+    """Return the requests to change something, successful or refused."""
+    harmless = ("/api/validate-yaml",)
+    return [
+        str(request)
+        for request in hub.requests
+        if request.method not in ("GET", "HEAD") and request.path not in harmless
+    ]

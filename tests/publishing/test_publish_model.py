@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from publishing_cases import Publisher, with_package
+from publishing_cases import Publisher, changing, with_package
 
 import warm
 from colour_world import save_colour_model
@@ -83,16 +83,6 @@ def published(hub: LoopbackHub, repo: str = REPO) -> dict[str, bytes]:
 
 def metadata(card: bytes) -> dict[str, Any]:
     return yaml.safe_load(card.decode().split("---\n")[1])
-
-
-def changing(hub: LoopbackHub) -> list[str]:
-    """Return the requests to change something, successful or refused."""
-    harmless = ("/api/validate-yaml",)
-    return [
-        str(request)
-        for request in hub.requests
-        if request.method not in ("GET", "HEAD") and request.path not in harmless
-    ]
 
 
 def run_here(hub: LoopbackHub, home: Path, program: str, *words: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
-from publishing_cases import REPO, Publisher, call, contents, published, with_package
+from publishing_cases import REPO, Publisher, call, changing, contents, published, with_package
 
 import warm
 from counterfoil.documents import document_bytes
@@ -25,16 +25,6 @@ from counterfoil.store.manifest import Entry, hash_files, manifest_document
 from loopback_hub import LoopbackHub, client, client_environment
 
 Start = Callable[..., Publisher]
-
-
-def changing(hub: LoopbackHub) -> list[str]:
-    """Return the requests to change something, successful or refused."""
-    harmless = ("/api/validate-yaml",)
-    return [
-        str(request)
-        for request in hub.requests
-        if request.method not in ("GET", "HEAD") and request.path not in harmless
-    ]
 
 
 @pytest.mark.parametrize(

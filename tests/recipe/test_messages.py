@@ -12,7 +12,7 @@ from string import Formatter
 
 import pytest
 
-from counterfoil.errors import Messages, Problem, UserError
+from counterfoil.errors import MessageTable, ProblemLine, UserError
 from counterfoil.recipe import load_recipe, load_recipe_text
 from counterfoil.recipe.messages import message
 from support.recipes import problems, refusal
@@ -144,13 +144,13 @@ def test_a_problem_keeps_its_code_and_path_when_a_worker_sends_it() -> None:
 
 
 def test_plain_lines_stay_as_they_are() -> None:
-    error = UserError(["a line", Problem("another", "a-code")])
+    error = UserError(["a line", ProblemLine("another", "a-code")])
     assert str(error) == "a line\nanother"
     assert [problem.code for problem in error.problems] == ["", "a-code"]
 
 
 def test_a_table_is_read_as_it_is_written() -> None:
-    table = Messages.read(
+    table = MessageTable.read(
         "wrong: What is wrong.\n"
         "  found {found}: no {{brace}}\n"
         "  again: found {found} again,\n"

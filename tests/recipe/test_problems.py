@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from counterfoil.errors import Problem, UserError
+from counterfoil.errors import ProblemLine, UserError
 from counterfoil.recipe import Recipe, bundled_recipes, load_recipe, load_recipe_text
 from counterfoil.recipe.messages import message
 from counterfoil.recipe.strict_yaml import dump_yaml, read_yaml
 from support.recipes import refusal, says
 
 
-def problems(text: str, overrides: Sequence[str] = ()) -> list[Problem]:
+def problems(text: str, overrides: Sequence[str] = ()) -> list[ProblemLine]:
     error = refusal(load_recipe_text, "extends: wardrobe-mini\n" + text, overrides)
     assert error.exit_code == 2
     return list(error.problems)

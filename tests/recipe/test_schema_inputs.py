@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from counterfoil.errors import Problem, UserError
+from counterfoil.errors import ProblemLine, UserError
 from counterfoil.recipe import Recipe, dump_recipe, load_own_recipe, load_recipe, load_recipe_text
 from counterfoil.recipe.kinds import KINDS
 from counterfoil.recipe.kinds.drawing import (
@@ -79,6 +79,12 @@ def test_a_datasets_recipe_says_what_came_later_only_where_it_is_said() -> None:
             == loaded.generator
             == loaded.portable.generator
         )
+
+
+def test_a_retrieved_datasets_recipe_says_that_rows_repeat_only_if_they_do() -> None:
+    plain = load_recipe("wardrobe-retrieved")
+    repeating = load_recipe("wardrobe-retrieved", ["generator.repeats=true"])
+    assert "repeats" not in plain.portable_yaml and "repeats: true" in repeating.portable_yaml
 
 
 def test_the_recipe_of_rows_is_written_as_well() -> None:
@@ -555,7 +561,7 @@ BESIDE = "samples.pairs=attention"
 DRAWN = "prompts.shifts.red.embedding={file: hard.safetensors, key: '{class_id}_hard'}"
 
 
-def problems(*changes: str) -> list[Problem]:
+def problems(*changes: str) -> list[ProblemLine]:
     return refused_for(mini, BESIDE, *changes)
 
 

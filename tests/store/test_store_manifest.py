@@ -24,7 +24,7 @@ from counterfoil.store.replacement import (
     replacement_folder,
     settle_directory,
 )
-from support.files import published, write_all
+from support.files import flipped, published, write_all
 
 
 @pytest.fixture
@@ -43,16 +43,12 @@ def test_a_finished_dataset_is_whole(dataset: Path) -> None:
     )
 
 
-def flip(content: bytes, position: int, bit: int) -> bytes:
-    return content[:position] + bytes([content[position] ^ (1 << bit)]) + content[position + 1 :]
-
-
 def test_one_flipped_bit_in_any_file_shows(dataset: Path) -> None:
     chance = random.Random(0)
     for name, content in published(dataset).items():
         path = dataset / name
         for position in chance.sample(range(len(content)), min(3, len(content))):
-            path.write_bytes(flip(content, position, chance.randrange(8)))
+            path.write_bytes(flipped(content, position, chance.randrange(8)))
             problems = verify_files(dataset)
             assert problems, f"{name}: byte {position}"
             if name != "manifest.json":
@@ -68,7 +64,7 @@ def test_one_flipped_bit_anywhere_in_the_manifest_shows(tmp_path: Path) -> None:
     content = path.read_bytes()
     chance = random.Random(1)
     for position in chance.sample(range(len(content)), 150):
-        path.write_bytes(flip(content, position, chance.randrange(8)))
+        path.write_bytes(flipped(content, position, chance.randrange(8)))
         assert any("manifest.json is" in problem for problem in verify_files(tmp_path)), position
 
 

@@ -37,6 +37,11 @@ def flip(file: Path) -> None:
         stream.write(content)
 
 
+def flipped(content: bytes, position: int, bit: int) -> bytes:
+    """Return the content with one bit changed."""
+    return content[:position] + bytes([content[position] ^ (1 << bit)]) + content[position + 1 :]
+
+
 def published(directory: Path) -> dict[str, bytes]:
     """Return every file that is compared between two builds: all but `.counterfoil/` and the page
     that leads to all."""

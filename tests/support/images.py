@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,3 +30,8 @@ def noise(seed: int, width: int = 20, height: int = 20) -> Image.Image:
     return Image.fromarray(
         np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
     )
+
+
+def assert_same_images(images: Sequence[Any], expected: Sequence[Any]) -> None:
+    for image, expected_image in zip(images, expected, strict=True):
+        np.testing.assert_array_equal(image, expected_image)

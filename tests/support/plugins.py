@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+import warm
 from counterfoil import registry
+from tiny_builds import command
 
 
 def install(
@@ -47,16 +49,16 @@ MAIN = (
 )
 
 
+# A warm process has the schema of recipes without a plugin: it imports the package again.
+FRESH_PACKAGE = Path(__file__).with_name("fresh_package")
+
+
 def ran(
     folder: Path, plugin: Path | None, *words: str, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Run a command in a folder, in a process of its own, with the packages installed in the folder
     `plugin`."""
-    path = os.pathsep.join(
-        [*([str(plugin)] if plugin else []), *(entry for entry in sys.path if entry)]
-    )
-    environment = os.environ | {"PYTHONPATH": path, "COLUMNS": "200"} | variables
-    run = [sys.executable, "-c", MAIN, *words]
-    return subprocess.run(
-        run, cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
+    paths = [str(FRESH_PACKAGE), *([str(plugin)] if plugin else []), *filter(None, sys.path)]
+    _, environment = command()
+    environment |= {"PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "200"} | variables
+    return warm.run([sys.executable, "-c", MAIN, *words], environment, cwd=folder)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from counterfoil.errors import Problem, UserError
+from counterfoil.errors import ProblemLine, UserError
 from counterfoil.recipe import Recipe, load_recipe
 
 
@@ -22,14 +22,14 @@ def refusal(call: Callable[..., object], *arguments: Any, **options: Any) -> Use
     return refused.value
 
 
-def problems(call: Callable[..., object], *arguments: Any, **options: Any) -> list[Problem]:
+def problems(call: Callable[..., object], *arguments: Any, **options: Any) -> list[ProblemLine]:
     """Return what a call is refused for, a line each."""
     return list(refusal(call, *arguments, **options).problems)
 
 
-def says(lines: Sequence[Problem], path: str, code: str, *words: str) -> bool:
+def says(lines: Sequence[ProblemLine], path: str, code: str, *words: str) -> bool:
     """Return whether a problem has this path and code, and says these words: a near name, or what
-    tells it from others of its code."""
+    sets it apart from others of its code."""
     for line in lines:
         missing = [word for word in words if word not in line]
         if (line.path, line.code) == (path, code) and not missing:

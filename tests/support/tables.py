@@ -14,6 +14,8 @@ import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from counterfoil.data.labelled_sources import NamedDataset, labelled_source
+
 
 def image_table(
     images: Sequence[bytes | None], *, names: Sequence[str] | None = None, **columns: Any
@@ -84,3 +86,14 @@ def rewrite(
                     rows=table.num_rows,
                 )
         receipt.write_text(json.dumps(document))
+
+
+def classes_by_path(folder: Path, split: str | None = None) -> dict[str, str]:
+    """Return the class of each path as `evaluate` reads it; a repeated path fails."""
+    images = labelled_source(NamedDataset(str(folder), split))
+    assert images.paths is not None and images.class_names is not None
+    assert len(set(images.paths)) == len(images.paths) == len(images.labels)
+    return {
+        path: images.class_names[label]
+        for path, label in zip(images.paths, images.labels, strict=True)
+    }

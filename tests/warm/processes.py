@@ -52,6 +52,8 @@ _HUB = ("HF_", "HUGGING")
 KEEPER = "WARM_KEEPER"
 _began = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
 _keeper = int(os.environ.pop(KEEPER, _began))
+# Not what a test adds, such as the folder of a plugin, which every process would have.
+_PATH = [entry for entry in sys.path if entry]
 _nurseries: dict[frozenset[tuple[str, str]] | None, Nursery] = {}
 _started: list[subprocess.Popen[str]] = []
 
@@ -207,7 +209,7 @@ class Nursery:
                     name: value for name, value in os.environ.items() if not name.startswith(_HUB)
                 }
             kept |= {"OPENBLAS_NUM_THREADS": "1", **hub}
-            kept["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+            kept["PYTHONPATH"] = os.pathsep.join(_PATH)
             line = [
                 sys.executable,
                 str(Path(__file__).with_name("nursery.py")),

@@ -50,8 +50,21 @@ from counterfoil.store.receipts import Receipt, counts_of, preview_images
 from counterfoil.store.replacement import settle_directory
 
 
+class _Rendered:
+    """What a result of a build tells of the run."""
+
+    __slots__ = ()
+
+    @property
+    def images_per_second(self: PartResult | BuildResult) -> float | None:
+        """Rendering speed of this run, with the loading of models; None if it rendered nothing."""
+        if not self.images_made or self.seconds <= 0:
+            return None
+        return self.images_made / self.seconds
+
+
 @dataclass(frozen=True, slots=True)
-class PartResult:
+class PartResult(_Rendered):
     """The result of building a part."""
 
     directory: Path
@@ -71,20 +84,11 @@ class PartResult:
     notes: tuple[str, ...] = ()
     """Sentences about what could not be measured."""
 
-    @property
-    def images_per_second(self) -> float | None:
-        """Rendering speed of this run, with the loading of models; None if it rendered nothing."""
-        return self.images_made / self.seconds if self.images_made and self.seconds > 0 else None
-
 
 @dataclass(frozen=True, slots=True)
 class BuildProgress:
     """The progress of a build: shards and images of this run, and the counts by shift and reason so
-    far.
-
-    lost: sentences about workers and devices that failed although the build continues. there: the
-    number of images that earlier runs made.
-    """
+    far."""
 
     shards_done: int
     shards: int
@@ -92,11 +96,13 @@ class BuildProgress:
     images: int
     counts: Mapping[str, Mapping[str, int]]
     lost: tuple[str, ...] = ()
+    """Sentences about workers and devices that failed although the build continues."""
     there: int = 0
+    """The number of images that earlier runs made."""
 
 
 @dataclass(frozen=True, slots=True)
-class BuildResult:
+class BuildResult(_Rendered):
     """The result of a finished build, with counts by shift and reason over the whole dataset."""
 
     directory: Path
@@ -118,11 +124,6 @@ class BuildResult:
     """Doubts about classes that CLIP may not know, or None."""
     preview: int | None = None
     """The largest number of images of a shift if this is a preview, else None."""
-
-    @property
-    def images_per_second(self) -> float | None:
-        """Rendering speed of this run, with the loading of models; None if it rendered nothing."""
-        return self.images_made / self.seconds if self.images_made and self.seconds > 0 else None
 
 
 _Whole = ParamSpec("_Whole")
@@ -164,11 +165,9 @@ def build(options: BuildOptions) -> BuildResult | PartResult:
         overridden = [word for override in options.overrides for word in ("--set", override)]
         words = shlex.join([str(options.recipe), *overridden])
     recipe = load_recipe(options.recipe, options.overrides)
-    limit = options.limit
-    if limit is not None:
-        recipe = recipe.model_copy(
-            update={"samples": recipe.samples.model_copy(update={"limit": limit})}
-        )
+    if options.limit is not None:
+        samples = recipe.samples.model_copy(update={"limit": options.limit})
+        recipe = recipe.model_copy(update={"samples": samples})
     refuse_foreign(out)
     refuse_among_inputs(out, recipe.source.dataset, recipe.generator.get("dataset"))
     if part is not None:
@@ -212,15 +211,14 @@ def _refuse_early(recipe: Recipe, out: Path, part: PlanPart | None, words: str) 
         hashes = {**lock.hashes, "plan": recipe.plan_hash, "screen": recipe.screen_hash}
         documents = {"plan": recipe.plan_document, "screen": recipe.screen_document}
         refuse_other_hashes(out, lock, replace(lock, hashes=hashes, **documents))
-    if (scheduler := recipe.generator.get("scheduler")) is not None:
+    scheduler = recipe.generator.get("scheduler")
+    if scheduler is not None:
         check_scheduler(scheduler)
     if part is not None:
-        if (
-            recipe.tokens is not None
-            and recipe.tokens.learn is not None
-            and learned_before(recipe, out) is None
-        ):
-            command = f"counterfoil tokens {words} --out {shlex.quote(str(learning_folder(out)))}"
+        learns = recipe.tokens is not None and recipe.tokens.learn is not None
+        if learns and learned_before(recipe, out) is None:
+            folder = shlex.quote(str(learning_folder(out)))
+            command = f"counterfoil tokens {words} --out {folder}"
             raise UserError(
                 f"tokens: {recipe.name} learns class tokens, which one part of a build cannot do",
                 f"Learn them once: `{command}`. Then every part finds them there.",
@@ -250,7 +248,7 @@ class DatasetBuild:
         recipe = self.recipe
         inputs = self.inputs
         with self._opened() as store:
-            made, seconds = self._make_pending(store)
+            shards_made, images_made, seconds = self._make_pending(store)
             manifest = close_dataset(store)
             receipts = store.receipts()
         by_name = counts_of(receipts)
@@ -260,14 +258,16 @@ class DatasetBuild:
             for shift in recipe.all_shifts()
             if shift.name in by_name
         }
+        candidates = sum(sum(reasons.values()) for reasons in counts.values())
+        accepted = sum(reasons.get(ACCEPTED, 0) for reasons in counts.values())
         return BuildResult(
             directory=self.out,
             counts=counts,
-            candidates=sum(sum(reasons.values()) for reasons in counts.values()),
-            accepted=sum(reasons.get(ACCEPTED, 0) for reasons in counts.values()),
+            candidates=candidates,
+            accepted=accepted,
             shards=store.plan.n_shards,
-            shards_made=len(made),
-            images_made=sum(receipt.rows["candidates"] for receipt in made),
+            shards_made=shards_made,
+            images_made=images_made,
             seconds=seconds,
             manifest_sha256=manifest,
             open_shifts=open_shifts(recipe),
@@ -289,13 +289,16 @@ class DatasetBuild:
             partial(rendering_stack, recipe=recipe),
             models=recipe.runs_models,
         )
+        plan = make_plan(recipe, inputs.placeholders, edited=inputs.counted(recipe))
+        hashes = {"plan": recipe.plan_hash, "screen": recipe.screen_hash, "inputs": inputs.hash}
+        recipe_yaml = recipe.portable_yaml if self.recipe_yaml is None else self.recipe_yaml
         return DatasetStore.open(
             self.out,
-            make_plan(recipe, inputs.placeholders, edited=inputs.counted(recipe)),
-            {"plan": recipe.plan_hash, "screen": recipe.screen_hash, "inputs": inputs.hash},
+            plan,
+            hashes,
             inputs.document,
             stack,
-            recipe_yaml=recipe.portable_yaml if self.recipe_yaml is None else self.recipe_yaml,
+            recipe_yaml=recipe_yaml,
             attachments=inputs.attachments(),
             allow_mixed=self.allow_mixed,
             repair=self.repair,
@@ -305,13 +308,13 @@ class DatasetBuild:
     def part(self, part: PlanPart) -> PartResult:
         """Make the missing shards of a part of the plan."""
         with self._opened(part) as store:
-            made, seconds = self._make_pending(store)
+            shards_made, images_made, seconds = self._make_pending(store)
             return PartResult(
                 directory=self.out,
                 part=part,
                 shards=store.n_shards,
-                shards_made=len(made),
-                images_made=sum(receipt.rows["candidates"] for receipt in made),
+                shards_made=shards_made,
+                images_made=images_made,
                 all_shards=store.plan.n_shards,
                 all_done=store.done(),
                 closed=(self.out / MANIFEST).is_file(),
@@ -319,27 +322,30 @@ class DatasetBuild:
                 notes=self.inputs.notes,
             )
 
-    def _make_pending(self, store: DatasetStore) -> tuple[list[Receipt], float]:
-        """Make the shards that the store lacks, report progress, and return their receipts and the
-        seconds it took."""
+    def _make_pending(self, store: DatasetStore) -> tuple[int, int, float]:
+        """Make the shards that the store lacks, and report progress. Return the number of these
+        shards, the number of their images, and the seconds it took."""
         started = time.monotonic()
         pending = store.pending()
         made: dict[str, Receipt] = {}
         if not pending:
-            return [], 0.0
+            return 0, 0, 0.0
         images = sum(shard.candidates for shard in pending)
         drawn = 0
         counts = {}
         lost: list[str] = []
-        resumed = len(pending) < store.n_shards
-        shards = store.plan.shards_without(frozenset(), store.part) if resumed else ()
-        earlier = sum(shard.candidates for shard in shards) - images if resumed else 0
+        earlier = 0
+        if len(pending) < store.n_shards:
+            shards = store.plan.shards_without(frozenset(), store.part)
+            earlier = sum(shard.candidates for shard in shards) - images
         tell(BuildProgress(0, len(pending), 0, images, counts, there=earlier))
         items = spans(store.plan, pending, self.engine.at_once)
         collected = SpansToCollect(items) if self.engine.collects else None
         ids = {(shard.group, shard.number, shard.of): shard.id for shard in pending}
         with contextlib.ExitStack() as stack:
-            mark = stack.enter_context(marked(store.directory)) if collected is None else None
+            mark = None
+            if collected is None:
+                mark = stack.enter_context(marked(store.directory))
             job = Job(
                 self.recipe,
                 self.inputs,
@@ -373,4 +379,5 @@ class DatasetBuild:
         # still running.
         if lost and store.part is None:
             store.remove_leftovers()
-        return list(made.values()), time.monotonic() - started
+        images_made = sum(receipt.rows["candidates"] for receipt in made.values())
+        return len(made), images_made, time.monotonic() - started

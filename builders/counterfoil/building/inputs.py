@@ -52,18 +52,16 @@ _MOST_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The pinned inputs of a build, apart from its recipe.
-
-    document: the pins of the inputs, for lock.json and for the hash of inputs. notes: sentences
-    about what could not be measured.
-    """
+    """The pinned inputs of a build, apart from its recipe."""
 
     document: Mapping[str, Any]
+    """The pins of the inputs, for lock.json and for the hash of inputs."""
     thresholds: Thresholds
     tokens: ClassTokens | None
     rows: bytes | None = None
     embeddings: ImageEmbeddings | None = None
     notes: tuple[str, ...] = ()
+    """Sentences about what could not be measured."""
 
     @property
     def hash(self) -> str:
@@ -75,10 +73,14 @@ class Inputs:
         The recipe has only the largest number of these rows, so this table decides how many there
         are.
         """
-        kind = recipe.kind
-        if self.rows is None or kind.table is None or not kind.counts_rows:
+        return self.table(recipe) if recipe.kind.counts_rows else None
+
+    def table(self, recipe: Recipe) -> RowTable | None:
+        """Return the table of rows that the build chose, or None for a kind without a table."""
+        kind = recipe.kind.table
+        if self.rows is None or kind is None:
             return None
-        return RowTable.read(self.rows, ROWS, kind.table)
+        return RowTable.read(self.rows, ROWS, kind)
 
     def settled(self, recipe: Recipe) -> Recipe:
         """Return the recipe with the scales that were measured for its realised levels."""
@@ -116,7 +118,12 @@ class Inputs:
 
 
 def resolve_inputs(
-    recipe: Recipe, out: Path, device: str, engine: Engine, *, learn: bool = True
+    recipe: Recipe,
+    out: Path,
+    device: str,
+    engine: Engine,
+    *,
+    learn: bool = True,
 ) -> Inputs:
     """Pin the models, the source, the tokens and the embeddings, choose rows, and resolve
     thresholds.
@@ -130,20 +137,21 @@ def resolve_inputs(
     embeddings = maker.embeddings(recipe)  # report mistakes before tokens are learned
     tokens = class_tokens(recipe, out, device, engine, learn=learn)
     lock = read_lock(out)
-    source = open_source(recipe.source, None if lock is None else lock.inputs.get("source")).pin
+    pinned_source = None if lock is None else lock.inputs.get("source")
+    source = open_source(recipe.source, pinned_source).pin
     pins = pins_of(recipe, tokens, source, lock, embeddings)
-    begun = lock if lock is not None and _began_alike(recipe, lock, pins) else None
+    begun = None
+    if lock is not None and _began_alike(recipe, lock, pins):
+        begun = lock
     if any(shift.realised for shift in recipe.all_shifts()):
         scales = None
         if begun is not None and begun.hashes.get("plan") == recipe.plan_hash:
             # the lock has another form
             with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):
                 scales = with_scales(recipe, begun.inputs[LEVELS]).scales
-        pins[LEVELS] = (
-            called_on(device, realised_scales, recipe, device, pins, tokens)
-            if scales is None
-            else scales
-        )
+        if scales is None:
+            scales = called_on(device, realised_scales, recipe, device, pins, tokens)
+        pins[LEVELS] = scales
     rows, row_notes = _rows_of(recipe, out, begun, pins, device)
     entries, classes = ({}, None) if begun is None else _measured_before(out, begun)
     screen = None if recipe.screen.model is None else Pin(**pins["models"]["screen"])
@@ -176,14 +184,15 @@ def pins_of(
         "tokens": None if tokens is None else tokens.hashes(),
     }
     if recipe.screen.model is not None:
-        pins["models"] = pins["models"] | {
-            "screen": pin_clip(recipe.screen.model, recipe.screen.weights).document()
-        }
-    if named := recipe.generator.get("lora"):
-        loras = {name: pin_lora(name, lora).document() for name, lora in named.items()}
+        screen = pin_clip(recipe.screen.model, recipe.screen.weights)
+        pins["models"] = pins["models"] | {"screen": screen.document()}
+    loras = recipe.generator.get("lora")
+    if loras:
+        lora_pins = {name: pin_lora(name, lora).document() for name, lora in loras.items()}
         if lock is None:
-            check_loras(recipe.drawing.model, pins["models"][GENERATOR]["revision"], named, loras)
-        pins["loras"] = loras
+            revision = pins["models"][GENERATOR]["revision"]
+            check_loras(recipe.drawing.model, revision, loras, lora_pins)
+        pins["loras"] = lora_pins
     if embeddings is not None:
         pins["embeddings"] = embeddings.hashes()
     if recipe.judges:
@@ -198,7 +207,11 @@ def pins_of(
 
 
 def _rows_of(
-    recipe: Recipe, out: Path, begun: Lock | None, pins: dict[str, Any], device: str
+    recipe: Recipe,
+    out: Path,
+    begun: Lock | None,
+    pins: dict[str, Any],
+    device: str,
 ) -> tuple[bytes | None, tuple[str, ...]]:
     """Return the file of rows for the dataset, and notes. Add the pin of rows that the build
     chose."""
@@ -224,7 +237,10 @@ def rows_file(recipe: Recipe) -> bytes | None:
 
 
 def _known_rows(
-    recipe: Recipe, kind: ChosenKind, out: Path, lock: Lock | None
+    recipe: Recipe,
+    kind: ChosenKind,
+    out: Path,
+    lock: Lock | None,
 ) -> ChosenTable | None:
     """Return the rows of a directory that was begun before, or None if its lock does not pin
     them."""
@@ -258,23 +274,29 @@ def thresholds_of(
     import numpy as np
 
     images = labelled_split(
-        recipe.source, recipe.source.validation_split, recipe.classes, source, units=False
+        recipe.source,
+        recipe.source.validation_split,
+        recipe.classes,
+        source,
+        units=False,
     )
     with one_thread():
         clip = load_clip(
-            recipe.screen.clip, recipe.screen.weights, device, revision=screen.revision
+            recipe.screen.clip,
+            recipe.screen.weights,
+            device,
+            revision=screen.revision,
         )
+        embedder = clip_embedder(clip, screen, recipe.screen.weights)
         # Compute in full precision, because the build compares the scores of rows with a
         # percentile.
-        embeddings = embed(
-            images, clip_embedder(clip, screen, recipe.screen.weights), precision="float32"
-        )
+        embeddings = embed(images, embedder, precision="float32")
         unreadable = np.flatnonzero(np.isnan(embeddings).any(axis=1))
         damaged = images.shown([images.keys[row] for row in unreadable])
         if damaged:
+            count = counted(len(damaged), "unreadable image")
             raise UserError(
-                f"source: {images.name}: {counted(len(damaged), 'unreadable image')}:"
-                f" {some_of(damaged, _MOST_SHOWN)}",
+                f"source: {images.name}: {count}: {some_of(damaged, _MOST_SHOWN)}",
                 "Remove or replace these rows of the input dataset; a name is its split and its"
                 " row, or its file.",
             )
@@ -294,7 +316,11 @@ def _began_alike(recipe: Recipe, lock: Lock, pins: Mapping[str, Any]) -> bool:
 
 
 def _with_judge_errors(
-    pins: dict[str, Any], recipe: Recipe, begun: Lock | None, source: SourcePin, device: str
+    pins: dict[str, Any],
+    recipe: Recipe,
+    begun: Lock | None,
+    source: SourcePin,
+    device: str,
 ) -> tuple[str, ...]:
     """Add the second judge's answers to validation images to the pin of this judge, and return
     notes.
@@ -310,7 +336,8 @@ def _with_judge_errors(
         counts = begun.inputs["judges"][name].get(VALIDATION)
     else:
         counts, reason = called_on(device, validation_answers, recipe, judge, source, device)
-    pins["judges"] = {**pins["judges"], name: {**pins["judges"][name], VALIDATION: counts}}
+    pin = pins["judges"][name] | {VALIDATION: counts}
+    pins["judges"] = pins["judges"] | {name: pin}
     if counts is not None:
         return ()
     note = f"The error rate of the judge {name} is unknown, so its plain disagreement is reported"

@@ -65,9 +65,8 @@ def pin_judges(recipe: Recipe) -> dict[str, dict[str, Any]]:
             class_map = map_classes(recipe.classes, describe_classifier(name, recipe.classes))
             if name == recipe.screen.judge:
                 _refuse_the_screen(recipe, name)
-            for rule in dict.fromkeys(
-                recipe.failure_asked(shift, name) for shift in recipe.all_shifts()
-            ):
+            rules = [recipe.failure_asked(shift, name) for shift in recipe.all_shifts()]
+            for rule in dict.fromkeys(rules):
                 refuse_unanswered(rule or TOP1, recipe.classes, class_map, "misclassified.failure")
             classifier = load_classifier(name, classes=recipe.classes)
             if classifier.recorded(()) is not None:
@@ -79,9 +78,8 @@ def pin_judges(recipe: Recipe) -> dict[str, dict[str, Any]]:
             pins[without_folders(name)] = _pin(classifier, class_map)
         except CounterfoilError as error:
             key = "screen.judge" if name == recipe.screen.judge else "screen.keep"
-            errors.append(
-                type(error)([f"{key}: {problem}" for problem in error.problems], error.hint)
-            )
+            problems = [f"{key}: {problem}" for problem in error.problems]
+            errors.append(type(error)(problems, error.hint))
     raise_together(errors)
     return pins
 
@@ -124,11 +122,10 @@ class Judges:
         """Load the judges. Raise RunFailure if a judge differs from its pin."""
         judges: dict[str, tuple[Classifier, ClassMap]] = {}
         pins = without_validation(pins)
+        classes = plan.recipe.classes
         for name in plan.recipe.judges:
-            class_map = map_classes(
-                plan.recipe.classes, describe_classifier(name, plan.recipe.classes)
-            )
-            classifier = load_classifier(name, device, plan.recipe.classes)
+            class_map = map_classes(classes, describe_classifier(name, classes))
+            classifier = load_classifier(name, device, classes)
             pinned = pins.get(without_folders(name))
             if pinned != _pin(classifier, class_map):
                 expected = f"sha256 {pinned['sha256']}" if pinned else "none"
@@ -136,8 +133,7 @@ class Judges:
                     f"the judge {name!r} is not the one that the dataset was started with:"
                     f" found sha256 {classifier.sha256}, expected {expected}",
                     "Restore that judge, or name its revision (hf-hub:NAME@COMMIT). Another judge"
-                    " makes another"
-                    " dataset.",
+                    " makes another dataset.",
                 )
             judges[name] = (classifier, class_map)
         return cls(plan, judges, device)
@@ -156,16 +152,19 @@ class Judges:
                     rules[index] = rule
             if not rules:
                 continue
+            judged_images = [images[index] for index in rules]
             labels = np.array([samples[index].label for index in rules])
-            columns = self._ask(
-                name, [images[index] for index in rules], labels, list(rules.values())
-            )
+            columns = self._ask(name, judged_images, labels, list(rules.values()))
             for index, answer in zip(rules, columns, strict=True):
                 answers[index] |= answer
         return answers
 
     def _ask(
-        self, name: str, images: Sequence[bytes | None], labels: Ints, rules: Sequence[str]
+        self,
+        name: str,
+        images: Sequence[bytes | None],
+        labels: Ints,
+        rules: Sequence[str],
     ) -> Iterator[dict[str, float]]:
         """Yield the columns of a judge for each image. Each image comes with its label and its
         failure rule."""
@@ -182,9 +181,9 @@ class Judges:
         columns = answer_columns(logits.numpy(), labels, class_map, _RANKED)
         answers = Predictions(np.ones(len(images), dtype=bool), **columns)
         classes = self.plan.recipe.classes
-        failed = {
-            rule: failures(rule, answers, labels, classes, class_map) for rule in {*rules} - {TOP1}
-        }
+        failed = {}
+        for rule in {*rules} - {TOP1}:
+            failed[rule] = failures(rule, answers, labels, classes, class_map)
         for row, rule in enumerate(rules):
             answer = {
                 judge_column(name, ANSWER): int(columns["answers"][row, 0]),
@@ -200,7 +199,10 @@ _BATCH = 64
 
 
 def validation_answers(
-    recipe: Recipe, judge: str, source: SourcePin, device: str
+    recipe: Recipe,
+    judge: str,
+    source: SourcePin,
+    device: str,
 ) -> tuple[Mapping[str, Mapping[str, int]] | None, str | None]:
     """Count the answers of a judge to validation images: class id → answered class id → number of
     images.
@@ -212,12 +214,15 @@ def validation_answers(
         return None, "rows of its source may have several labels or none"
     try:
         images = labelled_split(
-            recipe.source, recipe.source.validation_split, recipe.classes, source, units=False
+            recipe.source,
+            recipe.source.validation_split,
+            recipe.classes,
+            source,
+            units=False,
         )
     except reading_errors() as error:
-        return None, skipped_reason(f"the input dataset '{recipe.source.dataset}'", error).problems[
-            0
-        ]
+        reason = skipped_reason(f"the input dataset '{recipe.source.dataset}'", error)
+        return None, reason.problems[0]
     images = rows_of(images, first_of_classes(images.keys, images.labels, MOST_A_CLASS))
     class_map = map_classes(recipe.classes, describe_classifier(judge, recipe.classes))
     with one_thread():
@@ -228,22 +233,25 @@ def validation_answers(
         answers = scored[judge].predictions
     ids = [cls.id for cls in recipe.classes]
     # An output that is right for several classes counts as an answer of the first of these classes.
-    named = {
-        output: ids[label]
-        for label in reversed(range(len(ids)))
-        for output in class_map.targets[label]
-    }
+    class_of_output = {}
+    for label in reversed(range(len(ids))):
+        for output in class_map.targets[label]:
+            class_of_output[output] = ids[label]
     pairs = []
     for row in np.flatnonzero(answers.readable).tolist():
         true = ids[images.labels[row]]
-        answer = named.get(int(answers.prediction[row]), OTHER)
-        pairs.append((true, true if answers.correct[row] else answer))
+        answer = class_of_output.get(int(answers.prediction[row]), OTHER)
+        if answers.correct[row]:
+            answer = true
+        pairs.append((true, answer))
     counts = count_answers(pairs)
-    return (counts, None) if counts else (None, "none of its validation images can be read")
+    if not counts:
+        return None, "none of its validation images can be read"
+    return counts, None
 
 
 def measured(keep: Sequence[KeepRule], image: bytes | None) -> dict[str, float]:
-    """Return the columns that keep rules measure on an image."""
+    """Measure an image for keep rules, and return the columns."""
     rules = [rule for rule in keep if rule.measures]
     columns: dict[str, float] = {}
     if image is not None and rules:
@@ -263,14 +271,14 @@ def similarities(
     The keys of `embeddings` are indices in the batch.
     """
     columns: list[dict[str, float]] = [{} for _ in sources]
-    compared = {
-        index: source
-        for index, source in enumerate(sources)
-        if source is not None and index in embeddings
-    }
+    compared = {}
+    for index, source in enumerate(sources):
+        if source is not None and index in embeddings:
+            compared[index] = source
     if scorer is None or not compared:
         return columns
-    for index, row in zip(compared, scorer.embed(list(compared.values())), strict=True):
+    rows = scorer.embed(list(compared.values()))
+    for index, row in zip(compared, rows, strict=True):
         value = similarity(embeddings[index], row)
         if np.isfinite(value):  # CLIP may give numbers that are not finite
             columns[index][SOURCE_SIMILARITY] = value

@@ -54,8 +54,7 @@ def scales_reaching(scores: Floats, shares: Sequence[float]) -> list[float]:
     if not gained.mean() > _CLEAR * error(gained):
         raise ValueError(
             f"the mean shift score goes from {means[0]:.3f} at the base to {means[-1]:.3f}, which"
-            " is no clear gain over"
-            f" {len(scores)} scenes"
+            f" is no clear gain over {len(scores)} scenes"
         )
     for point in range(1, len(POINTS)):
         best = int(means[:point].argmax())
@@ -68,23 +67,25 @@ def scales_reaching(scores: Floats, shares: Sequence[float]) -> list[float]:
             raise ValueError(f"the mean shift score falls on the way, {fall}")
     curve = isotonic_regression(means).x
     # On a flat part of the curve, take its first point.
-    steps, first = np.unique((curve - curve[0]) / (curve[-1] - curve[0]), return_index=True)
+    fractions = (curve - curve[0]) / (curve[-1] - curve[0])
+    steps, first = np.unique(fractions, return_index=True)
     reached = np.interp(shares, steps, np.asarray(POINTS)[first])
     # The level 1 is the whole shift even if the curve is flat before it. So the images of this
     # level equal the images of a shift without levels.
-    scales = [
-        1.0 if share == 1 else round(float(at), 3)
-        for share, at in zip(shares, reached, strict=True)
-    ]
+    scales = []
+    for share, scale in zip(shares, reached, strict=True):
+        scales.append(1.0 if share == 1 else round(float(scale), 3))
     if any(later <= earlier for earlier, later in pairwise([0.0, *scales])):
-        raise ValueError(
-            f"the shares {', '.join(f'{share:g}' for share in shares)} are reached at one place"
-        )
+        listed = ", ".join(f"{share:g}" for share in shares)
+        raise ValueError(f"the shares {listed} are reached at one place")
     return scales
 
 
 def realised_scales(
-    recipe: Recipe, device: str, pins: Mapping[str, Any], tokens: ClassTokens | None
+    recipe: Recipe,
+    device: str,
+    pins: Mapping[str, Any],
+    tokens: ClassTokens | None,
 ) -> dict[str, list[float]]:
     """Return, for each shift, the scales of its realised levels.
 
@@ -93,16 +94,16 @@ def realised_scales(
     """
     scales: dict[str, list[float]] = {}
     problems: list[str] = []
-    for name, scores in _measured(recipe, list(recipe.scales), device, pins, tokens).items():
+    measured = _measured(recipe, list(recipe.scales), device, pins, tokens)
+    for name, scores in measured.items():
         try:
             scales[name] = scales_reaching(scores, _levels_of(recipe, name).asked)
         except ValueError as error:
             problems.append(f"prompts.shifts.{name}.severity: {error}")
     if problems:
         hint = (
-            "List levels of the way instead (levels: [.25, .5, 1]), or change the shift's"
-            " prompt"
-            " or caption."
+            "List levels of the way instead (levels: [.25, .5, 1]), or change the shift's prompt or"
+            " caption."
         )
         raise RunFailure(problems, hint)
     return scales
@@ -117,24 +118,24 @@ def _levels_of(recipe: Recipe, shift: str) -> SeverityLevels:
 def with_scales(recipe: Recipe, scales: Mapping[str, Sequence[float]] | None) -> Recipe:
     """Return the recipe with the scale of each realised level. Raise ValueError for scales of
     another form."""
+    scales = scales or {}
     expected = {shift.of for shift in recipe.all_shifts() if shift.realised}
-    if expected != set(scales or ()):
+    if expected != set(scales):
         raise ValueError(
-            f"scales of {', '.join(map(str, scales or ()))}, expected those of"
-            f" {', '.join(expected)}"
+            f"scales of {', '.join(map(str, scales))}, expected those of {', '.join(expected)}"
         )
+    if not scales:
+        return recipe
     shifts = dict(recipe.prompts.shifts)
-    for name, shift_scales in (scales or {}).items():
-        levels = SeverityLevels(
-            realised=_levels_of(recipe, name).realised, scales=tuple(shift_scales)
-        )
+    for name, shift_scales in scales.items():
+        realised = _levels_of(recipe, name).realised
+        levels = SeverityLevels(realised=realised, scales=tuple(shift_scales))
         severity = shifts[name].severity
         assert severity is not None
-        shifts[name] = shifts[name].model_copy(
-            update={"severity": severity.model_copy(update={"levels": levels})}
-        )
+        severity = severity.model_copy(update={"levels": levels})
+        shifts[name] = shifts[name].model_copy(update={"severity": severity})
     prompts = recipe.prompts.model_copy(update={"shifts": shifts})
-    return recipe.model_copy(update={"prompts": prompts}) if scales else recipe
+    return recipe.model_copy(update={"prompts": prompts})
 
 
 def _measured(
@@ -148,20 +149,21 @@ def _measured(
     from PIL import Image
 
     seed = sample_seed(recipe.samples.seed, "levels", 0, None)  # the seed depends on no class
-    search = recipe.model_copy(update={"samples": recipe.samples.model_copy(update={"seed": seed})})
+    seeded = recipe.samples.model_copy(update={"seed": seed})
+    search = recipe.model_copy(update={"samples": seeded})
     plan = make_plan(search, tokens.placeholders if tokens else None)
     models = pins["models"]
     generator = recipe.drawing
     with computing_on(device):
         vectors = tokens.by_placeholder() if tokens else None
         pipeline = generator_pipeline(
-            generator, device, models["generator"].get("revision"), vectors
+            generator,
+            device,
+            models["generator"].get("revision"),
+            vectors,
         )
-        renderer = Renderer(
-            pipeline,
-            search,
-            loras=load_loras(pipeline, generator.get("lora", {}), pins.get("loras") or {}),
-        )
+        loras = load_loras(pipeline, generator.get("lora", {}), pins.get("loras") or {})
+        renderer = Renderer(pipeline, search, loras=loras)
         clip = load_clip(
             recipe.screen.clip,
             recipe.screen.weights,
@@ -177,29 +179,24 @@ def _measured(
                 by = plan.shift(scene.shift).by
                 assert by is not None
                 base = plan.base_prompt_of(scene.class_id)
-                ways = [None if point == 1 else Between(by, point, base) for point in POINTS]
-                samples += [replace(scene, between=between) for between in ways]
+                for point in POINTS:
+                    between = None if point == 1 else Between(by, point, base)
+                    samples.append(replace(scene, between=between))
             scores: list[float | None] = []
             for start in range(0, len(samples), generator.batch_size):
                 batch = samples[start : start + generator.batch_size]
-                images = [
-                    None if pixels is None else Image.fromarray(pixels)
-                    for pixels in renderer.render(batch)
-                ]
-                drawn = [
-                    (image, sample)
-                    for image, sample in zip(images, batch, strict=True)
-                    if image is not None
-                ]
-                seen = iter(
-                    scorer.score([image for image, _ in drawn], [sample for _, sample in drawn])[1]
-                )
-                scores += [None if image is None else next(seen)[1] for image in images]
-                report(
-                    "looking for levels",
-                    number * len(samples) + len(scores),
-                    len(shifts) * len(samples),
-                )
+                images = []
+                drawn = []
+                rendered = renderer.render(batch)
+                for pixels, sample in zip(rendered, batch, strict=True):
+                    if pixels is not None:
+                        images.append(Image.fromarray(pixels))
+                        drawn.append(sample)
+                _, pairs = scorer.score(images, drawn)
+                shift_scores = iter([shift_score for _, shift_score in pairs])
+                scores += [None if pixels is None else next(shift_scores) for pixels in rendered]
+                done = number * len(samples) + len(scores)
+                report("looking for levels", done, len(shifts) * len(samples))
             table = np.array(scores, dtype=np.float64).reshape(len(scenes), len(POINTS))
             tables[name] = table[np.isfinite(table).all(axis=1)]
     return tables

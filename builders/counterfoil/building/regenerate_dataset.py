@@ -67,13 +67,11 @@ def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
     # with weights, it is open_clip's own model
     if recipe.screen.model is not None and recipe.screen.weights is None:
         problems += wrong_model("screen.model", recipe.screen.model, pins["screen"])
-    if (
-        not problems
-        and recipe.judges
-        and pin_judges(recipe) != without_validation(lock.inputs.get("judges") or {})
-    ):
-        key = "screen.keep" if recipe.screen.judge is None else "screen.judge"
-        problems.append(f"{key}: the judges are not those that {layout.LOCK} pins")
+    if not problems and recipe.judges:
+        pinned = without_validation(lock.inputs.get("judges") or {})
+        if pin_judges(recipe) != pinned:
+            key = "screen.keep" if recipe.screen.judge is None else "screen.judge"
+            problems.append(f"{key}: the judges are not those that {layout.LOCK} pins")
     if problems:
         hint = "To use another model, build another dataset: `counterfoil build RECIPE`."
         raise UserError(problems, f"Rebuilding needs the same weights. {hint}")
@@ -86,28 +84,25 @@ def _overridden(dataset: SoundDataset, overrides: Sequence[str]) -> Recipe:
     recipe = load_own_recipe(dataset.directory, overrides)
     lines: list[str] = []
     if original.plan_hash != recipe.plan_hash:
-        lines += differences(original.plan_document, recipe.plan_document) or [
-            "plan: the hash differs"
-        ]
+        plan_lines = differences(original.plan_document, recipe.plan_document)
+        lines += plan_lines or ["plan: the hash differs"]
     if original.screen_hash != recipe.screen_hash:
-        lines += differences(original.screen_document, recipe.screen_document) or [
-            "screen: the hash differs"
-        ]
+        screen_lines = differences(original.screen_document, recipe.screen_document)
+        lines += screen_lines or ["screen: the hash differs"]
     # Overrides of these sections change no image here, but the recipe would no longer name the
     # origin of thresholds and tokens.
     for section in ("source", layout.TOKENS):
-        lines += differences(
-            _portable(getattr(original, section)), _portable(getattr(recipe, section)), section
-        )
-    before = {shift.name: _portable(shift.embedding) for shift in original.all_shifts()}
-    after = {shift.name: _portable(shift.embedding) for shift in recipe.all_shifts()}
-    lines += differences(before, after, "embedding")
+        before = _portable(getattr(original, section))
+        after = _portable(getattr(recipe, section))
+        lines += differences(before, after, section)
+    embeddings_before = {shift.name: _portable(shift.embedding) for shift in original.all_shifts()}
+    embeddings_after = {shift.name: _portable(shift.embedding) for shift in recipe.all_shifts()}
+    lines += differences(embeddings_before, embeddings_after, "embedding")
     if lines:
         raise UserError(
             ["--set would change the dataset that is rebuilt:", *(f"  {line}" for line in lines)],
             "--set may say where a folder is now, or change text on the card. For another dataset"
-            " build its recipe:"
-            f" counterfoil build {dataset.directory} --set … --out NEW",
+            f" build its recipe: counterfoil build {dataset.directory} --set … --out NEW",
         )
     return recipe
 
@@ -169,23 +164,23 @@ class RowDifferences:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The comparison of a rebuilt dataset's files with the manifest of the original.
-
-    shard_files: the number of files with data, candidates and rejected images. differing: the shard
-    files that differ, are missing or are new. others: the other files of a build that differ.
-    left_out: the files that cannot be equal, or that no build writes. stack: a line for each field
-    of the stack that differs. unexplained: the files, except cards, that differ although the stacks
-    are equal. rows: the differences between rows, or None if nothing differs or the images of the
-    original are missing.
-    """
+    """The comparison of a rebuilt dataset's files with the manifest of the original."""
 
     shard_files: int
+    """The number of files with data, candidates and rejected images."""
     differing: tuple[str, ...]
+    """The shard files that differ, are missing or are new."""
     others: tuple[str, ...]
+    """The other files of a build that differ."""
     left_out: tuple[str, ...]
+    """The files that cannot be equal, or that no build writes."""
     stack: tuple[str, ...]
+    """A line for each field of the stack that differs."""
     unexplained: tuple[str, ...]
+    """The files, except cards, that differ although the stacks are equal."""
     rows: RowDifferences | None
+    """The differences between rows, or None if nothing differs or the images of the original are
+    missing."""
 
     @property
     def identical(self) -> bool:
@@ -194,7 +189,12 @@ class Comparison:
 
 
 def compare(
-    original: SoundDataset, original_shards: Shards, out: Path, *, described: bool, images: bool
+    original: SoundDataset,
+    original_shards: Shards,
+    out: Path,
+    *,
+    described: bool,
+    images: bool,
 ) -> Comparison | None:
     """Compare the dataset in `out` with its original; return None if the original has no manifest.
 
@@ -208,25 +208,24 @@ def compare(
     if not listed or rebuilt is None or lock is None:
         return None
     paths = sorted(listed.keys() | rebuilt.keys())
-    other = [
-        path
-        for path in paths
-        if path not in listed or path not in rebuilt or listed[path].sha256 != rebuilt[path].sha256
-    ]
-    evaluated = any(
-        path.startswith(f"{folder.name}/") for path in other for folder in SEALED_FOLDERS
-    )
-    left_out = {
-        path for path in paths if path not in _WRITTEN and path.partition("/")[0] not in _FOLDERS
-    }
+    unequal = []
+    left_out = set()
+    for path in paths:
+        if path not in _WRITTEN and path.partition("/")[0] not in _FOLDERS:
+            left_out.add(path)
+        in_both = path in listed and path in rebuilt
+        if not in_both or listed[path].sha256 != rebuilt[path].sha256:
+            unequal.append(path)
+    sealed = tuple(f"{folder.name}/" for folder in SEALED_FOLDERS)
+    evaluated = any(path.startswith(sealed) for path in unequal)
     if evaluated or not described:
         left_out |= {*_DESCRIBING}
     if not described:
         left_out.add(layout.RECIPE)
     if layout.BENCHMARK not in rebuilt:  # a user wrote this file
         left_out.add(layout.BENCHMARK)
-    differing = tuple(path for path in other if _is_shard(path))
-    others = tuple(path for path in other if not _is_shard(path) and path not in left_out)
+    differing = tuple(path for path in unequal if _is_shard(path))
+    others = tuple(path for path in unequal if not _is_shard(path) and path not in left_out)
     new_shards = {(receipt.group, receipt.shard): receipt for receipt in read_receipts(out)}
     old_stack = original.lock.stack
     lines = stack_differences(old_stack, lock.stack)
@@ -280,9 +279,8 @@ def _compare_rows(
         if shard in new_shards and shard in original_shards:
             files = original_shards[shard].files
             # A receipt may name files of other shards. Never open such a path.
-            if all(_shard_of(file.path) == shard for file in files) and not any(
-                file_faults(directory, files)
-            ):
+            is_safe = all(_shard_of(file.path) == shard for file in files)
+            if is_safe and not any(file_faults(directory, files)):
                 shards.append(shard)
     if not shards:
         return None
@@ -308,13 +306,12 @@ def _compare_rows(
                     ratios.append(decibels or 0.0)
         original = _decisions(directory, original_shards[shard])
         rebuilt = _decisions(out, new_shards[shard])
-        changes = [
-            DecisionChange(key, original.get(key), rebuilt.get(key))
-            for key in {**original, **rebuilt}
-        ]
-        changes = [change for change in changes if change.there != change.here]
-        decisions += len(changes)
-        changed += changes[: MOST_LISTED - len(changed)]
+        for key in {**original, **rebuilt}:
+            change = DecisionChange(key, original.get(key), rebuilt.get(key))
+            if change.there != change.here:
+                decisions += 1
+                if len(changed) < MOST_LISTED:
+                    changed.append(change)
     return RowDifferences(
         rows=outcomes.total(),
         same_bytes=outcomes["identical bytes"],
@@ -374,7 +371,13 @@ def regenerate(options: RegenerateOptions) -> Regeneration:
     is_local = located.reference is None
     in_place = is_local and out.resolve() == located.directory.resolve()
     standing_dataset = read_dataset(
-        located.directory, "words", "thresholds", "tokens", "embeddings", "rows", own=is_local
+        located.directory,
+        "words",
+        "thresholds",
+        "tokens",
+        "embeddings",
+        "rows",
+        own=is_local,
     )
     original = standing_dataset.sound()
     recipe = _overridden(original, options.overrides)
@@ -382,7 +385,11 @@ def regenerate(options: RegenerateOptions) -> Regeneration:
     described = recipe.portable_yaml == original.recipe.portable_yaml
     rows = rows_file(recipe) if table is None else table.content
     inputs = Inputs(
-        original.lock.inputs, original.thresholds, original.tokens, rows, original.embeddings
+        original.lock.inputs,
+        original.thresholds,
+        original.tokens,
+        rows,
+        original.embeddings,
     )
     settle_directory(out)
     resolved_engine, first_device = engine_and_device(options)
@@ -396,11 +403,22 @@ def regenerate(options: RegenerateOptions) -> Regeneration:
     recipe_yaml = original.recipe_yaml if described else recipe.portable_yaml
     repair = original.listed if in_place else None
     begun = DatasetBuild(
-        recipe, inputs, out, first_device, resolved_engine, options.allow_mixed, recipe_yaml, repair
+        recipe,
+        inputs,
+        out,
+        first_device,
+        resolved_engine,
+        options.allow_mixed,
+        recipe_yaml,
+        repair,
     )
     result = begun.whole()
     comparison = compare(
-        original, before, out, described=described, images=is_local and not in_place
+        original,
+        before,
+        out,
+        described=described,
+        images=is_local and not in_place,
     )
     made = {field.name: getattr(result, field.name) for field in fields(BuildResult)}
     return Regeneration(**made, comparison=comparison, repaired=in_place)

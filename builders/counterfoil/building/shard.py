@@ -86,20 +86,19 @@ class ShardMaker:
     def screened(self, batch: Sequence[Sample]) -> Future[list[Candidate]]:
         """Render a batch, and queue the batch for screening after the earlier batches."""
         # Only this thread reads rows, because a reader of datasets may not support several threads.
-        return self._behind.submit(
-            self._screen, batch, self.renderer.ahead(batch), self._compared(batch)
-        )
+        drawn_ahead = self.renderer.ahead(batch)
+        sources = self._compared(batch)
+        return self._behind.submit(self._screen, batch, drawn_ahead, sources)
 
     def _compared(self, batch: Sequence[Sample]) -> list[Image.Image | None]:
         """Return the image of the row for each edit that a keep rule compares with its row, or None
         for others."""
         sources: list[Image.Image | None] = [None] * len(batch)
-        rules = [self.plan.shift(sample.shift).keep for sample in batch]
-        compared = [
-            i
-            for i, keep in enumerate(rules)
-            if any(SOURCE_SIMILARITY in rule.measures for rule in keep)
-        ]
+        compared = []
+        for index, sample in enumerate(batch):
+            keep = self.plan.shift(sample.shift).keep
+            if any(SOURCE_SIMILARITY in rule.measures for rule in keep):
+                compared.append(index)
         images = self.renderer.sources([batch[index] for index in compared])
         for index, image in zip(compared, images, strict=True):
             sources[index] = image
@@ -121,59 +120,53 @@ class ShardMaker:
         from PIL import Image
 
         recipe = self.plan.recipe
-        images = drawn_ahead()
-        drawn = [i for i, image in enumerate(images) if image is not None]
-        pictures = {i: Image.fromarray(pixels) for i in drawn if (pixels := images[i]) is not None}
+        pictures = {}
+        for index, pixels in enumerate(drawn_ahead()):
+            if pixels is not None:
+                pictures[index] = Image.fromarray(pixels)
 
         def encode(index: int) -> bytes | None:
             return encode_image(pictures[index], recipe) if index in pictures else None
 
         # Encoding threads start now. Without such threads, this thread encodes the images below.
-        encoding = (map if self._encoders is None else self._encoders.map)(
-            encode, range(len(batch))
-        )
+        encode_each = map if self._encoders is None else self._encoders.map
+        encoding = encode_each(encode, range(len(batch)))
         scores: dict[int, tuple[float, float | None]] = {}
         embeddings: dict[int, np.ndarray] = {}
-        if drawn and self.scorer is not None:
-            rows, pairs = self.scorer.score([pictures[i] for i in drawn], [batch[i] for i in drawn])
-            scores = dict(zip(drawn, pairs, strict=True))
-            embeddings = dict(zip(drawn, rows, strict=True))
+        if pictures and self.scorer is not None:
+            drawn = [batch[index] for index in pictures]
+            rows, pairs = self.scorer.score(list(pictures.values()), drawn)
+            scores = dict(zip(pictures, pairs, strict=True))
+            embeddings = dict(zip(pictures, rows, strict=True))
         encoded = list(encoding)
         values = self.renderer.values(batch)
-        answers = (
-            self.judges.answers(batch, encoded) if self.judges is not None else [{} for _ in batch]
-        )
+        answers: Sequence[dict[str, float]] = [{}] * len(batch)
+        if self.judges is not None:
+            answers = self.judges.answers(batch, encoded)
         similar = similarities(self.scorer, embeddings, sources)
         scored = []
-        for i, sample in enumerate(batch):
+        for index, sample in enumerate(batch):
             shift = self.plan.shift(sample.shift)
-            object_score, shift_score = scores.get(i, (None, None))
-            if (
-                object_score is not None
-                and not np.isfinite([object_score, shift_score or 0.0]).all()
-            ):
-                object_score = shift_score = None  # recorded as failed, and the run goes on
-            kept = recipe.screen.store_embeddings and i in embeddings and object_score is not None
-            scored.append(
-                Candidate(
-                    sample,
-                    Verdict(
-                        {
-                            OBJECT: object_score,
-                            SHIFT: shift_score,
-                            **answers[i],
-                            **measured(shift.keep, encoded[i]),
-                            **similar[i],
-                        },
-                        self.thresholds.of(sample.shift, sample.class_id),
-                        open=self.thresholds.is_open(sample.shift),
-                    ),
-                    _UNDECIDED,
-                    encoded[i],
-                    embeddings[i].tolist() if kept else None,
-                    {**recipe.given(shift), **values[i]},
-                )
-            )
+            image = encoded[index]
+            object_score, shift_score = scores.get(index, (None, None))
+            embedding = None
+            if object_score is not None:
+                if not np.isfinite([object_score, shift_score or 0.0]).all():
+                    object_score = shift_score = None  # recorded as failed, and the run goes on
+                elif recipe.screen.store_embeddings:
+                    embedding = embeddings[index].tolist()
+            columns = {
+                OBJECT: object_score,
+                SHIFT: shift_score,
+                **answers[index],
+                **measured(shift.keep, image),
+                **similar[index],
+            }
+            thresholds = self.thresholds.of(sample.shift, sample.class_id)
+            is_open = self.thresholds.is_open(sample.shift)
+            verdict = Verdict(columns, thresholds, open=is_open)
+            given = {**recipe.given(shift), **values[index]}
+            scored.append(Candidate(sample, verdict, _UNDECIDED, image, embedding, given))
         return scored
 
 
@@ -224,7 +217,8 @@ class _Making:
             way = way_of(self.plan, sample.shift)
             self.waiting[way].append(sample)
             if len(self.waiting[way]) == self.size:
-                batch, self.waiting[way] = self.waiting[way], []
+                batch = self.waiting[way]
+                self.waiting[way] = []
                 yield from self._render(batch)
 
     def _quota(self, begun: _Begun, cell: Cell, accepted: int) -> Iterator[int | Made]:
@@ -242,7 +236,8 @@ class _Making:
             begun.coming += len(batch)
             yield from self._render(batch)
             yield from self._take(0)
-            passed += passing(rules, [row.verdict for row in candidates[-len(batch) :]])
+            verdicts = [row.verdict for row in candidates[-len(batch) :]]
+            passed += passing(rules, verdicts)
             if passed >= accepted:
                 return
 
@@ -263,7 +258,8 @@ class _Making:
 
     def _whole(self) -> Iterator[Made]:
         """Yield finished shards in order."""
-        for begun in [begun for begun in self.begun if begun.all_asked and not begun.coming]:
+        finished = [begun for begun in self.begun if begun.all_asked and not begun.coming]
+        for begun in finished:
             self.begun.remove(begun)
             candidates: list[Candidate] = []
             for cell in begun.shard.cells:

@@ -81,9 +81,8 @@ def spans(plan: Plan, shards: Sequence[Shard], workers: int) -> Sequence[Span]:
 
     Each worker takes the next span as soon as it has finished its last one.
     """
-    ends = cuts(
-        (load_of(plan, shard) for shard in shards), plan.recipe.generator.batch_size, workers
-    )
+    loads = (load_of(plan, shard) for shard in shards)
+    ends = cuts(loads, plan.recipe.generator.batch_size, workers)
 
     def span(number: int) -> Span:
         first = ends[number - 1] if number else 0
@@ -127,9 +126,8 @@ class _Batches:
         self._ways = (array("q", [0]), array("q", [0]), array("q", [0]))
         self._full = array("q", [0])
         for load in loads:
-            for sums, images in zip(
-                self._ways, (load.by_prompt, load.by_vector, load.of_pairs), strict=True
-            ):
+            images_of_ways = (load.by_prompt, load.by_vector, load.of_pairs)
+            for sums, images in zip(self._ways, images_of_ways, strict=True):
                 sums.append(sums[-1] + images)
             self._full.append(self._full[-1] + load.full)
 
@@ -149,11 +147,9 @@ class _Batches:
     def furthest(self, start: int, most: int) -> int:
         """Return the end of the longest span of at most `most` batches. A span has at least one
         shard."""
-        end = (
-            bisect_right(range(len(self) + 1), most, lo=start, key=lambda end: self.of(start, end))
-            - 1
-        )
-        return max(start + 1, end)
+        ends = range(len(self) + 1)
+        after = bisect_right(ends, most, lo=start, key=lambda end: self.of(start, end))
+        return max(start + 1, after - 1)
 
     def padding_little(self, start: int, most: int) -> int:
         """Return the end of the first span of at most `most` batches that pads little.
@@ -181,7 +177,8 @@ def _filled(batches: _Batches, start: int, idle: Sequence[int], longest: int) ->
     The function finds the lowest level, in batches, to which all workers can be filled with all
     shards.
     """
-    least = max(-(-(sum(idle) + batches.of(start, len(batches))) // len(idle)), max(idle))
+    total = sum(idle) + batches.of(start, len(batches))
+    least = max(-(-total // len(idle)), max(idle))
     low = least - 1
     high = least
     ends = _up_to(batches, start, idle, longest, least)
@@ -201,14 +198,17 @@ def _filled(batches: _Batches, start: int, idle: Sequence[int], longest: int) ->
 
 
 def _up_to(
-    batches: _Batches, start: int, idle: Sequence[int], longest: int, level: int
+    batches: _Batches,
+    start: int,
+    idle: Sequence[int],
+    longest: int,
+    level: int,
 ) -> array[int] | None:
     """Return the ends of spans with which no worker exceeds the level, or None if this is
     impossible."""
-    free = list(idle)
+    free = sorted(idle)
     ends = array("q")
     at = start
-    heapq.heapify(free)
     while at < len(batches):
         space = level - free[0]
         end = batches.furthest(at, space)
@@ -223,16 +223,18 @@ def _up_to(
 
 
 def _score(
-    batches: _Batches, start: int, idle: Sequence[int], ends: Sequence[int]
+    batches: _Batches,
+    start: int,
+    idle: Sequence[int],
+    ends: Sequence[int],
 ) -> tuple[int, int, int]:
     """Return the end of the last worker in batches, the number of batches, and minus the number of
     spans.
 
     A lower score is better.
     """
-    free = list(idle)
+    free = sorted(idle)
     total = 0
-    heapq.heapify(free)
     for first, last in pairwise([start, *ends]):
         count = batches.of(first, last)
         heapq.heapreplace(free, free[0] + count)

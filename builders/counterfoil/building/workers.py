@@ -32,12 +32,12 @@ from counterfoil.models.arithmetic import computing_on
 from counterfoil.models.clip import load_clip
 from counterfoil.models.devices import holds_context
 from counterfoil.models.stack import rendering_stack
-from counterfoil.plan.layout import LazySequence, Plan, RowTable, Shard, make_plan
+from counterfoil.plan.layout import LazySequence, Plan, Shard, make_plan
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import remove_durably, write_atomically
 from counterfoil.store.dataset_store import ShardWriter
 from counterfoil.store.directory_lock import FolderMark
-from counterfoil.store.layout import LOCK, ROWS, WHATS, parse_shard_path, shard_path
+from counterfoil.store.layout import LOCK, WHATS, parse_shard_path, shard_path
 from counterfoil.store.lock import refuse_other_stack
 from counterfoil.store.receipts import Receipt, write_receipt
 from counterfoil.store.rows import Candidate
@@ -62,9 +62,8 @@ def write_to_send(writer: ShardWriter, shard: Shard, candidates: Sequence[Candid
         directory = Path(folder)
         (directory / LOCK).touch()  # a writer refuses a folder without a lock
         receipt = replace(writer, directory=directory).write(shard, candidates)
-        return ShardFiles(
-            receipt, {file.path: (directory / file.path).read_bytes() for file in receipt.files}
-        )
+        contents = {file.path: (directory / file.path).read_bytes() for file in receipt.files}
+        return ShardFiles(receipt, contents)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +92,8 @@ class SpansToCollect(LazySequence[SpanToCollect]):
 
     def _with_receipts(self, number: int) -> SpanToCollect:
         span = self._spans[number]
-        return SpanToCollect(
-            span, {shard.id: self._came[shard.id] for shard in span if shard.id in self._came}
-        )
+        came = {shard.id: self._came[shard.id] for shard in span if shard.id in self._came}
+        return SpanToCollect(span, came)
 
     def note(self, shard: str, receipt: Receipt) -> None:
         """Remember the receipt of a shard that the main process has written."""
@@ -112,7 +110,8 @@ def write_collected(
     for any other shard, for a damaged shard, and for a shard that names files of other shards.
     """
     receipt = came.receipt
-    if (receipt.group, receipt.shard, receipt.of) not in pending:
+    sent_shard = (receipt.group, receipt.shard, receipt.of)
+    if sent_shard not in pending:
         raise RunFailure(
             f"a worker sent a shard that was not requested: {receipt.shard} of {receipt.of} of"
             f" {receipt.group[:80]!r}",
@@ -127,13 +126,12 @@ def write_collected(
     if (directory / receipt.path).exists():
         return
     expected = {file.path: file.sha256 for file in receipt.files}
-    sound = expected == {
-        path: hashlib.sha256(content).hexdigest() for path, content in came.contents.items()
-    }
+    sent = {path: hashlib.sha256(content).hexdigest() for path, content in came.contents.items()}
+    sound = sent == expected
     for path in expected:
         shard = parse_shard_path(path)
         shard_id = None if shard is None else (shard.group, shard.number, shard.of)
-        sound = sound and shard_id == (receipt.group, receipt.shard, receipt.of)
+        sound = sound and shard_id == sent_shard
     if not sound or dict(receipt.hashes) != dict(writer.hashes):
         raise RunFailure(
             f"{receipt.path}: the files that a worker sent do not match their receipt",
@@ -142,7 +140,12 @@ def write_collected(
         )
     for what in WHATS:
         path = shard_path(
-            what, receipt.group, writer.split, receipt.shard, receipt.of, writer.format
+            what,
+            receipt.group,
+            writer.split,
+            receipt.shard,
+            receipt.of,
+            writer.format,
         )
         if path not in came.contents:
             remove_durably(directory / path)  # a killed run under another stack left this file
@@ -161,20 +164,19 @@ def imported_for(recipe: Recipe) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Everything that a worker needs, as plain data that can be pickled (an `engines.Work`).
-
-    writer: the writer of shards, which has the stack of the directory. allow_mixed: whether a
-    worker may have another stack. mark: proves that the worker sees the same directory. collect:
-    whether workers send shards to the main process.
-    """
+    """Everything that a worker needs, as plain data that can be pickled (an `engines.Work`)."""
 
     recipe: Recipe
     inputs: Inputs
     device: str
     writer: ShardWriter
+    """The writer of shards, which has the stack of the directory."""
     allow_mixed: bool = False
+    """Whether a worker may have another stack."""
     mark: FolderMark | None = None
+    """Proves that the worker sees the same directory."""
     collect: bool = False
+    """Whether workers send shards to the main process."""
 
     def on(self, device: str) -> Job:
         return replace(self, device=device)
@@ -183,8 +185,7 @@ class Job:
     def less_memory(self) -> str:
         return (
             "Set a smaller generator.batch_size (which changes the plan, so build into another"
-            " folder) or"
-            " generator.offload."
+            " folder) or generator.offload."
         )
 
     @property
@@ -206,21 +207,21 @@ class Job:
         if self.mark is not None:
             self.mark.refuse_unseen()
         writer = self._writer_here()
-        kind = self.recipe.kind.table
-        rows = self.inputs.rows
         pool = self.inputs.pool
-        table = RowTable.read(rows, ROWS, kind) if rows is not None and kind is not None else None
+        table = self.inputs.table(self.recipe)
         with computing_on(self.device):
             maker = self._maker(make_plan(self.recipe, self.inputs.placeholders, table))
 
             def make(item: Span | SpanToCollect) -> Doing[Any, list[Receipt]]:
-                span, came = (
-                    (item.span, item.came) if isinstance(item, SpanToCollect) else (item, {})
-                )
+                came: Mapping[str, Receipt] = {}
+                if isinstance(item, SpanToCollect):
+                    came = item.came
+                    item = item.span
                 receipts = []
                 left = []
-                for shard in span:
-                    if receipt := came.get(shard.id) if self.collect else writer.made_before(shard):
+                for shard in item:
+                    receipt = came.get(shard.id) if self.collect else writer.made_before(shard)
+                    if receipt is not None:
                         receipts.append(receipt)
                         yield receipt.rows["candidates"]
                         yield Delivered(receipt)
@@ -271,17 +272,21 @@ class Job:
     def _maker(self, plan: Plan) -> ShardMaker:
         recipe = self.recipe
         inputs = self.inputs
-        commits = self.inputs.commits
+        commits = inputs.commits
         scorer = None
         if recipe.screen.model is not None:
             clip = load_clip(
-                recipe.screen.model, recipe.screen.weights, self.device, revision=commits["screen"]
+                recipe.screen.model,
+                recipe.screen.weights,
+                self.device,
+                revision=commits["screen"],
             )
             scorer = Scorer(clip, plan)
+        tokens = inputs.tokens.by_placeholder() if inputs.tokens else None
         materials = Materials(
             recipe=recipe,
             device=self.device,
-            tokens=inputs.tokens.by_placeholder() if inputs.tokens else None,
+            tokens=tokens,
             revision=commits["generator"],
             adapter_revision=commits["adapter"],
             loras=inputs.document.get("loras") or {},
@@ -289,13 +294,9 @@ class Job:
             pool=inputs.pool,
             table=plan.table,
         )
-        return ShardMaker(
-            plan,
-            maker_of(recipe).renderer(materials),
-            scorer,
-            inputs.thresholds,
-            Judges.load(plan, inputs.document.get("judges") or {}, self.device)
-            if recipe.judges
-            else None,
-            encoding_threads(self.device),
-        )
+        renderer = maker_of(recipe).renderer(materials)
+        judges = None
+        if recipe.judges:
+            judges = Judges.load(plan, inputs.document.get("judges") or {}, self.device)
+        threads = encoding_threads(self.device)
+        return ShardMaker(plan, renderer, scorer, inputs.thresholds, judges, threads)

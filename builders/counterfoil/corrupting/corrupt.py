@@ -26,7 +26,11 @@ def corrupt(image: np.ndarray, name: str, severity: int = 3, *, seed: int = 0) -
 @overload
 def corrupt(image: Image.Image, name: str, severity: int = 3, *, seed: int = 0) -> Image.Image: ...
 def corrupt(
-    image: np.ndarray | Image.Image, name: str, severity: int = 3, *, seed: int = 0
+    image: np.ndarray | Image.Image,
+    name: str,
+    severity: int = 3,
+    *,
+    seed: int = 0,
 ) -> np.ndarray | Image.Image:
     """Return a corrupted copy of an image, or of each image of a batch.
 
@@ -56,16 +60,14 @@ def corrupt(
         corrupted = corrupt(np.asarray(image.convert("RGB")), name, severity, seed=seed)
         return Image.fromarray(corrupted).convert(image.mode)
     if image.ndim == 4:
-        corrupted = [
-            corrupt(pixels, name, severity, seed=seed + index) for index, pixels in enumerate(image)
-        ]
-        return np.stack(corrupted) if corrupted else image.copy()
-    if (
-        image.dtype != np.uint8
-        or image.ndim != 3
-        or image.shape[2] != 3
-        or min(image.shape[:2]) < SMALLEST_SIDE
-    ):
+        if not len(image):
+            return image.copy()
+        corrupted = []
+        for index, pixels in enumerate(image):
+            corrupted.append(corrupt(pixels, name, severity, seed=seed + index))
+        return np.stack(corrupted)
+    is_picture = image.dtype == np.uint8 and image.ndim == 3 and image.shape[2] == 3
+    if not is_picture or min(image.shape[:2]) < SMALLEST_SIDE:
         raise ValueError(
             f"a picture is uint8 [height, width, 3], {SMALLEST_SIDE} pixels or more, not"
             f" {image.dtype} {image.shape}"
@@ -73,7 +75,8 @@ def corrupt(
     constants = constants_of(name, severity, *image.shape[:2])
     rng = np.random.Generator(np.random.PCG64(seed))
     picture = image / 255.0
-    return corrupted_by(picture, name, severity, *random_arrays(name, rng, picture, constants))
+    arrays = random_arrays(name, rng, picture, constants)
+    return corrupted_by(picture, name, severity, *arrays)
 
 
 def corruptions() -> Mapping[str, Corruption]:
@@ -86,19 +89,25 @@ def corruptions() -> Mapping[str, Corruption]:
 
 
 def random_arrays(
-    name: str, rng: np.random.Generator, picture: np.ndarray, constants: Any
+    name: str,
+    rng: np.random.Generator,
+    picture: np.ndarray,
+    constants: Any,
 ) -> tuple[np.ndarray, ...]:
     """Draw the random arrays of a corruption for a picture with levels from 0 to 1. Some
     corruptions have none."""
     corruption = CORRUPTIONS[name]
-    draw = corruption.draw if corruption.apply else getattr(corruption_kinds, f"draw_{name}", None)
+    draw = corruption.draw
+    if not corruption.apply:
+        draw = getattr(corruption_kinds, f"draw_{name}", None)
     return () if draw is None else draw(rng, picture, constants)
 
 
 def corrupted_by(picture: np.ndarray, name: str, severity: int, *arrays: np.ndarray) -> np.ndarray:
     """Corrupt a picture with levels from 0 to 1 by its random arrays. Return a uint8 picture."""
     apply = CORRUPTIONS[name].apply or getattr(corruption_kinds, name)
-    corrupted = apply(picture, constants_of(name, severity, *picture.shape[:2]), *arrays)
+    constants = constants_of(name, severity, *picture.shape[:2])
+    corrupted = apply(picture, constants, *arrays)
     return np.rint(np.clip(corrupted, 0, 1) * 255).astype(np.uint8)
 
 
@@ -107,5 +116,7 @@ def constants_of(name: str, severity: int, height: int, width: int) -> Any:
     if severity not in range(1, SEVERITIES + 1):
         raise ValueError(f"severity is 1 to {SEVERITIES}, not {severity}")
     corruption = CORRUPTIONS[name]
-    small = corruption.small and min(height, width) < SMALL_BELOW
-    return (corruption.small if small else corruption.large)[severity - 1]
+    constants = corruption.large
+    if corruption.small and min(height, width) < SMALL_BELOW:
+        constants = corruption.small
+    return constants[severity - 1]

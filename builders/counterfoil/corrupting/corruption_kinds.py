@@ -19,6 +19,8 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 Constant = float | tuple[float, ...]
+Random = np.random.Generator
+Arrays = tuple[np.ndarray, ...]
 
 
 def luma(picture: np.ndarray) -> np.ndarray:
@@ -31,9 +33,7 @@ def luma(picture: np.ndarray) -> np.ndarray:
     return picture[..., 0] * 0.299 + picture[..., 1] * 0.587 + picture[..., 2] * 0.114
 
 
-def draw_gaussian_noise(
-    rng: np.random.Generator, picture: np.ndarray, constant: Constant
-) -> tuple[np.ndarray, ...]:
+def draw_gaussian_noise(rng: Random, picture: np.ndarray, constant: Constant) -> Arrays:
     return (rng.standard_normal(picture.shape),)
 
 
@@ -41,9 +41,7 @@ def gaussian_noise(picture: np.ndarray, deviation: float, normal: np.ndarray) ->
     return picture + deviation * normal
 
 
-def draw_shot_noise(
-    rng: np.random.Generator, picture: np.ndarray, full: float
-) -> tuple[np.ndarray, ...]:
+def draw_shot_noise(rng: Random, picture: np.ndarray, full: float) -> Arrays:
     """Draw the number of photons in each pixel. A white pixel has `full` photons on average."""
     return (rng.poisson(picture * full),)
 
@@ -52,16 +50,18 @@ def shot_noise(picture: np.ndarray, full: float, photons: np.ndarray) -> np.ndar
     return photons / full
 
 
-def draw_impulse_noise(
-    rng: np.random.Generator, picture: np.ndarray, constant: Constant
-) -> tuple[np.ndarray, ...]:
+def draw_impulse_noise(rng: Random, picture: np.ndarray, constant: Constant) -> Arrays:
     return rng.random(picture.shape), rng.random(picture.shape)
 
 
 def impulse_noise(
-    picture: np.ndarray, share: float, struck: np.ndarray, salt: np.ndarray
+    picture: np.ndarray,
+    share: float,
+    struck: np.ndarray,
+    salt: np.ndarray,
 ) -> np.ndarray:
-    return np.where(struck <= share, np.where(salt <= 0.5, 1.0, 0.0), picture)
+    level = np.where(salt <= 0.5, 1.0, 0.0)
+    return np.where(struck <= share, level, picture)
 
 
 draw_speckle_noise = draw_gaussian_noise
@@ -71,9 +71,7 @@ def speckle_noise(picture: np.ndarray, deviation: float, normal: np.ndarray) -> 
     return picture + picture * deviation * normal
 
 
-def draw_colour_cast(
-    rng: np.random.Generator, picture: np.ndarray, constant: Constant
-) -> tuple[np.ndarray, ...]:
+def draw_colour_cast(rng: Random, picture: np.ndarray, constant: Constant) -> Arrays:
     return (np.asarray(rng.integers(2) * 2 - 1),)
 
 
@@ -81,7 +79,9 @@ def brightness(picture: np.ndarray, more: float) -> np.ndarray:
     """Raise the value in HSV, and keep the ratios between the channels."""
     value = picture.max(axis=2, keepdims=True)
     brighter = np.minimum(value + more, 1)
-    return np.where(value > 0, picture * (brighter / np.where(value > 0, value, 1)), brighter)
+    is_lit = value > 0
+    factor = brighter / np.where(is_lit, value, 1)
+    return np.where(is_lit, picture * factor, brighter)
 
 
 def saturate(picture: np.ndarray, factor_and_more: tuple[float, float]) -> np.ndarray:
@@ -92,9 +92,9 @@ def saturate(picture: np.ndarray, factor_and_more: tuple[float, float]) -> np.nd
     saturation = below.max(axis=2, keepdims=True) / np.where(value > 0, value, 1)
     other = np.clip(saturation * factor + more, 0, 1)
     red = value * np.array([0.0, 1.0, 1.0])
-    return value - other * np.where(
-        saturation > 0, below / np.where(saturation > 0, saturation, 1), red
-    )
+    is_coloured = saturation > 0
+    pure = below / np.where(is_coloured, saturation, 1)
+    return value - other * np.where(is_coloured, pure, red)
 
 
 def contrast(picture: np.ndarray, left: float) -> np.ndarray:
@@ -118,7 +118,8 @@ def colour_cast(picture: np.ndarray, stops: float, sign: np.ndarray) -> np.ndarr
     The gains of the two channels differ by `stops` stops. A white pixel keeps its luminance.
     """
     gains = 2.0 ** (np.array([0.5, 0.0, -0.5]) * stops * sign)
-    luminance = gains[0] * 0.2126 + gains[1] * 0.7152 + gains[2] * 0.0722
+    red, green, blue = gains
+    luminance = red * 0.2126 + green * 0.7152 + blue * 0.0722
     return _encoded(_light(picture) * (gains / luminance))
 
 
@@ -126,9 +127,7 @@ def greyscale(picture: np.ndarray, share: float) -> np.ndarray:
     return picture + share * (luma(picture)[..., None] - picture)
 
 
-def draw_occlusion(
-    rng: np.random.Generator, picture: np.ndarray, constant: Constant
-) -> tuple[np.ndarray, ...]:
+def draw_occlusion(rng: Random, picture: np.ndarray, constant: Constant) -> Arrays:
     return (rng.random(2),)
 
 
@@ -140,25 +139,31 @@ def occlusion(picture: np.ndarray, share: float, position: np.ndarray) -> np.nda
     sides = np.array(picture.shape[:2])
     covered = np.maximum(np.rint(sides * share**0.5).astype(int), 1)
     top, left = np.floor(position * (sides - covered + 1)).astype(int)
+    height, width = covered
     other = picture.copy()
-    other[top : top + covered[0], left : left + covered[1]] = 0.5
+    other[top : top + height, left : left + width] = 0.5
     return other
 
 
 def _light(picture: np.ndarray) -> np.ndarray:
-    return np.where(picture <= 0.04045, picture / 12.92, ((picture + 0.055) / 1.055) ** 2.4)
+    dark = picture / 12.92
+    bright = ((picture + 0.055) / 1.055) ** 2.4
+    return np.where(picture <= 0.04045, dark, bright)
 
 
 def _encoded(light: np.ndarray) -> np.ndarray:
     light = np.clip(light, 0, 1)
-    return np.where(light <= 0.0031308, light * 12.92, 1.055 * light ** (1 / 2.4) - 0.055)
+    dark = light * 12.92
+    bright = 1.055 * light ** (1 / 2.4) - 0.055
+    return np.where(light <= 0.0031308, dark, bright)
 
 
 def resized_and_back(picture: np.ndarray, share: float, resampling: Image.Resampling) -> np.ndarray:
     image = _image(picture)
-    width, height = image.size
-    small = image.resize((max(1, int(width * share)), max(1, int(height * share))), resampling)
-    return _picture(small.resize((width, height), resampling))
+    width = max(1, int(image.width * share))
+    height = max(1, int(image.height * share))
+    small = image.resize((width, height), resampling)
+    return _picture(small.resize(image.size, resampling))
 
 
 def pixelate(picture: np.ndarray, share: float) -> np.ndarray:
@@ -181,9 +186,8 @@ def gaussian_blur(picture: np.ndarray, deviation: float) -> np.ndarray:
     """Blur a picture with a Gaussian. Beyond the edge, the edge pixels repeat."""
     from scipy.ndimage import gaussian_filter
 
-    return gaussian_filter(
-        picture, (deviation, deviation, *[0] * (picture.ndim - 2)), mode="nearest"
-    )
+    channels = [0] * (picture.ndim - 2)
+    return gaussian_filter(picture, (deviation, deviation, *channels), mode="nearest")
 
 
 def defocus_blur(picture: np.ndarray, disk: tuple[float, float]) -> np.ndarray:
@@ -201,11 +205,12 @@ def defocus_blur(picture: np.ndarray, disk: tuple[float, float]) -> np.ndarray:
     around = np.pad(picture, ((reach, reach), (reach, reach), (0, 0)), "reflect")
     # A convolution by Fourier transforms takes the same time for a large disk as for a small one.
     sides = [fft.next_fast_len(side, real=True) for side in around.shape[:2]]
-    product = fft.rfft2(around, sides, axes=(0, 1)) * fft.rfft2(kernel, sides)[..., None]
+    factors = fft.rfft2(kernel, sides)[..., None]
+    product = fft.rfft2(around, sides, axes=(0, 1)) * factors
+    blurred = fft.irfft2(product, sides, axes=(0, 1))
     height, width = picture.shape[:2]
-    return fft.irfft2(product, sides, axes=(0, 1))[
-        2 * reach : 2 * reach + height, 2 * reach : 2 * reach + width
-    ]
+    start = 2 * reach
+    return blurred[start : start + height, start : start + width]
 
 
 def disk_kernel(radius: float, deviation: float) -> np.ndarray:
@@ -217,14 +222,13 @@ def disk_kernel(radius: float, deviation: float) -> np.ndarray:
     disk /= disk.sum()
     taps = np.arange(-1, 2) if radius <= 8 else np.arange(-2, 3)
     softening = np.exp(-(taps**2) / (2 * deviation**2))
+    softening /= softening.sum()
     for axis in (0, 1):
-        disk = correlate1d(disk, softening / softening.sum(), axis, mode="mirror")
+        disk = correlate1d(disk, softening, axis, mode="mirror")
     return disk
 
 
-def draw_glass_blur(
-    rng: np.random.Generator, picture: np.ndarray, constants: tuple[float, int, int]
-) -> tuple[np.ndarray, ...]:
+def draw_glass_blur(rng: Random, picture: np.ndarray, constants: tuple[float, int, int]) -> Arrays:
     """Draw an offset (right, down) to a neighbour for each pixel that is far enough from the edge.
 
     The offsets of the last row come first, and within a row the offset of the last column comes
@@ -236,7 +240,9 @@ def draw_glass_blur(
 
 
 def glass_blur(
-    picture: np.ndarray, constants: tuple[float, int, int], swaps: np.ndarray
+    picture: np.ndarray,
+    constants: tuple[float, int, int],
+    swaps: np.ndarray,
 ) -> np.ndarray:
     """Blur the picture, move colours between neighbours, and blur again.
 
@@ -248,18 +254,21 @@ def glass_blur(
     height, width = picture.shape[:2]
     indices = np.arange(height * width).reshape(height, width)
     visited = np.zeros((height, width), bool)
-    inner = slice(reach + 1, height - reach + 1), slice(reach + 1, width - reach + 1)
+    inner_rows = slice(reach + 1, height - reach + 1)
+    inner_columns = slice(reach + 1, width - reach + 1)
+    inner = inner_rows, inner_columns
     visited[inner] = True
     for offsets in swaps:
         neighbour = indices.copy()
-        neighbour[inner] += (offsets[..., 1] * width + offsets[..., 0])[::-1, ::-1]
+        steps = offsets[..., 1] * width + offsets[..., 0]
+        neighbour[inner] += steps[::-1, ::-1]
         neighbour = neighbour.ravel()
         # Pixels are visited from the last to the first. A neighbour with a larger index has already
         # taken another colour, so follow the chain of neighbours to the pixel from which that
         # colour came.
-        behind = np.where(
-            (neighbour > indices.ravel()) & visited.ravel()[neighbour], neighbour, indices.ravel()
-        )
+        pixels = indices.ravel()
+        has_moved = (neighbour > pixels) & visited.ravel()[neighbour]
+        behind = np.where(has_moved, neighbour, pixels)
         while True:
             further = behind[behind]
             if np.array_equal(further, behind):
@@ -269,9 +278,7 @@ def glass_blur(
     return gaussian_blur(levels.reshape(height, width, 3) / 255.0, deviation)
 
 
-def draw_motion_blur(
-    rng: np.random.Generator, picture: np.ndarray, constant: Constant
-) -> tuple[np.ndarray, ...]:
+def draw_motion_blur(rng: Random, picture: np.ndarray, constant: Constant) -> Arrays:
     return (np.asarray(rng.uniform(-45, 45)),)  # degrees from the horizontal
 
 
@@ -289,20 +296,21 @@ def motion_blur(picture: np.ndarray, path: tuple[int, float], angle: np.ndarray)
     turn = math.radians(float(angle))
     ways: dict[tuple[int, int], float] = {}
     for step, weight in zip(steps, weights, strict=True):
-        way = math.ceil(step * math.sin(turn) - 0.5), math.ceil(step * math.cos(turn) - 0.5)
-        ways[way] = ways.get(way, 0.0) + float(weight)
-    above, left = (max(0, *(-way[axis] for way in ways)) for axis in (0, 1))
-    below, right = (max(0, *(way[axis] for way in ways)) for axis in (0, 1))
-    around = np.pad(
-        picture, ((above, below), (left, right), *[(0, 0)] * (picture.ndim - 2)), "edge"
-    )
+        down = math.ceil(step * math.sin(turn) - 0.5)
+        across = math.ceil(step * math.cos(turn) - 0.5)
+        ways[down, across] = ways.get((down, across), 0.0) + float(weight)
+    above = max(0, *(-down for down, _ in ways))
+    below = max(0, *(down for down, _ in ways))
+    left = max(0, *(-across for _, across in ways))
+    right = max(0, *(across for _, across in ways))
+    channels = [(0, 0)] * (picture.ndim - 2)
+    around = np.pad(picture, ((above, below), (left, right), *channels), "edge")
     height, width = picture.shape[:2]
     mean = np.zeros_like(picture)
     for (down, across), weight in ways.items():
-        mean += (
-            weight
-            * around[above + down : above + down + height, left + across : left + across + width]
-        )
+        top = above + down
+        start = left + across
+        mean += weight * around[top : top + height, start : start + width]
     return mean
 
 
@@ -326,24 +334,27 @@ def zoomed(picture: np.ndarray, factor: float) -> np.ndarray:
         side = picture.shape[axis]
         cut = math.ceil(side / factor)
         whole = round(cut * factor)
-        positions = (np.arange(side) + (whole - side) // 2) * ((cut - 1) / max(1, whole - 1))
+        step = (cut - 1) / max(1, whole - 1)
+        positions = (np.arange(side) + (whole - side) // 2) * step
         before = np.minimum(positions.astype(int), cut - 1)
-        part = (
-            (positions - before).astype(picture.dtype).reshape(-1, *[1] * (picture.ndim - axis - 1))
-        )
+        after = np.minimum(before + 1, cut - 1)
+        further_axes = [1] * (picture.ndim - axis - 1)
+        part = (positions - before).astype(picture.dtype).reshape(-1, *further_axes)
         first = (side - cut) // 2
         low = picture.take(first + before, axis)
-        picture = low + part * (picture.take(first + np.minimum(before + 1, cut - 1), axis) - low)
+        high = picture.take(first + after, axis)
+        picture = low + part * (high - low)
     return picture
 
 
-def draw_elastic_transform(
-    rng: np.random.Generator, picture: np.ndarray, constant: Constant
-) -> tuple[np.ndarray, ...]:
+def draw_elastic_transform(rng: Random, picture: np.ndarray, constant: Constant) -> Arrays:
     """Draw numbers from -1 to 1: the moves (x, y) of three corners, then one field of shifts across
     and one down."""
     sides = picture.shape[:2]
-    return rng.uniform(-1, 1, (3, 2)), rng.uniform(-1, 1, sides), rng.uniform(-1, 1, sides)
+    corners = rng.uniform(-1, 1, (3, 2))
+    across = rng.uniform(-1, 1, sides)
+    down = rng.uniform(-1, 1, sides)
+    return corners, across, down
 
 
 def elastic_transform(
@@ -363,10 +374,11 @@ def elastic_transform(
     picture with another shorter side gets scaled constants, so it is bent into the same form.
     """
     height, width = picture.shape[:2]
-    scale = min(height, width) / constants[3]
-    strength = constants[0] * scale**2
-    smoothness = constants[1] * scale
-    far = constants[2] * scale
+    strength, smoothness, far, side = constants
+    scale = min(height, width) / side
+    strength = strength * scale**2
+    smoothness = smoothness * scale
+    far = far * scale
     middle = np.array([width // 2, height // 2], np.float64)
     square = min(height, width) // 3
     before = middle + square * np.array([[1, 1], [1, -1], [-1, -1]])
@@ -375,20 +387,14 @@ def elastic_transform(
     # pixel.
     back = np.linalg.pinv(np.column_stack([after, np.ones(3)])) @ before
     rows, columns = np.indices((height, width), np.float64)
-    picture = warped(
-        picture,
-        columns * back[0, 1] + rows * back[1, 1] + back[2, 1],
-        columns * back[0, 0] + rows * back[1, 0] + back[2, 0],
-        "mirror",
-    )
+    from_rows = columns * back[0, 1] + rows * back[1, 1] + back[2, 1]
+    from_columns = columns * back[0, 0] + rows * back[1, 0] + back[2, 0]
+    picture = warped(picture, from_rows, from_columns, "mirror")
     if not strength:
         return picture
-    return warped(
-        picture,
-        rows + strength * smooth(down, smoothness),
-        columns + strength * smooth(across, smoothness),
-        "reflect",
-    )
+    from_rows = rows + strength * smooth(down, smoothness)
+    from_columns = columns + strength * smooth(across, smoothness)
+    return warped(picture, from_rows, from_columns, "reflect")
 
 
 def smooth(field: np.ndarray, deviation: float) -> np.ndarray:
@@ -408,11 +414,12 @@ def smooth(field: np.ndarray, deviation: float) -> np.ndarray:
     weights /= weights.sum()
     # The factor of cosine k is the sum of the weights times cos(pi k tap / side). These cosines
     # repeat at twice the side, so a Fourier transform of this length gives all factors.
-    factors = [
-        fft.rfft(np.bincount(taps % (2 * side), weights, 2 * side)).real[:side]
-        for side in field.shape
-    ]
-    return fft.idctn(fft.dctn(field) * factors[0][:, None] * factors[1])
+    factors = []
+    for side in field.shape:
+        wrapped = np.bincount(taps % (2 * side), weights, 2 * side)
+        factors.append(fft.rfft(wrapped).real[:side])
+    of_rows, of_columns = factors
+    return fft.idctn(fft.dctn(field) * of_rows[:, None] * of_columns)
 
 
 draw_rotation = draw_colour_cast
@@ -421,18 +428,17 @@ draw_rotation = draw_colour_cast
 def rotation(picture: np.ndarray, degrees: float, sign: np.ndarray) -> np.ndarray:
     """Rotate the picture about its middle. The picture is mirrored at the edge."""
     height, width = picture.shape[:2]
-    cosine, sine = (
-        function(math.radians(degrees * float(sign))) for function in (math.cos, math.sin)
-    )
+    angle = math.radians(degrees * float(sign))
+    cosine = math.cos(angle)
+    sine = math.sin(angle)
+    middle_row = (height - 1) / 2
+    middle_column = (width - 1) / 2
     rows, columns = np.indices((height, width), np.float64)
-    rows = rows - (height - 1) / 2
-    columns = columns - (width - 1) / 2
-    return warped(
-        picture,
-        rows * cosine - columns * sine + (height - 1) / 2,
-        rows * sine + columns * cosine + (width - 1) / 2,
-        "mirror",
-    )
+    rows = rows - middle_row
+    columns = columns - middle_column
+    from_rows = rows * cosine - columns * sine + middle_row
+    from_columns = rows * sine + columns * cosine + middle_column
+    return warped(picture, from_rows, from_columns, "mirror")
 
 
 def warped(picture: np.ndarray, rows: np.ndarray, columns: np.ndarray, outside: str) -> np.ndarray:
@@ -443,16 +449,14 @@ def warped(picture: np.ndarray, rows: np.ndarray, columns: np.ndarray, outside: 
     from scipy.ndimage import map_coordinates
 
     origins = np.stack([rows, columns])
-    channels = [
-        map_coordinates(picture[..., channel], origins, order=1, mode=outside)
-        for channel in range(3)
-    ]
+    channels = []
+    for channel in range(3):
+        levels = picture[..., channel]
+        channels.append(map_coordinates(levels, origins, order=1, mode=outside))
     return np.stack(channels, axis=2)
 
 
-def draw_fog(
-    rng: np.random.Generator, picture: np.ndarray, constant: Constant
-) -> tuple[np.ndarray, ...]:
+def draw_fog(rng: Random, picture: np.ndarray, constant: Constant) -> Arrays:
     """Draw a number from -1 to 1 for each point of the fractal, in the order of use.
 
     The first point needs no number, because its height is 0.
@@ -463,17 +467,17 @@ def draw_fog(
 def fog(picture: np.ndarray, constants: tuple[float, float], numbers: np.ndarray) -> np.ndarray:
     thickness, decay = constants
     brightest = picture.max()
-    return (
-        (picture + thickness * _cloud(picture, decay, numbers)[..., None])
-        * brightest
-        / (brightest + thickness)
-    )
+    cloud = _cloud(picture, decay, numbers)[..., None]
+    foggy = picture + thickness * cloud
+    return foggy * brightest / (brightest + thickness)
 
 
 def _cloud(picture: np.ndarray, decay: float, numbers: np.ndarray) -> np.ndarray:
     """Return a fractal in the size of the picture. A smaller fractal repeats without a seam."""
     side = _fractal_side(picture)
-    rows, columns = (np.arange(length) % side for length in picture.shape[:2])
+    height, width = picture.shape[:2]
+    rows = np.arange(height) % side
+    columns = np.arange(width) % side
     return plasma(side, decay, numbers)[np.ix_(rows, columns)]
 
 
@@ -483,7 +487,8 @@ def _fractal_side(picture: np.ndarray) -> int:
     As in the published code, the side is the least power of two that covers the picture. Here the
     side is at most 1,024, which bounds memory.
     """
-    return min(1024, 2 ** math.ceil(math.log2(max(picture.shape[:2]))))
+    longest = max(picture.shape[:2])
+    return min(1024, 2 ** math.ceil(math.log2(longest)))
 
 
 def plasma(side: int, decay: float, numbers: np.ndarray) -> np.ndarray:
@@ -495,13 +500,16 @@ def plasma(side: int, decay: float, numbers: np.ndarray) -> np.ndarray:
     swing, whose square scales the change, is divided by `decay`.
     """
     heights = np.zeros((side, side))
-    step, swing, used = side, 100.0, 0
+    step = side
+    swing = 100.0
+    used = 0
 
     def stepped(four: np.ndarray) -> np.ndarray:
         nonlocal used
+        random = numbers[used : used + four.size].reshape(four.shape)
         used += four.size
         # The published code scales the random change by the square of the swing.
-        return four / 4 + swing**2 * numbers[used - four.size : used].reshape(four.shape)
+        return four / 4 + swing**2 * random
 
     while step >= 2:
         half = step // 2
@@ -509,23 +517,20 @@ def plasma(side: int, decay: float, numbers: np.ndarray) -> np.ndarray:
         pairs = corners + np.roll(corners, -1, 0)
         heights[half::step, half::step] = stepped(pairs + np.roll(pairs, -1, 1))
         middles = heights[half::step, half::step]
-        heights[::step, half::step] = stepped(
-            middles + np.roll(middles, 1, 0) + corners + np.roll(corners, -1, 1)
-        )
-        heights[half::step, ::step] = stepped(
-            middles + np.roll(middles, 1, 1) + corners + np.roll(corners, -1, 0)
-        )
+        across = middles + np.roll(middles, 1, 0) + corners + np.roll(corners, -1, 1)
+        heights[::step, half::step] = stepped(across)
+        down = middles + np.roll(middles, 1, 1) + corners + np.roll(corners, -1, 0)
+        heights[half::step, ::step] = stepped(down)
         step = half
         swing = swing / decay
     heights -= heights.min()
     return heights / heights.max()
 
 
-def draw_snow(
-    rng: np.random.Generator, picture: np.ndarray, constant: Constant
-) -> tuple[np.ndarray, ...]:
+def draw_snow(rng: Random, picture: np.ndarray, constant: Constant) -> Arrays:
     """Draw a normal number for each pixel, and the angle in degrees at which the snow falls."""
-    return rng.standard_normal(picture.shape[:2]), np.asarray(rng.uniform(-135, -45))
+    normal = rng.standard_normal(picture.shape[:2])
+    return normal, np.asarray(rng.uniform(-135, -45))
 
 
 def snow(
@@ -543,14 +548,14 @@ def snow(
     flakes = np.clip(np.where(flakes < threshold, 0, flakes), 0, 1)
     # The published code blurs a file of the flakes with ImageMagick, so it cuts the flakes to whole
     # levels before and after the blur.
-    flakes = np.floor(motion_blur(np.floor(flakes * 255), (radius, sigma), angle)) / 255
+    blurred = motion_blur(np.floor(flakes * 255), (radius, sigma), angle)
+    flakes = np.floor(blurred) / 255
+    both_ways = flakes + np.rot90(flakes, 2)
     white = np.maximum(picture, luma(picture)[..., None] * 1.5 + 0.5)
-    return left * picture + (1 - left) * white + (flakes + np.rot90(flakes, 2))[..., None]
+    return left * picture + (1 - left) * white + both_ways[..., None]
 
 
-def draw_spatter(
-    rng: np.random.Generator, picture: np.ndarray, constant: Constant
-) -> tuple[np.ndarray, ...]:
+def draw_spatter(rng: Random, picture: np.ndarray, constant: Constant) -> Arrays:
     return (rng.standard_normal(picture.shape[:2]),)
 
 
@@ -566,10 +571,12 @@ def spatter(
     mean, deviation, smoothness, threshold, strength, mud = constants
     liquid = gaussian_blur(mean + deviation * normal, smoothness)
     if mud:
-        covered = gaussian_blur((liquid > threshold).astype(np.float64), strength)
+        drops = (liquid > threshold).astype(np.float64)
+        covered = gaussian_blur(drops, strength)
         covered = np.where(covered < 0.8, 0, covered)[..., None]
         return picture * (1 - covered) + covered * np.array([63, 42, 20]) / 255
-    levels = np.clip(np.where(liquid < threshold, 0, liquid) * 255, 0, 255).astype(np.uint8)
+    drops = np.where(liquid < threshold, 0, liquid)
+    levels = np.clip(drops * 255, 0, 255).astype(np.uint8)
     shine = levels * _relief(levels)
     shine *= strength / max(shine.max(), 1e-9)
     return picture + shine[..., None] * np.array([175, 238, 238]) / 255
@@ -582,14 +589,13 @@ def _relief(levels: np.ndarray) -> np.ndarray:
     """
     from scipy.ndimage import correlate, uniform_filter
 
-    far = np.minimum(_distance(~_edges(levels)), 20 * _STEPS[0])
+    side = _STEPS[0]
+    distance = np.minimum(_distance(~_edges(levels)), 20 * side)
     # The mean of exact integers is cut to whole steps. Sums of floats could round to other levels.
-    far = _equalised(
-        (correlate(far, np.ones((3, 3), int), mode="mirror") // (9 * _STEPS[0])).astype(np.uint8)
-    )
-    lit = correlate(
-        far.astype(np.float64), np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]]), mode="mirror"
-    )
+    total = correlate(distance, np.ones((3, 3), int), mode="mirror")
+    far = _equalised((total // (9 * side)).astype(np.uint8))
+    lamp = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]])
+    lit = correlate(far.astype(np.float64), lamp, mode="mirror")
     return np.rint(uniform_filter(np.clip(lit, 0, 255), 3, mode="mirror"))
 
 
@@ -605,24 +611,21 @@ def _distance(inside: np.ndarray) -> np.ndarray:
         return np.full(inside.shape, np.iinfo(np.int64).max)
     # Start with the path to the pixel that is nearest in a straight line. Another pixel rarely has
     # a shorter path, and the loop below finds such paths.
-    nearest = np.asarray(
-        distance_transform_edt(inside, return_distances=False, return_indices=True)
-    )
-    down, across = np.abs(nearest - np.indices(inside.shape))
+    nearest = distance_transform_edt(inside, return_distances=False, return_indices=True)
+    down, across = np.abs(np.asarray(nearest) - np.indices(inside.shape))
     more = np.maximum(down, across)
     less = np.minimum(down, across)
     knight = np.minimum(less, more - less)
     aslant = np.maximum(2 * less - more, 0)
-    way = (more - 2 * knight - aslant) * _STEPS[0] + aslant * _STEPS[1] + knight * _STEPS[2]
+    side, diagonal, knights = _STEPS
+    way = (more - 2 * knight - aslant) * side + aslant * diagonal + knight * knights
     height, width = inside.shape
     while True:
         around = np.pad(way, 2, constant_values=np.iinfo(way.dtype).max // 2)
         shorter = way
         for row, column in np.argwhere(_MOVES):
-            step = _MOVES[row, column]
-            shorter = np.minimum(
-                shorter, around[row : row + height, column : column + width] + step
-            )
+            start = around[row : row + height, column : column + width]
+            shorter = np.minimum(shorter, start + _MOVES[row, column])
         if np.array_equal(shorter, way):
             return way
         way = shorter
@@ -652,7 +655,8 @@ def _equalised(levels: np.ndarray) -> np.ndarray:
     if not others:
         return levels
     above = np.cumsum(counts) - counts[lowest]
-    return np.rint(np.clip(above * (255 / others), 0, 255)).astype(np.uint8)[levels]
+    equalised = np.clip(above * (255 / others), 0, 255)
+    return np.rint(equalised).astype(np.uint8)[levels]
 
 
 def _edges(levels: np.ndarray) -> np.ndarray:
@@ -660,27 +664,31 @@ def _edges(levels: np.ndarray) -> np.ndarray:
     mask."""
     from scipy.ndimage import label, sobel
 
-    across, down = (sobel(levels.astype(np.int32), axis, mode="nearest") for axis in (1, 0))
-    steep = np.abs(across) + np.abs(down)
-    around = np.pad(steep, 1)
-
-    def beside(rows: int, columns: int) -> np.ndarray:
-        height, width = levels.shape
-        return around[1 + rows : 1 + rows + height, 1 + columns : 1 + columns + width]
-
+    numbers = levels.astype(np.int32)
+    across = sobel(numbers, 1, mode="nearest")
+    down = sobel(numbers, 0, mode="nearest")
     flat = np.abs(across)
     upright = np.abs(down)
+    steep = flat + upright
+    around = np.pad(steep, 1)
+    height, width = levels.shape
+
+    def beside(rows: int, columns: int) -> np.ndarray:
+        top = 1 + rows
+        left = 1 + columns
+        return around[top : top + height, left : left + width]
+
     sideways = upright < flat * math.tan(math.pi / 8)
     upwards = upright > flat * (math.tan(math.pi / 8) + 2)
     one_way = (across < 0) == (down < 0)
+    over_columns = (steep > beside(0, -1)) & (steep >= beside(0, 1))
+    over_rows = (steep > beside(-1, 0)) & (steep >= beside(1, 0))
+    over_diagonal = (steep > beside(-1, -1)) & (steep > beside(1, 1))
+    over_other = (steep > beside(-1, 1)) & (steep > beside(1, -1))
     crest = np.select(
         [sideways, upwards, one_way],
-        [
-            (steep > beside(0, -1)) & (steep >= beside(0, 1)),
-            (steep > beside(-1, 0)) & (steep >= beside(1, 0)),
-            (steep > beside(-1, -1)) & (steep > beside(1, 1)),
-        ],
-        (steep > beside(-1, 1)) & (steep > beside(1, -1)),
+        [over_columns, over_rows, over_diagonal],
+        over_other,
     )
     weak = crest & (steep > 50)
     strong = crest & (steep > 150)
@@ -700,9 +708,7 @@ _MOST_DRAWN = 1 << 28
 _SAMPLED_SIDE = 224
 
 
-def draw_frost(
-    rng: np.random.Generator, picture: np.ndarray, constant: Constant
-) -> tuple[np.ndarray, ...]:
+def draw_frost(rng: Random, picture: np.ndarray, constant: Constant) -> Arrays:
     """Draw six numbers for each feather and three for each of its barbs, from 0 to 1, then the
     numbers of the haze.
 
@@ -712,12 +718,11 @@ def draw_frost(
     pane = _pane(picture, int(constant[2]))
     height, width = pane.shape[:2]
     # A long strip would need millions of feathers, so the number is bounded and its ice is thinner.
-    feathers = math.ceil(_FEATHERS * min(16.0, max(height, width) / min(height, width)))
-    return (
-        rng.random((feathers, 6)),
-        rng.random((feathers, _BARBS, 3)),
-        *draw_fog(rng, pane, constant),
-    )
+    aspect = min(16.0, max(height, width) / min(height, width))
+    count = math.ceil(_FEATHERS * aspect)
+    feathers = rng.random((count, 6))
+    barbs = rng.random((count, _BARBS, 3))
+    return feathers, barbs, *draw_fog(rng, pane, constant)
 
 
 def frost(
@@ -735,9 +740,11 @@ def frost(
     pane = _pane(picture, step)
     height, width = pane.shape[:2]
     haze = _cloud(pane, 2.0, numbers)
-    ice = 0.4 + 0.36 * haze + 0.75 * _feathers(height, width, feathers, barbs) * (0.3 + 0.7 * haze)
+    drawn = _feathers(height, width, feathers, barbs)
+    ice = 0.4 + 0.36 * haze + 0.75 * drawn * (0.3 + 0.7 * haze)
     taken = ice[step // 2 :: step, step // 2 :: step][: picture.shape[0], : picture.shape[1]]
-    return left * picture + share * np.clip(taken[..., None] * np.array([0.9, 1.0, 1.07]), 0, 1)
+    coloured = taken[..., None] * np.array([0.9, 1.0, 1.07])
+    return left * picture + share * np.clip(coloured, 0, 1)
 
 
 def _pane(picture: np.ndarray, step: int) -> np.ndarray:
@@ -746,8 +753,8 @@ def _pane(picture: np.ndarray, step: int) -> np.ndarray:
     The array is a broadcast zero, so it takes no memory.
     """
     least = 1 if step == 1 else _SAMPLED_SIDE
-    height, width = (max(least, step * length) for length in picture.shape[:2])
-    return np.broadcast_to(np.float64(0), (height, width))
+    sides = [max(least, step * length) for length in picture.shape[:2]]
+    return np.broadcast_to(np.float64(0), sides)
 
 
 def _feathers(height: int, width: int, feathers: np.ndarray, barbs: np.ndarray) -> np.ndarray:
@@ -758,9 +765,9 @@ def _feathers(height: int, width: int, feathers: np.ndarray, barbs: np.ndarray) 
     """
     side = min(height, width)
     # The canvas is finer than the picture, but a strip must not make it too large.
-    finer = min(
-        max(2, math.ceil(_DRAWN_SIDE / side)), max(1, math.isqrt(_MOST_DRAWN // (height * width)))
-    )
+    wanted = max(2, math.ceil(_DRAWN_SIDE / side))
+    most = max(1, math.isqrt(_MOST_DRAWN // (height * width)))
+    finer = min(wanted, most)
     row, column, turn, size, slimness, light = (part[:, None] for part in feathers.T)
     length = side * finer * (0.08 + 0.4 * size**2)
     along = (np.arange(_BARBS) + barbs[..., 0]) / _BARBS
@@ -770,15 +777,14 @@ def _feathers(height: int, width: int, feathers: np.ndarray, barbs: np.ndarray) 
     y = row * height * finer + np.cumsum(steps * np.sin(angle), axis=1)
     aside = np.where(np.arange(_BARBS) % 2, 1, -1) * (0.7 + 0.4 * barbs[..., 1])
     reach = length * (0.12 + 0.25 * slimness) * (1 - along) ** 0.8 * (0.3 + 0.7 * barbs[..., 2])
-    ends = np.stack(
-        [x, y, x + reach * np.cos(angle + aside), y + reach * np.sin(angle + aside)], axis=2
-    )
+    end_x = x + reach * np.cos(angle + aside)
+    end_y = y + reach * np.sin(angle + aside)
+    ends = np.stack([x, y, end_x, end_y], axis=2)
     canvas = Image.new("L", (width * finer, height * finer))
     pen = ImageDraw.Draw(canvas)
     thin = max(1, round(side * finer / 400))
-    for lines, bright in zip(
-        ends, np.rint(255 * (0.35 + 0.65 * light[:, 0])).astype(int).tolist(), strict=True
-    ):
+    levels = np.rint(255 * (0.35 + 0.65 * light[:, 0])).astype(int)
+    for lines, bright in zip(ends, levels.tolist(), strict=True):
         for line in lines.tolist():
             pen.line(line, fill=round(bright * 0.8), width=thin)
         pen.line(lines[:, :2].ravel().tolist(), fill=bright, width=thin)

@@ -54,7 +54,11 @@ OWN = "Not of the published set."
 
 
 def _own(
-    says: str, large: tuple[float, ...], small: tuple[float, ...] = (), *, moves: bool = False
+    says: str,
+    large: tuple[float, ...],
+    small: tuple[float, ...] = (),
+    *,
+    moves: bool = False,
 ) -> Corruption:
     return Corruption("camera", says, large, small or large, OWN, moves)
 
@@ -116,7 +120,10 @@ _OWN: Mapping[str, Corruption] = {
         moves_pixels=True,
     ),
     "gaussian_blur": Corruption(
-        "blur", "Blurs by a Gaussian.", (1, 2, 3, 4, 6), (0.4, 0.6, 0.7, 0.8, 1)
+        "blur",
+        "Blurs by a Gaussian.",
+        (1, 2, 3, 4, 6),
+        (0.4, 0.6, 0.7, 0.8, 1),
     ),
     "snow": Corruption(
         "weather",

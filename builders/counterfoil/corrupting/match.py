@@ -15,7 +15,8 @@ def contrast_match(base: np.ndarray, shifted: np.ndarray) -> tuple[float, float]
     Both pictures are uint8 [height, width, 3], and their sizes may differ. A base of one grey level
     gets gain 1.
     """
-    base_luma, shifted_luma = (luma(picture) for picture in (base, shifted))
+    base_luma = luma(base)
+    shifted_luma = luma(shifted)
     deviation = float(base_luma.std())
     # In a picture of one grey level, rounding alone makes the luma differ from its mean.
     gain = float(shifted_luma.std()) / deviation if deviation > 1e-6 else 1.0

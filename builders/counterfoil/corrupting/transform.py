@@ -42,7 +42,8 @@ class Corrupt:
         self.severities = [severities] if isinstance(severities, int) else list(severities)
         self.seed = seed
         self.column = column
-        if unknown := [name for name in self.names if name not in CORRUPTIONS]:
+        unknown = [name for name in self.names if name not in CORRUPTIONS]
+        if unknown:
             raise ValueError(
                 f"there is no corruption {', '.join(unknown)}; counterfoil.corruptions() lists them"
             )
@@ -54,15 +55,16 @@ class Corrupt:
             example = inputs[0]
             images = example[self.column]
             self._refuse_moved(example)
-            several = isinstance(images, list)
-            corrupted = (
-                [self._corrupted(image) for image in images] if several else self._corrupted(images)
-            )
+            if isinstance(images, list):
+                corrupted = [self._corrupted(image) for image in images]
+            else:
+                corrupted = self._corrupted(images)
             return {**example, self.column: corrupted}
         image, *others = inputs
         for other in others:
             self._refuse_moved(other)
-        return self._corrupted(image) if not others else (self._corrupted(image), *others)
+        corrupted = self._corrupted(image)
+        return (corrupted, *others) if others else corrupted
 
     def __repr__(self) -> str:
         return f"Corrupt({self.names}, {self.severities}, seed={self.seed}, column={self.column!r})"
@@ -87,12 +89,14 @@ class Corrupt:
     def _seed_of(self, image: np.ndarray | Image.Image) -> str:
         import hashlib
 
-        return f"{self.seed} {hashlib.sha256(np.asarray(image).tobytes()).hexdigest()}"
+        digest = hashlib.sha256(np.asarray(image).tobytes()).hexdigest()
+        return f"{self.seed} {digest}"
 
     def _refuse_moved(self, other: Any) -> None:
         """Raise ValueError if pixels may move and there are boxes or masks beside the image."""
         moving = [name for name in self.names if CORRUPTIONS[name].moves_pixels]
-        if moving and (geometry := next(_geometry_in(other), None)) is not None:
+        geometry = next(_geometry_in(other), None) if moving else None
+        if geometry is not None:
             raise ValueError(
                 f"{', '.join(moving)} would move pixels, and {geometry} would no longer fit the"
                 " image"

@@ -105,12 +105,15 @@ class ImageFolder:
     """A folder of image files, and how Counterfoil reads it."""
 
     folder: Path
+    """Its path."""
     root: str
     """The folder that holds all others."""
     splits: Mapping[str, tuple[str, ...]]
+    """Split → its images, as paths below the folder."""
     starts: Mapping[str, str]
     """Split → the folder that contains its classes; it may be empty."""
     files: _Files
+    """The files of the folder by kind."""
     linked: Mapping[str, Path]
     """Folders that are links → their targets."""
     unlisted: tuple[str, ...]

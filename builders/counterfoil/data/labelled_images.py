@@ -39,14 +39,19 @@ class LabelledImages:
     """A set of n images in a fixed order. Arrays are (n,) int64."""
 
     name: str
+    """What messages call the set."""
     content: str
     """The sha256 over the images and their order."""
     keys: tuple[str, ...]
+    """Distinct names of the images."""
     labels: Ints
+    """Positions among the classes."""
     groups: Ints
     """Indices of `group_names`, the shifts of a built dataset."""
     group_names: tuple[str, ...]
+    """The names of the groups, in the order of their numbers."""
     read: Reading
+    """Yields the images with some keys, or all of them."""
     units: tuple[str, ...] | None = None
     """What rows share (a garment, a patient)."""
     class_names: tuple[str, ...] | None = None
@@ -67,6 +72,7 @@ class LabelledImages:
     other_paths: tuple[str, ...] = ()
     """The paths of rows that were left out."""
     notes: tuple[str, ...] = ()
+    """Sentences on how the images were read."""
     preview: int | None = None
     """The most images of a group, if these images are a preview."""
     copies: bool = False

@@ -42,16 +42,27 @@ class NamedDataset:
     `InputDataset`)."""
 
     dataset: str
+    """A folder, `lab:NAME` or a name of the Hub."""
     split: str | None = None
+    """None if none is named."""
     revision: str | None = None
+    """A commit, a tag or a branch of the Hub."""
     config: str | None = None
+    """The config, if one is named."""
     image_column: str = "image"
+    """The column of images."""
     label_column: str = "label"
+    """The column of labels."""
     unit_column: str | None = None
+    """The column that says which rows share a unit."""
     conditions: Conditions | None = None
+    """The columns or labels of conditions, if an image may have several."""
     exif: Literal["apply", "ignore"] = "ignore"
+    """`apply` if photographs are turned as their EXIF tag says."""
     objects: str | None = None
+    """The column of objects."""
     mask_column: str | None = None
+    """The column of masks."""
 
     @classmethod
     def parse(cls, text: str | Path) -> NamedDataset:

@@ -261,9 +261,9 @@ def _places(
     category_names = zip(used, used, strict=True) if names is None else enumerate(names)
     places = {}
     for category, name in category_names:
-        place = place_of.get(plain_name(str(name)))
-        if place is not None:
-            places[category] = place
+        index = place_of.get(plain_name(str(name)))
+        if index is not None:
+            places[category] = index
     return places
 
 

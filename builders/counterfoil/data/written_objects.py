@@ -51,7 +51,9 @@ class ObjectFolder:
     """A folder of images with boxes."""
 
     folder: Path
+    """Its path."""
     form: Literal["COCO", "YOLO", "Pascal VOC"]
+    """How its files write objects."""
     names: tuple[str, ...]
     """The categories, in the order of their numbers."""
     splits: Mapping[str, Sequence[WrittenObjects]]

@@ -19,7 +19,9 @@ from counterfoil.store.sealed_folder import EVALUATED, SEALED_FOLDERS, SealedFol
 
 
 def close_dataset(
-    store: DatasetStore, results: Mapping[str, bytes] | None = None, into: SealedFolder = EVALUATED
+    store: DatasetStore,
+    results: Mapping[str, bytes] | None = None,
+    into: SealedFolder = EVALUATED,
 ) -> str:
     """Write the card, the figures, croissant.json and the manifest of a dataset whose shards are
     all done.

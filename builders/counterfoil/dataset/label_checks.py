@@ -53,29 +53,32 @@ FEWEST_PASSED = 0.75
 
 @dataclass(frozen=True, slots=True)
 class JudgedClass:
-    """Counts of one class: images under its label, and the judge's answers to validation images.
-
-    disagreed: how many of the `images` have a label that the judge contradicts. of_class: the
-    validation images of the class. wrong: how many of these the judge gave to another class.
-    others: the other validation images. told_apart: how many of these the judge did not give to the
-    class.
-    """
+    """Counts of one class: images under its label, and the judge's answers to validation images."""
 
     images: int
     disagreed: int
+    """How many of the `images` have a label that the judge contradicts."""
     of_class: int
+    """The validation images of the class."""
     wrong: int
+    """How many of these the judge gave to another class."""
     others: int
+    """The other validation images."""
     told_apart: int
+    """How many of these the judge did not give to the class."""
 
     def __post_init__(self) -> None:
-        pairs = (
+        if not all(0 <= part <= whole for part, whole in self.counts):
+            raise ValueError(f"impossible counts: {self}")
+
+    @property
+    def counts(self) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
+        """Return (part, whole) of the shares q, f and s."""
+        return (
             (self.disagreed, self.images),
             (self.wrong, self.of_class),
             (self.told_apart, self.others),
         )
-        if not all(0 <= part <= whole for part, whole in pairs):
-            raise ValueError(f"impossible counts: {self}")
 
 
 def share_of(part: int, whole: int) -> CheckedShare:
@@ -93,11 +96,9 @@ def is_told_apart(tally: JudgedClass) -> bool:
         return False
     seen = tally.told_apart / tally.others
     erred = tally.wrong / tally.of_class
-    of_seen = wilson_interval(tally.told_apart, tally.others)
-    of_erred = wilson_interval(tally.wrong, tally.of_class)
-    below, _ = mover(
-        (seen - of_seen[0], of_seen[1] - seen), (of_erred[1] - erred, erred - of_erred[0])
-    )
+    seen_low, seen_high = wilson_interval(tally.told_apart, tally.others)
+    erred_low, erred_high = wilson_interval(tally.wrong, tally.of_class)
+    below, _ = mover((seen - seen_low, seen_high - seen), (erred_high - erred, erred - erred_low))
     return bool(seen - erred - below > 0)
 
 
@@ -106,14 +107,8 @@ def label_error_of_class(tally: JudgedClass) -> CheckedShare | None:
     be estimated."""
     if not tally.images or not is_told_apart(tally):
         return None
-    counts = (
-        (tally.disagreed, tally.images),
-        (tally.wrong, tally.of_class),
-        (tally.told_apart, tally.others),
-    )
-    return _with_interval(
-        _share_of_false(tally), *lang_reiczigel_interval(*counts), _if_never_erring([tally])
-    )
+    low, high = lang_reiczigel_interval(*tally.counts)
+    return _with_interval(_share_of_false(tally), low, high, _if_never_erring([tally]))
 
 
 def label_error_of_shift(classes: Sequence[JudgedClass]) -> CheckedShare | None:
@@ -124,11 +119,11 @@ def label_error_of_shift(classes: Sequence[JudgedClass]) -> CheckedShare | None:
     the average upwards. None if the classes that the judge can tell apart have fewer than
     `LEAST_COVERED` of the images.
 
-    By the delta method, changes of q, f and s of a class change the average by w · (dq - (1 - p)·df
-    - p·ds) / (s - f), where w is the share of images that the class has. The average thus varies
-      with three sums, over q, over f and over
-    s. `mover` joins their intervals to the 95 % interval. Each sum is a weighted mean of shares
-    with a Wilson interval. Classes are taken to vary together, which gives the widest interval.
+    By the delta method, changes of q, f and s of a class change the average by
+    `w · (dq - (1 - p)·df - p·ds) / (s - f)`, where w is the share of images that the class has. The
+    average thus varies with three sums, over q, over f and over s. `mover` joins their intervals to
+    the 95 % interval. Each sum is a weighted mean of shares with a Wilson interval. Classes are
+    taken to vary together, which gives the widest interval.
     """
     estimable = [tally for tally in classes if tally.images and is_told_apart(tally)]
     every = sum(tally.images for tally in classes)
@@ -153,10 +148,12 @@ def label_error_of_shift(classes: Sequence[JudgedClass]) -> CheckedShare | None:
     # The validation images of other classes are nearly the same for every class, so they are
     # counted once.
     fewest = min(tally.others for tally in estimable)
-    below, above = mover(_mean(disagreements), _mean(errors)[::-1], _mean(sightings, fewest)[::-1])
-    return _with_interval(
-        value, value - float(below), value + float(above), _if_never_erring(estimable)
-    )
+    of_errors = _mean(errors)[::-1]
+    of_sightings = _mean(sightings, fewest)[::-1]
+    below, above = mover(_mean(disagreements), of_errors, of_sightings)
+    low = value - float(below)
+    high = value + float(above)
+    return _with_interval(value, low, high, _if_never_erring(estimable))
 
 
 def _mean(
@@ -177,19 +174,18 @@ def _mean(
 
 def _share_of_false(tally: JudgedClass) -> float:
     """Return the share of false labels p, not cut to 0 … 1."""
-    return rogan_gladen(
-        tally.disagreed / tally.images,
-        tally.wrong / tally.of_class,
-        tally.told_apart / tally.others,
-    )
+    disagreed, erred, seen = (part / whole for part, whole in tally.counts)
+    return rogan_gladen(disagreed, erred, seen)
 
 
 def _if_never_erring(classes: Sequence[JudgedClass]) -> float:
     """Return the upper end of the interval of the share of false labels, for a judge that never
     errs on the dataset."""
     images = sum(tally.images for tally in classes)
+    disagreed = sum(tally.disagreed for tally in classes)
     seen = sum(tally.images / images * tally.told_apart / tally.others for tally in classes)
-    return wilson_interval(sum(tally.disagreed for tally in classes), images)[1] / seen
+    _, high = wilson_interval(disagreed, images)
+    return high / seen
 
 
 def _with_interval(value: float, low: float, high: float, if_never_erring: float) -> CheckedShare:
@@ -206,7 +202,9 @@ def _with_interval(value: float, low: float, high: float, if_never_erring: float
 
 
 def checks_of_dataset(
-    recipe: Recipe, inputs: Mapping[str, Any], counts: JudgedCounts
+    recipe: Recipe,
+    inputs: Mapping[str, Any],
+    counts: JudgedCounts,
 ) -> LabelChecks:
     """Return the checks of every shift of a built dataset. inputs: those in the lock.
 
@@ -222,9 +220,8 @@ def checks_of_dataset(
     pin = pins.get(without_folders(judge)) if isinstance(pins, Mapping) else None
     validation = validation_of(pin, [cls.id for cls in recipe.classes])
     picked = {shift.name for shift in shifts for rule in shift.keep if judge in rule.judges()}
-    return replace(
-        judged_checks(without_folders(judge), counts, validation, names, picked), own=unchanged
-    )
+    checks = judged_checks(without_folders(judge), counts, validation, names, picked)
+    return replace(checks, own=unchanged)
 
 
 def judged_checks(
@@ -252,12 +249,8 @@ def judged_checks(
             images = sum(answers.values())
             right = answers.get(class_id, 0)
             others = total - images
-            errors[class_id] = (
-                images,
-                images - right,
-                others,
-                others - (answered[class_id] - right),
-            )
+            told_apart = others - (answered[class_id] - right)
+            errors[class_id] = (images, images - right, others, told_apart)
     judged: dict[str, dict[str, tuple[int, int]]] = {}
     for (shift, class_id), pair in counts.items():
         if pair[0]:
@@ -272,17 +265,15 @@ def judged_checks(
             checks.append(ShiftChecks(shift, picked=shift in picked))
             continue
         known = {} if shift in picked else errors
-        tallies = {
-            name: JudgedClass(*pair, *known.get(name, (0, 0, 0, 0)))
-            for name, pair in judged[shift].items()
-        }
-        images = sum(tally.images for tally in tallies.values())
-        disagreed = sum(tally.disagreed for tally in tallies.values())
-        of_shift = labels(images, disagreed, label_error_of_shift(list(tallies.values())))
-        classes = {
-            name: labels(tally.images, tally.disagreed, label_error_of_class(tally))
-            for name, tally in tallies.items()
-        }
+        tallies = []
+        classes = {}
+        for name, pair in judged[shift].items():
+            tally = JudgedClass(*pair, *known.get(name, (0, 0, 0, 0)))
+            tallies.append(tally)
+            classes[name] = labels(tally.images, tally.disagreed, label_error_of_class(tally))
+        images = sum(tally.images for tally in tallies)
+        disagreed = sum(tally.disagreed for tally in tallies)
+        of_shift = labels(images, disagreed, label_error_of_shift(tallies))
         checks.append(ShiftChecks(shift, of_shift, classes=classes, picked=shift in picked))
     return LabelChecks(judge, total, tuple(checks))
 
@@ -310,7 +301,10 @@ class ControlsPassed:
 
     def __add__(self, other: ControlsPassed) -> ControlsPassed:
         return ControlsPassed(
-            *(getattr(self, name) + getattr(other, name) for name in ControlsPassed.__slots__)
+            self.real + other.real,
+            self.real_passed + other.real_passed,
+            self.without + other.without,
+            self.without_passed + other.without_passed,
         )
 
     @property
@@ -411,9 +405,9 @@ class Selection:
         `of_dataset`."""
         if document is None:
             return None, ""
-        unsealed = {
-            key: value for key, value in document.items() if key not in ("version", "files")
-        }
+        unsealed = dict(document)
+        unsealed.pop("version", None)
+        unsealed.pop("files", None)
         try:
             return parse_document(cls, json.dumps(unsealed), REVIEWED.path), ""
         except UserError as error:
@@ -425,10 +419,12 @@ class Selection:
 def read_people(directory: Path, content: str, shifts: Collection[str]) -> LabelChecks | None:
     """Return people's answers about these shifts of a dataset with this content; None if there are
     none."""
-    people = people_of(Selection.of_dataset(directory, content)[0])
+    selection, _ = Selection.of_dataset(directory, content)
+    people = people_of(selection)
     if people is None:
         return None
-    return replace(people, shifts=tuple(shift for shift in people.shifts if shift.shift in shifts))
+    kept = tuple(shift for shift in people.shifts if shift.shift in shifts)
+    return replace(people, shifts=kept)
 
 
 def people_of(selection: Selection | None) -> LabelChecks | None:
@@ -438,11 +434,10 @@ def people_of(selection: Selection | None) -> LabelChecks | None:
     for shift in selection.shifts:
         values: list[Any] = []
         for result in (shift.by_class, shift.by_shift):
-            values += (
-                [0, None, None]
-                if result is None
-                else [result.images, result.selected, result.kappa]
-            )
+            if result is None:
+                values += [0, None, None]
+            else:
+                values += [result.images, result.selected, result.kappa]
         shifts.append(ShiftChecks(shift.name, people=SelectedByPeople(*values)))
     raters = len(selection.raters)
     controls = selection.controls.real_share

@@ -59,8 +59,7 @@ Part = Literal["thresholds", "tokens", "embeddings", "rows", "receipts", "words"
 
 _OTHER_RECIPE = (
     "Restore it from a copy. To change thresholds, use `counterfoil calibrate --apply`. For any"
-    " other change,"
-    " build another dataset: `counterfoil build RECIPE --out NEW`."
+    " other change, build another dataset: `counterfoil build RECIPE --out NEW`."
 )
 _MOST_LINES = 20
 # Errors that reading a file may raise besides our own errors, because a stranger may have written
@@ -73,18 +72,17 @@ RESTORE = "These cannot be rebuilt: restore them from a copy, such as the publis
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault of a file of the dataset.
-
-    what: says what is wrong, written after the path. lines: details. mistake: whether the fault
-    loses no data.
-    consequence: whether the fault may follow from another fault.
-    """
+    """A fault of a file of the dataset."""
 
     path: str
     what: str
+    """What is wrong, written after the path."""
     lines: tuple[str, ...] = ()
+    """Details."""
     mistake: bool = False
+    """Whether the fault loses no data."""
     consequence: bool = False
+    """Whether the fault may follow from another fault."""
     hint: str = RESTORE
 
     def __str__(self) -> str:
@@ -116,10 +114,10 @@ class StandingDataset:
     @property
     def embeddings_known(self) -> bool:
         """Whether all embeddings from which the images were rendered were read."""
-        drawn = self.recipe is not None and any(
-            shift.embedding is not None for shift in self.recipe.all_shifts()
-        )
-        return self.recipe is not None and (not drawn or self.embeddings is not None)
+        if self.recipe is None:
+            return False
+        drawn = any(shift.embedding is not None for shift in self.recipe.all_shifts())
+        return not drawn or self.embeddings is not None
 
     @property
     def prompts_known(self) -> bool:
@@ -151,12 +149,12 @@ class StandingDataset:
             raise self.unfit
         if not (self.directory / LOCK).exists():
             raise no_dataset(self.directory)
-        if faults := self.causes():
+        faults = self.causes()
+        if faults:
             lines = []
             for fault in faults[:_MOST_FAULTS]:
-                lines.append(
-                    f"{self.directory / fault.path} {fault.what}" + (":" if fault.lines else "")
-                )
+                colon = ":" if fault.lines else ""
+                lines.append(f"{self.directory / fault.path} {fault.what}{colon}")
                 lines += [f"  {more}" for more in fault.lines]
             if len(faults) > _MOST_FAULTS:
                 lines.append(
@@ -270,12 +268,11 @@ def read_dataset(directory: Path, *parts: Part, own: bool = True) -> StandingDat
 
 
 class _Reader:
-    """Reads the parts of a directory. A method returns its part, or adds a fault and returns None.
-
-    odd: what each irregular file is, by path.
-    """
+    """Reads the parts of a directory. A method returns its part, or adds a fault and returns
+    None."""
 
     def __init__(self, directory: Path, odd: Mapping[str, str]) -> None:
+        """Take what each irregular file is, by path."""
         self.directory = directory
         self.odd = odd
         self.faults: list[Fault] = []
@@ -298,6 +295,10 @@ class _Reader:
         except OSError:
             return None
 
+    def _no_hash(self, path: str) -> str:
+        """Return what is wrong with a file that has no hash."""
+        return "cannot be read" if (self.directory / path).exists() else "is missing"
+
     def _lock(self) -> Lock | None:
         try:
             lock = read_lock(self.directory)
@@ -306,7 +307,8 @@ class _Reader:
             return self._fault(LOCK, what, lines, mistake=True, hint=error.hint or RESTORE)
         except (CounterfoilError, *_ODD) as error:
             lines = error_lines(error, self.directory / LOCK)
-            lines = lines if isinstance(error, CounterfoilError) else ("cannot be read", *lines)
+            if not isinstance(error, CounterfoilError):
+                lines = ("cannot be read", *lines)
             return self._fault(LOCK, lines[0], lines[1:])
         if lock is None:
             return self._fault(LOCK, "is missing")
@@ -335,19 +337,19 @@ class _Reader:
             lines: list[str] = []
             if lock is not None:
                 if lock.hashes["plan"] != recipe.plan_hash:
-                    lines += differences(lock.plan, recipe.plan_document) or ["its plan hash"]
+                    of_plan = differences(lock.plan, recipe.plan_document)
+                    lines += of_plan or ["its plan hash"]
                 if lock.hashes["screen"] != recipe.screen_hash:
-                    lines += differences(lock.screen, recipe.screen_document) or ["its screen hash"]
+                    of_screen = differences(lock.screen, recipe.screen_document)
+                    lines += of_screen or ["its screen hash"]
                 lines += differences(lock.inputs.get(LEVELS, {}), recipe.scales, LEVELS)
             groups = {shard.group: shard.of for shard in make_plan(recipe).shards}
         except (CounterfoilError, *_ODD) as error:
             plugins = self._pinned("plugins")
-            named = plugins.items() if isinstance(plugins, Mapping) else ()
-            needed = [
-                f"its {quoted(str(what))} is of the package {quoted(str(package))}"
-                for what, package in named
-            ]
-            return self._fault(RECIPE, "cannot be read", (*error_lines(error, path), *needed))
+            lines = list(error_lines(error, path))
+            for what, package in plugins.items() if isinstance(plugins, Mapping) else ():
+                lines.append(f"its {quoted(str(what))} is of the package {quoted(str(package))}")
+            return self._fault(RECIPE, "cannot be read", lines)
         if lines:
             what = f"is not the recipe that {LOCK} was written for ({LOCK} there, {RECIPE} here)"
             return self._fault(RECIPE, what, lines, mistake=True, hint=_OTHER_RECIPE)
@@ -373,29 +375,28 @@ class _Reader:
                     f"is changed: its measured thresholds are not those that {LOCK} pins",
                 )
             else:
-                known = stored.measured(
-                    {shift.name: shift.object_caption for shift in recipe.all_shifts()}
-                )
+                captions = {shift.name: shift.object_caption for shift in recipe.all_shifts()}
+                known = stored.measured(captions)
         except FileNotFoundError:
             self._fault(THRESHOLDS, "is missing")
         except ValueError as error:
             stored = self._fault(THRESHOLDS, "is damaged", (str(error),))
         except _ODD as error:
             stored = self._fault(
-                THRESHOLDS, "cannot be read", error_lines(error, self.directory / THRESHOLDS)
+                THRESHOLDS,
+                "cannot be read",
+                error_lines(error, self.directory / THRESHOLDS),
             )
         if needs_validation(recipe, known):
             if stored is not None:
                 what = "lacks thresholds that the recipe takes from validation images"
                 self._fault(THRESHOLDS, what, consequence=True)
             return None, known
-        expected = resolve_thresholds(recipe, None, known).with_known(
-            None if stored is None else stored.known, recipe
-        )
+        known_classes = None if stored is None else stored.known
+        expected = resolve_thresholds(recipe, None, known).with_known(known_classes, recipe)
         if stored is not None and content != expected.content():
-            lines = differences(expected.document(), stored.document()) or [
-                "the same values, written differently"
-            ]
+            lines = differences(expected.document(), stored.document())
+            lines = lines or ["the same values, written differently"]
             self._fault(THRESHOLDS, "differs from the recipe (“there”)", lines)
         return expected, known
 
@@ -411,9 +412,7 @@ class _Reader:
             pinned = pins.get(cls.id) if isinstance(pins, Mapping) else None
             sha256 = self.sha256_of(path)
             if sha256 is None:
-                self._fault(
-                    path, "is missing" if not (self.directory / path).exists() else "cannot be read"
-                )
+                self._fault(path, self._no_hash(path))
             elif self.lock is not None and sha256 != pinned:
                 shown = f"sha256 {sha256[:12]}…, expected {str(pinned)[:12]}… by {LOCK}"
                 self._fault(path, f"is changed: {shown}", consequence=True)
@@ -426,7 +425,9 @@ class _Reader:
             return read_token_folder(recipe, self.directory / TOKENS)
         except (CounterfoilError, OSError) as error:
             return self._fault(
-                TOKENS, "cannot be read", error_lines(error, self.directory / TOKENS)
+                TOKENS,
+                "cannot be read",
+                error_lines(error, self.directory / TOKENS),
             )
 
     def embeddings(self, recipe: Recipe) -> ImageEmbeddings | None:
@@ -458,17 +459,20 @@ class _Reader:
             return self._fault(ROWS, "is missing")
         except (CounterfoilError, *_ODD) as error:
             return self._fault(
-                ROWS, "cannot be read", error_lines(error, self.directory / ROWS), consequence=True
+                ROWS,
+                "cannot be read",
+                error_lines(error, self.directory / ROWS),
+                consequence=True,
             )
-        if problems := list(islice(table.problems(recipe), _MOST_LINES)):
-            return self._fault(
-                ROWS, "is not a table of the recipe's rows", problems, consequence=True
-            )
+        problems = list(islice(table.problems(recipe), _MOST_LINES))
+        if problems:
+            what = "is not a table of the recipe's rows"
+            return self._fault(ROWS, what, problems, consequence=True)
         # A pin may hold more than the hash, such as the model that wrote captions.
-        if self.lock is not None and (self._pinned(kind) or {}).get("sha256") != table.sha256:
-            return self._fault(
-                ROWS, f"is changed: its rows are not those that {LOCK} pins", consequence=True
-            )
+        pin = self._pinned(kind) or {}
+        if self.lock is not None and pin.get("sha256") != table.sha256:
+            what = f"is changed: its rows are not those that {LOCK} pins"
+            return self._fault(ROWS, what, consequence=True)
         return table
 
     def receipts(self, plan: Plan) -> Iterator[Receipt]:
@@ -487,7 +491,10 @@ class _Reader:
                     wrong = tuple(receipt_faults(standing, hashes))
                 if wrong:
                     self._fault(
-                        standing.path, wrong[0], wrong[1:], hint=repair_hint(self.directory)
+                        standing.path,
+                        wrong[0],
+                        wrong[1:],
+                        hint=repair_hint(self.directory),
                     )
                 elif standing.receipt is not None:
                     yield standing.receipt
@@ -498,8 +505,7 @@ class _Reader:
         """Add a fault if a file differs from its entry in the manifest."""
         sha256 = self.sha256_of(path)
         if sha256 is None:
-            what = "cannot be read" if (self.directory / path).exists() else "is missing"
-            self._fault(path, what, consequence=True)
+            self._fault(path, self._no_hash(path), consequence=True)
         elif sha256 != entry.sha256:
             self._fault(path, f"does not match its entry in {MANIFEST}", consequence=True)
 
@@ -509,9 +515,13 @@ def _pins_as_a_build(lock: Lock) -> bool:
     generator needs."""
     try:
         kind = kind_of(lock.plan["generator"])
-        parts = kind.models if lock.screen.get("model") is None else ("screen", *kind.models)
-        parts += ("adapter",) if "adapter" in lock.inputs["models"] else ()
-        pins = [lock.inputs["models"][part] for part in parts]
+        models = lock.inputs["models"]
+        parts = [*kind.models]
+        if lock.screen.get("model") is not None:
+            parts.append("screen")
+        if "adapter" in models:
+            parts.append("adapter")
+        pins = [models[part] for part in parts]
         pins += [lock.inputs["loras"][name] for name in lock.plan["generator"].get("lora", ())]
         whole = isinstance(lock.inputs["tokens"], Mapping | None)
         for pin in pins:
@@ -524,7 +534,8 @@ def _pins_as_a_build(lock: Lock) -> bool:
             whole &= isinstance(lock.inputs[kind.table], Mapping)
         judges = lock.inputs.get("judges", {})
         if lock.screen.get("judge") is not None:
-            validation_of(judges[lock.screen["judge"]], [cls["id"] for cls in lock.plan["classes"]])
+            class_ids = [cls["id"] for cls in lock.plan["classes"]]
+            validation_of(judges[lock.screen["judge"]], class_ids)
         return whole and isinstance(judges, Mapping)
     except (KeyError, TypeError, ValueError, AttributeError):
         return False
@@ -552,7 +563,7 @@ def wrong_model(key: str, name: str, pin: Mapping[str, Any]) -> Iterator[str]:
         yield f"{key}: {LOCK} has no commit of {name}, so its version is unknown"
     elif sha256 != pin["sha256"]:
         actual = f"sha256 {sha256}" if sha256 else "a name of the Hub"
-        pinned = (
-            f"sha256 {pin['sha256']}" if pin["sha256"] else f"commit {pin['revision']} of the Hub"
-        )
+        pinned = f"sha256 {pin['sha256']}"
+        if not pin["sha256"]:
+            pinned = f"commit {pin['revision']} of the Hub"
         yield f"{key}: '{name}' is not the one that {LOCK} pins: found {actual}, expected {pinned}"

@@ -26,7 +26,9 @@ from counterfoil.registry import Registry, with_functions
 
 # Of our own and of installed plugins.
 ENGINES: Registry[type[Engine]] = Registry(
-    "counterfoil.engines", {"local": LocalEngine, "ray": RayEngine}, with_functions("of", "run")
+    "counterfoil.engines",
+    {"local": LocalEngine, "ray": RayEngine},
+    with_functions("of", "run"),
 )
 
 __all__ = [
@@ -46,7 +48,9 @@ __all__ = [
 
 
 def engine_for(
-    devices: Sequence[str], workers: int | None = None, choice: EngineChoice | None = None
+    devices: Sequence[str],
+    workers: int | None = None,
+    choice: EngineChoice | None = None,
 ) -> Engine:
     """Return the chosen engine for work on these devices.
 

@@ -117,7 +117,9 @@ class Engine(Protocol):
         return
 
     def run(
-        self, work: Work[Item, Result], items: Sequence[Item]
+        self,
+        work: Work[Item, Result],
+        items: Sequence[Item],
     ) -> Generator[Event[Item, Result]]:
         """Do every item, in any order, and yield the events of all items.
 

@@ -117,7 +117,9 @@ def events_of(doing: Doing[Any, Any]) -> Iterator[Advanced | Delivered | Done]:
 
 
 def hand_out(
-    crew: Crew, items: Sequence[Any], deaths: Deaths
+    crew: Crew,
+    items: Sequence[Any],
+    deaths: Deaths,
 ) -> Generator[Event[Any, Any], None, BaseException | None]:
     """Give every item to a worker, and yield the events. Return the first failure, or None.
 
@@ -167,7 +169,9 @@ def hand_out(
                         yield Finished(items[index], result)
                     case NoMemory(reason):
                         failure = failure or deaths.out_of_memory(
-                            items[index], worker.device, reason
+                            items[index],
+                            worker.device,
+                            reason,
                         )
                     case Ended(ending, code):
                         waiting.appendleft(index)
@@ -185,8 +189,7 @@ def hand_out(
                             failure = RunFailure(
                                 ["no device is left to work on", *gone],
                                 f"{_KEPT} `nvidia-smi` shows the GPUs of this machine and their"
-                                " processes; choose"
-                                " others with --device.",
+                                " processes; choose others with --device.",
                             )
                         elif failure is None:
                             others = f"other workers take {name_of_item(items[index])} and the rest"
@@ -225,8 +228,7 @@ class Deaths:
             )
         else:
             problem = (
-                f"{total} workers died, with {self.finished} items finished; the last one,"
-                " on"
+                f"{total} workers died, with {self.finished} items finished; the last one, on"
                 f" {device}, {ending}"
             )
         hint = [_KEPT]

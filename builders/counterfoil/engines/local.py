@@ -83,7 +83,9 @@ class LocalEngine(Engine):
             begin_server(imports, self.devices[0])
 
     def run(
-        self, work: Work[Item, Result], items: Sequence[Item]
+        self,
+        work: Work[Item, Result],
+        items: Sequence[Item],
     ) -> Generator[Event[Item, Result]]:
         # Every device gets its first worker before any gets its second: there may be fewer items
         # than workers.
@@ -210,7 +212,11 @@ def called_on(device: str, function: Callable[..., Value], *arguments: Any) -> V
 
 
 def stack_where_done(
-    engine: Engine, device: str, measure: Callable[[str], dict[str, Any]], *, models: bool = True
+    engine: Engine,
+    device: str,
+    measure: Callable[[str], dict[str, Any]],
+    *,
+    models: bool = True,
 ) -> dict[str, Any]:
     """Return the stack of a device that this engine works on.
 

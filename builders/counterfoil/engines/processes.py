@@ -256,12 +256,16 @@ class WorkerProcess:
         self._pipe, child_end = context.Pipe()
         self._outgoing: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._sender = threading.Thread(
-            target=_send_all, args=(self._pipe, self._outgoing), daemon=True
+            target=_send_all,
+            args=(self._pipe, self._outgoing),
+            daemon=True,
         )
         try:
             with environment_of_workers(context) as environment:
                 self._process = context.Process(
-                    target=_serve, name=_NAME, args=(child_end, environment)
+                    target=_serve,
+                    name=_NAME,
+                    args=(child_end, environment),
                 )
                 start(self._process)
         except (OSError, EOFError) as error:

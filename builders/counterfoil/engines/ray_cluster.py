@@ -29,9 +29,8 @@ _ANSWERS_WITHIN = 10.0  # seconds
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 _SETTINGS = 4
 _START = (
-    "`ray start --head` starts a cluster and prints its address; run this command on a"
-    " machine"
-    " of the cluster."
+    "`ray start --head` starts a cluster and prints its address; run this command on a machine of"
+    " the cluster."
 )
 
 

@@ -92,7 +92,9 @@ class RayEngine(Engine):
         return self.address is not None
 
     def run(
-        self, work: Work[Item, Result], items: Sequence[Item]
+        self,
+        work: Work[Item, Result],
+        items: Sequence[Item],
     ) -> Generator[Event[Item, Result]]:
         if not len(items):
             return
@@ -172,9 +174,8 @@ class _Actors:
         what = "GPU" if self.cluster.resource == "GPU" else "CPU core"
         message = (
             f"no actor is ready after {_TELLS_AFTER:.0f} seconds: every {what} of the Ray cluster"
-            " at"
-            f" {self.cluster.address} may be in use, or models still load (see `ray status`); still"
-            " waiting"
+            f" at {self.cluster.address} may be in use, or models still load (see `ray status`);"
+            " still waiting"
         )
         yield None, Lost(message)
 
@@ -192,7 +193,10 @@ class _Actors:
         )
         handle: Any = kind.remote()
         ready = handle.get_ready.remote(
-            self.cluster.device, str(Path.cwd()), [self.work_at], __version__
+            self.cluster.device,
+            str(Path.cwd()),
+            [self.work_at],
+            __version__,
         )
         return _Actor(handle, ready, self.cluster.device)
 

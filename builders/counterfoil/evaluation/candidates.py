@@ -9,7 +9,7 @@ is read.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,8 +40,7 @@ if TYPE_CHECKING:
 
 MINED = "mined"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-# A judge's recorded answer: wrong, right, or none.
-WRONG = 0
+# A judge's recorded answer; 0 is wrong.
 IS_RIGHT = 1
 NO_ANSWER = -1
 
@@ -226,6 +225,27 @@ def _unpicked(
     return unpicked
 
 
+def stored_images(
+    directory: Path,
+    receipts: Sequence[Receipt],
+    what: What,
+    wanted: Collection[str] | None = None,
+) -> Iterator[tuple[str, bytes | None]]:
+    """Yield (key, encoded image) of the wanted rows of a table, by default all, in the order in
+    which they are stored."""
+    yielded = 0
+    for receipt in receipts:
+        for batch in shard_batches(directory, receipt, ["key", "image"], what):
+            if wanted is not None and yielded == len(wanted):
+                return
+            images = batch.column("image")
+            for index, key in enumerate(batch.column("key").to_pylist()):
+                if wanted is None or key in wanted:
+                    image = images[index].as_py() or {}
+                    yield key, image.get("bytes")
+                    yielded += 1
+
+
 def _images(
     directory: Path, receipts: Sequence[Receipt], labels: Mapping[str, int]
 ) -> LabelledImages:
@@ -233,13 +253,8 @@ def _images(
     stored."""
 
     def read(keys: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
-        for receipt in receipts:
-            for batch in shard_batches(directory, receipt, ["key", "image"], "rejected"):
-                images = batch.column("image")
-                for position, key in enumerate(batch.column("key").to_pylist()):
-                    if key in labels and (keys is None or key in keys):
-                        image = images[position].as_py() or {}
-                        yield key, image.get("bytes")
+        wanted = labels.keys() if keys is None else labels.keys() & keys
+        return stored_images(directory, receipts, "rejected", wanted)
 
     stored = []
     files = []

@@ -26,7 +26,12 @@ from counterfoil.dataset.label_checks import checks_of_dataset, read_people, wit
 from counterfoil.dataset.reading import SoundDataset, read_dataset
 from counterfoil.documents import sha256_json
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.evaluation.candidates import MinedCandidates, read_mined, refuse_other_data
+from counterfoil.evaluation.candidates import (
+    MinedCandidates,
+    read_mined,
+    refuse_other_data,
+    stored_images,
+)
 from counterfoil.models.mended import EditsOf
 from counterfoil.models.names import LAB
 from counterfoil.recipe import Recipe, RecipeClass
@@ -152,6 +157,7 @@ class Group:
     """The base, a shift, or a part of other labelled images. Each level of a shift is a group."""
 
     name: str
+    """What lines, tables and pages call it."""
     kind: str | None
     """The kind of the shift, if the recipe gives one."""
     prompt: str
@@ -199,10 +205,13 @@ class Subject:
     content: str
     """A sha256 over the images and their order."""
     classes: tuple[RecipeClass, ...]
+    """The classes, in the order of labels."""
     groups: tuple[Group, ...]
+    """The groups, the base first."""
     base: bool
     """Whether group 0 is the base."""
     parts: tuple[SubjectPart, ...]
+    """The images by their origin."""
     keys: tuple[str, ...]
     """(n,) distinct texts."""
     labels: Ints
@@ -327,7 +336,7 @@ def open_dataset(source: str | Path) -> OpenDataset:
     min_images_per_class = recipe.evaluate.min_images_per_class
     if preview is not None:
         min_images_per_class = 1
-    read = partial(_read_images, finished)
+    read = partial(stored_images, directory, receipts, "data")
     images = LabelledImages(
         str(source), content, keys, labels, shifts, names, read, preview=preview
     )
@@ -405,23 +414,6 @@ def _accepted_rows(dataset: SoundDataset) -> tuple[tuple[str, ...], Ints, Ints, 
         np.array(labels, np.int64),
         np.array(indices, np.int64),
     )
-
-
-def _read_images(
-    dataset: SoundDataset, wanted: frozenset[str] | None
-) -> Iterator[tuple[str, bytes | None]]:
-    """Yield (key, encoded image) of the wanted images, by default all, in the dataset's order."""
-    yielded = 0
-    for receipt in dataset.receipts:
-        for batch in shard_batches(dataset.directory, receipt, ["key", "image"]):
-            if wanted is not None and yielded == len(wanted):
-                return
-            images = batch.column("image")
-            for index, key in enumerate(batch.column("key").to_pylist()):
-                if wanted is None or key in wanted:
-                    image = images[index].as_py() or {}
-                    yield key, image.get("bytes")
-                    yielded += 1
 
 
 def _recipe_groups(recipe: Recipe, reasons: Mapping[str, Mapping[str, int]]) -> tuple[Group, ...]:

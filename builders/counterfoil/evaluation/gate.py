@@ -101,7 +101,9 @@ class GateLine:
     """A parsed line."""
 
     text: str
+    """The line as it is written."""
     measure: str
+    """The word before the parentheses: a measure, or a comparison of one."""
     group: str
     """Its name; with `every`, the line is for all groups."""
     limit: float
@@ -109,6 +111,7 @@ class GateLine:
     other_model: str = ""
     """What `worse_than` compares with: a model, or the results.json of an earlier evaluation."""
     every: bool = False
+    """Whether the line is for all groups."""
     class_name: str = ""
     """A class's name or id; empty for all classes."""
     advisory: bool = False
@@ -116,6 +119,7 @@ class GateLine:
     share: str = "accuracy"
     """The measure that is named or compared."""
     lower_is_better: bool = False
+    """Whether less of the measure is better."""
 
     @property
     def above(self) -> bool:
@@ -128,9 +132,13 @@ class Judged:
     """A line of the gate for one model and one group."""
 
     line: GateLine
+    """The parsed line."""
     model: str
+    """The name of the judged model."""
     group: str
+    """The name of the group."""
     verdict: Answer
+    """The answer."""
     estimate: Estimate | None = None
     """Fractions, with an interval that holds for all comparisons of the gate at once; None if
     nothing was measured."""

@@ -347,8 +347,11 @@ class ChosenModels:
     """The models to score, in order, with the class map of each."""
 
     classes: Sequence[RecipeClass]
+    """The classes of the images."""
     names: tuple[str, ...] = ()
+    """The names of the models, in order."""
     maps: Mapping[str, ClassMap] = field(default_factory=dict)
+    """The class map of each model, by name."""
     given: Mapping[str, GivenModel] = field(default_factory=dict)
     """Models of a person's code, by name."""
     stands_for: Mapping[str, object] = field(default_factory=dict)
@@ -356,6 +359,7 @@ class ChosenModels:
     mended: Mapping[str, MendedNote] = field(default_factory=dict)
     """The notes of mended models, by name."""
     outputs: Outputs = "all"
+    """Which outputs an answer is chosen among."""
     scales: Mapping[str, Scale] = field(default_factory=dict)
     """What the scores of a model are, if a person says so."""
 

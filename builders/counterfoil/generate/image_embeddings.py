@@ -48,14 +48,10 @@ class ImageEmbeddings:
     def hashes(self) -> dict[str, dict[str, str]]:
         hashes: dict[str, dict[str, str]] = {}
         for shift, vectors in self.vectors.items():
-            contents = {
-                class_id: np.ascontiguousarray(vector, "<f4").tobytes()
-                for class_id, vector in vectors.items()
-            }
-            hashes[shift] = {
-                class_id: hashlib.sha256(content).hexdigest()
-                for class_id, content in contents.items()
-            }
+            hashes[shift] = {}
+            for class_id, vector in vectors.items():
+                content = np.ascontiguousarray(vector, "<f4").tobytes()
+                hashes[shift][class_id] = hashlib.sha256(content).hexdigest()
         return hashes
 
     def content(self) -> bytes:
@@ -67,9 +63,8 @@ class ImageEmbeddings:
         vectors: dict[str, Vector] = {}
         for shift, by_class in self.vectors.items():
             template = own_key(shift, self.templates[shift])
-            vectors |= {
-                embedding_key(template, class_id): vector for class_id, vector in by_class.items()
-            }
+            for class_id, vector in by_class.items():
+                vectors[embedding_key(template, class_id)] = vector
         return embeddings_file(vectors)
 
 
@@ -109,7 +104,8 @@ def read_image_embeddings(recipe: Recipe) -> ImageEmbeddings | None:
         for class_id, vector in by_class.items():
             widths.setdefault(len(vector), f"{name}, {class_id}")
     if len(widths) > 1:
-        shown = " and ".join(f"{width} ({cell})" for width, cell in list(widths.items())[:3])
+        examples = list(widths.items())[:3]
+        shown = " and ".join(f"{width} ({cell})" for width, cell in examples)
         problems.append(f"prompts: embeddings of several widths: {shown}; expected one")
     if problems:
         raise UserError(first_of(problems, _MOST_PROBLEMS), _HINT)
@@ -131,18 +127,21 @@ def read_tensors(path: Path) -> dict[str, Any]:
             f"{path}: {error.strerror or error}; expected a safetensors file of vectors"
         ) from error
     except (SafetensorError, ValueError, RecursionError) as error:
-        raise UserError(
-            f"{path}: not a readable safetensors file ({' '.join(str(error).split())[:200]})"
-        ) from error
+        cause = " ".join(str(error).split())[:200]
+        raise UserError(f"{path}: not a readable safetensors file ({cause})") from error
     if not tensors:
         raise UserError(f"{path}: holds no vector")
     return tensors
 
 
 def _vectors(
-    recipe: Recipe, shift: Shift, tensors: Mapping[str, Any], problems: list[str]
+    recipe: Recipe,
+    shift: Shift,
+    tensors: Mapping[str, Any],
+    problems: list[str],
 ) -> Iterator[tuple[str, Vector]]:
     assert shift.embedding is not None
+    file = Path(shift.embedding.file).name
     for label in shift.class_labels:
         class_id = recipe.classes[label].id
         key = embedding_key(shift.embedding.key, class_id)
@@ -150,15 +149,11 @@ def _vectors(
             # A search for similar keys among thousands takes long, so suggest a key only for the
             # first problems.
             near = did_you_mean(key, tensors) if len(problems) < _MOST_PROBLEMS else ""
-            problems.append(
-                f"{_key_of(shift)}: no '{key}' in {Path(shift.embedding.file).name}{near}"
-            )
+            problems.append(f"{_key_of(shift)}: no '{key}' in {file}{near}")
             continue
         vector = _as_vector(tensors[key])
         if isinstance(vector, str):
-            problems.append(
-                f"{_key_of(shift)}: '{key}' in {Path(shift.embedding.file).name} {vector}"
-            )
+            problems.append(f"{_key_of(shift)}: '{key}' in {file} {vector}")
         else:
             yield class_id, vector
 

@@ -26,15 +26,13 @@ _SHORTEST_LIST = 64
 
 @dataclass(frozen=True, slots=True)
 class NearestRows:
-    """The rows that a prompt got, in the order of the rounds.
-
-    ranks: the rank of each row among all usable rows by nearness to this prompt, from 1. scores:
-    the cosine of each row with the prompt.
-    """
+    """The rows that a prompt got, in the order of the rounds."""
 
     rows: Ints
     ranks: Ints
+    """The rank of each row among all usable rows by nearness to this prompt, from 1."""
     scores: Floats
+    """The cosine of each row with the prompt."""
 
 
 def nearest_rows(
@@ -56,8 +54,9 @@ def nearest_rows(
     are too few usable rows.
     """
     needed = max(wanted) if repeats else sum(wanted)
-    if needed > int(usable.sum()):
-        raise ValueError(f"{needed:,} rows are wanted of {int(usable.sum()):,}")
+    count = int(usable.sum())
+    if needed > count:
+        raise ValueError(f"{needed:,} rows are wanted of {count:,}")
     prompts = _on_grid(prompts)
     free = usable.copy()
     given: list[list[int]] = [[] for _ in wanted]
@@ -68,17 +67,18 @@ def nearest_rows(
         for prompt, (rows, scores) in enumerate(lists, first):
             given[prompt] = rows[: wanted[prompt]].tolist()
             near[prompt] = scores[: wanted[prompt]].tolist()
-    length = max([_SHORTEST_LIST, *(2 * count for count in wanted)])
+    length = max(_SHORTEST_LIST, 2 * max(wanted, default=0))
     while still := [index for index, count in enumerate(wanted) if len(given[index]) < count]:
         short = max(1, min(length, list_entries // len(still)))
         lists = _lists(pool, prompts[still], free, short, chunk_rows)
         _deal(dict(zip(still, lists, strict=True)), wanted, given, near, free)
         length *= 2  # prompts that share their nearest rows would need many rounds
     ranks = _ranks(pool, prompts, usable, given, near, chunk_rows)
-    return [
-        NearestRows(np.asarray(rows, dtype=np.int64), rank, np.asarray(scores, dtype=np.float64))
-        for rows, rank, scores in zip(given, ranks, near, strict=True)
-    ]
+    nearest = []
+    for rows, rank, scores in zip(given, ranks, near, strict=True):
+        indices = np.asarray(rows, dtype=np.int64)
+        nearest.append(NearestRows(indices, rank, np.asarray(scores, dtype=np.float64)))
+    return nearest
 
 
 def _deal(
@@ -93,22 +93,29 @@ def _deal(
     A list that ends interrupts a round, and the next call continues this round.
     """
     at = dict.fromkeys(lists, 0)
-    for turn in range(min(len(given[prompt]) for prompt in lists), max(wanted)):
+    fewest = min(len(given[prompt]) for prompt in lists)
+    for turn in range(fewest, max(wanted)):
         for prompt, (rows, scores) in lists.items():
             if len(given[prompt]) != turn or turn == wanted[prompt]:
                 continue
-            while at[prompt] < len(rows) and not free[rows[at[prompt]]]:
-                at[prompt] += 1
-            if at[prompt] == len(rows):
+            position = at[prompt]
+            while position < len(rows) and not free[rows[position]]:
+                position += 1
+            if position == len(rows):
                 return
-            row = int(rows[at[prompt]])
+            row = int(rows[position])
             free[row] = False
             given[prompt].append(row)
-            near[prompt].append(float(scores[at[prompt]]))
+            near[prompt].append(float(scores[position]))
+            at[prompt] = position
 
 
 def _lists(
-    pool: AnyFloats, prompts: Floats, free: Bools, length: int, chunk_rows: int
+    pool: AnyFloats,
+    prompts: Floats,
+    free: Bools,
+    length: int,
+    chunk_rows: int,
 ) -> list[tuple[Ints, Floats]]:
     """Return, for each prompt, at most `length` free rows with their scores. The nearest row is
     first."""
@@ -118,13 +125,14 @@ def _lists(
             nearest, best = lists[index]
             # A row must score higher than the last row of a full list, because earlier rows win
             # ties.
-            better = (
-                np.flatnonzero(score > best[-1]) if len(nearest) == length else np.arange(len(rows))
-            )
+            better = np.arange(len(rows))
+            if len(nearest) == length:
+                better = np.flatnonzero(score > best[-1])
             if len(better):
                 both = np.concatenate([best, score[better]])
                 first = np.argsort(-both, kind="stable")[:length]
-                lists[index] = np.concatenate([nearest, rows[better]])[first], both[first]
+                all_rows = np.concatenate([nearest, rows[better]])
+                lists[index] = (all_rows[first], both[first])
     return lists
 
 
@@ -144,18 +152,20 @@ def _ranks(
             given_scores = np.asarray(near[index])
             rising = np.sort(chunk)
             not_above = np.searchsorted(rising, given_scores, side="right")
+            below = np.searchsorted(rising, given_scores, side="left")
             ranks[index] += len(chunk) - not_above
-            for tied in np.flatnonzero(
-                not_above > np.searchsorted(rising, given_scores, side="left")
-            ).tolist():
-                ranks[index][tied] += int(
-                    ((chunk == given_scores[tied]) & (rows < given[index][tied])).sum()
-                )
+            for tied in np.flatnonzero(not_above > below).tolist():
+                equal = chunk == given_scores[tied]
+                earlier = rows < given[index][tied]
+                ranks[index][tied] += int((equal & earlier).sum())
     return ranks
 
 
 def _scored(
-    pool: AnyFloats, prompts: Floats, chosen: Bools, chunk_rows: int
+    pool: AnyFloats,
+    prompts: Floats,
+    chosen: Bools,
+    chunk_rows: int,
 ) -> Iterator[tuple[Ints, int, Floats]]:
     """Yield a chunk of chosen rows, the first prompt of a block, and the scores of the block
     (prompts, rows)."""
@@ -164,7 +174,8 @@ def _scored(
         rows = every[first : first + chunk_rows]
         vectors = _on_grid(pool[rows]).T
         for start in range(0, len(prompts), _BLOCK_PROMPTS):
-            yield rows, start, prompts[start : start + _BLOCK_PROMPTS] @ vectors
+            block = prompts[start : start + _BLOCK_PROMPTS]
+            yield rows, start, block @ vectors
 
 
 def _on_grid(vectors: AnyFloats) -> Floats:

@@ -61,16 +61,12 @@ def as_pictures(pixels: torch.Tensor) -> DrawnAhead:
     numbers = pixels.float()
     finite = torch.isfinite(numbers).flatten(1).all(1)
     # Numbers that are not finite become 0 here, and the function below drops their picture.
-    levels = (
-        (numbers.nan_to_num(0.0).clamp(0, 1) * 255)
-        .round()
-        .to(torch.uint8)
-        .permute(0, 2, 3, 1)
-        .contiguous()
-    )
+    rounded = (numbers.nan_to_num(0.0).clamp(0, 1) * 255).round()
+    levels = rounded.to(torch.uint8).permute(0, 2, 3, 1).contiguous()
     wait = None
     if pixels.is_cuda:
-        levels, finite = (_pinned(part) for part in (levels, finite))
+        levels = _pinned(levels)
+        finite = _pinned(finite)
         copied = torch.cuda.Event(blocking=True)
         copied.record(torch.cuda.current_stream(pixels.device))
         wait = copied.synchronize
@@ -105,10 +101,11 @@ def encoding_threads(device: str) -> int:
         return 1
     import torch
 
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    return max(1, min(_MOST_THREADS, cores // max(1, torch.cuda.device_count()) - 2))
+    cores = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    cores_a_gpu = cores // max(1, torch.cuda.device_count())
+    return max(1, min(_MOST_THREADS, cores_a_gpu - 2))
 
 
 def encode_image(picture: PILImage.Image, recipe: Recipe) -> bytes:
@@ -140,5 +137,6 @@ def decoded(encoded: bytes) -> np.ndarray:
 def psnr(pixels: np.ndarray, other: np.ndarray) -> float:
     """Return the peak signal-to-noise ratio in dB of two uint8 arrays of one shape. For equal
     arrays it is infinite."""
-    error = float(np.mean((pixels.astype(np.float64) - other.astype(np.float64)) ** 2))
+    differences = pixels.astype(np.float64) - other.astype(np.float64)
+    error = float(np.mean(differences**2))
     return math.inf if error == 0 else 10 * math.log10(255**2 / error)

@@ -51,12 +51,7 @@ _REMEMBERED = 2**28
 
 
 class Renderer(ImageRenderer):
-    """Turns batches of samples into images.
-
-    embeddings: the image embeddings from which some samples are drawn. adapter: the adapter through
-    which the pipeline takes image embeddings, if the pipeline needs one. loras: the LoRA weights
-    that are added to the pipeline.
-    """
+    """Turns batches of samples into images."""
 
     def __init__(
         self,
@@ -66,23 +61,27 @@ class Renderer(ImageRenderer):
         adapter: Adapter | None = None,
         loras: Loras | None = None,
     ) -> None:
-        """Raise UserError for settings that have no effect on this pipeline."""
+        """Take a pipeline, and what is added to it.
+
+        embeddings: the image embeddings from which some samples are drawn. adapter: the adapter
+        through which the pipeline takes image embeddings, if the pipeline needs one. loras: the
+        LoRA weights that are added to the pipeline. Raise UserError for settings that have no
+        effect on this pipeline.
+        """
         self.pipeline = pipeline
         self.embeddings = embeddings
         self.adapter = adapter
         self.loras = loras
-        self._lora_of = {
-            shift.name: shift.lora for shift in recipe.all_shifts() if shift.lora is not None
-        }
+        self._lora_of: dict[str, str] = {}
+        for shift in recipe.all_shifts():
+            if shift.lora is not None:
+                self._lora_of[shift.name] = shift.lora
         self.generator = recipe.drawing
         self.held = recipe.samples.held
         name = type(pipeline).__name__
         unet = getattr(pipeline, "unet", None)
-        problems = list(
-            pipeline_problems(
-                recipe, {"_class_name": name}, None if unet is None else dict(unet.config)
-            )
-        )
+        unet_config = None if unet is None else dict(unet.config)
+        problems = list(pipeline_problems(recipe, {"_class_name": name}, unet_config))
         if problems:
             raise UserError(problems)
         family = family_of(name)
@@ -146,14 +145,11 @@ class Renderer(ImageRenderer):
 
         from counterfoil.models.trials import ids_in_bounds
 
-        parts = [
-            part
-            for name, part in self.pipeline.components.items()
-            if name.startswith("text_encoder")
-        ]
-        return ids_in_bounds(
-            self.generator.model, *[part for part in parts if isinstance(part, torch.nn.Module)]
-        )
+        encoders = []
+        for name, part in self.pipeline.components.items():
+            if name.startswith("text_encoder") and isinstance(part, torch.nn.Module):
+                encoders.append(part)
+        return ids_in_bounds(self.generator.model, *encoders)
 
     def ahead(self, samples: Sequence[Sample]) -> DrawnAhead:
         """Start to render samples. The returned function waits for the GPU and returns the
@@ -192,24 +188,23 @@ class Renderer(ImageRenderer):
         if no adapter were loaded.
         """
         if sample.base_prompt is not None:
-            encoded = self.encode(sample.base_prompt), self.conditioning(sample)
-            return "pair", *(company(self.family, parts) for parts in encoded)
+            base = company(self.family, self.encode(sample.base_prompt))
+            return "pair", base, company(self.family, self.conditioning(sample))
         has_vector = self._vector(sample) is not None
         if self.family.prompts != "encoded":
             return has_vector
-        return (
-            has_vector,
-            company(self.family, self.conditioning(sample)),
-            *self._lora_scales(sample).values(),
-        )
+        shapes = company(self.family, self.conditioning(sample))
+        return has_vector, shapes, *self._lora_scales(sample).values()
 
     def _start_batch(self, samples: Sequence[Sample]) -> DrawnAhead:
         import torch
 
         if samples[0].base_prompt is not None:
             half = self.generator.batch_size // 2
-            pairs = [samples[start : start + half] for start in range(0, len(samples), half)]
-            return as_pictures(torch.cat([self._beside_bases(shifted) for shifted in pairs]))
+            drawn = []
+            for start in range(0, len(samples), half):
+                drawn.append(self._beside_bases(samples[start : start + half]))
+            return as_pictures(torch.cat(drawn))
         if self.family.prompts == "plain":
             drawn = []
             for sample in samples:
@@ -225,6 +220,7 @@ class Renderer(ImageRenderer):
         if self.family.prompted:
             arguments = join_encoded([self.conditioning(sample) for sample in padded])
         vectors = [vector for sample in padded if (vector := self._vector(sample)) is not None]
+        used = contextlib.nullcontext()
         if vectors:
             assert self.family.conditioned is not None
             unet = self.pipeline.unet
@@ -233,12 +229,11 @@ class Renderer(ImageRenderer):
             )
             guided = self.guided and unet.config.get("time_cond_proj_dim") is None
             arguments |= self.family.conditioned(stacked, guided)
-        with (
-            self.adapter.used()
-            if vectors and self.adapter is not None
-            else contextlib.nullcontext()
-        ):
-            return as_pictures(self._call_pipeline(arguments, padded)[: len(samples)])
+            if self.adapter is not None:
+                used = self.adapter.used()
+        with used:
+            pixels = self._call_pipeline(arguments, padded)
+            return as_pictures(pixels[: len(samples)])
 
     def _beside_bases(self, samples: Sequence[Sample]) -> torch.Tensor:
         """Draw shifted images in one full batch with their bases, and return the shifted images.
@@ -247,55 +242,61 @@ class Renderer(ImageRenderer):
         """
         half = self.generator.batch_size // 2
         padded = [*samples, *[samples[-1]] * (half - len(samples))]
-        bases = [
-            replace(sample, prompt=sample.base_prompt, base_prompt=None, between=None)
-            for sample in padded
-        ]
-        arguments = join_encoded([self.conditioning(sample) for sample in (*bases, *padded)])
+        together = []
+        for sample in padded:
+            base = replace(sample, prompt=sample.base_prompt, base_prompt=None, between=None)
+            together.append(base)
+        together += padded
+        arguments = join_encoded([self.conditioning(sample) for sample in together])
         held = HeldParts(half, self.held.share, self.held.until)
         with paired_attention(self.pipeline, self.family, half):
-            return self._call_pipeline(arguments, [*bases, *padded], held)[
-                half : half + len(samples)
-            ]
+            pixels = self._call_pipeline(arguments, together, held)
+        return pixels[half : half + len(samples)]
 
     def _plain_arguments(self, sample: Sample) -> dict[str, Any]:
         """Return the arguments of a pipeline that encodes the prompt itself."""
         negative = self.generator.negative_prompt
         if negative is None and self.guided:
             negative = self.family.blank
-        return {"prompt": sample.prompt or ""} | (
-            {} if negative is None else {"negative_prompt": negative}
-        )
+        arguments = {"prompt": sample.prompt or ""}
+        if negative is not None:
+            arguments["negative_prompt"] = negative
+        return arguments
 
     def _call_pipeline(
-        self, arguments: Mapping[str, Any], samples: Sequence[Sample], held: HeldParts | None = None
+        self,
+        arguments: Mapping[str, Any],
+        samples: Sequence[Sample],
+        held: HeldParts | None = None,
     ) -> torch.Tensor:
         """Return pixels [n, 3, side, side]. Each sample is drawn from its own noise."""
         import torch
 
         family = self.family
         generator = self.generator
-        guidance = {} if family.scale is None else {family.scale: generator.guidance}
+        guidance = {}
         if generator.get("guidance_interval") is not None:
             guidance = guidance_of(generator, arguments)
-        ways = [sample.between for sample in samples]
-        begin = [1 - way.scale if way is not None and way.by == "steps" else 0.0 for way in ways]
+        elif family.scale is not None:
+            guidance = {family.scale: generator.guidance}
+        begin = [0.0] * len(samples)
+        for row, sample in enumerate(samples):
+            if sample.between is not None and sample.between.by == "steps":
+                begin[row] = 1 - sample.between.scale
         if any(begin):
-            later = LaterPrompts(
-                join_encoded([self.encode(sample.prompt or "") for sample in samples]), begin
-            )
+            prompts = [self.encode(sample.prompt or "") for sample in samples]
+            later = LaterPrompts(join_encoded(prompts), begin)
             guidance = called_back(guidance, later, tuple(later.prompts))
         if held is not None:
             guidance = called_back(guidance, held, ("latents",))
         noise = [torch.Generator("cpu").manual_seed(sample.seed) for sample in samples]
-        used = (
-            contextlib.nullcontext()
-            if self.loras is None
-            else self.loras.used(self._lora_scales(samples[0]))
-        )
+        used = contextlib.nullcontext()
+        if self.loras is not None:
+            used = self.loras.used(self._lora_scales(samples[0]))
+        settings = dict(family.sets) | dict(family.sized(self.side)) | generator.options
         with self.computing("render"), torch.inference_mode(), used:
             pixels = self.pipeline(
-                **dict(family.sets) | dict(family.sized(self.side)) | generator.options,
+                **settings,
                 **arguments,
                 **guidance,
                 generator=noise[0] if family.prompts == "plain" else noise,
@@ -318,30 +319,27 @@ class Renderer(ImageRenderer):
         scale is the share that the level gives.
         """
         level = 1 if sample.between is None else sample.between.scale
-        scales = {
-            name: level * self.generator.get("lora")[name].scale for name in self._lora_of.values()
-        }
-        return {
-            name: scale if name == self._lora_of.get(sample.shift) else 0.0
-            for name, scale in scales.items()
-        }
+        scales = dict.fromkeys(self._lora_of.values(), 0.0)
+        used = self._lora_of.get(sample.shift)
+        if used is not None:
+            scales[used] = level * self.generator.get("lora")[used].scale
+        return scales
 
     def _vector(self, sample: Sample) -> np.ndarray | None:
-        return (
-            None if self.embeddings is None else self.embeddings.of(sample.shift, sample.class_id)
-        )
+        if self.embeddings is None:
+            return None
+        return self.embeddings.of(sample.shift, sample.class_id)
 
     def computing(self, doing: str) -> contextlib.AbstractContextManager[None]:
         """Turn exceptions of the pipeline into RunFailure. The message names the step by
         `doing`."""
-        size = self.generator.batch_size
-        return computing(
-            f"generator.model: '{self.generator.model}'",
-            doing,
-            str(self.pipeline._execution_device),
-            less_memory=f"Set a generator.batch_size below {size} (another plan: build into a new"
-            " directory).",
+        less_memory = (
+            f"Set a generator.batch_size below {self.generator.batch_size} (another plan: build"
+            " into a new directory)."
         )
+        model = f"generator.model: '{self.generator.model}'"
+        device = str(self.pipeline._execution_device)
+        return computing(model, doing, device, less_memory=less_memory)
 
 
 @contextlib.contextmanager
@@ -356,7 +354,9 @@ def own_randomness(seed: int, device: torch.device) -> Iterator[None]:
             yield
         return
     module = torch.get_device_module(device)
-    index = device.index if device.index is not None else torch.accelerator.current_device_index()
+    index = device.index
+    if index is None:
+        index = torch.accelerator.current_device_index()
     with (
         torch.random.fork_rng([index], device_type=device.type),
         torch.accelerator.device_index(index),

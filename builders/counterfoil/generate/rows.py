@@ -72,11 +72,12 @@ def _columns(
     columns: list[dict[str, Any]] = []
     for sample in samples:
         assert sample.row is not None  # the recipe takes or edits rows
-        columns.append(dict(sample.of_pool))
+        of_row: dict[str, Any] = dict(sample.of_pool)
         if license is not None:
-            columns[-1]["license"] = license(sample.row)
+            of_row["license"] = license(sample.row)
         if units is not None:
-            columns[-1][UNIT] = units[sample.row]
+            of_row[UNIT] = units[sample.row]
+        columns.append(of_row)
     return columns
 
 
@@ -136,20 +137,17 @@ class CorruptedRows(PoolRows):
         partner = self._partner_of.get(sample.shift)
         try:
             pixels = self._decoded(sample.row)
-            matched = (
-                None if partner is None else np.asarray(reduced(partner(sample.row), self._side))
-            )
+            matched = None
+            if partner is not None:
+                matched = np.asarray(reduced(partner(sample.row), self._side))
         except UserError as error:
-            raise RunFailure(
-                error.problems, "Each row decoded when it was chosen. Check the disk."
-            ) from error
+            hint = "Each row decoded when it was chosen. Check the disk."
+            raise RunFailure(error.problems, hint) from error
         if matched is not None:
             return apply_gain(pixels, *contrast_match(pixels, matched))
-        return (
-            pixels
-            if shift.corruption is None
-            else corrupt(pixels, shift.corruption, shift.severity, seed=sample.seed)
-        )
+        if shift.corruption is None:
+            return pixels
+        return corrupt(pixels, shift.corruption, shift.severity, seed=sample.seed)
 
     def _decoded(self, row: int) -> np.ndarray:
         """Return a row's reduced picture, and keep it for the next groups while there is room."""
@@ -179,9 +177,6 @@ def reduced(picture: Image.Image, side: int | None) -> Image.Image:
 class EditRenderer(Renderer):
     """Edits the row of each sample. The base image is an edit too, and shows what editing alone
     changes.
-
-    image: decodes the image of a row. license: returns the licence of a row, if the dataset has
-    licences. units: the number of each row's unit, if rows store it.
     """
 
     def __init__(
@@ -192,6 +187,8 @@ class EditRenderer(Renderer):
         license: Callable[[int], str | None] | None = None,
         units: Sequence[int] | None = None,
     ) -> None:
+        """Take the functions that decode a row and return its licence, and the number of each row's
+        unit if rows store it."""
         super().__init__(pipeline, recipe)
         self._image = image
         self._license = license
@@ -205,23 +202,20 @@ class EditRenderer(Renderer):
         if self.family.edits != "inversion":
             for index in readable:
                 sample = samples[index]
+                arguments = self._plain_arguments(sample) | {"image": sources[index]}
                 with (
                     own_randomness(sample.seed, self.pipeline._execution_device),
                     self._ids_in_bounds(),
                 ):
-                    pixels = self._call_pipeline(
-                        self._plain_arguments(sample) | {"image": sources[index]}, [sample]
-                    )
+                    pixels = self._call_pipeline(arguments, [sample])
                 yield [index], as_pictures(pixels)
             return
         half = self.inverted.half
         for start in range(0, len(readable), half):
             indices = readable[start : start + half]
+            part = [samples[index] for index in indices]
             rows = [source for index in indices if (source := sources[index]) is not None]
-            yield (
-                indices,
-                as_pictures(self.inverted.edited([samples[index] for index in indices], rows)),
-            )
+            yield indices, as_pictures(self.inverted.edited(part, rows))
 
     def sources(self, samples: Sequence[Sample]) -> list[Image.Image | None]:
         """Return the middle square of each sample's row, scaled to the side that the pipeline
@@ -239,11 +233,10 @@ class EditRenderer(Renderer):
             except UserError:  # counted as any image that failed
                 squares.append(None)
                 continue
-            side = self.side
-            whole = image.size == (side, side)
-            squares.append(
-                image if whole else ImageOps.fit(image, (side, side), Image.Resampling.LANCZOS)
-            )
+            size = (self.side, self.side)
+            if image.size != size:
+                image = ImageOps.fit(image, size, Image.Resampling.LANCZOS)
+            squares.append(image)
         return squares
 
     def values(self, samples: Sequence[Sample]) -> list[dict[str, Any]]:
@@ -282,11 +275,15 @@ class InvertedRows:
         rows = [*samples, *[samples[-1]] * missing]
         images = [*sources, *[sources[-1]] * missing]
         with self.renderer.computing("edit"), torch.inference_mode():
-            drawn = self._draw(rows, self.invert(rows, self._latents(images)))
-        # An edit under the row's own prompt would equal the row except for rounding. So take the
-        # row itself from the call.
-        unchanged = [sample.prompt == sample.base_prompt for sample in samples]
-        return drawn[[index if same else self.half + index for index, same in enumerate(unchanged)]]
+            latents = self._latents(images)
+            drawn = self._draw(rows, self.invert(rows, latents))
+        chosen = []
+        for index, sample in enumerate(samples):
+            # An edit under the row's own prompt would equal the row except for rounding. So take
+            # the row itself from the call.
+            same = sample.prompt == sample.base_prompt
+            chosen.append(index if same else self.half + index)
+        return drawn[chosen]
 
     def _latents(self, images: Sequence[Image.Image]) -> torch.Tensor:
         """Encode images as latents, in the scale that the model expects."""
@@ -294,22 +291,23 @@ class InvertedRows:
 
         vae = self.pipeline.vae
         number_type = vae.dtype
-        pixels = torch.from_numpy(np.stack([np.asarray(image.convert("RGB")) for image in images]))
-        pixels = pixels.permute(0, 3, 1, 2).float() / 127.5 - 1
+        stacked = np.stack([np.asarray(image.convert("RGB")) for image in images])
+        pixels = torch.from_numpy(stacked).permute(0, 3, 1, 2).float() / 127.5 - 1
         # The first autoencoder of SDXL overflows in 16 bits. Diffusers decodes it in 32 bits, so
         # encode it so too.
         upcast = number_type == torch.float16 and vae.config.get("force_upcast")
         if upcast:
             vae.to(torch.float32)
-        latents = vae.encode(
-            pixels.to(device=self.pipeline._execution_device, dtype=vae.dtype)
-        ).latent_dist.mode()
+        pixels = pixels.to(device=self.pipeline._execution_device, dtype=vae.dtype)
+        latents = vae.encode(pixels).latent_dist.mode()
         if upcast:
             vae.to(number_type)
-        mean, std = (vae.config.get(name) for name in ("latents_mean", "latents_std"))
-        if mean is not None and std is not None:
-            mean, std = (latents.new_tensor(values).view(1, -1, 1, 1) for values in (mean, std))
-            latents = (latents - mean) / std
+        means = vae.config.get("latents_mean")
+        deviations = vae.config.get("latents_std")
+        if means is not None and deviations is not None:
+            mean = latents.new_tensor(means).view(1, -1, 1, 1)
+            deviation = latents.new_tensor(deviations).view(1, -1, 1, 1)
+            latents = (latents - mean) / deviation
         return (latents * vae.config.scaling_factor).to(self.pipeline.unet.dtype)
 
     def invert(self, samples: Sequence[Sample], latents: torch.Tensor) -> list[torch.Tensor]:
@@ -320,14 +318,16 @@ class InvertedRows:
         inverted = [latents]
 
         def remember(
-            _pipeline: Any, _step: int, _time: Any, tensors: Mapping[str, Any]
+            _pipeline: Any,
+            _step: int,
+            _time: Any,
+            tensors: Mapping[str, Any],
         ) -> dict[str, Any]:
             inverted.append(tensors["latents"].clone())
             return {}
 
-        encoded = join_encoded(
-            [self.renderer.encode(sample.base_prompt or "") for sample in samples]
-        )
+        prompts = [self.renderer.encode(sample.base_prompt or "") for sample in samples]
+        encoded = join_encoded(prompts)
         alone = {name: value for name, value in encoded.items() if not name.startswith("negative")}
         with self._stepping("DDIMInverseScheduler"):
             self._call(alone, samples, latents, remember, guidance_scale=1.0, output_type="latent")
@@ -337,15 +337,19 @@ class InvertedRows:
         import torch
 
         def put_back(
-            _pipeline: Any, step: int, _time: Any, tensors: Mapping[str, Any]
+            _pipeline: Any,
+            step: int,
+            _time: Any,
+            tensors: Mapping[str, Any],
         ) -> dict[str, Any]:
-            reached, edits = tensors["latents"].split(self.half)
+            reached, edited = tensors["latents"].split(self.half)
             due = inverted[-2 - step]
-            return {"latents": torch.cat([due, edits + (due - reached)])}
+            return {"latents": torch.cat([due, edited + (due - reached)])}
 
         renderer = self.renderer
         rows = [renderer.encode(sample.base_prompt or "") for sample in samples]
-        encoded = join_encoded([*rows, *(renderer.conditioning(sample) for sample in samples)])
+        edits = [renderer.conditioning(sample) for sample in samples]
+        encoded = join_encoded([*rows, *edits])
         with (
             self._stepping("DDIMScheduler"),
             paired_attention(self.pipeline, renderer.family, self.half),
@@ -370,12 +374,13 @@ class InvertedRows:
         import torch
 
         renderer = self.renderer
+        noise = [torch.Generator("cpu").manual_seed(sample.seed) for sample in samples]
         return self.pipeline(
             **dict(renderer.family.sets) | renderer.generator.options,
             **encoded,
             **call,
             latents=latents,
-            generator=[torch.Generator("cpu").manual_seed(sample.seed) for sample in samples],
+            generator=noise,
             num_inference_steps=renderer.generator.steps,
             height=renderer.side,
             width=renderer.side,

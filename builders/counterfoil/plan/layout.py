@@ -67,24 +67,21 @@ class RowTable:
         if recipe.kind.alters_rows:
             yield from self._problems_of_edits(recipe)
             return
-        wanted = {
-            (shift.name, recipe.classes[label].id): shift.candidates
-            for shift in recipe.all_shifts()
-            for label in shift.class_labels
-        }
+        wanted = {}
+        for shift in recipe.all_shifts():
+            for label in shift.class_labels:
+                wanted[shift.name, recipe.classes[label].id] = shift.candidates
         for shift, class_id in self.rows.keys() - wanted.keys():
             yield f"'{str(shift)[:80]}' of class '{class_id[:80]}' is not a cell of the recipe"
         fewer = recipe.kind.fewer_rows
         for cell, count in wanted.items():
             rows = self.rows.get(cell, ())
-            if not (1 <= len(rows) <= count if fewer else len(rows) == count):
-                expected = f"{'1 to ' if fewer else ''}{count:,}"
-                yield (
-                    f"'{cell[0]}' of class '{cell[1]}' has {len(rows):,} rows, expected {expected}"
-                )
+            named = f"'{cell[0]}' of class '{cell[1]}'"
+            if wrong := _wrong_count(len(rows), count, fewer):
+                yield f"{named} {wrong}"
             indices = [row.index or 0 for row in rows]
             if fewer and any(index >= later for index, later in pairwise(indices)):
-                yield f"'{cell[0]}' of class '{cell[1]}': its indices do not rise"
+                yield f"{named}: its indices do not rise"
         groups = [[row.row for row in rows] for rows in self.rows.values()]
         if not recipe.generator.get("repeats"):
             groups = [list(chain(*groups))]
@@ -100,11 +97,8 @@ class RowTable:
             yield f"'{class_id[:80]}' is not a class of the recipe"
         for class_id, count in wanted.items():
             rows = self.rows.get((None, class_id), ())
-            if not (1 <= len(rows) <= count if fewer else len(rows) == count):
-                yield (
-                    f"the class '{class_id}' has {len(rows):,} rows, expected"
-                    f" {'1 to ' if fewer else ''}{count:,}"
-                )
+            if wrong := _wrong_count(len(rows), count, fewer):
+                yield f"the class '{class_id}' {wrong}"
             if len({row.row for row in rows}) < len(rows):
                 yield f"the class '{class_id}' has a row more than once"
             without = [row.row for row in rows if row.caption is None]
@@ -113,6 +107,15 @@ class RowTable:
                     f"the class '{class_id}': row {without[0]} has no caption, which the prompts"
                     " ask for"
                 )
+
+
+def _wrong_count(rows: int, wanted: int, fewer: bool) -> str | None:
+    """Return what is wrong with the number of rows of a cell, or None. `fewer` says whether a cell
+    may have fewer rows than wanted."""
+    fits = 1 <= rows <= wanted if fewer else rows == wanted
+    if fits:
+        return None
+    return f"has {rows:,} rows, expected {'1 to ' if fewer else ''}{wanted:,}"
 
 
 def rows_wanted(recipe: Recipe) -> dict[str, int]:
@@ -150,7 +153,10 @@ class PlanPart:
         """Parse a part such as `3/16` or (3, 16). Raise UserError for any other form."""
         text = shards if isinstance(shards, str) else "/".join(map(str, shards))
         match = _FORM.fullmatch(text)
-        number, of = (int(match[1]), int(match[2])) if match else (0, 0)
+        number = of = 0
+        if match:
+            number = int(match[1])
+            of = int(match[2])
         if not 1 <= number <= of:
             raise UserError(
                 f"shards: found '{text[:80]}', expected K/N with K from 1 to N",
@@ -172,13 +178,12 @@ SEED_BITS = 53  # readers of JSON in JavaScript keep integers exact only up to 2
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """How a sample of a level is drawn between the prompt of its base and its own prompt.
-
-    by: the quantity that changes along the way. scale: the distance from the base, from 0 to 1.
-    """
+    """How a sample of a level is drawn between the prompt of its base and its own prompt."""
 
     by: By
+    """The quantity that changes along the way."""
     scale: float
+    """The distance from the base, from 0 to 1."""
     base_prompt: str
 
 
@@ -272,8 +277,11 @@ def sample_seed(seed: int, class_id: str, index: int, shift: str | None) -> int:
 
     With paired noise `shift` is None, so samples under different shifts share the seed.
     """
-    text = f"{seed}\n{class_id}\n{index}" + ("" if shift is None else f"\n{shift}")
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big") >> (7 * 8 - SEED_BITS)
+    text = f"{seed}\n{class_id}\n{index}"
+    if shift is not None:
+        text += f"\n{shift}"
+    digest = hashlib.sha256(text.encode()).digest()
+    return int.from_bytes(digest[:7], "big") >> (7 * 8 - SEED_BITS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,15 +350,11 @@ class Plan:
         return f"<Plan of {self.recipe.name}: {counts}>"
 
     def _repr_html_(self) -> str:
-        rows = [
-            (
-                shift.name,
-                shift.group,
-                f"{len(shift.class_labels):,}",
-                f"{self.n_samples_of(shift):,}",
-            )
-            for shift in self.recipe.all_shifts()
-        ]
+        rows = []
+        for shift in self.recipe.all_shifts():
+            classes = f"{len(shift.class_labels):,}"
+            samples = f"{self.n_samples_of(shift):,}"
+            rows.append((shift.name, shift.group, classes, samples))
         return shown_table(repr(self)[1:-1], ("shift", "group", "classes", "samples"), rows)
 
     def n_samples_of(self, shift: Shift) -> int:
@@ -367,14 +371,12 @@ class Plan:
         """
         ends = tuple(accumulate(len(shift.class_labels) for shift in shifts))
         most = max(shift.candidates for shift in shifts)
-        listed = self.recipe.generator.get("rows")
-        if listed is not None:
+        if self.recipe.generator.get("rows") is not None:
             most = max(
                 self._candidates(shift, label) for shift in shifts for label in shift.class_labels
             )
-        return _Group(
-            name, tuple(shifts), ends, max(1, self.recipe.output.rows_per_shard // max(1, most))
-        )
+        cells_per_shard = self.recipe.output.rows_per_shard // max(1, most)
+        return _Group(name, tuple(shifts), ends, max(1, cells_per_shard))
 
     @property
     def edits(self) -> bool:
@@ -399,17 +401,21 @@ class Plan:
         return LazySequence(range(self.n_shards), self._shard)
 
     def shards_without(
-        self, done: Set[tuple[str, int]], part: PlanPart | None = None
+        self,
+        done: Set[tuple[str, int]],
+        part: PlanPart | None = None,
     ) -> Sequence[Shard]:
         """Return the shards of the plan, or of a part, that are not in `done`, as a lazy
         sequence."""
-        every = ((group.name, number) for group in self._groups for number in range(group.n_shards))
-        left = (
-            at
-            for at, shard in enumerate(every)
-            if shard not in done and (part is None or part.holds(at))
-        )
-        return LazySequence(array("q", left), self._shard)
+        left = array("q")
+        position = 0
+        for group in self._groups:
+            for number in range(group.n_shards):
+                is_wanted = part is None or part.holds(position)
+                if is_wanted and (group.name, number) not in done:
+                    left.append(position)
+                position += 1
+        return LazySequence(left, self._shard)
 
     @cached_property
     def _shifts_by_name(self) -> dict[str, Shift]:
@@ -447,18 +453,19 @@ class Plan:
         for number in range(cell.candidates):
             row = None if chosen is None else chosen[number]
             index = number if row is None or row.index is None else row.index
-            values: dict[str, Any] = (
-                self.of_edit(cls, index) if self.edits else {"base_prompt": base_prompt}
-            )
+            values: dict[str, Any] = {"base_prompt": base_prompt, "prompt": prompt}
+            if self.edits:
+                values = self.of_edit(cls, index)
+                values["prompt"] = self._prompt(shift, cls, row)
             values["between"] = self.between(shift.name, cls.id, values["base_prompt"])
-            values["prompt"] = self._prompt(shift, cls, row) if self.edits else prompt
             values["seed"] = sample_seed(samples.seed, cls.id, index, seeded_by)
             if row is not None:
                 values |= {"row": row.row, "rank": row.rank, "score": row.score}
             elif rows is not None:
                 values["row"] = rows[index]
             if row is not None and self.recipe.kind.drawn_elsewhere:
-                values |= {"prompt": row.prompt, "seed": NO_SEED if row.seed is None else row.seed}
+                values["prompt"] = row.prompt
+                values["seed"] = NO_SEED if row.seed is None else row.seed
             yield Sample(
                 key=sample_key(shift.name, cls.id, index),
                 shift=shift.name,
@@ -498,12 +505,9 @@ class Plan:
         """
         known = self._shifts_by_name.get(shift)
         cls = self._classes_by_id.get(class_id)
-        if (
-            known is None
-            or cls is None
-            or known.by in (None, "corruption")
-            or known.scale in (None, 1)
-        ):
+        if known is None or cls is None:
+            return None
+        if known.by in (None, "corruption") or known.scale in (None, 1):
             return None
         return Between(known.by, known.scale, base_prompt or self.base_prompt_of(class_id))
 
@@ -512,7 +516,8 @@ class Plan:
 
     def _prompt(self, shift: Shift, cls: RecipeClass, edited: PoolRow | None = None) -> str | None:
         placeholder = None if self.placeholders is None else self.placeholders[cls.id]
-        return prompt_for(shift, cls, placeholder, None if edited is None else edited.caption)
+        caption = None if edited is None else edited.caption
+        return prompt_for(shift, cls, placeholder, caption)
 
     def batches(self, cell: Cell) -> Iterator[list[Sample]]:
         """Yield the batches of `generator.batch_size` samples of a cell with a quota, whose members
@@ -539,7 +544,9 @@ class Plan:
     def _rows(self, shift: Shift, label: int) -> Sequence[int] | None:
         """Return the rows that the recipe lists for a cell, or None if the recipe lists no rows."""
         rows = self.recipe.generator.get("rows")
-        return None if rows is None else rows.get(shift.name, {}).get(self.class_of(label).id, ())
+        if rows is None:
+            return None
+        return rows.get(shift.name, {}).get(self.class_of(label).id, ())
 
     @cached_property
     def _ends(self) -> tuple[int, ...]:

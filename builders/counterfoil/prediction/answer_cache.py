@@ -63,14 +63,15 @@ def joined(stretches: Sequence[Columns]) -> Columns:
 
 @dataclass(frozen=True)
 class AnswerCache:
-    """The entry of one model's answers to so many images. fits: whether columns can be the answers
-    to these rows."""
+    """The entry of one model's answers to a number of images."""
 
     folder: Path
     name: str
     key: str
     images: int
+    """The number of images."""
     fits: Callable[[Columns, range], bool]
+    """Returns whether columns can be the answers to these rows."""
 
     @property
     def path(self) -> Path:
@@ -89,11 +90,9 @@ class AnswerCache:
         for path in sorted(self._parts.glob("*.parquet")):
             start, _, end = path.stem.partition("-")
             stop = int(end) if end.isdecimal() else 0
-            part = (
-                self._read(path, range(done, stop))
-                if start == f"{done:010d}" and stop <= self.images
-                else None
-            )
+            part = None
+            if start == f"{done:010d}" and stop <= self.images:
+                part = self._read(path, range(done, stop))
             if part is not None:
                 parts.append(part)
                 done = stop
@@ -142,10 +141,10 @@ class AnswerCache:
                 parquet_bytes(file)
                 table: Any = pq.read_table(file)
             kept = table.schema.metadata
-            columns = {
-                name: _values(table[name].combine_chunks(), kept.get(name.encode()))
-                for name in table.column_names
-            }
+            columns = {}
+            for name in table.column_names:
+                column = table[name].combine_chunks()
+                columns[name] = _values(column, kept.get(name.encode()))
             sound = kept[_KEY] == self.key.encode() and self.fits(columns, rows)
             return columns if sound else None
         except (OSError, pa.ArrowException, AttributeError, ValueError, TypeError, KeyError):

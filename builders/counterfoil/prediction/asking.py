@@ -31,16 +31,17 @@ _WORTH_WORKERS = 2000
 
 @dataclass(frozen=True)
 class Batch:
-    """The images of the rows `at` (b,), and which are readable (b,).
-
-    inputs: those of the readable images: tensors as one batch, or a list; None if no image is
-    readable. labels: of all images.
-    """
+    """A batch of b images."""
 
     inputs: Any
+    """The inputs of the readable images: tensors as one batch, or a list; None if no image is
+    readable."""
     readable: Bools
+    """Which images are readable (b,)."""
     at: Ints
+    """The rows of the images (b,)."""
     labels: Ints
+    """The labels of all images of the dataset."""
 
 
 class Model:
@@ -94,15 +95,18 @@ class AskedFunction(Model):
 
 @dataclass
 class AskedModel:
-    """A model with its answers so far: to the first `done` images, of which those of parts are
-    `saved`."""
+    """A model with its answers so far."""
 
     model: Any
     cache: AnswerCache | None = None
     parts: list[Columns] = field(default_factory=list)
+    """The saved answers."""
     saved: int = 0
+    """The number of images that the saved answers are to."""
     done: int = 0
+    """The number of images that the model has answered."""
     fresh: list[Columns] = field(default_factory=list)
+    """The answers that are not saved yet."""
     failure: CounterfoilError | None = None
 
     def __post_init__(self) -> None:
@@ -125,8 +129,11 @@ class AskedModel:
         """Return all answers, and save them as one entry. Raise the failure if there is one."""
         if self.failure is not None:
             raise self.failure
-        none: Any = np.zeros((3, 0), dtype=np.int64)
-        answers = joined([*self.parts, *self.fresh] or [self.model.answers(Batch(None, *none))])
+        stretches = [*self.parts, *self.fresh]
+        if not stretches:  # there is no image; an empty batch gives the columns
+            none: Any = np.zeros(0, dtype=np.int64)
+            stretches = [self.model.answers(Batch(None, none, none, none))]
+        answers = joined(stretches)
         if self.cache is not None:
             self.cache.save(answers)
         return answers
@@ -134,23 +141,22 @@ class AskedModel:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The engine whose workers run models, and the models that only this process can load.
-
-    classes: the classes of the dataset, for models whose answers depend on classes.
-    of_this_process: model names that refer to an object in this process, such as a function or a
-    module.
-    """
+    """The engine whose workers run models, and the models that only this process can load."""
 
     engine: Engine
     device: str
     classes: tuple[RecipeClass, ...] = ()
+    """The classes of the dataset, for models whose answers depend on classes."""
     of_this_process: frozenset[str] = frozenset()
+    """Model names that refer to an object in this process, such as a function or a module."""
 
     def worth_for(self, images: int) -> Placement | None:
         """Return this placement, or None if this process alone answers so many images as fast on
         its only device."""
         alone = isinstance(self.engine, LocalEngine) and len(self.engine.devices) == 1
-        return None if alone and (self.engine.at_once == 1 or images < _WORTH_WORKERS) else self
+        if alone and (self.engine.at_once == 1 or images < _WORTH_WORKERS):
+            return None
+        return self
 
     def threads(self, stretches: int) -> int:
         """Return the number of threads of each process: local CPU workers share those of this
@@ -159,25 +165,25 @@ class Placement:
 
         if not isinstance(self.engine, LocalEngine) or self.device != "cpu":
             return 1
-        return max(1, torch.get_num_threads() // max(1, min(self.engine.at_once, stretches)))
+        processes = max(1, min(self.engine.at_once, stretches))
+        return max(1, torch.get_num_threads() // processes)
 
 
 @dataclass(frozen=True)
 class Pass:
-    """A pass over images, which is a stage of progress.
-
-    placement: where workers answer; without it, this process answers, and decodes images as suits
-    its `device`. load: gives the models on a worker's device; it pickles. imports: heavy modules of
-    workers.
-    """
+    """A pass over images, which is a stage of progress."""
 
     images: LabelledImages
     stage: str
     batch_size: int
     device: str
     placement: Placement | None = None
+    """Where workers answer. Without it, this process answers, and decodes images as suits its
+    `device`."""
     load: Callable[[str], Sequence[Model]] = lambda _: ()
+    """A function that gives the models on a worker's device; it pickles."""
     imports: tuple[str, ...] = ()
+    """The heavy modules of workers."""
 
     def answers_of(self, model: Model, cache: AnswerCache | None) -> Columns:
         """Return a model's answers to all images: those of the cache, or new ones, which are then
@@ -201,7 +207,12 @@ class Pass:
         if self.placement is None:
             encoded = (image for _, image in islice(images.images(), done, None))
             events = ask(
-                encoded, images.labels, models, self.batch_size, self.device, images.photographs
+                encoded,
+                images.labels,
+                models,
+                self.batch_size,
+                self.device,
+                images.photographs,
             )
         else:
             events = self._ask_on(self.placement, models)
@@ -216,13 +227,18 @@ class Pass:
         images = self.images
         batch_size = self.batch_size
         through = done = models[0].done
-        chunks = Chunks(
-            images, stretch_rows(len(images) - done, batch_size, placement.engine.at_once), done
-        )
+        rows = stretch_rows(len(images) - done, batch_size, placement.engine.at_once)
+        chunks = Chunks(images, rows, done)
         threads = placement.threads(len(chunks))
         keys = tuple(answering.model.key for answering in models)
         work: Work[Chunk, _Answers] = _Asking(
-            self.load, self.imports, keys, placement.device, batch_size, images.photographs, threads
+            self.load,
+            self.imports,
+            keys,
+            placement.device,
+            batch_size,
+            images.photographs,
+            threads,
         )
         # by start: finished stretches that wait for an earlier one
         waiting: dict[int, Finished] = {}
@@ -258,9 +274,8 @@ def ask(
     continues with the other models. If no model is left, the pass ends.
     """
     position = models[0].done
-    batches = prepared_batches(
-        images, [answering.model for answering in models], batch_size, device, photographs
-    )
+    asked_models = [answering.model for answering in models]
+    batches = prepared_batches(images, asked_models, batch_size, device, photographs)
     for readable, inputs in batches:
         at = np.arange(position, position + len(readable))
         position += len(readable)
@@ -271,9 +286,8 @@ def ask(
             try:
                 if isinstance(given, CounterfoilError):
                     raise given
-                answering.add(
-                    [answering.model.answers(Batch(given, readable, at, labels))], position
-                )
+                answers = answering.model.answers(Batch(given, readable, at, labels))
+                answering.add([answers], position)
             except CounterfoilError as error:
                 answering.failure = error
         if all(answering.failure is not None for answering in models):
@@ -314,12 +328,12 @@ def prepared_batches(
 
     for batch in decoded_batches(images, prepare, batch_size, device):
         rows = [row for row in batch if row is not None]
-        names = enumerate(name for _, name in transforms.values())
-        inputs = [_batch([row[i] for row in rows], name) for i, name in names if rows]
-        yield (
-            np.array([row is not None for row in batch]),
-            dict(zip(transforms, inputs, strict=False)),
-        )
+        inputs = {}
+        for index, (input_key, (_, name)) in enumerate(transforms.items()):
+            if rows:
+                inputs[input_key] = _batch([row[index] for row in rows], name)
+        readable = np.array([row is not None for row in batch])
+        yield readable, inputs
 
 
 def _batch(inputs: list[Any], name: str) -> Any:
@@ -335,8 +349,7 @@ def _batch(inputs: list[Any], name: str) -> Any:
         first, second = sorted(shapes)[:2]
         return UserError(
             f"model {name!r}: its transform gives images of shapes {list(first)} and"
-            f" {list(second)}, but a batch"
-            " needs one shape",
+            f" {list(second)}, but a batch needs one shape",
             "Resize every image to one size in the transform.",
         )
     return torch.stack(inputs)
@@ -373,8 +386,7 @@ class _Asking:
             if model.key != key:
                 raise RunFailure(
                     f"model {model.name!r} has other weights on a worker than where the run"
-                    " started, or other"
-                    " versions of libraries",
+                    " started, or other versions of libraries",
                     "Give every machine the same files and libraries, or name a commit.",
                 )
 
@@ -382,7 +394,12 @@ class _Asking:
             in_pass = [AskedModel(model) for model in models]
             before = 0
             batches = ask(
-                chunk.encoded, chunk.labels, in_pass, self.batch_size, self.device, self.photographs
+                chunk.encoded,
+                chunk.labels,
+                in_pass,
+                self.batch_size,
+                self.device,
+                self.photographs,
             )
             with closing(batches):
                 for done in batches:

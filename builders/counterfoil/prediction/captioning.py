@@ -46,15 +46,14 @@ def caption_images(
     labels = dict(zip(images.keys, images.labels.tolist(), strict=True))
     decides = ["captions", _made_by(captioner, examples), number, seed, most_tokens]
     captions: dict[str, tuple[str, ...] | None] = {}
+
+    def are_captions(columns: Columns, _: range) -> bool:
+        return len(_texts(columns["captions"])) in (0, number)
+
     for key, encoded in track(images.images(chosen), captioner.name, len(chosen)):
-        begun = (prefix if isinstance(prefix, str) else prefix[labels[key]]).strip()
-        cache = _entry(
-            folder,
-            images,
-            encoded,
-            [*decides, begun],
-            lambda kept, _: len(_texts(kept["captions"])) in (0, number),
-        )
+        begun = prefix if isinstance(prefix, str) else prefix[labels[key]]
+        begun = begun.strip()
+        cache = _entry(folder, images, encoded, [*decides, begun], are_captions)
         known = cache.load()
         if known is None:
             image = images.decoded(encoded)
@@ -116,13 +115,15 @@ def likelihoods_of(
     for key, encoded in track(images.images(chosen), captioner.name, len(chosen)):
         cache = _entry(folder, images, encoded, decides, _are_likelihoods)
         known: dict[str, Sequence[float]] = {}
-        if (kept := cache.load()) is not None:
+        kept = cache.load()
+        if kept is not None:
             known = dict(zip(_texts(kept["captions"]), kept["likelihoods"].tolist(), strict=True))
         missing = [caption for caption in dict.fromkeys(captions) if caption not in known]
         image = images.decoded(encoded) if missing else None
         if image is not None:
             sums, tokens = captioner.log_likelihoods(image, missing, examples=examples)
-            known |= zip(missing, np.stack([sums, tokens], axis=1).tolist(), strict=True)
+            pairs = np.stack([sums, tokens], axis=1)
+            known |= zip(missing, pairs.tolist(), strict=True)
             cache.save({"captions": _stored(known), "likelihoods": np.array([*known.values()])})
         image_keys.append(key)
         rows.append([known.get(caption, (math.nan, 0)) for caption in captions])

@@ -140,11 +140,8 @@ def map_classes(
         else:
             named = match_output_names(classes, facts, given=given)
         imagenet = facts.num_classes == IMAGENET_OUTPUTS and any(cls.imagenet for cls in classes)
-        if (
-            imagenet
-            and not (given or facts.of_classes)
-            and (named is None or not _stand_elsewhere(classes, named))
-        ):
+        may_be_indices = named is None or not _stand_elsewhere(classes, named)
+        if imagenet and may_be_indices and not (given or facts.of_classes):
             outputs = "imagenet"
             targets = _imagenet_targets(classes, facts)
             matched = f"by the recipe's ImageNet indices: {counts}"
@@ -180,44 +177,43 @@ def _refuse_unknown_order(
     names = _folder_names(classes, facts, trained) if folders else None
     hint = (
         "Save the names with the model: label_names in the config.json of a timm folder, or an"
-        " attribute label_names."
-        " `evaluate` also takes the order in which it was trained: --class-order position"
-        " (torchvision's),"
-        " --class-order timm, or --class-order FILE with the class of each output on a line."
+        " attribute label_names. `evaluate` also takes the order in which it was trained:"
+        " --class-order position (torchvision's), --class-order timm, or --class-order FILE with"
+        " the class of each output on a line."
     )
     if names is None:
         if trained is not None and len(trained) == 0:
             raise UserError(
                 f"model {facts.name!r} has {facts.num_classes} outputs without names, the dataset"
-                " keeps"
-                f" {counted(len(classes), 'class', 'classes')}, and the names of the other folders"
-                " are not known:"
-                " training programs may sort them differently",
+                f" keeps {counted(len(classes), 'class', 'classes')}, and the names of the other"
+                " folders are not known: training programs may sort them differently",
                 hint,
             )
         return "by position, in the dataset's order of labels"
     timms = _timm_order(names)
     if timms == names:
-        same = ", which is torchvision's and timm's order of the class folders"
-        return "by position, in the dataset's order of labels" + (
-            same if len(names) == facts.num_classes else ""
-        )
-    first = next((at for at, name in enumerate(names) if timms is None or timms[at] != name), 0)
-    pairs = zip(names, timms or ["(not known)"] * len(names), strict=True)
-    rows = [(shortened(name), shortened(other)) for name, other in pairs][
-        first : first + MOST_LINES
-    ]
+        matched = "by position, in the dataset's order of labels"
+        if len(names) == facts.num_classes:
+            matched += ", which is torchvision's and timm's order of the class folders"
+        return matched
+    others = timms or ["(not known)"] * len(names)
+    pairs = list(zip(names, others, strict=True))
+    first = next((at for at, (name, other) in enumerate(pairs) if name != other), 0)
+    rows = [("torchvision", "timm")]
+    for name, other in pairs[first : first + MOST_LINES]:
+        rows.append((shortened(name), shortened(other)))
     raise UserError(
         f"model {facts.name!r} does not tell the names of its outputs, and training programs sort"
         " these classes"
-        f" differently, from the {first + 1}. on:\n"
-        + "\n".join(in_columns([("torchvision", "timm"), *rows])),
+        f" differently, from the {first + 1}. on:\n" + "\n".join(in_columns(rows)),
         hint,
     )
 
 
 def _timm_targets(
-    classes: Sequence[RecipeClass], facts: ClassifierFacts, trained: Sequence[str] | None
+    classes: Sequence[RecipeClass],
+    facts: ClassifierFacts,
+    trained: Sequence[str] | None,
 ) -> tuple[tuple[int, ...], ...]:
     """Return the output of each class, with outputs in timm's order of folders. UserError if that
     order is unknown."""
@@ -226,9 +222,8 @@ def _timm_targets(
     if names is None or timms is None or len(names) != facts.num_classes:
         raise UserError(
             f"model {facts.name!r}: timm's order of {counted(facts.num_classes, 'class folder')} is"
-            " not known, because"
-            " the recipe leaves some out, or calls them by other names, or names differ in nothing"
-            " that timm sorts by",
+            " not known, because the recipe leaves some out, or calls them by other names, or names"
+            " differ in nothing that timm sorts by",
             "Give --class-order a file with the class of each output on a line.",
         )
     output_of = {name: output for output, name in enumerate(timms)}
@@ -236,7 +231,9 @@ def _timm_targets(
 
 
 def _folder_names(
-    classes: Sequence[RecipeClass], facts: ClassifierFacts, trained: Sequence[str] | None
+    classes: Sequence[RecipeClass],
+    facts: ClassifierFacts,
+    trained: Sequence[str] | None,
 ) -> list[str] | None:
     """Return the names of the folders that a model's outputs may be, by source label, if
     torchvision sorts them in this order, else None.
@@ -245,10 +242,11 @@ def _folder_names(
     are returned.
     """
     names = [cls.name for cls in sorted(classes, key=lambda cls: cls.source_label)]
-    if not _are_all(classes, facts):
-        if trained is not None and len(trained) == 0:
+    if trained is not None and not _are_all(classes, facts):
+        if len(trained) == 0:
             return None
-        names = [*trained] if trained is not None and len(trained) == facts.num_classes else names
+        if len(trained) == facts.num_classes:
+            names = [*trained]
     for spelt in (names, [name.replace(" ", "_") for name in names]):
         if spelt == sorted(spelt):
             return spelt
@@ -288,12 +286,13 @@ def _timm_order(names: Sequence[str]) -> list[str] | None:
 
 def _stand_elsewhere(classes: Sequence[RecipeClass], named: NameMatch) -> bool:
     """Return whether most matched names belong to other outputs than the `imagenet` indices."""
-    matched = [
-        (cls, output)
-        for cls, output in zip(classes, named.outputs, strict=True)
-        if output is not None
-    ]
-    return 2 * sum(output not in cls.imagenet for cls, output in matched) > len(matched)
+    matched = 0
+    elsewhere = 0
+    for cls, output in zip(classes, named.outputs, strict=True):
+        if output is not None:
+            matched += 1
+            elsewhere += output not in cls.imagenet
+    return 2 * elsewhere > matched
 
 
 def _imagenet_targets(
@@ -303,8 +302,7 @@ def _imagenet_targets(
     if missing:
         raise UserError(
             f"model {facts.name!r} has ImageNet outputs, but {len(missing)} of {len(classes)}"
-            " classes "
-            f"of the recipe have no `imagenet` indices: {some_of(missing)}"
+            f" classes of the recipe have no `imagenet` indices: {some_of(missing)}"
         )
     wrong = [cls.id for cls in classes if not all(0 <= i < IMAGENET_OUTPUTS for i in cls.imagenet)]
     if wrong:
@@ -315,7 +313,9 @@ def _imagenet_targets(
 
 
 def _source_targets(
-    classes: Sequence[RecipeClass], facts: ClassifierFacts, trained: Sequence[str] | None
+    classes: Sequence[RecipeClass],
+    facts: ClassifierFacts,
+    trained: Sequence[str] | None,
 ) -> tuple[tuple[int, ...], ...]:
     """Return each class's source label as its output. UserError if the number of outputs
     differs."""
@@ -332,13 +332,13 @@ def _source_targets(
     by_label = sorted(classes, key=lambda cls: cls.source_label)
     named = some_of([f"{cls.source_label} {shortened(cls.name)}" for cls in by_label], MOST_LINES)
     if facts.num_classes == 1:
-        hint = (
-            "One output is the score of one class against the other. Give a score for each class:"
-            " write a function that"
-            " returns two columns, [1 - p, p], and name it: --models python:FILE:FUNCTION."
-            if wanted == 2
-            else "Name a model with an output for each class."
-        )
+        hint = "Name a model with an output for each class."
+        if wanted == 2:
+            hint = (
+                "One output is the score of one class against the other. Give a score for each"
+                " class: write a function that returns two columns, [1 - p, p], and name it:"
+                " --models python:FILE:FUNCTION."
+            )
     elif any(cls.imagenet for cls in classes):
         hint = (
             f"The recipe's `imagenet` indices need a model of ImageNet's {IMAGENET_OUTPUTS:,}"
@@ -352,10 +352,8 @@ def _source_targets(
     else:
         hint = (
             "Name the outputs: label_names in the model's config.json, or --class-order FILE with"
-            " the class of each"
-            " output on a line. A class of the training may have no image here, such as an empty"
-            " folder: it needs its"
-            " line too."
+            " the class of each output on a line. A class of the training may have no image here,"
+            " such as an empty folder: it needs its line too."
         )
     raise UserError(f"{problem}, one for each source label: {named}", hint)
 
@@ -374,7 +372,10 @@ class NameMatch:
 
 
 def match_output_names(
-    classes: Sequence[RecipeClass], facts: ClassifierFacts, *, given: bool = False
+    classes: Sequence[RecipeClass],
+    facts: ClassifierFacts,
+    *,
+    given: bool = False,
 ) -> NameMatch | None:
     """Match outputs with classes by name. Return None if the outputs have no names, or only numbers
     as names."""
@@ -383,9 +384,10 @@ def match_output_names(
         return None
     if len(names) != facts.num_classes:
         whose = "class order lists" if given else "it tells"
+        shown = "\n".join(side_by_side(classes, names, ()))
         raise UserError(
             f"model {facts.name!r} has {counted(facts.num_classes, 'output')}, and {whose}"
-            f" {counted(len(names), 'name')}\n" + "\n".join(side_by_side(classes, names, ())),
+            f" {counted(len(names), 'name')}\n{shown}",
             "Give a name for each output: correct label_names, or --class-order FILE.",
         )
     # Compare case only if some names differ in nothing else.
@@ -410,7 +412,10 @@ def match_output_names(
             problems.append(f"{cls.name!r} is the name of the outputs {shown}")
     owners: dict[int, RecipeClass] = {}
     for cls, output in zip(classes, matched, strict=True):
-        if output is not None and (owner := owners.setdefault(output, cls)) is not cls:
+        if output is None:
+            continue
+        owner = owners.setdefault(output, cls)
+        if owner is not cls:
             problems.append(
                 f"output {output}, {names[output]!r}, has the names of two classes: {owner.id} and"
                 f" {cls.id}"
@@ -426,22 +431,24 @@ def _are_numbered(names: Sequence[str], classes: Sequence[RecipeClass]) -> bool:
     """Return whether the name of every output is its number, and no class has such a name."""
     class_names = {plain_name(cls.name) for cls in classes}
     plain = [plain_name(name) for name in names]
-    numbers = [_NUMBER.fullmatch(name) for name in plain]
-    numbered = all(
-        number is not None and int(number[1]) == output for output, number in enumerate(numbers)
-    )
-    return numbered and class_names.isdisjoint(plain)
+    for output, name in enumerate(plain):
+        number = _NUMBER.fullmatch(name)
+        if number is None or int(number[1]) != output:
+            return False
+    return class_names.isdisjoint(plain)
 
 
 def refuse_unmatched(
-    classes: Sequence[RecipeClass], facts: ClassifierFacts, named: NameMatch
+    classes: Sequence[RecipeClass],
+    facts: ClassifierFacts,
+    named: NameMatch,
 ) -> None:
     """Raise UserError if a class has no output of its name, or several. The message shows both
     lists side by side."""
     if named.problems:
-        shown = [f"model {facts.name!r}: {problem}" for problem in named.problems[:MOST_LINES]]
+        problems = [f"model {facts.name!r}: {problem}" for problem in named.problems[:MOST_LINES]]
         raise UserError(
-            shown,
+            problems,
             "Names decide which output is right; each may stand for one class and one output only.",
         )
     missing = [cls for cls, output in zip(classes, named.outputs, strict=True) if output is None]
@@ -450,20 +457,22 @@ def refuse_unmatched(
     names = facts.label_names or ()
     hint = (
         "Name the classes in the recipe (name or id) as the model names its outputs, or say which"
-        " class each output"
-        " is: `evaluate --class-order FILE`, with a class on each line."
+        " class each output is: `evaluate --class-order FILE`, with a class on each line."
     )
     if facts.name.startswith(PREDICTIONS):
         hint = "Add a column of scores for each of them, with the class's name or id as its own."
+    shown = "\n".join(side_by_side(missing, names, set(named.outputs) - {None}))
     raise UserError(
         f"model {facts.name!r}: {len(missing)} of {len(classes)} classes have no output of their"
-        " name\n" + "\n".join(side_by_side(missing, names, set(named.outputs) - {None})),
+        f" name\n{shown}",
         hint,
     )
 
 
 def _outputs_of(
-    cls: RecipeClass, whole: Mapping[str, Sequence[int]], parts: Mapping[str, Sequence[int]]
+    cls: RecipeClass,
+    whole: Mapping[str, Sequence[int]],
+    parts: Mapping[str, Sequence[int]],
 ) -> tuple[int, ...]:
     """Return the outputs whose name is the id or the name of a class. Whole names come before parts
     of names.

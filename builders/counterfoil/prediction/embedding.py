@@ -35,20 +35,20 @@ _BYTES = 32  # of a sha256
 
 @dataclass
 class Embedder(Model):
-    """A model that computes features of images. The features of an unreadable image are NaN.
-
-    features: a function of images and the batch size that returns float32 [n, width]; other images
-    in a batch change no bit. key: a sha256 over everything that the features depend on, except the
-    images and the batch size. on: a function that pickles and makes the embedder on a device in
-    another process; None if only this process can have the embedder. kept: whether a later run may
-    reuse the features.
-    """
+    """A model that computes features of images. The features of an unreadable image are NaN."""
 
     name: str
     key: str
+    """A sha256 over everything that the features depend on, except the images and the batch
+    size."""
     features: Callable[[Sequence[Image.Image], int], np.ndarray]
+    """A function of images and the batch size that returns float32 [n, width]. Other images in a
+    batch change no bit."""
     on: Callable[[str], Embedder] | None = None
+    """A function that pickles and makes the embedder on a device in another process; None if only
+    this process can have the embedder."""
     kept: bool = True
+    """Whether a later run may reuse the features."""
     batch_size: int = 64
     precision: Precision = "float16"
 
@@ -86,9 +86,8 @@ def classifier_embedder(classifier: Classifier, device: str) -> Embedder:
         import torch
 
         batch = [transform(image) for image in images]
-        rows = classifier.features(
-            torch.stack(batch + batch[-1:] * (batch_size - len(batch))), device
-        )
+        padded = batch + batch[-1:] * (batch_size - len(batch))
+        rows = classifier.features(torch.stack(padded), device)
         if rows is None:
             raise UserError(f"model {classifier.name!r}: this kind of model gives no features")
         return rows[: len(batch)].numpy()
@@ -119,9 +118,8 @@ def embed(
     if embedder.kept:
         key = sha256_json([images.content, embedder.key, batch_size, precision])
         folder = folder or writable_cache() / "embeddings"
-        cache = AnswerCache(
-            folder, embedder.name, key, len(images), partial(_fits, precision, None)
-        )
+        fits = partial(_fits, precision, None)
+        cache = AnswerCache(folder, embedder.name, key, len(images), fits)
     elsewhere = None if embedder.on is None or cache is None else placement
     load = partial(_load, embedder.on, batch_size, precision)
     stage = f"{embedder.name}: {images.name}"
@@ -150,7 +148,10 @@ def contents_of(images: LabelledImages, folder: Path | None = None) -> NDArray[n
 
 
 def digests_of(
-    images: LabelledImages, name: str, digests: Iterator[bytes], folder: Path | None = None
+    images: LabelledImages,
+    name: str,
+    digests: Iterator[bytes],
+    folder: Path | None = None,
 ) -> NDArray[np.uint8]:
     """Return a sha256 of each of n images, (n, 32) bytes, as an earlier run kept them in `folder`
     or the user's cache.
@@ -158,9 +159,8 @@ def digests_of(
     digests: otherwise gives them. RunFailure if there are fewer images than keys.
     """
     key = sha256_json([images.content, name])
-    cache = AnswerCache(
-        folder or writable_cache() / name, name, key, len(images), partial(_fits, np.uint8, _BYTES)
-    )
+    folder = folder or writable_cache() / name
+    cache = AnswerCache(folder, name, key, len(images), partial(_fits, np.uint8, _BYTES))
     known = cache.load()
     if known is None:
         made = list(digests)
@@ -177,5 +177,6 @@ def first_of_content(contents: NDArray[np.uint8]) -> Bools:
     """Return for each row whether no earlier row has the same content: (n, 32) -> (n,)."""
     first = np.zeros(len(contents), dtype=bool)
     whole = np.ascontiguousarray(contents).view(f"V{contents.shape[1]}").reshape(len(contents))
-    first[np.unique(whole, return_index=True)[1]] = True
+    _, indices = np.unique(whole, return_index=True)
+    first[indices] = True
     return first

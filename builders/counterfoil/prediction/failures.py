@@ -74,8 +74,7 @@ def failures(
     if not ranks_enough(predictions, class_map):
         raise UserError(
             f"{setting}: the rule '{rule}' reads the first {_FIRST} answers, and the classifier"
-            " ranks "
-            f"{min(predictions.answers.shape[1], class_map.num_classes)}",
+            f" ranks {min(predictions.answers.shape[1], class_map.num_classes)}",
             f"Set {setting}=top1.",
         )
     first = predictions.answers[:, :_FIRST]
@@ -84,8 +83,7 @@ def failures(
         if missing:
             raise UserError(
                 f"{setting}: the rule '{rule}' needs the parent of every class, and"
-                f" {len(missing):,} have none, such as"
-                f" '{missing[0]}'",
+                f" {len(missing):,} have none, such as '{missing[0]}'",
                 f"Write `parent` in the list of classes, or set {setting}=top1.",
             )
     answers = [(cls, class_map.targets[cls.label]) for cls in classes]
@@ -94,22 +92,26 @@ def failures(
         every = load_recipe("imagenet-star").classes
         answers += [(cls, cls.imagenet) for cls in every if named.isdisjoint(cls.imagenet)]
     right = np.full((len(classes), class_map.num_classes), False)
-    for cls in (classes[label] for label in np.unique(labels)):
+    for label in np.unique(labels):
+        cls = classes[label]
         for other, outputs in answers:
             if other is cls or (rule in PARENTS and other.under_parent_of(cls)):
                 right[cls.label, list(outputs)] = True
     given = right[labels[:, None], first]
-    return predictions.readable & ~(given.all(axis=1) if rule == ANY_PARENT else given.any(axis=1))
+    passes = given.all(axis=1) if rule == ANY_PARENT else given.any(axis=1)
+    return predictions.readable & ~passes
 
 
 def refuse_unanswered(
-    rule: str, classes: Sequence[RecipeClass], class_map: ClassMap, setting: str = _MINED
+    rule: str,
+    classes: Sequence[RecipeClass],
+    class_map: ClassMap,
+    setting: str = _MINED,
 ) -> None:
     """Raise UserError for a rule that `failures` would refuse, before the model answers any
     image."""
-    failures(
-        rule, no_answers(0, class_map), np.zeros(0, dtype=np.int64), classes, class_map, setting
-    )
+    no_labels = np.zeros(0, dtype=np.int64)
+    failures(rule, no_answers(0, class_map), no_labels, classes, class_map, setting)
 
 
 def ranks_enough(predictions: Predictions, class_map: ClassMap) -> bool:
@@ -131,7 +133,9 @@ class ConditionScores:
 
 
 def map_conditions(
-    names: Sequence[str], classes: Sequence[RecipeClass], facts: ClassifierFacts
+    names: Sequence[str],
+    classes: Sequence[RecipeClass],
+    facts: ClassifierFacts,
 ) -> ClassMap:
     """Match a classifier's outputs with conditions. Target k of the returned map is the output of
     condition k.
@@ -148,10 +152,12 @@ def map_conditions(
 def refuse_one_label(model: str, most_ranked: int | None, conditions: Sequence[str]) -> None:
     """Raise UserError for a model that gives each image one label."""
     if most_ranked == 1:
+        named = ", ".join(conditions[:8])
+        if len(conditions) > 8:
+            named += " …"
         raise UserError(
             f"model {model!r} gives one label per image, but an image may have several conditions",
-            "Write a column of scores for each:"
-            f" {', '.join(conditions[:8])}{' …' if len(conditions) > 8 else ''}.",
+            f"Write a column of scores for each: {named}.",
         )
 
 
@@ -198,10 +204,8 @@ def condition_scores(
     for column, logits in enumerate(given.T):
         # Above a logit of 33, different logits have one sigmoid. Ranks and thresholds tell them
         # apart.
-        if (
-            classifier.score_scale in ("sigmoids", UNKNOWN)
-            or np.unique(values[:, column]).size < np.unique(logits).size
-        ):
+        merged = np.unique(values[:, column]).size < np.unique(logits).size
+        if merged or classifier.score_scale in ("sigmoids", UNKNOWN):
             values[:, column] = logits
     values[~answers.readable] = np.nan
     return ConditionScores(scored[name].classifier, values, answers.readable)
@@ -226,10 +230,11 @@ def best_thresholds(scores: AnyFloats, present: Bools, names: Sequence[str]) -> 
             problems,
             "Leave these conditions out, or choose thresholds on rows that have and lack them.",
         )
-    columns = zip(scores.T, present.T, strict=True)
-    return np.asarray(
-        [float(best_threshold(column, partial(_f1, has))[0]) for column, has in columns]
-    )
+    thresholds = []
+    for column, has in zip(scores.T, present.T, strict=True):
+        threshold, _ = best_threshold(column, partial(_f1, has))
+        thresholds.append(float(threshold))
+    return np.asarray(thresholds)
 
 
 def binary_answers(scores: AnyFloats, present: Bools, thresholds: Floats) -> Bools:
@@ -252,7 +257,6 @@ def _refuse_misfit(scores: AnyFloats, present: Bools) -> None:
             f"expected scores and truth of one shape (n, K), found {scores.shape} and"
             f" {present.shape}"
         )
-    if np.isnan(scores).any():
-        raise ValueError(
-            f"{int(np.isnan(scores).any(axis=1).sum())} rows have no score: leave them out"
-        )
+    without = int(np.isnan(scores).any(axis=1).sum())
+    if without:
+        raise ValueError(f"{without} rows have no score: leave them out")

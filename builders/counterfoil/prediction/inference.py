@@ -62,7 +62,11 @@ class Predictions:
 
     @classmethod
     def empty(
-        cls, n: int, ranked: int = 1, outputs: int | None = None, both_ways: bool = False
+        cls,
+        n: int,
+        ranked: int = 1,
+        outputs: int | None = None,
+        both_ways: bool = False,
     ) -> Predictions:
         """Return empty answers to n images. If `outputs` is given, they include logits."""
         return cls(
@@ -85,11 +89,8 @@ class Predictions:
         return self.shares[:, 0]
 
     def columns(self) -> Columns:
-        return {
-            field.name: values
-            for field in fields(self)
-            if (values := getattr(self, field.name)) is not None
-        }
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: values for name, values in columns.items() if values is not None}
 
     def fill(self, rows: Ints | Bools, columns: Mapping[str, NDArray]) -> None:
         """Set these rows of the columns. Columns that these answers do not have are ignored."""
@@ -101,9 +102,8 @@ class Predictions:
 def no_answers(n: int, class_map: ClassMap, logits: bool = False) -> Predictions:
     # At most as many answers are kept as the model ranks.
     ranked = max(class_map.top_k, min(RANKED, class_map.most_ranked or class_map.answering))
-    return Predictions.empty(
-        n, ranked, class_map.num_classes if logits else None, class_map.class_outputs is not None
-    )
+    outputs = class_map.num_classes if logits else None
+    return Predictions.empty(n, ranked, outputs, class_map.class_outputs is not None)
 
 
 def logits_of(classifier: Classifier, batch: torch.Tensor, device: str) -> torch.Tensor:
@@ -125,7 +125,8 @@ def logits_of(classifier: Classifier, batch: torch.Tensor, device: str) -> torch
         raise
     # a network of libraries may raise anything for images of another size
     except Exception as error:
-        if (known := known_cause(f"model {classifier.name!r}", error)) is not None:
+        known = known_cause(f"model {classifier.name!r}", error)
+        if known is not None:
             raise known from error
         raise UserError(
             f"model {classifier.name!r} takes no images of {list(batch.shape[1:])}:"
@@ -135,8 +136,7 @@ def logits_of(classifier: Classifier, batch: torch.Tensor, device: str) -> torch
     if logits.shape != (len(batch), classifier.num_classes):
         raise UserError(
             f"model {classifier.name!r} gives outputs of shape {tuple(logits.shape)} for"
-            f" {len(batch)} "
-            f"images; expected ({len(batch)}, {classifier.num_classes})"
+            f" {len(batch)} images; expected ({len(batch)}, {classifier.num_classes})"
         )
     if not torch.isfinite(logits).all():
         raise RunFailure(f"model {classifier.name!r} gives outputs that are not finite numbers")
@@ -172,10 +172,12 @@ def answer_columns(
         elsewhere[list(class_map.class_outputs)] = False
         among = np.where(elsewhere, logits.dtype.type(-np.inf), logits)
         other = replace(class_map, class_outputs=None)
-        logits, left = (among, logits) if class_map.leads == "classes" else (logits, among)
-        otherwise = {
-            "correct_otherwise": answer_columns(left, labels, other, 1, softmax)["correct"]
-        }
+        left = among
+        if class_map.leads == "classes":
+            left = logits
+            logits = among
+        columns = answer_columns(left, labels, other, 1, softmax)
+        otherwise = {"correct_otherwise": columns["correct"]}
 
     right = np.zeros((len(labels), class_map.num_classes), dtype=bool)
     targets = [class_map.targets[label] for label in labels]
@@ -253,7 +255,8 @@ class MappedClassifier(Model):
             softmax = shares_of(self.classifier.score_scale)
             ranked = answers.answers.shape[1]
             labels = batch.labels[batch.at[readable]]
-            answers.fill(readable, answer_columns(logits, labels, self.class_map, ranked, softmax))
+            columns = answer_columns(logits, labels, self.class_map, ranked, softmax)
+            answers.fill(readable, columns)
             answers.readable[:] = readable
         return answers.columns()
 
@@ -266,18 +269,21 @@ _MOST_SHOWN = 5
 
 
 def take_over(
-    images: LabelledImages, name: str, recorded: Recorded, class_map: ClassMap, scale: AnyScale
+    images: LabelledImages,
+    name: str,
+    recorded: Recorded,
+    class_map: ClassMap,
+    scale: AnyScale,
 ) -> Predictions:
     """Make predictions from a classifier's recorded scores. Raises the same errors as
     `each_once`."""
     answers = no_answers(len(images), class_map)
     answers = replace(answers, tied=np.zeros(len(images), dtype=bool))
+    softmax = partial(confidences, scale=scale)
+    ranked = answers.answers.shape[1]
     for at, scores in each_once(images, name, recorded, class_map.num_classes):
-        ranked = answers.answers.shape[1]
         labels = images.labels[at]
-        answers.fill(
-            at, answer_columns(scores, labels, class_map, ranked, partial(confidences, scale=scale))
-        )
+        answers.fill(at, answer_columns(scores, labels, class_map, ranked, softmax))
         answers.readable[at] = True
     return answers
 

@@ -44,9 +44,8 @@ class Scored:
 
 def join_scored(parts: Sequence[Scored]) -> Scored:
     """Return one model's answers to several sets of images as those to all."""
-    return replace(
-        parts[-1], predictions=Predictions(**joined([part.predictions.columns() for part in parts]))
-    )
+    columns = joined([part.predictions.columns() for part in parts])
+    return replace(parts[-1], predictions=Predictions(**columns))
 
 
 def score_models(
@@ -126,12 +125,14 @@ def score_models(
         if waiting:
             yield waiting
 
-    of_this_process, classes = (
-        (frozenset(names), ())
-        if placement is None
-        else (placement.of_this_process, placement.classes)
-    )
-    for elsewhere in (None,) if placement is None else (placement, None):
+    of_this_process = frozenset(names)
+    classes = ()
+    places: list[Placement | None] = [None]
+    if placement is not None:
+        of_this_process = placement.of_this_process
+        classes = placement.classes
+        places = [placement, None]
+    for elsewhere in places:
         of_place = [name for name in names if (name in of_this_process) == (elsewhere is None)]
         for models in passes(of_place, device if elsewhere is None else None):
             first = models[0].model.name
@@ -139,10 +140,9 @@ def score_models(
             classifiers = (answering.model.classifier for answering in models)
             specs = [(model.name, model.score_scale, maps[model.name]) for model in classifiers]
             loading = partial(_load, specs, classes, logits)
+            one_pass = Pass(images, stage, batch_size, device, elsewhere, loading, WORKERS_IMPORT)
             try:
-                Pass(images, stage, batch_size, device, elsewhere, loading, WORKERS_IMPORT).ask(
-                    models
-                )
+                one_pass.ask(models)
             finally:
                 # The list of models stays alive while the next pass is prepared. Their weights must
                 # be released.
@@ -152,17 +152,18 @@ def score_models(
             for answering in models:
                 name = answering.model.name
                 try:
-                    scored[name] = Scored(
-                        answering.model.classifier, maps[name], Predictions(**answering.finished())
-                    )
+                    predictions = Predictions(**answering.finished())
+                    scored[name] = Scored(answering.model.classifier, maps[name], predictions)
                 except CounterfoilError as error:
                     failures[name] = error
-    kept = (
-        f"The answers of the other {len(scored)} are kept: repair or leave out what failed, and"
-        " run it again."
-    )
     if failed is None:
-        raise_together(list(failures.values()), kept if scored else None)
+        hint = None
+        if scored:
+            hint = (
+                f"The answers of the other {len(scored)} are kept: repair or leave out what failed,"
+                " and run it again."
+            )
+        raise_together(list(failures.values()), hint)
     return scored
 
 
@@ -187,11 +188,9 @@ def _load(
 def _free_for_a_pass(device: str | None) -> float:
     """Return the bytes for the weights and inputs of one pass. A worker's device (None) is not
     measured."""
-    return (
-        min(_FREE_ELSEWHERE, free_bytes() * _SHARE)
-        if device is None
-        else free_bytes(device) * _SHARE
-    )
+    if device is None:
+        return min(_FREE_ELSEWHERE, free_bytes() * _SHARE)
+    return free_bytes(device) * _SHARE
 
 
 def batch_bytes(classifier: Classifier, batch_size: int) -> int:
@@ -218,13 +217,13 @@ def _refuse_vast_batch(classifier: Classifier, batch_size: int, device: str) -> 
         return
     _, height, width = classifier.input_size
     fitting = batch_size * free // needed
+    hint = "Run it on a machine with more memory."
+    if fitting:
+        hint = f"Set --batch-size {fitting} or smaller."
     raise RunFailure(
         f"model {classifier.name!r} takes images of {height:,} x {width:,} pixels: batches of"
-        f" {batch_size} need "
-        f"{needed / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB are free",
-        f"Set --batch-size {fitting} or smaller."
-        if fitting
-        else "Run it on a machine with more memory.",
+        f" {batch_size} need {needed / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB are free",
+        hint,
     )
 
 

@@ -26,6 +26,7 @@ from huggingface_hub.lfs import UploadInfo
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.mended import MENDED
+from counterfoil.recipe.tasks import TASKS
 from counterfoil.regular_files import irregularity
 from counterfoil.store import layout
 from counterfoil.store.manifest import Entry, manifest_document, parse_manifest, published_paths
@@ -60,11 +61,9 @@ class LocalFile:
         """Compare contents by size and sha256, or by git's id if the Hub lists no sha256."""
         if self.size != remote.size:
             return False
-        return (
-            self.sha256 == remote.sha256
-            if remote.sha256 is not None
-            else self.git_id == remote.git_id
-        )
+        if remote.sha256 is not None:
+            return self.sha256 == remote.sha256
+        return self.git_id == remote.git_id
 
 
 # Errors of opening a name that is no longer a file of the dataset.
@@ -79,14 +78,13 @@ _NO_FILE = {
 def changed(directory: Path, differences: Mapping[str, str]) -> RunFailure:
     """Return the failure of a publication whose files changed: path → what is different ("it is
     gone")."""
+    problems = []
+    for path, what in differences.items():
+        problems.append(f"{path} changed on this machine while it was being published: {what}")
     return RunFailure(
-        [
-            f"{path} changed on this machine while it was being published: {what}"
-            for path, what in differences.items()
-        ],
+        problems,
         f"Readers still find the old version. Stop whatever writes to {directory}, run `counterfoil"
-        " verify"
-        f" {shlex.quote(str(directory))}`, and publish again once it finds no damage.",
+        f" verify {shlex.quote(str(directory))}`, and publish again once it finds no damage.",
     )
 
 
@@ -114,7 +112,9 @@ def open_below(directory: Path, path: str) -> int:
             os.close(parent)
     except OSError as error:
         what = _NO_FILE.get(error.errno or 0)
-        raise changed(directory, {path: what}) if what else _unreadable(path, error) from error
+        if what:
+            raise changed(directory, {path: what}) from error
+        raise _unreadable(path, error) from error
     irregular = irregularity(os.fstat(descriptor).st_mode)
     if irregular is not None:
         os.close(descriptor)
@@ -162,7 +162,8 @@ class UnchangedReader(io.BufferedIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._file.size}[whence]
+        starts = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._file.size}
+        start = starts[whence]
         self._position = max(0, start + offset)
         if self._position == self._hashed:
             self._states.setdefault(self._hashed, self._digest.copy())
@@ -233,6 +234,7 @@ _FILES = frozenset({
     layout.CARD, layout.RECIPE, layout.LOCK, layout.MANIFEST, layout.TIMM_INFO, layout.THRESHOLDS, layout.CROISSANT,
     layout.EMBEDDINGS, layout.ROWS,
 })  # fmt: skip
+_OF_TASKS = "|".join(re.escape(task.table) for task in TASKS.bundled.values())
 _BELOW = {
     **dict.fromkeys(layout.WHATS, re.compile(r".+\.(parquet|tar)")),
     layout.RECEIPTS: re.compile(r"[^/]+-\d{5,}\.json"),
@@ -240,7 +242,8 @@ _BELOW = {
     layout.TOKENS: re.compile(r"[^/]+\.safetensors|manifest\.json"),
     layout.EVALUATION: re.compile(
         r"results\.json|eval_results/[^/]+\.yaml"
-        r"|(results|robustness|shifts|classes|measures|detection|multilabel|labels|segmentation|findings|transfer|distances)\.csv"
+        rf"|{_OF_TASKS}"
+        r"|(results|shifts|classes|measures|labels|findings|transfer|distances)\.csv"
     ),
     layout.REVIEW: re.compile(r"selection\.(json|csv)"),
 }
@@ -265,11 +268,8 @@ class Changes:
         """The files to send, in the order of publishing: data first, then the card, then the
         manifest."""
         last = {layout.CARD: 1, layout.MANIFEST: 2}
-        return tuple(
-            sorted(
-                (*self.added, *self.replaced), key=lambda file: (last.get(file.path, 0), file.path)
-            )
-        )
+        files = sorted((*self.added, *self.replaced), key=lambda file: file.path)
+        return tuple(sorted(files, key=lambda file: last.get(file.path, 0)))
 
     @property
     def operations(self) -> int:
@@ -288,24 +288,23 @@ def local_files(directory: Path, manifest_sha256: str | None) -> dict[str, Local
     take.
     """
     paths = [*published_paths(directory), layout.MANIFEST]
-    if untaken := [path for path in paths if not _FORBIDDEN.isdisjoint(path.split("/"))]:
+    untaken = [path for path in paths if not _FORBIDDEN.isdisjoint(path.split("/"))]
+    if untaken:
         raise UserError(
             [f"{path}: the Hub does not accept a file of this name" for path in untaken[:10]],
             "Move it out of the directory.",
         )
-    if linked := [path for path in paths if (directory / path).is_symlink()]:
+    linked = [path for path in paths if (directory / path).is_symlink()]
+    if linked:
         raise UserError(
             f"{directory / linked[0]} is a link into the Hub's cache, like {len(linked)} of"
-            f" {len(paths)} files here:"
-            " only a directory's own files can be published",
+            f" {len(paths)} files here: only a directory's own files can be published",
             f"Copy the directory with the files it links to (`cp -rL {shlex.quote(str(directory))}"
-            " COPY`), and"
-            " publish the copy.",
+            " COPY`), and publish the copy.",
         )
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        files = dict(
-            zip(paths, pool.map(lambda path: hash_file(directory, path), paths), strict=True)
-        )
+        hashed = pool.map(lambda path: hash_file(directory, path), paths)
+        files = dict(zip(paths, hashed, strict=True))
     manifest = whole_content(files[layout.MANIFEST])
     try:
         listed = parse_manifest(manifest, layout.MANIFEST)
@@ -315,24 +314,20 @@ def local_files(directory: Path, manifest_sha256: str | None) -> dict[str, Local
         ) from None
     if manifest_document(list(listed.values()))["sha256"] != manifest_sha256:
         raise changed(directory, {layout.MANIFEST: "it is not the file that was verified"})
-    existing = {
-        path: Entry(path, file.size, file.sha256)
-        for path, file in files.items()
-        if path != layout.MANIFEST
-    }
-    differences = dict.fromkeys(
-        sorted({*listed, *existing}), f"it is not the file that {layout.MANIFEST} lists"
-    )
-    differences |= {path: "it is gone" for path in listed if path not in existing}
-    differences |= {
-        path: f"it is new and not listed in {layout.MANIFEST}"
-        for path in existing
-        if path not in listed
-    }
-    if differing := {
-        path: what for path, what in differences.items() if listed.get(path) != existing.get(path)
-    }:
-        raise changed(directory, differing)
+    existing = {}
+    for path, file in files.items():
+        if path != layout.MANIFEST:
+            existing[path] = Entry(path, file.size, file.sha256)
+    differences = {}
+    for path in sorted({*listed, *existing}):
+        if path not in existing:
+            differences[path] = "it is gone"
+        elif path not in listed:
+            differences[path] = f"it is new and not listed in {layout.MANIFEST}"
+        elif listed[path] != existing[path]:
+            differences[path] = f"it is not the file that {layout.MANIFEST} lists"
+    if differences:
+        raise changed(directory, differences)
     return files
 
 
@@ -357,9 +352,9 @@ def is_owned(path: str, kind: RepositoryKind = "dataset") -> bool:
     if kind == "model":
         return path in MODEL_FILES
     first, _, below = path.partition("/")
-    return (
-        first in _BELOW and _BELOW[first].fullmatch(below) is not None if below else first in _FILES
-    )
+    if not below:
+        return first in _FILES
+    return first in _BELOW and _BELOW[first].fullmatch(below) is not None
 
 
 def changes_between(
@@ -368,18 +363,24 @@ def changes_between(
     kind: RepositoryKind = "dataset",
 ) -> Changes:
     """Return the changes that make a repository's own files those of a directory."""
-    common = [path for path in local if path in remote]
-    same = {path for path in common if local[path].equals(remote[path])}
-    others = [path for path in sorted(remote) if path not in local]
-    return Changes(
-        added=tuple(file for path, file in sorted(local.items()) if path not in remote),
-        replaced=tuple(local[path] for path in sorted(common) if path not in same),
-        deleted=tuple(path for path in others if is_owned(path, kind)),
-        kept=tuple(
-            path for path in others if not is_owned(path, kind) and not path.startswith(".")
-        ),
-        same=len(same),
-    )
+    added = []
+    replaced = []
+    same = 0
+    for path, file in sorted(local.items()):
+        if path not in remote:
+            added.append(file)
+        elif file.equals(remote[path]):
+            same += 1
+        else:
+            replaced.append(file)
+    deleted = []
+    kept = []
+    for path in sorted(remote.keys() - local.keys()):
+        if is_owned(path, kind):
+            deleted.append(path)
+        elif not path.startswith("."):
+            kept.append(path)
+    return Changes(tuple(added), tuple(replaced), tuple(deleted), tuple(kept), same)
 
 
 # The bytes of a file that the Hub sees to tell text from other content.

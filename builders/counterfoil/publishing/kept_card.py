@@ -25,7 +25,12 @@ _OF_THE_DATA = frozenset(
 
 
 def kept_card(
-    ours: str, before: str, where: str, *, published: bool, untouched: bool
+    ours: str,
+    before: str,
+    where: str,
+    *,
+    published: bool,
+    untouched: bool,
 ) -> tuple[str, list[str]]:
     """Return our card with what people wrote in the one before, and a line for each thing that
     stays or is replaced.
@@ -55,15 +60,14 @@ def kept_card(
     elif text.strip() and not untouched and text.strip() != without_marks(own_text).strip():
         raise UserError(
             f"{where} was changed on the Hub, and the marks around the part that Counterfoil writes"
-            " are not in it, so"
-            " publishing would replace what people wrote",
+            " are not in it, so publishing would replace what people wrote",
             "Copy their texts elsewhere, put back the README of the last version and publish. Then"
-            " write them above or"
-            " below the marked part: there they stay.",
+            " write them above or below the marked part: there they stay.",
         )
     if (above, below) != (new.above, new.below) and (above.strip() or below.strip()):
         lines.append("text around the part that Counterfoil writes stays")
-    body = "\n\n".join(text.strip("\n") for text in (above, new.part, below) if text.strip())
+    texts = [text.strip("\n") for text in (above, new.part, below) if text.strip()]
+    body = "\n\n".join(texts)
     block = ours[: len(ours) - len(own_text)]
     if metadata != mine:
         block = f"---\n{dump_yaml(metadata)}---\n"
@@ -85,7 +89,8 @@ def _kept_metadata(
         lines.append(
             f"license stays {shown(others['license'])}, as the repository says: none is named here"
         )
-    for key in sorted((mine.keys() & others.keys() & metadata.keys()) - _OF_THE_DATA):
+    compared = mine.keys() & others.keys() & metadata.keys()
+    for key in sorted(compared - _OF_THE_DATA):
         if mine[key] != others[key]:
             lines.append(
                 f"{key} of the repository, {shown(others[key])}, is replaced by {shown(mine[key])}"

@@ -31,6 +31,7 @@ from counterfoil.publishing.sending import (
     preview,
 )
 from counterfoil.regular_files import named_path
+from counterfoil.report.words import counted
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.layout import CARD, LOCK
 from counterfoil.store.receipts import preview_images
@@ -76,7 +77,8 @@ def publish(given: PublishOptions) -> Publication | None:
         dataset = read_dataset(directory, "receipts").finished()
         recipe = dataset.recipe
         images = sum(receipt.rows["data"] for receipt in dataset.receipts)
-        if (few := preview_images(recipe, dataset.receipts)) is not None:
+        few = preview_images(recipe, dataset.receipts)
+        if few is not None:
             raise UserError(
                 f"{directory} is a preview of {few:,} images a shift, which is not published",
                 "Build the recipe without --limit (samples.limit: null) into another folder, and"
@@ -102,26 +104,27 @@ def publish(given: PublishOptions) -> Publication | None:
             given = replace(given, public=True)
         remote = Remote(repo, tell, patience)
         user = "" if given.dry_run else remote.user()
-        ahead, local = preview(
-            remote, local, given, images, Path(kept.enter_context(tempfile.TemporaryDirectory()))
-        )
+        beside = Path(kept.enter_context(tempfile.TemporaryDirectory()))
+        ahead, local = preview(remote, local, given, images, beside)
         card = whole_content(local[CARD]).decode()
         if not given.dry_run:
             remote.check_card(card)
         confirmed = given.confirm is None or given.confirm(ahead)
         if given.dry_run or not confirmed:
             return None
-        message = f"{recipe.name}: {images:,} image{'s' if images != 1 else ''}"
-        declared: Sequence[Mapping[str, Any]] = (
-            DatasetCard(card).data.to_dict().get("configs") or ()
-        )
-        configs = [(config["config_name"], config["data_files"][0]["split"]) for config in declared]
+        message = f"{recipe.name}: {counted(images, 'image')}"
+        metadata: Mapping[str, Any] = DatasetCard(card).data.to_dict()
+        configs = []
+        for config in metadata.get("configs") or ():
+            configs.append((config["config_name"], config["data_files"][0]["split"]))
         sender = Sender(remote, user, local, ahead, message, given.files_per_commit)
         done, pull_request = sender.carry_out(
             lambda commit: _load_a_row_of_each(remote, commit, configs)
         )
     return Publication(
-        **done, pull_request=pull_request if given.create_pr else None, configs_loaded=len(configs)
+        **done,
+        pull_request=pull_request if given.create_pr else None,
+        configs_loaded=len(configs),
     )
 
 
@@ -142,7 +145,11 @@ def _load_a_row_of_each(remote: Remote, revision: str, configs: Sequence[tuple[s
     def load(config: str, split: str) -> None:
         try:
             rows = datasets.load_dataset(
-                remote.repo, config, split=split, revision=revision, streaming=True
+                remote.repo,
+                config,
+                split=split,
+                revision=revision,
+                streaming=True,
             )
             next(iter(rows))
         except network:

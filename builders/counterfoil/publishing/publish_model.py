@@ -55,14 +55,14 @@ class PublishedModel(Published):
 
 @dataclass(frozen=True)
 class _Verified:
-    """A folder's hashed files and texts, its model's facts and configuration, and the note of its
-    mending."""
+    """A model's folder that may be published."""
 
     files: dict[str, LocalFile]
     texts: dict[str, str]
     facts: ClassifierFacts
     config: dict[str, object]
     note: MendedNote | None
+    """The note of its mending."""
 
 
 @takes(PublishModelOptions)
@@ -85,7 +85,11 @@ def publish_model(given: PublishModelOptions) -> PublishedModel | None:
     directory = named_path(given.directory)
     tell = given.tell or (lambda line: None)
     options = PublishOptions(
-        directory, given.repo, public=given.public, revision=given.revision, tag=given.tag
+        directory,
+        given.repo,
+        public=given.public,
+        revision=given.revision,
+        tag=given.tag,
     )
     patience = given.patience or PATIENCE
     if given.license is not None and not (given.license.isprintable() and given.license.strip()):
@@ -103,25 +107,23 @@ def publish_model(given: PublishModelOptions) -> PublishedModel | None:
         remote = Remote(repo, tell, patience, "model")
         user = remote.user()
         metadata = _metadata(remote, verified, given.license)
-        text = published_card(
-            verified.texts.get(CARD, ""), repo, metadata, verified.note is not None
-        )
+        own_card = verified.texts.get(CARD, "")
+        text = published_card(own_card, repo, metadata, verified.note is not None)
         (Path(beside) / CARD).write_bytes(text.encode())
         files = verified.files | {CARD: hash_file(Path(beside), CARD)}
         ahead, local = preview(remote, files, options, images=None, beside=Path(beside))
         remote.check_card(whole_content(local[CARD]).decode())
-        lines = [
-            "license:"
-            f" {metadata.license}{' (name it with --license)' * (metadata.license == UNKNOWN)}"
-        ]
+        lines = [f"license: {metadata.license}"]
+        if metadata.license == UNKNOWN:
+            lines[0] += " (name it with --license)"
         for key, names in (("base model", metadata.base_model), ("datasets", metadata.datasets)):
-            lines += [f"{key}: {', '.join(names)}"] if names else []
+            if names:
+                lines.append(f"{key}: {', '.join(names)}")
         ahead = replace(ahead, card_notes=(*lines, *ahead.card_notes))
         if given.confirm is not None and not given.confirm(ahead):
             return None
-        sender = Sender(
-            remote, user, local, ahead, f"{repo.partition('/')[2]}: a model", FILES_PER_COMMIT
-        )
+        message = f"{repo.partition('/')[2]}: a model"
+        sender = Sender(remote, user, local, ahead, message, FILES_PER_COMMIT)
         done, _ = sender.carry_out(
             lambda commit: _refuse_other_facts(f"{HUB}{repo}@{commit}", verified.facts)
         )
@@ -157,9 +159,8 @@ def _verified(directory: Path) -> _Verified:
 
     # its metadata may hold secrets too
     with safe_open(directory / WEIGHTS, framework="pt") as opened:
-        texts[WEIGHTS] = "\n".join(
-            f"{key}: {value}" for key, value in sorted((opened.metadata() or {}).items())
-        )
+        notes = sorted((opened.metadata() or {}).items())
+        texts[WEIGHTS] = "\n".join(f"{key}: {value}" for key, value in notes)
     problems = []
     for path, text in texts.items():
         for what, pattern in _SECRETS:
@@ -180,10 +181,8 @@ def _metadata(remote: Remote, verified: _Verified, license: str | None) -> Model
     card, _ = split_card(verified.texts.get(CARD, ""), CARD)
     bases = _base_models(verified.note)
     described = verified.config.get("pretrained_cfg")
-    for declared in (
-        card.get("license"),
-        described.get("license") if isinstance(described, dict) else None,
-    ):
+    of_config = described.get("license") if isinstance(described, dict) else None
+    for declared in (card.get("license"), of_config):
         if license is not None or declared in (None, ""):
             continue
         if not is_text(declared):
@@ -193,9 +192,8 @@ def _metadata(remote: Remote, verified: _Verified, license: str | None) -> Model
             )
         license = None if declared == UNKNOWN else str(declared)
     if license is None:
-        license = next(
-            (licence for base in bases if (licence := remote.license_of_model(base))), UNKNOWN
-        )
+        licences = map(remote.license_of_model, bases)
+        license = next(filter(None, licences), UNKNOWN)
     # A name that looks like the Hub's may be a local folder; private datasets are not named.
     sets = () if verified.note is None else (*verified.note.datasets, *verified.note.on)
     matches = [_ON_THE_HUB.fullmatch(dataset.name) for dataset in sets]
@@ -220,12 +218,10 @@ def _base_models(note: MendedNote | None) -> tuple[str, ...]:
     hub_id = getattr(config, "hf_hub_id", None)
     if not hub_id:
         return ()
-    # timm's own repositories are named after architecture and tag.
-    return (
-        f"{hub_id}{config.architecture}.{config.tag}"
-        if hub_id.endswith("/") and config
-        else hub_id,
-    )
+    if hub_id.endswith("/") and config:
+        # timm's own repositories are named after architecture and tag.
+        hub_id += f"{config.architecture}.{config.tag}"
+    return (hub_id,)
 
 
 def _refuse_other_facts(name: str, facts: ClassifierFacts) -> None:
@@ -299,11 +295,8 @@ def _joined(metadata: Mapping[str, Any], key: str, added: Iterable[str]) -> list
     listed: Any = [] if value is None else value
     if isinstance(value, str):
         listed = [value]
-    if (
-        not isinstance(listed, list)
-        or len(listed) > _MOST_LISTED
-        or not all(is_text(name) for name in listed)
-    ):
+    is_short = isinstance(listed, list) and len(listed) <= _MOST_LISTED
+    if not is_short or not all(is_text(name) for name in listed):
         raise UserError(f"{CARD}: {key} is {shown(value)}, expected a list of names")
     return list(dict.fromkeys([*listed, *added]))
 
@@ -339,19 +332,16 @@ def _model_paths(directory: Path) -> list[str]:
             problems.append(f"{directory}: {ascii(entry.name)[1:-1]} {wrong}")
         else:
             names.append(entry.name)
-    problems += [
-        f"{directory}: {name} is missing"
-        for name in (CONFIG, WEIGHTS)
-        if not (directory / name).exists()
-    ]
+    for name in (CONFIG, WEIGHTS):
+        if not (directory / name).exists():
+            problems.append(f"{directory}: {name} is missing")
     if problems:
         if len(problems) > _MOST_TOLD:
             problems[_MOST_TOLD:] = [f"and {len(problems) - _MOST_TOLD} more"]
         raise UserError(
             problems,
             f"A model's folder has {CONFIG} and {WEIGHTS}, and may have {CARD}, {MENDED} and a"
-            " LICENSE. Move"
-            " everything else out of it.",
+            " LICENSE. Move everything else out of it.",
         )
     return names
 

@@ -102,11 +102,9 @@ class Remote:
         except RepositoryNotFoundError:
             return None
         refs = self.api.list_repo_refs(self.repo, repo_type=self.kind)
-        return Repository(
-            bool(info.private),
-            {ref.name: ref.target_commit for ref in refs.branches},
-            {ref.name: ref.target_commit for ref in refs.tags},
-        )
+        branches = {ref.name: ref.target_commit for ref in refs.branches}
+        tags = {ref.name: ref.target_commit for ref in refs.tags}
+        return Repository(bool(info.private), branches, tags)
 
     @_tried("listing {self.repo} at {name}")
     def branch(self, name: str) -> Branch:
@@ -116,15 +114,16 @@ class Remote:
         assert head is not None
         # The listing names the commit, so that all of its pages are of the same commit.
         entries = self.api.list_repo_tree(
-            self.repo, recursive=True, revision=head, repo_type=self.kind
+            self.repo,
+            recursive=True,
+            revision=head,
+            repo_type=self.kind,
         )
-        files = [
-            RemoteFile(
-                entry.path, entry.size, entry.blob_id, entry.lfs.sha256 if entry.lfs else None
-            )
-            for entry in entries
-            if isinstance(entry, RepoFile)
-        ]
+        files = []
+        for entry in entries:
+            if isinstance(entry, RepoFile):
+                sha256 = entry.lfs.sha256 if entry.lfs else None
+                files.append(RemoteFile(entry.path, entry.size, entry.blob_id, sha256))
         return Branch(name, head, {file.path: file for file in files})
 
     @_tried("reading {file.path} of {self.repo}")
@@ -191,7 +190,11 @@ class Remote:
 
     @_tried("committing to {self.repo}")
     def commit(
-        self, local: Mapping[str, LocalFile], name: str, message: str, most: int | None = None
+        self,
+        local: Mapping[str, LocalFile],
+        name: str,
+        message: str,
+        most: int | None = None,
     ) -> Branch:
         """Commit once to make a branch the directory, or its first `most` changes; do nothing if
         nothing differs."""
@@ -221,7 +224,11 @@ class Remote:
         for operation in operations:
             operation.before_sending()
         self.api.preupload_lfs_files(
-            self.repo, operations, repo_type=self.kind, revision=revision, free_memory=False
+            self.repo,
+            operations,
+            repo_type=self.kind,
+            revision=revision,
+            free_memory=False,
         )
         for operation in operations:
             operation.after_sending()
@@ -269,7 +276,9 @@ class Remote:
     @_tried("looking at pull request {number}")
     def is_based_on(self, number: int, commit: str) -> bool:
         commits = self.api.list_repo_commits(
-            self.repo, repo_type=self.kind, revision=f"refs/pr/{number}"
+            self.repo,
+            repo_type=self.kind,
+            revision=f"refs/pr/{number}",
         )
         return any(listed.commit_id == commit for listed in commits)
 
@@ -316,12 +325,10 @@ def limit_changes(changes: Changes, most: int | None) -> Changes:
         return changes
     sent = changes.sent[:most]
     added = {file.path for file in changes.added}
-    return replace(
-        changes,
-        added=tuple(file for file in sent if file.path in added),
-        replaced=tuple(file for file in sent if file.path not in added),
-        deleted=changes.deleted[: most - len(sent)],
-    )
+    added_part = tuple(file for file in sent if file.path in added)
+    replaced_part = tuple(file for file in sent if file.path not in added)
+    deleted_part = changes.deleted[: most - len(sent)]
+    return replace(changes, added=added_part, replaced=replaced_part, deleted=deleted_part)
 
 
 def tag_is_taken(repo: str, name: str, commit: str) -> UserError:

@@ -121,15 +121,15 @@ def preview(
             f" ({options.files_per_commit}), and a pull request can only go to {MAIN}",
             "Raise --files-per-commit, or publish without --revision.",
         )
+    exists = repository is not None
+    private = repository.private if repository is not None else not public
+    becomes_public = exists and private and bool(public) and not options.create_pr
     ahead = Preview(
         repo=remote.repo,
         branch=branch,
-        exists=None if options.dry_run else repository is not None,
-        private=repository.private if repository is not None else not public,
-        becomes_public=bool(public)
-        and not options.create_pr
-        and repository is not None
-        and repository.private,
+        exists=None if options.dry_run else exists,
+        private=private,
+        becomes_public=becomes_public,
         files=len(local),
         images=images,
         bytes=changes.size,
@@ -144,7 +144,10 @@ def preview(
 
 
 def _with_kept_card(
-    remote: Remote, base: Branch, local: Mapping[str, LocalFile], beside: Path
+    remote: Remote,
+    base: Branch,
+    local: Mapping[str, LocalFile],
+    beside: Path,
 ) -> tuple[Mapping[str, LocalFile], list[str]]:
     """Return the files with a card that keeps what people wrote in the branch's, and a line for
     each thing kept."""
@@ -288,9 +291,10 @@ class Sender:
             remote.tag(ahead.tag, head.head)
         if ahead.becomes_public:
             remote.make_public()
-        return {
+        folder = "datasets/" if remote.kind == "dataset" else ""
+        published = {
             "repo": ahead.repo,
-            "url": f"{remote.api.endpoint}/{'datasets/' if remote.kind == 'dataset' else ''}{ahead.repo}",
+            "url": f"{remote.api.endpoint}/{folder}{ahead.repo}",
             "branch": ahead.branch,
             "commit": head.head,
             "commits": remote.commits,
@@ -300,7 +304,8 @@ class Sender:
             "files_changed": ahead.changes.operations,
             "bytes_changed": ahead.bytes,
             "preview": ahead,
-        }, pull_request
+        }
+        return published, pull_request
 
     def commit(self, branch: str) -> Branch:
         self._send(self.remote.branch(branch))

@@ -25,7 +25,14 @@ from counterfoil.recipe.names import (
     judge_column,
     without_folders,
 )
-from counterfoil.recipe.parts import Part, RecipeParts, RecipePath, RecipeProblem, mapping, sequence
+from counterfoil.recipe.parts import (
+    RecipePart,
+    RecipeParts,
+    RecipePath,
+    RecipeProblem,
+    mapping,
+    sequence,
+)
 from counterfoil.recipe.prompts import ABOUT_CLASS, asks_caption, template_problem, uses
 from counterfoil.recipe.schema_output import HeldFromBase
 from counterfoil.recipe.severity import MOST_SEVERE, level_name
@@ -395,7 +402,9 @@ def _levels(parts: RecipeParts) -> Iterator[RecipeProblem]:
             yield from _level_numbers(parts, path, settings)
 
 
-def _scenes_of_levels(parts: RecipeParts, path: RecipePath, spec: Part) -> Iterator[RecipeProblem]:
+def _scenes_of_levels(
+    parts: RecipeParts, path: RecipePath, spec: RecipePart
+) -> Iterator[RecipeProblem]:
     """Find settings that give each level other scenes."""
     at = (*path, "severity")
     if parts.samples.get("noise", "paired") != "paired":
@@ -408,7 +417,9 @@ def _scenes_of_levels(parts: RecipeParts, path: RecipePath, spec: Part) -> Itera
         yield (*path, "threshold"), message("levels-conflict.threshold")
 
 
-def _level_numbers(parts: RecipeParts, path: RecipePath, severity: Part) -> Iterator[RecipeProblem]:
+def _level_numbers(
+    parts: RecipeParts, path: RecipePath, severity: RecipePart
+) -> Iterator[RecipeProblem]:
     """Find levels with equal images, levels between severities, and levels named as a shift."""
     at = (*path, "severity")
     levels = _level_values(severity)
@@ -432,7 +443,7 @@ def _level_numbers(parts: RecipeParts, path: RecipePath, severity: Part) -> Iter
 
 
 def _way_to_levels(
-    parts: RecipeParts, path: RecipePath, spec: Part, severity: Part
+    parts: RecipeParts, path: RecipePath, spec: RecipePart, severity: RecipePart
 ) -> Iterator[RecipeProblem]:
     """Check that the generator's kind and LoRA weights support the levels of a shift."""
     kind = parts.kind
@@ -466,7 +477,7 @@ def _way_to_levels(
             yield at, message("levels-conflict.embedding", section=shown)
 
 
-def _level_values(severity: Part) -> list[float]:
+def _level_values(severity: RecipePart) -> list[float]:
     """Return the valid levels in a severity."""
     levels = severity.levels
     if isinstance(levels, Mapping):

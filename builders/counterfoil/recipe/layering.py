@@ -15,7 +15,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from counterfoil.errors import Problem, UserError
+from counterfoil.errors import ProblemLine, UserError
 from counterfoil.recipe.keep.rule import FIRST_ROWS
 from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import (
@@ -245,7 +245,7 @@ def own_layers(text: str, shown_name: str, dataset: Path) -> LocatedMapping:
     """
     recipe = _read_mapping(text, shown_name)
     spell_out(recipe)
-    problems: list[Problem] = []
+    problems: list[ProblemLine] = []
     if recipe.get(EXTENDS) is not None:
         problem = message("not-in-a-dataset.extends")
         problems.append(problem.at(EXTENDS, recipe.origins[EXTENDS]))

@@ -8,9 +8,9 @@ empty. Braces of a text are doubled.
 
 from __future__ import annotations
 
-from counterfoil.errors import Messages
+from counterfoil.errors import MessageTable
 
-message = Messages.read(r"""
+message = MessageTable.read(r"""
 unknown-key: A key that this section does not have.
   unknown key{hint} (keys here: {keys})
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from counterfoil.errors import Problem, UserError, first_of, some_of
+from counterfoil.errors import ProblemLine, UserError, first_of, some_of
 from counterfoil.recipe.messages import message
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def quoted(text: str) -> str:
     return f"'{text}'"
 
 
-def dataset_name_problem(name: str) -> Problem | None:
+def dataset_name_problem(name: str) -> ProblemLine | None:
     """Return a problem with the name of a dataset, which is also a repository's, or None."""
     if DATASET_NAME.fullmatch(name):
         return None
@@ -85,11 +85,11 @@ def derived_name(name: str, suffix: str) -> str:
     return f"{name[: LONGEST_NAME - len(suffix) - 1].rstrip('.-')}-{suffix}"
 
 
-def _too_long(name: str) -> Problem:
+def _too_long(name: str) -> ProblemLine:
     return message("invalid-name.long", found=quoted(name), length=len(name), most=LONGEST_NAME)
 
 
-def class_id_problem(name: str) -> Problem | None:
+def class_id_problem(name: str) -> ProblemLine | None:
     """Return a problem with a class id, or None."""
     if len(name) > LONGEST_NAME:
         return _too_long(name)
@@ -98,7 +98,7 @@ def class_id_problem(name: str) -> Problem | None:
     return message("invalid-name.class", found=quoted(name))
 
 
-def group_name_problem(name: str, what: str) -> Problem | None:
+def group_name_problem(name: str, what: str) -> ProblemLine | None:
     """Return a problem with the name of a shift or group (`what`), which names configs and splits,
     or None."""
     if len(name) > LONGEST_NAME:
@@ -145,7 +145,7 @@ def is_local(name: str) -> bool:
     return _LOCAL.fullmatch(name.removeprefix(ELSEWHERE)) is not None
 
 
-def nameless_problem(name: str | None) -> Problem | None:
+def nameless_problem(name: str | None) -> ProblemLine | None:
     """Return a problem with a path that has no last part, such as `/`, or None."""
     match = _LOCAL.fullmatch(name) if name is not None else None
     if match is None or Path(match["path"]).name:
@@ -164,7 +164,7 @@ def last_part(model: str) -> str:
     return re.split(r"[/:]", model.rstrip("/"))[-1]
 
 
-def judge_problem(name: str) -> Problem | None:
+def judge_problem(name: str) -> ProblemLine | None:
     """Return a problem with the name of a second judge, which must predict new images, or None."""
     if name.removeprefix(ELSEWHERE).startswith(PREDICTIONS):
         return message("wrong-type.judge", found=name)

@@ -13,7 +13,7 @@ RecipePath = tuple[str | int, ...]
 RecipeProblem = tuple[RecipePath, str]
 
 
-class Part(dict[str, Any]):
+class RecipePart(dict[str, Any]):
     """A mapping in a recipe of any form. Its keys are attributes too, None if they are not
     written."""
 
@@ -46,30 +46,33 @@ class RecipeParts:
         self.known = tuple(self.ids.values())
         self.every = set(self.known)
         self.shifts = mapping(self.prompts.shifts)
-        self.of_shifts: list[tuple[RecipePath, Part]] = [
+        self.of_shifts: list[tuple[RecipePath, RecipePart]] = [
             (("prompts", "shifts", name), mapping(spec)) for name, spec in self.shifts.items()
         ]
-        self.of_base: tuple[RecipePath, Part] = (("prompts", "base"), mapping(self.prompts.base))
+        self.of_base: tuple[RecipePath, RecipePart] = (
+            ("prompts", "base"),
+            mapping(self.prompts.base),
+        )
         self.specs = [self.of_base, *self.of_shifts]
-        self.of_screen: tuple[RecipePath, Part] = (("screen",), self.screen)
+        self.of_screen: tuple[RecipePath, RecipePart] = (("screen",), self.screen)
 
-    def ids_of(self, spec: Part) -> set[str]:
+    def ids_of(self, spec: RecipePart) -> set[str]:
         """Return the class ids of a base or a shift."""
         if spec.classes is None:
             return self.every
         return {item for item in sequence(spec.classes) if isinstance(item, str)}
 
-    def keep_of(self, spec: Part) -> Any:
+    def keep_of(self, spec: RecipePart) -> Any:
         """Return the keep rules of a shift: its own, or the screen's."""
         return self.screen.keep if spec.keep is None else spec.keep
 
-    def has_quota(self, spec: Part) -> bool:
+    def has_quota(self, spec: RecipePart) -> bool:
         """Return whether the cells of a shift have a quota, set by its own samples or by the
         recipe's."""
         samples = self.samples if spec.samples is None else mapping(spec.samples)
         return samples.accepted is not None
 
-    def templates(self) -> Iterator[tuple[RecipePath, str, Part]]:
+    def templates(self) -> Iterator[tuple[RecipePath, str, RecipePart]]:
         """Yield the path and text of each template of a class, and the base or shift that the
         template is for."""
         for path, spec in self.specs:
@@ -84,9 +87,9 @@ class RecipeParts:
                     yield text_path, text, spec
 
 
-def mapping(value: Any) -> Part:
+def mapping(value: Any) -> RecipePart:
     """Return the part that a mapping is, and anything else as an empty one."""
-    return Part(value) if isinstance(value, Mapping) else Part()
+    return RecipePart(value) if isinstance(value, Mapping) else RecipePart()
 
 
 def sequence(value: Any) -> Sequence[Any]:

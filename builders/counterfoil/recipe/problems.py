@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from counterfoil.errors import Problem
+from counterfoil.errors import ProblemLine
 from counterfoil.field_texts import paragraph_lines, texts_of
 from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import LONGEST_NAME, did_you_mean, quoted
@@ -96,13 +96,13 @@ def shown_path(path: RecipePath) -> str:
     return text or "recipe"
 
 
-def _cut(text: str) -> Problem:
+def _cut(text: str) -> ProblemLine:
     """Return a problem that is not too long. A text of a plugin is an invalid value."""
-    problem = text if isinstance(text, Problem) else message("invalid-value", text=text)
+    problem = text if isinstance(text, ProblemLine) else message("invalid-value", text=text)
     if len(problem) <= _LONGEST_MESSAGE:
         return problem
     shown = f"{problem[:_LONGEST_MESSAGE]} […] {problem[-_LONGEST_MESSAGE // 4 :]}"
-    return Problem(shown, problem.code, values=problem.values)
+    return ProblemLine(shown, problem.code, values=problem.values)
 
 
 def _path_in(raw: Any, location: Sequence[str | int]) -> RecipePath:
@@ -132,7 +132,7 @@ def _problem(
     if error_type == "value_error":
         error = details.get("ctx", {}).get("error", details["msg"])
         for stated in getattr(error, "args", ()):
-            if isinstance(stated, Problem):
+            if isinstance(stated, ProblemLine):
                 return stated
         return str(error)
     if error_type == "extra_forbidden":

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.corrupting.corruptions import CORRUPTIONS, MATCH
-from counterfoil.errors import Problem
+from counterfoil.errors import ProblemLine
 from counterfoil.recipe.keep.rule import SHIFT, Column, KeepRule, as_stored
 from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import did_you_mean
@@ -72,7 +72,7 @@ def asks_caption(template: str | None) -> bool:
 
 def template_problem(
     template: str, *, with_class: bool | None, about_class: bool = False, captioned: bool = False
-) -> Problem | None:
+) -> ProblemLine | None:
     """Return a problem with a template, or None.
 
     with_class: the template must contain `{class}` (True), may contain it (None), or may not
@@ -106,7 +106,7 @@ def embedding_key(template: str, class_id: str) -> str:
     return template.replace(f"{{{CLASS_ID}}}", class_id)
 
 
-def embedding_key_problem(template: str) -> Problem | None:
+def embedding_key_problem(template: str) -> ProblemLine | None:
     """Return a problem with the template of a vector's key, or None."""
     if not template.strip() or len(template) > LONGEST_KEY or not template.isprintable():
         return message("invalid-text.key", found=template[:80], most=LONGEST_KEY)

@@ -580,6 +580,7 @@ _LATER_KEYS = {
         "shift_column",
         "prompt_column",
         "seed_column",
+        "repeats",
     ),
     "samples": ("pairs", "held"),
 }

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import yaml
 
-from counterfoil.errors import Problem, UserError
+from counterfoil.errors import ProblemLine, UserError
 from counterfoil.recipe.messages import message
 
 # The largest bundled recipe, with a thousand ImageNet classes, has 120 kB, 14,000 values and a
@@ -114,7 +114,7 @@ class _Reader:
     """A reader that turns nodes into located values and collects every problem."""
 
     place: str
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[ProblemLine] = field(default_factory=list)
     open_nodes: set[int] = field(default_factory=set)
 
     def read(self, node: yaml.Node) -> Any:
@@ -131,7 +131,7 @@ class _Reader:
     def origin(self, node: yaml.Node) -> Origin:
         return Origin(self.place, node.start_mark.line + 1)
 
-    def _refuse(self, node: yaml.Node, problem: Problem) -> None:
+    def _refuse(self, node: yaml.Node, problem: ProblemLine) -> None:
         self.problems.append(problem.at(str(self.origin(node))))
 
     def _scalar(self, node: yaml.ScalarNode) -> Any:

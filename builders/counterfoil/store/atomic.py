@@ -81,9 +81,8 @@ def disk_errors(path: Path) -> Iterator[None]:
             hint = "Choose a folder that you may write to, or change the permissions of this one."
             raise UserError(problem, hint) from error
         remedy = "Make room" if error.errno in _FULL else "Check the disk and the path,"
-        raise RunFailure(
-            problem, f"{remedy} and run the same command again: finished shards are kept."
-        ) from error
+        hint = f"{remedy} and run the same command again: finished shards are kept."
+        raise RunFailure(problem, hint) from error
 
 
 def make_folder(folder: Path) -> None:

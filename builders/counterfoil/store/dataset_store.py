@@ -91,7 +91,11 @@ class ShardWriter:
 
     @classmethod
     def of_plan(
-        cls, directory: Path, plan: Plan, hashes: Mapping[str, str], stack: Mapping[str, Any]
+        cls,
+        directory: Path,
+        plan: Plan,
+        hashes: Mapping[str, str],
+        stack: Mapping[str, Any],
     ) -> ShardWriter:
         recipe = plan.recipe
         return cls(
@@ -153,7 +157,10 @@ class ShardWriter:
         return receipt
 
     def _write_table(
-        self, shard: Shard, what: What, candidates: Sequence[Candidate]
+        self,
+        shard: Shard,
+        what: What,
+        candidates: Sequence[Candidate],
     ) -> StoredFile | None:
         path = shard_path(what, shard.group, self.split, shard.number, shard.of, self.format)
         if not candidates:
@@ -206,7 +213,11 @@ class DatasetStore:
     """
 
     def __init__(
-        self, directory: Path, plan: Plan, writer: ShardWriter, part: PlanPart | None
+        self,
+        directory: Path,
+        plan: Plan,
+        writer: ShardWriter,
+        part: PlanPart | None,
     ) -> None:
         self.directory = directory
         self.plan = plan
@@ -253,7 +264,8 @@ class DatasetStore:
         }
         groups = {shard.group: shard.of for shard in plan.shards}
         # In the form that JSON gives back (tuples become lists).
-        new_lock = Lock(hashes=dict(hashes), groups=groups, **json.loads(document_bytes(documents)))
+        documents = json.loads(document_bytes(documents))
+        new_lock = Lock(hashes=dict(hashes), groups=groups, **documents)
         files = {RECIPE: recipe_yaml.encode(), **(attachments or {})}
         writer = ShardWriter.of_plan(directory, plan, new_lock.hashes, new_lock.stack)
         store = cls(directory, plan, writer, part)
@@ -338,11 +350,10 @@ class DatasetStore:
                 "Run the same command again.",
             )
         receipts = self.checked_receipts()
-        known = {
-            file.path: Entry(file.path, file.size, file.sha256)
-            for r in receipts
-            for file in r.files
-        }
+        known = {}
+        for receipt in receipts:
+            for file in receipt.files:
+                known[file.path] = Entry(file.path, file.size, file.sha256)
         remove_durably(self.directory / MANIFEST)
         figures = figures or {}
         for name, content in figures.items():
@@ -376,7 +387,8 @@ class DatasetStore:
         if problems:
             raise RunFailure(problems, repair_hint(self.directory))
         for what in WHATS:
-            if strays := [path for path in _files_below(self.directory, what) if path not in known]:
+            strays = [path for path in _files_below(self.directory, what) if path not in known]
+            if strays:
                 raise RunFailure(
                     [f"{self.directory / path} is in no receipt" for path in strays],
                     "Move these files elsewhere and run the same command again.",
@@ -480,9 +492,10 @@ def _damaged_shards(plan: Plan, writer: ShardWriter, listed: Mapping[str, Entry]
             continue
         content = (directory / standing.path).read_bytes()
         entry = listed.get(standing.path)
+        is_listed = entry is None or hashlib.sha256(content).hexdigest() == entry.sha256
         if (
             receipt.content() != content
-            or (entry is not None and hashlib.sha256(content).hexdigest() != entry.sha256)
+            or not is_listed
             or receipt.hashes != writer.hashes
             or any(receipt_faults(standing, writer.hashes, writer.split, writer.format))
             or any(file_faults(directory, receipt.files))

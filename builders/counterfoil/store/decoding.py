@@ -61,10 +61,9 @@ def open_image(encoded: Any, *, photograph: bool = False) -> Image.Image:
 
     if not isinstance(encoded, bytes) or not encoded:
         raise UnreadableImage("it is empty")
+    formats = _PHOTOGRAPHS if photograph else tuple(FORMATS.values())
     try:
-        picture = Image.open(
-            io.BytesIO(encoded), formats=_PHOTOGRAPHS if photograph else list(FORMATS.values())
-        )
+        picture = Image.open(io.BytesIO(encoded), formats=formats)
     except Exception as error:  # Pillow raises a dozen kinds of errors for damaged files
         raise UnreadableImage(_shown(error)) from error
     width, height = picture.size
@@ -77,14 +76,12 @@ def open_image(encoded: Any, *, photograph: bool = False) -> Image.Image:
     tags = getattr(picture, "tag_v2", {})
     tile_width = tags.get(_TILE_WIDTH, 0)
     tile_length = tags.get(_TILE_LENGTH, 0)
-    if (
-        isinstance(tile_width, int)
-        and isinstance(tile_length, int)
-        and tile_width * tile_length > most
-    ):
-        raise UnreadableImage(
-            f"it declares a tile of {tile_width * tile_length:,} pixels, expected at most {most:,}"
-        )
+    if isinstance(tile_width, int) and isinstance(tile_length, int):
+        tile = tile_width * tile_length
+        if tile > most:
+            raise UnreadableImage(
+                f"it declares a tile of {tile:,} pixels, expected at most {most:,}"
+            )
     return picture
 
 
@@ -100,14 +97,14 @@ def orientation(picture: Image.Image) -> int:
 
 
 class PictureSides(NamedTuple):
-    """Width and height of a photograph as its file stores it, and as its EXIF orientation turns it.
-
-    turned: whether it has such an orientation. A half turn changes no side.
-    """
+    """Width and height of a photograph."""
 
     stored: tuple[int, int]
+    """As the file stores it."""
     upright: tuple[int, int]
+    """As its EXIF orientation turns it."""
     turned: bool
+    """Whether it has such an orientation. A half turn changes no side."""
 
     def read(self, exif: str) -> tuple[int, int]:
         """Return the sides of the picture that is read with `source.exif`: apply or ignore."""

@@ -241,8 +241,7 @@ class FolderMark:
                     f"{self.folder} is a different folder on {socket.gethostname()}, where a worker"
                     " must write to it",
                     "Name a folder that all machines share under one path, or add --collect:"
-                    " workers then send"
-                    " their files here.",
+                    " workers then send their files here.",
                 )
             time.sleep(0.2)
 

@@ -28,17 +28,21 @@ _EXPECTED = "expected a regular file of the dataset"
 
 @dataclass(slots=True)
 class Listing:
-    """Sorted files of a directory. `unfit`: path → why an entry is not a regular file. `linked`:
-    followed link → target folder.
-    """
+    """The sorted files of a directory."""
 
     files: list[str] = field(default_factory=list)
     unfit: dict[str, str] = field(default_factory=dict)
+    """Path → why an entry is not a regular file."""
     linked: dict[str, Path] = field(default_factory=dict)
+    """Followed link → target folder."""
 
 
 def list_files(
-    directory: Path, *, hidden: bool = False, most: int | None = None, links: bool = False
+    directory: Path,
+    *,
+    hidden: bool = False,
+    most: int | None = None,
+    links: bool = False,
 ) -> Listing:
     """List the files of a directory.
 
@@ -72,9 +76,8 @@ def list_files(
         else:
             listing.unfit[path] = f"{irregular}, {_EXPECTED}"
     listing.files.sort()
-    listing.linked = {
-        path[below:].replace(os.sep, "/"): target for path, target in sorted(listing.linked.items())
-    }
+    links_by_path = sorted(listing.linked.items())
+    listing.linked = {path[below:].replace(os.sep, "/"): target for path, target in links_by_path}
     return listing
 
 
@@ -85,11 +88,11 @@ def refuse_unfit(directory: Path) -> None:
     if not directory.is_dir():
         return
     listing = list_files(directory, hidden=True)
-    unfit = listing.unfit | {
-        path: "has a name that is not text, expected UTF-8 without line breaks"
-        for path in listing.files
-        if not path.startswith(".") and not (is_utf8(path) and "\n" not in path)
-    }
+    unfit = listing.unfit
+    for path in listing.files:
+        is_text = is_utf8(path) and "\n" not in path
+        if not path.startswith(".") and not is_text:
+            unfit[path] = "has a name that is not text, expected UTF-8 without line breaks"
     if unfit:
         shown = [f"{directory / on_a_line(path)} {what}" for path, what in sorted(unfit.items())]
         raise RunFailure(
@@ -110,10 +113,13 @@ def refuse_written_inside(output: Path, directory: Path | None = None) -> None:
             f"{output} cannot be written: its links lead in a circle", "Name another place."
         ) from error
     above = [resolved, *resolved.parents]
-    whole = [
-        folder for folder in above if (folder / LOCK).is_file() and (folder / RECIPE).is_file()
-    ]
-    for folder in whole if directory is None else [directory.resolve()]:
+    if directory is None:
+        folders = [
+            folder for folder in above if (folder / LOCK).is_file() and (folder / RECIPE).is_file()
+        ]
+    else:
+        folders = [directory.resolve()]
+    for folder in folders:
         if folder in above and folder / PRIVATE not in above:
             raise UserError(
                 f"{output} lies inside the dataset {folder}, and would become part of it",

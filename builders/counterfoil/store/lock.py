@@ -40,29 +40,29 @@ def _by_name(groups: Any) -> Any:
     order of groups."""
     if not isinstance(groups, list) or not all(isinstance(group, dict) for group in groups):
         raise ValueError("expected a list of groups")
-    if not all(
-        group.keys() == {"name", "shards"} and isinstance(group["name"], str) for group in groups
-    ):
-        raise ValueError("expected the name and the number of shards of each group")
-    shards = {group["name"]: group["shards"] for group in groups}
+    shards = {}
+    for group in groups:
+        if group.keys() != {"name", "shards"} or not isinstance(group["name"], str):
+            raise ValueError("expected the name and the number of shards of each group")
+        shards[group["name"]] = group["shards"]
     if len(shards) < len(groups):
         raise ValueError("expected each group once")
     return shards
 
 
 def _as_pinned(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-    if wrong := [name for name in _INPUTS if not isinstance(inputs.get(name), Mapping | None)]:
+    wrong = [name for name in _INPUTS if not isinstance(inputs.get(name), Mapping | None)]
+    if wrong:
         raise ValueError(f"expected mappings, not values, for {', '.join(wrong)}")
-    pins = {
-        f"{kind}.{name}": pin
-        for kind in ("models", "loras")
-        for name, pin in (inputs.get(kind) or {}).items()
-    }
-    pins |= {name: inputs.get(name) or {} for name in ("source", "pool")}
+    pins = {}
+    for kind in ("models", "loras"):
+        for name, pin in (inputs.get(kind) or {}).items():
+            pins[f"{kind}.{name}"] = pin
+    for name in ("source", "pool"):
+        pins[name] = inputs.get(name) or {}
     for name, pin in pins.items():
-        if not isinstance(pin, Mapping) or not all(
-            isinstance(pin.get(key), str | None) for key in _TEXTS
-        ):
+        is_pin = isinstance(pin, Mapping)
+        if not is_pin or not all(isinstance(pin.get(key), str | None) for key in _TEXTS):
             raise ValueError(f"expected a pin for {name}")
     return inputs
 
@@ -133,9 +133,9 @@ def refuse_other_hashes(directory: Path, existing: Lock, lock: Lock) -> None:
         differs = "from other inputs" if name == "inputs" else f"with another {name}"
         problems.append(f"{directory} was built {differs}:")
         lines = differences(getattr(existing, name), getattr(lock, name))
-        problems += [
-            f"  {line}" for line in lines or differences(existing.hashes, lock.hashes, "hash")
-        ]
+        if not lines:
+            lines = differences(existing.hashes, lock.hashes, "hash")
+        problems += [f"  {line}" for line in lines]
     if not problems and existing.groups != lock.groups:
         problems = [f"{directory} was laid out in other shards:"]
         problems += [f"  {line}" for line in differences(existing.groups, lock.groups)]
@@ -154,23 +154,21 @@ def stack_differences(existing: Mapping[str, Any], stack: Mapping[str, Any]) -> 
     """
     versions = existing.get("versions")
     if stack.keys() == {"versions"} and isinstance(versions, Mapping):
-        existing = {
-            "versions": {
-                name: value for name, value in versions.items() if name in stack["versions"]
-            }
-        }
+        known = {name: value for name, value in versions.items() if name in stack["versions"]}
+        existing = {"versions": known}
     return differences(existing, stack)
 
 
 def refuse_other_stack(
-    directory: Path, existing: Mapping[str, Any], stack: Mapping[str, Any]
+    directory: Path,
+    existing: Mapping[str, Any],
+    stack: Mapping[str, Any],
 ) -> None:
-    if lines := stack_differences(existing, stack):
+    lines = stack_differences(existing, stack)
+    if lines:
+        problem = f"{directory} was rendered by another stack, which may change bytes:"
         raise UserError(
-            [
-                f"{directory} was rendered by another stack, which may change bytes:",
-                *(f"  {line}" for line in lines),
-            ],
+            [problem, *(f"  {line}" for line in lines)],
             "Use the old stack, build into another folder, or pass --allow-mixed (the card will say"
             " so).",
         )
@@ -218,10 +216,8 @@ def validation_of(pin: Any, class_ids: Sequence[str]) -> ValidationAnswers | Non
     for count in counts.values():
         if not isinstance(count, Mapping) or not set(count) <= ids | {OTHER}:
             raise ValueError("the judge's answers to validation images are not class ids")
-        if (
-            not all(type(n) is int and n > 0 for n in count.values())
-            or not 0 < sum(count.values()) <= MOST_A_CLASS
-        ):
+        are_counts = all(type(n) is int and n > 0 for n in count.values())
+        if not are_counts or not 0 < sum(count.values()) <= MOST_A_CLASS:
             raise ValueError(
                 f"the judge's answers to validation images are not counts of 1 to {MOST_A_CLASS}"
                 " images"

@@ -59,7 +59,10 @@ class Entry(Strict):
 @dataclass(frozen=True, slots=True)
 class Manifest(Strict):
     FORM: ClassVar[Form] = Form(
-        "the manifest that Counterfoil writes", VERIFY, VERSION, longest=_MOST_FILES
+        "the manifest that Counterfoil writes",
+        VERIFY,
+        VERSION,
+        longest=_MOST_FILES,
     )
     version: Literal[1]
     files: Annotated[tuple[Entry, ...], FailFast()]
@@ -141,7 +144,9 @@ def content_of_receipts(receipts: Iterable[Receipt]) -> str:
 
 
 def file_faults(
-    directory: Path, files: Sequence[StoredFile], openable: Collection[str] | None = None
+    directory: Path,
+    files: Sequence[StoredFile],
+    openable: Collection[str] | None = None,
 ) -> Iterator[tuple[StoredFile, bool]]:
     """Yield each file that differs from its receipt, and whether the file exists. Only `openable`
     paths are read."""
@@ -158,13 +163,16 @@ def file_faults(
 
 
 def changed_files(
-    directory: Path, files: Sequence[StoredFile], openable: Collection[str] | None = None
+    directory: Path,
+    files: Sequence[StoredFile],
+    openable: Collection[str] | None = None,
 ) -> list[str]:
     """Hash files of receipts. Return a line for each file that is missing or differs."""
-    return [
-        f"{file.path} is {'not the file in its receipt' if exists else 'missing'}"
-        for file, exists in file_faults(directory, files, openable)
-    ]
+    lines = []
+    for file, exists in file_faults(directory, files, openable):
+        fault = "not the file in its receipt" if exists else "missing"
+        lines.append(f"{file.path} is {fault}")
+    return lines
 
 
 def changed_data(directory: Path, receipts: Iterable[Receipt]) -> list[str]:
@@ -173,10 +181,8 @@ def changed_data(directory: Path, receipts: Iterable[Receipt]) -> list[str]:
     listed = list(filter(None, (receipt.file("data") for receipt in receipts)))
     present = [path for path in list_files(directory).files if path.startswith("data/")]
     strays = dict.fromkeys(present).keys() - {file.path for file in listed}
-    return [
-        *changed_files(directory, listed, set(present)),
-        *(f"{path} is in no receipt" for path in sorted(strays)),
-    ]
+    lines = changed_files(directory, listed, set(present))
+    return lines + [f"{path} is in no receipt" for path in sorted(strays)]
 
 
 def refuse_changed(directory: Path, changed: Sequence[str], hint: str = VERIFY) -> None:
@@ -200,13 +206,13 @@ class FileProblem:
 
 @dataclass(frozen=True, slots=True)
 class FileCheck:
-    """The files that could be read, the files that the manifest lists (None without a sound
-    manifest), and the problems.
-    """
+    """The published files of a directory, compared with the manifest."""
 
     problems: tuple[FileProblem, ...]
     entries: Mapping[str, Entry]
+    """The files that could be read."""
     listed: Mapping[str, Entry] | None
+    """The files that the manifest lists, or None without a sound manifest."""
 
 
 def verify_files(directory: Path) -> list[str]:
@@ -242,28 +248,26 @@ def check_files(directory: Path) -> FileCheck:
     sizes = {path: entry.size for path, entry in (listed or {}).items()}
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         hashing = [pool.submit(_hashed, directory, path, sizes.get(path)) for path in present]
-        for path, hashed in track(
-            zip(present, hashing, strict=True), "checking files", len(present)
-        ):
+        hashed_files = zip(present, hashing, strict=True)
+        for path, hashed in track(hashed_files, "checking files", len(present)):
             try:
                 entries[path] = hashed.result()
             except OSError as error:
-                problems.append(
-                    FileProblem(path, "unreadable", f"cannot be read: {error.strerror or error}")
-                )
+                what = f"cannot be read: {error.strerror or error}"
+                problems.append(FileProblem(path, "unreadable", what))
     if listed is not None:
         existing = {*present, *listing.unfit}
-        problems += [
-            FileProblem(path, "missing", "is missing") for path in listed if path not in existing
-        ]
+        for path in listed:
+            if path not in existing:
+                problems.append(FileProblem(path, "missing", "is missing"))
         for path in present:
             if path not in listed:
                 what = "is unexpected: the manifest does not list it"
                 problems.append(FileProblem(path, "unexpected", what))
-            elif path in entries and (
-                what := difference(entries[path], listed[path].size, listed[path].sha256)
-            ):
-                problems.append(FileProblem(path, "changed", what))
+            elif path in entries:
+                what = difference(entries[path], listed[path].size, listed[path].sha256)
+                if what:
+                    problems.append(FileProblem(path, "changed", what))
     return FileCheck(tuple(problems), entries, listed)
 
 

@@ -198,14 +198,13 @@ def planned_rows(
     row, or for a row that is not in the plan.
     """
     path = directory / (receipt.file(what) or receipt).path
-    cells = {
-        (cell.shift, cell.label): (plan.class_of(cell.label).id, plan.indices_below(cell))
-        for cell in shard.cells
-    }
+    cells = {}
+    for cell in shard.cells:
+        class_id = plan.class_of(cell.label).id
+        cells[cell.shift, cell.label] = (class_id, plan.indices_below(cell))
     seen: set[str] = set()
-    for row in read_shard(
-        directory, receipt, list(dict.fromkeys([*IDENTITY, *columns])), what, form
-    ):
+    names = list(dict.fromkeys([*IDENTITY, *columns]))
+    for row in read_shard(directory, receipt, names, what, form):
         key, shift, label, class_id, index = (row[name] for name in IDENTITY)
         planned_id, candidates = cells.get((shift, label), (None, 0))
         is_sample = planned_id is not None and planned_id == class_id and 0 <= index < candidates

@@ -60,7 +60,9 @@ class Receipt(Strict):
     """The record of one written shard."""
 
     FORM: ClassVar[Form] = Form(
-        "of the form that Counterfoil writes", "Build it again.", most=_MOST_VALUES
+        "of the form that Counterfoil writes",
+        "Build it again.",
+        most=_MOST_VALUES,
     )
     group: Annotated[str, Field(pattern=f"^{GROUP_NAME.pattern}$")]
     shard: Count
@@ -112,9 +114,8 @@ def filled_of(
     for cell in shard.cells:
         cell_reasons = reasons.get((cell.shift, cell.label))
         if cell.accepted is not None and cell_reasons is not None:
-            filled.setdefault(cell.shift, {})[ids[cell.label]] = filled_at(
-                cell_reasons, cell.accepted
-            )
+            of_shift = filled.setdefault(cell.shift, {})
+            of_shift[ids[cell.label]] = filled_at(cell_reasons, cell.accepted)
     return filled or None
 
 
@@ -151,8 +152,7 @@ def remake_hint(directory: Path, receipt: str) -> str:
     recipe."""
     return (
         f"Remove {directory / receipt}, then `counterfoil build --from {directory} --out"
-        f" {directory}` rebuilds"
-        " only its shard."
+        f" {directory}` rebuilds only its shard."
     )
 
 
@@ -174,9 +174,8 @@ def timm_info(receipts: Iterable[Receipt]) -> dict[str, Any]:
         if file is None:
             continue
         for name in (receipt.group, "all"):
-            split = splits.setdefault(
-                name, {"name": name, "num_samples": 0, "filenames": [], "shard_lengths": []}
-            )
+            empty = {"name": name, "num_samples": 0, "filenames": [], "shard_lengths": []}
+            split = splits.setdefault(name, empty)
             split["filenames"].append(file.path)
             split["shard_lengths"].append(file.rows)
             split["num_samples"] += file.rows
@@ -185,14 +184,15 @@ def timm_info(receipts: Iterable[Receipt]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class StandingShard:
-    """A shard's receipt, the receipt's `path`, and the reason why it is `unreadable`. shard: None
-    if the plan lacks the shard.
-    """
+    """A shard with its receipt, as the directory has it."""
 
     path: str
+    """The path of the receipt."""
     shard: Shard | None
+    """None if the plan lacks the shard."""
     receipt: Receipt | None = None
     unreadable: tuple[str, ...] = ()
+    """Why the receipt cannot be read."""
 
 
 def standing_shards(directory: Path, shards: Iterable[Shard]) -> Iterator[StandingShard]:
@@ -227,26 +227,22 @@ def receipt_faults(
     receipt = standing.receipt
     shard = standing.shard
     assert receipt is not None
-    # a changed lock may have other hashes
-    compared = {*hashes, *(receipt.hashes.keys() - set(HASHES))}
-    lines = (
-        differences({name: receipt.hashes.get(name) for name in compared}, hashes, "hashes")
-        if hashes
-        else []
-    )
-    if lines:
-        shown = "; ".join(lines[:_MOST_DIFFERENCES])
-        yield f"belongs to another dataset (“there” in the receipt, “here” in {LOCK}): {shown}"
+    if hashes:
+        # a changed lock may have other hashes
+        compared = {*hashes, *(receipt.hashes.keys() - set(HASHES))}
+        recorded = {name: receipt.hashes.get(name) for name in compared}
+        lines = differences(recorded, hashes, "hashes")
+        if lines:
+            shown = "; ".join(lines[:_MOST_DIFFERENCES])
+            yield f"belongs to another dataset (“there” in the receipt, “here” in {LOCK}): {shown}"
     if receipt.path != standing.path:
         yield (
             f"is the receipt of shard {receipt.group}-{receipt.shard:05d}, expected that of its"
             " own name"
         )
     reasons = sum(map(Counter, receipt.counts.values()), Counter[str]())
-    for what, table, count in (
-        ("accepted", "data", reasons[ACCEPTED]),
-        ("candidates", "candidates", reasons.total()),
-    ):
+    accepted = ("accepted", "data", reasons[ACCEPTED])
+    for what, table, count in (accepted, ("candidates", "candidates", reasons.total())):
         rows = receipt.rows[table]
         if rows != count:
             yield f"counts {count} {what}, but lists {rows} rows of them"
@@ -256,15 +252,14 @@ def receipt_faults(
         yield f"says that its group has {receipt.of} shards, expected {shard.of}"
     shifts = {cell.shift for cell in shard.cells}
     if set(receipt.counts) != shifts:
-        yield (
-            f"counts the shifts {', '.join(sorted(receipt.counts))}, expected"
-            f" {', '.join(sorted(shifts))}"
-        )
+        counted = ", ".join(sorted(receipt.counts))
+        yield f"counts the shifts {counted}, expected {', '.join(sorted(shifts))}"
     listed = sorted((file.path, file.rows) for file in receipt.files)
-    paths = shard_paths(shard.group, split, shard.number, shard.of, format)
-    planned = sorted(
-        (path, receipt.rows[what]) for what, path in paths.items() if receipt.rows[what]
-    )
+    planned = []
+    for what, path in shard_paths(shard.group, split, shard.number, shard.of, format).items():
+        if receipt.rows[what]:
+            planned.append((path, receipt.rows[what]))
+    planned.sort()
     if listed != planned:
         yield f"lists the files {_shown(listed)}, expected {_shown(planned)}"
 
@@ -278,9 +273,9 @@ def counts_of(
 ) -> dict[str, dict[str, int]]:
     """Sum shift → reason → candidates over receipts, and add `before`. The shifts are in the order
     of the receipts."""
-    totals: dict[str, Counter[str]] = {
-        shift: Counter(reasons) for shift, reasons in (before or {}).items()
-    }
+    totals: dict[str, Counter[str]] = {}
+    for shift, reasons in (before or {}).items():
+        totals[shift] = Counter(reasons)
     for receipt in receipts:
         for shift, reasons in receipt.counts.items():
             totals.setdefault(shift, Counter()).update(reasons)
@@ -295,9 +290,8 @@ def preview_images(recipe: Recipe, receipts: Iterable[Receipt]) -> int | None:
     """
     if recipe.samples.limit is None:
         return None
-    wanted = [
-        len(shift.class_labels) * (shift.accepted or shift.candidates)
-        for shift in recipe.all_shifts()
-    ]
+    wanted = 0
+    for shift in recipe.all_shifts():
+        wanted = max(wanted, len(shift.class_labels) * (shift.accepted or shift.candidates))
     made = [sum(reasons.values()) for reasons in counts_of(receipts).values()]
-    return min(max(wanted), max(made, default=0))
+    return min(wanted, max(made, default=0))

@@ -87,7 +87,10 @@ def finish_replacement(directory: Path) -> bool:
     if not journal.is_file():
         return False
     swap = read_own(
-        directory, f"{REPLACEMENT}/{_SWAP}", _Swap, f"Remove {directory / REPLACEMENT}."
+        directory,
+        f"{REPLACEMENT}/{_SWAP}",
+        _Swap,
+        f"Remove {directory / REPLACEMENT}.",
     )
     new = swap.new
     gone = swap.gone
@@ -104,9 +107,8 @@ def finish_replacement(directory: Path) -> bool:
             waiting = name in gone or os.path.lexists(incoming / name)
             # A rename puts a new file over the old file, so that a file of this name (lock.json)
             # always exists.
-            replaces = (
-                name not in _PROOFS and (incoming / name).is_file() and (directory / name).is_file()
-            )
+            both = (incoming / name).is_file() and (directory / name).is_file()
+            replaces = both and name not in _PROOFS
             if waiting and os.path.lexists(directory / name) and not replaces:
                 _move(directory / name, outgoing / name)
         for name in [*others, *proofs]:
@@ -145,9 +147,8 @@ def closed_or_as_before(directory: Path) -> Iterator[None]:
             if path.is_file():
                 with disk_errors(path):
                     content = path.read_bytes()
-                write_atomically(
-                    replacement_folder(directory) / path.relative_to(directory), content
-                )
+                copy = replacement_folder(directory) / path.relative_to(directory)
+                write_atomically(copy, content)
     journal = {"new": before, "gone": [name for name in _CLOSING if name not in before]}
     write_atomically(directory / REPLACEMENT / _SWAP, document_bytes(journal))
     try:

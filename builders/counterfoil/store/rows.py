@@ -32,24 +32,23 @@ def verdict_of(
 ) -> Verdict:
     """Rebuild a verdict from a row's stored scores under the given thresholds. `added` are columns
     of keep rules."""
-    scores = {name: row[f"{name}_score"] for name in CLIP_SCORES} | {
-        name: row[name] for name in added if name in row
-    }
+    scores = {name: row[f"{name}_score"] for name in CLIP_SCORES}
+    scores |= {name: row[name] for name in added if name in row}
     return Verdict(scores, thresholds, open)
 
 
 @dataclass(slots=True)
 class Candidate:
-    """A rendered sample, its image (None if rendering failed), its verdict and `reason`, and cells
-    that hold no score.
-    """
+    """A rendered sample with its verdict."""
 
     sample: Sample
     verdict: Verdict
     reason: str
     image: bytes | None
+    """The encoded image, or None if rendering failed."""
     embedding: Sequence[float] | None = None
     values: Mapping[str, Any] = field(default_factory=dict)
+    """The cells that hold no score."""
 
     @property
     def accepted(self) -> bool:
@@ -202,7 +201,10 @@ def features(what: What, class_names: Sequence[str], form: TableForm) -> dict[st
 
 
 def webdataset_features(
-    what: What, class_names: Sequence[str], form: TableForm, image_suffix: str
+    what: What,
+    class_names: Sequence[str],
+    form: TableForm,
+    image_suffix: str,
 ) -> dict[str, Any]:
     """Return the features of tar files in the order of `datasets`. The columns are the extensions
     of a tar's members.
@@ -229,9 +231,8 @@ def plain_schema(what: What, form: TableForm) -> pa.Schema:
     """Return the names and Arrow types of the columns, without metadata."""
     import pyarrow as pa
 
-    return pa.schema(
-        [(name, _arrow_type(feature)) for name, feature in features(what, (), form).items()]
-    )
+    declared = features(what, (), form)
+    return pa.schema([(name, _arrow_type(feature)) for name, feature in declared.items()])
 
 
 def _arrow_type(feature: Mapping[str, Any]) -> pa.DataType:
@@ -252,7 +253,10 @@ def _arrow_type(feature: Mapping[str, Any]) -> pa.DataType:
 
 
 def stored_row(
-    candidate: Candidate, what: What, form: TableForm, image_suffix: str
+    candidate: Candidate,
+    what: What,
+    form: TableForm,
+    image_suffix: str,
 ) -> dict[str, Any]:
     """Turn a candidate into a row of the table. Raise ValueError for a number that is not
     finite."""

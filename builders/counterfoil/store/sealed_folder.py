@@ -50,7 +50,11 @@ class SealedFolder:
         return {self.document: sealed(document, hashes, self.version), **others}
 
     def read(
-        self, directory: Path, content: str, *, earlier: bool = False
+        self,
+        directory: Path,
+        content: str,
+        *,
+        earlier: bool = False,
     ) -> dict[str, Any] | None:
         """Read the document if the folder is intact and belongs to this content; otherwise return
         None.
@@ -63,9 +67,8 @@ class SealedFolder:
             seal = document.pop("sha256")
             files = document["files"]
             version = document["version"]
-            known = version == self.version or (
-                earlier and type(version) is int and 0 < version < self.version
-            )
+            is_earlier = type(version) is int and 0 < version < self.version
+            known = version == self.version or (earlier and is_earlier)
             intact = seal == sha256_json(document) and known and document["content"] == content
             if not intact or _files(folder) != sorted([*files, self.document]):
                 return None

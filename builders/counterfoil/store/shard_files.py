@@ -52,10 +52,10 @@ def write_parquet(file: HashedFile, rows: Sequence[dict[str, Any]], schema: pa.S
     has_images = "image" in schema.names
     group = ROWS_A_GROUP_WITH_IMAGES if has_images else ROWS_A_GROUP_WITHOUT_IMAGES
     # The rows are written in pieces, because one binary array holds at most 2 GB.
-    batches = [
-        pa.RecordBatch.from_pylist(list(rows[start : start + group]), schema=schema)
-        for start in range(0, len(rows), group)
-    ]
+    batches = []
+    for start in range(0, len(rows), group):
+        piece = list(rows[start : start + group])
+        batches.append(pa.RecordBatch.from_pylist(piece, schema=schema))
     leaves = [leaf for field in schema for leaf in _leaves(field.name, field.type)]
     plain = [leaf for leaf in leaves if leaf.endswith((".bytes", ".path"))]
     coded = [path for path in leaves if path not in plain]
@@ -109,10 +109,10 @@ def read_parquet(
                     raise ValueError(
                         f"it has no column {name}; it has {', '.join(schema.names[:_MOST_NAMED])}"
                     )
-                if schema.field(name).type != expected.field(name).type:
-                    raise ValueError(
-                        f"{name} is {schema.field(name).type}, expected {expected.field(name).type}"
-                    )
+                actual_type = schema.field(name).type
+                expected_type = expected.field(name).type
+                if actual_type != expected_type:
+                    raise ValueError(f"{name} is {actual_type}, expected {expected_type}")
             for coding in {chunk.coding for chunk in chunks} - {*_CODINGS}:
                 raise ValueError(
                     f"it is compressed with {coding}, expected {' or '.join(_CODINGS)}"
@@ -179,11 +179,10 @@ def write_tar(file: HashedFile, rows: Sequence[dict[str, Any]]) -> None:
                     f"the key {row['key']} has a dot or a slash, which would split the sample's"
                     " members"
                 )
-            described = {
-                name: _number(value)
-                for name, value in row.items()
-                if name not in ("image", "label")
-            }
+            described = {}
+            for name, value in row.items():
+                if name not in ("image", "label"):
+                    described[name] = _number(value)
             members = {
                 "__key__": row["key"],
                 "cls": str(row["label"]).encode(),
@@ -196,7 +195,10 @@ def write_tar(file: HashedFile, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def read_tar(
-    path: Path, what: What, columns: Sequence[str] | None, form: TableForm
+    path: Path,
+    what: What,
+    columns: Sequence[str] | None,
+    form: TableForm,
 ) -> Iterator[pa.RecordBatch]:
     """Yield a shard's rows in batches, like `read_parquet`. Raise ValueError for a file of another
     form."""

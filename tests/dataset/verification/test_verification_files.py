@@ -21,6 +21,7 @@ from counterfoil.documents import document_bytes
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.progress import Stage, listening
 from counterfoil.store.reading import read_rows
+from support.files import flipped
 from tiny_builds import images, published, run_command, tiny
 
 BUILD = "counterfoil build --from {0} --out {0}"
@@ -155,10 +156,6 @@ def test_paths_in_commands_are_quoted() -> None:
 
 
 FLIPS_A_KIND = 4
-
-
-def flipped(content: bytes, position: int, bit: int) -> bytes:
-    return content[:position] + bytes([content[position] ^ (1 << bit)]) + content[position + 1 :]
 
 
 @pytest.fixture(scope="module")

@@ -164,7 +164,7 @@ def test_the_plain_way_learns_the_same_token(pipeline_copy: Any) -> None:
         [matrix], lr=settings.learning_rate, weight_decay=settings.weight_decay
     )
     scheduler: Any = DDPMScheduler.from_config(pipeline_copy.scheduler.config)
-    schedule = plan_steps(settings, cls.class_id, len(cls.images), 1000)
+    schedule = plan_steps(settings, cls.class_id, cls.images.count, 1000)
     generator = torch.Generator().manual_seed(class_seed(settings.seed, cls.class_id) ^ 1)
     numbers = tokenizer("a photo of a <plain>", padding="max_length", return_tensors="pt").input_ids
     for step in range(settings.steps):

@@ -89,23 +89,30 @@ _CONSTANTS = {
 
 @dataclass(frozen=True)
 class Card:
-    """The text of README.md, figures by file name below `figures/`, the content of croissant.json
-    and of eval.yaml."""
+    """The files of a card."""
 
     readme: str
+    """The text of README.md."""
     figures: Mapping[str, bytes]
+    """The figures by file name below `figures/`."""
     croissant: bytes
+    """The content of croissant.json."""
     benchmark: bytes | None = None
+    """The content of eval.yaml."""
 
     @property
     def documents(self) -> dict[str, bytes]:
-        return {CROISSANT: self.croissant} | (
-            {} if self.benchmark is None else {BENCHMARK: self.benchmark}
-        )
+        documents = {CROISSANT: self.croissant}
+        if self.benchmark is not None:
+            documents[BENCHMARK] = self.benchmark
+        return documents
 
 
 def make_card(
-    directory: Path, plan: Plan, lock: Mapping[str, Any], receipts: Sequence[Receipt]
+    directory: Path,
+    plan: Plan,
+    lock: Mapping[str, Any],
+    receipts: Sequence[Receipt],
 ) -> Card:
     """Make the card of a dataset directory whose shards are all done; `lock` is the content of
     lock.json.
@@ -134,7 +141,8 @@ def make_card(
     template = template_environment(TEMPLATE, filters, markdown=True).get_template(TEMPLATE)
     text = with_marks(template.render(_CONSTANTS | page))
     croissant = croissant_bytes(directory, page)
-    return Card(text, figures, croissant, benchmark_file(recipe, receipts, page["images"]))
+    benchmark = benchmark_file(recipe, receipts, page["images"])
+    return Card(text, figures, croissant, benchmark)
 
 
 def card_page(
@@ -170,21 +178,29 @@ def card_page(
         unread = error.problems[0]
     reviewed, unread_review = Selection.of_dataset(directory, content)
     labels = judged_labels(recipe, lock_inputs, tally, MOST_ROWS)
+    nested = []
     robustness = None
     lead_drops = None
     if results is not None:
         results = replace(results, label_checks=with_people(labels[0], people_of(reviewed)))
+        sections = [shown.card(results) for shown in NESTED.values()]
+        nested = [section for section in sections if section is not None]
         if results.lead == "accuracy":
             robustness = robustness_of(results)
         elif isinstance(recipe.task, WholeImages):
             lead_drops = lead_drops_of(results, recipe.task)
-    cards = () if results is None else (shown.card(results) for shown in NESTED.values())
-    nested = [section for section in cards if section is not None]
-    names = {shift.name for shift in shifts}
-    looked_at = [shift for shift in reviewed.shifts if shift.name in names] if reviewed else []
+    looked_at = []
+    if reviewed:
+        names = {shift.name for shift in shifts}
+        looked_at = [shift for shift in reviewed.shifts if shift.name in names]
     known, doubts = known_of(recipe, stored)
     statements, its = statements_of(
-        recipe, inputs, images, candidates, doubts, looked_at=bool(looked_at)
+        recipe,
+        inputs,
+        images,
+        candidates,
+        doubts,
+        looked_at=bool(looked_at),
     )
     words = set().union(*map(uses, texts))
     sheets = [(shift.name, sheet_name(shift.name)) for shift in shifts]

@@ -33,11 +33,13 @@ from counterfoil.store.rows import TableForm, unique_names
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """(shift, label) → accepted indices as bits; (shift, class id) → images that the judge
-    answered, contradicted."""
+    """What the candidates of a dataset say, by cell."""
 
     accepted: Mapping[tuple[str, int], int]
+    """(shift, label) → the accepted indices as bits."""
     judged: Mapping[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    """(shift, class id) → the number of images that the judge answered, and how many labels of
+    these it contradicted."""
 
     def count(self, shift: str, label: int) -> int:
         return self._bits(shift, label).bit_count()
@@ -112,13 +114,14 @@ class SampleId(NamedTuple):
 
 @dataclass(frozen=True)
 class Pictures:
-    """Reads images. files: (shift, label) → data file, absent without accepted images. receipts:
-    file → its receipt."""
+    """Reads accepted images of a dataset."""
 
     plan: Plan
     directory: Path
     files: Mapping[tuple[str, int], str]
+    """(shift, label) → the data file, for cells with accepted images."""
     receipts: Mapping[str, str]
+    """Data file → its receipt."""
 
     def read(self, samples: Iterable[SampleId]) -> dict[SampleId, Image.Image]:
         """Read accepted images as RGB, at most `LARGEST` pixels a side. RunFailure for a missing
@@ -142,7 +145,10 @@ class Pictures:
 
 
 def locate_pictures(
-    directory: Path, plan: Plan, receipts: Sequence[Receipt], cells: Iterable[tuple[str, int]]
+    directory: Path,
+    plan: Plan,
+    receipts: Sequence[Receipt],
+    cells: Iterable[tuple[str, int]],
 ) -> Pictures:
     wanted = set(cells)
     files: dict[tuple[str, int], str] = {}
@@ -201,10 +207,11 @@ def font(size: int, bold: bool = False) -> ImageFont.FreeTypeFont:
 
 def wrapped(text: str, size: int, width: int, most_lines: int, bold: bool = False) -> list[str]:
     """Return the text in lines no wider than `width` pixels; what does not fit ends in "…"."""
+    measure = font(size, bold).getlength
     lines: list[str] = []
     for word in text.split():
         longer = f"{lines[-1]} {word}" if lines else word
-        if lines and font(size, bold).getlength(longer) <= width:
+        if lines and measure(longer) <= width:
             lines[-1] = longer
         else:
             lines.append(word)
@@ -212,8 +219,8 @@ def wrapped(text: str, size: int, width: int, most_lines: int, bold: bool = Fals
         lines[most_lines - 1 :] = [" ".join(lines[most_lines - 1 :])]
     fitted = []
     for line in lines:
-        if font(size, bold).getlength(line) > width:
-            while line and font(size, bold).getlength(f"{line}…") > width:
+        if measure(line) > width:
+            while line and measure(f"{line}…") > width:
                 line = line[:-1].rstrip()
             line = f"{line}…"
         fitted.append(line)
@@ -292,7 +299,10 @@ def sheet_name(shift: str) -> str:
 
 
 def contact_sheets(
-    directory: Path, plan: Plan, receipts: Sequence[Receipt], tally: Tally
+    directory: Path,
+    plan: Plan,
+    receipts: Sequence[Receipt],
+    tally: Tally,
 ) -> Iterator[tuple[str, bytes]]:
     classes = plan.recipe.classes
     names = unique_names(classes)
@@ -308,27 +318,25 @@ def contact_sheets(
     heads = [shift.name for shift in columns]
     grid = {names[label]: overview_row(tally, label, heads) for label in rows}
     sheets = {}
-    for shift in evenly_spaced([shift for shift in shifts if shift.name != BASE], MOST_SHEETS):
-        with_images = [label for label in shift.class_labels if tally.count(shift.name, label)]
-        chosen = evenly_spaced(with_images, MOST_CLASSES)
-        sheets[shift.name] = {
-            names[label]: pairs_first(tally, shift.name, label) for label in chosen
-        }
     on_overview = {sample for row in grid.values() for sample in row if sample is not None}
-    on_sheets = [pair for cells in sheets.values() for pairs in cells.values() for pair in pairs]
-    bases = [base for base, _ in on_sheets if base is not None]
-    shown = [*on_overview, *bases, *(shifted for _, shifted in on_sheets)]
-    pictures = locate_pictures(
-        directory, plan, receipts, {(sample.shift, sample.label) for sample in shown}
-    )
+    shown_cells = {(sample.shift, sample.label) for sample in on_overview}
+    bases = []
+    without_base = [shift for shift in shifts if shift.name != BASE]
+    for shift in evenly_spaced(without_base, MOST_SHEETS):
+        with_images = [label for label in shift.class_labels if tally.count(shift.name, label)]
+        sheets[shift.name] = {}
+        for label in evenly_spaced(with_images, MOST_CLASSES):
+            pairs = pairs_first(tally, shift.name, label)
+            sheets[shift.name][names[label]] = pairs
+            bases += [base for base, _ in pairs if base is not None]
+            shown_cells |= {(BASE, label), (shift.name, label)}
+    pictures = locate_pictures(directory, plan, receipts, shown_cells)
     yield OVERVIEW, _overview(grid, columns, pictures.read(on_overview))
     base_images = pictures.read(bases)  # the same ones mostly, so they are read once
     for shift in shifts:
         if shift.name in sheets:
-            yield (
-                sheet_name(shift.name),
-                _shift_sheet(shift, sheets[shift.name], base_images, pictures),
-            )
+            sheet = _shift_sheet(shift, sheets[shift.name], base_images, pictures)
+            yield sheet_name(shift.name), sheet
 
 
 def evenly_spaced(items: Sequence[T], most: int) -> list[T]:
@@ -337,7 +345,8 @@ def evenly_spaced(items: Sequence[T], most: int) -> list[T]:
         return list(items)
     if most == 1:
         return [items[0]]
-    return [items[round(number * (len(items) - 1) / (most - 1))] for number in range(most)]
+    last = len(items) - 1
+    return [items[round(number * last / (most - 1))] for number in range(most)]
 
 
 def overview_row(tally: Tally, label: int, shifts: Sequence[str]) -> list[SampleId | None]:
@@ -353,9 +362,9 @@ def overview_row(tally: Tally, label: int, shifts: Sequence[str]) -> list[Sample
     )
     row: list[SampleId | None] = []
     for shift in shifts:
-        index = (
-            common if tally.has(shift, label, common) else next(tally.indices(shift, label), None)
-        )
+        index = common
+        if not tally.has(shift, label, common):
+            index = next(tally.indices(shift, label), None)
         row.append(None if index is None else SampleId(shift, label, index))
     return row
 
@@ -377,7 +386,9 @@ def pairs_first(tally: Tally, shift: str, label: int) -> ShownPairs:
 
 
 def _overview(
-    rows: Mapping[str, Sequence[SampleId | None]], columns: Sequence[Shift], images: Images
+    rows: Mapping[str, Sequence[SampleId | None]],
+    columns: Sequence[Shift],
+    images: Images,
 ) -> bytes:
     """Draw classes (name → its samples) as rows, the base and the shifts as columns."""
     left = _MARGIN + _LABEL_WIDTH
@@ -387,26 +398,30 @@ def _overview(
     size = _TEXT if side > 80 else 10
     titles = [wrapped(in_words(shift.name), size, side, 3) for shift in columns]
     top = _MARGIN + max(len(lines) for lines in titles) * line_height(size) + 4
-    sheet = Sheet.blank(
-        left + len(columns) * (side + _GAP) + _MARGIN, top + len(rows) * (side + _GAP) + _MARGIN
-    )
+    step = side + _GAP
+    width = left + len(columns) * step + _MARGIN
+    height = top + len(rows) * step + _MARGIN
+    sheet = Sheet.blank(width, height)
     for column, lines in enumerate(titles):
-        x = left + column * (side + _GAP) + side // 2
+        x = left + column * step + side // 2
         y = top - 4 - len(lines) * line_height(size)
         sheet.text(lines, x, y, size, anchor="ma", bold=column == 0 and columns[0].name == BASE)
     for row, (name, samples) in enumerate(rows.items()):
-        y = top + row * (side + _GAP)
+        y = top + row * step
         lines = wrapped(name, _TEXT, _LABEL_WIDTH - 10, 3)
         middle = y + (side - len(lines) * line_height(_TEXT)) // 2
         sheet.text(lines, left - 10, middle, _TEXT, anchor="ra")
         for column, sample in enumerate(samples):
             picture = None if sample is None else images[sample]
-            sheet.picture(picture, left + column * (side + _GAP), y, side)
+            sheet.picture(picture, left + column * step, y, side)
     return sheet.encoded()
 
 
 def _shift_sheet(
-    shift: Shift, cells: Mapping[str, ShownPairs], base_images: Images, pictures: Pictures
+    shift: Shift,
+    cells: Mapping[str, ShownPairs],
+    base_images: Images,
+    pictures: Pictures,
 ) -> bytes:
     """Draw a block per class (name → its pairs), two side by side: the base above, the shift
     below."""
@@ -418,7 +433,8 @@ def _shift_sheet(
     head = line_height(_TEXT) + 10
     down = -(-len(cells) // across)
     width = 2 * _MARGIN + across * block_width + (across - 1) * 2 * _MARGIN
-    sheet = Sheet.blank(width, 2 * _MARGIN + head + down * (block_height + _MARGIN) - _MARGIN)
+    height = 2 * _MARGIN + head + down * (block_height + _MARGIN) - _MARGIN
+    sheet = Sheet.blank(width, height)
     heading = f"above: base · below: {in_words(shift.name)}"
     sheet.text(wrapped(heading, _TEXT, width - 2 * _MARGIN, 1), _MARGIN, _MARGIN, _TEXT, faint=True)
     for number, (name, pairs) in enumerate(cells.items()):
@@ -426,7 +442,9 @@ def _shift_sheet(
         y = _MARGIN + head + (number // across) * (block_height + _MARGIN)
         sheet.text(wrapped(name, _TEXT, block_width, 1, bold=True), x, y, _TEXT, bold=True)
         for column, (base, shifted) in enumerate(pairs):
-            at = x + column * (_PAIR_SIDE + _GAP)
-            sheet.picture(None if base is None else base_images[base], at, y + title, _PAIR_SIDE)
-            sheet.picture(images[shifted], at, y + title + _PAIR_SIDE + _GAP, _PAIR_SIDE)
+            left = x + column * (_PAIR_SIDE + _GAP)
+            above = y + title
+            base_image = None if base is None else base_images[base]
+            sheet.picture(base_image, left, above, _PAIR_SIDE)
+            sheet.picture(images[shifted], left, above + _PAIR_SIDE + _GAP, _PAIR_SIDE)
     return sheet.encoded()

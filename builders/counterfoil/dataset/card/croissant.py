@@ -82,30 +82,28 @@ def croissant_bytes(directory: Path, page: Mapping[str, Any]) -> bytes:
     for path, (format, description) in documents.items():
         if (directory / path).is_file():
             content = (directory / path).read_bytes()
-            files.append(
-                {
-                    "@type": "cr:FileObject",
-                    "@id": path,
-                    "name": path,
-                    "description": description,
-                    "contentUrl": path,
-                    "contentSize": f"{len(content)} B",
-                    "encodingFormat": format,
-                    "sha256": hashlib.sha256(content).hexdigest(),
-                }
-            )
+            file = {
+                "@type": "cr:FileObject",
+                "@id": path,
+                "name": path,
+                "description": description,
+                "contentUrl": path,
+                "contentSize": f"{len(content)} B",
+                "encodingFormat": format,
+                "sha256": hashlib.sha256(content).hexdigest(),
+            }
+            files.append(file)
     based_on = []
     for row in page["inputs"]:
-        type_name = (
-            "sc:Dataset"
-            if row.role in ("input dataset", "drawn images")
-            else "sc:SoftwareApplication"
-        )
-        based_on.append({"@type": type_name, "name": row.name, "description": row.role})
+        type_name = "sc:SoftwareApplication"
+        if row.role in ("input dataset", "drawn images"):
+            type_name = "sc:Dataset"
+        work = {"@type": type_name, "name": row.name, "description": row.role}
         if row.pinned:
-            based_on[-1]["identifier"] = row.pinned
+            work["identifier"] = row.pinned
         if row.license:
-            based_on[-1]["license"] = metadata.license_reference(row.license)
+            work["license"] = metadata.license_reference(row.license)
+        based_on.append(work)
     describe = _webdataset if recipe.output.format == "webdataset" else _parquet
     records = [class_names(recipe)] if configs else []
     for config in configs:
@@ -113,6 +111,7 @@ def croissant_bytes(directory: Path, page: Mapping[str, Any]) -> bytes:
         files += sets
         records.append(rows)
     about = recipe.description.strip() or statements.summary
+    not_for = [f"Not for: {use}" for use in statements.unintended]
     document = {
         "@context": CONTEXT,
         "@type": "sc:Dataset",
@@ -133,10 +132,7 @@ def croissant_bytes(directory: Path, page: Mapping[str, Any]) -> bytes:
         "rai:dataAnnotationProtocol": statements.annotation,
         "rai:annotationsPerItem": "1",
         "rai:machineAnnotationTools": list(statements.annotation_tools),
-        "rai:dataUseCases": [
-            *statements.intended,
-            *(f"Not for: {use}" for use in statements.unintended),
-        ],
+        "rai:dataUseCases": [*statements.intended, *not_for],
         "rai:dataBiases": list(statements.biases),
         "rai:dataLimitations": list(statements.limits),
         "rai:dataSocialImpact": statements.social_impact,
@@ -155,14 +151,10 @@ def _published(recipe: Recipe) -> dict[str, Any]:
     if publish.doi is not None:
         node["sameAs"] = f"https://doi.org/{publish.doi}"
     if publish.authors:
-        kinds = {True: "sc:Organization", False: "sc:Person"}
-        node["creator"] = [
-            {
-                "@type": kinds[metadata.is_organisation(author)],
-                "name": metadata.plain_author(author),
-            }
-            for author in publish.authors
-        ]
+        node["creator"] = []
+        for author in publish.authors:
+            kind = "sc:Organization" if metadata.is_organisation(author) else "sc:Person"
+            node["creator"].append({"@type": kind, "name": metadata.plain_author(author)})
     elif publish.repo is not None:
         owner = publish.repo.partition("/")[0]
         node["creator"] = {
@@ -210,6 +202,23 @@ def class_names(recipe: Recipe) -> Node:
         "name": ["sc:Text", "sc:name"],
         "class_id": "sc:Text",
     }
+    fields = []
+    for column, type in types.items():
+        field = {
+            "@type": "cr:Field",
+            "@id": f"{CLASS_NAMES}/{column}",
+            "name": column,
+            "dataType": type,
+        }
+        fields.append(field)
+    rows = []
+    for cls, name in zip(recipe.classes, names, strict=True):
+        row = {
+            f"{CLASS_NAMES}/label": cls.label,
+            f"{CLASS_NAMES}/name": name,
+            f"{CLASS_NAMES}/class_id": cls.id,
+        }
+        rows.append(row)
     return {
         "@type": "cr:RecordSet",
         "@id": CLASS_NAMES,
@@ -217,23 +226,8 @@ def class_names(recipe: Recipe) -> Node:
         "description": "The names of the classes by label.",
         "dataType": "sc:Enumeration",
         "key": {"@id": f"{CLASS_NAMES}/label"},
-        "field": [
-            {
-                "@type": "cr:Field",
-                "@id": f"{CLASS_NAMES}/{column}",
-                "name": column,
-                "dataType": type,
-            }
-            for column, type in types.items()
-        ],
-        "data": [
-            {
-                f"{CLASS_NAMES}/label": cls.label,
-                f"{CLASS_NAMES}/name": name,
-                f"{CLASS_NAMES}/class_id": cls.id,
-            }
-            for cls, name in zip(recipe.classes, names, strict=True)
-        ],
+        "field": fields,
+        "data": rows,
     }
 
 
@@ -251,18 +245,18 @@ def _parquet(config: metadata.Config, recipe: Recipe) -> tuple[list[Node], Node]
             "extract": {"fileProperty": "fullpath"},
             "transform": {"regex": "^data/([^/]+)/"},
         }
-        split = _field(
-            config, "split", Column("string", "The group, which is a split here."), folder, ()
-        )
+        group = Column("string", "The group, which is a split here.")
+        split = _field(config, "split", group, folder, ())
         fields.append(split | {"dataType": ["sc:Text", "cr:Split"]})
     return [_file_set(files, config, "application/x-parquet")], _record_set(config, fields)
 
 
 def _webdataset(config: metadata.Config, recipe: Recipe) -> tuple[list[Node], Node]:
     suffix = recipe.output.image.format
-    archives, images, labels, rows = (
-        f"{config.name}-{part}" for part in ("files", "images", "labels", "rows")
-    )
+    archives = f"{config.name}-files"
+    images = f"{config.name}-images"
+    labels = f"{config.name}-labels"
+    rows = f"{config.name}-rows"
     sets = [_file_set(archives, config, "application/x-tar")]
     members = {labels: ("*.cls", "text/plain"), rows: ("*.json", "application/json")}
     if config.what != "candidates":
@@ -292,14 +286,17 @@ def _webdataset(config: metadata.Config, recipe: Recipe) -> tuple[list[Node], No
         # images to both.
         shared = Column("string", "The name that the members of a sample share.")
         for name, other in (("image_of_label", labels), ("image_of_row", rows)):
-            fields.append(
-                _field(config, name, shared, _stem(images), ()) | {"references": _stem(other)}
-            )
+            field = _field(config, name, shared, _stem(images), ())
+            fields.append(field | {"references": _stem(other)})
     return sets, _record_set(config, fields)
 
 
 def _field(
-    config: metadata.Config, name: str, column: Column, source: Node, names: Sequence[str]
+    config: metadata.Config,
+    name: str,
+    column: Column,
+    source: Node,
+    names: Sequence[str],
 ) -> Node:
     node: Node = {
         "@type": "cr:Field",
@@ -345,16 +342,17 @@ def _numbered(names: Sequence[str]) -> str:
     return ", ".join(f"{index} {name}" for index, name in enumerate(names))
 
 
+_ROWS_OF = {"data": "accepted images", "candidates": "candidates", "rejected": "rejected images"}
+
+
 def _record_set(config: metadata.Config, fields: Sequence[Node]) -> Node:
     rows = sum(split.rows for split in config.splits)
-    what = {"data": "accepted images", "candidates": "candidates", "rejected": "rejected images"}[
-        config.what
-    ]
+    splits = ", ".join(split.name for split in config.splits)
     return {
         "@type": "cr:RecordSet",
         "@id": config.name,
         "name": config.name,
-        "description": f"{rows:,} {what}; split {', '.join(split.name for split in config.splits)}.",
+        "description": f"{rows:,} {_ROWS_OF[config.what]}; split {splits}.",
         "key": {"@id": f"{config.name}/key"},
         "field": list(fields),
     }

@@ -60,13 +60,14 @@ _MOST_FOLDERS = 100
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """A page of a directory: its path, name and line of content, and (name, path) of related
-    pages."""
+    """A page of a directory."""
 
     path: str
     title: str
     line: str = ""
+    """A line about its content."""
     more: tuple[tuple[str, str], ...] = ()
+    """The name and the path of each related page."""
 
 
 def card_html(directory: Path, home: str = ".", above: str = "") -> str:
@@ -89,9 +90,8 @@ def write_index(directory: Path) -> None:
     `write_atomically`."""
     if (directory / PRIVATE).is_dir() and _is_there(directory, CARD):
         with contextlib.suppress(OSError):  # a link, or too large
-            write_atomically(
-                directory / CARD_PAGE, card_html(directory, f"../{INDEX}", "../").encode()
-            )
+            page = card_html(directory, f"../{INDEX}", "../")
+            write_atomically(directory / CARD_PAGE, page.encode())
     path = directory / INDEX
     content = index_html(directory, index_entries(directory)).encode()
     try:
@@ -151,47 +151,50 @@ def _dataset(directory: Path, card: str) -> Iterator[IndexEntry]:
     with contextlib.suppress(CounterfoilError, OSError):
         recipe = load_own_recipe(directory)
         receipts = read_receipts(directory)
-        reasons = [reasons for receipt in receipts for reasons in receipt.counts.values()]
-        accepted = sum(each.get(ACCEPTED, 0) for each in reasons)
-        candidates = counted(sum(sum(each.values()) for each in reasons), "candidate")
+        accepted = 0
+        drawn = 0
+        for receipt in receipts:
+            for reasons in receipt.counts.values():
+                accepted += reasons.get(ACCEPTED, 0)
+                drawn += sum(reasons.values())
+        candidates = counted(drawn, "candidate")
         classes = counted(len(recipe.task.names(recipe.source)), *recipe.task.nouns)
         shifts = counted(len(recipe.prompts.shifts), "shift")
         counts = f"{recipe.name}: {accepted:,} of {candidates} accepted, {classes}, {shifts}."
-        counts = " ".join(
-            filter(None, (preview_sentence(preview_images(recipe, receipts)), counts))
-        )
+        preview = preview_sentence(preview_images(recipe, receipts))
+        if preview:
+            counts = f"{preview} {counts}"
     yield IndexEntry(card, "Dataset card", counts)
     every = recipe.all_shifts() if recipe else ()
-    sheets = [(in_words(shift.name), f"{FIGURES}/{sheet_name(shift.name)}") for shift in every]
+    sheets = []
+    for shift in every:
+        sheet = f"{FIGURES}/{sheet_name(shift.name)}"
+        if _is_there(directory, sheet):
+            sheets.append((in_words(shift.name), sheet))
     yield IndexEntry(
         f"{FIGURES}/{OVERVIEW}",
         "Contact sheets",
         "Images of all classes and shifts, and of each shift next to the base:",
-        tuple(sheet for sheet in sheets if _is_there(directory, sheet[1])),
+        tuple(sheets),
     )
+    line = "Choose thresholds by looking at the images."
     waiting = open_shifts(recipe) if recipe else ()
-    line = (
-        f"Without a threshold: {listed([in_words(name) for name in waiting])}." if waiting else ""
-    )
-    yield IndexEntry(CALIBRATE, "Thresholds", line or "Choose thresholds by looking at the images.")
+    if waiting:
+        line = f"Without a threshold: {listed([in_words(name) for name in waiting])}."
+    yield IndexEntry(CALIBRATE, "Thresholds", line)
+    line = "Say what the images show. The answers go on the card."
     raters = _document(directory, f"{REVIEW}/selection.json").get("raters")
-    line = (
-        f"Answered by {counted(len(raters), 'person', 'people')}."
-        if isinstance(raters, list)
-        else ""
-    )
-    yield IndexEntry(
-        ANSWER, "Review", line or "Say what the images show. The answers go on the card."
-    )
+    if isinstance(raters, list):
+        line = f"Answered by {counted(len(raters), 'person', 'people')}."
+    yield IndexEntry(ANSWER, "Review", line)
     full = _is_there(directory, f"{PRIVATE}/{EVALUATION}/report.html")
     yield from _evaluation(directory, f"{PRIVATE}/{EVALUATION if full else PREVIEW}/")
 
 
 def _reports(directory: Path) -> Iterator[IndexEntry]:
     if _is_there(directory, MENDED):
-        yield IndexEntry(
-            "report.html", "Mended", _said(_document(directory, MENDED).get("headline"))
-        )
+        headline = _document(directory, MENDED).get("headline")
+        yield IndexEntry("report.html", "Mended", _said(headline))
         models = [f"models/{name}/{CARD}" for name in _folders(directory / "models")]
         cards = [path for path in (f"model/{CARD}", *models) if _is_there(directory, path)]
         for path in cards:
@@ -200,11 +203,12 @@ def _reports(directory: Path) -> Iterator[IndexEntry]:
         document = _document(directory, FINDINGS)
         limit = document.get("preview")
         preview = preview_sentence(limit, "part") if isinstance(limit, int) else ""
+        line = " ".join(filter(None, (preview, _found(document))))
+        yield IndexEntry("report.html", "Findings", line)
         yield IndexEntry(
-            "report.html", "Findings", " ".join(filter(None, (preview, _found(document))))
-        )
-        yield IndexEntry(
-            "recipe.yaml", "Recipe of the findings", "Builds a dataset of these failures."
+            "recipe.yaml",
+            "Recipe of the findings",
+            "Builds a dataset of these failures.",
         )
     else:
         yield from _evaluation(directory, "")
@@ -213,21 +217,20 @@ def _reports(directory: Path) -> Iterator[IndexEntry]:
 def _found(document: Mapping[str, Any]) -> str:
     try:
         confirmed = [finding for finding in document["findings"] if finding["confirmed"]]
-        trusted = [
-            f"“{finding['words']}”" for finding in confirmed if not finding.get("words_untrusted")
-        ]
+        trusted = []
+        for finding in confirmed:
+            if not finding.get("words_untrusted"):
+                trusted.append(f"“{finding['words']}”")
         rest = len(confirmed) - len(trusted)
-        words = "; ".join(
-            filter(
-                None, (listed(trusted, most=3), f"{rest} with {WORDS_UNTRUSTED}" if rest else "")
-            )
-        )
+        parts = [listed(trusted, most=3)] if trusted else []
+        if rest:
+            parts.append(f"{rest} with {WORDS_UNTRUSTED}")
         tested = counted(int(document["tested"]), "hypothesis", "hypotheses")
+        target = document["target"]["name"]
         if not confirmed:
-            return _said(f"{document['target']['name']}: none of {tested} confirmed.")
-        return _said(
-            f"{document['target']['name']}: {len(confirmed)} of {tested} confirmed: {words}."
-        )
+            return _said(f"{target}: none of {tested} confirmed.")
+        words = "; ".join(parts)
+        return _said(f"{target}: {len(confirmed)} of {tested} confirmed: {words}.")
     except (KeyError, TypeError, ValueError):
         return ""
 
@@ -240,9 +243,9 @@ def _evaluation(directory: Path, below: str) -> Iterator[IndexEntry]:
         line = f"{results.preview_sentence} " if results.preview else ""
         line += f"{counted(len(results.models), 'model')}: "
         best = next((model.name for model in results.best_first), "")
-        if (base := results.base_number(best)) is not None:
-            a = "an accuracy" if results.lead == "accuracy" else f"an {results.lead}"
-            line += f"{best} has {a} of {percent(base.value)} on the base."
+        base = results.base_number(best)
+        if base is not None:
+            line += f"{best} has an {results.lead} of {percent(base.value)} on the base."
             at = "" if results.lead == "accuracy" else results.lead
             if any(model.name == best and model.near_chance for model in results.models):
                 line += " It is near chance there, so drops say nothing."
@@ -253,16 +256,17 @@ def _evaluation(directory: Path, below: str) -> Iterator[IndexEntry]:
             line += f"{best} is right about {percent(right)} of images."
     yield IndexEntry(f"{below}report.html", "Evaluation", _said(line))
     yield IndexEntry(
-        f"{below}failures.html", "Failures", "The images that models get wrong, by model and shift."
+        f"{below}failures.html",
+        "Failures",
+        "The images that models get wrong, by model and shift.",
     )
 
 
 def _folders(folder: Path) -> list[str]:
     if folder.is_symlink() or not folder.is_dir():
         return []
-    return sorted(
-        path.name for path in folder.iterdir() if path.is_dir() and not path.is_symlink()
-    )[:_MOST_FOLDERS]
+    folders = [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]
+    return sorted(path.name for path in folders)[:_MOST_FOLDERS]
 
 
 def _is_there(directory: Path, path: str) -> bool:
@@ -278,10 +282,14 @@ def _document(directory: Path, path: str) -> dict[str, Any]:
 
 
 def _said(line: Any) -> str:
-    text = " ".join(line.encode(errors="replace").decode().split()) if isinstance(line, str) else ""
+    if not isinstance(line, str):
+        return ""
+    text = " ".join(line.encode(errors="replace").decode().split())
     if len(text) <= _MOST_LINE:
         return text
     # Whole sentences, else whole words, else a part of a word.
-    ends = (r"(?<=[.!?])(?= )", r"(?= )", "")
-    begin = next(filter(None, (re.match(rf".{{1,{_MOST_LINE - 2}}}{end}", text) for end in ends)))
-    return f"{begin[0]} …"
+    for end in (r"(?<=[.!?])(?= )", r"(?= )"):
+        begin = re.match(rf".{{1,{_MOST_LINE - 2}}}{end}", text)
+        if begin is not None:
+            return f"{begin[0]} …"
+    return f"{text[: _MOST_LINE - 2]} …"

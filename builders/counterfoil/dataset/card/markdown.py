@@ -85,14 +85,15 @@ def address(text: str) -> str:
 
 
 def _escaped(line: str) -> str:
-    line = _within(line)
-    return _NUMBERED.sub(r"\1\\\2", _LINE_START.sub(r"\\\1", line))
+    line = _LINE_START.sub(r"\\\1", _within(line))
+    return _NUMBERED.sub(r"\1\\\2", line)
 
 
 def _within(line: str) -> str:
     """Escape text that begins no line, as in a table's cell."""
-    line = " ".join(line.split())
-    return _ENTITY.sub(r"\\&", _EDGE_UNDERSCORE.sub(r"\\_", _ANYWHERE.sub(r"\\\1", line)))
+    line = _ANYWHERE.sub(r"\\\1", " ".join(line.split()))
+    line = _EDGE_UNDERSCORE.sub(r"\\_", line)
+    return _ENTITY.sub(r"\\&", line)
 
 
 def _longest_run(text: str) -> int:
@@ -103,25 +104,24 @@ def markdown_table(shown: Table) -> str:
     """Write a table; a cell's small print follows its text in brackets, and the last line says what
     was cut off."""
     headings = []
+    rules = []
     for column in shown.columns:
-        label = (
-            code_cell(column.label)
-            if column.named
-            else _within(column.label[0].upper() + column.label[1:])
-        )
-        headings.append(f"{label} ({_within(column.note)})" if column.note else label)
-    lines = ["| " + " | ".join(headings) + " |"]
-    lines.append(
-        "|"
-        + "|".join("--:" if column.kind == "number" else ":--" for column in shown.columns)
-        + "|"
-    )
+        label = code_cell(column.label)
+        if not column.named:
+            label = _within(column.label[0].upper() + column.label[1:])
+        if column.note:
+            label += f" ({_within(column.note)})"
+        headings.append(label)
+        rules.append("--:" if column.kind == "number" else ":--")
+    lines = [f"| {' | '.join(headings)} |", f"|{'|'.join(rules)}|"]
     for row in shown.rows:
         cells = []
         for column, cell in row.of(shown):
             text = code_cell(cell.text) if column.kind in ("name", "shift") else _within(cell.text)
-            cells.append(f"{text} ({_within(cell.below)})" if cell.below else text)
-        lines.append("| " + " | ".join(cells) + " |")
+            if cell.below:
+                text += f" ({_within(cell.below)})"
+            cells.append(text)
+        lines.append(f"| {' | '.join(cells)} |")
     if shown.more:
         lines += ["", f"{inline(shown.more[0].upper() + shown.more[1:])}."]
     return "\n".join(lines)
@@ -133,7 +133,8 @@ def split_card(text: str, where: str) -> tuple[dict[str, Any], str]:
     if match is None:
         return {}, text
     metadata = read_yaml(match["yaml"], where)
-    metadata = {} if metadata is None else metadata
+    if metadata is None:
+        metadata = {}
     if not isinstance(metadata, dict):
         raise UserError(f"{where}: its metadata is {str(metadata)[:80]!r}, expected a mapping")
     return json.loads(json.dumps(metadata, default=str)), text[match.end() :]

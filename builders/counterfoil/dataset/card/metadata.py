@@ -20,7 +20,7 @@ from counterfoil.recipe.layering import is_local
 from counterfoil.recipe.names import LICENSE_NAMES, hub_license, license_slug
 from counterfoil.recipe.prompts import BASE
 from counterfoil.store.layout import SUFFIXES, What
-from counterfoil.store.receipts import Receipt
+from counterfoil.store.receipts import Receipt, counts_of
 from counterfoil.store.rows import TableForm, unique_names, webdataset_features
 
 if TYPE_CHECKING:
@@ -44,8 +44,10 @@ def card_metadata(recipe: Recipe, configs: Sequence[Config], images: int) -> Dat
     from huggingface_hub import DatasetCardData
 
     license, license_name = license_metadata(recipe.license)
+    sources = source_datasets(recipe.source.dataset)
     pool = recipe.generator.get("dataset") if recipe.kind.names_pool else None
-    sources = [recipe.source.dataset, *([] if pool is None else [pool])]
+    if pool is not None:
+        sources += source_datasets(pool)
     named: dict[str, Any] = {"license_name": license_name} if license_name else {}
     category, forms = recipe.task.hub
     return DatasetCardData(
@@ -56,9 +58,7 @@ def card_metadata(recipe: Recipe, configs: Sequence[Config], images: int) -> Dat
         annotations_creators=[recipe.kind.annotations],
         task_categories=[category],
         task_ids=forms,
-        source_datasets=list(
-            dict.fromkeys(name for source in sources for name in source_datasets(source))
-        ),
+        source_datasets=list(dict.fromkeys(sources)),
         size_categories=[size_category(images)],
         configs=configs_metadata(configs),
         dataset_info=dataset_info_metadata(configs, recipe),
@@ -91,12 +91,14 @@ MOST_DECLARED_NAMES = 5000
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A split: the globs of its files, and what they hold. `bytes` is the size of the files."""
+    """A split of a config."""
 
     name: str
     paths: tuple[str, ...]
+    """The globs of its files."""
     rows: int
     bytes: int
+    """The size of the files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,24 +122,22 @@ def configs_of(plan: Plan, receipts: Sequence[Receipt]) -> tuple[Config, ...]:
                 total[1] += file.size
 
     def split(what: What, groups: Iterable[str], name: str) -> Split:
-        with_rows = [group for group in groups if (what, group) in rows]
-        totals = [rows[what, group] for group in with_rows]
-        suffix = SUFFIXES[output.format]
-        return Split(
-            name=name,
-            paths=tuple(f"{what}/{group}/{output.split}-*.{suffix}" for group in with_rows),
-            rows=sum(count for count, _ in totals),
-            bytes=sum(size for _, size in totals),
-        )
+        paths = []
+        n_rows = 0
+        n_bytes = 0
+        for group in groups:
+            if (what, group) in rows:
+                paths.append(f"{what}/{group}/{output.split}-*.{SUFFIXES[output.format]}")
+                n_rows += rows[what, group][0]
+                n_bytes += rows[what, group][1]
+        return Split(name, tuple(paths), n_rows, n_bytes)
 
     groups = [group for group in plan.groups if ("data", group) in rows]
     configs = [Config(group, "data", (split("data", [group], output.split),)) for group in groups]
     if groups:
         every = tuple(split("data", [group], group) for group in groups)
-        configs[:0] = [
-            Config(DEFAULT, "data", every),
-            Config(ALL, "data", (split("data", groups, output.split),)),
-        ]
+        together = split("data", groups, output.split)
+        configs[:0] = [Config(DEFAULT, "data", every), Config(ALL, "data", (together,))]
     for what in ("candidates", "rejected"):
         if any((what, group) in rows for group in plan.groups):
             configs.append(Config(what, what, (split(what, plan.groups, output.split),)))
@@ -149,18 +149,14 @@ def configs_metadata(configs: Sequence[Config]) -> list[dict[str, Any]]:
     words for splits."""
     listed: list[dict[str, Any]] = []
     for config in configs:
-        listed.append({"config_name": config.name})
+        entry: dict[str, Any] = {"config_name": config.name}
         if config is configs[0]:
-            listed[-1]["default"] = True
-        files = []
+            entry["default"] = True
+        entry["data_files"] = []
         for split in config.splits:
-            files.append(
-                {
-                    "split": split.name,
-                    "path": split.paths[0] if len(split.paths) == 1 else list(split.paths),
-                }
-            )
-        listed[-1]["data_files"] = files
+            path = split.paths[0] if len(split.paths) == 1 else list(split.paths)
+            entry["data_files"].append({"split": split.name, "path": path})
+        listed.append(entry)
     return listed
 
 
@@ -174,9 +170,9 @@ def dataset_info_metadata(configs: Sequence[Config], recipe: Recipe) -> list[dic
         if recipe.output.format == "webdataset":
             from datasets import Features, Value
 
-            declared = webdataset_features(
-                config.what, names, TableForm.of(recipe), recipe.output.image.format
-            )
+            form = TableForm.of(recipe)
+            image_format = recipe.output.image.format
+            declared = webdataset_features(config.what, names, form, image_format)
             features = Features.from_dict(declared)
             if not classes_are_named(config, configs, recipe):
                 features["cls"] = Value("int64")
@@ -194,26 +190,24 @@ def benchmark_file(recipe: Recipe, receipts: Sequence[Receipt], images: int) -> 
     `evaluation_framework`."""
     import yaml
 
-    accepted = {
-        name
-        for receipt in receipts
-        for name, reasons in receipt.counts.items()
-        if reasons.get(ACCEPTED)
-    }
-    shifts = [shift for shift in recipe.all_shifts() if shift.name in accepted and shift.top]
-    if recipe.publish.evaluation_framework is None or not shifts:
+    counts = counts_of(receipts)
+    tasks = []
+    for shift in recipe.all_shifts():
+        if shift.top and counts.get(shift.name, {}).get(ACCEPTED):
+            task = {"id": shift.name, "config": shift.group, "split": recipe.output.split}
+            tasks.append(task)
+    if recipe.publish.evaluation_framework is None or not tasks:
         return None
+    description = (
+        f"Top-1 accuracy of image classifiers, in percent: {len(recipe.classes):,} classes,"
+        f" {images:,} images. Each image counts once. Tasks are the base and shifts of the same"
+        " classes."
+    )
     document = {
         "name": pretty_name(recipe.name),
-        "description": f"Top-1 accuracy of image classifiers, in percent: {len(recipe.classes):,}"
-        " classes,"
-        f" {images:,} images. Each image counts once. Tasks are the base and shifts of the same"
-        " classes.",
+        "description": description,
         "evaluation_framework": recipe.publish.evaluation_framework,
-        "tasks": [
-            {"id": shift.name, "config": shift.group, "split": recipe.output.split}
-            for shift in shifts
-        ],
+        "tasks": tasks,
     }
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=1000).encode()
 
@@ -291,16 +285,15 @@ def dataset_entry(recipe: Recipe, plan_hash: str, version: str) -> str:
     name = recipe.name
     key = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
     owner = publish.repo.partition("/")[0] if publish.repo else None
+    authors = publish.authors or ()
+    if not authors and owner:
+        authors = (f"{{{owner}}}",)
     named = []
-    for author in publish.authors or (("{" + owner + "}",) if owner else ()):
+    for author in authors:
         plain = escaped(plain_author(author))
         # BibTeX splits a name at `and`, and knows at most two commas in one.
-        whole = (
-            is_organisation(author)
-            or re.search(r"\band\b", plain, re.IGNORECASE)
-            or plain.count(",") > 2
-        )
-        named.append(f"{{{plain}}}" if whole else plain)
+        splits = re.search(r"\band\b", plain, re.IGNORECASE) or plain.count(",") > 2
+        named.append(f"{{{plain}}}" if splits or is_organisation(author) else plain)
     fields = {
         "author": " and ".join(named),
         "title": f"{{{escaped(name)}}}: a dataset of counterfactual images",
@@ -318,7 +311,9 @@ def address_of(recipe: Recipe) -> str | None:
     """Return the dataset's address as far as its recipe says: one of its own, or its repository on
     the Hub."""
     repo = recipe.publish.repo
-    return recipe.publish.url or (f"https://huggingface.co/datasets/{repo}" if repo else None)
+    if recipe.publish.url or not repo:
+        return recipe.publish.url or None
+    return f"https://huggingface.co/datasets/{repo}"
 
 
 def escaped(text: str) -> str:
@@ -339,10 +334,10 @@ def example_group(plan: Plan, receipts: Sequence[Receipt]) -> str | None:
     """Return the group that examples load: the first with an accepted image that is not the base,
     else the base."""
     with_rows = {receipt.group for receipt in receipts if receipt.file("data")}
-    return next(
-        (group for group in plan.groups if group in with_rows and group != BASE),
-        BASE if BASE in with_rows else None,
-    )
+    for group in plan.groups:
+        if group in with_rows and group != BASE:
+            return group
+    return BASE if BASE in with_rows else None
 
 
 def timm_splits(receipts: Sequence[Receipt]) -> dict[str, str]:
@@ -359,5 +354,6 @@ def timm_splits(receipts: Sequence[Receipt]) -> dict[str, str]:
         if len(entries) > 1:  # in the brace notation of webdataset
             names = ",".join(path.rpartition("/")[2].removesuffix(".tar") for path, _ in entries)
             name = f"{{{names}}}.tar"
-        splits[group] = f"{folder}/{name}|{sum(count for _, count in entries)}"
+        rows = sum(count for _, count in entries)
+        splits[group] = f"{folder}/{name}|{rows}"
     return splits

@@ -74,9 +74,12 @@ class JudgedRow:
     name: str
     judges: tuple[str, ...]
     at_least: int
+    """The number of judges that must be wrong."""
     drawn: int
     screened: int
+    """The number that the rules before the judges let pass."""
     wrong: int
+    """The number of these that judges get wrong."""
     kept: int
 
 
@@ -101,7 +104,9 @@ class AdversarialImages:
 
 
 def adversarial_of(
-    recipe: Recipe, receipts: Sequence[Receipt], most_rows: int
+    recipe: Recipe,
+    receipts: Sequence[Receipt],
+    most_rows: int,
 ) -> AdversarialImages | None:
     """Return how classifiers' failures chose images; None if no keep rule asks a classifier."""
     counts = counts_of(receipts)
@@ -111,10 +116,13 @@ def adversarial_of(
         for rule in shift.keep:
             if isinstance(rule, MisclassifiedRule):
                 reasons = counts.get(shift.name, {})
-                screened = sum(
-                    count for why, count in reasons.items() if before_judges(shift.keep, why)
-                )
-                right = sum(count for why, count in reasons.items() if why in rule.reasons)
+                screened = 0
+                right = 0
+                for reason, count in reasons.items():
+                    if before_judges(shift.keep, reason):
+                        screened += count
+                    if reason in rule.reasons:
+                        right += count
                 row = JudgedRow(
                     name=shift.name,
                     judges=tuple(map(without_folders, rule.models)),
@@ -165,28 +173,39 @@ def mined_of(recipe: Recipe, most_rows: int) -> MinedShifts | None:
     shifts = [shift for shift in recipe.all_shifts() if shift.kind == MINED]
     if not shifts:
         return None
-    facts = {
-        shift.name: mined_facts(recipe.prompts.shifts[shift.of].mined_from) for shift in shifts
-    }
-    judges = [
-        without_folders(name) for shift in shifts for rule in shift.keep for name in rule.judges()
-    ]
+    rows = []
+    targets: dict[str, None] = {}
+    judges: dict[str, None] = {}
+    compared = pairs = rows_tested = False
+    for shift in shifts:
+        facts = mined_facts(recipe.prompts.shifts[shift.of].mined_from)
+        rows.append((shift.name, facts))
+        if facts.target:
+            targets[facts.target] = None
+        for rule in shift.keep:
+            judges |= dict.fromkeys(map(without_folders, rule.judges()))
+        compared |= facts.role not in (None, *FAILING)
+        if facts.tested_on == "pairs":
+            pairs = True
+        elif facts.rest_rate is not None:
+            rows_tested = True
     return MinedShifts(
-        rows=list(facts.items())[:most_rows],
+        rows=rows[:most_rows],
         all_shifts=len(shifts),
         others=len(recipe.all_shifts()) - 1 - len(shifts),
-        targets=list(dict.fromkeys(row.target for row in facts.values() if row.target)),
-        judges=list(dict.fromkeys(judges)),
-        compared=any(row.role not in (None, *FAILING) for row in facts.values()),
-        pairs=any(row.tested_on == "pairs" for row in facts.values()),
-        rows_tested=any(
-            row.rest_rate is not None and row.tested_on != "pairs" for row in facts.values()
-        ),
+        targets=list(targets),
+        judges=list(judges),
+        compared=compared,
+        pairs=pairs,
+        rows_tested=rows_tested,
     )
 
 
 def judged_labels(
-    recipe: Recipe, inputs: Mapping[str, Any], tally: Tally, most_rows: int
+    recipe: Recipe,
+    inputs: Mapping[str, Any],
+    tally: Tally,
+    most_rows: int,
 ) -> tuple[LabelChecks, Table, bool]:
     """Return the second judge's checks, their table, and whether a keep rule chose by its failures.
     RunFailure for odd pins.
@@ -197,9 +216,8 @@ def judged_labels(
         raise RunFailure(
             f"{LOCK} is not a lock that a build wrote: {error}", "Restore it from a copy."
         ) from error
-    class_names = dict(
-        zip([cls.id for cls in recipe.classes], unique_names(recipe.classes), strict=True)
-    )
+    ids = [cls.id for cls in recipe.classes]
+    class_names = dict(zip(ids, unique_names(recipe.classes), strict=True))
     table = labels_table(checks, [shift.shift for shift in checks.shifts], people=False)
     rows = []
     for row, shift in zip(table.rows, checks.shifts, strict=True):
@@ -209,29 +227,29 @@ def judged_labels(
             if judged.label_error is not None:
                 doubt = f"{share_words(judged.label_error)}, of {judged.images}"
             worst.append(f"{class_names[name]} {doubt}")
-        rows.append(replace(row, cells=(*row.cells, TableCell("; ".join(worst) or NOTHING))))
+        cell = TableCell("; ".join(worst) or NOTHING)
+        rows.append(replace(row, cells=(*row.cells, cell)))
     columns = (*table.columns, TableColumn("classes doubted most", "text"))
     table = replace(table, columns=columns, rows=tuple(rows))
-    picked = any(
-        recipe.screen.judge in rule.judges() for shift in recipe.all_shifts() for rule in shift.keep
-    )
+    rules = [rule for shift in recipe.all_shifts() for rule in shift.keep]
+    picked = any(recipe.screen.judge in rule.judges() for rule in rules)
     return checks, table.first(most_rows, "shifts", "the columns of the rows"), picked
 
 
 @dataclass(frozen=True, slots=True)
 class ZeroShotAnswers:
-    """CLIP's zero-shot answers to n validation images, among so many captions such as `caption`.
-
-    accuracy with its 95 % interval, and chance, the accuracy of a guess: fractions.
-    """
+    """CLIP's zero-shot answers to `n` validation images, among `captions` captions."""
 
     caption: str
+    """The template of the captions."""
     captions: int
     n: int
     chance: float
+    """The accuracy of a guess, as a fraction."""
     accuracy: float
     low: float
     high: float
+    """The ends of the accuracy's 95 % confidence interval."""
 
 
 def known_of(
@@ -243,7 +261,7 @@ def known_of(
     doubts = screen_doubts(recipe, thresholds)
     if known is None:
         return None, doubts
-    ends = wilson_interval(known.right, known.n)
+    low, high = wilson_interval(known.right, known.n)
     accuracy = known.right / known.n
     answers = ZeroShotAnswers(
         known.caption,
@@ -251,7 +269,8 @@ def known_of(
         known.n,
         known.chance,
         accuracy,
-        *ends,
+        low,
+        high,
     )
     return answers, doubts
 
@@ -316,22 +335,23 @@ def robustness_of(results: Results) -> Robustness:
     )
     by_shift = by_shift.without_empty().first(MOST_SHIFTS, "shifts", "robustness.csv")
     if len(models) > MOST_COLUMNS:
-        more = f"{len(models) - MOST_COLUMNS:,} more models, in robustness.csv"
-        by_shift = replace(
-            by_shift, more=f"{by_shift.more}; and {more}" if by_shift.more else f"and {more}"
-        )
+        more = f"and {len(models) - MOST_COLUMNS:,} more models, in robustness.csv"
+        if by_shift.more:
+            more = f"{by_shift.more}; {more}"
+        by_shift = replace(by_shift, more=more)
+    table = Table.of("Models", columns, rows).without_empty()
+    headline = headline_of(results)
+    sentences = [
+        *([headline] if headline else []),
+        *order_warnings(results, short=False),
+        *near_chance_sentences(results, short=False),
+        *outputs_sentences(results),
+    ]
     return Robustness(
         _summary(results, models),
-        Table.of("Models", columns, rows)
-        .without_empty()
-        .first(MOST_MODELS, "models", "results.csv"),
+        table.first(MOST_MODELS, "models", "results.csv"),
         by_shift,
-        (
-            *filter(None, [headline_of(results)]),
-            *order_warnings(results, short=False),
-            *near_chance_sentences(results, short=False),
-            *outputs_sentences(results),
-        ),
+        tuple(sentences),
     )
 
 
@@ -350,15 +370,14 @@ def _summary(results: Results, models: Sequence[ModelFacts]) -> Table:
         accuracy = _cell(results.base_number(model.name), " %")
         mean = points(results.rows.value("average_drop", model=model.name))
         rows.append((_model_cell(model), accuracy, mean, *_largest_drops(results, model)))
-    return (
-        Table.of("Models", columns, rows)
-        .without_empty()
-        .first(MOST_SUMMARISED, "models", "results.csv")
-    )
+    table = Table.of("Models", columns, rows).without_empty()
+    return table.first(MOST_SUMMARISED, "models", "results.csv")
 
 
 def _shift_row(
-    results: Results, shift: GroupFacts, models: Sequence[ModelFacts]
+    results: Results,
+    shift: GroupFacts,
+    models: Sequence[ModelFacts],
 ) -> tuple[TableCell | str, ...]:
     line = results.rows.one("slope", group=shift.name)
     left_out = len(shift.left_out)
@@ -366,7 +385,9 @@ def _shift_row(
     if line is not None and line.value is not None:
         ends = "" if line.low is None else f"{number(line.low)} to {number(line.high)}"
         slope = TableCell(number(line.value), ends)
-    classes = f"{shift.classes:,}" + (f" of {shift.classes + left_out:,}" if left_out else "")
+    classes = f"{shift.classes:,}"
+    if left_out:
+        classes += f" of {shift.classes + left_out:,}"
     drops = []
     for model in models:
         key = {"model": model.name, "group": shift.name}
@@ -387,24 +408,24 @@ def _shift_row(
 def _cell(estimate: Estimate | None, unit: str) -> TableCell:
     if estimate is None:
         return TableCell(NOTHING)
-    text = f"{points(estimate.value)}{unit}"
-    return TableCell(text, between(estimate))
+    return TableCell(f"{points(estimate.value)}{unit}", between(estimate))
 
 
 @dataclass(frozen=True, slots=True)
 class LeadDrops:
     """The lead measure of detectors or of classifiers of several labels, and its drops, for their
-    section of the card.
-
-    A row a model, a row a shift, sentences on models near chance and on what the measure is, and
-    the file with all rows.
-    """
+    section of the card."""
 
     summary: Table
+    """A row for each model."""
     shifts: Table
+    """A row for each shift."""
     near_chance: tuple[str, ...]
+    """Sentences on models near chance."""
     reading: str
+    """A sentence on what the measure is."""
     file: str
+    """The file with all rows."""
 
 
 def lead_drops_of(results: Results, task: WholeImages) -> LeadDrops:
@@ -415,20 +436,22 @@ def lead_drops_of(results: Results, task: WholeImages) -> LeadDrops:
     heads = (f"base {lead}", *task.means.values(), "loses most under", "next most")
     rows = []
     for model in models:
-        overall = (results.rows.estimate(mean, model=model.name, at=lead) for mean in task.means)
-        numbers = (results.base_number(model.name), *overall)
-        cells = (_cell(number, " %") for number in numbers)
+        numbers = [results.base_number(model.name)]
+        for mean in task.means:
+            numbers.append(results.rows.estimate(mean, model=model.name, at=lead))
+        cells = [_cell(number, " %") for number in numbers]
         rows.append((_model_cell(model), *cells, *_largest_drops(results, model)))
     columns = (TableColumn(noun, "name"), *heads)
     summary = Table.of(f"{noun.capitalize()}s", columns, rows)
     shown = models[:MOST_COLUMNS]
     shifts = []
     for shift in results.shifts:
-        drops = [
-            results.rows.one("drop", model=model.name, group=shift.name, at=lead) for model in shown
-        ]
         cells = []
-        for drop in drops:
+        first_drop = None
+        for model in shown:
+            drop = results.rows.one("drop", model=model.name, group=shift.name, at=lead)
+            if model is shown[0] and drop is not None:
+                first_drop = drop.value
             unit = " points"
             if drop is not None and drop.note:
                 # Over some of the labels: beside the number that it is from, and how many these
@@ -436,13 +459,10 @@ def lead_drops_of(results: Results, task: WholeImages) -> LeadDrops:
                 base = results.rows.value(DROP_BASE, model=drop.model, group=drop.group, at=drop.at)
                 unit = f" points of {percent(base)} {drop.note}"
             cells.append(_cell(None if drop is None else drop.estimate, unit))
-        first = (drops[0] and drops[0].value) or 0.0
-        shifts.append((first, (shift.name, *cells)))
+        shifts.append((first_drop or 0.0, (shift.name, *cells)))
     shifts.sort(key=lambda entry: -entry[0])
-    columns = (
-        TableColumn("shift", "name"),
-        *(TableColumn(model.name, named=True) for model in shown),
-    )
+    columns = [TableColumn("shift", "name")]
+    columns += [TableColumn(model.name, named=True) for model in shown]
     rows = [row for _, row in shifts]
     by_shift = Table.of(f"Drops of {lead} from the base", columns, rows)
     by_shift = by_shift.first(MOST_SHIFTS, "shifts", task.table)
@@ -482,12 +502,12 @@ def stack_lines(lock: Mapping[str, Any]) -> tuple[str, ...]:
     """Return `name value` of everything in lock.json's stack that is not null, versions last."""
     stack = dict(lock.get("stack", {}))
     versions = stack.pop("versions", None) or {}
-    settings = [
-        f"{name.replace('_', ' ')} {value}"
-        for name, value in sorted(stack.items())
-        if value is not None
-    ]
-    return (*settings, *(f"{name} {version}" for name, version in sorted(versions.items())))
+    lines = []
+    for name, value in sorted(stack.items()):
+        if value is not None:
+            lines.append(f"{name.replace('_', ' ')} {value}")
+    lines += [f"{name} {version}" for name, version in sorted(versions.items())]
+    return tuple(lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -552,32 +572,21 @@ def statements_of(
         "match": MATCH,
     }
     its: dict[str, str] = {}
-    for words in (
-        ["kind-words.txt.j2"],
-        [f"kind-{recipe.kind.key}.txt.j2", "kind-of-a-plugin.txt.j2"],
-    ):
-        kind_texts = vars(environment.select_template(words).make_module(known))
-        its |= {
-            name: text
-            for name, text in kind_texts.items()
-            if isinstance(text, str) and name[0] != "_"
-        }
+    of_kind = [f"kind-{recipe.kind.key}.txt.j2", "kind-of-a-plugin.txt.j2"]
+    for names in (["kind-words.txt.j2"], of_kind):
+        kind_texts = vars(environment.select_template(names).make_module(known))
+        for name, text in kind_texts.items():
+            if isinstance(text, str) and name[0] != "_":
+                its[name] = text
     its |= recipe.kind.words
     rendered: Any = environment.get_template(_STATEMENTS).make_module(known | {"its": its})
 
-    def sentences(subject: str, several: bool) -> Any:
-        text = getattr(rendered, subject)
-        if several:
-            return tuple(
-                " ".join(subject.split())
-                for subject in re.split(r"^- ", text, flags=re.MULTILINE)[1:]
-            )
-        return " ".join(text.split())
-
-    statements = Statements(
-        **{
-            subject.name: sentences(subject.name, subject.type.startswith("tuple"))
-            for subject in fields(Statements)
-        }
-    )
-    return statements, {name: " ".join(text.split()) for name, text in its.items()}
+    statements: dict[str, Any] = {}
+    for subject in fields(Statements):
+        text = getattr(rendered, subject.name)
+        statements[subject.name] = " ".join(text.split())
+        if subject.type.startswith("tuple"):
+            items = re.split(r"^- ", text, flags=re.MULTILINE)[1:]
+            statements[subject.name] = tuple(" ".join(item.split()) for item in items)
+    its = {name: " ".join(text.split()) for name, text in its.items()}
+    return Statements(**statements), its

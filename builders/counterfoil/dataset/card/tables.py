@@ -61,15 +61,16 @@ def yield_rows(
     shifts = recipe.all_shifts()
     if len(shifts) <= most:
         resolved = thresholds.get("shift", {})
-        return tuple(
-            replace(
+        rows = []
+        for shift in shifts:
+            row = replace(
                 _yield_row(recipe, shift.name, [shift], counts, tally),
                 prompt=recipe.kind.made_by(shift),
                 caption=shift.caption or "",
                 threshold=threshold_text(resolved.get(shift.name), shift.threshold),
             )
-            for shift in shifts
-        )
+            rows.append(row)
+        return tuple(rows)
     groups: dict[str, list[Shift]] = {}
     for shift in shifts:
         groups.setdefault(shift.group, []).append(shift)
@@ -81,7 +82,8 @@ def yield_rows(
 def reasons_seen(rows: Sequence[YieldRow]) -> list[str]:
     """Return every reason that dropped a candidate: the usual ones first, then others by name."""
     seen = {reason for row in rows for reason in row.reasons}
-    return [*(r for r in _FIRST_REASONS if r in seen), *sorted(seen.difference(_FIRST_REASONS))]
+    usual = [reason for reason in _FIRST_REASONS if reason in seen]
+    return usual + sorted(seen.difference(usual))
 
 
 def _yield_row(
@@ -141,24 +143,22 @@ def threshold_rows(recipe: Recipe, document: Mapping[str, Any]) -> tuple[Thresho
     for shift in recipe.all_shifts():
         chosen = [recipe.classes[label] for label in shift.class_labels]
         names = unique_names(chosen)
-        own_thresholds = [
-            f"{name} {value:.3f}"
-            for name, cls in zip(names, chosen, strict=True)
-            if (value := shift.object_threshold.of_class(cls.id)) is not None
-        ]
-        by_class = (
-            f"; chosen by class: {some_of(own_thresholds, _MOST_OWN)}" if own_thresholds else ""
+        own_thresholds = []
+        for name, cls in zip(names, chosen, strict=True):
+            value = shift.object_threshold.of_class(cls.id)
+            if value is not None:
+                own_thresholds.append(f"{name} {value:.3f}")
+        object_threshold = threshold_text(objects.get(shift.name), shift.object_threshold)
+        if own_thresholds:
+            object_threshold += f"; chosen by class: {some_of(own_thresholds, _MOST_OWN)}"
+        row = ThresholdRow(
+            shift=shift.name,
+            object_caption=shift.object_caption,
+            object_threshold=object_threshold,
+            shift_caption=shift.caption or "",
+            shift_threshold=threshold_text(shifts.get(shift.name), shift.threshold),
         )
-        rows.append(
-            ThresholdRow(
-                shift=shift.name,
-                object_caption=shift.object_caption,
-                object_threshold=threshold_text(objects.get(shift.name), shift.object_threshold)
-                + by_class,
-                shift_caption=shift.caption or "",
-                shift_threshold=threshold_text(shifts.get(shift.name), shift.threshold),
-            )
-        )
+        rows.append(row)
     return tuple(rows)
 
 
@@ -171,11 +171,9 @@ def threshold_text(resolved: Mapping[str, Any] | None, spec: ThresholdSpec | Non
     entries = [resolved] if alone else list(resolved.values())
     values = [entry["value"] for entry in entries if entry.get("value") is not None]
     if not values and entries:  # a percentile over candidates, chosen after the build
-        return (
-            "open"
-            if spec is None or spec.percentile is None
-            else f"open (percentile {spec.percentile:g})"
-        )
+        if spec is None or spec.percentile is None:
+            return "open"
+        return f"open (percentile {spec.percentile:g})"
     if not values:
         if spec is None:
             return "–"
@@ -183,11 +181,10 @@ def threshold_text(resolved: Mapping[str, Any] | None, spec: ThresholdSpec | Non
     low = f"{min(values):.3f}"
     high = f"{max(values):.3f}"
     text = low if low == high else f"{low} to {high}"
-    percentiles = sorted(
-        {entry["percentile"] for entry in entries if entry.get("percentile") is not None}
-    )
+    percentiles = {entry["percentile"] for entry in entries if entry.get("percentile") is not None}
     if percentiles:
-        text += f" (percentile {', '.join(f'{percentile:g}' for percentile in percentiles)})"
+        words = ", ".join(f"{percentile:g}" for percentile in sorted(percentiles))
+        text += f" (percentile {words})"
     return text
 
 
@@ -205,28 +202,28 @@ class InputRow:
 def input_rows(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[InputRow, ...]:
     """List generator or pool, screen, input dataset, class tokens, embeddings. `inputs` are those
     of lock.json."""
-    models, source, tokens = (inputs.get(key) or {} for key in ("models", "source", "tokens"))
-    screen = models.get("screen") or {}
     rows = [_input_row(*entry) for entry in recipe.generator.inputs(recipe, inputs)]
-    if captioner := (inputs.get("edited") or {}).get("captioner"):
+    edited = inputs.get("edited") or {}
+    captioner = edited.get("captioner")
+    if captioner:
         rows.append(_input_row("captioner", captioner.get("name") or "", captioner))
     if recipe.screen.model is not None:
-        name = without_folders(recipe.screen.model) + (
-            f" ({recipe.screen.weights})" if recipe.screen.weights else ""
-        )
-        rows.append(_input_row("screen", name, screen))
+        models = inputs.get("models") or {}
+        name = without_folders(recipe.screen.model)
+        if recipe.screen.weights:
+            name += f" ({recipe.screen.weights})"
+        rows.append(_input_row("screen", name, models.get("screen") or {}))
+    source = inputs.get("source") or {}
     rows.append(_input_row("input dataset", without_folders(recipe.source.dataset), source))
     if recipe.tokens is not None:
         path = recipe.tokens.path
         name = "learned from the input dataset" if path is None else without_folders(path)
         # The lock has the hash of each class's token by class id.
-        rows.append(_input_row("class tokens", name, {"sha256": tokens}))
+        rows.append(_input_row("class tokens", name, {"sha256": inputs.get("tokens") or {}}))
     embeddings = inputs.get("embeddings") or {}
     if embeddings:
-        count = sum(map(len, embeddings.values()))
-        rows.append(
-            InputRow("image embeddings", EMBEDDINGS, f"sha256 of {counted(count, 'vector')}", None)
-        )
+        count = counted(sum(map(len, embeddings.values())), "vector")
+        rows.append(InputRow("image embeddings", EMBEDDINGS, f"sha256 of {count}", None))
     return tuple(rows)
 
 

@@ -69,12 +69,10 @@ class Repairs:
         return again if self.reference is None else self._published
 
     def of_unfit(self, path: str) -> str:
+        if self.reference is not None:
+            return self._published
         path_text = shlex.quote(str(self.directory / on_a_line(path)))
-        return (
-            self._published
-            if self.reference is not None
-            else f"remove it (rm {path_text}), and then: {self.of(path)}"
-        )
+        return f"remove it (rm {path_text}), and then: {self.of(path)}"
 
     def of_unexpected(self) -> str:
         return f"move it out of {self._here}" if self.reference is None else self._published
@@ -121,12 +119,9 @@ class ProblemsFound:
     def problems(self) -> tuple[Problem, ...]:
         """Return the problems by path: first of files to restore or move, then of files that a
         build makes."""
-        made = self.repairs.build
-        return tuple(
-            sorted(
-                self._problems, key=lambda problem: (problem.repair.endswith(made), problem.path)
-            )
-        )
+        build = self.repairs.build
+        by_path = sorted(self._problems, key=lambda problem: problem.path)
+        return tuple(sorted(by_path, key=lambda problem: problem.repair.endswith(build)))
 
 
 Outcome = Literal["identical bytes", "identical pixels", "different", "not rendered"]

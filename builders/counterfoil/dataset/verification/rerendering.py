@@ -56,23 +56,17 @@ def pinned_generator(dataset: StandingDataset, overrides: Sequence[str]) -> Mate
     allowed = [_MODEL]
     if recipe is not None:
         allowed = list(recipe.generator.named_models())
-        allowed += [_SOURCE] if edits else []
-    others = [
-        override for override in overrides if override.partition("=")[0].strip() not in allowed
-    ]
-    if others:
-        raise UserError(
-            [
-                f"--set {override}: only {' or '.join(allowed)} can be set here"
-                for override in others
-            ],
-            "--set can only say where the generator is.",
-        )
-    if (
-        recipe is None
-        or dataset.lock is None
-        or any(fault.path in (RECIPE, LOCK) for fault in dataset.causes())
-    ):
+    if edits:
+        allowed.append(_SOURCE)
+    problems = []
+    for override in overrides:
+        if override.partition("=")[0].strip() not in allowed:
+            problems.append(f"--set {override}: only {' or '.join(allowed)} can be set here")
+    if problems:
+        raise UserError(problems, "--set can only say where the generator is.")
+    if recipe is None or dataset.lock is None:
+        return None
+    if any(fault.path in (RECIPE, LOCK) for fault in dataset.causes()):
         return None
     if not drawn and not edits:
         held = recipe.kind.holds
@@ -98,7 +92,11 @@ def pinned_generator(dataset: StandingDataset, overrides: Sequence[str]) -> Mate
         pin = inputs["models"].get("adapter") or {"revision": None, "sha256": None}
         adapter_revision = _pinned_revision(_ADAPTER, models[_ADAPTER], pin)
     return Materials(
-        recipe, revision=revision, adapter_revision=adapter_revision, loras=loras, pool=pool
+        recipe,
+        revision=revision,
+        adapter_revision=adapter_revision,
+        loras=loras,
+        pool=pool,
     )
 
 
@@ -111,29 +109,36 @@ def _pinned_revision(key: str, name: str, pin: Mapping[str, Any]) -> str | None:
 
 
 def choose_rows(
-    receipts: Sequence[Receipt], sound: Callable[[str], bool], count: int, seed: int
+    receipts: Sequence[Receipt],
+    sound: Callable[[str], bool],
+    count: int,
+    seed: int,
 ) -> list[ChosenRow]:
     """Choose at most `count` rows that have images, from `sound` files, with a seed. Return them in
     plan order."""
-    tables: list[tuple[Receipt, What, StoredFile]] = [
-        (receipt, what, file)
-        for receipt in receipts
-        for what in _WITH_IMAGES
-        if (file := receipt.file(what)) is not None and sound(file.path)
-    ]
+    tables: list[tuple[Receipt, What, StoredFile]] = []
+    for receipt in receipts:
+        for what in _WITH_IMAGES:
+            file = receipt.file(what)
+            if file is not None and sound(file.path):
+                tables.append((receipt, what, file))
     total = sum(file.rows for _, _, file in tables)
     wanted = sorted(random.Random(seed).sample(range(total), min(count, total)))
     chosen: list[ChosenRow] = []
     first = 0
     for receipt, what, file in tables:
         while len(chosen) < len(wanted) and wanted[len(chosen)] < first + file.rows:
-            chosen.append(ChosenRow(receipt, what, file.path, wanted[len(chosen)] - first))
+            row = wanted[len(chosen)] - first
+            chosen.append(ChosenRow(receipt, what, file.path, row))
         first += file.rows
     return chosen
 
 
 def rerender_rows(
-    directory: Path, plan: Plan, materials: Materials, chosen: Sequence[ChosenRow]
+    directory: Path,
+    plan: Plan,
+    materials: Materials,
+    chosen: Sequence[ChosenRow],
 ) -> list[Rerendered]:
     """Render chosen rows again on the resolved device of `materials`. Errors of loading and
     rendering are raised."""
@@ -147,7 +152,8 @@ def rerender_rows(
     recipe = plan.recipe
     device = materials.device
     done: list[Rerendered] = []
-    with one_thread() if recipe.runs_models else contextlib.nullcontext(), computing_on(device):
+    threads = one_thread() if recipe.runs_models else contextlib.nullcontext()
+    with threads, computing_on(device):
         renderer = maker_of(recipe).renderer(materials)
         stack = rendering_stack(device, recipe)
         rows = _rows(directory, chosen)
@@ -158,13 +164,11 @@ def rerender_rows(
                 shift = row["shift"]
                 class_id = row["class_id"]
                 if plan.edits:
-                    beside: dict[str, Any] = plan.of_edit(plan.class_of(row["label"]), row["index"])
+                    values |= plan.of_edit(plan.class_of(row["label"]), row["index"])
                 else:
-                    beside = {"base_prompt": plan.base_prompt(shift, class_id)}
-                between = plan.between(shift, class_id, beside["base_prompt"])
-                samples.append(
-                    Sample(group=position.receipt.group, between=between, **values, **beside)
-                )
+                    values["base_prompt"] = plan.base_prompt(shift, class_id)
+                values["between"] = plan.between(shift, class_id, values["base_prompt"])
+                samples.append(Sample(group=position.receipt.group, **values))
             # In full batches, because at one batch size, other images of a batch change no bit of
             # an image.
             for (position, row), pixels in zip(batch, renderer.render(samples), strict=True):
@@ -183,9 +187,8 @@ def _rows(
 ) -> Iterator[tuple[ChosenRow, dict[str, Any]]]:
     """Yield the chosen rows, which are in the order of files. Each file is read up to its last
     chosen row."""
-    for (path, what), positions in groupby(
-        chosen, key=lambda position: (position.path, position.what)
-    ):
+    by_file = groupby(chosen, key=lambda position: (position.path, position.what))
+    for (path, what), positions in by_file:
         wanted = {position.row: position for position in positions}
         first = 0
         for rows in read_file(directory / path, what, _COLUMNS):
@@ -207,9 +210,8 @@ def difference_text(row: Rerendered) -> str | None:
         if row.outcome == "identical bytes":
             return None
         return f"is wrong in {row.key}: re-rendered on the same stack, it is {row.outcome}{numbers}"
-    if row.outcome == "not rendered" or (
-        row.outcome == "different" and (row.psnr or 0.0) < LEAST_PSNR
-    ):
+    is_different = row.outcome == "different" and (row.psnr or 0.0) < LEAST_PSNR
+    if row.outcome == "not rendered" or is_different:
         return (
             f"is wrong in {row.key}: re-rendered, it is {row.outcome}{numbers},"
             f" more than another stack explains ({LEAST_PSNR:g} dB)"

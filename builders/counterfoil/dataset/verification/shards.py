@@ -60,24 +60,26 @@ _SCORES = tuple(f"{name}_score" for name in CLIP_SCORES)
 
 
 def check_candidates(
-    rows: Sequence[Row], shard: Shard, plan: Plan, dataset: StandingDataset
+    rows: Sequence[Row],
+    shard: Shard,
+    plan: Plan,
+    dataset: StandingDataset,
 ) -> RowFaults:
     """Check that rows of `candidates` are as planned, complete, in order, not repeated, and decided
     by the rules."""
     faults = RowFaults()
-    prompts_known = dataset.prompts_known
+    planned_names = _planned_names(dataset)
     cells: dict[tuple[str, int], dict[int, Row]] = {}
     samples = list(shard.samples(plan))
-    order = KeyOrder({sample.key: position for position, sample in enumerate(samples)}, faults)
+    positions = {sample.key: position for position, sample in enumerate(samples)}
+    order = KeyOrder(positions, faults)
     for row in rows:
         key = row["key"]
         position, repeated = order.next(key, "the plan has no sample with this key in this shard")
         if position is None or repeated:
             continue
         sample = samples[position]
-        planned = {
-            name: getattr(sample, name) for name in PLANNED if prompts_known or name != "prompt"
-        }
+        planned = {name: getattr(sample, name) for name in planned_names}
         planned |= {**sample.of_pool, **plan.recipe.given(plan.shift(sample.shift))}
         for name, expected in planned.items():
             if row[name] != expected:
@@ -92,10 +94,16 @@ def check_candidates(
     return faults
 
 
+def _planned_names(dataset: StandingDataset) -> list[str]:
+    """Return the planned columns whose values are known."""
+    return [name for name in PLANNED if dataset.prompts_known or name != "prompt"]
+
+
 class KeyOrder:
-    """Check that keys are in order and not repeated. positions: the position of every valid key."""
+    """Checks that keys are in order and not repeated."""
 
     def __init__(self, positions: Mapping[str, int], faults: RowFaults) -> None:
+        """Take the position of every valid key."""
         self.positions = positions
         self.seen: set[str] = set()
         self._last = -1
@@ -163,9 +171,8 @@ def _check_cell(
     if cell.accepted is not None:
         rendered = drawn(rules, verdicts, map(len, plan.batches(cell)), cell.accepted)
         if rendered != len(rows):
-            faults.add(
-                "quota", f"{cell.shift}_{class_id}", f"{len(rows)} candidates, expected {rendered}"
-            )
+            text = f"{len(rows)} candidates, expected {rendered}"
+            faults.add("quota", f"{cell.shift}_{class_id}", text)
     for row, reason in zip(rows, decide_cell(rules, verdicts, cell.accepted), strict=True):
         if row["reason"] != reason:
             faults.differs("reason", row, reason)
@@ -183,7 +190,8 @@ class RowFaults:
         """Add a fault. alike: the kind of the fault, such as a column's name."""
         # Anything except a plain key is quoted, because the file is not trusted.
         plain = isinstance(key, str) and key.replace("_", "").replace("-", "").isalnum()
-        self._first.setdefault(alike, f"is wrong in {key if plain else shown_value(key)}: {text}")
+        shown_key = key if plain else shown_value(key)
+        self._first.setdefault(alike, f"is wrong in {shown_key}: {text}")
         self._rows[alike] = self._rows.get(alike, 0) + 1
 
     def wrong(self, column: str, row: Row, text: str) -> None:
@@ -196,7 +204,9 @@ class RowFaults:
     def lines(self) -> Iterator[str]:
         for alike, first in self._first.items():
             more = self._rows[alike] - 1
-            yield first + (f" (and {more} more such row{'s' if more > 1 else ''})" if more else "")
+            if more:
+                first += f" (and {more} more such row{'s' if more > 1 else ''})"
+            yield first
 
     def __bool__(self) -> bool:
         return bool(self._first)
@@ -208,7 +218,11 @@ def shown_value(value: Any) -> str:
 
 
 def check_judged(
-    rows: Sequence[Row], shift: str, plan: Plan, pins: JudgePins, faults: RowFaults
+    rows: Sequence[Row],
+    shift: str,
+    plan: Plan,
+    pins: JudgePins,
+    faults: RowFaults,
 ) -> None:
     """Check that rows have the judges' answers that rules and screen need, and that they agree with
     the pins."""
@@ -218,11 +232,8 @@ def check_judged(
         # The right outputs of each label, or None if the lock does not have them.
         pin = pins.get(without_folders(name))
         pinned = pin.get("targets") if isinstance(pin, Mapping) else None
-        if (
-            not isinstance(pinned, list)
-            or len(pinned) != len(classes)
-            or not all(isinstance(t, list) for t in pinned)
-        ):
+        sound = isinstance(pinned, list) and len(pinned) == len(classes)
+        if not sound or not all(isinstance(targets, list) for targets in pinned):
             pinned = None
         whats = (ANSWER, CONFIDENCE, RIGHT, JUDGE_FAILED)
         columns = [judge_column(name, what) for what in whats]
@@ -247,7 +258,11 @@ def check_judged(
                 faults.wrong(right, row, "which the answer contradicts")
             elif targets is not None and failed in columns:
                 by_first = _fails_by_first(
-                    rule or TOP1, row[answer], row["label"], classes, targets
+                    rule or TOP1,
+                    row[answer],
+                    row["label"],
+                    classes,
+                    targets,
                 )
                 if by_first is not None and row[failed] != by_first:
                     faults.wrong(failed, row, "which the answer contradicts")
@@ -265,45 +280,41 @@ def _fails_by_first(
     answered = answered_class(rule)
     if answered is not None:
         answered_label = next((cls.label for cls in classes if cls.id == answered), None)
-        return (
-            None
-            if answered_label is None
-            else label != answered_label and answer in targets[answered_label]
-        )
+        if answered_label is None:
+            return None
+        return label != answered_label and answer in targets[answered_label]
     if rule == ANY_PARENT:
         return None
-    kin = (
-        [cls.label for cls in classes if cls.under_parent_of(classes[label])]
-        if rule == PARENT
-        else [label]
-    )
-    return False if any(answer in targets[each] for each in kin) else None
+    right_labels = [label]
+    if rule == PARENT:
+        right_labels = [cls.label for cls in classes if cls.under_parent_of(classes[label])]
+    if any(answer in targets[right] for right in right_labels):
+        return False
+    return None
 
 
 def check_measured(rows: Sequence[Row], shift: str, plan: Plan, faults: RowFaults) -> None:
     """Check that a cell's rows have the required measures within their bounds. The values are not
     measured again."""
-    measures = {
-        name for shift in plan.recipe.all_shifts() for rule in shift.keep for name in rule.measures
-    }
+    measures: set[str] = set()
+    for other in plan.recipe.all_shifts():
+        for rule in other.keep:
+            measures.update(rule.measures)
     required: dict[str, Any] = {}
     for rule in plan.shift(shift).keep:
         required |= rule.measures
     for row in rows:
         for name in sorted(measures):
             value = row[name]
-            if value is None:
-                # An image with invalid scores may still have measures.
-                wrong = name in required and row["object_score"] is not None
-            else:
-                wrong = name not in required or not required[name][0] <= value <= required[name][1]
+            if name not in required:
+                if value is not None:
+                    faults.wrong(name, row, "expected none")
+                continue
+            low, high = required[name]
+            # An image with invalid scores may still have measures.
+            wrong = row["object_score"] is not None if value is None else not low <= value <= high
             if wrong:
-                expected = (
-                    f"from {required[name][0]} to {required[name][1]}"
-                    if name in required
-                    else "none"
-                )
-                faults.wrong(name, row, f"expected {expected}")
+                faults.wrong(name, row, f"expected from {low} to {high}")
 
 
 _MOST_PLANNED = 100_000
@@ -313,13 +324,13 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The format, size and mode of an encoded image. fault: why the image does not decode, if
-    so."""
+    """The format, size and mode of an encoded image."""
 
     format: str = ""
     size: tuple[int, int] = (0, 0)
     mode: str = ""
     fault: str | None = None
+    """Why the image does not decode, or None."""
 
 
 def look_at(encoded: Any, size: tuple[int, int] | None = None) -> Look:
@@ -393,20 +404,17 @@ class ShardCheck:
         with self._reported(path, shard):
             self._check_form(path, shard, "candidates")
             columns = [*self._columns, "reason"]
-            for batch in read_file(
-                self.dataset.directory / path, "candidates", columns, form=self._form
-            ):
+            file = self.dataset.directory / path
+            for batch in read_file(file, "candidates", columns, form=self._form):
                 rows += batch
         if self.findings.is_damaged(path):
             return None
         self.candidates += len(rows)
-        if shard.cells[0].accepted is None and shard.candidates > max(
-            _MOST_PLANNED, 10 * len(rows)
-        ):
+        has_quota = shard.cells[0].accepted is not None
+        if not has_quota and shard.candidates > max(_MOST_PLANNED, 10 * len(rows)):
             # A plan may have a million rows per cell, so missing rows are not listed one by one.
-            self._add(
-                path, shard, f"has {len(rows)} rows, expected {shard.candidates:,} by the plan"
-            )
+            what = f"has {len(rows)} rows, expected {shard.candidates:,} by the plan"
+            self._add(path, shard, what)
             return None
         faults = check_candidates(rows, shard, self.plan, self.dataset)
         self._report(path, shard, faults)
@@ -421,12 +429,18 @@ class ShardCheck:
                 self._add(receipt.path, shard, what)
             elif receipt.filled is not None and receipt.filled != filled_of(shard, rows):
                 self._add(
-                    receipt.path, shard, "has a wrong record of which candidates filled their cells"
+                    receipt.path,
+                    shard,
+                    "has a wrong record of which candidates filled their cells",
                 )
         return rows
 
     def _check_images(
-        self, shard: Shard, receipt: Receipt | None, what: What, candidates: Sequence[Row] | None
+        self,
+        shard: Shard,
+        receipt: Receipt | None,
+        what: What,
+        candidates: Sequence[Row] | None,
     ) -> Iterator[int]:
         path = self._path(shard, what)
         readable = self._is_readable(path)
@@ -435,7 +449,7 @@ class ShardCheck:
             if not readable:
                 return  # it is unknown whether the file should exist
             # The planned columns of every row that may exist.
-            names = [name for name in PLANNED if self.dataset.prompts_known or name != "prompt"]
+            names = _planned_names(self.dataset)
             expected: list[Row] = []
             for sample in shard.samples(self.plan):
                 expected.append({name: getattr(sample, name) for name in names})
@@ -453,7 +467,8 @@ class ShardCheck:
             return
         faults = RowFaults()
         count = 0
-        order = KeyOrder({row["key"]: position for position, row in enumerate(expected)}, faults)
+        positions = {row["key"]: position for position, row in enumerate(expected)}
+        order = KeyOrder(positions, faults)
         columns = [*self._columns, "image"]
         if what == "rejected":
             columns.append("reason")
@@ -473,18 +488,16 @@ class ShardCheck:
                 if key not in order.seen and key not in optional:
                     faults.add("missing", key, "the row is missing")
         self._report(path, shard, faults)
-        if (
-            receipt is not None
-            and not self.findings.is_damaged(path)
-            and receipt.rows[what] != count
-        ):
-            self._add(
-                receipt.path, shard, f"lists {receipt.rows[what]} rows of {path}, which has {count}"
-            )
+        if receipt is None or self.findings.is_damaged(path):
+            return
+        listed = receipt.rows[what]
+        if listed != count:
+            self._add(receipt.path, shard, f"lists {listed} rows of {path}, which has {count}")
 
     def _look(self, rows: Sequence[Row], path: str, shard: Shard, faults: RowFaults) -> None:
         recipe = self.plan.recipe
-        format = recipe.output.image.format
+        image_format = recipe.output.image.format
+        expected_format = FORMATS[image_format]
         generator = recipe.generator
         # Images that are not drawn keep their shape. For corrupted rows, `size` is the limit of the
         # shorter side.
@@ -494,20 +507,21 @@ class ShardCheck:
         for row, look in zip(rows, looks, strict=True):
             key = row["key"]
             named = (row["image"] or {}).get("path")
-            if named != f"{key}.{format}":
-                faults.add(
-                    "path", key, f"its image is named {json.dumps(named)}, expected {key}.{format}"
-                )
+            expected = f"{key}.{image_format}"
+            if named != expected:
+                text = f"its image is named {json.dumps(named)}, expected {expected}"
+                faults.add("path", key, text)
             if look.fault is not None:
                 faults.add("image", key, f"its image does not decode: {look.fault}")
-            elif (look.format, look.mode) != (FORMATS[format], "RGB"):
+            elif (look.format, look.mode) != (expected_format, "RGB"):
+                actual = f"{look.format} in {look.mode}"
                 faults.add(
                     "format",
                     key,
-                    f"its image is {look.format} in {look.mode}, expected {FORMATS[format]} in RGB",
+                    f"its image is {actual}, expected {expected_format} in RGB",
                 )
             elif size is None:
-                if self.plan.recipe.kind.draws:  # images of a pool have their own sizes
+                if recipe.kind.draws:  # images of a pool have their own sizes
                     self._sizes[look.size, path] += 1
                     self._first.setdefault((look.size, path), (str(key), shard))
             elif look.size != size:
@@ -539,13 +553,15 @@ class ShardCheck:
             self._add(path, shard, line)
 
     def _add(self, path: str, shard: Shard, what: str) -> None:
-        self.findings.add(
-            path, what, self.findings.repairs.of_shard(receipt_path(shard.group, shard.number))
-        )
+        repair = self.findings.repairs.of_shard(receipt_path(shard.group, shard.number))
+        self.findings.add(path, what, repair)
 
 
 def decode_images(
-    directory: Path, files: Sequence[tuple[str, str, What]], findings: ProblemsFound, pool: Executor
+    directory: Path,
+    files: Sequence[tuple[str, str, What]],
+    findings: ProblemsFound,
+    pool: Executor,
 ) -> int:
     """Check without a plan that the images of files (path, receipt, table) decode. Return the
     number of images."""
@@ -556,7 +572,8 @@ def decode_images(
         try:
             for rows in read_file(directory / path, what, ["key", "image"]):
                 images += len(rows)
-                for row, look in zip(rows, pool.map(look_at, map(_encoded, rows)), strict=True):
+                looks = pool.map(look_at, map(_encoded, rows))
+                for row, look in zip(rows, looks, strict=True):
                     if look.fault is not None:
                         faults.add("image", row["key"], f"its image does not decode: {look.fault}")
         except Exception as error:  # damaged files may raise anything
@@ -569,8 +586,9 @@ def decode_images(
 def unreadable(error: Exception, path: Path) -> str:
     if isinstance(error, CounterfoilError):
         return in_one_line(error_lines(error, path))
+    text = f"cannot be read: {type(error).__name__}"
     shown = " ".join(str(error).split())[:200]
-    return f"cannot be read: {type(error).__name__}" + (f": {shown}" if shown else "")
+    return f"{text}: {shown}" if shown else text
 
 
 def _encoded(row: Row) -> Any:
@@ -592,7 +610,8 @@ def _parquet_fault(path: Path, what: What, recipe: Recipe) -> str | None:
         lacking = [name for name in expected.names if name not in schema.names]
         return _other_columns(wrong, lacking)
     declared = (schema.metadata or {}).get(_FEATURES)
-    if declared is None or parse_json(declared) != parse_json((expected.metadata or {})[_FEATURES]):
+    planned = (expected.metadata or {})[_FEATURES]
+    if declared is None or parse_json(declared) != parse_json(planned):
         return "declares features or class names that differ from the recipe's"
     return None
 
@@ -608,11 +627,9 @@ def _tar_fault(path: Path, what: What, recipe: Recipe) -> str | None:
         return f"has repeated members: {some_of(repeated, _MOST_NAMED)}"
     columns = set(tar_columns(path))
     expected = set(table_columns(what, TableForm.of(recipe)))
-    return (
-        None
-        if columns == expected
-        else _other_columns(sorted(columns - expected), sorted(expected - columns))
-    )
+    if columns == expected:
+        return None
+    return _other_columns(sorted(columns - expected), sorted(expected - columns))
 
 
 def _other_columns(wrong: list[str], lacking: list[str]) -> str:

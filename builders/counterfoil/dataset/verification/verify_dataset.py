@@ -69,7 +69,12 @@ def verify(given: VerifyOptions) -> Verification:
     located = locate_dataset(given.source)
     directory = located.directory
     described = read_dataset(
-        directory, "thresholds", "tokens", "embeddings", "rows", own=located.reference is None
+        directory,
+        "thresholds",
+        "tokens",
+        "embeddings",
+        "rows",
+        own=located.reference is None,
     )
     if not any((directory / name).is_file() for name in (layout.LOCK, layout.MANIFEST)):
         raise no_dataset(directory)
@@ -84,10 +89,13 @@ def verify(given: VerifyOptions) -> Verification:
     reading = _Reading.of(described, findings)
     candidates, images = reading.check_shards()
     reading.check_summaries()
-    rerendered = (
-        reading.rerender(given.rerender, given.seed, device, generator) if given.rerender else []
-    )
+    rerendered = []
+    if given.rerender:
+        rerendered = reading.rerender(given.rerender, given.seed, device, generator)
     files = reading.files
+    manifest_sha256 = None
+    if files.listed is not None:
+        manifest_sha256 = manifest_document(list(files.listed.values()))["sha256"]
     return Verification(
         source=str(given.source),
         directory=directory,
@@ -98,9 +106,7 @@ def verify(given: VerifyOptions) -> Verification:
         shards=len(reading.receipts),
         candidates=candidates,
         images=images,
-        manifest_sha256=None
-        if files.listed is None
-        else manifest_document(list(files.listed.values()))["sha256"],
+        manifest_sha256=manifest_sha256,
         rerendered=tuple(rerendered),
     )
 
@@ -139,12 +145,10 @@ class _Reading:
                 f"rows were not compared with the plan, because {layout.RECIPE} gives no plan"
             )
         elif not described.prompts_known:
-            rowless = (
-                described.recipe.kind.counts_rows
-                and described.plan is not None
-                and not described.plan.counts
-            )
-            what = f"{layout.ROWS} is" if rowless else "class tokens are"
+            plan = described.plan
+            what = "class tokens are"
+            if described.recipe.kind.counts_rows and plan is not None and not plan.counts:
+                what = f"{layout.ROWS} is"
             findings.notes.append(
                 f"prompts were not compared with the plan, because {what} damaged"
             )
@@ -157,9 +161,9 @@ class _Reading:
     def check_shards(self) -> tuple[int, int]:
         """Check the rows and images of every shard. Return the numbers of candidates and images
         that were read."""
-        total = sum(
-            receipt.rows["data"] + receipt.rows["rejected"] for receipt in self.receipts.values()
-        )
+        total = 0
+        for receipt in self.receipts.values():
+            total += receipt.rows["data"] + receipt.rows["rejected"]
         plan = self.described.plan
         if plan is not None and plan.recipe.kind.drawn_elsewhere and not plan.counts:
             plan = None  # only the damaged table lists the rows
@@ -185,20 +189,20 @@ class _Reading:
             check_card(self.directory, list(self.receipts.values()), self.findings)
             if plan.recipe.output.format == "webdataset":
                 expected = document_bytes(timm_info(self.receipts.values()))
-                if layout.TIMM_INFO not in self.files.entries:
-                    self.findings.add(layout.TIMM_INFO, "is missing")
-                elif (
-                    self.is_sound(layout.TIMM_INFO)
-                    and read_inside(self.directory, layout.TIMM_INFO) != expected
-                ):
-                    self.findings.add(
-                        layout.TIMM_INFO, "differs from the receipts in its files or rows"
-                    )
+                path = layout.TIMM_INFO
+                if path not in self.files.entries:
+                    self.findings.add(path, "is missing")
+                elif self.is_sound(path) and read_inside(self.directory, path) != expected:
+                    self.findings.add(path, "differs from the receipts in its files or rows")
         if layout.CROISSANT in self.files.entries:
             check_croissant(self.directory, self.files.entries, self.findings)
 
     def rerender(
-        self, count: int, seed: int, device: str, generator: Materials | None
+        self,
+        count: int,
+        seed: int,
+        device: str,
+        generator: Materials | None,
     ) -> list[Rerendered]:
         plan = self.described.plan
         known = self.described.prompts_known and self.described.embeddings_known
@@ -216,27 +220,36 @@ class _Reading:
         tokens = None if self.described.tokens is None else self.described.tokens.by_placeholder()
         embeddings = self.described.embeddings
         materials = replace(
-            generator, device=device, tokens=tokens, embeddings=embeddings, table=plan.table
+            generator,
+            device=device,
+            tokens=tokens,
+            embeddings=embeddings,
+            table=plan.table,
         )
         done = rerender_rows(self.directory, plan, materials, chosen)
         receipt_of = {file.path: receipt.path for receipt in receipts for file in receipt.files}
         for row in done:
-            if (what := difference_text(row)) is not None:
-                self.findings.add(
-                    row.path, what, self.findings.repairs.of_shard(receipt_of[row.path])
-                )
+            what = difference_text(row)
+            if what is not None:
+                repair = self.findings.repairs.of_shard(receipt_of[row.path])
+                self.findings.add(row.path, what, repair)
         return done
 
 
 def read_shard_receipts(
-    directory: Path, described: StandingDataset, files: FileCheck, findings: ProblemsFound
+    directory: Path,
+    described: StandingDataset,
+    files: FileCheck,
+    findings: ProblemsFound,
 ) -> dict[tuple[str, int], Receipt]:
     """Return sound receipts by group and shard number. Report other receipts, and files that
     contradict receipts."""
     plan = described.plan
-    output = None if described.recipe is None else described.recipe.output
-    split = None if output is None else output.split
-    format = None if output is None else output.format
+    split = None
+    format = None
+    if described.recipe is not None:
+        split = described.recipe.output.split
+        format = described.recipe.output.format
     # If the lock is damaged, compare receipts with the recipe's hashes.
     hashes: dict[str, str] = {}
     if described.lock is not None:
@@ -266,9 +279,8 @@ def read_shard_receipts(
             findings.add(path, fault)
         if receipt is None or changed or faults:
             if shard is not None and split is not None and format is not None:
-                planned |= set(
-                    layout.shard_paths(shard.group, split, shard.number, shard.of, format).values()
-                )
+                paths = layout.shard_paths(shard.group, split, shard.number, shard.of, format)
+                planned.update(paths.values())
             continue
         receipts[receipt.group, receipt.shard] = receipt
         for file in receipt.files:
@@ -287,10 +299,10 @@ def read_shard_receipts(
             findings.unexpected(path, "is unexpected: no receipt lists it")
     if described.lock is not None:
         for lines, count in other_stacks(described.lock.stack, receipts.values()).items():
+            shards = f"{count} shards were" if count > 1 else f"{count} shard was"
             findings.notes.append(
-                f"{count} shard{'s were' if count > 1 else ' was'} rendered with another stack than"
-                " that of"
-                f" {layout.LOCK} (“there”): {'; '.join(lines)}"
+                f"{shards} rendered with another stack than that of {layout.LOCK} (“there”):"
+                f" {'; '.join(lines)}"
             )
     return receipts
 
@@ -314,14 +326,10 @@ def check_card(directory: Path, receipts: Sequence[Receipt], findings: ProblemsF
         if front_matter is None:
             raise ValueError("it does not begin with metadata between two lines of ---")
         metadata = read_yaml(front_matter[1], layout.CARD)
-        faults = [
-            *config_faults(metadata, [file for receipt in receipts for file in receipt.files])
-        ]
+        files = [file for receipt in receipts for file in receipt.files]
+        faults = list(config_faults(metadata, files))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, CounterfoilError) as error:
-        findings.add(
-            layout.CARD,
-            f"cannot be read: {type(error).__name__}: {' '.join(str(error).split())[:200]}",
-        )
+        findings.add(layout.CARD, _not_read(error))
         return
     for fault in [*faults, *yield_faults(text, receipts)]:
         findings.add(layout.CARD, fault)
@@ -332,26 +340,26 @@ def check_croissant(directory: Path, files: Mapping[str, Entry], findings: Probl
     `findings`."""
     try:
         document = parse_json(read_inside(directory, layout.CROISSANT))
-        hashes = {
-            node["contentUrl"]: node["sha256"]
-            for node in document["distribution"]
-            if "sha256" in node
-        }
+        hashes = {}
+        for node in document["distribution"]:
+            if "sha256" in node:
+                hashes[node["contentUrl"]] = node["sha256"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        findings.add(
-            layout.CROISSANT,
-            f"cannot be read: {type(error).__name__}: {' '.join(str(error).split())[:200]}",
-        )
+        findings.add(layout.CROISSANT, _not_read(error))
         return
     for path, sha256 in hashes.items():
         entry = files.get(path)
-        if not findings.is_damaged(path) and (entry is None or entry.sha256 != sha256):
-            actual = (
-                "there is no such file" if entry is None else f"the file has {entry.sha256[:12]}…"
-            )
-            findings.add(
-                layout.CROISSANT, f"lists the sha256 {str(sha256)[:12]}… for {path}, but {actual}"
-            )
+        if findings.is_damaged(path) or (entry is not None and entry.sha256 == sha256):
+            continue
+        actual = "there is no such file"
+        if entry is not None:
+            actual = f"the file has {entry.sha256[:12]}…"
+        what = f"lists the sha256 {str(sha256)[:12]}… for {path}, but {actual}"
+        findings.add(layout.CROISSANT, what)
+
+
+def _not_read(error: Exception) -> str:
+    return f"cannot be read: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 def config_faults(metadata: Mapping[str, Any], files: Sequence[StoredFile]) -> Iterator[str]:
@@ -376,15 +384,12 @@ def config_faults(metadata: Mapping[str, Any], files: Sequence[StoredFile]) -> I
             rows = sum(stored[path].rows for path in paths)
             size = sum(stored[path].size for path in paths)
             for key, unit, count in (("num_examples", "rows", rows), ("num_bytes", "bytes", size)):
-                if split_info.get(key) != count:
-                    yield (
-                        f"lists {split_info.get(key)} {unit} for {shown}, but its files have"
-                        f" {count}"
-                    )
+                listed = split_info.get(key)
+                if listed != count:
+                    yield f"lists {listed} {unit} for {shown}, but its files have {count}"
     for config, split in info:
         yield (
-            f"has an entry in dataset_info for config '{config}', split '{split}', which does"
-            " not"
+            f"has an entry in dataset_info for config '{config}', split '{split}', which does not"
             " exist"
         )
     left = [path for path in stored if path not in matched]
@@ -412,31 +417,26 @@ def yield_faults(text: str, receipts: Sequence[Receipt]) -> Iterator[str]:
         name = row[0][1].strip("`")
         reasons = counts[header, name]
         expected = {_CANDIDATES: reasons.total(), _REASONS_AFTER: reasons[ACCEPTED], **reasons}
-        reason = False
+        is_reason = False
         for column, cell in row:
             if column == _REASONS_BEFORE:
                 break
-            if reason or column in (_CANDIDATES, _REASONS_AFTER):
+            if is_reason or column in (_CANDIDATES, _REASONS_AFTER):
                 count = expected.get(column.strip("`"), 0)
                 if cell.replace(",", "") != str(count):
-                    yield (
-                        f"has {cell} for {name} under {column} in the table of yields, expected"
-                        f" {count}"
-                    )
-            reason = reason or column == _REASONS_AFTER
+                    cell_name = f"for {name} under {column} in the table of yields"
+                    yield f"has {cell} {cell_name}, expected {count}"
+            is_reason = is_reason or column == _REASONS_AFTER
 
 
 def _yield_table(text: str) -> list[list[tuple[str, str]]]:
     """Return the rows of the table of yields as (column, cell) pairs, or no rows if the card has no
     such table."""
     lines = iter(text.splitlines())
+    counts = {_CANDIDATES, _REASONS_AFTER, _REASONS_BEFORE}
     for line in lines:
         header = _cells(line)
-        if (
-            header
-            and header[0] in _NAME
-            and {_CANDIDATES, _REASONS_AFTER, _REASONS_BEFORE} <= set(header)
-        ):
+        if header and header[0] in _NAME and counts <= set(header):
             next(lines, None)  # the line under the header
             rows = []
             for row in lines:
@@ -449,4 +449,6 @@ def _yield_table(text: str) -> list[list[tuple[str, str]]]:
 
 
 def _cells(line: str) -> list[str]:
-    return [cell.strip() for cell in _BAR.split(line)[1:-1]] if line.startswith("|") else []
+    if not line.startswith("|"):
+        return []
+    return [cell.strip() for cell in _BAR.split(line)[1:-1]]

@@ -62,7 +62,6 @@ class CorruptMaker(ImageMaker):
         units_of_rows(recipe, rows)
         of_class = rows_of_classes(recipe, rows)
         wanted = rows_wanted(recipe)
-        image = rows.image
         matched = partners(recipe, pool, rows)
         labels_of = {shift.name: shift.class_labels for shift in recipe.all_shifts()}
         table = dict[str, list[PoolRow]]()
@@ -83,7 +82,7 @@ class CorruptMaker(ImageMaker):
                     chosen.append(PoolRow(row))
                     continue
                 try:
-                    pictures = [image(row), *(partner.image(row) for partner in paired)]
+                    pictures = [rows.image(row), *(partner.image(row) for partner in paired)]
                 except UserError:
                     pictures = []
                 if pictures and min(pictures[0].size) >= SMALLEST_SIDE:
@@ -94,18 +93,20 @@ class CorruptMaker(ImageMaker):
                 few.append(cls.name)
             done += most_rows
             report("reading rows", done, most)
-        if empty := [cls for cls in recipe.classes if cls.id in wanted and not table[cls.id]]:
-            lacks = " that decodes" + (" and has a partner under every shift" if matched else "")
-            named = [
-                f"source: class '{cls.id}' ({cls.name}) has no image in {rows.place}{lacks}"
-                for cls in empty
-            ]
+        lacks = " that decodes"
+        if matched:
+            lacks += " and has a partner under every shift"
+        empty = []
+        for cls in recipe.classes:
+            if cls.id in wanted and not table[cls.id]:
+                class_name = f"class '{cls.id}' ({cls.name})"
+                empty.append(f"source: {class_name} has no image in {rows.place}{lacks}")
+        if empty:
             raise UserError(
-                named, "Drop the class from source.classes, or name another split: generator.split."
+                empty, "Drop the class from source.classes, or name another split: generator.split."
             )
-        checked = truth.checked(
-            recipe.source, rows, [chosen.row for chosen in table[recipe.classes[0].id]]
-        )
+        rows_of_first = [chosen.row for chosen in table[recipe.classes[0].id]]
+        checked = truth.checked(recipe.source, rows, rows_of_first)
         edited = RowTable.of(
             {(None, class_id): chosen for class_id, chosen in table.items() if chosen}, "edited"
         )
@@ -114,18 +115,19 @@ class CorruptMaker(ImageMaker):
             what = f"the image does not decode, or has a side of less than {SMALLEST_SIDE} pixels"
             notes.append(f"{counted(unreadable, 'row')} left out: {what}")
         if few and recipe.task.by_class:
-            names = f"{some_of(few, _MOST_NAMED)} {'has' if len(few) == 1 else 'have'}"
+            verb = "has" if len(few) == 1 else "have"
             notes.append(
-                f"{names} fewer images than the recipe asks for, and the dataset has all of them"
+                f"{some_of(few, _MOST_NAMED)} {verb} fewer images than the recipe asks for, and the"
+                " dataset has all of them"
             )
         return ChosenTable(edited, {"sha256": edited.sha256}, tuple(notes))
 
     def renderer(self, materials: Materials) -> CorruptedRows:
-        recipe, (pool, table) = materials.recipe, materials.rows
+        recipe = materials.recipe
+        pool, table = materials.rows
         rows = pool_of_rows(recipe, pool, table, labels=True)
         matched = {shift: partner.image for shift, partner in partners(recipe, pool, rows).items()}
         truth = truth_of(recipe, rows)
         licences = licences_of_rows(recipe, rows, pool)
-        return CorruptedRows(
-            recipe, rows.image, licences, matched, truth, units_of_rows(recipe, rows)
-        )
+        units = units_of_rows(recipe, rows)
+        return CorruptedRows(recipe, rows.image, licences, matched, truth, units)

@@ -29,7 +29,8 @@ class DiffusersMaker(ImageMaker):
     def pins(self, recipe: Recipe) -> dict[str, Any]:
         generator = recipe.drawing
         pins = {GENERATOR: pin_model(generator.model, generator.revision).document()}
-        if (adapter := generator.get("adapter")) is not None:
+        adapter = generator.get("adapter")
+        if adapter is not None:
             pins["adapter"] = pin_adapter(adapter, generator.get("adapter_revision")).document()
         return pins
 
@@ -57,9 +58,9 @@ class DiffusersMaker(ImageMaker):
         """
         embeddings = read_image_embeddings(recipe)
         generator = recipe.generator
-        if not isinstance(generator, DiffusersKind) or (
-            embeddings is None and generator.adapter is None
-        ):
+        if not isinstance(generator, DiffusersKind):
+            return None
+        if embeddings is None and generator.adapter is None:
             return None
         family, width = pipeline_family(generator.model, generator.revision)
         problems = list(_problems(recipe, generator, embeddings, family, width))
@@ -71,7 +72,10 @@ class DiffusersMaker(ImageMaker):
         generator = materials.recipe.generator
         assert isinstance(generator, DiffusersKind)
         pipeline = generator_pipeline(
-            generator, materials.device, materials.revision, materials.tokens
+            generator,
+            materials.device,
+            materials.revision,
+            materials.tokens,
         )
         adapter = None
         if materials.embeddings is not None and generator.adapter is not None:
@@ -107,10 +111,11 @@ def _problems(
         taker = generator.model if generator.adapter is None else generator.adapter
         yield (
             f"prompts: the embeddings have {embeddings.width:,} numbers, and '{taker}' takes"
-            f" {width:,}; expected"
-            " vectors of the CLIP that it was made for"
+            f" {width:,}; expected vectors of the CLIP that it was made for"
         )
-    for shift in recipe.all_shifts() if family.takes == "every" else ():
+    if family.takes != "every":
+        return
+    for shift in recipe.all_shifts():
         key = f"prompts.{'' if shift.name == 'base' else 'shifts.'}{shift.name}"
         if shift.embedding is None:
             yield f"{key}.embedding: missing, and {family.name} draws nothing without one"

@@ -15,7 +15,11 @@ from counterfoil.recipe import Recipe
 
 class DrawnElsewhereMaker(RowsMaker):
     def choose_rows(
-        self, recipe: Recipe, pool: SourcePin, models: Mapping[str, Any], device: str
+        self,
+        recipe: Recipe,
+        pool: SourcePin,
+        models: Mapping[str, Any],
+        device: str,
     ) -> ChosenTable:
         given = given_rows(recipe, pool)
         return ChosenTable(given.table, {"sha256": given.table.sha256}, given.notes)

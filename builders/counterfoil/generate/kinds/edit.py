@@ -43,7 +43,11 @@ class EditMaker(DiffusersMaker):
         return device if recipe.generator.get("captioner") is not None else "cpu"
 
     def choose_rows(
-        self, recipe: Recipe, pool: SourcePin, models: Mapping[str, Any], device: str
+        self,
+        recipe: Recipe,
+        pool: SourcePin,
+        models: Mapping[str, Any],
+        device: str,
     ) -> ChosenTable:
         """Choose rows that have a usable caption and prompts that the model reads to their end.
 
@@ -59,7 +63,7 @@ class EditMaker(DiffusersMaker):
         # by row; None if no prompt contains a caption
         captions: Mapping[int, str | None] | None = None
         captioner: Mapping[str, Any] = {}
-        without = 0
+        without_caption = 0
         cut = 0
         prompts = _Prompts(recipe)
         column = recipe.generator.get("caption_column")
@@ -67,7 +71,12 @@ class EditMaker(DiffusersMaker):
             captions = {row: _usable(value) for row, value in enumerate(rows.column(column))}
         elif captions_asked(recipe):
             captions, captioner = _captions_of_captioner(
-                recipe, pool, ordered, wanted, prompts, device
+                recipe,
+                pool,
+                ordered,
+                wanted,
+                prompts,
+                device,
             )
         table: dict[tuple[str | None, str], list[PoolRow]] = {}
         problems: list[str] = []
@@ -85,8 +94,8 @@ class EditMaker(DiffusersMaker):
                     too_long += 1
                 else:
                     chosen.append(PoolRow(row, caption=caption))
-            without = without + wordless
-            cut = cut + too_long
+            without_caption += wordless
+            cut += too_long
             table[None, cls.id] = chosen
             if len(chosen) < wanted[cls.id]:
                 lack = f", {wordless:,} more without a caption" if wordless else ""
@@ -97,8 +106,7 @@ class EditMaker(DiffusersMaker):
                     )
                 problems.append(
                     f"samples: class '{cls.id}' ({cls.name}) has {len(chosen):,} rows in"
-                    f" {rows.place}{lack}, expected"
-                    f" {wanted[cls.id]:,}, one for each candidate"
+                    f" {rows.place}{lack}, expected {wanted[cls.id]:,}, one for each candidate"
                 )
         if problems:
             raise UserError(
@@ -112,21 +120,26 @@ class EditMaker(DiffusersMaker):
                 f" {MOST_BYTES:,}",
                 "Build fewer candidates or classes.",
             )
-        no_words = f"no usable caption in {rows.place}"
-        long = (
-            f"a caption too long for the {prompts.most} prompt tokens that"
-            f" {recipe.drawing.model} reads"
-        )
-        notes = tuple(
-            left_out(count, what) for count, what in ((without, no_words), (cut, long)) if count
-        )
-        return ChosenTable(edited, {"sha256": edited.sha256, **captioner}, notes)
+        notes = []
+        if without_caption:
+            notes.append(left_out(without_caption, f"no usable caption in {rows.place}"))
+        if cut:
+            long = (
+                f"a caption too long for the {prompts.most} prompt tokens that"
+                f" {recipe.drawing.model} reads"
+            )
+            notes.append(left_out(cut, long))
+        return ChosenTable(edited, {"sha256": edited.sha256, **captioner}, tuple(notes))
 
     def renderer(self, materials: Materials) -> EditRenderer:
-        recipe, (pool, table) = materials.recipe, materials.rows
+        recipe = materials.recipe
+        pool, table = materials.rows
         rows = pool_of_rows(recipe, pool, table, labels=True)
         pipeline = generator_pipeline(
-            recipe.drawing, materials.device, materials.revision, materials.tokens
+            recipe.drawing,
+            materials.device,
+            materials.revision,
+            materials.tokens,
         )
         licences = licences_of_rows(recipe, rows, pool)
         units = units_of_rows(recipe, rows)
@@ -139,10 +152,9 @@ class _Prompts:
 
     def __init__(self, recipe: Recipe) -> None:
         self._shifts = [shift for shift in recipe.all_shifts() if asks_caption(shift.prompt)]
-        captioned = captions_asked(recipe)
-        self._length = (
-            prompt_length(recipe.drawing.model, recipe.drawing.revision) if captioned else None
-        )
+        self._length = None
+        if self._shifts:
+            self._length = prompt_length(recipe.drawing.model, recipe.drawing.revision)
         self.most = 0 if self._length is None else self._length.most
 
     def read_whole(self, cls: RecipeClass, caption: str | None) -> bool:
@@ -178,22 +190,24 @@ def _captions_of_captioner(
         classes = {cls.id: cls for cls in recipe.classes}
 
         def chosen(class_id: str, row: int) -> bool:
-            return (usable := caption_of.get(row)) is not None and prompts.read_whole(
-                classes[class_id], usable
-            )
+            caption = caption_of.get(row)
+            return caption is not None and prompts.read_whole(classes[class_id], caption)
 
         def missing() -> list[int]:
             """Return the rows to caption next. Each class gets as many rows as it still lacks."""
             rows: list[int] = []
             for class_id, class_rows in ordered.items():
                 lacking = wanted[class_id] - sum(chosen(class_id, row) for row in class_rows)
-                rows += [row for row in class_rows if row not in caption_of][: max(lacking, 0)]
+                uncaptioned = [row for row in class_rows if row not in caption_of]
+                rows += uncaptioned[: max(lacking, 0)]
             return rows
 
         while rows := missing():
             keys = {images.keys[row]: row for row in sorted(set(rows))}
             captions = caption_images(images, captioner, keys=tuple(keys), number=1)
-            caption_of |= {row: _usable((captions[key] or (None,))[0]) for key, row in keys.items()}
+            for key, row in keys.items():
+                caption = (captions[key] or (None,))[0]
+                caption_of[row] = _usable(caption)
     pin = {
         "name": without_folders(name),
         "revision": describe_captioner(name).revision,

@@ -90,7 +90,11 @@ class ImageMaker:
         return "cpu"
 
     def choose_rows(
-        self, recipe: Recipe, pool: SourcePin, models: Mapping[str, Any], device: str
+        self,
+        recipe: Recipe,
+        pool: SourcePin,
+        models: Mapping[str, Any],
+        device: str,
     ) -> ChosenTable:
         """Choose the rows of a kind that has a table of rows.
 
@@ -123,15 +127,18 @@ def pool_of_rows(recipe: Recipe, pin: SourcePin, table: RowTable | None, *, labe
     problems: list[str] = []
     for where, class_id, numbers in _named_rows(recipe, table):
         right = None if of_class is None else of_class(classes[class_id])
-        if beyond := [row for row in numbers if row >= rows.count]:
+        beyond = [row for row in numbers if row >= rows.count]
+        if beyond:
             problems.append(
                 f"{where}: found row {beyond[0]}, and {rows.place} has {rows.count:,} rows"
             )
-        elif right is not None and (others := [row for row in numbers if not right[row]]):
+        elif right is not None:
+            others = [row for row in numbers if not right[row]]
             many = f" and {len(others) - 1:,} more" if len(others) > 1 else ""
-            problems.append(
-                f"{where}: row {others[0]}{many} of {rows.place} has the label of another class"
-            )
+            if others:
+                problems.append(
+                    f"{where}: row {others[0]}{many} of {rows.place} has the label of another class"
+                )
     if problems:
         pool = "input dataset" if recipe.kind.alters_rows else "pool"
         hint = f"Name the {pool} that the rows were chosen from, at the same revision."
@@ -166,5 +173,6 @@ def in_drawn_order(of_class: Bools, seed: int) -> list[int]:
 
 
 def left_out(count: int, what: str) -> str:
-    rows = "1 of the first rows has" if count == 1 else f"{count:,} of the first rows have"
-    return f"{rows} {what}; other rows replace {'it' if count == 1 else 'them'}"
+    if count == 1:
+        return f"1 of the first rows has {what}; other rows replace it"
+    return f"{count:,} of the first rows have {what}; other rows replace them"

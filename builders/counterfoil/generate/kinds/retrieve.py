@@ -34,7 +34,11 @@ class RetrieveMaker(RowsMaker):
         return device
 
     def choose_rows(
-        self, recipe: Recipe, pool: SourcePin, models: Mapping[str, Any], device: str
+        self,
+        recipe: Recipe,
+        pool: SourcePin,
+        models: Mapping[str, Any],
+        device: str,
     ) -> ChosenTable:
         import numpy as np
 
@@ -42,12 +46,15 @@ class RetrieveMaker(RowsMaker):
         images, rows = every_row(pool_of(recipe), pool)
         rows.need(license_column=recipe.generator.get("license_column"))
         repeats: bool = recipe.generator.get("repeats")
-        cells = [
-            (shift, recipe.classes[label])
-            for shift in recipe.all_shifts()
-            for label in shift.class_labels
-        ]
-        counts = [shift.candidates for shift, _ in cells]
+        cells = []
+        prompts = []
+        counts = []
+        for shift in recipe.all_shifts():
+            for label in shift.class_labels:
+                cls = recipe.classes[label]
+                cells.append((shift.name, cls.id))
+                prompts.append(prompt_for(shift, cls) or "")
+                counts.append(shift.candidates)
         wanted = max(counts) if repeats else sum(counts)
         if len(images) < wanted:
             raise _too_few(recipe, rows.place, wanted, f"{len(images):,} rows")
@@ -59,44 +66,40 @@ class RetrieveMaker(RowsMaker):
             readable = np.isfinite(features[:, 0])
             first = first_of_content(contents_of(images))
             usable = readable & first
+            count = int(usable.sum())
             copies = int((readable & ~first).sum())
-            if usable.sum() < wanted:
-                unreadable = int((~readable).sum())
-                left = (
-                    f"{int(usable.sum()):,} usable images ({len(images):,} rows: {unreadable:,}"
-                    " cannot be read,"
+            unreadable = int((~readable).sum())
+            if count < wanted:
+                available = (
+                    f"{count:,} usable images ({len(images):,} rows: {unreadable:,} cannot be read,"
+                    f" {copies:,} are copies)"
                 )
-                raise _too_few(recipe, rows.place, wanted, f"{left} {copies:,} are copies)")
-            prompts = [prompt_for(shift, cls) or "" for shift, cls in cells]
+                raise _too_few(recipe, rows.place, wanted, available)
             texts = loaded.embed_texts(prompts)
-        report(f"{images.name}: finding nearest rows", 0, wanted)
+        finding = f"{images.name}: finding nearest rows"
+        report(finding, 0, wanted)
         nearest = nearest_rows(features, texts, counts, usable, repeats=repeats)
         table: dict[tuple[str | None, str], list[PoolRow]] = {}
-        for (shift, cls), near in zip(cells, nearest, strict=True):
+        for cell, near in zip(cells, nearest, strict=True):
             scores = near.scores.astype("float32").tolist()
-            table[shift.name, cls.id] = list(
-                map(PoolRow, near.rows.tolist(), near.ranks.tolist(), scores)
-            )
+            table[cell] = list(map(PoolRow, near.rows.tolist(), near.ranks.tolist(), scores))
         retrieved = RowTable.of(table, "retrieved")
         if len(retrieved.content) > MOST_BYTES:
             raise UserError(
                 f"samples: {sum(counts):,} rows of a pool are too many for one dataset: their table"
-                " takes"
-                f" {len(retrieved.content):,} bytes, expected at most {MOST_BYTES:,}",
+                f" takes {len(retrieved.content):,} bytes, expected at most {MOST_BYTES:,}",
                 "Build fewer candidates, classes or shifts.",
             )
-        report(f"{images.name}: finding nearest rows", wanted, wanted)
-        unreadable = int((~readable).sum())
-        skipped = [f"{unreadable:,} cannot be read"] if unreadable else []
+        report(finding, wanted, wanted)
+        skipped = []
+        if unreadable:
+            skipped.append(f"{unreadable:,} cannot be read")
         if copies:
-            skipped.append(
-                f"{copies:,} {'is a copy' if copies == 1 else 'are copies'} of an earlier one"
-            )
-        notes = (
-            (f"{rows.place}: {' and '.join(skipped)}; these rows are not retrieved",)
-            if skipped
-            else ()
-        )
+            are_copies = "is a copy" if copies == 1 else "are copies"
+            skipped.append(f"{copies:,} {are_copies} of an earlier one")
+        notes = ()
+        if skipped:
+            notes = (f"{rows.place}: {' and '.join(skipped)}; these rows are not retrieved",)
         return ChosenTable(retrieved, {"sha256": retrieved.sha256}, notes)
 
     def notes(self, recipe: Recipe) -> tuple[str, ...]:
@@ -111,14 +114,12 @@ class RetrieveMaker(RowsMaker):
         if generator.split == source.validation_split:
             return (
                 f"{pool}, the input dataset's own validation images: object thresholds that are"
-                " percentiles come from"
-                " the same images that they screen",
+                " percentiles come from the same images that they screen",
             )
         if generator.split == source.train_split:
             return (
                 f"{pool}: classifiers that learned from the input dataset have seen these images,"
-                " so their accuracy"
-                " here means nothing",
+                " so their accuracy here means nothing",
             )
         return ()
 

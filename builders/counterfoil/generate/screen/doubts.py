@@ -22,8 +22,7 @@ _MOST_LISTED = 10
 _LONGEST_NAME = 60
 _WHAT_TO_DO = (
     "name a CLIP that knows the classes (screen.model), put the class names or"
-    " screen.object_caption in words that CLIP"
-    " knows"
+    " screen.object_caption in words that CLIP knows"
 )
 _CHECKED = ", or have the labels checked (screen.judge, counterfoil review)"
 # A `Decides` says what CLIP decides: whether a drawn image keeps its label, which words a finding
@@ -59,12 +58,10 @@ class DoubtedClass:
 
     def __str__(self) -> str:
         parts = []
-        if self.n is not None and self.right is not None and self.margin is not None:
-            taken = (
-                f", the others most often mistaken for '{self.taken_for}'"
-                if self.taken_for is not None
-                else ""
-            )
+        if self.n is not None:
+            taken = ""
+            if self.taken_for is not None:
+                taken = f", the others most often mistaken for '{self.taken_for}'"
             parts.append(
                 f"{self.right} of {self.n} images recognised{taken}; margin of its caption"
                 f" {self.margin:+.3f}"
@@ -101,15 +98,11 @@ class ScreenDoubts:
     def headline(self) -> str:
         """Return a sentence with the measured numbers."""
         if self.accuracy is None or self.interval is None or self.chance is None:
-            thresholds = (
-                "its object threshold is"
-                if len(self.classes) == 1
-                else "their object thresholds are"
-            )
-            return (
-                f"CLIP may not know {counted(len(self.classes), 'class', 'classes')}:"
-                f" {thresholds} negative."
-            )
+            thresholds = "their object thresholds are"
+            if len(self.classes) == 1:
+                thresholds = "its object threshold is"
+            classes = counted(len(self.classes), "class", "classes")
+            return f"CLIP may not know {classes}: {thresholds} negative."
         low, high = self.interval
         images = "validation" if self.decides == "labels" else "audited"
         measured = (
@@ -119,10 +112,8 @@ class ScreenDoubts:
         )
         if self.near_chance:
             return f"CLIP does not know these classes: {measured}."
-        return (
-            f"CLIP may not know {len(self.classes):,} of"
-            f" {counted(self.of_classes, 'class', 'classes')}: {measured}."
-        )
+        classes = counted(self.of_classes, "class", "classes")
+        return f"CLIP may not know {len(self.classes):,} of {classes}: {measured}."
 
     @property
     def meaning(self) -> str:
@@ -151,14 +142,11 @@ class ScreenDoubts:
     def lines(self, most: int = _MOST_NAMED) -> list[str]:
         """Return the lines of the warning: the numbers, the worst classes, the meaning, and what to
         do."""
-        more = [f"  … and {len(self.classes) - most:,} more"] if len(self.classes) > most else []
-        return [
-            self.headline,
-            *(f"  {cls}" for cls in self.classes[:most]),
-            *more,
-            self.meaning,
-            self.what_to_do,
-        ]
+        lines = [self.headline]
+        lines += [f"  {cls}" for cls in self.classes[:most]]
+        if len(self.classes) > most:
+            lines.append(f"  … and {len(self.classes) - most:,} more")
+        return [*lines, self.meaning, self.what_to_do]
 
 
 def screen_doubts(recipe: Recipe, thresholds: Thresholds) -> ScreenDoubts | None:
@@ -171,12 +159,9 @@ def screen_doubts(recipe: Recipe, thresholds: Thresholds) -> ScreenDoubts | None
     least: dict[str, float] = {}
     for entries in thresholds.object.values():
         for class_id, entry in entries.items():
-            if (
-                entry["source"] == FROM_VALIDATION
-                and entry["value"] is not None
-                and entry["value"] < 0
-            ):
-                least[class_id] = min(entry["value"], least.get(class_id, 0.0))
+            value = entry["value"]
+            if entry["source"] == FROM_VALIDATION and value is not None and value < 0:
+                least[class_id] = min(value, least.get(class_id, 0.0))
     return doubts_of(recipe, thresholds.known, least)
 
 
@@ -185,17 +170,13 @@ def warn_of_screen(recipe: Recipe, thresholds: Thresholds) -> None:
     shifts."""
     if doubts := screen_doubts(recipe, thresholds):
         warn("\n".join(doubts.lines()))
-    if few := [f"  {few}" for few in thresholds.few_images()]:
-        few = first_of(few, _MOST_LISTED)
-        warn(
-            "\n".join(
-                [
-                    "These percentiles have too few validation images, so they are close to the"
-                    " lowest score:",
-                    *few,
-                ]
-            )
+    few_images = [f"  {few}" for few in thresholds.few_images()]
+    if few_images:
+        headline = (
+            "These percentiles have too few validation images, so they are close to the lowest"
+            " score:"
         )
+        warn("\n".join([headline, *first_of(few_images, _MOST_LISTED)]))
     if waiting := open_shifts(recipe):
         shown = some_of(waiting, _MOST_LISTED)
         warn(f"These shifts have no threshold yet, so none of their images is kept: {shown}")
@@ -212,13 +193,16 @@ def doubts_of(
     `least` holds the lowest measured threshold of each class id where it is negative.
     """
     least = least or {}
+    classes = {} if known is None else known.classes
     names: dict[str, str] = {}
-    for cls, unique in zip(recipe.classes, unique_names(recipe.classes), strict=True):
+    for recipe_class, unique in zip(recipe.classes, unique_names(recipe.classes), strict=True):
         name = "".join(letter if letter.isprintable() else "\ufffd" for letter in unique)
-        names[cls.id] = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 2]} …"
+        if len(name) > _LONGEST_NAME:
+            name = f"{name[: _LONGEST_NAME - 2]} …"
+        names[recipe_class.id] = name
     doubted: list[DoubtedClass] = []
     for class_id, name in names.items():
-        answers = known.classes.get(class_id) if known is not None else None
+        answers = classes.get(class_id)
         threshold = least.get(class_id)
         if known is None or answers is None:
             if threshold is not None:
@@ -228,11 +212,17 @@ def doubts_of(
         margin = answers.margin
         if near or margin < 0 or threshold is not None:
             taken_for = None if answers.taken_for is None else names[answers.taken_for]
-            doubted.append(
-                DoubtedClass(
-                    class_id, name, near, answers.n, answers.right, margin, taken_for, threshold
-                )
+            cls = DoubtedClass(
+                class_id,
+                name,
+                near,
+                answers.n,
+                answers.right,
+                margin,
+                taken_for,
+                threshold,
             )
+            doubted.append(cls)
     near = known is not None and known.is_near_chance(known.right, known.n)
     if not doubted and not near:
         return None
@@ -242,11 +232,18 @@ def doubts_of(
             cls.margin or 0.0,
         )
     )
-    measured = len({*least, *(known.classes if known is not None else ())})
+    measured = len({*least, *classes})
     if known is None:
         return ScreenDoubts(tuple(doubted), measured, decides=decides)
     interval = wilson_interval(known.right, known.n)
     accuracy = known.right / known.n
     return ScreenDoubts(
-        tuple(doubted), measured, near, accuracy, interval, known.chance, known.n, decides
+        tuple(doubted),
+        measured,
+        near,
+        accuracy,
+        interval,
+        known.chance,
+        known.n,
+        decides,
     )

@@ -24,32 +24,29 @@ _MOST_CLASSES = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class KnownClass:
-    """The answers of CLIP to the `n` validation images of a class.
-
-    right: the number of images that are nearer to the caption of their class than to every other
-    caption. A tie does not count. margin: the mean, over the images, of the cosine with the caption
-    of the class minus the best cosine with another caption. taken_for: the class whose caption is
-    most often nearest to the wrong images, if there are any.
-    """
+    """The answers of CLIP to the `n` validation images of a class."""
 
     n: int
     right: int
+    """The number of images that are nearer to the caption of their class than to every other
+    caption. A tie does not count."""
     margin: float
+    """The mean, over the images, of the cosine with the caption of the class minus the best cosine
+    with another caption."""
     taken_for: str | None
+    """The class whose caption is most often nearest to the wrong images, if there are any."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownClasses:
     """The answers of the screening model, which chooses among the object captions of `captions`
-    classes.
-
-    caption: the object caption of the base, with `{class}`. classes: the classes with validation
-    images, by id.
-    """
+    classes."""
 
     caption: str
+    """The object caption of the base, with `{class}`."""
     captions: int
     classes: Mapping[str, KnownClass]
+    """The classes with validation images, by id."""
 
     @property
     def n(self) -> int:
@@ -72,14 +69,10 @@ class KnownClasses:
     def is_of(self, recipe: Recipe) -> bool:
         """Return whether the answers are about the classes and the captions of this recipe."""
         texts = own_captions(recipe)
-        named = self.classes.keys() | {
-            cls.taken_for for cls in self.classes.values() if cls.taken_for is not None
-        }
-        return (
-            self.caption == base_caption(recipe)
-            and self.captions == len(texts)
-            and named <= texts.keys()
-        )
+        if self.caption != base_caption(recipe) or self.captions != len(texts):
+            return False
+        named = {*self.classes, *(cls.taken_for for cls in self.classes.values())}
+        return named - {None} <= texts.keys()
 
     def document(self) -> dict[str, Any]:
         return {
@@ -96,32 +89,20 @@ class KnownClasses:
 
         Raise ValueError for a form that `document` does not write.
         """
-        if not isinstance(document, dict) or document.keys() != {
-            "caption",
-            "captions",
-            "n",
-            "right",
-            "classes",
-        }:
+        keys = {"caption", "captions", "n", "right", "classes"}
+        if not isinstance(document, dict) or document.keys() != keys:
             raise ValueError("not thresholds: `known` does not have the expected form")
         caption = document["caption"]
         captions = document["captions"]
         classes = document["classes"]
-        sound = (
-            isinstance(caption, str)
-            and len(caption) <= _LONGEST_CAPTION
-            and is_integer(captions, 2, _MOST_CLASSES)
-        )
+        sound = isinstance(caption, str) and len(caption) <= _LONGEST_CAPTION
+        sound = sound and is_integer(captions, 2, _MOST_CLASSES)
         sound = sound and isinstance(classes, dict) and 1 <= len(classes) <= captions
-        if not sound or any(
-            not _is_class(entry) or entry["taken_for"] == id for id, entry in classes.items()
-        ):
+        sound = sound and all(_is_class(id, entry) for id, entry in classes.items())
+        if not sound:
             raise ValueError("not thresholds: an entry of `known` does not have the expected form")
-        known = cls(
-            caption,
-            captions,
-            {class_id: KnownClass(**entry) for class_id, entry in classes.items()},
-        )
+        answers = {class_id: KnownClass(**entry) for class_id, entry in classes.items()}
+        known = cls(caption, captions, answers)
         if (document["n"], document["right"]) != (known.n, known.right):
             raise ValueError("not thresholds: the counts of `known` do not add up")
         return known
@@ -142,7 +123,10 @@ def own_captions(recipe: Recipe) -> dict[str, str]:
 
 
 def known_classes(
-    caption: str, texts: Mapping[str, str], captions: AnyFloats, images: Mapping[str, AnyFloats]
+    caption: str,
+    texts: Mapping[str, str],
+    captions: AnyFloats,
+    images: Mapping[str, AnyFloats],
 ) -> KnownClasses | None:
     """Measure which classes CLIP knows. Return None if there are fewer than two classes, or no
     images.
@@ -151,33 +135,26 @@ def known_classes(
     the same order, [classes, width]. images: class id → the embeddings of the validation images,
     [n, width], for some or all classes.
     """
-    ids = list(texts)
-    shown = {
-        class_id: images[class_id]
-        for class_id in ids
-        if class_id in images and len(images[class_id])
-    }
-    if len(ids) < 2 or not shown:
+    if len(texts) < 2 or not any(len(images.get(class_id, ())) for class_id in texts):
         return None
     # Classes with the same name share a caption and a column, so that their scores are equal to the
     # last bit.
-    named: dict[str, list[str]] = {}
-    for class_id in ids:
-        named.setdefault(texts[class_id], []).append(class_id)
-    different = captions[[ids.index(class_ids[0]) for class_ids in named.values()]].astype(
-        np.float64
-    )
-    columns = {
-        class_id: column
-        for column, class_ids in enumerate(named.values())
-        for class_id in class_ids
-    }
+    column_of: dict[str, int] = {}
+    named: list[list[str]] = []
+    first = []
+    for index, (class_id, text) in enumerate(texts.items()):
+        if text not in column_of:
+            column_of[text] = len(named)
+            named.append([])
+            first.append(index)
+        named[column_of[text]].append(class_id)
+    different = captions[first].astype(np.float64)
     classes = {}
-    for class_id, embeddings in shown.items():
-        classes[class_id] = _known(
-            class_id, columns[class_id], embeddings, different, [*named.values()]
-        )
-    return KnownClasses(caption, len(ids), classes)
+    for class_id, text in texts.items():
+        embeddings = images.get(class_id)
+        if embeddings is not None and len(embeddings):
+            classes[class_id] = _known(class_id, column_of[text], embeddings, different, named)
+    return KnownClasses(caption, len(texts), classes)
 
 
 def _known(
@@ -196,9 +173,8 @@ def _known(
     for start in range(0, len(images), _ROWS_AT_ONCE):
         # Compare in float32, because scores are stored as float32. So equal stored scores are a tie
         # here too.
-        scores = (images[start : start + _ROWS_AT_ONCE].astype(np.float64) @ captions.T).astype(
-            np.float32
-        )
+        cosines = images[start : start + _ROWS_AT_ONCE].astype(np.float64) @ captions.T
+        scores = cosines.astype(np.float32)
         own_score = scores[:, column].astype(np.float64)
         if len(named[column]) == 1:
             scores[:, column] = -np.inf
@@ -208,14 +184,15 @@ def _known(
         margins.append(margin)
     every = np.concatenate(margins)
     right = int((every > 0).sum())
-    others = [other for other in named[int(taken.argmax())] if other != class_id]
+    taken_for = None
+    if right < len(every):
+        taken_for = next(other for other in named[int(taken.argmax())] if other != class_id)
     # Round, because the last bits of a sum depend on the machine.
-    return KnownClass(
-        len(every), right, round(float(every.mean()), 6), others[0] if right < len(every) else None
-    )
+    mean_margin = round(float(every.mean()), 6)
+    return KnownClass(len(every), right, mean_margin, taken_for)
 
 
-def _is_class(entry: Any) -> bool:
+def _is_class(class_id: str, entry: Any) -> bool:
     if not isinstance(entry, dict) or entry.keys() != {"n", "right", "margin", "taken_for"}:
         return False
     if not is_integer(entry["n"], 1, 2**53) or not is_integer(entry["right"], 0, entry["n"]):
@@ -223,8 +200,7 @@ def _is_class(entry: Any) -> bool:
     # rounded cosines, no NaN
     if type(entry["margin"]) not in (int, float) or not -2.001 <= entry["margin"] <= 2.001:
         return False
-    return (
-        isinstance(entry["taken_for"], str)
-        if entry["right"] < entry["n"]
-        else entry["taken_for"] is None
-    )
+    taken_for = entry["taken_for"]
+    if entry["right"] < entry["n"]:
+        return isinstance(taken_for, str) and taken_for != class_id
+    return taken_for is None

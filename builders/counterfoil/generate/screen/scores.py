@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 
 def shift_scores(
-    images: np.ndarray, objects: np.ndarray, shifts: Sequence[np.ndarray | None]
+    images: np.ndarray,
+    objects: np.ndarray,
+    shifts: Sequence[np.ndarray | None],
 ) -> list[tuple[float, float | None]]:
     """Return the object cosine and the shift cosine of each image as float32 numbers.
 
@@ -43,7 +45,8 @@ def shift_scores(
 
     scores = []
     for image, caption, shift in zip(images, objects, shifts, strict=True):
-        scores.append((cosine(image, caption), None if shift is None else cosine(image, shift)))
+        shift_score = None if shift is None else cosine(image, shift)
+        scores.append((cosine(image, caption), shift_score))
     return scores
 
 
@@ -59,7 +62,9 @@ class Scorer:
     _captions: dict[str, np.ndarray] = field(default_factory=dict)
 
     def score(
-        self, images: Sequence[Image.Image], samples: Sequence[Sample]
+        self,
+        images: Sequence[Image.Image],
+        samples: Sequence[Sample],
     ) -> tuple[np.ndarray, list[tuple[float, float | None]]]:
         """Return the embeddings, float32 [n, width], and the pair of cosines (object, shift) of
         each image."""
@@ -84,22 +89,24 @@ class Scorer:
 
 
 class ValidationScores:
-    """Computes the cosines of the validation images of each class with a caption.
-
-    labels: the labels of the images in the recipe, [n]. embeddings: the unit vectors of the images,
-    float32 [n, width].
-    """
+    """Computes the cosines of the validation images of each class with a caption."""
 
     def __init__(
-        self, recipe: Recipe, clip: ClipModel, labels: np.ndarray, embeddings: np.ndarray
+        self,
+        recipe: Recipe,
+        clip: ClipModel,
+        labels: np.ndarray,
+        embeddings: np.ndarray,
     ) -> None:
+        """Take the labels of the images in the recipe, [n], and the unit vectors of the images,
+        float32 [n, width]."""
         self.recipe = recipe
         self.clip = clip
-        self.embeddings: dict[str, np.ndarray] = {
-            cls.id: embeddings[labels == cls.label]
-            for cls in recipe.classes
-            if np.any(labels == cls.label)
-        }
+        self.embeddings: dict[str, np.ndarray] = {}
+        for cls in recipe.classes:
+            of_class = labels == cls.label
+            if np.any(of_class):
+                self.embeddings[cls.id] = embeddings[of_class]
 
     def __call__(self, caption: str) -> Mapping[str, np.ndarray]:
         scores = {}
@@ -107,9 +114,8 @@ class ValidationScores:
             # A shift of some classes may use a parent that other classes do not have.
             if cls.id in self.embeddings and cls.has_words_for(caption):
                 text = self.clip.embed_texts([cls.text(caption)])[0]
-                scores[cls.id] = (self.embeddings[cls.id].astype(np.float64) @ text).astype(
-                    np.float32
-                )
+                cosines = self.embeddings[cls.id].astype(np.float64) @ text
+                scores[cls.id] = cosines.astype(np.float32)
         return scores
 
     def known_classes(self, labels: Sequence[int] | None = None) -> KnownClasses | None:

@@ -91,18 +91,17 @@ class Thresholds:
         for entries in self.object.values():
             for class_id, entry in entries.items():
                 if "needs" in entry:
-                    classes.add(
-                        FewImages(class_id, entry["percentile"], entry["n"], entry["needs"])
-                    )
+                    few = FewImages(class_id, entry["percentile"], entry["n"], entry["needs"])
+                    classes.add(few)
         return tuple(sorted(classes))
 
     def measured(self, captions: Mapping[str, str]) -> dict[Measured, ThresholdEntry]:
         """Return the measured entries. `captions` holds the object captions by shift."""
-        return {
-            (captions[shift], class_id, entry["percentile"]): entry
-            for shift, class_id, entry in self._measured()
-            if shift in captions
-        }
+        measured = {}
+        for shift, class_id, entry in self._measured():
+            if shift in captions:
+                measured[captions[shift], class_id, entry["percentile"]] = entry
+        return measured
 
     def with_known(self, known: KnownClasses | None, recipe: Recipe) -> Thresholds:
         """Return the thresholds with the known classes, if any threshold was measured."""
@@ -121,7 +120,9 @@ class Thresholds:
 
     def document(self) -> dict[str, Any]:
         document: dict[str, Any] = {"object": self.object, "shift": self.shift}
-        return document if self.known is None else document | {"known": self.known.document()}
+        if self.known is not None:
+            document["known"] = self.known.document()
+        return document
 
     def content(self) -> bytes:
         return (json.dumps(self.document(), indent=1, sort_keys=True) + "\n").encode()
@@ -131,13 +132,11 @@ class Thresholds:
         """Read the content of thresholds.json. Raise ValueError for another form."""
         try:
             document = parse_json(content)
-            tables = [document[name] for name in ("object", "shift")]
-            sound = all(
-                _is_entry(entry)
-                for table in tables
-                for of in table.values()
-                for entry in of.values()
-            )
+            tables = [document["object"], document["shift"]]
+            sound = True
+            for table in tables:
+                for entries in table.values():
+                    sound = all(map(_is_entry, entries.values())) and sound
             known = KnownClasses.read(document["known"]) if "known" in document else None
         except (OverflowError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not thresholds: {type(error).__name__}") from None
@@ -159,7 +158,8 @@ def percentile_of(scores: np.ndarray, percentile: float) -> float:
     """
     if scores.size == 0:
         raise ValueError("no scores to take a percentile of")
-    return float(np.float32(np.percentile(scores.astype(np.float64), percentile, method="linear")))
+    value = np.percentile(scores.astype(np.float64), percentile, method="linear")
+    return float(np.float32(value))
 
 
 def images_needed(percentile: float) -> int:
@@ -168,8 +168,10 @@ def images_needed(percentile: float) -> int:
     Percentile 5 needs 20 images.
     """
     tail = min(percentile, 100.0 - percentile)
+    if tail <= 0:
+        return 1
     # The last bit of 100 / 2.2 must not add an image.
-    return 1 if tail <= 0 else max(1, math.ceil(100.0 / tail - 1e-9))
+    return max(1, math.ceil(100.0 / tail - 1e-9))
 
 
 def open_shifts(recipe: Recipe) -> tuple[str, ...]:
@@ -183,7 +185,9 @@ def needs_validation(recipe: Recipe, known: Iterable[Measured] = ()) -> bool:
     measured = set(known)
     for shift in recipe.all_shifts():
         spec = shift.object_threshold
-        for label in shift.class_labels if spec.percentile is not None else ():
+        if spec.percentile is None:
+            continue
+        for label in shift.class_labels:
             class_id = recipe.classes[label].id
             own = spec.of_class(class_id) is not None
             if not own and (shift.object_caption, class_id, spec.percentile) not in measured:
@@ -210,8 +214,9 @@ def resolve_thresholds(
 
     def object_entry(spec: ObjectThresholdSpec, caption: str, class_id: str) -> ThresholdEntry:
         value = spec.of_class(class_id)
+        if value is None and spec.percentile is None:
+            value = spec.value
         if value is not None or spec.percentile is None:
-            value = spec.value if value is None else value
             return _given(None if recipe.screen.model is None else value)
         if (caption, class_id, spec.percentile) in known:
             return dict(known[caption, class_id, spec.percentile])
@@ -226,27 +231,24 @@ def resolve_thresholds(
                 " of"
             )
             return _entry(0.0, spec.percentile, 0, FROM_VALIDATION)
-        entry = _entry(
-            percentile_of(scores, spec.percentile),
-            spec.percentile,
-            int(scores.size),
-            FROM_VALIDATION,
-        )
+        value = percentile_of(scores, spec.percentile)
+        entry = _entry(value, spec.percentile, int(scores.size), FROM_VALIDATION)
         needs = images_needed(spec.percentile)
-        return entry if scores.size >= needs else entry | {"needs": needs}
+        if scores.size < needs:
+            entry["needs"] = needs
+        return entry
 
     for shift in recipe.all_shifts():
-        chosen = [recipe.classes[label] for label in shift.class_labels]
-        objects[shift.name] = {
-            c.id: object_entry(shift.object_threshold, shift.object_caption, c.id) for c in chosen
-        }
+        class_ids = [recipe.classes[label].id for label in shift.class_labels]
+        objects[shift.name] = {}
+        for class_id in class_ids:
+            entry = object_entry(shift.object_threshold, shift.object_caption, class_id)
+            objects[shift.name][class_id] = entry
         if shift.caption is not None and shift.threshold is not None:
-            entry = (
-                _entry(None, shift.threshold.percentile, 0, FROM_CANDIDATES)
-                if _is_open(shift)
-                else None
-            )
-            shifts[shift.name] = {c.id: entry or _given(shift.threshold.value) for c in chosen}
+            entry = _given(shift.threshold.value)
+            if _is_open(shift):
+                entry = _entry(None, shift.threshold.percentile, 0, FROM_CANDIDATES)
+            shifts[shift.name] = dict.fromkeys(class_ids, entry)
     if problems:
         hint = (
             "Give these classes validation images, drop them, or set screen.object_threshold by"
@@ -273,12 +275,8 @@ def _entry(value: float | None, percentile: float | None, n: int, source: str) -
 
 
 def _is_entry(entry: Any) -> bool:
-    if not isinstance(entry, dict) or entry.keys() - {"needs"} != {
-        "value",
-        "percentile",
-        "n",
-        "source",
-    }:
+    keys = {"value", "percentile", "n", "source"}
+    if not isinstance(entry, dict) or entry.keys() - {"needs"} != keys:
         return False
     for value in (entry["value"], entry["percentile"]):
         if value is not None and (type(value) not in (int, float) or not math.isfinite(value)):

@@ -70,14 +70,11 @@ def token_bytes(token: TokenFile) -> bytes:
         tensors = {token.placeholder: token.vectors[0].contiguous()}
     else:
         names = _TWO_ENCODERS[: len(token.vectors)]
-        tensors = {
-            name: vector.contiguous() for name, vector in zip(names, token.vectors, strict=True)
-        }
+        contiguous = [vector.contiguous() for vector in token.vectors]
+        tensors = dict(zip(names, contiguous, strict=True))
     notes = {"placeholder": token.placeholder, **token.notes}
-    return save(
-        tensors,
-        {_METADATA: json.dumps(notes, sort_keys=True, separators=(",", ":"), ensure_ascii=False)},
-    )
+    metadata = json.dumps(notes, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return save(tensors, {_METADATA: metadata})
 
 
 def read_token_file(path: Path) -> TokenFile:
@@ -106,18 +103,16 @@ def read_token_file(path: Path) -> TokenFile:
     for problem in problems:
         if problem is not None:
             raise UserError(f"tokens: {path.name}: {problem}")
-    vectors = {
-        name: tensor.reshape(-1, tensor.shape[-1])
-        for name, tensor in tensors.items()
-        if tensor.ndim
-    }
+    # A token has one vector or more for each encoder.
+    vectors = {name: tensor.reshape(-1, tensor.shape[-1]) for name, tensor in tensors.items()}
     if set(vectors) == set(_TWO_ENCODERS):
         placeholder = notes.get("placeholder") or f"<{path.stem}>"
         return TokenFile(placeholder, tuple(vectors[name] for name in _TWO_ENCODERS), notes)
-    if len(vectors) != 1 or len(tensors) != 1:
-        raise UserError(f"tokens: {path.name}: {len(tensors)} tensors, expected one class token")
+    if len(vectors) != 1:
+        raise UserError(f"tokens: {path.name}: {len(vectors)} tensors, expected one class token")
     ((name, token_vectors),) = vectors.items()
-    return TokenFile(f"<{path.stem}>" if name in _NO_WORDS else name, (token_vectors,), notes)
+    placeholder = f"<{path.stem}>" if name in _NO_WORDS else name
+    return TokenFile(placeholder, (token_vectors,), notes)
 
 
 def _tensor_problem(name: str, tensor: torch.Tensor) -> str | None:
@@ -155,16 +150,15 @@ _MOST_MANIFEST = 32_000_000  # bytes; a thousand classes take half a million
 
 @dataclass(frozen=True, slots=True)
 class ClassTokens:
-    """Tokens by class id, each with its placeholder, its vectors [n, width] for each text encoder,
-    and its file.
-
-    manifest: how the tokens were learned or imported, if the folder has a manifest.
-    """
+    """The tokens of a recipe, by class id."""
 
     placeholders: Mapping[str, str]
     vectors: Mapping[str, tuple[torch.Tensor, ...]]
+    """The vectors [n, width] of each token for each text encoder."""
     files: Mapping[str, bytes]
+    """The content of each token's file."""
     manifest: bytes | None = None
+    """How the tokens were learned or imported, if the folder has a manifest."""
 
     def by_placeholder(self) -> dict[str, tuple[torch.Tensor, ...]]:
         return {self.placeholders[class_id]: vectors for class_id, vectors in self.vectors.items()}
@@ -177,15 +171,12 @@ class ClassTokens:
 
     def attachments(self) -> dict[str, bytes]:
         """Return the files of tokens that a dataset includes, by path."""
-        files = {
-            f"{TOKENS}/{token_file_name(class_id)}": content
-            for class_id, content in self.files.items()
-        }
-        return (
-            files
-            if self.manifest is None
-            else {**files, f"{TOKENS}/{TOKENS_MANIFEST}": self.manifest}
-        )
+        attached = {}
+        for class_id, content in self.files.items():
+            attached[f"{TOKENS}/{token_file_name(class_id)}"] = content
+        if self.manifest is not None:
+            attached[f"{TOKENS}/{TOKENS_MANIFEST}"] = self.manifest
+        return attached
 
 
 def read_class_tokens(recipe: Recipe) -> ClassTokens | None:
@@ -206,17 +197,13 @@ def read_token_folder(recipe: Recipe, folder: Path) -> ClassTokens:
     """Return the tokens in a folder for the classes of a recipe. Raise as `read_class_tokens`
     does."""
     files = {cls.id: folder / token_file_name(cls.id) for cls in recipe.classes}
-    missing = [
-        f"tokens.path: {folder.name} has no {file.name}"
-        for file in files.values()
-        if not file.is_file()
-    ]
+    missing = [file.name for file in files.values() if not file.is_file()]
     if missing:
         raise UserError(
-            missing[:20],
+            [f"tokens.path: {folder.name} has no {name}" for name in missing[:20]],
             "Each class needs a file CLASS_ID.safetensors of one {placeholder: vectors}."
-            " `counterfoil tokens --import`"
-            " reads .bin files; `tokens: null` prompts by class name.",
+            " `counterfoil tokens --import` reads .bin files; `tokens: null` prompts by class"
+            " name.",
         )
     tokens: dict[str, TokenFile] = {}
     problems: list[str] = []
@@ -230,13 +217,11 @@ def read_token_folder(recipe: Recipe, folder: Path) -> ClassTokens:
     placeholders = {class_id: token.placeholder for class_id, token in tokens.items()}
     if len(set(placeholders.values())) < len(placeholders):
         raise UserError("tokens.path: two classes share a placeholder; each needs its own")
-    manifest = folder / TOKENS_MANIFEST
-    return ClassTokens(
-        placeholders,
-        {class_id: token.vectors for class_id, token in tokens.items()},
-        {class_id: file.read_bytes() for class_id, file in files.items()},
-        read_regular(manifest, _MOST_MANIFEST) if manifest.is_file() else None,
-    )
+    vectors = {class_id: token.vectors for class_id, token in tokens.items()}
+    contents = {class_id: file.read_bytes() for class_id, file in files.items()}
+    path = folder / TOKENS_MANIFEST
+    manifest = read_regular(path, _MOST_MANIFEST) if path.is_file() else None
+    return ClassTokens(placeholders, vectors, contents, manifest)
 
 
 def token_folder(path: str, revision: str | None) -> Path:
@@ -252,17 +237,18 @@ def token_folder(path: str, revision: str | None) -> Path:
         folder = named_path(path)
         if not folder.is_dir():
             raise UserError(f"tokens.path: there is no folder {path}")
-        return folder / TOKENS if (folder / TOKENS).is_dir() else folder
-    refuse_shadowed(path, "tokens.path")
-    from huggingface_hub import snapshot_download
+    else:
+        refuse_shadowed(path, "tokens.path")
+        from huggingface_hub import snapshot_download
 
-    patterns = ["*.safetensors", TOKENS_MANIFEST]
-    patterns += [f"{TOKENS}/{pattern}" for pattern in patterns]
-    try:
-        folder = Path(snapshot_download(path, revision=revision, allow_patterns=patterns))
-    except Exception as error:
-        known = known_cause(f"tokens.path: '{path}'", error)
-        raise known or RunFailure(
-            f"tokens.path: '{path}' could not be fetched: {error_line(error)}"
-        ) from error
-    return folder / TOKENS if (folder / TOKENS).is_dir() else folder
+        patterns = ["*.safetensors", TOKENS_MANIFEST]
+        patterns += [f"{TOKENS}/{pattern}" for pattern in patterns]
+        try:
+            folder = Path(snapshot_download(path, revision=revision, allow_patterns=patterns))
+        except Exception as error:
+            known = known_cause(f"tokens.path: '{path}'", error)
+            raise known or RunFailure(
+                f"tokens.path: '{path}' could not be fetched: {error_line(error)}"
+            ) from error
+    subfolder = folder / TOKENS
+    return subfolder if subfolder.is_dir() else folder

@@ -93,10 +93,8 @@ def import_tokens(options: ImportOptions) -> TokenResult:
                 "file": token.notes["file"],
             }
         generator = pin_model(recipe.drawing.model, recipe.drawing.revision).document()
-        manifest = document_bytes(
-            {"method": "imported", "generator": generator, "classes": classes}
-        )
-        digest = write_atomically(folder / TOKENS_MANIFEST, manifest).sha256
+        manifest = {"method": "imported", "generator": generator, "classes": classes}
+        digest = write_atomically(folder / TOKENS_MANIFEST, document_bytes(manifest)).sha256
     return TokenResult(folder, dict.fromkeys(tokens), tuple(tokens), {}, digest)
 
 
@@ -130,7 +128,8 @@ def _reader(source: Path, stack: ExitStack) -> Callable[[str], bytes]:
 
     def read(name: str) -> bytes:
         path = source / name
-        if not (path.is_file() if folder else name in members):
+        exists = path.is_file() if folder else name in members
+        if not exists:
             raise UserError(f"--import: {source.name} has no {name}")
         size = path.stat().st_size if folder else members[name].file_size
         if size > MOST_BYTES:
@@ -166,7 +165,9 @@ def _vectors(name: str, content: bytes, width: int, model: str) -> torch.Tensor:
         raise UserError(f"--import: {name} is not a tensor that can be read safely") from error
     if isinstance(tensor, dict):
         named = tensor.get("string_to_param", tensor)
-        tensor = next(iter(named.values())) if isinstance(named, dict) and len(named) == 1 else None
+        tensor = None
+        if isinstance(named, dict) and len(named) == 1:
+            (tensor,) = named.values()
     # A few bytes may describe a tensor of any size, or a tensor without numbers.
     plain = (
         isinstance(tensor, torch.Tensor)

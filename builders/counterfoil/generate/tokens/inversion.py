@@ -71,7 +71,8 @@ class _Schedule:
 
 def class_seed(seed: int, class_id: str) -> int:
     """Return 63 bits from the recipe's seed and the class."""
-    return int.from_bytes(hashlib.sha256(f"{seed}:{class_id}".encode()).digest()[:8], "big") >> 1
+    digest = hashlib.sha256(f"{seed}:{class_id}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
 
 
 def plan_steps(settings: LearnSettings, class_id: str, images: int, times: int) -> _Schedule:
@@ -96,7 +97,10 @@ class Inversion:
     """
 
     def __init__(
-        self, pipeline: Any, settings: LearnSettings, rendered_size: int | None = None
+        self,
+        pipeline: Any,
+        settings: LearnSettings,
+        rendered_size: int | None = None,
     ) -> None:
         from diffusers import DDPMScheduler
 
@@ -153,7 +157,7 @@ class Inversion:
         slots]."""
         settings = self.settings
         times = int(self.noise.config["num_train_timesteps"])
-        schedules = [plan_steps(settings, cls.class_id, len(cls.images), times) for cls in group]
+        schedules = [plan_steps(settings, cls.class_id, cls.images.count, times) for cls in group]
         for cls, schedule in zip(group, schedules, strict=True):
             self.latents.fill(cls.class_id, cls.images, schedule.rows, schedule.flips)
         starts = [self.start(cls.initial_words) for cls in group]
@@ -166,19 +170,18 @@ class Inversion:
             betas=(0.9, 0.999),
             weight_decay=settings.weight_decay,
         )
-        generators = [
-            torch.Generator("cpu").manual_seed(class_seed(settings.seed, cls.class_id) ^ 1)
-            for cls in group
-        ]
+        generators = []
+        for cls in group:
+            seed = class_seed(settings.seed, cls.class_id) ^ 1
+            generators.append(torch.Generator("cpu").manual_seed(seed))
         losses = np.zeros((settings.steps, len(group)), np.float32)
         scale = LOSS_SCALE if self.pipeline.unet.dtype == torch.float16 else 1.0
         for step in range(settings.steps):
+            vectors = self._pinned(parameters, norms)
+            by_class = self._losses(group, schedules, generators, step, vectors)
+            optimizer.zero_grad(set_to_none=True)
             # In a sum of losses, the vectors of each class have the same gradient as with their own
             # loss alone.
-            by_class = self._losses(
-                group, schedules, generators, step, self._pinned(parameters, norms)
-            )
-            optimizer.zero_grad(set_to_none=True)
             (by_class.sum() * scale).backward()
             for part in parameters:
                 assert part.grad is not None
@@ -192,7 +195,9 @@ class Inversion:
             return self._pinned(parameters, norms), losses
 
     def _pinned(
-        self, parameters: Sequence[torch.Tensor], norms: Sequence[torch.Tensor]
+        self,
+        parameters: Sequence[torch.Tensor],
+        norms: Sequence[torch.Tensor],
     ) -> list[torch.Tensor]:
         """Return the vectors, scaled to their starting norm if the recipe pins it.
 
@@ -226,27 +231,25 @@ class Inversion:
         noises = []
         for cls, schedule, generator in zip(group, schedules, generators, strict=True):
             mean, deviation = self.latents.of(
-                cls.class_id, schedule.rows[step], schedule.flips[step]
+                cls.class_id,
+                schedule.rows[step],
+                schedule.flips[step],
             )
             latents.append(mean + deviation * torch.randn(mean.shape, generator=generator))
             noises.append(torch.randn(mean.shape, generator=generator))
         clean = (torch.cat(latents) * self.pipeline.vae.config.scaling_factor).to(self.device)
         noise = torch.cat(noises).to(self.device)
-        t = torch.from_numpy(np.concatenate([schedule.times[step] for schedule in schedules])).to(
-            self.device
-        )
+        times = np.concatenate([schedule.times[step] for schedule in schedules])
+        t = torch.from_numpy(times).to(self.device)
         noisy = self.noise.add_noise(clean, noise, t)
         stacked = [torch.stack(batch).to(self.device) for batch in ids]
         states, pooled = self.text.encode(stacked, [part.flatten(0, 1) for part in rows])
         added = None
         if pooled is not None:
-            frame = torch.tensor(
-                [[self.side, self.side, 0, 0, self.side, self.side]], dtype=pooled.dtype
-            )
-            added = {
-                "text_embeds": pooled,
-                "time_ids": frame.repeat(len(pooled), 1).to(self.device),
-            }
+            side = self.side
+            frame = torch.tensor([[side, side, 0, 0, side, side]], dtype=pooled.dtype)
+            time_ids = frame.repeat(len(pooled), 1).to(self.device)
+            added = {"text_embeds": pooled, "time_ids": time_ids}
         unet = self.pipeline.unet
         predicted = unet(noisy.to(unet.dtype), t, states, added_cond_kwargs=added).sample
         target = noise
@@ -318,16 +321,16 @@ class TextSide:
             if not ids:
                 raise ValueError(f"'{words}' tokenises to nothing")
             refuse_unknown_ids(self._model, torch.tensor(ids), len(table.weight))
-            means.append(
-                table.weight[torch.tensor(ids, device=table.weight.device)].detach().float().mean(0)
-            )
+            rows = table.weight[torch.tensor(ids, device=table.weight.device)]
+            means.append(rows.detach().float().mean(0))
         return means
 
     def ids_of(self, template: str, slot: int) -> list[torch.Tensor]:
         """Return, for each encoder, the token ids [length] of a template whose gap has the tokens
         of a slot."""
         if template not in self._ids:
-            text = fill(template, " ".join(f"<place-{number}>" for number in range(self.vectors)))
+            places = " ".join(f"<place-{number}>" for number in range(self.vectors))
+            text = fill(template, places)
             first_slot = []
             for (tokenizer, _), table in zip(self.parts, self.tables, strict=True):
                 length = tokenizer.model_max_length
@@ -348,7 +351,9 @@ class TextSide:
         return moved
 
     def encode(
-        self, ids: Sequence[torch.Tensor], rows: Sequence[torch.Tensor]
+        self,
+        ids: Sequence[torch.Tensor],
+        rows: Sequence[torch.Tensor],
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Encode token ids as `encode_prompt` encodes prompts.
 
@@ -358,9 +363,8 @@ class TextSide:
         """
         states = []
         pooled = None
-        for (_, encoder), table, numbers, row in zip(
-            self.parts, self.tables, ids, rows, strict=True
-        ):
+        parts = zip(self.parts, self.tables, ids, rows, strict=True)
+        for (_, encoder), table, numbers, row in parts:
             table.rows = row
             if self.pooled:
                 out = encoder(numbers, output_hidden_states=True)
@@ -383,9 +387,6 @@ class TrainingImages:
 
     count: int
     image: Callable[[int], Image.Image]
-
-    def __len__(self) -> int:
-        return self.count
 
 
 def centred_square(image: Image.Image, side: int) -> np.ndarray:
@@ -414,7 +415,11 @@ class LatentCache:
         self._deviations: dict[str, torch.Tensor] = {}
 
     def fill(
-        self, class_id: str, images: TrainingImages, rows: np.ndarray, flips: np.ndarray
+        self,
+        class_id: str,
+        images: TrainingImages,
+        rows: np.ndarray,
+        flips: np.ndarray,
     ) -> None:
         """Encode the images in the schedule of a class.
 
@@ -422,9 +427,8 @@ class LatentCache:
         """
         if class_id in self._indices:
             return
-        pairs = sorted(
-            {(int(row), bool(flip)) for row, flip in zip(rows.flat, flips.flat, strict=True)}
-        )
+        scheduled = zip(rows.flat, flips.flat, strict=True)
+        pairs = sorted({(int(row), bool(flip)) for row, flip in scheduled})
         means = []
         deviations = []
         problems: dict[str, None] = {}
@@ -439,25 +443,29 @@ class LatentCache:
                     problems |= dict.fromkeys(error.problems)
             if problems:
                 continue  # go on decoding, to report all problems together
-            mean, deviation = self._encode(np.stack(pixels + [pixels[-1]] * (_BATCH - len(part))))
+            padded = pixels + [pixels[-1]] * (_BATCH - len(part))
+            mean, deviation = self._encode(np.stack(padded))
             means.append(mean[: len(part)])
             deviations.append(deviation[: len(part)])
         if problems:
             raise UserError(
                 list(problems)[:20], "Remove or replace these rows of the input dataset."
             )
-        self._means[class_id], self._deviations[class_id] = torch.cat(means), torch.cat(deviations)
+        self._means[class_id] = torch.cat(means)
+        self._deviations[class_id] = torch.cat(deviations)
         self._indices[class_id] = {pair: index for index, pair in enumerate(pairs)}
 
     def of(
-        self, class_id: str, rows: np.ndarray, flips: np.ndarray
+        self,
+        class_id: str,
+        rows: np.ndarray,
+        flips: np.ndarray,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the mean and the deviation of n images, each float32 [n, channels, height,
         width]."""
         indices = self._indices[class_id]
-        chosen = torch.tensor(
-            [indices[int(row), bool(flip)] for row, flip in zip(rows, flips, strict=True)]
-        )
+        pairs = zip(rows, flips, strict=True)
+        chosen = torch.tensor([indices[int(row), bool(flip)] for row, flip in pairs])
         return self._means[class_id][chosen], self._deviations[class_id][chosen]
 
     def drop(self, class_id: str) -> None:
@@ -472,11 +480,8 @@ class LatentCache:
         """
         vae = self.vae
         dtype = torch.float32 if getattr(vae.config, "force_upcast", False) else vae.dtype
-        images = (
-            torch.from_numpy(np.ascontiguousarray(pixels)).permute(0, 3, 1, 2).to(vae.device, dtype)
-            / 127.5
-            - 1
-        )
+        levels = torch.from_numpy(np.ascontiguousarray(pixels)).permute(0, 3, 1, 2)
+        images = levels.to(vae.device, dtype) / 127.5 - 1
         before = vae.dtype
         with torch.inference_mode():
             if dtype != before:

@@ -53,16 +53,14 @@ _LEARNING = f"{PRIVATE}/tokens"
 
 @dataclass(frozen=True, slots=True)
 class TokenProgress:
-    """The progress of a run, in classes and in optimisation steps of groups of classes.
-
-    lost: sentences about workers and devices that failed although the run continues.
-    """
+    """The progress of a run, in classes and in optimisation steps of groups of classes."""
 
     classes_done: int
     classes: int
     steps_done: int
     steps: int
     lost: tuple[str, ...] = ()
+    """Sentences about workers and devices that failed although the run continues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +85,18 @@ _Learned = tuple[dict[str, float], dict[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class LearningTask:
-    """Everything that a worker needs to learn groups of classes, as plain data that can be pickled.
-
-    It is an `engines.Work`. mark: proves that the worker sees the same folder. deliver: whether the
-    worker sends the name and the content of each file to the main process instead of writing the
-    file.
-    """
+    """Everything that a worker needs to learn groups of classes, as plain data that can be pickled
+    (an `engines.Work`)."""
 
     recipe: Recipe
     folder: Path
     device: str
     identity: Mapping[str, Any]
     mark: FolderMark | None = None
+    """Proves that the worker sees the same folder."""
     deliver: bool = False
+    """Whether the worker sends the name and the content of each file to the main process instead of
+    writing the file."""
 
     def on(self, device: str) -> LearningTask:
         return replace(self, device=device)
@@ -134,10 +131,8 @@ class LearningTask:
         recipe = self.recipe
         settings = _settings(recipe)
         generator = recipe.drawing
-        identity = {
-            **self.identity,
-            "stack": stack_of(self.device, generator.dtype, _together(settings)),
-        }
+        stack = stack_of(self.device, generator.dtype, _together(settings))
+        identity = {**self.identity, "stack": stack}
         if lines := differences(self.identity, identity):
             raise _other_settings(
                 f"{self.folder}: its tokens come from another stack than this worker's:", lines
@@ -153,35 +148,31 @@ class LearningTask:
         split = open_source(recipe.source, pin=pin).split(recipe.source.train_split)
         classes = {cls.id: cls for cls in recipe.classes}
 
+        def to_learn(cls: RecipeClass) -> ClassToLearn:
+            rows = split.rows_of(cls.source_label)
+            images = TrainingImages(len(rows), lambda index: split.image(int(rows[index])))
+            return ClassToLearn(cls.id, settings.initial_word or cls.name, images)
+
         def learn(group: Sequence[str]) -> Doing[Any, _Learned]:
-            chosen = [classes[class_id] for class_id in group]
-            rows = {cls.id: split.rows_of(cls.source_label) for cls in chosen}
-
-            def images(class_id: str) -> TrainingImages:
-                return TrainingImages(
-                    len(rows[class_id]), lambda index: split.image(int(rows[class_id][index]))
-                )
-
-            words = {cls.id: settings.initial_word or cls.name for cls in chosen}
-            tokens = yield from inversion.learn(
-                [ClassToLearn(cls.id, words[cls.id], images(cls.id)) for cls in chosen]
-            )
+            chosen = [to_learn(classes[class_id]) for class_id in group]
+            tokens = yield from inversion.learn(chosen)
             losses: dict[str, float] = {}
             failed: dict[str, str] = {}
-            for cls, token in zip(chosen, tokens, strict=True):
+            for learned, token in zip(chosen, tokens, strict=True):
+                cls = classes[learned.class_id]
                 if token.failure is not None:
                     failed[cls.id] = token.failure
                     continue
                 losses[cls.id] = token.loss
-                made_from = {
+                notes = {
+                    **identity,
                     "class_id": cls.id,
-                    "initial_words": words[cls.id],
-                    "images": len(rows[cls.id]),
+                    "initial_words": learned.initial_words,
+                    "images": learned.images.count,
+                    "loss": token.loss,
                 }
-                notes = {**identity, **made_from, "loss": token.loss}
-                content = token_bytes(
-                    TokenFile(placeholder_of(cls.id, cls.name), token.vectors, notes)
-                )
+                placeholder = placeholder_of(cls.id, cls.name)
+                content = token_bytes(TokenFile(placeholder, token.vectors, notes))
                 if self.deliver:
                     yield Delivered((token_file_name(cls.id), content))
                 else:
@@ -228,16 +219,12 @@ def _learn(recipe: Recipe, folder: Path, device: str, engine: Engine) -> TokenRe
         learned: list[str] = []
         if pending:
             pin = SourcePin.of(identity["source"])
-            _check(
-                recipe,
-                pending,
-                open_source(recipe.source, pin=pin).split(recipe.source.train_split),
-            )
+            split = open_source(recipe.source, pin=pin).split(recipe.source.train_split)
+            _check(recipe, pending, split)
             size = settings.classes_in_flight
-            groups = [
-                [cls.id for cls in pending[start : start + size]]
-                for start in range(0, len(pending), size)
-            ]
+            groups = []
+            for start in range(0, len(pending), size):
+                groups.append([cls.id for cls in pending[start : start + size]])
             names = {token_file_name(cls.id) for cls in pending}
             steps = 0
             all_steps = len(groups) * settings.steps
@@ -246,7 +233,8 @@ def _learn(recipe: Recipe, folder: Path, device: str, engine: Engine) -> TokenRe
             with contextlib.ExitStack() as contexts:
                 mark = None if engine.collects else contexts.enter_context(marked(folder))
                 work = LearningTask(recipe, folder, device, identity, mark, deliver=engine.collects)
-                for event in contexts.enter_context(contextlib.closing(engine.run(work, groups))):
+                events = contexts.enter_context(contextlib.closing(engine.run(work, groups)))
+                for event in events:
                     if isinstance(event, Advanced):
                         steps += event.count
                     elif isinstance(event, Delivered):
@@ -264,11 +252,8 @@ def _learn(recipe: Recipe, folder: Path, device: str, engine: Engine) -> TokenRe
                         losses_of_group, failed_of_group = event.result
                         learned.extend(losses_of_group)
                         failed.update(failed_of_group)
-                    tell(
-                        TokenProgress(
-                            len(learned) + len(failed), len(pending), steps, all_steps, tuple(lost)
-                        )
-                    )
+                    done = len(learned) + len(failed)
+                    tell(TokenProgress(done, len(pending), steps, all_steps, tuple(lost)))
             if lost:
                 remove_half_written(folder)
         losses, manifest = _write_manifest(recipe, folder, identity, failed)
@@ -282,7 +267,12 @@ def _learn(recipe: Recipe, folder: Path, device: str, engine: Engine) -> TokenRe
 
 
 def class_tokens(
-    recipe: Recipe, out: Path, device: str, engine: Engine, *, learn: bool = True
+    recipe: Recipe,
+    out: Path,
+    device: str,
+    engine: Engine,
+    *,
+    learn: bool = True,
 ) -> ClassTokens | None:
     """Return the class tokens of a build in `out`, or None if the recipe uses no tokens.
 
@@ -292,7 +282,9 @@ def class_tokens(
     """
     if recipe.tokens is None or recipe.tokens.learn is None:
         return read_class_tokens(recipe)
-    folder = learned_before(recipe, out) if not learn or _has_tokens(recipe, out) else None
+    folder = None
+    if not learn or _has_tokens(recipe, out):
+        folder = learned_before(recipe, out)
     if folder is None:
         folder = learning_folder(out)
         _learn(recipe, folder, device, engine)
@@ -347,12 +339,14 @@ def _identity(recipe: Recipe, folder: Path) -> dict[str, Any]:
     first = next((path for path in files if path.is_file()), None)
     recorded = None if first is None else read_token_file(first).notes.get("source")
     generator = recipe.drawing
+    model = pin_model(generator.model, generator.revision)
+    source = open_source(recipe.source, recorded).pin
+    settings = _settings(recipe).model_dump(mode="json")
     identity = {
         "method": "textual inversion",
-        "generator": pin_model(generator.model, generator.revision).document(),
-        "source": open_source(recipe.source, recorded).pin.document()
-        | {"split": recipe.source.train_split},
-        "settings": _settings(recipe).model_dump(mode="json") | {"rendered_size": generator.size},
+        "generator": model.document(),
+        "source": source.document() | {"split": recipe.source.train_split},
+        "settings": settings | {"rendered_size": generator.size},
     }
     return json.loads(json.dumps(identity))
 
@@ -364,7 +358,9 @@ def _together(settings: LearnSettings) -> int:
 
 
 def _known(
-    recipe: Recipe, folder: Path, identity: Mapping[str, Any]
+    recipe: Recipe,
+    folder: Path,
+    identity: Mapping[str, Any],
 ) -> dict[str, Mapping[str, Any]]:
     """Return class id → notes of the tokens in a folder. Raise UserError for tokens of another
     identity."""
@@ -398,10 +394,12 @@ def _check(recipe: Recipe, pending: Sequence[RecipeClass], split: SourceSplit) -
     revision = recipe.drawing.revision
     family, _ = pipeline_family(model, revision)
     if not family.learns_tokens:
+        hint = "Prompt by class name, with `tokens: null`"
+        if family.takes_tokens:
+            hint += ", or name tokens that were learned for its CLIP"
         raise UserError(
             f"tokens.learn: '{model}' is {family.name}, for which class tokens cannot be learned",
-            "Prompt by class name, with `tokens: null`"
-            + (", or name tokens that were learned for its CLIP." if family.takes_tokens else "."),
+            f"{hint}.",
         )
     problems = []
     for cls in pending:
@@ -420,9 +418,8 @@ def _check(recipe: Recipe, pending: Sequence[RecipeClass], split: SourceSplit) -
         words = {"tokens.learn.initial_word": settings.initial_word}
     tokenizers = load_tokenizers(model, revision)
     for key, text in words.items():
-        if not all(
-            tokenizer(text, add_special_tokens=False)["input_ids"] for tokenizer in tokenizers
-        ):
+        ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for tokenizer in tokenizers]
+        if not all(ids):
             problems.append(f"{key}: '{text}' tokenises to nothing that {model} knows")
     if problems:
         hint = (
@@ -432,7 +429,10 @@ def _check(recipe: Recipe, pending: Sequence[RecipeClass], split: SourceSplit) -
 
 
 def _write_manifest(
-    recipe: Recipe, folder: Path, identity: Mapping[str, Any], failed: Mapping[str, str]
+    recipe: Recipe,
+    folder: Path,
+    identity: Mapping[str, Any],
+    failed: Mapping[str, str],
 ) -> tuple[dict[str, float], str]:
     """Write manifest.json with the hash and the loss of each token, or the reason why the token
     failed.
@@ -451,6 +451,5 @@ def _write_manifest(
             classes[cls.id] = {"failed": failed[cls.id]}
     content = document_bytes({**identity, "classes": classes})
     digest = write_atomically(folder / TOKENS_MANIFEST, content).sha256
-    return {
-        class_id: entry["loss"] for class_id, entry in classes.items() if "loss" in entry
-    }, digest
+    losses = {class_id: entry["loss"] for class_id, entry in classes.items() if "loss" in entry}
+    return losses, digest

@@ -64,15 +64,21 @@ class Captioner:
     """A trained captioner in eval mode; each kind is a subclass in a file of its own."""
 
     name: str
+    """The name by which a person names it."""
     model_type: str
+    """transformers' name of its kind."""
     architecture: str
+    """transformers' name of its class."""
     sha256: str
     """Of configuration, tokenizer and weights."""
     input_key: str
     """Captioners with the same key turn an image or text into the same tensors."""
     device: str
+    """Where the module is."""
     module: Any
+    """The torch module."""
     tokenizer: Any
+    """The tokenizer of transformers."""
     ends: tuple[int, ...]
     """Tokens that end a caption."""
     longest: int | None
@@ -80,6 +86,7 @@ class Captioner:
     never: tuple[int, ...] = ()
     """Tokens that may not be in a caption."""
     takes_examples: bool = False
+    """Whether captions may follow examples."""
 
     @property
     def key(self) -> str:

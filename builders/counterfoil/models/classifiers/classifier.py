@@ -45,9 +45,13 @@ class Classifier:
     """A trained model and the form of its input. Each kind is a subclass in a file of its own."""
 
     name: str
+    """The name by which a person names it."""
     architecture: str
+    """What kind of network it is."""
     num_classes: int
+    """The number of its outputs."""
     label_names: tuple[str, ...] | None
+    """The names of its outputs in order, if known."""
     sha256: str | None
     """Of everything that decides the answer to a tensor, or None if that is unknown."""
     input_key: str
@@ -55,8 +59,11 @@ class Classifier:
     input_size: tuple[int, int, int] | None = None
     """(channels, height, width), or None if it depends on the image."""
     param_count: int | None = None
+    """The number of its parameters, if known."""
     crop_pct: float | None = None
+    """The side of the crop over that of the resized image, if known."""
     interpolation: str | None = None
+    """How images are resized, if known."""
     kept: bool = True
     """Whether a later run may reuse answers if the hash and the input key are equal."""
     module: Any = None

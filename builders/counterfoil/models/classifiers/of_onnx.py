@@ -93,9 +93,11 @@ class Deployed:
     """A graph's file and its folder's configuration."""
 
     file: Path
+    """The graph."""
     document: Mapping[str, Any]
     """The folder's config.json."""
     facts: ClassifierFacts
+    """Its description."""
     input_key: str
     """Graphs with the same key get the same tensor for an image."""
     input_size: tuple[int, int, int] | None

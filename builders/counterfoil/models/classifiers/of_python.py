@@ -505,8 +505,8 @@ def handed_over(
             )
     for name, model in called.items():
         if isinstance(model, str):
-            called[name], own = imported(model)
-            transforms[name] = own or transforms.get(name)
+            called[name], imported_transform = imported(model)
+            transforms[name] = imported_transform or transforms.get(name)
     held: dict[str, HandedOver] = {}
     for name, model in called.items():
         full_name = PYTHON + name

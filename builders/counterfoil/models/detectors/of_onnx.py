@@ -58,17 +58,21 @@ class OnnxDetector(Detector):
     """A graph of ONNX Runtime."""
 
     session: Any
+    """The opened graph."""
     prepare: Any
     """PIL image → float tensor (C, H, W)."""
     processor: Any
     """The image processor of transformers, if there is one."""
     device: str
+    """Where it runs."""
     form: OutputForm | None
     """The form of its outputs; None if the processor reads them."""
     size: tuple[int, int] | None
     """Height and width of the input."""
     mean: Sequence[float]
+    """What is subtracted from each colour."""
     std: Sequence[float]
+    """What each colour is then divided by."""
 
     def __call__(self, images: Sequence[Image.Image]) -> list[ImageDetections]:
         return [checked_detections(self.name, self._found(image)) for image in images]

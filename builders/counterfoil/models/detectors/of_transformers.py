@@ -100,11 +100,11 @@ class TransformersDetector(Detector):
             inputs = prepare(image)
             prepared.append({key: values for key, values in inputs.items() if key in taken})
         detected: dict[int, ImageDetections] = {}
-        for places in of_one_shape(prepared):
+        for rows in of_one_shape(prepared):
             stacked = {}
-            for key in prepared[places[0]]:
-                stacked[key] = torch.stack([prepared[place][key] for place in places])
-            sides = [(images[place].height, images[place].width) for place in places]
+            for key in prepared[rows[0]]:
+                stacked[key] = torch.stack([prepared[row][key] for row in rows])
+            sides = [(images[row].height, images[row].width) for row in rows]
             with (
                 computing(f"model {self.name!r}", "find objects", self.device),
                 torch.inference_mode(),
@@ -114,7 +114,7 @@ class TransformersDetector(Detector):
                 detections = self.processor.post_process_object_detection(
                     outputs, threshold=0.0, target_sizes=sides
                 )
-            detected |= dict(zip(places, detections, strict=True))
+            detected |= dict(zip(rows, detections, strict=True))
         return [checked_detections(self.name, detected[index]) for index in range(len(images))]
 
 

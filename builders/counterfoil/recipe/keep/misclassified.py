@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from counterfoil.errors import Problem
+from counterfoil.errors import ProblemLine
 from counterfoil.recipe.keep.rule import Column, KeepRule, Verdict
 from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import judge_column, last_part
@@ -48,7 +48,7 @@ _FAILED: tuple[Literal["bool"], str] = (
 )
 
 
-def failure_problem(name: str) -> Problem | None:
+def failure_problem(name: str) -> ProblemLine | None:
     """Return a problem with the name of a failure rule, or None."""
     if name in FAILURE_RULES or answered_class(name) is not None:
         return None

@@ -34,9 +34,10 @@ class SourceTask:
     taken once, and its row stores what the image shows. placed: whether that lies on pixels.
     labelled: whether rows of the input dataset need labels. folders: whether the names of classes
     may be those of folders. reader: a function from rows and source to a `RowTruth`
-    (`data/truth.py`). measured_by: a `Task` (`evaluation/task.py`). nouns: what `names` are, one
-    and several. measures: a phrase for what results have. models: a kind of models of the task, as
-    their names begin. hub: the Hub's names of the task, and of the task's form.
+    (`data/truth.py`). measured_by: a `Task` (`evaluation/task.py`). table: the file with the rows
+    that people see first. nouns: what `names` are, one and several. measures: a phrase for what
+    results have. models: a kind of models of the task, as their names begin. hub: the Hub's names
+    of the task, and of the task's form.
     """
 
     name = "classes"
@@ -47,6 +48,7 @@ class SourceTask:
     folders = True
     reader: str | None = None
     measured_by = "counterfoil.evaluation.tasks.classes.task:ClassesTask"
+    table = "robustness.csv"
     nouns: tuple[str, str] = ("class", "classes")
     measures = "Accuracies and drops of classifiers"
     models = "local-dir"
@@ -107,9 +109,9 @@ class WholeImages(SourceTask):
 
     undivided, unmade, unmined, unscreened: why there are no classes, why other kinds than corrupt
     make no images, and why nothing is mined or judged by a class. noun: what a model is called.
-    table: the file with the rows that people see first. means: measures of all shifts together,
-    with their heads in tables. reading: what the card says of the measure that leads and of its
-    drops, with `{names}` for the number of `names`. guesses: what a model near chance does.
+    means: measures of all shifts together, with their heads in tables. reading: what the card says
+    of the measure that leads and of its drops, with `{names}` for the number of `names`. guesses:
+    what a model near chance does.
     """
 
     by_class = False
@@ -120,7 +122,7 @@ class WholeImages(SourceTask):
     unmined = "mining looks for failures of classifiers of one class an image, expected null"
     unscreened = "an image without a class cannot be screened by one, expected null"
     noun = "model"
-    table: str
+    table = "shifts.csv"
     means: ClassVar[Mapping[str, str]] = {}
     reading: str
     guesses = "is near chance on the base, so its drops mean little."

@@ -40,7 +40,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build(
         "wardrobe-boxes",
         out,
-        overrides=["samples.candidates=30", *left_out],
+        overrides=["samples.candidates=16", *left_out],
         device="cpu",
         workers=1,
     )
@@ -122,7 +122,7 @@ def test_a_stopped_run_goes_on_at_its_next_part_and_gives_the_same_files(
     built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(built, tmp_path / "built", ignore=shutil.ignore_patterns(".counterfoil"))
-    monkeypatch.setattr(answer_cache, "PART_ROWS", 16)
+    monkeypatch.setattr(answer_cache, "PART_ROWS", 8)
     answer = TransformersDetector.__call__
     answered: list[int] = []
 
@@ -138,26 +138,26 @@ def test_a_stopped_run_goes_on_at_its_next_part_and_gives_the_same_files(
 
     def run(out: str, images: int, dataset: Path = tmp_path / "built") -> dict[str, bytes]:
         stop_after(images)
-        evaluate(dataset, out=tmp_path / out, device="cpu", batch_size=8)
+        evaluate(dataset, out=tmp_path / out, device="cpu", batch_size=4)
         files = ("results.json", "measures.csv", "detection.csv", "report.html")
         return {name: (tmp_path / out / name).read_bytes() for name in files}
 
     shutil.rmtree(built / ".counterfoil" / "detections", ignore_errors=True)
-    whole = run("whole", 90, built)
-    assert sum(answered) == 90
+    whole = run("whole", 48, built)
+    assert sum(answered) == 48
     with pytest.raises(KeyboardInterrupt):
-        run("again", 40)
-    assert run("again", 90) == whole
-    assert sum(answered) == 90 - 32, "two parts of 16 images were answered before"
+        run("again", 20)
+    assert run("again", 48) == whole
+    assert sum(answered) == 48 - 16, "two parts of 8 images were answered before"
     assert run("again", 0) == whole and answered == []
     kept = tmp_path / "built" / ".counterfoil" / "detections"
     [entry] = kept.iterdir()
     entry.write_bytes(entry.read_bytes()[:-100])
     with pytest.raises(KeyboardInterrupt):
-        run("again", 40)
-    assert sum(answered) == 40, "a damaged entry is made again"
+        run("again", 20)
+    assert sum(answered) == 20, "a damaged entry is made again"
     _, damaged = sorted(kept.glob("*.parts/*.parquet"))
     damaged.write_bytes(damaged.read_bytes()[:-100])
-    assert run("again", 90) == whole
-    assert sum(answered) == 90 - 16, "from the first damaged part on"
+    assert run("again", 48) == whole
+    assert sum(answered) == 48 - 8, "from the first damaged part on"
     assert run("again", 0) == whole and [path.suffix for path in kept.iterdir()] == [".parquet"]

@@ -311,11 +311,11 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
                 objects.append(np.bincount(present, minlength=images))
             # The objects are the same for every model.
             columns["objects"] = np.concatenate(objects)
-            found = np.concatenate(true)
+            matched = np.concatenate(true)
             columns[f"f1.{model.name}"] = np.concatenate(model.f1)
-            columns[f"found.{model.name}"] = found
-            columns[f"missed.{model.name}"] = columns["objects"] - found
-            columns[f"false.{model.name}"] = np.concatenate(boxes) - found
+            columns[f"found.{model.name}"] = matched
+            columns[f"missed.{model.name}"] = columns["objects"] - matched
+            columns[f"false.{model.name}"] = np.concatenate(boxes) - matched
         return self.objects.rows.ravel(), columns
 
 
