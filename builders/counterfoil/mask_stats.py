@@ -37,7 +37,9 @@ def confusion(truth: NDArray[np.integer], answer: NDArray[np.integer], classes: 
     known = truth < classes
     answered = np.minimum(answer[known], classes).astype(np.int64)
     cells = truth[known].astype(np.int64) * (classes + 1) + answered
-    return np.bincount(cells, minlength=classes * (classes + 1)).reshape(classes, classes + 1)
+    shape = classes, classes + 1
+    counts = np.bincount(cells, minlength=shape[0] * shape[1])
+    return counts.reshape(shape)
 
 
 @dataclass(frozen=True)
@@ -74,27 +76,31 @@ class PixelCounts:
         hits = self.hits.T @ drawn
         known = having > 0
         every = having.sum(axis=0)
-        return {
-            IOU: _ratio(hits, having + given - hits, known),
-            RECALL: _ratio(hits, having, known),
-            PIXELS: _ratio(hits.sum(axis=0), every, every > 0)[None],
-        }
+        iou = _ratio(hits, having + given - hits, known)
+        recall = _ratio(hits, having, known)
+        right = hits.sum(axis=0)
+        accuracy = _ratio(right, every, every > 0)
+        return {IOU: iou, RECALL: recall, PIXELS: accuracy[None]}
 
     def image_iou(self) -> Floats:
         """Return the mean IoU of each image over the classes that it has, (n,); NaN without one."""
         having = self.having > 0
-        iou = _ratio(self.hits, self.having + self.given - self.hits, having)
+        either = self.having + self.given - self.hits
+        iou = _ratio(self.hits, either, having)
+        total = np.nansum(iou, axis=1)
         number = having.sum(axis=1)
-        return _ratio(np.nansum(iou, axis=1), number, number > 0)
+        return _ratio(total, number, number > 0)
 
     def image_accuracy(self) -> Floats:
         """Return the pixel accuracy of each image, (n,); NaN without a pixel that has a class."""
+        right = self.hits.sum(axis=1)
         whole = self.having.sum(axis=1)
-        return _ratio(self.hits.sum(axis=1), whole, whole > 0)
+        return _ratio(right, whole, whole > 0)
 
 
 def _ratio(part: NDArray, whole: NDArray, where: NDArray) -> Floats:
-    return np.divide(part, whole, out=np.full(np.shape(part), np.nan), where=where)
+    unknown = np.full(np.shape(part), np.nan)
+    return np.divide(part, whole, out=unknown, where=where)
 
 
 @dataclass(frozen=True)

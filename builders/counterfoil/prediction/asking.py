@@ -85,12 +85,11 @@ class AskedFunction(Model):
                 f"{self.name}: {len(answers)} answers to {len(batch.at)} images, expected one an"
                 " image"
             )
-        return joined(
-            [
-                self.columns(answer, row)
-                for row, answer in zip(batch.at.tolist(), answers, strict=True)
-            ]
-        )
+        parts = []
+        for row, answer in zip(batch.at.tolist(), answers, strict=True):
+            columns = self.columns(answer, row)
+            parts.append(columns)
+        return joined(parts)
 
 
 @dataclass

@@ -58,7 +58,9 @@ def strip(image: Image, truth: PixelClasses, answer: PixelClasses) -> Image:
     pixels = np.asarray(image.resize(truth.shape[::-1]))
     wrong = (truth != answer) & (truth != UNLABELLED)
     difference = np.where(wrong[..., None], np.array(_WRONG, np.uint8), pixels // 3)
-    panels = [pixels, colours[truth], colours[answer], difference]
+    true_colours = colours[truth]
+    answer_colours = colours[answer]
+    panels = [pixels, true_colours, answer_colours, difference]
     height, width = truth.shape
     scale = min(1.0, SIDE / max(height, width))
     width, height = (max(1, round(side * scale)) for side in (width, height))

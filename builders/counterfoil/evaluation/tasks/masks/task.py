@@ -146,17 +146,22 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
         severities, level_rows = measure_levels(
             self.subject, sound, MEAN_IOU, CURVE, subject.images, classes
         )
+        rows = list(segmenter_rows(subject, self.models))
+        rows += level_rows
+        preview = self.subject.preview
+        if self.options.limit is not None:
+            preview = subject.images
         return self.shared_results(
             subject.images,
             classes,
-            self.subject.preview if self.options.limit is None else subject.images,
+            preview,
             min_images_per_class=1,
             replicates=REPLICATES,
             classes=self.classes,
             models=map(self._facts, self.models),
             units=subject.units,
             measures=FACTS,
-            rows=ResultRows([*segmenter_rows(subject, self.models), *level_rows]),
+            rows=ResultRows(rows),
             severity=severities,
         )
 
@@ -212,25 +217,25 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
             number = group * subject.images + image
             pixels = subject.pixels[image]
             having = np.flatnonzero(pixels).tolist()
-            each = [
-                {"_cls": "Classification", "tags": [], "label": subject.classes[label]}
-                for label in having
-            ]
+            shown = []
+            annotations = []
+            for label in having:
+                name = subject.classes[label]
+                shown.append({"_cls": "Classification", "tags": [], "label": name})
+                annotations.append({"category_id": label, "area": int(pixels[label])})
             answers = []
             for model in self.models:
-                values = {
-                    name: float(columns[f"{name}.{model.name}"][number])
-                    for name in self.answer_columns
-                }
-                label = {"_cls": "Regression", "tags": [], "value": values["iou"]}
-                answers.append(ModelAnswer(label, values["iou"] >= _HALF, values, [values]))
-            yield Failure(
-                int(subject.rows[group, image]),
-                self.subject.groups[group].name,
-                {"_cls": "Classifications", "classifications": each},
-                [{"category_id": label, "area": int(pixels[label])} for label in having],
-                answers,
-            )
+                values = {}
+                for name in self.answer_columns:
+                    column = columns[f"{name}.{model.name}"]
+                    values[name] = float(column[number])
+                value = values["iou"]
+                answer = {"_cls": "Regression", "tags": [], "value": value}
+                answers.append(ModelAnswer(answer, value >= _HALF, values, [values]))
+            row = int(subject.rows[group, image])
+            shift = self.subject.groups[group].name
+            truth = {"_cls": "Classifications", "classifications": shown}
+            yield Failure(row, shift, truth, annotations, answers)
 
     def image_columns(self) -> tuple[Ints, dict[str, Any]]:
         """Return the rows of images, and columns: the classes that each has; `iou.MODEL`, the mean
@@ -254,13 +259,18 @@ def segmentation_csv(results: Results) -> str:
     """Write one line for each model, group and class, the first without a class: measures in
     percent, drops in points, both with intervals."""
     rows = []
+    names = ["", *(cls.id for cls in results.classes)]
     for model in results.models:
         for group in results.groups:
-            for class_id in ("", *(cls.id for cls in results.classes)):
+            for class_id in names:
                 key = {"model": model.name, "group": group.name, "class_id": class_id}
                 row: dict[str, Any] = {"model": model.name, "shift": group.name, "class": class_id}
-                for name in (IOU, RECALL) if class_id else MEANS:
-                    row |= csv_interval(name, results.rows.estimate(name, **key))
-                    row |= csv_interval(f"drop_{name}", results.rows.estimate(DROP, at=name, **key))
+                measures = (IOU, RECALL) if class_id else tuple(MEANS)
+                for name in measures:
+                    number = results.rows.estimate(name, **key)
+                    drop = results.rows.estimate(DROP, at=name, **key)
+                    row |= csv_interval(name, number)
+                    row |= csv_interval(f"drop_{name}", drop)
                 rows.append(row)
-    return csv_text(rows, tuple(dict.fromkeys(name for row in rows for name in row)))
+    columns = dict.fromkeys(name for row in rows for name in row)
+    return csv_text(rows, tuple(columns))
