@@ -55,21 +55,30 @@ def strip(image: Image, truth: PixelClasses, answer: PixelClasses) -> Image:
     from PIL import Image
 
     colours = class_colours()
-    pixels = np.asarray(image.resize(truth.shape[::-1]))
-    wrong = (truth != answer) & (truth != UNLABELLED)
-    difference = np.where(wrong[..., None], np.array(_WRONG, np.uint8), pixels // 3)
-    true_colours = colours[truth]
-    answer_colours = colours[answer]
-    panels = [pixels, true_colours, answer_colours, difference]
     height, width = truth.shape
+    resized = image.resize((width, height))
+    pixels = np.asarray(resized)
+    wrong = (truth != answer) & (truth != UNLABELLED)
+    red = np.array(_WRONG, np.uint8)
+    difference = np.where(wrong[..., None], red, pixels // 3)
+    panels = [
+        pixels,
+        colours[truth],
+        colours[answer],
+        difference,
+    ]
     scale = min(1.0, SIDE / max(height, width))
-    width, height = (max(1, round(side * scale)) for side in (width, height))
-    whole = Image.new("RGB", (4 * width + 3 * _GAP, height), "white")
-    for number, panel in enumerate(panels):
-        small = Image.fromarray(panel.astype(np.uint8)).resize(
-            (width, height), Image.Resampling.NEAREST
-        )
-        whole.paste(small, (number * (width + _GAP), 0))
+    width = max(1, round(width * scale))
+    height = max(1, round(height * scale))
+    size = width, height
+    length = 4 * width + 3 * _GAP
+    whole = Image.new("RGB", (length, height), "white")
+    left = 0
+    for panel in panels:
+        shown = Image.fromarray(panel.astype(np.uint8))
+        small = shown.resize(size, Image.Resampling.NEAREST)
+        whole.paste(small, (left, 0))
+        left += width + _GAP
     return whole
 
 
@@ -81,32 +90,53 @@ def write_mask_failures(
     iou = np.stack([model.image_iou for model in models])
     lost = iou[:, :1] - iou[:, 1:]
     model, shift, image = np.nonzero(lost > 0)
-    order = np.lexsort((image, shift, model, -lost[model, shift, image]))
-    model, shift, image = model[order], shift[order] + 1, image[order]
+    loss = lost[model, shift, image]
+    order = np.lexsort((image, shift, model, -loss))
+    model = model[order]
+    shift = shift[order] + 1
+    image = image[order]
     cells = model * len(subject.rows) + shift
-    chosen = np.sort(np.argsort(ranks_in_cells(cells), kind="stable")[:MOST_ROWS])
+    ranks = ranks_in_cells(cells)
+    first = np.argsort(ranks, kind="stable")[:MOST_ROWS]
+    keys = subject.dataset.keys
     files: dict[tuple[int, int], str] = {}
     rows: list[dict[str, Any]] = []
-    for number, group, scene in zip(
-        *(part[chosen].tolist() for part in (model, shift, image)), strict=True
-    ):
-        pairs = [(number, int(subject.rows[side, scene])) for side in (0, group)]
-        strips = [files.setdefault(pair, f"{FOLDER}/{len(files):05d}.webp") for pair in pairs]
-        values = [round(float(iou[number, side, scene]), 4) for side in (0, group)]
-        wrong = _lost_classes(models[number], group, scene)
-        row = {"model": number, "shift": group, "strips": strips, "iou": values, "classes": wrong}
-        rows.append(row | {"keys": [subject.dataset.keys[row] for _, row in pairs]})
+    for chosen in np.sort(first).tolist():
+        number = int(model[chosen])
+        group = int(shift[chosen])
+        scene = int(image[chosen])
+        strips = []
+        names = []
+        values = []
+        for side in (0, group):
+            row = int(subject.rows[side, scene])
+            file = f"{FOLDER}/{len(files):05d}.webp"
+            strips.append(files.setdefault((number, row), file))
+            names.append(keys[row])
+            value = float(iou[number, side, scene])
+            values.append(round(value, 4))
+        card = {
+            "model": number,
+            "shift": group,
+            "strips": strips,
+            "iou": values,
+            "classes": _lost_classes(models[number], group, scene),
+            "keys": names,
+        }
+        rows.append(card)
     colours = class_colours()
+    classes = []
+    for number, name in enumerate(subject.classes):
+        colour = bytes(colours[number]).hex()
+        classes.append({"name": name, "colour": f"#{colour}"})
+    groups = []
+    for group in subject.dataset.groups:
+        groups.append({"id": group.name, "name": in_words(group.name)})
     short = short_names([each.name for each in models])
     data = {
         "models": [short[each.name] for each in models],
-        "groups": [
-            {"id": group.name, "name": in_words(group.name)} for group in subject.dataset.groups
-        ],
-        "classes": [
-            {"name": name, "colour": "#" + bytes(colours[number]).hex()}
-            for number, name in enumerate(subject.classes)
-        ],
+        "groups": groups,
+        "classes": classes,
         "rows": rows,
     }
     html = browser_html(
@@ -123,19 +153,27 @@ def write_mask_failures(
 
 def _lost_classes(model: MeasuredSegmenter, group: int, image: int) -> list[int]:
     """Return the classes of which a shift costs an image pixels."""
-    hits = [model.counts[side].hits[image] for side in (0, group)]
-    return np.flatnonzero(hits[1] < hits[0]).tolist()
+    before = model.counts[0].hits[image]
+    after = model.counts[group].hits[image]
+    lost = np.flatnonzero(after < before)
+    return lost.tolist()
 
 
 def _strips(
     subject: MaskSubject, models: Sequence[MeasuredSegmenter], files: dict[tuple[int, int], str]
 ) -> Iterator[tuple[str, bytes]]:
+    keys = subject.dataset.keys
     for number, model in enumerate(models):
         rows = sorted(row for of_model, row in files if of_model == number)
-        keys = frozenset(subject.dataset.keys[row] for row in rows)
-        images = dict(subject.dataset.images(keys)) if keys else {}
-        for row, answer in model.answered.again(rows) if rows else ():
-            picture = readable_image(images[subject.dataset.keys[row]])
-            if picture is not None:
-                truth = subject.mask(subject.number_of[row])
-                yield files[number, row], webp(strip(picture, truth, answer), 82)
+        if not rows:
+            continue
+        wanted = frozenset(keys[row] for row in rows)
+        images = dict(subject.dataset.images(wanted))
+        for row, answer in model.answered.again(rows):
+            encoded = images[keys[row]]
+            picture = readable_image(encoded)
+            if picture is None:
+                continue
+            truth = subject.mask(subject.number_of[row])
+            panels = strip(picture, truth, answer)
+            yield files[number, row], webp(panels, 82)

@@ -106,11 +106,12 @@ def open_masks(dataset: OpenDataset, limit: int | None = None) -> MaskSubject:
     if limit is not None:
         indices = [str(index) for index in dataset.indices[rows[0]].tolist()]
         rows = rows[:, evenly_chosen(indices, np.zeros(len(indices), np.int64), limit)]
-    base_of = {
-        dataset.keys[row]: dataset.keys[rows[0, number]]
-        for number, column in enumerate(rows.T.tolist())
-        for row in column
-    }
+    base_of: dict[str, str] = {}
+    for of_row in rows.T.tolist():
+        base = dataset.keys[of_row[0]]
+        for row in of_row:
+            key = dataset.keys[row]
+            base_of[key] = base
     masks: dict[str, bytes] = {}
     form = TableForm.of(dataset.recipe)
     # The base is the first group, so its masks are read first.

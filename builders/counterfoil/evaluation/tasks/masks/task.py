@@ -250,8 +250,10 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
         }
         for model in self.models:
             columns[f"iou.{model.name}"] = model.image_iou.ravel()
-            accuracy = np.stack([counts.image_accuracy() for counts in model.counts])
-            columns[f"pixel_accuracy.{model.name}"] = accuracy.ravel()
+            accuracies = []
+            for counts in model.counts:
+                accuracies.append(counts.image_accuracy())
+            columns[f"pixel_accuracy.{model.name}"] = np.concatenate(accuracies)
         return subject.rows.ravel(), columns
 
 
