@@ -54,6 +54,21 @@ def test_numbers_of_the_data_become_positions_and_others_no_class(tmp_path: Path
         assert (classes == number_of[drawn]).all()
 
 
+@pytest.mark.parametrize("turn", [3, 6])
+def test_the_recipe_says_whether_masks_are_of_turned_photographs(tmp_path: Path, turn: int) -> None:
+    """A half turn keeps the size, so nothing else would tell that a mask is upside down."""
+    (_, drawn) = mask_folder(tmp_path / "patches", 2)
+    path = tmp_path / "patches" / "images" / "001.png"
+    picture = Image.open(path)
+    exif = picture.getexif()
+    exif[0x0112] = turn
+    picture.save(path, exif=exif)
+    with pytest.raises(UserError, match=r"an EXIF tag turns 1 photograph of .* whether masks are"):
+        build(recipe_of(tmp_path / "patches"), tmp_path / "out", device="cpu", workers=1)
+    stored = masks_of_folder(tmp_path / "patches", "source.exif=ignore")
+    assert (stored[1] == drawn).all()
+
+
 @pytest.mark.parametrize("form", ["images/{}", "{}/images"])
 def test_splits_and_pairs_by_stem(tmp_path: Path, form: str) -> None:
     mask_folder(tmp_path / "plain", 3)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.data.truth import RowTruth
+from counterfoil.data.truth import RowTruth, refuse_unclear_turns
 from counterfoil.errors import MOST_SHOWN, UserError, first_of, some_of
 from counterfoil.progress import report
 from counterfoil.recipe.tasks import TASKS
@@ -80,22 +80,28 @@ class SourceMasks(RowTruth):
         return {MASK: encoded_mask(numbers)}
 
     def checked(self, source: Source, rows: Rows, chosen: Sequence[int]) -> Sequence[str]:
-        """Raise UserError with all masks that cannot be used, and if none has a pixel with a class.
+        """Raise UserError with all masks that cannot be used, if nothing says whether masks are of
+        turned photographs, and if no mask has a pixel with a class.
 
         Notes say how many pixels have no class, and which classes no pixel has.
         """
         problems = []
         counts = np.zeros(UNLABELLED + 1, np.int64)
         wrong = 0
+        turned = 0
         for done, (row, encoded) in enumerate(zip(chosen, rows.images(chosen), strict=True)):
             try:
-                size = picture_sides(encoded).read(source.exif)
+                sides = picture_sides(encoded)
+                turned += sides.turned
+                size = sides.read(source.exif)
                 counts += np.bincount(self.of_image(row, size).ravel(), minlength=len(counts))
             except UserError as error:
                 wrong += 1
                 problems += error.problems if wrong <= MOST_SHOWN else ()
             if done % 100 == 0:
                 report("reading masks", done, len(chosen))
+        if "exif" not in source.model_fields_set and rows.rendered is None:
+            refuse_unclear_turns(turned, rows, "masks")
         if wrong:
             raise UserError(first_of(problems, count=wrong), _HINT)
         unlabelled = int(counts[UNLABELLED])
