@@ -74,9 +74,10 @@ def find_slices(
         scores = closeness[order].astype(np.float64)
         hypotheses.append(replace(hypothesis, name=name, evidence=rows[order], scores=scores))
     reason = f"fewer than {settings.fewest_errors} failures on the discover half"
-    labels = range(len(half.class_names))
-    notes = tuple(ClassNote(reason=None if label in searched else reason) for label in labels)
-    return Found(tuple(hypotheses), notes)
+    notes = [ClassNote(reason=reason)] * len(half.class_names)
+    for label in searched:
+        notes[label] = ClassNote()
+    return Found(tuple(hypotheses), tuple(notes))
 
 
 SLICES = FindMethod(SlicesSettings, find_slices)
