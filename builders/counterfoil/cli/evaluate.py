@@ -131,6 +131,7 @@ def _write_keys(given: Given, out: Path) -> None:
     )
     say("For several labels: a column of scores for each label.")
     say("For a detector: a row a detection, with category, score and bbox, or COCO results.")
+    say("For a segmenter: predictions:FOLDER, with KEY.png for each image.")
 
 
 def _print(evaluation: Evaluation) -> None:

@@ -149,14 +149,14 @@ _TOKEN = re.compile(r"\bhf_[\w.-]{6,}|(?i:bearer)\s+[^'\"]+")
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to try. asked: the longest wait that the Hub may ask for. silence: the longest
-    silence of a connection. Both are in seconds.
+    """How long to try. longest_asked: the longest wait that the Hub may ask for. silence: the
+    longest silence of a connection. Both are in seconds.
     """
 
     tries: int = 8
     first: float = 1.0
     longest: float = 60.0
-    asked: float = 4000.0  # quotas are counted by the hour
+    longest_asked: float = 4000.0  # quotas are counted by the hour
     silence: float = 120.0  # a commit may take the Hub a minute
 
     def wait(self, failed: int, retry_after: float | None, draw: float) -> float:
@@ -202,7 +202,7 @@ def with_retries(
                 raise ours from ours.__cause__
             again = diagnose(error, what)
             failed += 1
-            if failed >= patience.tries or (again.retry_after or 0) > patience.asked:
+            if failed >= patience.tries or (again.retry_after or 0) > patience.longest_asked:
                 raise RunFailure(
                     f"{what}: gave up after {failed} {'tries' if failed > 1 else 'try'}; the last"
                     " error:"

@@ -116,9 +116,9 @@ def likely_order(answered: AllAnswers, model: int) -> str:
         return ""
     moved = np.flatnonzero(better.means != np.arange(len(outputs)))
     meant = []
-    for position in moved[:3]:
-        name = classes[class_at[better.means[position]]].name
-        meant.append(f"output {outputs[class_at[position]]} is {name}")
+    for index in moved[:3]:
+        name = classes[class_at[better.means[index]]].name
+        meant.append(f"output {outputs[class_at[index]]} is {name}")
     matches = f"{', '.join(meant)} and so on" if len(moved) > 3 else listed(meant)
     return (
         f"{better.kind}: {percent(better.better.value)} of images are right if {matches}, and"
