@@ -63,28 +63,33 @@ class AnsweredRows:
     @classmethod
     def of(cls, audited: Audited, others: Iterable[Predictions] = ()) -> AnsweredRows:
         """Return the rows of an audit. others: other classifiers' answers to all images."""
+        rows = audited.rows
         predictions = audited.target.predictions
-        confidence = predictions.confidence[audited.rows].astype(np.float64)
-        every = (predictions, *others)
-        in_label = np.stack(
-            [answers.true_confidence[audited.rows].astype(np.float64) for answers in every]
+        confidence = predictions.confidence[rows].astype(np.float64)
+        in_label = []
+        for answers in (predictions, *others):
+            in_label.append(answers.true_confidence[rows].astype(np.float64))
+        copies = np.concatenate([part.copies & (part.groups > 0) for part in audited.parts])
+        return cls(
+            audited.keys,
+            audited.labels,
+            audited.failed,
+            audited.units,
+            audited.taken_for,
+            confidence,
+            np.stack(in_label),
+            audited.paths,
+            copies[rows],
         )
-        rows = (audited.keys, audited.labels, audited.failed, audited.units, audited.taken_for)
-        copies = np.concatenate([part.copies & (part.groups > 0) for part in audited.parts])[
-            audited.rows
-        ]
-        return cls(*rows, confidence, in_label, audited.paths, copies)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Say that labels of base images alone are checked, if other rows are copies of them."""
         if not np.any(self.copies):
             return ()
-        listed = (
-            "labels to check are those of"
-            if len(self.to_look_at())
-            else "no label to check is listed among"
-        )
+        listed = "no label to check is listed among"
+        if len(self.to_look_at()):
+            listed = "labels to check are those of"
         return (f"{listed} base images: a changed copy has the label of its base image",)
 
     def by_label_doubt(self) -> Ints:
@@ -93,16 +98,18 @@ class AnsweredRows:
         """
         taken = (self.taken_for >= 0) & (self.taken_for != self.labels)
         wrong = np.flatnonzero(self.failed & taken & np.logical_not(self.copies))
-        if not len(wrong) or np.isnan(self.confidence).all() or np.ptp(self.confidence) == 0:
+        sure = self.confidence
+        if not len(wrong) or np.isnan(sure).all() or np.ptp(sure) == 0:
             return wrong[:0]
         known = ~np.isnan(self.label_confidence).any(axis=1)
         ranks = rankdata(self.label_confidence[known], axis=1).mean(axis=0)
-        return wrong[np.lexsort((-self.confidence[wrong], ranks[wrong]))]
+        order = np.lexsort((-sure[wrong], ranks[wrong]))
+        return wrong[order]
 
     def to_look_at(self) -> Ints:
-        return self.by_label_doubt()[
-            : math.ceil(LISTED_SHARE * (len(self.labels) - np.sum(self.copies)))
-        ]
+        labelled = len(self.labels) - np.sum(self.copies)
+        most = math.ceil(LISTED_SHARE * labelled)
+        return self.by_label_doubt()[:most]
 
 
 def answers_shown(
@@ -117,57 +124,72 @@ def answers_shown(
     pairs: list[TakenFor] = []
     for label in np.unique(rows.labels).tolist():
         class_rows = np.flatnonzero(rows.labels == label)
-        count = int(rows.failed[class_rows].sum())
-        left = total - len(class_rows)
-        rate, interval = _share(rows.failed[class_rows], rows.units[class_rows])
-        others = (failures - count) / left if left else None
+        size = len(class_rows)
+        failed = rows.failed[class_rows]
+        units = rows.units[class_rows]
+        count = int(failed.sum())
+        rate, interval = _share(failed, units)
+        others = (failures - count) / (total - size) if size < total else None
         cls = classes[label]
-        by_class.append(
-            ClassAnswered(cls.id, cls.name, len(class_rows), count, rate, interval, others)
-        )
-        taken = np.where(rows.failed[class_rows], rows.taken_for[class_rows], -1)
-        for other in np.unique(taken[(taken >= 0) & (taken != label)]).tolist():
-            is_pair = taken == other
-            if int(is_pair.sum()) >= FEWEST_TAKEN:
-                share, interval = _share(is_pair, rows.units[class_rows])
-                names = (cls.id, cls.name, classes[other].id, classes[other].name)
-                pairs.append(TakenFor(*names, int(is_pair.sum()), len(class_rows), share, interval))
+        by_class.append(ClassAnswered(cls.id, cls.name, size, count, rate, interval, others))
+        taken = np.where(failed, rows.taken_for[class_rows], -1)
+        for answer in np.unique(taken[(taken >= 0) & (taken != label)]).tolist():
+            is_pair = taken == answer
+            count = int(is_pair.sum())
+            if count < FEWEST_TAKEN:
+                continue
+            share, interval = _share(is_pair, units)
+            other = classes[answer]
+            pair = TakenFor(cls.id, cls.name, other.id, other.name, count, size, share, interval)
+            pairs.append(pair)
+    by_class.sort(key=lambda answered: (-answered.rate, answered.id))
+    pairs.sort(key=lambda pair: (-pair.share, pair.id, pair.other_id))
+    labels = []
+    for row in look[:MOST_LABELS].tolist():
+        key = rows.keys[row]
+        label = classes[rows.labels[row]].name
+        answered = classes[rows.taken_for[row]].name
+        confidence = min(1.0, float(rows.confidence[row]))
+        labels.append(LabelToLookAt(key, rows.paths.get(key), label, answered, confidence))
     return AnswersTold(
         rows=total,
         failures=failures,
-        classes=tuple(sorted(by_class, key=lambda answered: (-answered.rate, answered.id))),
-        taken_for=tuple(sorted(pairs, key=lambda pair: (-pair.share, pair.id, pair.other_id))[:MOST_PAIRS]),
-        labels=tuple(
-            LabelToLookAt(
-                rows.keys[row], rows.paths.get(rows.keys[row]), classes[rows.labels[row]].name,
-                classes[rows.taken_for[row]].name, min(1.0, float(rows.confidence[row])),
-            )
-            for row in look[:MOST_LABELS].tolist()
-        ),
+        classes=tuple(by_class),
+        taken_for=tuple(pairs[:MOST_PAIRS]),
+        labels=tuple(labels),
         labels_in_all=len(look),
         without_words=without_words,
-    )  # fmt: skip
+    )
 
 
 def failing_rows_csv(rows: AnsweredRows, recipe: Recipe, findings: Mapping[str, Bools]) -> str:
     """Return a table of all failing rows. findings: by name of a confirmed finding, the rows of its
     set, (n,) bool."""
-    rank = {row: index for index, row in enumerate(rows.by_label_doubt().tolist(), 1)}
+    ranks = {row: index for index, row in enumerate(rows.by_label_doubt().tolist(), 1)}
     listed = len(rows.to_look_at())
     lines = []
     for row in np.flatnonzero(rows.failed).tolist():
         key = rows.keys[row]
         label = recipe.classes[rows.labels[row]]
+        line = {
+            "key": key,
+            "path": rows.paths.get(key),
+            "label_id": label.id,
+            "label": label.name,
+        }
         answer = int(rows.taken_for[row])
-        taken_for = recipe.classes[answer] if answer >= 0 else None
-        inside = [name for name, members in findings.items() if members[row]]
+        if answer >= 0:
+            line["answered_id"] = recipe.classes[answer].id
+            line["answered"] = recipe.classes[answer].name
         sure = float(rows.confidence[row])
-        look = str(rank.get(row, math.inf) <= listed).lower()
-        values = (
-            key, rows.paths.get(key), label.id, label.name, taken_for and taken_for.id, taken_for and taken_for.name,
-            None if math.isnan(sure) else round(sure, 4), look, rank.get(row), " ".join(inside),
-        )  # fmt: skip
-        lines.append(dict(zip(COLUMNS, values, strict=True)))
+        if not math.isnan(sure):
+            line["confidence"] = round(sure, 4)
+        rank = ranks.get(row)
+        is_listed = rank is not None and rank <= listed
+        line["look_at_label"] = str(is_listed).lower()
+        line["label_rank"] = rank
+        line["findings"] = " ".join(name for name, members in findings.items() if members[row])
+        lines.append(line)
     return csv_text(lines, COLUMNS)
 
 
@@ -175,6 +197,5 @@ def _share(hit: Bools, units: Ints) -> tuple[float, Interval]:
     """Return the share of rows with a hit, and its interval. The interval is Wilson's if each row
     is its own unit."""
     unit_of_row = np.unique(units, return_inverse=True)[1].ravel()
-    return float(hit.mean()), clustered_interval(
-        np.bincount(unit_of_row, hit), np.bincount(unit_of_row)
-    )
+    hits = np.bincount(unit_of_row, hit)
+    return float(hit.mean()), clustered_interval(hits, np.bincount(unit_of_row))

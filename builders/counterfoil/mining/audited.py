@@ -84,20 +84,21 @@ def opened_images(
                 " knows.",
             )
         _refuse_train_split(recipe, names, source, "mine.on")
-        parts, read = zip(
-            *(labelled_conditions(recipe.source, split, source.pin) for split in names), strict=True
-        )
+        opened = [labelled_conditions(recipe.source, split, source.pin) for split in names]
+        parts, read = zip(*opened, strict=True)
     values = [labels.values for labels in read]
     if mine.limit is not None:
         chosen = [evenly_chosen(images.keys, images.labels, mine.limit) for images in parts]
         most = max(map(len, chosen))
-        parts = tuple(
-            replace(rows_of(part, rows), preview=most)
-            for part, rows in zip(parts, chosen, strict=True)
-        )
+        kept = []
+        for part, rows in zip(parts, chosen, strict=True):
+            kept.append(replace(rows_of(part, rows), preview=most))
+        parts = tuple(kept)
         # none without conditions
         values = [of_part[rows] for of_part, rows in zip(values, chosen, strict=False)]
-    return parts, ConditionLabels(conditions.names, np.concatenate(values)) if conditions else None
+    if not conditions:
+        return parts, None
+    return parts, ConditionLabels(conditions.names, np.concatenate(values))
 
 
 def opened_parts(
@@ -108,12 +109,10 @@ def opened_parts(
     names = list(dict.fromkeys(on))
     if all(map(_may_be_a_split, names)):
         folders = [name for name in names if Path(name).is_dir()]
+        splits = source.splits if folders else ()
         # A table that was saved without splits has no names, and takes any.
-        if (
-            folders
-            and (splits := source.splits)
-            and (others := [name for name in folders if name not in splits])
-        ):
+        others = [name for name in folders if splits and name not in splits]
+        if others:
             raise UserError(
                 f"{key}: the source has no split '{others[0]}', but a folder of this name is here",
                 f"Write ./{others[0]} for the folder, or one of the splits: {', '.join(splits)}.",
@@ -147,7 +146,8 @@ def opened_parts(
     # Images of one class and index start from the same noise in every shift, so they are not
     # independent.
     numbers = zip(opened.labels.tolist(), opened.indices.tolist(), strict=True)
-    return (replace(images, units=tuple(f"{label}_{index}" for label, index in numbers)),)
+    units = tuple(f"{label}_{index}" for label, index in numbers)
+    return (replace(images, units=units),)
 
 
 def _may_be_a_split(name: str) -> bool:
@@ -285,19 +285,19 @@ def condition_questions(
     limits = best_thresholds(values[rows], present[rows], conditions.names)
     failed = np.zeros(present.shape, dtype=bool)
     failed[readable] = binary_answers(values[readable], present[readable], limits)
-    about = {
-        "outputs": class_map.outputs,
-        "thresholds": dict(zip(conditions.names, limits.tolist(), strict=True)),
-    }
+    thresholds = dict(zip(conditions.names, limits.tolist(), strict=True))
+    about = {"outputs": class_map.outputs, "thresholds": thresholds}
     # A condition's question treats the classifier as one whose outputs are the labels of the
     # conditions.
-    labels_of = tuple((label,) for label in range(2 * len(conditions.names)))
-    plain = replace(class_map, num_classes=len(labels_of), targets=labels_of, label_names=None)
+    count = 2 * len(conditions.names)
+    targets = tuple((label,) for label in range(count))
+    plain = replace(class_map, num_classes=count, targets=targets, label_names=None)
     empty = replace(Predictions.empty(len(present), 2), readable=readable, correct_top_k=readable)
+    every_label = condition_labels(present).T.copy()
+    every_failed = failed.T.copy()
     questions = []
-    for k, (labels, wrong) in enumerate(
-        zip(condition_labels(present).T.copy(), failed.T.copy(), strict=True)
-    ):
+    for k, labels in enumerate(every_label):
+        wrong = every_failed[k]
         # If the answer is wrong, it is the other label of the condition.
         answered = (labels ^ wrong).astype(np.int32)
         answers = np.stack([answered, answered ^ 1], axis=1)
@@ -318,19 +318,13 @@ def collect_answers(
     """Return each classifier's answers to all images, from the cache if possible. load: loads a
     classifier by name; by default, a new one.
     """
-    answered = [
-        score_models(
-            part,
-            list(maps),
-            maps,
-            writable_cache() / "predictions",
-            device,
-            _BATCH,
-            load or partial(load_classifier, classes=recipe.classes),
-            placement=placement,
+    load = load or partial(load_classifier, classes=recipe.classes)
+    cache = writable_cache() / "predictions"
+    answered = []
+    for part in parts:
+        answered.append(
+            score_models(part, list(maps), maps, cache, device, _BATCH, load, placement=placement)
         )
-        for part in parts
-    ]
     targets = {}
     for name, class_map in maps.items():
         scored = join_scored([part[name] for part in answered])
@@ -376,17 +370,10 @@ def conditions_scored(
     """Return a classifier and its scores (n, K) for the K conditions of `class_map`. An image
     without an answer has NaN.
     """
+    load = partial(load_classifier, classes=classes)
+    cache = writable_cache() / "predictions"
     scored = [
-        condition_scores(
-            part,
-            name,
-            class_map,
-            writable_cache() / "predictions",
-            device,
-            _BATCH,
-            partial(load_classifier, classes=classes),
-        )
-        for part in parts
+        condition_scores(part, name, class_map, cache, device, _BATCH, load) for part in parts
     ]
     classifier = scored[-1].classifier
     refuse_unknown_rows(classifier, parts)
@@ -407,13 +394,11 @@ def _answers_by(
     rule."""
     answers: dict[str, Answers] = {}
     if conditions is None:
-        for name, question in class_questions(
-            recipe, mine, parts, maps, device, placement, load
-        ).items():
+        answered = class_questions(recipe, mine, parts, maps, device, placement, load)
+        for name, question in answered.items():
             readable = question.target.predictions.readable
-            answers[name] = Answers(
-                readable, question.labels, lambda rows, question=question: [question]
-            )
+            whole = [question]
+            answers[name] = Answers(readable, question.labels, lambda rows, whole=whole: whole)
         return answers
     if mine.failure != "top1":
         raise UserError(
@@ -424,9 +409,8 @@ def _answers_by(
     for name, class_map in maps.items():
         classifier, values = conditions_scored(parts, name, class_map, recipe.classes, device)
         questions = partial(condition_questions, classifier, class_map, values, conditions)
-        answers[name] = Answers(
-            np.asarray(~np.isnan(values).any(axis=1)), conditions.sets()[0], questions
-        )
+        readable = np.asarray(~np.isnan(values).any(axis=1))
+        answers[name] = Answers(readable, conditions.sets()[0], questions)
     return answers
 
 
@@ -473,11 +457,10 @@ class Audited:
     def paths(self) -> Mapping[str, str]:
         """Paths of images by key, relative to the folder of the dataset. Empty if the dataset is no
         folder of files."""
-        return {
-            key: path
-            for part in self.parts
-            for key, path in zip(part.keys, part.paths or (), strict=False)
-        }
+        paths: dict[str, str] = {}
+        for part in self.parts:
+            paths.update(zip(part.keys, part.paths or (), strict=False))
+        return paths
 
 
 def parts_with(
@@ -495,11 +478,12 @@ def unreadable_note(unreadable: Sequence[str], paths: Mapping[str, str]) -> tupl
     """Return a note that names the images that cannot be read. The result is empty if there are
     none."""
     count = len(unreadable)
+    if not count:
+        return ()
     named = [on_a_line(paths.get(key, key)) for key in unreadable[:_MOST_NAMED]]
-    words = (
-        f"{counted(count, 'image')} cannot be read ({UNREAD}) and {'is' if count == 1 else 'are'}"
-    )
-    return (f"{words} left out: {some_of(named, _MOST_NAMED, count=count)}",) if count else ()
+    verb = "is" if count == 1 else "are"
+    words = f"{counted(count, 'image')} cannot be read ({UNREAD}) and {verb} left out"
+    return (f"{words}: {some_of(named, _MOST_NAMED, count=count)}",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -541,51 +525,57 @@ class AskedTarget:
 
     def audits(self, clip: RecipeClip | None) -> tuple[Audited, ...]:
         """Return an audit for each question. Without a CLIP, features have width 0."""
-        names = ", ".join(part.name for part in self.parts)
-        raw = np.zeros((sum(map(len, self.parts)), 0), dtype=np.float32)
+        parts = self.parts
+        names = ", ".join(part.name for part in parts)
+        raw = np.zeros((sum(map(len, parts)), 0), dtype=np.float32)
         if clip is not None:
-            by_part = [
-                features_of(seen.images, clip.embedder, self.elsewhere) for seen in self.seen
-            ]
-            raw = np.concatenate([np.asarray(part, dtype=np.float32) for part in by_part])
-        keys = np.asarray([key for part in self.parts for key in part.keys], dtype=object)
+            by_part = []
+            for seen in self.seen:
+                vectors = features_of(seen.images, clip.embedder, self.elsewhere)
+                by_part.append(np.asarray(vectors, dtype=np.float32))
+            raw = np.concatenate(by_part)
+        keys = np.asarray([key for part in parts for key in part.keys], dtype=object)
         usable = self.answers.readable & np.isfinite(raw).all(axis=1)
         if not usable.any():
             raise RunFailure(f"{names}: no image can be decoded")
         rows = np.flatnonzero(usable)
         features = raw[rows]
-        contents = [content for seen in self.seen for content in seen.known()]
         # Rows without a unit have their content as their unit. Rows are dealt to the halves by the
         # names of units, so that adding or dropping a row moves no other row to the other half.
-        units = [unit for part in self.parts for unit in part.units or (None,) * len(part)]
-        names_of_units = [
-            content if unit is None else unit for unit, content in zip(units, contents, strict=True)
-        ]
-        shared = np.asarray(names_of_units)[rows]
+        contents: list[str] = []
+        units: list[str] = []
+        for seen, part in zip(self.seen, parts, strict=True):
+            of_part = seen.known()
+            contents += of_part
+            named_units = part.units or (None,) * len(part)
+            for unit, content in zip(named_units, of_part, strict=True):
+                units.append(content if unit is None else unit)
+        shared = np.asarray(units)[rows]
         row_contents = np.asarray(contents)[rows].tolist()
-        halves = deal_halves(
-            self.answers.dealt_evenly[rows], self.mine.seed, shared.tolist(), row_contents
-        )
+        dealt_evenly = self.answers.dealt_evenly[rows]
+        halves = deal_halves(dealt_evenly, self.mine.seed, shared.tolist(), row_contents)
+        discover = halves.discover
         train = np.zeros((2, 0))
         whitened_by = ""
         if clip is not None:
-            train, whitened_by = self._train_features(clip.embedder) or (
-                features[halves.discover],
-                f"{len(halves.discover):,} rows of the discover half",
-            )
+            of_train = self._train_features(clip.embedder)
+            if of_train is None:
+                of_train = features[discover], f"{len(discover):,} rows of the discover half"
+            train, whitened_by = of_train
         if len(train) < 2:
             raise UserError(
                 f"{names}: {len(rows):,} images have a class and can be decoded, but the discover"
-                " half has only"
-                f" {len(halves.discover):,} of them, expected at least 2",
+                f" half has only {len(discover):,} of them, expected at least 2",
                 "Name more images, or check their labels.",
             )
         unit_numbers = np.unique(shared, return_inverse=True)[1]
         centre = train.mean(axis=0, dtype=np.float64)
         deviation = train.std(axis=0, dtype=np.float64, ddof=1)
-        return tuple(
-            Audited(
-                parts=self.parts,
+        by_content = any(part.units is None for part in parts)
+        audits = []
+        for question in self.answers.questions(rows[discover]):
+            audited = Audited(
+                parts=parts,
                 keys=tuple(keys[rows].tolist()),
                 classes=question.classes,
                 labels=question.labels[rows],
@@ -597,12 +587,12 @@ class AskedTarget:
                 centre=centre,
                 deviation=deviation,
                 whitened_by=whitened_by,
-                dealt_by="content" if any(part.units is None for part in self.parts) else "unit",
+                dealt_by="content" if by_content else "unit",
                 unreadable=tuple(keys[~usable].tolist()),
                 rows=rows,
             )
-            for question in self.answers.questions(rows[halves.discover])
-        )
+            audits.append(audited)
+        return tuple(audits)
 
     def _train_features(self, embedder: Embedder) -> tuple[AnyFloats, str] | None:
         """Return the features of at most `mine.train_rows` train rows, and words for these rows.
@@ -614,7 +604,9 @@ class AskedTarget:
         images = thinned(audited_train_rows(self.recipe, self.source)[0], self.mine.train_rows)
         rows = np.asarray(features_of(images, embedder), dtype=np.float64)
         rows = rows[np.isfinite(rows).all(axis=1)]
-        return None if len(rows) < 2 else (rows, f"{len(rows):,} rows of {images.name}")
+        if len(rows) < 2:
+            return None
+        return rows, f"{len(rows):,} rows of {images.name}"
 
 
 def ask_target(
@@ -677,10 +669,11 @@ def clip_doubts(
     for audited in audits:
         scores = ValidationScores(recipe, clip, audited.labels, audited.features)
         more = scores.known_classes(audited.classes)
-        if more is not None:
-            known = (
-                more if known is None else replace(more, classes={**known.classes, **more.classes})
-            )
+        if more is None:
+            continue
+        if known is not None:
+            more = replace(more, classes={**known.classes, **more.classes})
+        known = more
     return doubts_of(recipe, known, decides=decides)
 
 
@@ -698,9 +691,8 @@ def class_map_of(recipe: Recipe, name: str) -> ClassMap:
     facts = describe_classifier(name, recipe.classes)
     conditions = recipe.source.conditions
     if conditions is None:
-        return map_classes(
-            recipe.classes, facts, trained=trained_names(recipe.source, recipe.classes)
-        )
+        trained = trained_names(recipe.source, recipe.classes)
+        return map_classes(recipe.classes, facts, trained=trained)
     return map_conditions(conditions.names, recipe.classes, facts)
 
 
@@ -717,9 +709,9 @@ def refuse_unknown_rows(classifier: Classifier, parts: Sequence[LabelledImages])
     """Raise UserError if a predictions file has rows that the audited splits lack. For a preview,
     nothing is checked, because a preview has only few rows of its split.
     """
-    if not isinstance(classifier, RecordedClassifier) or any(
-        part.preview is not None for part in parts
-    ):
+    if not isinstance(classifier, RecordedClassifier):
+        return
+    if any(part.preview is not None for part in parts):
         return
     if classifier.columns.is_row:
         if len(parts) > 1:
@@ -734,12 +726,14 @@ def refuse_unknown_rows(classifier: Classifier, parts: Sequence[LabelledImages])
         known |= {*(part.paths or ()), *part.other_paths}
         if part.left_out:
             stem = part.keys[0].rpartition("_")[0]
-            known |= {f"{stem}_{row:08d}" for row in range(len(part) + sum(part.left_out.values()))}
+            rows = len(part) + sum(part.left_out.values())
+            known |= {f"{stem}_{row:08d}" for row in range(rows)}
     count, first = classifier.unknown_keys(known)
     if count:
+        names = ", ".join(part.name for part in parts)
         raise UserError(
-            f"model {classifier.name!r} answers {count:,} images that are not of "
-            f"{', '.join(part.name for part in parts)}: {some_of(first, len(first), count=count)}",
+            f"model {classifier.name!r} answers {count:,} images that are not of {names}:"
+            f" {some_of(first, len(first), count=count)}",
             "Check that the file belongs to this dataset and split, or remove these rows.",
         )
 
@@ -754,12 +748,15 @@ def other_models(
     recipe evaluates."""
     maps: dict[str, ClassMap] = {}
     errors: list[CounterfoilError] = []
-    for name in dict.fromkeys(recipe.evaluate.models if names is None else names):
-        if name != mine.target:
-            try:
-                maps[name] = class_map_of(recipe, name)
-            except CounterfoilError as error:
-                errors.append(error)
+    if names is None:
+        names = recipe.evaluate.models
+    for name in dict.fromkeys(names):
+        if name == mine.target:
+            continue
+        try:
+            maps[name] = class_map_of(recipe, name)
+        except CounterfoilError as error:
+            errors.append(error)
     raise_together(errors, hint)
     return maps
 
@@ -773,16 +770,12 @@ def other_answers(
     by_audit: list[dict[str, Question]] = [{} for _ in audits]
     rows = audits[0].rows
     discover_rows = rows[audits[0].halves.discover]
-    answers = (
-        _answers_by(target.recipe, target.mine, target.parts, target.has, maps, device)
-        if maps
-        else {}
-    )
-    for name, model_answers in answers.items():
-        for questions, question in zip(
-            by_audit, model_answers.questions(discover_rows), strict=True
-        ):
-            questions[name] = replace(
-                question, labels=question.labels[rows], failed=question.failed[rows]
-            )
+    if not maps:
+        return by_audit
+    answers = _answers_by(target.recipe, target.mine, target.parts, target.has, maps, device)
+    for name, of_model in answers.items():
+        asked_of_model = of_model.questions(discover_rows)
+        for questions, question in zip(by_audit, asked_of_model, strict=True):
+            labels = question.labels[rows]
+            questions[name] = replace(question, labels=labels, failed=question.failed[rows])
     return by_audit

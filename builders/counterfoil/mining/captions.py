@@ -63,15 +63,14 @@ class WordFile(Section):
         shown = str(path)
         text = text_of(path)
         if path.suffix == ".txt":
-            numbered = [
-                (number, line.strip()) for number, line in enumerate(text.split("\n"), start=1)
-            ]
-            kept = [
-                (number, line) for number, line in numbered if line and not line.startswith("#")
-            ]
-            raw = LocatedList(
-                [line for _, line in kept], [Origin(shown, number) for number, _ in kept]
-            )
+            lines = []
+            origins = []
+            for number, line in enumerate(text.split("\n"), start=1):
+                line = line.strip()
+                if line and not line.startswith("#"):
+                    lines.append(line)
+                    origins.append(Origin(shown, number))
+            raw = LocatedList(lines, origins)
         else:
             raw = read_yaml(text, shown)
         if isinstance(raw, LocatedList):
@@ -115,19 +114,17 @@ LONGEST_CAPTION = 500
 
 def grammar_problems(document: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     """Yield every problem as (path in the file, message)."""
-    by_name = {
-        name: words
-        for name, words in mapping(document.get("by_name")).items()
-        if isinstance(words, Mapping)
-    }
     sections: list[tuple[RecipePath, Mapping[str, Any]]] = [((), document)]
-    sections += [(("by_name", name), words) for name, words in by_name.items()]
+    for name, words in mapping(document.get("by_name")).items():
+        if isinstance(words, Mapping):
+            sections.append((("by_name", name), words))
+    used: set[str] = set()
     for index, template in _texts(document.get("templates")):
-        yield from (
-            (("templates", index), problem)
-            for problem in _text_problems(template, (*PARTS, *ABOUT))
-        )
-        if not {NOUN, CLASS} & set(PLACEHOLDER.findall(template)):
+        for problem in _text_problems(template, (*PARTS, *ABOUT)):
+            yield ("templates", index), problem
+        placeholders = set(PLACEHOLDER.findall(template))
+        used |= placeholders
+        if not {NOUN, CLASS} & placeholders:
             yield (
                 ("templates", index),
                 f"found '{template[:80]}', expected it to contain '{{{NOUN}}}' or '{{{CLASS}}}'",
@@ -140,13 +137,10 @@ def grammar_problems(document: Mapping[str, Any]) -> Iterator[RecipeProblem]:
         yield from _words(("hyponyms",), {name: nouns}, name)
         if isinstance(nouns, Sequence) and not nouns:
             yield ("hyponyms", name), "found an empty list, expected at least one noun"
-    used = {
-        name for _, text in _texts(document.get("templates")) for name in PLACEHOLDER.findall(text)
-    }
     for part, key in PARTS.items():
         for path, words in sections:
             # Words that no template uses would be dropped silently.
-            if part not in used and any(word for word in sequence(words.get(key))):
+            if part not in used and any(sequence(words.get(key))):
                 yield (
                     (*path, key),
                     f"no template uses '{{{part}}}'; expected one that does, or no {key}",
@@ -169,13 +163,12 @@ def uncovered(document: Mapping[str, Any]) -> Iterator[RecipeProblem]:
 
 def _captions(path: RecipePath, words: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     for index, caption in _texts(words.get("captions")):
-        yield from (
-            ((*path, "captions", index), problem) for problem in _text_problems(caption, ABOUT)
-        )
-    if isinstance(words.get("reference"), str):
-        yield from (
-            ((*path, "reference"), problem) for problem in _text_problems(words["reference"], ABOUT)
-        )
+        for problem in _text_problems(caption, ABOUT):
+            yield (*path, "captions", index), problem
+    reference = words.get("reference")
+    if isinstance(reference, str):
+        for problem in _text_problems(reference, ABOUT):
+            yield (*path, "reference"), problem
 
 
 def _words(path: RecipePath, words: Mapping[str, Any], key: str) -> Iterator[RecipeProblem]:
@@ -284,47 +277,41 @@ class CaptionGrammar(WordFile):
         """Return the captions of a class, or every reason why it has none."""
         names = dict.fromkeys(name for name in (cls.category, cls.name) if name is not None)
         words_by_name = [self.by_name[name] for name in names if name in self.by_name]
-        texts = (
-            *self.templates,
-            *self.captions,
-            *(text for words in words_by_name for text in words.captions),
-        )
+        texts = [*self.templates, *self.captions]
         # A reference for the class's name takes precedence over a reference for its category. A reference for the
         # category takes precedence over the reference for all classes.
-        reference = [
-            self.reference,
-            *(words.reference for words in words_by_name if words.reference is not None),
-        ][-1]
-        fillings: dict[str, Sequence[str | None]] = {
-            "class": (cls.name,),
-            NOUN: self._nouns(cls, noun),
-        }
-        fillings |= {word: (getattr(cls, word),) for word in ABOUT_CLASS}
+        reference = self.reference
+        for words in words_by_name:
+            texts += words.captions
+            if words.reference is not None:
+                reference = words.reference
+        nouns = self._nouns(cls, noun)
+        fillings: dict[str, Sequence[str | None]] = {"class": (cls.name,), NOUN: nouns}
+        for word in ABOUT_CLASS:
+            fillings[word] = (getattr(cls, word),)
         for part, key in PARTS.items():
-            words = [
-                *getattr(self, key),
-                *(word for ours in words_by_name for word in getattr(ours, key)),
-            ]
-            fillings[part] = tuple(dict.fromkeys(words)) or (None,)
+            values = dict.fromkeys(getattr(self, key))
+            for words in words_by_name:
+                values |= dict.fromkeys(getattr(words, key))
+            fillings[part] = tuple(values) or (None,)
         misfits = []
-        if noun == "hyponyms" and not self._nouns(cls, noun):
+        if noun == "hyponyms" and not nouns:
             advice = "List them under `hyponyms` in the grammar, or set noun: class."
             misfits.append((f"has no hyponyms{did_you_mean(cls.name, self.hyponyms)}", advice))
         for word in ABOUT_CLASS:
-            if getattr(cls, word) is None and noun == word:
-                misfits.append(
-                    (f"has no {word}", f"Give it a `{word}` in the recipe, or set noun: class.")
-                )
-            elif getattr(cls, word) is None and any(
-                f"{{{word}}}" in text for text in (*texts, reference)
-            ):
+            if getattr(cls, word) is not None:
+                continue
+            if noun == word:
+                advice = f"Give it a `{word}` in the recipe, or set noun: class."
+                misfits.append((f"has no {word}", advice))
+            elif any(f"{{{word}}}" in text for text in (*texts, reference)):
                 advice = (
                     f"Give it a `{word}` in the recipe, or remove {{{word}}} from the captions."
                 )
                 misfits.append((f"has no {word}", advice))
-        count = sum(
-            prod(len(fillings[name]) for name in set(PLACEHOLDER.findall(text))) for text in texts
-        )
+        count = 0
+        for text in texts:
+            count += prod(len(fillings[name]) for name in set(PLACEHOLDER.findall(text)))
         if count > MOST_CAPTIONS:
             reason = f"has {count:,} captions, expected at most {MOST_CAPTIONS:,}"
             misfits.append((reason, "Leave out some adjectives, prepositions or hyponyms."))
@@ -332,7 +319,9 @@ class CaptionGrammar(WordFile):
             return misfits
         called = cls.category if noun == "category" else cls.name
         (reference_text,) = _filled(reference, fillings | {NOUN: (called,)})
-        captions = dict.fromkeys(text for template in texts for text in _filled(template, fillings))
+        captions: dict[str, None] = {}
+        for template in texts:
+            captions |= dict.fromkeys(_filled(template, fillings))
         captions.pop(reference_text, None)
         if not captions:
             advice = "Give the grammar `templates` with more words, or `captions`."
@@ -347,9 +336,8 @@ class CaptionGrammar(WordFile):
 
 
 def bundled_captions() -> tuple[str, ...]:
-    return tuple(
-        sorted(path.stem for path in (bundled_folder() / CaptionGrammar.kind).glob("*.yaml"))
-    )
+    folder = bundled_folder() / CaptionGrammar.kind
+    return tuple(sorted(path.stem for path in folder.glob("*.yaml")))
 
 
 def _filled(template: str, fillings: Mapping[str, Sequence[str | None]]) -> Iterator[str]:
@@ -394,11 +382,9 @@ def gather(grammar: CaptionGrammar, classes: Sequence[RecipeClass], noun: Captio
             )
     for (reason, advice), names in together.items():
         quoted = [f"'{name}'" for name in names]
-        which = (
-            f"class {quoted[0]}"
-            if len(names) == 1
-            else f"each of {len(names):,} classes ({some_of(quoted)})"
-        )
+        which = f"class {quoted[0]}"
+        if len(names) > 1:
+            which = f"each of {len(names):,} classes ({some_of(quoted)})"
         problems.append(f"captions: {which} {reason}")
         hints[advice] = None
     if problems:
@@ -413,9 +399,8 @@ def caption_table(captions: Iterable[tuple[str, Iterable[str]]]) -> Gathered:
     candidates = []
     for reference, texts in captions:
         references.append(rows.setdefault(reference, len(rows)))
-        candidates.append(
-            np.asarray([rows.setdefault(text, len(rows)) for text in texts], dtype=np.int64)
-        )
+        of_class = [rows.setdefault(text, len(rows)) for text in texts]
+        candidates.append(np.asarray(of_class, dtype=np.int64))
     return tuple(rows), tuple(references), tuple(candidates)
 
 
@@ -453,19 +438,16 @@ def words_of(
     )
     added = _added(subject, noun) or _added(subject, class_name)
     if added is None:
-        return (
-            f"{subject} ({class_name})"
-            if role == "hard"
-            else f"{class_name}, not {article_for(subject)} {subject}"
-        )
+        if role == "hard":
+            return f"{subject} ({class_name})"
+        return f"{class_name}, not {article_for(subject)} {subject}"
     adjective, after = added
     if role == "hard":
         return " ".join(part for part in (adjective, class_name, after) if part)
     if adjective:
         if adjective.endswith(" of"):
-            return " ".join(
-                part for part in (f"{class_name}, not a {adjective} {class_name}", after) if part
-            )
+            words = f"{class_name}, not a {adjective} {class_name}"
+            return f"{words} {after}" if after else words
         if after:
             return f"{class_name}, not {article_for(adjective)} {adjective} one {after}"
         return f"{class_name}, not {adjective}"

@@ -7,6 +7,7 @@ test. The q-values are computed over all tested hypotheses.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
@@ -77,9 +78,9 @@ def confirm_sets(
     level = false_coverage_level(reported, len(counts), min(fdr, MISSING))
     results = []
     for (in_set, rest), p_value, q in zip(counts, p_values, q_values, strict=True):
-        results.append(
-            Confirmation(in_set, rest, p_value, q, q <= fdr, level if q <= fdr else None)
-        )
+        confirmed = q <= fdr
+        of_level = level if confirmed else None
+        results.append(Confirmation(in_set, rest, p_value, q, confirmed, of_level))
     return results
 
 
@@ -88,78 +89,73 @@ def compared(
 ) -> document.Compared:
     """Return both rates and their difference, with intervals at 95 % and at `level`. `level` allows
     for selection."""
-    both = in_set.rows > 0 and rest.rows > 0
-    return document.Compared(
-        set=rate_of(in_set),
-        rest=rate_of(rest),
-        difference=document.Difference(
-            value=in_set.rate - rest.rate if both else None,
-            interval=newcombe_interval(in_set, rest),
-            reported_interval=None if level is None else newcombe_interval(in_set, rest, level),
-        ),
-    )
+    value = reported = None
+    if in_set.rows > 0 and rest.rows > 0:
+        value = in_set.rate - rest.rate
+    if level is not None:
+        reported = newcombe_interval(in_set, rest, level)
+    difference = document.Difference(value, newcombe_interval(in_set, rest), reported)
+    return document.Compared(rate_of(in_set), rate_of(rest), difference)
 
 
 def rate_of(count: FailureCount) -> document.Rate:
-    return document.Rate(
-        count.rows,
-        count.units,
-        count.failures,
-        count.rate if count.rows else None,
-        rate_interval(count),
-    )
+    rate = count.rate if count.rows else None
+    return document.Rate(count.rows, count.units, count.failures, rate, rate_interval(count))
 
 
 _TYPICAL_SHARE = 0.2  # share of a class, used if no hypothesis was tested
 
 
 def minimum_detectable_difference(
-    tested: Sequence[Carried], rows: Sequence[LabelledRows], mine: Mine
+    tested: Sequence[Carried], halves: Sequence[LabelledRows], mine: Mine
 ) -> document.SmallestDifference | None:
     """Return the smallest difference that this run could show in its median set, or None if it has
     no rows. If no hypothesis was tested, the set is assumed to be a fifth of a class, or rendered
     images that fail as often as it.
     """
     families: list[list[tuple[FailureCount, FailureCount]]] = []
-    labels = [(row, label) for row in rows for label in np.unique(row.labels).tolist()]
+    labels: list[tuple[LabelledRows, int]] = []
+    for half in halves:
+        labels += [(half, label) for label in np.unique(half.labels).tolist()]
     if mine.confirm != "rendered":
         sets = [carried.rows for carried in tested if carried.rows is not None]
         for audit_half, label in () if tested else labels:
             of_class = audit_half.of_classes([label])
             members = np.zeros(len(of_class), dtype=bool)
-            members[: max(1, round(len(of_class) * _TYPICAL_SHARE))] = True
-            sets.append(
-                count_failures(audit_half.failed[of_class], audit_half.units[of_class], members)
-            )
+            size = max(1, round(len(of_class) * _TYPICAL_SHARE))
+            members[:size] = True
+            failed = audit_half.failed[of_class]
+            sets.append(count_failures(failed, audit_half.units[of_class], members))
         families.append(sets)
     drawn = [carried.rendered for carried in tested if carried.rendered is not None]
     if mine.confirm == "rendered" and not drawn:
+        rows = mine.rendered
         for audit_half, label in labels:
-            failed = round(
-                mine.rendered * float(audit_half.failed[audit_half.of_classes([label])].mean())
-            )
-            count = FailureCount(mine.rendered, mine.rendered, failed, float(mine.rendered))
+            of_class = audit_half.of_classes([label])
+            failures = round(rows * float(audit_half.failed[of_class].mean()))
+            count = FailureCount(rows, rows, failures, float(rows))
             drawn.append((count, count))
     families.append(drawn)
+
+    def order(smallest: document.SmallestDifference) -> float:
+        # A set that can show no difference comes last.
+        return math.inf if smallest.difference is None else smallest.difference
+
     typical = []
     for sets in families:
-        family = max(len(tested), 1)
-        detectable = [
-            (smallest_difference(*counts, mine.margin, mine.fdr, family), counts) for counts in sets
-        ]
-        if detectable:
-            # A set that can show no difference comes last.
-            detectable.sort(key=lambda pair: (pair[0] is None, pair[0] or 0.0))
-            difference, (in_set, rest) = detectable[(len(detectable) - 1) // 2]
+        detectable = []
+        for in_set, rest in sets:
+            difference = smallest_difference(
+                in_set, rest, mine.margin, mine.fdr, max(len(tested), 1)
+            )
             rest_rate = rest.rate if rest.rows else 0.0
-            typical.append(
+            detectable.append(
                 document.SmallestDifference(difference, POWER, in_set.rows, rest.rows, rest_rate)
             )
-    return max(
-        typical,
-        key=lambda smallest: 1.0 if smallest.difference is None else smallest.difference,
-        default=None,
-    )
+        if detectable:
+            detectable.sort(key=order)
+            typical.append(detectable[(len(detectable) - 1) // 2])
+    return max(typical, key=order, default=None)
 
 
 _MOST_EVIDENCE = 12  # images of one finding from one half
@@ -231,17 +227,19 @@ class HypothesisTests:
                 p = max(score_test(*sides, mine.margin) for sides in counts)
                 tests.append((hypothesis, index, on_rows, on_rendered, counts[0], p))
         # The rates are those on rows, if there are any.
-        results = confirm_sets(
-            [counts for *_, counts, _ in tests], [p for *_, p in tests], mine.fdr
-        )
+        firsts = [counts for *_, counts, _ in tests]
+        p_values = [p for *_, p in tests]
+        results = confirm_sets(firsts, p_values, mine.fdr)
         tested = [Carried(*test[:4], result) for test, result in zip(tests, results, strict=True)]
         return cls(run, audits, captions, outcome, rendered, tested)
 
     @property
     def images(self) -> list[tuple[str, LabelledImages]]:
         """The images of the findings' evidence, each part with the prefix of its keys."""
-        drawn = [] if self.rendered is None else [(f"{ROUND}/", self.rendered.images)]
-        return drawn + [("", part) for part in self.audits[0].parts]
+        images = [("", part) for part in self.audits[0].parts]
+        if self.rendered is not None:
+            images.insert(0, (f"{ROUND}/", self.rendered.images))
+        return images
 
     @property
     def by_weight(self) -> list[Carried]:
@@ -254,12 +252,14 @@ class HypothesisTests:
         """
         audited = self.audits[0]
         sets = {}
-        for hypothesis in (
-            carried.hypothesis for carried in self.tested if carried.result.confirmed
-        ):
-            sets[hypothesis.name] = hypothesis.tested_members(audited.features, audited.labels)
+        for carried in self.tested:
+            if not carried.result.confirmed:
+                continue
+            hypothesis = carried.hypothesis
+            members = hypothesis.tested_members(audited.features, audited.labels)
             if hypothesis.answered is not None:
-                sets[hypothesis.name] &= audited.taken_for == hypothesis.answered
+                members &= audited.taken_for == hypothesis.answered
+            sets[hypothesis.name] = members
         return sets
 
 
@@ -280,54 +280,50 @@ def collect_findings(
     outcome = tests.outcome
     recipe = run.recipe
     mine = run.mine
-    audited = tests.audits[0]
+    audited = audits[0]
+    checks = checks or {}
     findings = []
-    for carried_test in track(tests.by_weight, "testing findings", len(tests.tested)):
-        finding = _finding(tests, carried_test, others[carried_test.audit])
-        findings.append(replace(finding, labels=(checks or {}).get(carried_test.hypothesis.name)))
+    for carried in track(tests.by_weight, "testing findings", len(tests.tested)):
+        finding = _finding(tests, carried, others[carried.audit])
+        findings.append(replace(finding, labels=checks.get(finding.name)))
     classes = []
     for label, cls in enumerate(recipe.classes):
-        class_audit = audits[_audit_index(audits, label)]
-        of_class = class_audit.labels == label
+        audit = audits[_audit_index(audits, label)]
+        of_class = audit.labels == label
         rows = int(of_class.sum())
-        errors = int(class_audit.failed[of_class].sum())
-        note = {
-            field.name: getattr(outcome.notes[label], field.name) for field in fields(ClassNote)
-        }
-        classes.append(
-            document.ClassAudit(
-                cls.id, cls.name, rows, errors, errors / rows if rows else None, **note
-            )
-        )
-    tested_names = {carried.hypothesis.name for carried in tests.tested}
+        errors = int(audit.failed[of_class].sum())
+        rate = errors / rows if rows else None
+        note = outcome.notes[label]
+        facts = {field.name: getattr(note, field.name) for field in fields(ClassNote)}
+        classes.append(document.ClassAudit(cls.id, cls.name, rows, errors, rate, **facts))
+    tested_names = {finding.name for finding in findings}
     not_tested = []
     for hypothesis in outcome.hypotheses:
         if hypothesis.name not in tested_names:
             ids = tuple(recipe.classes[label].id for label in hypothesis.labels)
             not_tested.append(document.NotTested(hypothesis.name, ids, hypothesis.words, NO_PROMPT))
     classifier = audited.target.classifier
+    name = mine.target or classifier.name
+    images = []
+    previews = []
+    for part in audited.parts:
+        images.append(document.AuditedImages(part.name, part.content, len(part)))
+        if part.preview is not None:
+            previews.append(part.preview)
+    discover = half_of(audited, audited.halves.discover)
+    confirm = half_of(audited, audited.halves.confirm)
+    confirm_halves = [audit.labelled.chosen(audit.halves.confirm) for audit in audits]
     return document.Findings(
         recipe=document.MinedRecipe(recipe.name, recipe.recipe_hash),
         method=document.MethodUsed(mine.method, run.settings.model_dump(mode="json")),
-        target=document.Target(
-            mine.target or classifier.name, classifier.sha256, audited.target.about
-        ),
-        on=tuple(
-            document.AuditedImages(part.name, part.content, len(part)) for part in audited.parts
-        ),
+        target=document.Target(name, classifier.sha256, audited.target.about),
+        on=tuple(images),
         failure=mine.failure,
-        halves=document.DealtHalves(
-            mine.seed,
-            half_of(audited, audited.halves.discover),
-            half_of(audited, audited.halves.confirm),
-            audited.dealt_by,
-        ),
+        halves=document.DealtHalves(mine.seed, discover, confirm, audited.dealt_by),
         margin=mine.margin,
         fdr=mine.fdr,
         tested=len(findings),
-        smallest_difference=minimum_detectable_difference(
-            tests.tested, [audit.labelled.chosen(audit.halves.confirm) for audit in audits], mine
-        ),
+        smallest_difference=minimum_detectable_difference(tests.tested, confirm_halves, mine),
         classes=tuple(classes),
         findings=tuple(findings),
         unreadable=len(audited.unreadable),
@@ -336,9 +332,7 @@ def collect_findings(
         notes=notes,
         doubts=without_words,
         answered=answered,
-        preview=min(
-            (part.preview for part in audited.parts if part.preview is not None), default=None
-        ),
+        preview=min(previews, default=None),
     )
 
 
@@ -355,7 +349,13 @@ def _finding(
     hypothesis = carried.hypothesis
     audited = tests.audits[carried.audit]
     numbers = carried.result.compared()
-    classes = [run.recipe.classes[label] for label in hypothesis.labels]
+    recipe_classes = run.recipe.classes
+    classes = [recipe_classes[label] for label in hypothesis.labels]
+    prompt = answered = None
+    if tests.captions.texts:
+        prompt = drawing_prompt(hypothesis, tests.outcome, run.recipe)
+    if hypothesis.answered is not None:
+        answered = recipe_classes[hypothesis.answered].name
     confirm_rows = audited.halves.confirm
     half = audited.labelled.chosen(confirm_rows)
     tested_rows = np.flatnonzero(hypothesis.tested_on(half.features, half.labels))
@@ -367,10 +367,13 @@ def _finding(
     ordered = len(np.unique(closeness)) > 2
     inside = order[members[order]]
     evidence = _AuditEvidence(tests, audited, hypothesis.counted(audited.failed, audited.taken_for))
+    curve = []
+    for k in _CURVE:
+        if ordered and k <= len(tested_rows):
+            accuracy = float(1 - tested.failed[order[:k]].mean())
+            curve.append(document.CurvePoint(k, accuracy))
     rows = confirm_rows[tested_rows[inside]]
-    of_confirm, of_discover = (
-        partial(evidence.of_row, half=half) for half in ("confirm", "discover")
-    )
+    of_confirm = partial(evidence.of_row, half="confirm")
     shown = _first_of_both(rows, closeness[inside], evidence.counted, of_confirm)
     test = None
     if tests.rendered is not None and carried.rendered is not None:
@@ -381,16 +384,20 @@ def _finding(
         rates = compared(*carried.rendered, carried.result.level)
         p = score_test(*carried.rendered, run.mine.margin)
         test = document.RenderedTest(rates.set, rates.rest, rates.difference, p)
-    rows = audited.halves.discover[hypothesis.evidence]
+    discover_rows = audited.halves.discover
+    rows = discover_rows[hypothesis.evidence]
+    of_discover = partial(evidence.of_row, half="discover")
     shown += _first_of_both(rows, hypothesis.scores, evidence.counted, of_discover)
     of_others = []
     for name, answers in others.items() if hypothesis.answered is None else ():
         counts = hypothesis.count(replace(half, failed=answers.failed[confirm_rows]))
         of_others.append(document.OtherClassifier(name, *map(rate_of, counts)))
-    easiest = zip(
-        audited.halves.discover[hypothesis.easiest], hypothesis.easiest_scores, strict=True
-    )
     failures = replace(evidence, counted=audited.failed)
+    rows = discover_rows[hypothesis.easiest]
+    easiest = []
+    for row, score in zip(rows, hypothesis.easiest_scores, strict=True):
+        easiest.append(failures.of_row(int(row), float(score), "discover"))
+    discover_half = audited.labelled.chosen(discover_rows)
     return document.Finding(
         name=hypothesis.name,
         classes=tuple(cls.id for cls in classes),
@@ -398,35 +405,25 @@ def _finding(
         role=hypothesis.role,
         words=hypothesis.words,
         caption=hypothesis.caption,
-        prompt=drawing_prompt(hypothesis, tests.outcome, run.recipe)
-        if tests.captions.texts
-        else None,
+        prompt=prompt,
         confirmed=carried.result.confirmed,
         set=numbers.set,
         rest=numbers.rest,
         difference=numbers.difference,
         p=carried.result.p,
         q=carried.result.q,
-        discover=compared(*hypothesis.count(audited.labelled.chosen(audited.halves.discover))),
+        discover=compared(*hypothesis.count(discover_half)),
         evidence=tuple(shown),
         caption_check=_caption_check(audited, tests.captions, hypothesis),
-        nearest_curve=tuple(
-            document.CurvePoint(k, float(1 - tested.failed[order[:k]].mean()))
-            for k in _CURVE
-            if ordered and k <= len(tested_rows)
-        ),
+        nearest_curve=tuple(curve),
         others=tuple(of_others),
         tested_on=carried.tested_on,
         rendered=test,
         against_others=bool(hypothesis.against),
-        answered=None
-        if hypothesis.answered is None
-        else run.recipe.classes[hypothesis.answered].name,
+        answered=answered,
         about=hypothesis.about,
         outside=tuple(other.name for other in hypothesis.outside),
-        easiest=tuple(
-            failures.of_row(int(row), float(score), "discover") for row, score in easiest
-        ),
+        easiest=tuple(easiest),
     )
 
 
@@ -447,26 +444,20 @@ class _AuditEvidence:
         self, row: int, score: float, half: Literal["discover", "confirm"]
     ) -> document.Evidence:
         audited = self.audited
-        return document.Evidence(
-            key=audited.keys[row],
-            score=score,
-            failed=bool(self.counted[row]),
-            half=half,
-            label=self.tests.run.recipe.classes[int(audited.labels[row])].name,
-            answered=self.answers[int(audited.target.predictions.prediction[audited.rows[row]])],
-            path=audited.paths.get(audited.keys[row]),
-        )
+        key = audited.keys[row]
+        failed = bool(self.counted[row])
+        label = self.class_name(audited.labels[row])
+        answered = self.answers[audited.target.predictions.prediction[audited.rows[row]]]
+        return document.Evidence(key, score, failed, half, label, answered, audited.paths.get(key))
+
+    def class_name(self, label: int | np.integer) -> str:
+        return self.tests.run.recipe.classes[label].name
 
     def of_drawn(self, row: int, score: float, rendered: AnsweredRound) -> document.Evidence:
-        label = int(rendered.images.labels[row])
-        return document.Evidence(
-            key=rendered.key(row),
-            score=score,
-            failed=bool(rendered.failed[row]),
-            half="rendered",
-            label=self.tests.run.recipe.classes[label].name,
-            answered=self.answers[int(rendered.predictions.prediction[row])],
-        )
+        failed = bool(rendered.failed[row])
+        label = self.class_name(rendered.images.labels[row])
+        answered = self.answers[rendered.predictions.prediction[row]]
+        return document.Evidence(rendered.key(row), score, failed, "rendered", label, answered)
 
 
 def _first_of_both(
@@ -484,11 +475,11 @@ def _first_of_both(
 
 def output_names(recipe: Recipe, class_map: ClassMap) -> list[str]:
     """Return the name of each output: its class's name, or else the classifier's name for it."""
-    label_names = class_map.label_names
-    names = [
-        label_names[output] if label_names else f"output {output}"
-        for output in range(class_map.num_classes)
-    ]
+    outputs = range(class_map.num_classes)
+    if class_map.label_names:
+        names = [class_map.label_names[output] for output in outputs]
+    else:
+        names = [f"output {output}" for output in outputs]
     targets = list(zip(recipe.classes, class_map.targets, strict=True))
     for cls, outputs in reversed(targets):
         for output in outputs:
@@ -508,24 +499,22 @@ def _caption_check(
         return None
     label = hypothesis.labels[0]
     candidates = captions.candidates[label]
-    added = set(hypothesis.caption.split()) - set(
-        captions.texts[captions.references[label]].split()
-    )
-    says_it = np.asarray([added <= set(captions.texts[row].split()) for row in candidates.tolist()])
+    texts = [captions.texts[row] for row in candidates.tolist()]
+    reference = captions.texts[captions.references[label]]
+    added = set(hypothesis.caption.split()) - set(reference.split())
+    says_it = np.asarray([added <= set(text.split()) for text in texts])
     features = audited.features[rows].astype(np.float32)
     best = np.argmax(features @ captions.vectors[candidates].T, axis=1)
     matching = says_it[best]
     order = np.argsort(-hypothesis.cosines(features), kind="stable")[:_NEAREST]
     nearest = []
     for position in order[:8].tolist():
-        key = audited.keys[rows[position]]
-        caption = captions.texts[int(candidates[best[position]])]
-        failed = bool(audited.failed[rows[position]])
-        nearest.append(
-            document.NearestImage(
-                key, caption, bool(matching[position]), failed, audited.paths.get(key)
-            )
-        )
+        row = rows[position]
+        key = audited.keys[row]
+        text = texts[best[position]]
+        matches = bool(matching[position])
+        failed = bool(audited.failed[row])
+        nearest.append(document.NearestImage(key, text, matches, failed, audited.paths.get(key)))
     count = int(matching[order].sum())
     share = float(matching[order].mean())
     return document.CaptionCheck(len(order), count, share, float(matching.mean()), tuple(nearest))

@@ -317,9 +317,8 @@ class LabelCheck(Strict):
     def __post_init__(self) -> None:
         if self.mislabelled > self.rows:
             raise ValueError(f"{self.mislabelled} of {self.rows} rows look mislabelled")
-        if (self.share is None) != (self.reason is not None) or (
-            self.suspected and self.share is None
-        ):
+        unchecked = self.share is None
+        if unchecked != (self.reason is not None) or (self.suspected and unchecked):
             raise ValueError("labels were checked, or there is a reason why not")
 
     @property
@@ -401,8 +400,12 @@ class Finding(Strict):
     @property
     def marks(self) -> tuple[str, ...]:
         """Warnings that are shown next to its words."""
-        wrong = (PERHAPS_WRONG_LABELS,) if self.labels is not None and self.labels.suspected else ()
-        return (*wrong, WORDS_UNTRUSTED) if self.words_untrusted else wrong
+        marks = []
+        if self.labels is not None and self.labels.suspected:
+            marks.append(PERHAPS_WRONG_LABELS)
+        if self.words_untrusted:
+            marks.append(WORDS_UNTRUSTED)
+        return tuple(marks)
 
     def __post_init__(self) -> None:
         if len(self.classes) != len(self.class_names):
@@ -421,7 +424,9 @@ class Finding(Strict):
     @property
     def last_log_e(self) -> float | None:
         """The log e-value of the last look of a test in pairs, or None."""
-        return self.pairs.looks[-1].log_e if self.pairs is not None and self.pairs.looks else None
+        if self.pairs is None or not self.pairs.looks:
+            return None
+        return self.pairs.looks[-1].log_e
 
     def perhaps_under(self, margin: float) -> bool:
         """Check whether fresh pairs of a confirmed finding leave a smaller difference open."""
@@ -692,10 +697,9 @@ class Findings(Strict):
 
     def __post_init__(self) -> None:
         names = [finding.name for finding in self.findings]
-        if len(set(names)) < len(names):
-            raise ValueError(
-                f"findings with the same name: {sorted({name for name in names if names.count(name) > 1})}"
-            )
+        repeated = {name for name in names if names.count(name) > 1}
+        if repeated:
+            raise ValueError(f"findings with the same name: {sorted(repeated)}")
         if self.tested != len(names):
             raise ValueError(f"{self.tested} hypotheses were tested and {len(names)} are listed")
         for listed in self.findings:
@@ -825,10 +829,11 @@ def findings_csv_text(findings: Findings) -> str:
                 break
             value = value[int(name)] if name.isdecimal() else getattr(value, name)
         if isinstance(value, tuple):
-            return (", " if column == "class_names" else " ").join(value)
+            separator = ", " if column == "class_names" else " "
+            return separator.join(value)
         return str(value).lower() if isinstance(value, bool) else plain(value)
 
-    rows = (
-        {column: cell(finding, column) for column in CSV_COLUMNS} for finding in findings.findings
-    )
+    rows = []
+    for finding in findings.findings:
+        rows.append({column: cell(finding, column) for column in CSV_COLUMNS})
     return preview_column(csv_text(rows, tuple(CSV_COLUMNS)), findings.preview)

@@ -28,18 +28,19 @@ _LONGEST_SLUG = 60
 def unique_slugs(names: Sequence[str]) -> list[str]:
     """Return names in the letters of shift names, each once: equal or empty ones get their
     index."""
-    plain = [
-        re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")[:_LONGEST_SLUG].rstrip("_")
-        for name in names
-    ]
+    plain = []
+    for name in names:
+        slug = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+        plain.append(slug[:_LONGEST_SLUG].rstrip("_"))
     often = Counter(plain)
     taken = {slug for slug in plain if slug and often[slug] == 1}
     slugs = []
     for index, slug in enumerate(plain):
-        name = slug if slug in taken else f"{slug or 'class'}_{index}"
-        while slug not in taken and name in {*taken, *slugs}:
-            name += "_"
-        slugs.append(name)
+        if slug not in taken:
+            slug = f"{slug or 'class'}_{index}"
+            while slug in {*taken, *slugs}:
+                slug += "_"
+        slugs.append(slug)
     return slugs
 
 
@@ -70,8 +71,9 @@ def layer_of(findings: Findings, run: MiningRun, decoded: Container[str] = ()) -
         "samples": {"seed": seed},
         "name": derived_name(recipe.name, "mined"),
     }
-    if findings.method.settings.get("base"):
-        changes["prompts"] = {"base": {"prompt": findings.method.settings["base"]}}
+    base = findings.method.settings.get("base")
+    if base:
+        changes["prompts"] = {"base": {"prompt": base}}
     return shifts_layer(mined_shifts(findings, recipe, decoded), changes, run)
 
 
@@ -81,37 +83,37 @@ def shifts_layer(
     """Return a layer in the run's folder with these shifts alone, the base of their classes, and
     `changes`."""
     below, carried, extends = laid_over(run.source, run.overrides, run.folder)
-    classes = {class_id for shift in shifts.values() for class_id in shift["classes"]}
+    classes: set[str] = set()
+    all_shifts: dict[str, Any] = dict.fromkeys(below.prompts.shifts)
+    for name, shift in shifts.items():
+        classes.update(shift["classes"])
+        all_shifts[name] = _over(shift, below.prompts.shifts.get(name))
     ids = [cls.id for cls in run.recipe.classes if cls.id in classes]
-    dropped: dict[str, Any] = dict.fromkeys(below.prompts.shifts)
-    prompts = merged_deeply(carried.get("prompts", {}), {"base": {"classes": ids}}) | {
-        "shifts": dropped
-        | {name: _over(shift, below.prompts.shifts.get(name)) for name, shift in shifts.items()}
-    }
+    prompts = merged_deeply(carried.get("prompts", {}), {"base": {"classes": ids}})
+    prompts["shifts"] = all_shifts
+    layer = carried | {"prompts": prompts}
     # Drop the LoRA weights of levels, because otherwise every image would be rendered with them.
     levelled = {shift.lora: None for shift in run.recipe.all_shifts() if shift.lora is not None}
-    without = {"generator": {"lora": levelled}} if levelled else {}
-    return layer_text(
-        merged_deeply(merged_deeply(carried | {"prompts": prompts}, without), changes),
-        below,
-        extends,
-    )
+    if levelled:
+        layer = merged_deeply(layer, {"generator": {"lora": levelled}})
+    return layer_text(merged_deeply(layer, changes), below, extends)
 
 
 def _over(shift: Mapping[str, Any], spec: ShiftSpec | None) -> dict[str, Any]:
     """Return a shift that leaves nothing of another shift with the same name when it is merged over
     it."""
-    return _instead({} if spec is None else spec.model_dump(mode="json", exclude_none=True), shift)
+    old = {} if spec is None else spec.model_dump(mode="json", exclude_none=True)
+    return _instead(old, shift)
 
 
 def _instead(old: Any, new: Any) -> Any:
     """Return a mapping that leaves nothing of the mapping `old` when it is merged over it."""
     if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
         return new
-    return {
-        **dict.fromkeys(old),
-        **{key: _instead(old.get(key), value) for key, value in new.items()},
-    }
+    merged = dict.fromkeys(old)
+    for key, value in new.items():
+        merged[key] = _instead(old.get(key), value)
+    return merged
 
 
 def laid_over(
@@ -184,37 +186,39 @@ def mined_shifts(
             origin = mined_from(findings, finding)
             caption = finding.caption if finding.role == "hard" and screened else None
             words = finding.about.get(SHIFT_CAPTION)
-            hard[finding.name] = mined_shift(finding.prompt, caption, HARD, classes, origin, words)
-            hard[finding.name] |= {"style": True} if finding.about.get(STYLED) else {}
+            shift = mined_shift(finding.prompt, caption, HARD, classes, origin, words)
+            if finding.about.get(STYLED):
+                shift["style"] = True
+            hard[finding.name] = shift
         stem = finding.name.removesuffix(f"_{finding.role}")
-        if (
-            recipe.generator.get("adapter") is not None
-            and len(classes) == 1
-            and classes[0].id in decoded
-        ):
+        ids = list(finding.classes)
+        single = ids[0] if len(ids) == 1 else ""
+        if single in decoded and recipe.generator.get("adapter") is not None:
             # Drawn from the direction itself, without a word (Jain 2023, A.7).
             hard[f"{stem}_{DECODED}"] = {
                 "kind": "mined",
                 "group": HARD,
-                "classes": [classes[0].id],
+                "classes": ids,
                 "embedding": {"file": f"./{VECTORS}", "key": f"{{class_id}}_{HARD}"},
                 "mined_from": _beside(findings, finding, DECODED, None),
             }
         # Findings of another recipe's test have no class audits.
-        audit = audits.get(finding.classes[0]) if len(finding.classes) == 1 else None
-        easy = audit.easy[0].caption if audit is not None and audit.easy else None
+        audit = audits.get(single)
+        easy = None
         if finding.role == "far_from":
             easy = finding.caption
+        elif audit is not None and audit.easy:
+            easy = audit.easy[0].caption
         if easy is not None:
             origin = _beside(findings, finding, EASY, easy)
             prompt = prompt_of(easy, classes)
             caption = easy if screened else None
             others[f"{stem}_{EASY}"] = mined_shift(prompt, caption, EASY, classes, origin)
-        if base is None:
-            continue
-        origin = _beside(findings, finding, REFERENCE, None)
-        others[f"{stem}_{REFERENCE}"] = mined_shift(base, None, REFERENCE, classes, origin)
-    return hard | dict(sorted(others.items(), key=lambda item: (item[1]["group"], item[0])))
+        if base is not None:
+            origin = _beside(findings, finding, REFERENCE, None)
+            others[f"{stem}_{REFERENCE}"] = mined_shift(base, None, REFERENCE, classes, origin)
+    in_order = sorted(others, key=lambda name: (others[name]["group"], name))
+    return hard | {name: others[name] for name in in_order}
 
 
 def drawing_prompt(hypothesis: Hypothesis, outcome: Found, recipe: Recipe) -> str | None:
@@ -226,11 +230,12 @@ def drawing_prompt(hypothesis: Hypothesis, outcome: Found, recipe: Recipe) -> st
         return prompt_of(hypothesis.caption, classes)
     hard_sets = [other for other in outcome.hypotheses if other.role == "hard"]
     drawn = {other.caption for other in hard_sets if other.labels == hypothesis.labels}
-    hard = outcome.notes[hypothesis.labels[0]].hard if len(classes) == 1 else ()
-    left = [
-        caption.caption for caption in hard if caption.score < 0 and caption.caption not in drawn
-    ]
-    return prompt_of(left[0], classes) if left else None
+    if len(classes) > 1:
+        return None
+    for hard in outcome.notes[hypothesis.labels[0]].hard:
+        if hard.score < 0 and hard.caption not in drawn:
+            return prompt_of(hard.caption, classes)
+    return None
 
 
 def prompt_of(caption: str, classes: Sequence[RecipeClass]) -> str:
@@ -242,46 +247,45 @@ def prompt_of(caption: str, classes: Sequence[RecipeClass]) -> str:
         parts = re.split(rf"(?<!\w){re.escape(noun)}(?!\w)", caption)
         if len(parts) > 1:
             # The last: "a photo of a road sign on the road".
-            return (
-                f"{noun.join(parts[:-1])}{{class}}{parts[-1]}"
-                if len(parts) > 2
-                else "{class}".join(parts)
-            )
+            before = noun.join(parts[:-1])
+            return f"{before}{{class}}{parts[-1]}"
     return caption
 
 
 def mined_from(findings: Findings, finding: Finding) -> dict[str, Any]:
     """Return a shift's origin for its recipe: its rates, its test, and the audited images."""
+    origin: dict[str, Any] = {"finding": finding.name, "words": finding.words}
+    if finding.marks:
+        origin["marks"] = list(finding.marks)
+    origin["role"] = finding.role
+    origin["caption"] = finding.caption
+    if finding.role == "far_from" and finding.prompt is not None:
+        origin["drawn_by"] = finding.prompt
+    origin["classes"] = list(finding.class_names[:_MOST_NAMES])
+    origin |= audit_origin(findings)
     interval = finding.difference.reported_interval
-    return {
-        "finding": finding.name,
-        "words": finding.words,
-        **({"marks": list(finding.marks)} if finding.marks else {}),
-        "role": finding.role,
-        "caption": finding.caption,
-        **(
-            {"drawn_by": finding.prompt}
-            if finding.role == "far_from" and finding.prompt is not None
-            else {}
-        ),
-        "classes": list(finding.class_names[:_MOST_NAMES]),
-        **audit_origin(findings),
+    numbers = {
         "set": _numbers(finding.set),
         "rest": _numbers(finding.rest),
         "difference": finding.difference.value,
         "interval": None if interval is None else list(interval),
         "p": finding.p,
         "q": finding.q,
-        **_drawn(finding),
     }
+    return origin | numbers | _drawn(finding)
 
 
 def _drawn(finding: Finding) -> dict[str, Any]:
     if finding.pairs is not None:
         counts = _counts(finding.pairs) | {"log_e": finding.last_log_e}
-        facts = {"tested_on": finding.tested_on, "origin": finding.origin, "pairs": counts}
-        fresh = finding.pairs.fresh
-        return facts | ({} if fresh is None else {"fresh": _counts(fresh)})
+        facts: dict[str, Any] = {
+            "tested_on": finding.tested_on,
+            "origin": finding.origin,
+            "pairs": counts,
+        }
+        if finding.pairs.fresh is not None:
+            facts["fresh"] = _counts(finding.pairs.fresh)
+        return facts
     if finding.rendered is None:
         return {}
     numbers = {
@@ -309,20 +313,24 @@ def _beside(findings: Findings, finding: Finding, role: str, caption: str | None
 
 def audit_origin(findings: Findings) -> dict[str, Any]:
     """Return what was audited, and by which method, for `mined_from`."""
-    return {
+    target = findings.target
+    images = []
+    for part in findings.on:
+        images.append({"name": without_folders(part.name), "content": part.content})
+    origin: dict[str, Any] = {
         "method": findings.method.name,
         "settings": _shared(findings.method.settings),
-        "target": {"name": without_folders(findings.target.name), "sha256": findings.target.sha256},
-        "on": [
-            {"name": without_folders(part.name), "content": part.content} for part in findings.on
-        ],
+        "target": {"name": without_folders(target.name), "sha256": target.sha256},
+        "on": images,
         "failure": findings.failure,
         "margin": findings.margin,
         "fdr": findings.fdr,
         "tested": findings.tested,
         "seed": findings.run_seed,
-        **({} if findings.halves is None else {"discover_sha256": findings.halves.discover.sha256}),
     }
+    if findings.halves is not None:
+        origin["discover_sha256"] = findings.halves.discover.sha256
+    return origin
 
 
 def _shared(value: Any) -> Any:
@@ -349,16 +357,16 @@ def mined_shift(
 ) -> dict[str, Any]:
     """Return a shift of kind `mined`. caption: to screen it by. alone: the caption without its
     class."""
-    added = None if caption is None else alone or _added(caption, classes)
-    return {
-        "kind": "mined",
-        "group": group,
-        "classes": [cls.id for cls in classes],
-        "prompt": prompt,
-        **({} if added is None else {"caption": added}),
-        **({} if "{class}" in prompt else {"object_caption": prompt}),
-        "mined_from": origin,
-    }
+    ids = [cls.id for cls in classes]
+    shift: dict[str, Any] = {"kind": "mined", "group": group, "classes": ids, "prompt": prompt}
+    if caption is not None:
+        added = alone or _added(caption, classes)
+        if added is not None:
+            shift["caption"] = added
+    if "{class}" not in prompt:
+        shift["object_caption"] = prompt
+    shift["mined_from"] = origin
+    return shift
 
 
 def _added(caption: str, classes: Sequence[RecipeClass]) -> str | None:
@@ -374,4 +382,6 @@ def _added(caption: str, classes: Sequence[RecipeClass]) -> str | None:
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value

@@ -84,18 +84,20 @@ class SeenLabels:
         rows = rows[usable]
         others = taken_for[usable]
         labels = labels[usable]
-        pairs = sorted(set(zip(labels.tolist(), others.tolist(), strict=True)))
+        pairs = set(zip(labels.tolist(), others.tolist(), strict=True))
         between = [CheckedRows.none()]
         right = 0.0
-        for label, other in pairs:
-            pair_rows = self._between(rows[(labels == label) & (others == other)], label, other)
+        for label, other in sorted(pairs):
+            of_pair = (labels == label) & (others == other)
+            pair_rows = self._between(rows[of_pair], label, other)
             between.append(pair_rows)
             of_right = self._between(self._some_right(label), label, other)
             right += len(pair_rows.rows) * of_right.share
-        names = [field.name for field in fields(CheckedRows)]
-        checked = CheckedRows(
-            *(np.concatenate([getattr(checks, name) for checks in between]) for name in names)
-        )
+        columns = []
+        for field in fields(CheckedRows):
+            parts = [getattr(checks, field.name) for checks in between]
+            columns.append(np.concatenate(parts))
+        checked = CheckedRows(*columns)
         if len(rows) < FEWEST:
             reason = "CLIP may not know its class, or the classes that its images are mistaken for"
             if len(usable) < FEWEST:
@@ -105,9 +107,8 @@ class SeenLabels:
             return LabelCheck(0, 0, None, None, reason=reason), checked
         right /= len(rows)
         suspected = checked.share - right >= SUSPECTED
-        return LabelCheck(
-            len(rows), int(checked.mislabelled.sum()), checked.share, right, suspected
-        ), checked
+        mislabelled = int(checked.mislabelled.sum())
+        return LabelCheck(len(rows), mislabelled, checked.share, right, suspected), checked
 
     def _between(self, rows: Ints, label: int, other: int) -> CheckedRows:
         """Measure whether rows lie nearer to the class `label` or to the class `other`, whatever
@@ -117,21 +118,19 @@ class SeenLabels:
         towards = self.captions[other].astype(np.float64) - self.captions[label]
         captions = self.features[every] @ towards
         neighbours = self._nearness(every, other) - self._nearness(every, label)
+        count = len(rows)
         # Both differences of cosines are scaled by their deviation among right rows of the other
         # class.
-        scales = [1.0, 1.0]
-        if len(right_rows):
-            scales = [
-                float(np.std(margins[len(rows) :])) or 1.0 for margins in (captions, neighbours)
-            ]
-        both = captions / scales[0] + neighbours / scales[1]
-        depth = np.searchsorted(np.sort(both[len(rows) :]), both[: len(rows)], side="right") / max(
-            1, len(right_rows)
-        )
-        first = slice(len(rows))
-        return CheckedRows(
-            rows, np.full(len(rows), other), captions[first], neighbours[first], depth
-        )
+        both = np.zeros(len(every))
+        for margins in (captions, neighbours):
+            scale = 1.0
+            if len(right_rows):
+                scale = float(np.std(margins[count:])) or 1.0
+            both += margins / scale
+        shallower = np.searchsorted(np.sort(both[count:]), both[:count], side="right")
+        depth = shallower / max(1, len(right_rows))
+        others = np.full(count, other)
+        return CheckedRows(rows, others, captions[:count], neighbours[:count], depth)
 
     def _some_right(self, label: int) -> Ints:
         """Return at most `_MOST_RIGHT` right rows of a class, evenly spaced."""
@@ -146,18 +145,23 @@ class SeenLabels:
         right_rows = np.flatnonzero((self.labels == label) & self.right)
         nearness = np.full(len(rows), -1.0)
         count = min(NEIGHBOURS, len(right_rows))
-        for start in range(0, len(rows) if count else 0, _ROWS_AT_ONCE):
+        if not count:
+            return nearness
+        right_features = self.features[right_rows].T
+        right_units = self.units[right_rows]
+        for start in range(0, len(rows), _ROWS_AT_ONCE):
             batch = rows[start : start + _ROWS_AT_ONCE]
-            cosines = (self.features[batch] @ self.features[right_rows].T).astype(np.float64)
-            cosines[self.units[batch][:, None] == self.units[right_rows][None]] = np.nan
+            cosines = (self.features[batch] @ right_features).astype(np.float64)
+            same_unit = self.units[batch][:, None] == right_units
+            cosines[same_unit] = np.nan
             # Cosines to rows of the same unit are NaN and come last.
-            nearest = -np.sort(np.partition(-cosines, count - 1, axis=1)[:, :count], axis=1)
+            partitioned = np.partition(-cosines, count - 1, axis=1)
+            nearest = -np.sort(partitioned[:, :count], axis=1)
             finite = np.isfinite(nearest)
             sums = np.where(finite, nearest, 0).sum(axis=1)
             counts = finite.sum(axis=1)
-            nearness[start : start + len(batch)] = np.where(
-                counts > 0, sums / np.maximum(counts, 1), -1.0
-            )
+            means = np.where(counts > 0, sums / np.maximum(counts, 1), -1.0)
+            nearness[start : start + len(batch)] = means
         return nearness
 
 
@@ -170,42 +174,43 @@ def check_labels(
     on_rows = [carried for carried in tests.by_weight if carried.rows is not None]
     if not on_rows:
         return checks, None
-    classes = tests.run.recipe.classes
-    texts = own_captions(tests.run.recipe)
+    recipe = tests.run.recipe
+    classes = recipe.classes
+    texts = own_captions(recipe)
     encoded = np.asarray(clip.embed_texts(list(texts.values())), dtype=np.float32)
     # NaN for a class without words for a caption.
     captions = np.full((len(classes), encoded.shape[1]), np.nan, dtype=np.float32)
-    captions[[cls.label for cls in classes if cls.id in texts]] = encoded
+    with_caption = [cls.label for cls in classes if cls.id in texts]
+    captions[with_caption] = encoded
     known = np.asarray([doubts is None or not doubts.of_any([cls.id]) for cls in classes])
     seen = []
     for audited in tests.audits:
-        right = np.asarray(audited.taken_for == audited.labels)
-        seen.append(
-            SeenLabels(audited.features, audited.labels, audited.units, right, captions, known)
-        )
+        labels = audited.labels
+        right = np.asarray(audited.taken_for == labels)
+        seen.append(SeenLabels(audited.features, labels, audited.units, right, captions, known))
     listed: dict[tuple[str, str], dict[str, Any]] = {}
     for carried in on_rows:
-        hypothesis = carried.hypothesis
+        name = carried.hypothesis.name
         audited = tests.audits[carried.audit]
-        rows = np.flatnonzero(
-            hypothesis.tested_members(audited.features, audited.labels) & audited.failed
-        )
+        labels = audited.labels
+        members = carried.hypothesis.tested_members(audited.features, labels)
+        rows = np.flatnonzero(members & audited.failed)
         # The first answer that is another class of the question.
         outputs = audited.target.predictions.answers[audited.rows[rows]]
         answers = class_of_output(audited.target.class_map)[outputs]
-        fits = np.isin(answers, audited.classes) & (answers != audited.labels[rows][:, None])
-        taken_for = np.where(
-            fits.any(axis=1), answers[np.arange(len(rows)), fits.argmax(axis=1)], -1
-        )
+        fits = np.isin(answers, audited.classes) & (answers != labels[rows][:, None])
+        first = answers[np.arange(len(rows)), fits.argmax(axis=1)]
+        taken_for = np.where(fits.any(axis=1), first, -1)
         check, checked = seen[carried.audit].check(rows, taken_for)
-        checks[hypothesis.name] = check
+        checks[name] = check
         if not (carried.result.confirmed and check.suspected):
             continue
-        surest_first = np.argsort(-checked.depth[checked.mislabelled], kind="stable")
-        for position in np.flatnonzero(checked.mislabelled)[surest_first]:
+        mislabelled = np.flatnonzero(checked.mislabelled)
+        surest_first = np.argsort(-checked.depth[mislabelled], kind="stable")
+        for position in mislabelled[surest_first]:
             row = int(checked.rows[position])
             key = audited.keys[row]
-            label = classes[int(audited.labels[row])]
+            label = classes[int(labels[row])]
             suggested = classes[int(checked.others[position])]
             line = {
                 "key": key,
@@ -219,6 +224,8 @@ def check_labels(
                 "depth": round(float(checked.depth[position]), 4),
                 "findings": [],
             }
-            listed.setdefault((key, label.id), line)["findings"].append(hypothesis.name)
-    table = ({**line, "findings": " ".join(line["findings"])} for line in listed.values())
-    return checks, csv_text(table) or None
+            line = listed.setdefault((key, label.id), line)
+            line["findings"].append(name)
+    for line in listed.values():
+        line["findings"] = " ".join(line["findings"])
+    return checks, csv_text(listed.values()) or None

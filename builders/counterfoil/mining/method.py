@@ -19,20 +19,22 @@ class FindMethod:
     """A way to find failures among existing images, as a function of arrays that loads and renders
     nothing.
 
-    settings: the form of `mine.settings`. find: a function from a half, the recipe's section, its
-    settings and a number of workers to hypotheses. Equal input gives equal hypotheses in equal
-    order. captions: a function that returns candidate captions and notes about them. It is None for
-    a method without words, which needs no CLIP. layer: a function that writes the method's recipe,
-    if this is not the recipe of `layer_of`. notes: a function that returns notes about the result.
-    pooled: the classifiers whose failures the method uses beside the target's failures.
+    Equal input gives equal hypotheses in equal order.
     """
 
     settings: type[MethodSection]
+    """The form of `mine.settings`."""
     find: Callable[[DiscoverHalf, Mine, Any, int | None], Found]
+    """Returns hypotheses, by a half, the recipe's section, its settings and a number of workers."""
     captions: Callable[[MiningRun], tuple[Gathered, tuple[str, ...]]] | None = None
+    """Returns candidate captions and notes about them. None: the method has no words and needs no
+    CLIP."""
     layer: Callable[[Findings, MiningRun], str | None] | None = None
+    """Writes the method's recipe, if this is not the recipe of `layer_of`."""
     notes: Callable[[Found, MiningRun], tuple[str, ...]] = lambda outcome, run: ()
+    """Returns notes about the result."""
     pooled: Callable[[Any], tuple[str, ...]] = lambda settings: ()
+    """Returns the classifiers whose failures the method uses beside the target's failures."""
 
 
 @dataclass(frozen=True, slots=True)

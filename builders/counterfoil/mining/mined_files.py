@@ -108,11 +108,12 @@ def refuse_others(run: MiningRun, parts: Sequence[LabelledImages]) -> None:
     if not (folder / FINDINGS).exists():
         return
     known = read_document(folder / FINDINGS, Findings)
+    contents = [images.content for images in known.on]
     same = {
         "recipe": known.recipe.name == run.recipe.name,
         "target": known.target.name == mine.target,
         "method": known.method.name == mine.method,
-        "images": [images.content for images in known.on] == [part.content for part in parts],
+        "images": contents == [part.content for part in parts],
     }
     other = [name for name, is_same in same.items() if not is_same]
     if other:

@@ -136,14 +136,14 @@ def pool_files(
     ids = {cls.label: cls.id for cls in recipe.classes}
     chosen = {ids[label]: hardest.rows[label].tolist() for label in sorted(hardest.rows)}
     table = rows_csv({POOL_SHIFT: chosen})
+    counts = [len(rows) for rows in chosen.values()]
     if len(table) > MOST_BYTES:
         raise UserError(
-            f"{sum(map(len, chosen.values())):,} rows were chosen, too many for one table",
-            "Choose fewer.",
+            f"{sum(counts):,} rows were chosen, too many for one table", "Choose fewer."
         )
-    most = max(map(len, chosen.values()))
+    most = max(counts)
     base = recipe.prompts.base
-    decisions = np.concatenate([hardest.decisions[label] for label in sorted(hardest.decisions)])
+    decisions = np.concatenate(list(hardest.decisions.values()))
     origin = {
         "pool": pool.reference.dataset.rstrip("/").rpartition("/")[2],
         "split": pool.reference.split,
@@ -160,7 +160,14 @@ def pool_files(
         "classes": list(chosen),
         "mined_from": {**mined_from, **origin},
     }
+    shifts: dict[str, Any] = dict.fromkeys((*below.prompts.shifts, *recipe.prompts.shifts))
+    shifts[POOL_SHIFT] = {key: value for key, value in shift.items() if value is not None}
     both = (recipe, below)
+    screen: dict[str, Any] = {"object_threshold": -1}  # CLIP rejects no chosen row.
+    screen |= _dropped({"keep"}, [part.screen for part in both])
+    limits = {"accepted", "at_most", "pairs", "held"}
+    samples: dict[str, Any] = _dropped(limits, [part.samples for part in both])
+    samples |= {"candidates": most, "noise": "independent"}
     layer: dict[str, Any] = {
         "name": derived_name(recipe.name, "pool"),
         "license": "other",
@@ -169,15 +176,10 @@ def pool_files(
         "generator": _generator(pool, both),
         "prompts": {
             "base": _dropped({"object_threshold"}, [part.prompts.base for part in both]),
-            "shifts": dict.fromkeys((*below.prompts.shifts, *recipe.prompts.shifts))
-            | {POOL_SHIFT: {key: value for key, value in shift.items() if value is not None}},
+            "shifts": shifts,
         },
-        # CLIP rejects no chosen row.
-        "screen": {"object_threshold": -1} | _dropped({"keep"}, [part.screen for part in both]),
-        "samples": _dropped(
-            {"accepted", "at_most", "pairs", "held"}, [part.samples for part in both]
-        )
-        | {"candidates": most, "noise": "independent"},
+        "screen": screen,
+        "samples": samples,
     }
     if any(part.tokens is not None for part in both):
         layer["tokens"] = None
@@ -192,34 +194,23 @@ def pool_files(
 def _generator(pool: PoolOrigin, both: Sequence[Recipe]) -> dict[str, Any]:
     reference = pool.reference
     source = both[0].source
-    column = pool.labels if pool.labels != PREDICTED else source.label_column
     generator: dict[str, Any] = _dropped(_OF_RENDERING, [part.generator for part in both])
     generator |= {"kind": "rows", "rows": f"./{POOL_TABLE}", "split": reference.split}
-    if pool.labels == PREDICTED:
+    predicted = pool.labels == PREDICTED
+    if predicted:
         generator["labels"] = PREDICTED
-    columns = (
-        reference.dataset,
-        reference.config,
-        reference.revision,
-        reference.image_column,
-        column,
-    )
-    if columns == (
-        source.dataset,
-        source.config,
-        source.revision,
-        source.image_column,
-        source.label_column,
-    ):
+    keys = ("dataset", "config", "revision", "image_column")
+    is_source = all(getattr(reference, key) == getattr(source, key) for key in keys)
+    if is_source and (predicted or pool.labels == source.label_column):
         # a split of the input dataset, whose labels are numbers as the recipe's classes say
         return generator
-    return generator | {
-        "dataset": reference.dataset,
-        **({} if reference.config is None else {"config": reference.config}),
-        **({} if reference.revision is None else {"revision": reference.revision}),
-        "image_column": reference.image_column,
-        **({} if pool.labels == PREDICTED else {"label_column": column}),
-    }
+    for key in keys:
+        value = getattr(reference, key)
+        if value is not None:
+            generator[key] = value
+    if not predicted:
+        generator["label_column"] = pool.labels
+    return generator
 
 
 def _dropped(names: Sequence[str] | set[str], sections: Sequence[Any]) -> dict[str, None]:
@@ -248,18 +239,17 @@ def weights_parquet(
     import pyarrow.parquet as pq
 
     rows = [int(key.rpartition("_")[2]) for key in keys]
-    columns: dict[str, pa.Array] = {
-        "key": pa.array(keys, pa.string()),
-        "row": pa.array(rows, pa.int64()),
-    }
-    columns |= {name: pa.array(values, pa.float64()) for name, values in weights.items()}
+    columns: dict[str, pa.Array] = {}
+    columns["key"] = pa.array(keys, pa.string())
+    columns["row"] = pa.array(rows, pa.int64())
+    for name, values in weights.items():
+        columns[name] = pa.array(values, pa.float64())
+    metadata = None
+    if origin is not None:
+        metadata = {ORIGIN: json.dumps(origin, sort_keys=True, ensure_ascii=False)}
+    table = pa.table(columns, metadata=metadata)
     buffer = pa.BufferOutputStream()
-    metadata = (
-        None if origin is None else {ORIGIN: json.dumps(origin, sort_keys=True, ensure_ascii=False)}
-    )
-    pq.write_table(
-        pa.table(columns, metadata=metadata), buffer, compression="zstd", row_group_size=1 << 20
-    )
+    pq.write_table(table, buffer, compression="zstd", row_group_size=1 << 20)
     return buffer.getvalue().to_pybytes()
 
 
@@ -313,14 +303,14 @@ class FilteredPool:
             "among the audited images": self.shared,
             "unreadable": self.hardest.unreadable,
         }
-        reasons = "".join(f"; {count:,} left out: {why}" for why, count in left.items() if count)
-        none = (
-            f"; without a direction: {some_of(self.without, _MOST_NAMED)}" if self.without else ""
-        )
-        return (
-            f"{self.count:,} rows of {len(self.hardest.rows)} classes were chosen from the"
-            f" pool{reasons}{none}."
-        )
+        classes = len(self.hardest.rows)
+        sentence = f"{self.count:,} rows of {classes} classes were chosen from the pool"
+        for why, count in left.items():
+            if count:
+                sentence += f"; {count:,} left out: {why}"
+        if self.without:
+            sentence += f"; without a direction: {some_of(self.without, _MOST_NAMED)}"
+        return f"{sentence}."
 
 
 @dataclass(frozen=True)
@@ -345,11 +335,8 @@ def open_training(
 ) -> AskedTraining | None:
     """Open what the options ask for; None if they ask for nothing. Raise UserError for what cannot
     be chosen."""
-    options = [
-        name
-        for name, value in (("--pool-rows", pool_rows), ("--pool-labels", pool_labels))
-        if value is not None
-    ]
+    values = {"--pool-rows": pool_rows, "--pool-labels": pool_labels}
+    options = [name for name, value in values.items() if value is not None]
     if pool is None and options:
         raise UserError(f"{' and '.join(options)}: no pool is named", "Name one: --pool ./photos")
     if pool_rows is not None and pool_rows < 1:
@@ -391,24 +378,18 @@ def open_pool(
     same = (reference.dataset, reference.revision) == (source.dataset, source.revision)
     images, rows = every_row(reference, opened.pin if same else None)
     reference = replace(reference, split=rows.split)
-    if (reference.dataset, reference.config) == (
-        source.dataset,
-        source.config,
-    ) and reference.split in mine.on:
+    same = (reference.dataset, reference.config) == (source.dataset, source.config)
+    if same and reference.split in mine.on:
+        left = [name for name in splits if name not in mine.on]
         raise UserError(
             f"the pool {pool} is what the target is audited on; rows that found or tested a failure"
             " cannot be a pool",
-            "Name another:"
-            f" {', '.join(name for name in splits if name not in mine.on) or 'a folder of images'}.",
+            f"Name another: {', '.join(left) or 'a folder of images'}.",
         )
-    by_condition = (
-        in_source and source.conditions is not None and stated in (None, source.label_column)
-    )
-    column = (
-        source.label_column
-        if by_condition
-        else pool_labels(stated, pool, rows.columns, reference.label_column)
-    )
+    column = source.label_column
+    by_condition = in_source and source.conditions is not None and stated in (None, column)
+    if not by_condition:
+        column = pool_labels(stated, pool, rows.columns, reference.label_column)
     origin = PoolOrigin(reference, column)
     if column == PREDICTED:
         if (mine.target or "").startswith(PREDICTIONS):
@@ -444,12 +425,12 @@ def filter_pool(
     if rows is None or labels is None:
         target = audits[0].target
         name = target.classifier.name
-        class_map = class_map_of(recipe, target.classifier.name)
-        if (thresholds := target.about.get("thresholds")) is None:
+        class_map = class_map_of(recipe, name)
+        thresholds = target.about.get("thresholds")
+        if thresholds is None:
             rows = np.arange(len(pool.images))
-            labels = collect_answers([pool.images], {name: class_map}, recipe, device)[
-                name
-            ].taken_for
+            answers = collect_answers([pool.images], {name: class_map}, recipe, device)
+            labels = answers[name].taken_for
         else:
             _, values = conditions_scored([pool.images], name, class_map, recipe.classes, device)
             limits = np.asarray(list(thresholds.values()))
@@ -465,10 +446,9 @@ def filter_pool(
     rows = rows[wanted]
     labels = np.where(directed, labels, -1)[wanted]
     decisions = decision_values(features, rows, labels, outcome)
+    hardest = hardest_rows(decisions, labels, most, rows)
     without = tuple(cls.name for cls in recipe.classes if cls.label not in outcome.decide)
-    return FilteredPool(
-        pool.origin, hardest_rows(decisions, labels, most, rows), without, int(shared.sum())
-    )
+    return FilteredPool(pool.origin, hardest, without, int(shared.sum()))
 
 
 def decision_values(features: AnyFloats, rows: Ints, labels: Ints, outcome: Found) -> Floats:
@@ -480,22 +460,25 @@ def decision_values(features: AnyFloats, rows: Ints, labels: Ints, outcome: Foun
     for label, decide in outcome.decide.items():
         class_rows = np.flatnonzero((labels == label) & readable[rows])
         if len(class_rows):
-            values[class_rows] = decide(np.asarray(features[rows[class_rows]], dtype=np.float32))
+            class_features = features[rows[class_rows]]
+            values[class_rows] = decide(np.asarray(class_features, dtype=np.float32))
     return values
 
 
 def _shared(pool: OpenedPool, recipe: Recipe, audited: Audited) -> Bools:
     """Return whether each image of the pool is audited too, (n,), by content, and within one
     dataset by unit too."""
-    contents = {content for part in audited.parts for content in ContentsSeen(part).known()} - {
-        NO_CONTENT
-    }
-    shared = np.asarray(
-        [content in contents for content in ContentsSeen(pool.images).known()], dtype=bool
-    )
-    units = [unit for part in audited.parts for unit in part.units or ()]
+    contents: set[str] = set()
+    units: list[str | None] = []
+    for part in audited.parts:
+        contents.update(ContentsSeen(part).known())
+        units.extend(part.units or ())
+    contents.discard(NO_CONTENT)
+    of_pool = ContentsSeen(pool.images).known()
+    shared = np.asarray([content in contents for content in of_pool], dtype=bool)
     if pool.images.units is not None and pool.origin.reference.dataset == recipe.source.dataset:
-        shared |= np.isin(np.asarray(pool.images.units, dtype=str), np.asarray(units, dtype=str))
+        pool_units = np.asarray(pool.images.units, dtype=str)
+        shared |= np.isin(pool_units, np.asarray(units, dtype=str))
     return shared
 
 
@@ -525,15 +508,16 @@ def training_files(
             )
     if training.weights:
         images, has = audited_train_rows(recipe, training.source)
-        rows, labels = (
-            (np.arange(len(images)), images.labels) if has is None else row_labels(has.present)
-        )
-        weights = hard_weights(
-            decision_values(features_of(images, embedder), rows, labels, outcome)
-        )
+        rows = np.arange(len(images))
+        labels = images.labels
+        if has is not None:
+            rows, labels = row_labels(has.present)
+        features = features_of(images, embedder)
+        weights = hard_weights(decision_values(features, rows, labels, outcome))
         columns = {"weight": weights}
         if has is not None:
-            columns = dict(zip(has.names, weights.reshape(has.present.shape).T, strict=True))
+            by_condition = weights.reshape(has.present.shape).T
+            columns = dict(zip(has.names, by_condition, strict=True))
         origin = {"train_content": images.content, "mined": audit_origin(findings)}
         files[WEIGHTS] = weights_parquet(images.keys, columns, origin)
     return filtered, files

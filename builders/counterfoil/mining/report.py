@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice, pairwise
+from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from counterfoil import __version__
@@ -94,32 +95,30 @@ def headline(findings: Findings) -> tuple[str, str]:
     if findings.confirmed:
         standing = by_weight(findings.standing)
         count = len(findings.confirmed)
-        strongest = next(
-            (finding for finding in standing if not finding.words_untrusted), standing[0]
-        )
+        trusted = [finding for finding in standing if not finding.words_untrusted]
+        strongest = trusted[0] if trusted else standing[0]
         words = strongest.words
-        if strongest.words_untrusted:
-            words = (
-                f"a group of images of {listed(strongest.class_names, most=3)} ({WORDS_UNTRUSTED})"
-            )
+        if not trusted:
+            names = listed(strongest.class_names, most=3)
+            words = f"a group of images of {names} ({WORDS_UNTRUSTED})"
         what = "group" if is_sliced(findings) else "named failure"
         head = f"{count:,} of {counted(findings.tested, what)} confirmed"
-        if strongest.difference.value is None:
+        difference = strongest.difference.value
+        if difference is None:
             return head, f"The strongest: {words}. Its rate was not measured on fresh pairs."
+        beside = "the same images without it"
+        if strongest.against_others:
+            beside = "other classes"
+        elif strongest.tested_on in ("rows", "both"):
+            beside = "the rest of its class"
+        wrong = ", wrong" if strongest.answered is None else ","
+        gap = f"{points(difference, decimals=0)} points more often than {beside}"
+        sentence = f"The strongest: {words}{wrong} {gap}"
         low, high = strongest.difference.shown_interval or (None, None)
-        interval = between(Estimate(strongest.difference.value, low, high), decimals=0)
-        beside = (
-            "the rest of its class"
-            if strongest.tested_on in ("rows", "both")
-            else "the same images without it"
-        )
-        beside = "other classes" if strongest.against_others else beside
-        gap = f"{points(strongest.difference.value, decimals=0)} points more often than {beside}"
-        ends = f" (confidence interval {interval})" if interval else ""
-        return (
-            head,
-            f"The strongest: {words}{', wrong' if strongest.answered is None else ','} {gap}{ends}.",
-        )
+        interval = between(Estimate(difference, low, high), decimals=0)
+        if interval:
+            sentence += f" (confidence interval {interval})"
+        return head, f"{sentence}."
     if answered is not None and is_sliced(findings):
         sentence = "No group of images failed enough more to be tested."
         if findings.tested:
@@ -131,9 +130,8 @@ def headline(findings: Findings) -> tuple[str, str]:
             sentence = f"The worst class is {worst.name}: {rate}{beside}. {sentence}"
         return f"{answered.failures:,} of {answered.rows:,} images wrong", sentence
     if not findings.tested:
-        rows, errors = (
-            sum(getattr(audit, what) for audit in findings.classes) for what in ("rows", "errors")
-        )
+        rows = sum(audit.rows for audit in findings.classes)
+        errors = sum(audit.errors for audit in findings.classes)
         if is_drawn(findings) and rows and not errors:
             return "Nothing could be tested", (
                 f"None of {counted(rows, 'base image')} fails, so there was nothing to describe."
@@ -160,17 +158,18 @@ def detectable_sentence(findings: Findings) -> str:
             "These halves are too small to detect any difference: a typical set has"
             f" {counted(smallest.set_rows, 'image')} on the confirm half."
         )
-    what, than = ("description", "its base") if drawn else ("set", "the rest of its class")
-    sizes = (
-        f"for a set of {counted(smallest.set_rows, 'image')} against {smallest.rest_rows:,}"
-        " others that fail at"
-    )
-    against = "" if drawn else f", {sizes} {share(smallest.rest_rate)}"
+    what = "description"
+    than = "its base"
+    if not drawn:
+        what = "set"
+        than = (
+            f"the rest of its class, for a set of {counted(smallest.set_rows, 'image')} against"
+            f" {smallest.rest_rows:,} others that fail at {share(smallest.rest_rate)}"
+        )
     return (
         f"The test has {share(smallest.power)} power to detect a {what} that fails"
-        f" {points(smallest.difference, decimals=0)} points more often than {than}{against}. It may"
-        " miss smaller"
-        " differences."
+        f" {points(smallest.difference, decimals=0)} points more often than {than}. It may"
+        " miss smaller differences."
     )
 
 
@@ -181,24 +180,27 @@ def findings_table(
     drawn = is_drawn(findings)
     shown = list(shown)
     ended = drawn and not all(finding.confirmed for finding in shown)
-    columns = ["wrong (%)", f"{'without it' if drawn else 'the rest'} (%)", "more (points)"]
-    columns += ["pairs", "E", "q"] if drawn else ["p", "q"]
+    columns = ["wrong (%)", "the rest (%)", "more (points)", "p", "q"]
+    if drawn:
+        columns = ["wrong (%)", "without it (%)", "more (points)", "pairs", "E", "q"]
+    if ended:
+        columns.append("ended")
     rows = [(finding, list(_cells(finding, drawn=drawn, ended=ended))) for finding in shown]
-    return columns + ["ended"] * ended, rows
+    return columns, rows
 
 
 def classes_table(answered: AnswersTold) -> tuple[list[str], list[list[str]]]:
     """Return columns and rows of classes, the worst first, and what they are most taken for."""
     rows = []
     for cls in answered.classes:
-        taken = [other for other in answered.taken_for if other.id == cls.id][:2]
-        rows.append([
-            f"{cls.name} (more)" if cls.more else cls.name,
-            f"{share(cls.rate)} ({_bounds(cls.interval, share)})",
-            share(cls.others_rate),
-            f"{cls.failures:,} of {cls.rows:,}",
-            ", ".join(f"{other.other_name} ({other.count} of {other.rows})" for other in taken),
-        ])  # fmt: skip
+        name = f"{cls.name} (more)" if cls.more else cls.name
+        rate = f"{share(cls.rate)} ({_bounds(cls.interval, share)})"
+        failures = f"{cls.failures:,} of {cls.rows:,}"
+        taken = []
+        for other in answered.taken_for:
+            if other.id == cls.id:
+                taken.append(f"{other.other_name} ({other.count} of {other.rows})")
+        rows.append([name, rate, share(cls.others_rate), failures, ", ".join(taken[:2])])
     return ["class", "wrong", "all others", "images", "mistaken for"], rows
 
 
@@ -207,39 +209,35 @@ def _cells(finding: Finding, *, drawn: bool, ended: bool) -> Iterator[FindingCel
         return share(value).removesuffix(" %")
 
     for rate in (finding.set, finding.rest):
-        yield FindingCell(
-            percent(rate.rate),
-            _bounds(rate.interval, percent),
-            f"{rate.failures:,} of {rate.rows:,}",
-        )
-    bounds = _bounds(finding.difference.shown_interval, lambda end: points(end, decimals=0))
-    yield FindingCell(points(finding.difference.value, decimals=0), bounds)
+        counts = f"{rate.failures:,} of {rate.rows:,}"
+        yield FindingCell(percent(rate.rate), _bounds(rate.interval, percent), counts)
+    in_points = partial(points, decimals=0)
+    bounds = _bounds(finding.difference.shown_interval, in_points)
+    yield FindingCell(in_points(finding.difference.value), bounds)
+    pairs = finding.pairs
     if not drawn:
         yield FindingCell(f"{finding.p:.2g}")
-    elif finding.pairs is None:
-        yield from (FindingCell(NOTHING), FindingCell(NOTHING))
+    elif pairs is None:
+        yield FindingCell(NOTHING)
+        yield FindingCell(NOTHING)
     else:
-        yield FindingCell(
-            f"{finding.pairs.pairs:,}", "", f"{finding.pairs.failing:,} : {finding.pairs.rescued:,}"
-        )
+        yield FindingCell(f"{pairs.pairs:,}", "", f"{pairs.failing:,} : {pairs.rescued:,}")
         yield FindingCell(_bare(e_value(finding.last_log_e)))
     yield FindingCell(f"{finding.q:.2g}")
     if ended:
-        yield FindingCell(
-            NOTHING if finding.pairs is None else finding.pairs.state.replace("_", " ")
-        )
+        yield FindingCell(NOTHING if pairs is None else pairs.state.replace("_", " "))
 
 
 def pictures_wanted(findings: Findings) -> tuple[str, ...]:
     """Return keys of the labelled images that the page shows, each once."""
     wanted: dict[str, None] = {}
     for finding in _in_full(findings):
-        wanted |= dict.fromkeys(piece.key for strip in strips(finding).values() for piece in strip)
-        wanted |= dict.fromkeys(piece.key for pair in pairs_beside(finding) for piece in pair)
-        for side in (
-            (finding.answers.before, finding.answers.after) if finding.answers is not None else ()
-        ):
-            for answer in side[:ANSWERS_WITH_PICTURES]:
+        for pieces in (*strips(finding).values(), *pairs_beside(finding)):
+            wanted |= dict.fromkeys(piece.key for piece in pieces)
+        if finding.answers is None:
+            continue
+        for answers in (finding.answers.before, finding.answers.after):
+            for answer in answers[:ANSWERS_WITH_PICTURES]:
                 wanted |= dict.fromkeys(answer.examples[:MOST_EXAMPLES])
     labels = () if findings.answered is None else findings.answered.labels[:MOST_LABELS]
     return tuple(wanted | dict.fromkeys(label.key for label in labels))
@@ -257,7 +255,7 @@ def mining_html(
         {
             "named": named, "opening": opening, "share": _unbroken(share), "probability": _unbroken(probability),
             "e_value": _unbroken(e_value), "times": times, "bare": _bare, "counted": counted,
-            "points": lambda value: points(value, decimals=0), "number": lambda count: f"{count:,}",
+            "points": partial(points, decimals=0), "number": lambda count: f"{count:,}",
             "apart": _apart,
         },
     )  # fmt: skip
@@ -265,6 +263,11 @@ def mining_html(
     for audit in findings.classes:
         if audit.direction is None and audit.reason is not None:
             reasons.setdefault(audit.reason, []).append(audit)
+    longer = [finding for finding in findings.confirmed if finding not in findings.standing]
+    failed = [finding for finding in findings.findings if not finding.confirmed]
+    failed.sort(key=lambda finding: (finding.p, -(finding.difference.value or 0.0), finding.name))
+    by_rate = sorted(findings.classes, key=lambda audit: (-(audit.rate or 0.0), audit.id))
+    uris = {key: data_uri(picture) for key, picture in pictures.items()}
     return environment.get_template(TEMPLATE).render(
         findings=findings,
         headline=headline(findings),
@@ -273,26 +276,23 @@ def mining_html(
         standing=standing,
         shown=in_full,
         rest=standing[len(in_full) :],
-        longer=[finding for finding in findings.confirmed if finding not in findings.standing],
-        failed=sorted(
-            (finding for finding in findings.findings if not finding.confirmed),
-            key=lambda finding: (finding.p, -(finding.difference.value or 0.0), finding.name),
-        ),
+        longer=longer,
+        failed=failed,
         rule=_rule(findings),
         has_recipe=has_recipe,
         unseen=detectable_sentence(findings),
-        accuracy=lambda answered: _accuracy(findings, answered),
-        by_rate=sorted(findings.classes, key=lambda answered: (-(answered.rate or 0.0), answered.id)),
+        accuracy=partial(_accuracy, findings),
+        by_rate=by_rate,
         undirected=list(reasons.items()),
-        counts_from=lambda finding: counts_from(findings, finding),
+        counts_from=partial(counts_from, findings),
         curve_figure=accuracy_figure,
         looks_figure=looks_figure,
         of_sets=OF_SETS,
         labels_worth=LABELS_WORTH,
         pairs_beside=pairs_beside,
         strips=strips,
-        table=lambda some: findings_table(findings, some),
-        uri=lambda key: data_uri(pictures[key]) if key in pictures else None,
+        table=partial(findings_table, findings),
+        uri=uris.get,
         most={
             "answers": MOST_ANSWERS, "classes": MOST_CLASSES, "contexts": MOST_CONTEXTS, "examples": MOST_EXAMPLES,
             "labels": MOST_LABELS, "listed": MOST_LISTED, "with_pictures": ANSWERS_WITH_PICTURES,
@@ -313,9 +313,8 @@ def is_drawn(findings: Findings) -> bool:
 
 
 def _in_full(findings: Findings) -> list[Finding]:
-    return by_weight(findings.standing)[
-        : MOST_PAIRS_IN_FULL if is_drawn(findings) else MOST_IN_FULL
-    ]
+    most = MOST_PAIRS_IN_FULL if is_drawn(findings) else MOST_IN_FULL
+    return by_weight(findings.standing)[:most]
 
 
 def by_weight(findings: Iterable[Finding]) -> list[Finding]:
@@ -339,16 +338,22 @@ def strips(finding: Finding) -> dict[str, list[Evidence | NearestImage]]:
         seen = {described.key for _, described in pairs_beside(finding)}
         most = MOST_TYPICAL
         pieces = [piece for piece in of_description(finding) if piece.key not in seen]
-    several: dict[str, tuple[Iterable[Evidence | NearestImage], int]] = {
-        "wrong": ((piece for piece in pieces if piece.failed), most),
-        "right": ((piece for piece in pieces if not piece.failed), most),
-        "nearest": (finding.caption_check.nearest if finding.caption_check else (), MOST_A_STRIP),
-        "easiest": (finding.easiest, MOST_A_STRIP),
+    wrong = [piece for piece in pieces if piece.failed]
+    right = [piece for piece in pieces if not piece.failed]
+    nearest = finding.caption_check.nearest if finding.caption_check else ()
+    return {
+        "wrong": _distinct(wrong, most),
+        "right": _distinct(right, most),
+        "nearest": _distinct(nearest, MOST_A_STRIP),
+        "easiest": _distinct(finding.easiest, MOST_A_STRIP),
     }
-    chosen = {}
-    for name, (pieces, count) in several.items():
-        chosen[name] = list(islice({piece.key: piece for piece in pieces}.values(), count))
-    return chosen
+
+
+def _distinct(
+    pieces: Iterable[Evidence | NearestImage], most: int
+) -> list[Evidence | NearestImage]:
+    by_key = {piece.key: piece for piece in pieces}
+    return list(by_key.values())[:most]
 
 
 def counts_from(findings: Findings, finding: Finding) -> float | None:
@@ -402,11 +407,12 @@ def accuracy_figure(finding: Finding, accuracy: float | None) -> Markup:
     """
     points = []
     for point in finding.nearest_curve:
-        points.append(
-            (point.k, point.accuracy, f"{point.k:,} images: {100 * point.accuracy:.0f} % right")
-        )
+        title = f"{point.k:,} images: {100 * point.accuracy:.0f} % right"
+        points.append((point.k, point.accuracy, title))
     lines = [(tick, "grid") for tick in (0.0, 0.25, 0.5, 0.75, 1.0)]
-    return _line_figure(points, [*lines, *(() if accuracy is None else ((accuracy, "all"),))])
+    if accuracy is not None:
+        lines.append((accuracy, "all"))
+    return _line_figure(points, lines)
 
 
 def looks_figure(finding: Finding, line: float | None) -> Markup:
@@ -416,23 +422,25 @@ def looks_figure(finding: Finding, line: float | None) -> Markup:
     looks = finding.pairs.looks if finding.pairs is not None else ()
     log_10 = math.log(10)
     values = [min(_MOST_LOG_E, max(_LEAST_LOG_E, look.log_e)) for look in looks]
-    values_and_line = [0.0, *values, *(() if line is None else (line,))]
+    values_and_line = [0.0, *values]
+    if line is not None:
+        values_and_line.append(line)
     low = min(values_and_line)
-    height = max(max(values_and_line) - min(values_and_line), 1.0)
+    high = max(values_and_line)
+    height = max(high - low, 1.0)
     step = max(1, math.ceil(height / log_10 / _MOST_POWERS))
-    powers = range(math.ceil(low / log_10), math.floor(max(values_and_line) / log_10) + 1)
-    lines = [
-        ((power * log_10 - low) / height, "grid" if power else "one")
-        for power in powers
-        if power % step == 0
-    ]
+    lines = []
+    for power in range(math.ceil(low / log_10), math.floor(high / log_10) + 1):
+        if power % step == 0:
+            look = "grid" if power else "one"
+            lines.append(((power * log_10 - low) / height, look))
+    if line is not None:
+        lines.append(((line - low) / height, "counts"))
     points = []
     for look, value in zip(looks, values, strict=True):
         title = f"{look.pairs:,} pairs: log10 E {look.log_e / log_10:.1f}"
         points.append((look.pairs, (value - low) / height, title))
-    return _line_figure(
-        points, [*lines, *(() if line is None else (((line - low) / height, "counts"),))]
-    )
+    return _line_figure(points, lines)
 
 
 def _line_figure(
@@ -478,17 +486,16 @@ def _rule(findings: Findings) -> str:
     if not findings.failure.startswith(ANSWERED):
         return _RULES.get(findings.failure, findings.failure)
     wanted = findings.failure.removeprefix(ANSWERED).strip()
-    return (
-        "the answer is"
-        f" {next((audit.name for audit in findings.classes if audit.id == wanted), wanted)}"
-    )
+    names = {audit.id: audit.name for audit in findings.classes}
+    return f"the answer is {names.get(wanted, wanted)}"
 
 
 def _accuracy(findings: Findings, finding: Finding) -> float | None:
     """Return the target's accuracy on all images of a finding's classes; None without images."""
     audits = [audit for audit in findings.classes if audit.id in finding.classes]
     rows = sum(audit.rows for audit in audits)
-    return 1 - sum(audit.errors for audit in audits) / rows if rows else None
+    errors = sum(audit.errors for audit in audits)
+    return 1 - errors / rows if rows else None
 
 
 def _apart(caption: str, class_caption: str) -> str:
@@ -497,11 +504,12 @@ def _apart(caption: str, class_caption: str) -> str:
     """
     words = caption.split()
     others = class_caption.split()
-    same = next(
-        (at for at, pair in enumerate(zip(words, others, strict=False)) if pair[0] != pair[1]),
-        len(others),
-    )
-    return f"… {' '.join(words[same:])}" if 1 < same < len(words) else caption
+    same = 0
+    while same < min(len(words), len(others)) and words[same] == others[same]:
+        same += 1
+    if not 1 < same < len(words):
+        return caption
+    return f"… {' '.join(words[same:])}"
 
 
 def _bounds(interval: tuple[float, float] | None, in_words: Callable[[float], str]) -> str:

@@ -5,6 +5,7 @@ selects the images. The round `rounds/01` tests the hypotheses of a method.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -88,35 +89,32 @@ def answered_round(run: MiningRun, name: str, layer: str) -> AnsweredRound | Non
         return Stage(f"{name}: images", event.images_done, event.images)
 
     # What is warned of CLIP is said once, with the findings.
+    dataset = round_folder / DATASET
+    devices = ",".join(run.devices)
     with renamed(stage), warnings.catch_warnings(action="ignore", category=CounterfoilWarning):
-        built = build(
-            load_recipe(path),
-            round_folder / DATASET,
-            device=",".join(run.devices),
-            workers=run.workers,
-        )
+        built = build(load_recipe(path), dataset, device=devices, workers=run.workers)
     if not built.counts.get(BASE, {}).get(ACCEPTED):
         return None
-    opened = open_dataset(round_folder / DATASET)
+    opened = open_dataset(dataset)
     images = replace(opened.labelled(), name=name)
     # The round's recipe has the same classes, so labels are the same numbers.
     answers = ask_about(run, (images,))
     predictions = answers.target.predictions
     failed = answers.failed
-    rows = [
-        {
-            "key": key,
+    lines = []
+    for row in np.flatnonzero(predictions.readable).tolist():
+        outputs = predictions.answers[row, :3].tolist()
+        line = {
+            "key": images.keys[row],
             "shift": images.group_names[images.groups[row]],
             "class_id": run.recipe.classes[images.labels[row]].id,
             "index": int(opened.indices[row]),
-            "outputs": " ".join(map(str, predictions.answers[row, :3].tolist())),
+            "outputs": " ".join(map(str, outputs)),
             "confidence": float(predictions.confidence[row]),
             "failed": bool(failed[row]),
         }
-        for row, key in enumerate(images.keys)
-        if predictions.readable[row]
-    ]
-    write_atomically(round_folder / ANSWERS, csv_text(rows).encode())
+        lines.append(line)
+    write_atomically(round_folder / ANSWERS, csv_text(lines).encode())
     return AnsweredRound(opened, images, predictions, failed)
 
 
@@ -156,16 +154,17 @@ def render_round(run: MiningRun, outcome: Found) -> AnsweredRound | None:
     """Render the images that `mine.confirm` asks for, and collect the target's answers; None if it
     asks for none."""
     prompts: dict[str, str] = {}
+    drawn = []
     for hypothesis in outcome.hypotheses if run.mine.confirm != "rows" else ():
         # No prompt renders images far from a caption; another prompt would test other words.
-        prompt = (
-            drawing_prompt(hypothesis, outcome, run.recipe) if hypothesis.role == "hard" else None
-        )
+        if hypothesis.role != "hard":
+            continue
+        prompt = drawing_prompt(hypothesis, outcome, run.recipe)
         if prompt is not None:
             prompts[hypothesis.name] = prompt
+            drawn.append(hypothesis)
     if not prompts:
         return None
-    drawn = [hypothesis for hypothesis in outcome.hypotheses if hypothesis.name in prompts]
     answered = answered_round(run, ROUND, round_layer(drawn, prompts, run))
     if answered is None:
         raise RunFailure(
@@ -175,23 +174,26 @@ def render_round(run: MiningRun, outcome: Found) -> AnsweredRound | None:
         )
     opened = answered.opened
     best: dict[str, float] = {}
-    for batch in read_batches(opened.directory, columns=["key", *_SCORES]):
-        columns = [batch.column(name).to_pylist() for name in ("key", *_SCORES)]
+    names = ["key", *_SCORES]
+    for batch in read_batches(opened.directory, columns=names):
+        columns = [batch.column(name).to_pylist() for name in names]
         for key, of_object, of_shift in zip(*columns, strict=True):
             score = of_object if of_shift is None else of_shift
             best[key] = 0.0 if score is None else float(score)
     scores = np.asarray([best[key] for key in opened.keys], dtype=np.float64)
     shifts = {shift.name: at for at, shift in enumerate(opened.recipe.all_shifts())}
     whole = answered.predictions.readable
+    labels = opened.labels
+    indices = opened.indices
+    pair_of_row = labels * (int(indices.max()) + 1) + indices
     sets = {}
     for hypothesis in drawn:
         shift = shifts[hypothesis.name]
-        rows, in_set = compared_rows(
-            hypothesis, shift, opened.shifts, opened.labels, opened.indices, whole
-        )
-        pairs = opened.labels[rows] * (int(opened.indices.max()) + 1) + opened.indices[rows]
+        rows, in_set = compared_rows(hypothesis, shift, opened.shifts, labels, indices, whole)
+        pairs = pair_of_row[rows]
         set_rows = rows[in_set]
-        set_rows = set_rows[np.argsort(-scores[set_rows], kind="stable")]
+        best_first = np.argsort(-scores[set_rows], kind="stable")
+        set_rows = set_rows[best_first]
         counts = count_failures(answered.failed[rows], pairs, in_set)
         sets[hypothesis.name] = RenderedSet(counts, set_rows, scores[set_rows])
     return replace(answered, sets=sets)
@@ -216,8 +218,8 @@ def compared_rows(
     base = (shifts == 0) & whole & np.isin(labels, hypothesis.labels)
     if len(hypothesis.labels) > 1:
         pairs = np.stack([labels, indices], axis=1)
-        every = list(map(tuple, pairs.tolist()))
-        both = set(compress(every, ours)) & set(compress(every, base))
+        every = [tuple(pair) for pair in pairs.tolist()]
+        both = set(compress(every, ours)).intersection(compress(every, base))
         paired = np.asarray([pair in both for pair in every], dtype=bool)
         ours = ours & paired
         base = base & paired
@@ -235,6 +237,7 @@ def round_layer(drawn: Sequence[Hypothesis], prompts: Mapping[str, str], run: Mi
     threshold = recipe.screen.shift_threshold
     screened = threshold is not None and threshold.value is not None
     shifts: dict[str, dict[str, Any]] = {}
+    most = 0
     for hypothesis in drawn:
         classes = [recipe.classes[label] for label in hypothesis.labels]
         origin = {
@@ -246,12 +249,12 @@ def round_layer(drawn: Sequence[Hypothesis], prompts: Mapping[str, str], run: Mi
         }
         caption = hypothesis.caption if screened else None
         shift = mined_shift(prompts[hypothesis.name], caption, GROUP, classes, origin)
-        shifts[hypothesis.name] = shift | {
-            "samples": {"candidates": -(-mine.rendered // len(classes))}
-        }
+        candidates = math.ceil(mine.rendered / len(classes))
+        shift["samples"] = {"candidates": candidates}
+        shifts[hypothesis.name] = shift
+        most = max(most, candidates)
     seed = seed_for(recipe.samples.seed, PURPOSE, mine.method, run.target, mine.seed)
-    candidates = max(shift["samples"]["candidates"] for shift in shifts.values())
-    return paired_layer(ROUND, PURPOSE, shifts, run, seed, candidates)
+    return paired_layer(ROUND, PURPOSE, shifts, run, seed, most)
 
 
 def paired_layer(

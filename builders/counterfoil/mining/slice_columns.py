@@ -81,11 +81,13 @@ def measure_image(image: Image, encoded: bytes) -> tuple[float, ...]:
     luma = np.asarray(image.convert("L"), dtype=np.float64)
     colour = np.asarray(image, dtype=np.float64).mean(axis=(0, 1))
     inner = luma[1:-1, 1:-1]
-    laplacian = luma[:-2, 1:-1] + luma[2:, 1:-1] + luma[1:-1, :-2] + luma[1:-1, 2:] - 4 * inner
+    beside = luma[:-2, 1:-1] + luma[2:, 1:-1] + luma[1:-1, :-2] + luma[1:-1, 2:]
+    laplacian = beside - 4 * inner
+    saturation = np.asarray(image.convert("HSV"))[..., 1]
     return (
         float(luma.mean()),
         float(luma.std()),
-        float(np.asarray(image.convert("HSV"))[..., 1].mean()),
+        float(saturation.mean()),
         float(colour[0] - colour[2]),
         float(laplacian.var()) if laplacian.size else 0.0,
         float(width * height),
@@ -102,9 +104,10 @@ def jpeg_quality(encoded: bytes) -> float:
     if table is None:
         return float(_LOSSLESS)
     # At low qualities, large entries of the table are clipped, but the smallest entry never is.
-    percent = 100 * (
-        sum(table) / _TABLE_SUM if max(table) < _CLIPPED else min(table) / _TABLE_LEAST
-    )
+    factor = min(table) / _TABLE_LEAST
+    if max(table) < _CLIPPED:
+        factor = sum(table) / _TABLE_SUM
+    percent = 100 * factor
     quality = 100 - percent / 2 if percent <= 100 else 5000 / percent
     return float(min(_LOSSLESS, max(1, round(quality))))
 
@@ -138,14 +141,10 @@ def slice_columns(
             f"images were not grouped by the classifier's own features: {'; '.join(error.problems)}"
         )
         features = np.zeros((len(measured), 0))
-    columns = SliceColumns(
-        tuple(MEASURES[index] for index in varied.tolist()), shifts, features.shape[1]
-    )
-    return (
-        columns,
-        np.concatenate([measured[:, varied], of_shift, features], axis=1).astype(np.float32),
-        tuple(notes),
-    )
+    measures = tuple(MEASURES[index] for index in varied.tolist())
+    columns = SliceColumns(measures, shifts, features.shape[1])
+    values = np.concatenate([measured[:, varied], of_shift, features], axis=1)
+    return columns, values.astype(np.float32), tuple(notes)
 
 
 def _measured(audited: Audited) -> Floats:
@@ -166,21 +165,21 @@ def _measured(audited: Audited) -> Floats:
 def _shifts(audited: Audited) -> tuple[tuple[str, ...], Floats]:
     """Return the shifts of built datasets beside the base, and (n, shifts) with 1 where an image is
     of one."""
-    names = np.concatenate(
-        [np.asarray(part.group_names, dtype=object)[part.groups] for part in audited.parts]
-    )
+    by_part = []
+    for part in audited.parts:
+        group_names = np.asarray(part.group_names, dtype=object)
+        by_part.append(group_names[part.groups])
+    names = np.concatenate(by_part)
     shifts = tuple(sorted({*names.tolist()} - {BASE, EVERYTHING}))
-    return shifts, (names[audited.rows][:, None] == np.asarray(shifts, dtype=object)[None]).astype(
-        np.float64
-    )
+    of_shift = names[audited.rows][:, None] == np.asarray(shifts, dtype=object)
+    return shifts, of_shift.astype(np.float64)
 
 
 def _own_features(audited: Audited, recipe: Recipe, device: str) -> Floats:
     """Return (n, width) unit vectors of the features that the last layer does not read; UserError
     without any."""
-    classifier = load_classifier(audited.target.classifier.name, classes=recipe.classes).placed(
-        device
-    )
+    name = audited.target.classifier.name
+    classifier = load_classifier(name, classes=recipe.classes).placed(device)
     read = head_of(classifier, device).weight
     embedder = classifier_embedder(classifier, device)
     parts = [embed(part, embedder, precision="float32", device=device) for part in audited.parts]
@@ -188,9 +187,8 @@ def _own_features(audited: Audited, recipe: Recipe, device: str) -> Floats:
     if not np.isfinite(features).all():
         raise UserError(f"model {classifier.name!r} gives features that are not finite")
     # Answers depend on differences of outputs alone.
-    _, sizes, axes = np.linalg.svd(
-        (read - read.mean(axis=0)).astype(np.float64), full_matrices=False
-    )
+    differences = (read - read.mean(axis=0)).astype(np.float64)
+    _, sizes, axes = np.linalg.svd(differences, full_matrices=False)
     axes = axes[sizes > _LEAST * sizes[0]]
     if len(axes) >= features.shape[1] - 1:
         raise UserError(
@@ -199,4 +197,5 @@ def _own_features(audited: Audited, recipe: Recipe, device: str) -> Floats:
         )
     left = features - features[audited.halves.discover].mean(axis=0)
     left -= left @ axes.T @ axes
-    return left / np.maximum(np.linalg.norm(left, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+    lengths = np.linalg.norm(left, axis=1, keepdims=True)
+    return left / np.maximum(lengths, np.finfo(np.float32).tiny)

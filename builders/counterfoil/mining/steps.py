@@ -199,10 +199,14 @@ def find_hypotheses(seen: SeenImages) -> Found:
     """Run the method on the discover half of each audit and join the results."""
     classes = seen.run.recipe.classes
     outcomes = []
-    for audited, pooled in zip(seen.audits, seen.pooled or [{} for _ in seen.audits], strict=True):
+    pooled_by_audit = seen.pooled or [{}] * len(seen.audits)
+    class_names = tuple(cls.name for cls in classes)
+    for audited, pooled in zip(seen.audits, pooled_by_audit, strict=True):
         rows = audited.halves.discover
         # Audits of conditions share their rows, so classes are not pooled across them.
-        pools_classes = len(audited.classes) == len(classes)
+        categories: tuple[str | None, ...] = (None,) * len(classes)
+        if len(audited.classes) == len(classes):
+            categories = tuple(cls.category for cls in classes)
         half = DiscoverHalf(
             features=audited.features[rows],
             labels=audited.labels[rows],
@@ -212,8 +216,8 @@ def find_hypotheses(seen: SeenImages) -> Found:
             centre=audited.centre,
             deviation=audited.deviation,
             captions=seen.captions,
-            class_names=tuple(cls.name for cls in classes),
-            categories=tuple(cls.category if pools_classes else None for cls in classes),
+            class_names=class_names,
+            categories=categories,
             pooled={name: answers.failed[rows] for name, answers in pooled.items()},
             columns=seen.columns,
         )
@@ -248,10 +252,10 @@ def describe(
     of_others = other_answers(inputs.target, tests.audits, inputs.others, run.device)
     rows = answered = None
     if inputs.target.has is None:
-        rows = AnsweredRows.of(
-            audited, [answers.target.predictions for answers in of_others[0].values()]
-        )
-        answered = answers_shown(rows, run.recipe, _WITHOUT_WORDS if clip is None else None)
+        others = [answers.target.predictions for answers in of_others[0].values()]
+        rows = AnsweredRows.of(audited, others)
+        without_words = _WITHOUT_WORDS if clip is None else None
+        answered = answers_shown(rows, run.recipe, without_words)
     notes = (
         *seen.notes,
         *unreadable_note(audited.unreadable, audited.paths),
@@ -266,9 +270,9 @@ def describe(
     if clip is not None:
         doubts = clip_doubts(run.recipe, clip.model, tests.audits, "words")
         checks, relabel = check_labels(tests, clip.model, doubts)
-        files = {VECTORS: _vectors(tests)} | (
-            {} if relabel is None else {RELABEL: relabel.encode()}
-        )
+        files[VECTORS] = _vectors(tests)
+        if relabel is not None:
+            files[RELABEL] = relabel.encode()
     findings = collect_findings(
         tests,
         of_others,
@@ -278,11 +282,12 @@ def describe(
         notes=notes,
     ).doubted(doubts)
     if clip is not None:
-        decoded = frozenset(
-            cls.id for cls in run.recipe.classes if f"{cls.label}_{HARD}" in outcome.vectors
-        )
-        own_layer = seen.method.layer
-        layer = layer_of(findings, run, decoded) if own_layer is None else own_layer(findings, run)
+        if seen.method.layer is not None:
+            layer = seen.method.layer(findings, run)
+        else:
+            classes = run.recipe.classes
+            decoded = [cls.id for cls in classes if f"{cls.label}_{HARD}" in outcome.vectors]
+            layer = layer_of(findings, run, decoded)
     if layer is not None:
         files[LAYER] = layer.encode()
     elif rows is not None:

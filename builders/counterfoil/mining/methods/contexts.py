@@ -155,9 +155,8 @@ def contexts_layer(findings: Findings, run: MiningRun) -> str | None:
     """
     if not run.recipe.kind.from_noise:
         return None
-    shifts = context_shifts(
-        findings, run.recipe, ContextsSettings.model_validate(findings.method.settings)
-    )
+    settings = ContextsSettings.model_validate(findings.method.settings)
+    shifts = context_shifts(findings, run.recipe, settings)
     if not shifts:
         return None
     seed = derived_seed(run.recipe.samples.seed, "layer", findings)
@@ -212,15 +211,11 @@ def context_shifts(
             contexts = len(order)
             numbers = [total // contexts + (index < total % contexts) for index in range(contexts)]
         names = unique_slugs([f"{stem} random {others[at].words}" for at in order])
-        for other, name, count in zip(order, names, numbers, strict=True):
-            origin = {
-                "role": "random_context",
-                "caption": others[other].caption,
-                **audit_origin(findings),
-            }
-            anyhow[name] = _shift(
-                settings, recipe, cls, others[other], RANDOM_CONTEXTS, count, origin
-            )
+        for at, name, count in zip(order, names, numbers, strict=True):
+            context = others[at]
+            origin = {"role": "random_context", "caption": context.caption}
+            origin |= audit_origin(findings)
+            anyhow[name] = _shift(settings, recipe, cls, context, RANDOM_CONTEXTS, count, origin)
     return chosen | alone | anyhow
 
 
@@ -315,48 +310,50 @@ def _of_class(
 ) -> tuple[ClassNote, list[Hypothesis]]:
     class_rows = np.flatnonzero(half.labels == label)
     failed = half.failed[class_rows]
-    failed_by_classifier = [failed, *(failures[class_rows] for failures in half.pooled.values())]
+    failed_by_classifier = [failed]
+    for failures in half.pooled.values():
+        failed_by_classifier.append(failures[class_rows])
     if not np.any(failed_by_classifier):
         return ClassNote(reason="no failure on the discover half"), []
     candidates = half.captions.candidates[label]
-    words = [words_alone(settings, name, half.captions.texts[row]) for row in candidates.tolist()]
-    distinct = without_duplicates(words, half.captions.vectors[candidates], settings.similarity)
-    candidates = candidates[distinct]
-    words = [words[index] for index in distinct]
-    if len(candidates) < 2:
-        return ClassNote(
-            reason="fewer than two contexts were proposed, so there is nothing to compare"
-        ), []
+    texts = [half.captions.texts[row] for row in candidates.tolist()]
+    words = [words_alone(settings, name, text) for text in texts]
     vectors = half.captions.vectors[candidates]
+    distinct = without_duplicates(words, vectors, settings.similarity)
+    if len(distinct) < 2:
+        reason = "fewer than two contexts were proposed, so there is nothing to compare"
+        return ClassNote(reason=reason), []
+    words = [words[index] for index in distinct]
+    texts = [texts[index] for index in distinct]
+    vectors = vectors[distinct]
     features = half.features[class_rows]
     assigned = nearest_context(features, vectors)
     # An image counts once for each classifier that fails on it.
     every_failed = np.concatenate(failed_by_classifier)
-    counts = count_contexts(
-        np.tile(assigned, len(failed_by_classifier)), every_failed, len(candidates)
-    )
+    of_every = np.tile(assigned, len(failed_by_classifier))
+    counts = count_contexts(of_every, every_failed, len(distinct))
     chosen = choose_contexts(counts, settings.k, settings.rank, settings.fewest_failures)
     failed_images = None
     if half.pooled:
         failed_by_any = np.any(failed_by_classifier, axis=0)
-        failed_images = np.bincount(assigned[failed_by_any], minlength=len(candidates))
+        failed_images = np.bincount(assigned[failed_by_any], minlength=len(distinct)).tolist()
     # The chosen contexts come first. The others follow, sorted by their failures.
-    left = sorted(
-        set(range(len(counts))) - set(chosen), key=lambda index: (-counts[index].failures, index)
-    )
-    contexts = tuple(
-        ClassContext(
+    left = [index for index in range(len(counts)) if index not in chosen]
+    left.sort(key=lambda index: -counts[index].failures)
+    contexts = []
+    for index in [*chosen, *left]:
+        numbers = {key: getattr(counts[index], key) for key in (*_COUNTED, "lift")}
+        context = ClassContext(
             words=words[index],
-            caption=half.captions.texts[int(candidates[index])],
-            **{name: getattr(counts[index], name) for name in (*_COUNTED, "lift")},
+            caption=texts[index],
+            **numbers,
             rank=chosen.index(index) if index in chosen else None,
-            failed_images=None if failed_images is None else int(failed_images[index]),
+            failed_images=None if failed_images is None else failed_images[index],
         )
-        for index in [*chosen, *left]
-    )
+        contexts.append(context)
     if not chosen:
         reason = f"no context has {settings.fewest_failures} failures on the discover half"
-        return ClassNote(reason=reason, contexts=contexts), []
+        return ClassNote(reason=reason, contexts=tuple(contexts)), []
     reference = half.captions.texts[half.captions.references[label]]
     names = unique_slugs([f"{stem} {words[index]}" for index in chosen])
     hypotheses = []
@@ -364,20 +361,21 @@ def _of_class(
         inside = np.flatnonzero(assigned == index)
         cosines = np.asarray(features[inside], dtype=np.float32) @ vectors[index]
         order = np.lexsort((-cosines, ~failed[inside]))[:_MOST_EVIDENCE]
-        caption = half.captions.texts[int(candidates[index])]
-        hypotheses.append(
-            Hypothesis(
-                name=names[rank],
-                labels=(label,),
-                role="hard",
-                words=words_of(name, caption, reference, "hard"),
-                caption=caption,
-                vector=vectors[index],
-                cutoffs=(_NO_CUTOFF,),
-                evidence=class_rows[inside[order]],
-                scores=cosines[order].astype(np.float64),
-                about={"rank": rank} | {name: getattr(counts[index], name) for name in _ABOUT},
-                alternatives=np.delete(vectors, index, axis=0),
-            )
+        about = {"rank": rank}
+        for key in _ABOUT:
+            about[key] = getattr(counts[index], key)
+        hypothesis = Hypothesis(
+            name=names[rank],
+            labels=(label,),
+            role="hard",
+            words=words_of(name, texts[index], reference, "hard"),
+            caption=texts[index],
+            vector=vectors[index],
+            cutoffs=(_NO_CUTOFF,),
+            evidence=class_rows[inside[order]],
+            scores=cosines[order].astype(np.float64),
+            about=about,
+            alternatives=np.delete(vectors, index, axis=0),
         )
-    return ClassNote(contexts=contexts), hypotheses
+        hypotheses.append(hypothesis)
+    return ClassNote(contexts=tuple(contexts)), hypotheses

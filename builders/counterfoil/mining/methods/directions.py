@@ -165,16 +165,15 @@ def find_directions(
             half, settings, (label,), half.class_names[label], stems[label], direction, points
         )
         hard, easy = captioned.extremes
-        shown = ClassDirection(
-            **{field.name: getattr(direction, field.name) for field in fields(ClassDirection)}
+        facts = {field.name: getattr(direction, field.name) for field in fields(ClassDirection)}
+        note = ClassNote(
+            direction=ClassDirection(**facts),
+            hard=captioned.scored(hard),
+            easy=captioned.scored(easy),
         )
-        notes.append(
-            ClassNote(direction=shown, hard=captioned.scored(hard), easy=captioned.scored(easy))
-        )
-        vectors |= {
-            f"{label}_weights": direction.weights,
-            f"{label}_intercept": np.asarray([direction.intercept]),
-        }
+        notes.append(note)
+        vectors[f"{label}_weights"] = direction.weights
+        vectors[f"{label}_intercept"] = np.asarray([direction.intercept])
         decide[label] = lambda features, direction=direction: direction.decision(
             whiten(features, half.centre, half.deviation)
         )
@@ -182,8 +181,9 @@ def find_directions(
         if direction.weights.any():
             alpha = settings.alpha
             norm = settings.vector_norm
-            decoded = decoded_vectors(reference, direction.weights, alpha, norm, half.deviation)
-            vectors |= dict(zip((f"{label}_hard", f"{label}_easy"), decoded, strict=True))
+            hard, easy = decoded_vectors(reference, direction.weights, alpha, norm, half.deviation)
+            vectors[f"{label}_hard"] = hard
+            vectors[f"{label}_easy"] = easy
         sides.append(captioned)
     if pooled:
         # Each row's category (-1: none), and its point minus its class's mean, so that the
@@ -201,8 +201,9 @@ def find_directions(
         right = ~half.failed[rows]
         units = half.units[rows]
         fitted = fit_directions(within[rows], right, groups[rows], len(pooled), units, fit, workers)
+        category_stems = stems[len(half.class_names) :]
         for (category, labels), stem, direction in zip(
-            pooled.items(), stems[len(half.class_names) :], fitted, strict=True
+            pooled.items(), category_stems, fitted, strict=True
         ):
             if isinstance(direction, Direction):
                 vectors[f"category_{stem}_weights"] = direction.weights
@@ -213,8 +214,8 @@ def find_directions(
     outside = [hypothesis for hypothesis in hard_sets if hypothesis is not None]
     hypotheses = []
     for captioned, hard_set in zip(sides, hard_sets, strict=True):
-        both = (hard_set, captioned.hypothesis("far_from", mine.margin, outside))
-        hypotheses += [hypothesis for hypothesis in both if hypothesis is not None]
+        far_set = captioned.hypothesis("far_from", mine.margin, outside)
+        hypotheses += [side for side in (hard_set, far_set) if side is not None]
     return Found(tuple(hypotheses), tuple(notes), vectors, decide)
 
 
@@ -286,17 +287,20 @@ class _Captioned:
         half = self.half
         captions = self.half.captions
         labels = self.labels
+        is_far = role == "far_from"
         hardest, easiest = self.extremes
-        column = int((hardest if role == "hard" else easiest)[0])
+        best = easiest if is_far else hardest
+        column = int(best[0])
         row = int(captions.candidates[labels[0]][column])
         score = float(self.scores[column])
-        if not (score < 0 if role == "hard" else score > 0):
+        on_its_side = score > 0 if is_far else score < 0
+        if not on_its_side:
             return None
         # A far set uses only what the caption adds to the reference. Images that are least similar
         # to a whole caption are unusual in any context, and on planted worlds of seeds 0 to 3 most
         # sets of such images failed for this.
         vector = captions.vectors[row]
-        if role == "far_from":
+        if is_far:
             added = vector.astype(np.float64) - captions.vectors[self.reference]
             vector = (added / (np.linalg.norm(added) or 1.0)).astype(np.float32)
         rows = half.of_classes(labels)
@@ -327,10 +331,10 @@ class _Captioned:
             },
             outside=tuple(other for other in hard_sets if set(other.labels) & set(labels)),
         )
-        inside = np.flatnonzero(
-            members & hypothesis.tested_on(of_classes.features, of_classes.labels)
-        )
-        order = inside[np.argsort(decisions[inside], kind="stable")][:_MOST_EVIDENCE]
+        tested = hypothesis.tested_on(of_classes.features, of_classes.labels)
+        inside = np.flatnonzero(members & tested)
+        lowest_first = np.argsort(decisions[inside], kind="stable")
+        order = inside[lowest_first][:_MOST_EVIDENCE]
         return replace(hypothesis, evidence=rows[order], scores=-decisions[order])
 
 

@@ -43,9 +43,11 @@ def find_slices(
     failures = np.bincount(half.labels[half.failed], minlength=len(half.class_names))
     searched = np.flatnonzero(failures >= settings.fewest_errors).tolist()
     every = tuple(np.unique(half.labels).tolist())
-    all_classes = [every] if len(every) > 1 and failures.sum() >= settings.fewest_errors else []
+    label_sets = [(label,) for label in searched]
+    if len(every) > 1 and failures.sum() >= settings.fewest_errors:
+        label_sets.append(every)
     best: list[Hypothesis] = []
-    for labels in track([*((label,) for label in searched), *all_classes], "cutting slices"):
+    for labels in track(label_sets, "cutting slices"):
         kinds = [_by_measures(half, labels, mine), _by_shifts(half, labels)]
         if len(labels) == 1:
             kinds += [_by_answers(half, labels[0]), _by_looks(half, labels[0], mine, settings)]
@@ -56,12 +58,14 @@ def find_slices(
                 if p <= PROMISING_P:
                     tried.append((p, hypothesis))
             tried.sort(key=lambda scored: scored[0])
-            best += [hypothesis for _, hypothesis in tried[: settings.most]]
+            del tried[settings.most :]
+            best += [hypothesis for _, hypothesis in tried]
     hypotheses = []
     names = unique_slugs([hypothesis.name for hypothesis in best])
     for hypothesis, name in zip(best, names, strict=True):
         rows = half.of_classes(hypothesis.labels)
-        rows = rows[hypothesis.members(half.features[rows], half.labels[rows])]
+        members = hypothesis.members(half.features[rows], half.labels[rows])
+        rows = rows[members]
         closeness = hypothesis.closeness(half.features[rows])
         # Rows that count as failing come first. Among them and among the others, rows that are most
         # clearly in the set come first.
@@ -70,9 +74,10 @@ def find_slices(
         scores = closeness[order].astype(np.float64)
         hypotheses.append(replace(hypothesis, name=name, evidence=rows[order], scores=scores))
     reason = f"fewer than {settings.fewest_errors} failures on the discover half"
-    labels = range(len(half.class_names))
-    notes = tuple(ClassNote(reason=None if label in searched else reason) for label in labels)
-    return Found(tuple(hypotheses), notes)
+    notes = [ClassNote(reason=reason)] * len(half.class_names)
+    for label in searched:
+        notes[label] = ClassNote()
+    return Found(tuple(hypotheses), tuple(notes))
 
 
 SLICES = FindMethod(SlicesSettings, find_slices)
@@ -83,21 +88,20 @@ def _by_answers(half: DiscoverHalf, label: int) -> Iterator[Hypothesis]:
     taken for another class more often.
     """
     name = half.class_names[label]
-    labels = set(np.unique(half.labels).tolist())
-    start = _hypothesis(half, (label,), name, np.zeros(half.features.shape[1]), _NO_CUTOFF)
-    if len(labels) > 1:
+    others = set(np.unique(half.labels).tolist()) - {label}
+    vector = np.zeros(half.features.shape[1])
+    if others:
         words = f"{name}, the whole class"
-        yield replace(
-            start, name=words, words=words, caption=words, against=tuple(sorted(labels - {label}))
-        )
+        whole = _hypothesis(half, (label,), words, vector, _NO_CUTOFF)
+        yield replace(whole, against=tuple(sorted(others)))
     answers = half.taken_for[(half.labels == label) & half.failed]
-    for other in np.unique(answers[(answers >= 0) & (answers != label)]).tolist():
-        if labels - {label, other}:
-            words = f"{name} answered {half.class_names[other]}"
-            against = tuple(sorted(labels - {label, other}))
-            yield replace(
-                start, name=words, words=words, caption=words, against=against, answered=other
-            )
+    answers = answers[(answers >= 0) & (answers != label)]
+    for answered in np.unique(answers).tolist():
+        against = tuple(sorted(others - {answered}))
+        if against:
+            words = f"{name} answered {half.class_names[answered]}"
+            of_answer = _hypothesis(half, (label,), words, vector, _NO_CUTOFF)
+            yield replace(of_answer, against=against, answered=answered)
 
 
 def _by_measures(half: DiscoverHalf, labels: tuple[int, ...], mine: Mine) -> Iterator[Hypothesis]:
@@ -110,27 +114,24 @@ def _by_measures(half: DiscoverHalf, labels: tuple[int, ...], mine: Mine) -> Ite
         if len(labels) > 1:
             # If too many images of a class have the same value, no cut-off takes a given share of
             # the class.
-            counts = {
-                label: np.unique(values[half.labels == label], return_counts=True)[1]
-                for label in labels
-            }
-            classes = tuple(
-                label
-                for label in labels
-                if counts[label].max() <= max(1, _TOLERATED * counts[label].sum())
-            )
+            varied = []
+            for label in labels:
+                _, counts = np.unique(values[half.labels == label], return_counts=True)
+                if counts.max() <= max(1, _TOLERATED * counts.sum()):
+                    varied.append(label)
+            classes = tuple(varied)
         rows = half.of_classes(classes)
         if len(classes) < min(2, len(labels)) or np.ptp(values[rows]) == 0:
             continue
+        chosen = half.chosen(rows)
         for role in ("far_from", "hard"):
-            cutoffs, members, _ = choose_cutoffs(
-                half.chosen(rows), values[rows], classes, role, mine.margin
-            )
-            look = measure.high if role == "hard" else measure.low
-            rule = (
-                f"{measure.name} at {'least' if role == 'hard' else 'most'}"
-                f" {measure.words(*cutoffs)}"
-            )
+            cutoffs, members, _ = choose_cutoffs(chosen, values[rows], classes, role, mine.margin)
+            look = measure.low
+            bound = "most"
+            if role == "hard":
+                look = measure.high
+                bound = "least"
+            rule = f"{measure.name} at {bound} {measure.words(*cutoffs)}"
             if len(labels) > 1:
                 rule = f"{share(float(members.mean()))} of each class: {rule}"
             name = f"{_called(half, labels)}, {look}"
@@ -139,14 +140,13 @@ def _by_measures(half: DiscoverHalf, labels: tuple[int, ...], mine: Mine) -> Ite
 
 
 def _by_shifts(half: DiscoverHalf, labels: tuple[int, ...]) -> Iterator[Hypothesis]:
+    called = _called(half, labels)
     for index, shift in enumerate(half.columns.shifts, len(half.columns.measures)):
         inside = half.features[:, index] > 0
         shares = {label: float(inside[half.labels == label].mean()) for label in labels}
         usual = sorted(shares.values())[len(shares) // 2]
         classes = tuple(label for label, part in shares.items() if abs(part - usual) <= _TOLERATED)
-        yield _hypothesis(
-            half, classes, f"{_called(half, labels)}, {shift}", _column(half, index), 0.5
-        )
+        yield _hypothesis(half, classes, f"{called}, {shift}", _column(half, index), 0.5)
 
 
 def _by_looks(
@@ -162,23 +162,18 @@ def _by_looks(
     from sklearn.cluster import KMeans
 
     features = half.features[rows, -width:].astype(np.float64)
-    centres = (
-        KMeans(clusters, n_init=_STARTS, random_state=mine.seed % 2**32)
-        .fit(features)
-        .cluster_centers_
-    )
+    fit = KMeans(clusters, n_init=_STARTS, random_state=mine.seed % 2**32).fit(features)
+    centres = fit.cluster_centers_
+    lengths = np.linalg.norm(centres, axis=1, keepdims=True)
     vectors = np.zeros((clusters, half.features.shape[1]), dtype=np.float32)
-    vectors[:, -width:] = centres / np.maximum(
-        np.linalg.norm(centres, axis=1, keepdims=True), 1e-12
-    )
+    vectors[:, -width:] = centres / np.maximum(lengths, 1e-12)
     name = half.class_names[label]
     for index, vector in enumerate(vectors):
         rule = "images that look alike in the classifier's own features; see the pictures"
         title = f"{name}, look-alikes {index + 1} of {clusters}"
         hypothesis = _hypothesis(half, (label,), title, vector, _NO_CUTOFF, rule)
-        yield replace(
-            hypothesis, words=hypothesis.name, alternatives=np.delete(vectors, index, axis=0)
-        )
+        others = np.delete(vectors, index, axis=0)
+        yield replace(hypothesis, words=title, alternatives=others)
 
 
 def _called(half: DiscoverHalf, labels: Sequence[int]) -> str:

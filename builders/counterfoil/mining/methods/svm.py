@@ -376,10 +376,11 @@ def fit_direction(
         assert best is not None and chosen is not None
         weights, intercept = solver.plane(right, best)
         permuted = permuted_labels(right, units, dealt, seed)
-        p = sequential_p(
-            (reaches_score(solver, labels, grid, strength) for labels in permuted), permutations
-        )
-    of_folds = None if units is None else [units[fold.test] for fold in dealt]
+        reached = (reaches_score(solver, labels, grid, strength) for labels in permuted)
+        p = sequential_p(reached, permutations)
+    of_folds = None
+    if units is not None:
+        of_folds = [units[fold.test] for fold in dealt]
     interval = balanced_accuracy_interval(truths, chosen, of_folds)
     return Direction(weights, intercept, best, strength, interval, p, rows, errors, solver.name)
 

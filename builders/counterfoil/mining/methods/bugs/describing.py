@@ -60,19 +60,21 @@ def cluster_failures(
     features = np.asarray(features, dtype=np.float64)
     answers = np.asarray(answers)
     values, of_answer, counts = np.unique(answers, return_inverse=True, return_counts=True)
-    groups = [
-        np.flatnonzero(of_answer == index) for index in range(len(values)) if counts[index] >= least
-    ]
+    groups = [np.flatnonzero(of_answer == index) for index in range(len(values))]
+    groups = [rows for rows in groups if len(rows) >= least]
     rare = np.flatnonzero(counts[of_answer] < least)
-    groups += [rare] if len(rare) >= least else []
+    if len(rare) >= least:
+        groups.append(rare)
     clusters: list[tuple[Ints, int]] = []
     for rows in groups:
         for part in _split(features[rows], least, seed):
             part_rows = rows[part]
-            centrality = features[part_rows] @ features[part_rows].mean(axis=0)
-            values, counts = np.unique(answers[part_rows], return_counts=True)
+            vectors = features[part_rows]
+            centrality = vectors @ vectors.mean(axis=0)
             by_centrality = part_rows[np.argsort(-centrality, kind="stable")]
-            clusters.append((by_centrality, int(values[counts.argmax()])))
+            values, counts = np.unique(answers[part_rows], return_counts=True)
+            most_frequent = int(values[counts.argmax()])
+            clusters.append((by_centrality, most_frequent))
     clusters.sort(key=lambda cluster: (-len(cluster[0]), cluster[1], int(cluster[0].min())))
     return clusters[:most]
 
@@ -80,26 +82,32 @@ def cluster_failures(
 def _split(features: _Floats, least: int, seed: int) -> list[Ints]:
     """Return the rows of each cluster. All rows are one cluster if no other number of clusters is
     clearly better."""
-    whole = np.arange(len(features), dtype=np.int64)
+    count = len(features)
+    whole = np.arange(count, dtype=np.int64)
     # Principal components (n, k), k ≤ `PRINCIPAL`, and their standard deviations (k,).
     left, singular, _ = np.linalg.svd(features - features.mean(axis=0), full_matrices=False)
-    rank = int((singular[:PRINCIPAL] > 1e-6 * np.sqrt(len(features))).sum())
-    points = left[:, :rank] * singular[:rank]
-    deviations = singular[:rank] / np.sqrt(max(len(features) - 1, 1))
-    rng = np.random.default_rng(seed)
+    rank = int((singular[:PRINCIPAL] > 1e-6 * np.sqrt(count)).sum())
+    singular = singular[:rank]
     # Rows that differ only by rounding are one cluster.
-    if len(whole) < 2 * least or len(whole) < 3 or not deviations.size:
+    if count < max(2 * least, 3) or not rank:
         return [whole]
-    sampled = points[np.sort(rng.permutation(len(points))[:MOST_ROWS])]
-    fewest = max(1, least * len(sampled) // len(points))
+    points = left[:, :rank] * singular
+    deviations = singular / np.sqrt(count - 1)
+    rng = np.random.default_rng(seed)
+    chosen = rng.permutation(count)[:MOST_ROWS]
+    sampled = points[np.sort(chosen)]
+    fewest = max(1, least * len(sampled) // count)
     distinct = len(np.unique(sampled.round(6), axis=0))
     best = LEAST_ABOVE
     parts = 1
     # A silhouette is defined only for fewer clusters than rows.
-    for number in range(2, min(MOST_PARTS, len(whole) // least, distinct, len(sampled) - 1) + 1):
-        clouds = [rng.standard_normal(sampled.shape) * deviations for _ in range(REFERENCES)]
-        reference = float(np.mean([_silhouette(cloud, number, fewest, seed) for cloud in clouds]))
-        above = _silhouette(sampled, number, fewest, seed) - reference
+    most = min(MOST_PARTS, count // least, distinct, len(sampled) - 1)
+    for number in range(2, most + 1):
+        references = []
+        for _ in range(REFERENCES):
+            cloud = rng.standard_normal(sampled.shape) * deviations
+            references.append(_silhouette(cloud, number, fewest, seed))
+        above = _silhouette(sampled, number, fewest, seed) - float(np.mean(references))
         if above >= best:
             best = above
             parts = number
@@ -112,7 +120,9 @@ def _silhouette(points: _Floats, number: int, least: int, seed: int) -> float:
     from sklearn.metrics import silhouette_score
 
     labels = _labels(points, number, least, seed)
-    return float(silhouette_score(points, labels)) if len(np.unique(labels)) > 1 else 0.0
+    if len(np.unique(labels)) == 1:
+        return 0.0
+    return float(silhouette_score(points, labels))
 
 
 def _labels(points: _Floats, number: int, least: int, seed: int) -> Ints:
@@ -127,18 +137,17 @@ def _labels(points: _Floats, number: int, least: int, seed: int) -> Ints:
     # hundreds of small fits
     with config_context(assume_finite=True, skip_parameter_validation=True):
         starts: Any = STARTS
-        labels = (
-            KMeans(number, n_init=starts, random_state=seed).fit_predict(points).astype(np.int64)
-        )
+        fit = KMeans(number, n_init=starts, random_state=seed)
+        labels = fit.fit_predict(points).astype(np.int64)
     while True:
         values, counts = np.unique(labels, return_counts=True)
         if counts.min() >= least or len(values) == 1:
             return labels
-        small = values[counts.argmin()]
+        small = counts.argmin()
         centres = np.stack([points[labels == value].mean(axis=0) for value in values])
-        apart = np.linalg.norm(centres - points[labels == small].mean(axis=0), axis=1)
-        apart[counts.argmin()] = np.inf
-        labels[labels == small] = values[apart.argmin()]
+        apart = np.linalg.norm(centres - centres[small], axis=1)
+        apart[small] = np.inf
+        labels[labels == values[small]] = values[apart.argmin()]
 
 
 _Score = Callable[[Sequence[Description]], ArrayLike]
@@ -158,25 +167,32 @@ def combine(
     reached = Description(())
     trace: list[tuple[Description, float]] = []
     for _ in range(most):
-        tried = list(dict.fromkeys(longer for piece in pieces for longer in _with(reached, piece)))
-        if not tried:
+        longer: dict[Description, None] = {}
+        for piece in pieces:
+            longer |= dict.fromkeys(_with(reached, piece))
+        if not longer:
             break
+        tried = list(longer)
         means = np.asarray(score(tried), dtype=np.float64).mean(axis=1)
         best = int(means.argmax())
+        mean = float(means[best])
         least = trace[-1][1] if trace and rising else -np.inf
-        if trace and not means[best] > least:
+        if trace and not mean > least:
             break
         reached = tried[best]
-        trace.append((reached, float(means[best])))
+        trace.append((reached, mean))
     return trace
 
 
 def _with(description: Description, piece: Piece) -> Iterator[Description]:
     """Yield the description with one more piece, once for each position that the piece can take."""
     pieces = description.pieces
-    if piece in pieces or (piece.rank < 2 and any(other.rank == piece.rank for other in pieces)):
+    if piece in pieces:
         return
-    for at in range(len(pieces) if piece.sentence else 0, len(pieces) + 1):
+    if piece.rank < 2 and any(other.rank == piece.rank for other in pieces):
+        return
+    first = len(pieces) if piece.sentence else 0
+    for at in range(first, len(pieces) + 1):
         yield Description((*pieces[:at], piece, *pieces[at:]))
 
 
@@ -244,32 +260,34 @@ class ClusterDescriber:
                 reason += " that a prompt could add to the base"
             return Described(None, reason, tuple(sorted(set(captions))[:8]))
         chosen = sorted(often, key=lambda piece: -often[piece])[:_MOST_PIECES]
+        name = f"{cls.id}_{index}"
 
         def score(descriptions: Sequence[Description]) -> Floats:
             prompts = [description.prompt(base, cls.name) for description in descriptions]
             # A prompt that is too long for the captioner gets the lowest likelihood.
-            fitting = [index for index, prompt in enumerate(prompts) if self.captioner.fits(prompt)]
+            fitting = [at for at, prompt in enumerate(prompts) if self.captioner.fits(prompt)]
             likely = np.full((len(prompts), len(keys)), -np.inf)
             if not fitting:
                 return likely
-            fitting_prompts = [prompts[index] for index in fitting]
+            fitting_prompts = [prompts[at] for at in fitting]
             likely[fitting] = self._log_likelihoods(keys, fitting_prompts)
             beside = np.zeros(len(prompts))
             if settings.rank == "contrast" and cluster.right:
-                beside[fitting] = self._log_likelihoods(cluster.right, fitting_prompts).mean(axis=1)
+                of_right = self._log_likelihoods(cluster.right, fitting_prompts)
+                beside[fitting] = of_right.mean(axis=1)
             for at in fitting:
-                numbers = len(descriptions[at].pieces), float(likely[at].mean()), float(beside[at])
-                self.scored.append((f"{cls.id}_{index}", prompts[at], *numbers))
+                size = len(descriptions[at].pieces)
+                mean = float(likely[at].mean())
+                self.scored.append((name, prompts[at], size, mean, float(beside[at])))
             return likely - beside[:, None]
 
-        best, likelihood = combine(
-            chosen, score, settings.sentences, rising=settings.rank != "product"
-        )[-1]
-        examples = tuple(sorted(set(captions), key=lambda text: (-captions.count(text), text))[:8])
+        rising = settings.rank != "product"
+        best, likelihood = combine(chosen, score, settings.sentences, rising=rising)[-1]
+        by_count = sorted(set(captions), key=lambda text: (-captions.count(text), text))
+        examples = tuple(by_count[:8])
         if not np.isfinite(likelihood):
             reason = (
-                f"{settings.captioner} cannot score its own words about these images: they"
-                " are"
+                f"{settings.captioner} cannot score its own words about these images: they are"
                 " too long"
             )
             return Described(None, reason, examples)
@@ -298,7 +316,8 @@ class ClusterDescriber:
             likely = likelihoods_of(
                 images, captions, self.captioner, keys=image_keys, examples=self.examples
             )
-            parts.append(likely.sums if self.run.settings.rank == "product" else likely.per_token)
+            is_product = self.run.settings.rank == "product"
+            parts.append(likely.sums if is_product else likely.per_token)
         return np.concatenate(parts, axis=0).T
 
 

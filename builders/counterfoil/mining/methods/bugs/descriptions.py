@@ -205,7 +205,10 @@ class Description:
         return f"{text}: {'; '.join(words.removesuffix('.') for words in sentences)}"
 
     def _by_rank(self) -> list[list[str]]:
-        return [[piece.words for piece in self.pieces if piece.rank == rank] for rank in range(5)]
+        by_rank: list[list[str]] = [[] for _ in range(5)]
+        for piece in self.pieces:
+            by_rank[piece.rank].append(piece.words)
+        return by_rank
 
 
 def pieces_of(caption: str, base: str, class_name: str) -> tuple[Piece, ...] | None:

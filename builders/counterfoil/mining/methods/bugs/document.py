@@ -87,21 +87,31 @@ def document_of(
     mine = run.mine
     settings = run.settings
     words = {}
-    for hypothesis in (trial.hypothesis for trial in search.tested):
-        words[hypothesis.name] = hypothesis.description.words(recipe.classes[hypothesis.label].name)
-    findings = [
-        finding_of(
+    for trial in search.tested:
+        hypothesis = trial.hypothesis
+        class_name = recipe.classes[hypothesis.label].name
+        words[hypothesis.name] = hypothesis.description.words(class_name)
+    findings = []
+    for trial in search.tested:
+        name = trial.hypothesis.name
+        finding = finding_of(
             trial,
             run,
             answer_names,
-            estimate=search.estimates.get(trial.hypothesis.name),
-            shortened_to=search.shortened_to.get(trial.hypothesis.name),
+            estimate=search.estimates.get(name),
+            shortened_to=search.shortened_to.get(name),
             shortened_from=words.get(trial.hypothesis.parent or ""),
-            background=search.backgrounds.get(trial.hypothesis.name),
+            background=search.backgrounds.get(name),
         )
-        for trial in search.tested
-    ]
+        findings.append(finding)
     audits = {baseline.id: baseline for baseline in search.baseline}
+    classes = []
+    for cls in recipe.classes:
+        audit = audits.get(cls.id)
+        if audit is None:
+            reason = "not searched (mine.settings.classes)"
+            audit = ClassAudit(cls.id, cls.name, 0, 0, None, reason=reason)
+        classes.append(audit)
     not_tested = []
     for index, (cluster, reason) in enumerate(search.undescribed):
         cls = recipe.classes[cluster.label]
@@ -119,24 +129,17 @@ def document_of(
         fdr=mine.fdr,
         tested=len(findings),
         smallest_difference=smallest_of(search, mine),
-        classes=tuple(
-            audits.get(cls.id)
-            or ClassAudit(
-                cls.id, cls.name, 0, 0, None, reason="not searched (mine.settings.classes)"
-            )
-            for cls in recipe.classes
-        ),
+        classes=tuple(classes),
         findings=adjusted_together(findings, mine.fdr, mine.margin),
         not_tested=tuple(not_tested),
         seed=mine.seed,
-        rounds=tuple(round_drawn(drawn_round) for drawn_round in search.rounds),
+        rounds=tuple(map(round_drawn, search.rounds)),
     )
 
 
 def round_drawn(drawn: DrawnRound) -> RoundDrawn:
-    return RoundDrawn(
-        drawn.asked.name, drawn.asked.purpose, drawn.seed, drawn.asked.images, len(drawn.images)
-    )
+    wanted = drawn.asked
+    return RoundDrawn(wanted.name, wanted.purpose, drawn.seed, wanted.images, len(drawn.images))
 
 
 def finding_of(
@@ -152,11 +155,9 @@ def finding_of(
     """Return a hypothesis and its pairs as a finding. `adjusted_together` later adjusts it for all
     other findings."""
     hypothesis = trial.hypothesis
-    count = trial.count
-    pairs = trial.pairs
     cls = run.recipe.classes[hypothesis.label]
     description = hypothesis.description
-    described, beside, difference = rates_of(count)
+    described, beside, difference = rates_of(trial.count)
     facts = {
         STYLED: description.styled or None,
         **background_facts(description, background),
@@ -172,6 +173,14 @@ def finding_of(
         reached = StoppedEstimate(
             until, estimate.n, estimate.reached, estimate.rate, estimate.interval
         )
+    largest = max((log_e for _, log_e in trial.looks), default=0.0)
+    test = PairedTest(
+        **asdict(trial.count),
+        state="futile" if trial.state == "futile" else "out_of_budget",
+        looks=tuple(SequentialLook(*look) for look in trial.looks),
+        estimate=reached,
+        drawn=trial.drawn,
+    )
     return Finding(
         name=hypothesis.name,
         classes=(cls.id,),
@@ -184,19 +193,13 @@ def finding_of(
         set=described,
         rest=beside,
         difference=difference,
-        p=min(1.0, float(np.exp(-max((log_e for _, log_e in trial.looks), default=0.0)))),
+        p=min(1.0, float(np.exp(-largest))),
         q=1.0,
         discover=None,
-        evidence=tuple(_evidence(pairs, answer_names)),
+        evidence=tuple(_evidence(trial.pairs, answer_names)),
         tested_on="pairs",
-        pairs=PairedTest(
-            **asdict(count),
-            state="futile" if trial.state == "futile" else "out_of_budget",
-            looks=tuple(SequentialLook(*look) for look in trial.looks),
-            estimate=reached,
-            drawn=trial.drawn,
-        ),
-        answers=wrong_answers(pairs, answer_names),
+        pairs=test,
+        answers=wrong_answers(trial.pairs, answer_names),
         origin=hypothesis.origin,
         about=about,
     )
@@ -221,29 +224,28 @@ def _evidence(pairs: Sequence[Pairs], names: Sequence[str]) -> list[Evidence]:
     """Return images as evidence. Pairs that fail only with the description come first (score 1),
     and pairs whose two images both fail come next (score 0.5).
     """
-    shown: list[tuple[Evidence, Evidence]] = []
+    failing: list[tuple[Evidence, Evidence]] = []
+    right: list[Evidence] = []
     for drawn_pairs in pairs:
         drawn = drawn_pairs.drawn
-        for described, base in zip(
-            drawn_pairs.described.tolist(), drawn_pairs.base.tolist(), strict=True
-        ):
-            failed = bool(drawn.failed[described])
-            base_failed = bool(drawn.failed[base])
-            score = 0.0
-            if failed:
-                score = 0.5 if base_failed else 1.0
-            answers = [names[int(drawn.answers[row])] for row in (described, base)]
-            of_description = Evidence(
-                drawn.keys[described], score, failed, "rendered", answered=answers[0]
-            )
-            of_base = Evidence(drawn.keys[base], 0.0, base_failed, "rendered", answered=answers[1])
-            shown.append((of_description, of_base))
-    failing = [pair for pair in sorted(shown, key=lambda pair: -pair[0].score) if pair[0].failed][
-        :_MOST_EVIDENCE
-    ]
-    right = [described for described, _ in shown if not described.failed][: _MOST_EVIDENCE // 2]
+        for row, base_row in zip(drawn_pairs.described, drawn_pairs.base, strict=True):
+            answered = names[int(drawn.answers[row])]
+            if not drawn.failed[row]:
+                right.append(Evidence(drawn.keys[row], 0.0, False, "rendered", answered=answered))
+                continue
+            base_failed = bool(drawn.failed[base_row])
+            score = 0.5 if base_failed else 1.0
+            described = Evidence(drawn.keys[row], score, True, "rendered", answered=answered)
+            answered = names[int(drawn.answers[base_row])]
+            base_key = drawn.keys[base_row]
+            base = Evidence(base_key, 0.0, base_failed, "rendered", answered=answered)
+            failing.append((described, base))
+    failing.sort(key=lambda pair: -pair[0].score)
+    del failing[_MOST_EVIDENCE:]
+    evidence = [described for described, _ in failing]
+    evidence += right[: _MOST_EVIDENCE // 2]
     # The base images of the failing pairs come last.
-    return [*(described for described, _ in failing), *right, *(base for _, base in failing)]
+    return evidence + [base for _, base in failing]
 
 
 def wrong_answers(pairs: Sequence[Pairs], names: Sequence[str]) -> WrongAnswers:
@@ -260,12 +262,13 @@ def _wrong(
     often: Counter[int] = Counter()
     images = 0
     for pair in pairs:
+        drawn = pair.drawn
         rows: Ints = pair.described if described else pair.base
         images += len(rows)
-        for row in rows[pair.drawn.failed[rows]].tolist():
-            answer = int(pair.drawn.answers[row])
+        for row in rows[drawn.failed[rows]].tolist():
+            answer = int(drawn.answers[row])
             often[answer] += 1
-            keys.setdefault(answer, []).append(pair.drawn.keys[row])
+            keys.setdefault(answer, []).append(drawn.keys[row])
     ranked = sorted(often, key=lambda answer: (-often[answer], answer))[:_MOST_ANSWERS]
     counts = []
     for answer in ranked:
@@ -277,9 +280,8 @@ def _wrong(
 def target_of(run: MiningRun, class_map: ClassMap) -> Target:
     """Return the audited classifier for the document."""
     classifier = load_classifier(run.target, classes=run.recipe.classes)
-    return Target(
-        run.mine.target or classifier.name, classifier.sha256, {"outputs": class_map.outputs}
-    )
+    name = run.mine.target or classifier.name
+    return Target(name, classifier.sha256, {"outputs": class_map.outputs})
 
 
 def adjusted_together(
@@ -307,20 +309,19 @@ def adjusted_together(
     }
     level = simultaneous_level(len(standing))
     judged = []
-    for judged_finding, value in zip(findings, q, strict=True):
-        pairs = pairs_of(judged_finding)
-        is_confirmed = judged_finding.name in confirmed
+    for finding, value in zip(findings, q, strict=True):
+        pairs = pairs_of(finding)
+        is_confirmed = finding.name in confirmed
+        counted: PairCount = pairs
         state = "futile" if pairs.state == "futile" else "out_of_budget"
         if is_confirmed:
+            counted = PairCount(0, 0, 0, 0)
             state = "confirmed"
-        counted = pairs.fresh or (PairCount(0, 0, 0, 0) if is_confirmed else pairs)
-        described, base, difference = rates_of(
-            counted, level if judged_finding.name in standing else None
-        )
-        judged_finding = replace(
-            judged_finding, q=value, confirmed=is_confirmed, pairs=replace(pairs, state=state)
-        )
-        judged.append(replace(judged_finding, set=described, rest=base, difference=difference))
+        of_level = level if finding.name in standing else None
+        described, base, difference = rates_of(pairs.fresh or counted, of_level)
+        pairs = replace(pairs, state=state)
+        finding = replace(finding, q=value, confirmed=is_confirmed, pairs=pairs)
+        judged.append(replace(finding, set=described, rest=base, difference=difference))
 
     def order(finding: Finding) -> tuple[bool, bool, float, str]:
         replaced = SHORTENED_TO in finding.about
@@ -354,27 +355,25 @@ def with_more(
 
 
 def with_rounds(findings: Findings, rounds: Sequence[RoundDrawn]) -> tuple[RoundDrawn, ...]:
-    return tuple(
-        {drawn_round.name: drawn_round for drawn_round in (*findings.rounds, *rounds)}.values()
-    )
+    by_name = {drawn.name: drawn for drawn in (*findings.rounds, *rounds)}
+    return tuple(by_name.values())
 
 
 def rates_of(count: PairCount, level: float | None = None) -> tuple[Rate, Rate, Difference]:
     """Return the failure rate with the description, the rate on the base, and their difference.
     level: the confidence of the second interval of the difference.
     """
-    if not count.pairs:
-        return Rate(0, 0, 0, None, None), Rate(0, 0, 0, None, None), Difference(None, None)
-    described, base = (
-        Rate(
-            count.pairs,
-            count.pairs,
-            failures,
-            failures / count.pairs,
-            wilson_interval(failures, count.pairs),
-        )
-        for failures in (count.both + count.failing, count.both + count.rescued)
-    )
+    pairs = count.pairs
+    if not pairs:
+        unknown = Rate(0, 0, 0, None, None)
+        return unknown, unknown, Difference(None, None)
+
+    def rate_of_failures(failures: int) -> Rate:
+        interval = wilson_interval(failures, pairs)
+        return Rate(pairs, pairs, failures, failures / pairs, interval)
+
+    described = rate_of_failures(count.both + count.failing)
+    base = rate_of_failures(count.both + count.rescued)
     reported = None if level is None else tango_interval(count, level)
     return described, base, Difference(count.difference, tango_interval(count), reported)
 
@@ -408,16 +407,17 @@ def estimate_rates(
         cell = described_cell(wanted_finding, run)
         if cell is None:
             continue
+        name = wanted_finding.name
         count = pairs_to_draw(wanted_finding, run.settings)
-        round_asked = RoundAsked(number, purpose, count, {wanted_finding.name: cell}, (cell.label,))
+        round_asked = RoundAsked(number, purpose, count, {name: cell}, (cell.label,))
         drawn = draw(round_asked)
-        pairs = drawn.pairs(wanted_finding.name)
+        pairs = drawn.pairs(name)
         fresh = FreshPairs(
             **asdict(pairs.count), drawn=round_asked.candidates, round=drawn.asked.name
         )
         test = replace(pairs_of(wanted_finding), fresh=fresh)
         answers = wrong_answers([pairs], answer_names)
-        estimated[wanted_finding.name] = replace(wanted_finding, pairs=test, answers=answers)
+        estimated[name] = replace(wanted_finding, pairs=test, answers=answers)
         rounds.append(round_drawn(drawn))
         report("estimating rates of findings", len(estimated), len(to_estimate))
     everything = [estimated.get(finding.name, finding) for finding in findings.findings]
@@ -442,6 +442,8 @@ def described_cell(finding: Finding, run: MiningRun) -> BugHypothesis | None:
     cls = next((cls for cls in run.recipe.classes if cls.id == finding.classes[0]), None)
     if cls is None:
         return None
-    description = Description(pieces_of(finding.caption, filled_base(run, cls), cls.name) or ())
-    same = description.prompt(base_prompt(run)) == finding.prompt
-    return BugHypothesis(finding.name, cls.label, description) if same else None
+    pieces = pieces_of(finding.caption, filled_base(run, cls), cls.name)
+    description = Description(pieces or ())
+    if description.prompt(base_prompt(run)) != finding.prompt:
+        return None
+    return BugHypothesis(finding.name, cls.label, description)

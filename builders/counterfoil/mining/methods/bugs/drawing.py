@@ -38,31 +38,31 @@ class RoundDrawer:
     images: dict[str, LabelledImages] = field(default_factory=dict)
 
     def __call__(self, round_asked: RoundAsked) -> DrawnRound:
-        folder = self.run.folder / round_asked.name
+        name = round_asked.name
         seed = self.seed(round_asked)
         layer = self.layer(round_asked, seed)
-        if (
-            self.past_others
-            and (folder / LAYER).exists()
-            and (folder / LAYER).read_bytes() != layer.encode()
-        ):
+        file = self.run.folder / name / LAYER
+        if self.past_others and file.exists() and file.read_bytes() != layer.encode():
             return self(replace(round_asked, number=round_asked.number + 1))
-        answered = answered_round(self.run, round_asked.name, layer)
+        answered = answered_round(self.run, name, layer)
         if answered is None:
             return nothing_drawn(round_asked, seed)
-        self.images[f"{round_asked.name}/"] = answered.images
+        self.images[f"{name}/"] = answered.images
         opened = answered.opened
-        rows = np.flatnonzero(answered.predictions.readable)
+        shift_names = tuple(shift.name for shift in opened.recipe.all_shifts())
+        predictions = answered.predictions
+        rows = np.flatnonzero(predictions.readable)
+        keys = tuple(f"{name}/{opened.keys[row]}" for row in rows.tolist())
         return DrawnRound(
             asked=round_asked,
             seed=seed,
-            shift_names=tuple(shift.name for shift in opened.recipe.all_shifts()),
+            shift_names=shift_names,
             shifts=opened.shifts[rows],
             labels=opened.labels[rows],
             indices=opened.indices[rows],
             failed=answered.failed[rows],
-            answers=answered.predictions.prediction[rows].astype(np.int64),
-            keys=tuple(f"{round_asked.name}/{opened.keys[row]}" for row in rows.tolist()),
+            answers=predictions.prediction[rows].astype(np.int64),
+            keys=keys,
             images=answered.images,
         )
 
@@ -71,43 +71,41 @@ class RoundDrawer:
         targets get the same noise.
         """
         purpose = f"bugs {round_asked.purpose} {round_asked.number}"
-        return seed_for(
-            self.run.recipe.samples.seed, purpose, self.run.mine.method, "", self.run.mine.seed
-        )
+        mine = self.run.mine
+        return seed_for(self.run.recipe.samples.seed, purpose, mine.method, "", mine.seed)
 
     def layer(self, round_asked: RoundAsked, seed: int) -> str:
         """Return the round's recipe."""
-        ids = [self.run.recipe.classes[label].id for label in round_asked.labels]
+        run = self.run
+        ids = [run.recipe.classes[label].id for label in round_asked.labels]
         base: dict[str, Any] = {"classes": ids}
-        if self.run.settings.base is not None:
-            base["prompt"] = self.run.settings.base
+        if run.settings.base is not None:
+            base["prompt"] = run.settings.base
+        of_base = round_asked.of_base
         samples: dict[str, Any] = {}
-        if round_asked.of_base != round_asked.candidates:
+        if of_base != round_asked.candidates:
             samples = {"samples": {"candidates": round_asked.candidates}}
         shifts = {name: self.shift(cell) | samples for name, cell in round_asked.cells.items()}
         purpose = f"{round_asked.purpose}-{round_asked.number}"
         output = {"rows_per_shard": _ROWS_PER_SHARD}
         more = {"prompts": {"base": base}, "output": output}
-        return paired_layer(
-            round_asked.name, purpose, shifts, self.run, seed, round_asked.of_base, **more
-        )
+        return paired_layer(round_asked.name, purpose, shifts, run, seed, of_base, **more)
 
     def shift(self, cell: BugHypothesis) -> dict[str, Any]:
         """Return a description as a shift. The screen checks only the object, because the recipe
         has no threshold for a captioner's words.
         """
-        cls = self.run.recipe.classes[cell.label]
-        # An oil painting is no photo of its object, so the screen compares it with the object
-        # caption for styles.
-        screened: dict[str, Any] = {
-            "object_caption": self.run.recipe.all_shifts()[0].object_caption
-        }
-        if cell.description.styled:
-            screened = {"style": True}
-        return {
+        recipe = self.run.recipe
+        shift: dict[str, Any] = {
             "kind": "mined",
             "group": GROUP,
-            "classes": [cls.id],
+            "classes": [recipe.classes[cell.label].id],
             "prompt": cell.description.prompt(base_prompt(self.run)),
-            **screened,
         }
+        # An oil painting is no photo of its object, so the screen compares it with the object
+        # caption for styles.
+        if cell.description.styled:
+            shift["style"] = True
+        else:
+            shift["object_caption"] = recipe.all_shifts()[0].object_caption
+        return shift

@@ -89,8 +89,9 @@ def before_noun(text: str) -> list[str]:
     groups = grouped(words[len(opening) :])
     if opening and opening[-1] == "an":
         opening[-1] = "a"
-    phrases = [opening] if any(word not in EMPTY for word in opening) else []
-    phrases += [group for group in groups if group[-1] not in JOINING]
+    phrases = [group for group in groups if group[-1] not in JOINING]
+    if any(word not in EMPTY for word in opening):
+        phrases.insert(0, opening)
     return _each_once(map(_joined, phrases))
 
 
@@ -133,7 +134,8 @@ def phrases_of(text: str) -> list[str]:
             phrase = words[low:high]
             while phrase and phrase[-1] in _DANGLING:
                 phrase = phrase[:-1]
-            phrases.append(_joined(phrase) if any(word not in EMPTY for word in phrase) else None)
+            if any(word not in EMPTY for word in phrase):
+                phrases.append(_joined(phrase))
     return _each_once(phrases)
 
 
@@ -210,22 +212,27 @@ def _sentence(text: str) -> str | None:
     if words and words[-1] is not None:
         words[-1] = words[-1].rstrip(",")
     joined = _joined(words)
-    return None if joined is None or all(word in EMPTY for word in words) else f"{joined}."
+    if joined is None or all(word in EMPTY for word in words):
+        return None
+    return f"{joined}."
 
 
 def _joined(words: _Words) -> str | None:
     """Join the words without repetitions. Return None if a word was refused, if no word has a
     letter, or if the text is too long.
     """
-    distinct = [
-        word
-        for at, word in enumerate(words)
-        if word is not None and (at == 0 or words[at - 1] != word)
-    ]
-    if None in words or not 0 < len(distinct) <= MOST_WORDS:
+    distinct: list[str] = []
+    for word in words:
+        if word is None:
+            return None
+        if not distinct or word != distinct[-1]:
+            distinct.append(word)
+    if not 0 < len(distinct) <= MOST_WORDS:
         return None
     text = " ".join(distinct)
-    return text if any(letter.isalpha() for letter in text) else None
+    if not any(letter.isalpha() for letter in text):
+        return None
+    return text
 
 
 def _each_once(texts: Iterable[str | None]) -> list[str]:

@@ -85,24 +85,17 @@ def find_on_photographs(
     # Features of train rows are needed only to whiten others for a direction, and no direction is
     # fitted here.
     few_train_rows = mine.model_copy(update={"train_rows": 2})
-    (audited, *_), clip = audit_target(
-        recipe, few_train_rows, open_source(recipe.source), run.device
-    )
+    source = open_source(recipe.source)
+    (audited, *_), clip = audit_target(recipe, few_train_rows, source, run.device)
     audited = replace(audited, whitened_by="")
     texts = []
     for cls in recipe.classes:
-        of_class = [
-            _caption(hypothesis, run) for hypothesis in hypotheses if hypothesis.label == cls.label
-        ]
-        texts.append((cls.text(base_prompt(run)), of_class))
+        of_class = [bug for bug in hypotheses if bug.label == cls.label]
+        texts.append((cls.text(base_prompt(run)), [_caption(bug, run) for bug in of_class]))
     captions = embed_captions(caption_table(texts), clip.model)
-    outcome = Found(
-        tuple(_on_rows(hypothesis, audited, captions, run) for hypothesis in hypotheses),
-        tuple(
-            ClassNote(reason="not searched: the findings come from drawn images")
-            for _ in recipe.classes
-        ),
-    )
+    on_rows = tuple(_on_rows(bug, audited, captions, run) for bug in hypotheses)
+    note = ClassNote(reason="not searched: the findings come from drawn images")
+    outcome = Found(on_rows, (note,) * len(recipe.classes))
     tests = HypothesisTests.of(run, [audited], captions, outcome)
     doubts = clip_doubts(recipe, clip.model, [audited], "words")
     checks, relabel = check_labels(tests, clip.model, doubts)
@@ -114,8 +107,8 @@ def _on_rows(
 ) -> Hypothesis:
     """Return a description's set among the rows of its class. The cut-off is chosen on the discover
     half."""
-    rows = audited.halves.discover
-    rows = rows[audited.labels[rows] == bug.label]
+    discover = audited.halves.discover
+    rows = discover[audited.labels[discover] == bug.label]
     of_class = audited.labelled.chosen(rows)
     caption = _caption(bug, run)
     vector = captions.vectors[captions.texts.index(caption)]
@@ -123,13 +116,12 @@ def _on_rows(
     cutoffs: tuple[float, ...] = (float("inf"),)
     order = np.zeros(0, dtype=np.int64)
     if len(rows):
-        cutoffs, members, _ = choose_cutoffs(
-            of_class, cosines, (bug.label,), "hard", run.mine.margin
-        )
+        margin = run.mine.margin
+        cutoffs, members, _ = choose_cutoffs(of_class, cosines, (bug.label,), "hard", margin)
         inside = np.flatnonzero(members)
         order = inside[np.argsort(-cosines[inside], kind="stable")]
     # A hypothesis counts its evidence in rows of the discover half.
-    positions = np.searchsorted(audited.halves.discover, rows[order])
+    positions = np.searchsorted(discover, rows[order])
     return Hypothesis(
         name=bug.name,
         labels=(bug.label,),
@@ -170,20 +162,22 @@ def try_descriptions(options: TryOptions) -> MineResult:
     with opened_search(options.folder, options.device, options.workers) as (run, before):
         recipe = run.recipe
         search_folder = run.folder
-        cls = next(
-            (cls for cls in recipe.classes if options.class_name in (cls.id, cls.name)), None
-        )
-        if cls is None:
+        named = [cls for cls in recipe.classes if options.class_name in (cls.id, cls.name)]
+        if not named:
             names = [cls.name for cls in recipe.classes]
             raise UserError(
                 "--class: the recipe has no class"
                 f" '{options.class_name}'{did_you_mean(options.class_name, names)}",
                 f"Known classes: {', '.join(names[:20])}.",
             )
+        cls = named[0]
         known = {(finding.classes, finding.prompt): finding.name for finding in before.findings}
         descriptions = _described(options.texts, cls, run)
-        keys = [((cls.id,), description.prompt(base_prompt(run))) for description in descriptions]
-        again = [known[key] for key in keys if key in known]
+        again = []
+        for description in descriptions:
+            key = ((cls.id,), description.prompt(base_prompt(run)))
+            if key in known:
+                again.append(known[key])
         if again:
             raise UserError(
                 f"{', '.join(again)}: was tested in {search_folder} already",
@@ -205,9 +199,8 @@ def try_descriptions(options: TryOptions) -> MineResult:
         findings = with_more(before, tried, list(map(round_drawn, rounds)))
         findings = estimate_rates(findings, drawer, 1, run, answers, "try_estimate")
         images = images_of_rounds(search_folder, before.rounds) | drawer.images
-        return write_search(
-            findings, images.items(), run, (search_folder / ASKED).read_text(encoding="utf-8")
-        )
+        asked_text = (search_folder / ASKED).read_text(encoding="utf-8")
+        return write_search(findings, images.items(), run, asked_text)
 
 
 @takes(AgainOptions)
@@ -234,24 +227,27 @@ def mine_again(options: AgainOptions) -> MineResult:
         hypotheses = _same_hypotheses(searched, before, other)
         # Use only the last part of a folder's path. The other parts are long and differ between
         # machines.
-        where = [] if on is None else [Path(source).name or source for source in on]
-        inside = searched.folder / AGAIN / unique_slugs([" ".join([other.name, *where])])[0]
+        words = [other.name]
+        for source in on or ():
+            words.append(Path(source).name or source)
+        (slug,) = unique_slugs([" ".join(words)])
+        inside = searched.folder / AGAIN / slug
         recipe = options.recipe
         if isinstance(recipe, Recipe):
             recipe = written_recipe(recipe, options.overrides, inside)
         _refuse_another(inside, other)
         run = replace(run, source=recipe, overrides=options.overrides, folder=inside)
         if on is not None:
-            if problems := wordless_problems(run):
+            problems = wordless_problems(run)
+            if problems:
                 raise UserError(problems)
             rows = mine.model_copy(update={"on": tuple(on), "confirm": "rows"})
             run = replace(run, mine=rows)
             row_findings, audited, relabel = find_on_photographs(hypotheses, run)
             _refuse_another(inside, other, row_findings)
             make_folder(inside)
-            return write_search(
-                row_findings, [("", part) for part in audited.parts], run, relabel=relabel
-            )
+            images = [("", part) for part in audited.parts]
+            return write_search(row_findings, images, run, relabel=relabel)
         class_map = class_map_of(other, run.target)
         refuse_unanswered(mine.failure, other.classes, class_map)
         make_folder(inside)
@@ -268,7 +264,7 @@ def mine_again(options: AgainOptions) -> MineResult:
             smallest_difference=None,
             classes=(),
             not_tested=(),
-            rounds=tuple(round_drawn(drawn_round) for drawn_round in rounds),
+            rounds=tuple(map(round_drawn, rounds)),
         )
         findings = estimate_rates(findings, drawer, 1, run, answers, "again_estimate")
         return write_search(findings, drawer.images.items(), run)
@@ -362,14 +358,11 @@ def _same_hypotheses(searched: MiningRun, before: Findings, other: Recipe) -> li
                 f" {finding.name} needs"
             )
             continue
-        pieces = pieces_of(
-            finding.caption, filled_base(searched, searched_classes[cls.id]), cls.name
-        )
-        hypotheses.append(
-            BugHypothesis(
-                finding.name, cls.label, Description(pieces or ()), finding.origin or "found"
-            )
-        )
+        base = filled_base(searched, searched_classes[cls.id])
+        pieces = pieces_of(finding.caption, base, cls.name)
+        description = Description(pieces or ())
+        origin = finding.origin or "found"
+        hypotheses.append(BugHypothesis(finding.name, cls.label, description, origin))
     if wrong:
         raise UserError(wrong, "Name a recipe of the same classes.")
     if not hypotheses:
