@@ -39,6 +39,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         *("stats", "paired_stats", "resampled_stats", "accuracy_stats", "trajectory_stats"),
         "detection_stats",
         *(
+            "mask_stats",
             "multilabel_stats",
             "feature_stats",
             "regular_files",

@@ -51,6 +51,7 @@ from support.colour_detector import ColourDetector
 from support.fixed_graph import save_fixed_graph
 from support.images import encoded
 from support.labelled_patches import colour_classifier, patches_folder
+from support.masks import ColourSegmenter, mask_folder
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
@@ -79,6 +80,7 @@ BEFORE = {
     f"{HOW_TO}own-photos.md": "photos my-model",
     f"{HOW_TO}publish.md": "wardrobe-mini",
     f"{HOW_TO}real-images.md": "photos pool=photos retrieve.yaml",
+    f"{HOW_TO}segmentation.md": "roads",
     f"{HOW_TO}several-labels.md": "faces",
 }
 # Files that hold a block of the page: the one with these words.
@@ -91,6 +93,7 @@ BLOCKS = {
     f"{HOW_TO}draw-scenes.md": {"cut.yaml": "in_the_snow: {threshold"},
     f"{HOW_TO}drawn-elsewhere.md": {"elsewhere.yaml": "name: drawn-elsewhere"},
     f"{HOW_TO}own-generator.md": {"my-flux.yaml": "name: my-flux"},
+    f"{HOW_TO}segmentation.md": {"roads.yaml": "name: roads-corrupt"},
     f"{HOW_TO}several-labels.md": {"faces.yaml": "name: faces-corrupt"},
 }
 # Lines that hold these words do not run here, and why.
@@ -107,6 +110,7 @@ NOT_HERE = {
     " RECIPE ": "stands for a recipe and machines of the reader's",
     "evaluate DIR": "stands for a dataset and a GPU of the reader's",
     "transformers:./my-detector": "stands for detectors of the reader's own",
+    "transformers:./my-segmenter": "stands for a segmenter of the reader's own",
     "ray start": "starts a cluster",
     "sbatch": "needs Slurm",
     "--class-order": "stands for models of the reader's own classes",
@@ -264,6 +268,7 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         _photos(folder)
         _drawn(folder / "drawn")
         coco_folder(folder / "streets")
+        mask_folder(folder / "roads", 12, "validation")
         boxes = np.random.default_rng(0).uniform(10, 54, (1, 7, 84)).astype(np.float32)
         boxes[:, 4:] /= 64
         save_fixed_graph(
@@ -382,6 +387,14 @@ def detect_elsewhere() -> None:
     datasets.Dataset.from_list(rows).to_parquet("answers.parquet")
 
 
+def segment_elsewhere() -> None:
+    """Write a mask to each image of roads-corrupt as another program does."""
+    Path("answers").mkdir()
+    for key, content in open_dataset("roads-corrupt").images():
+        (answer,) = ColourSegmenter()([rgb_image(content or b"")])
+        Image.fromarray(answer.astype(np.uint8)).save(f"answers/{key}.png")
+
+
 def select_everything() -> None:
     """Write what two people download from the page of a review after selecting all images."""
     page = next(Path("photos-cut").glob("**/review.html")).read_text()
@@ -409,6 +422,7 @@ BY_HAND = {
     "--write-keys keys.csv": answer_elsewhere,
     "build streets.yaml": detect_elsewhere,
     "build faces.yaml": score_elsewhere,
+    "build roads.yaml": segment_elsewhere,
     "review photos-cut --open": select_everything,
     "tokens drawn.yaml": name_no_steps,
 }

@@ -27,6 +27,7 @@ KEYS = {
     "classes": ["source.classes=[{id: cup, name: cup, source_label: 0}]"],
     "objects": ["source.objects=boxes", "source.categories=[car, bus]"],
     "labels": ["source.conditions={columns: [wet]}"],
+    "masks": ["source.masks={classes: [road, car]}"],
 }
 
 
@@ -78,7 +79,12 @@ def test_names_are_those_whose_numbers_rows_hold(name: str) -> None:
     recipe = load(*KEYS[name])
     assert (
         list(recipe.task.names(recipe.source))
-        == {"classes": ["cup"], "objects": ["car", "bus"], "labels": ["wet"]}[name]
+        == {
+            "classes": ["cup"],
+            "objects": ["car", "bus"],
+            "labels": ["wet"],
+            "masks": ["road", "car"],
+        }[name]
     )
 
 

@@ -136,6 +136,7 @@ def _write_keys(given: Given, out: Path) -> None:
     say("For classes: also a label (a class's name), a class_id, or a column of scores for each.")
     say("For several labels: a column of scores for each label.")
     say("For a detector: one row per detection, with category, score and bbox, or COCO results.")
+    say("For a segmenter: predictions:FOLDER, with KEY.png for each image.")
 
 
 def _print(evaluation: Evaluation) -> None:

@@ -364,7 +364,7 @@ class ImageFolder:
         from datasets.table import InMemoryTable
 
         paths = self.splits[split]
-        columns = {"image": self._files(paths)}
+        columns = {"image": file_column(self.folder, paths)}
         features = datasets.Features({"image": datasets.Image()})
         by_folders = self.by_folders(split)
         described = self.tables.get(split)
@@ -374,7 +374,7 @@ class ImageFolder:
             for name in values.column_names:
                 column = _cells(values.column(name), described.lines)
                 if name in described.metadata.files:
-                    columns[name] = self._files(column.to_pylist())
+                    columns[name] = file_column(self.folder, column.to_pylist())
                     features[name] = datasets.Image()
                 elif name != "image" and not (by_folders and name == LABEL):
                     columns[name], features[name] = self._labelled(name, column, of_table[name])
@@ -391,18 +391,6 @@ class ImageFolder:
             # otherwise `datasets` computes it from the content; it is not used here
             fingerprint="counterfoil",
         )
-
-    def _files(self, paths: Sequence[str | None]) -> Any:
-        """Return a column of images that are files of the folder."""
-        import pyarrow
-
-        named = []
-        for path in paths:
-            named.append(None if path is None else f"{self.folder}/{path}")
-        files = pyarrow.array(named, pyarrow.string())
-        nothing = pyarrow.nulls(len(paths), pyarrow.binary())
-        mask = pyarrow.array([path is None for path in paths])
-        return pyarrow.StructArray.from_arrays([nothing, files], names=["bytes", "path"], mask=mask)
 
     def _labelled(self, name: str, column: Any, feature: Any) -> tuple[Any, Any]:
         """Return a column of a table and its feature: labels with names if these are known, else as
@@ -445,6 +433,19 @@ class ImageFolder:
                 if deep or WORD.search(rest) or not known:
                     return False
         return True
+
+
+def file_column(folder: Path, paths: Sequence[str | None]) -> Any:
+    """Return a column of images that are files of a folder."""
+    import pyarrow
+
+    named = []
+    for path in paths:
+        named.append(None if path is None else f"{folder}/{path}")
+    files = pyarrow.array(named, pyarrow.string())
+    nothing = pyarrow.nulls(len(paths), pyarrow.binary())
+    mask = pyarrow.array([path is None for path in paths])
+    return pyarrow.StructArray.from_arrays([nothing, files], names=["bytes", "path"], mask=mask)
 
 
 def _cells(column: Any, lines: Sequence[int | None]) -> Any:

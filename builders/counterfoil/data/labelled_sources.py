@@ -61,6 +61,8 @@ class NamedDataset:
     """`apply` if photographs are turned as their EXIF tag says."""
     objects: str | None = None
     """The column of objects."""
+    mask_column: str | None = None
+    """The column of masks."""
 
     @classmethod
     def parse(cls, text: str | Path) -> NamedDataset:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from counterfoil.data.truth import RowTruth
+from counterfoil.data.truth import RowTruth, refuse_unclear_turns
 from counterfoil.data.written_objects import Size, add_object, from_shares, is_box, is_number
 from counterfoil.documents import parse_json
 from counterfoil.errors import MOST_SHOWN, UserError, first_of
@@ -78,15 +78,7 @@ class SourceObjects(RowTruth):
             for encoded in rows.images(with_boxes):
                 with contextlib.suppress(UnreadableImage):
                     turned += picture_sides(encoded).turned
-        if turned:
-            raise UserError(
-                f"source.exif: an EXIF tag turns {counted(turned, 'photograph')} of {rows.place},"
-                " and the recipe does not say whether boxes are of the photographs as turned or as"
-                " stored",
-                "Set source.exif to apply if boxes were drawn on upright photographs, as most"
-                " programs show them and Ultralytics reads them, and to ignore if they were drawn on"
-                " photographs as stored.",
-            )
+        refuse_unclear_turns(turned, rows, "boxes")
         names = rows.class_names(source.objects or "")
         if names is None or source.category_ids:
             return ()

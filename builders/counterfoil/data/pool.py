@@ -40,7 +40,13 @@ def pool_of(recipe: Recipe) -> NamedDataset:
     if dataset is None:
         columns = (source.revision, source.config, source.image_column, source.label_column)
         pool = NamedDataset(source.dataset, split, *columns, exif=source.exif)
-        return replace(pool, conditions=source.conditions, objects=source.objects)
+        masks = getattr(source, "masks", None)
+        return replace(
+            pool,
+            conditions=source.conditions,
+            objects=source.objects,
+            mask_column=None if masks is None else masks.column,
+        )
     columns = (generator.revision, generator.get("config"), generator.get("image_column"))
     return NamedDataset(
         dataset, split, *columns, generator.get("label_column", "label"), exif=source.exif

@@ -28,6 +28,7 @@ from counterfoil.data.hub_folders import (
     made_of_files,
 )
 from counterfoil.data.image_folders import ImageFolder, read_image_folder, rows_mark
+from counterfoil.data.mask_folders import MaskFolder, read_mask_folder
 from counterfoil.data.metadata_tables import as_written
 from counterfoil.data.object_folders import ObjectFolder, read_object_folder
 from counterfoil.data.pins import (
@@ -83,6 +84,8 @@ class Rows:
     """The declared names of a column's labels."""
     images: Callable[[Sequence[int]], Iterator[bytes | None]]
     """Encoded images; a row without an image has None."""
+    pictures: Callable[[str, Sequence[int]], Iterator[bytes | None]] = lambda *_: iter(())
+    """Encoded images of any column, as they are stored."""
     paths: Callable[[], tuple[str, ...] | None] = lambda: None
     """Each row's path in a folder of image files."""
     rendered: Callable[[int], Image.Image] | None = None
@@ -207,16 +210,18 @@ def rows_of_table(
     """
     inside = functools.cache(lambda: _places(source.dataset))
 
-    def images(chosen: Sequence[int]) -> Iterator[bytes | None]:
-        column = source.image_column
-        pictures = _encoded(table, column)
+    def pictures(column: str, chosen: Sequence[int]) -> Iterator[bytes | None]:
+        with _in_words(source, split):
+            encoded = _encoded(table, column)
         for start in range(0, len(chosen), _ROWS_AT_ONCE):
             part = [int(row) for row in chosen[start : start + _ROWS_AT_ONCE]]
-            for row, cell in zip(part, pictures[part][column], strict=True):
-                encoded = _bytes_of(
-                    cell, inside(), f"source: {source.dataset}, split {split}, row {row}"
-                )
-                yield encoded if source.exif == "ignore" else upright(encoded)
+            for row, cell in zip(part, encoded[part][column], strict=True):
+                where = f"source: {source.dataset}, split {split}, row {row}"
+                yield _bytes_of(cell, inside(), where)
+
+    def images(chosen: Sequence[int]) -> Iterator[bytes | None]:
+        encoded = pictures(source.image_column, chosen)
+        return encoded if source.exif == "ignore" else map(upright, encoded)
 
     rows = Rows(
         dataset=source.dataset,
@@ -227,6 +232,7 @@ def rows_of_table(
         column=lambda name: _plain_column(table, name, source, split),
         class_names=lambda name: _class_names(table.features[name]),
         images=images,
+        pictures=pictures,
         paths=functools.cache(lambda: _paths(table, source)),
         notes=notes_of(table.info.description) if is_local(source.dataset) else (),
     )
@@ -529,7 +535,10 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
 def _of_images(source: InputDataset, folder: Path, listing: Listing, split: str | None) -> Any:
     """Return the table of a split, or all tables by split, of a folder whose rows are image files;
     None for another."""
-    read: ImageFolder | ObjectFolder | None = None
+    read: ImageFolder | ObjectFolder | MaskFolder | None = None
+    mask_column = getattr(source, "mask_column", None)
+    if mask_column is not None and source.config is None:
+        read = read_mask_folder(folder, listing, mask_column)
     if source.objects is not None and source.config is None:
         read = read_object_folder(folder, listing, split, source.exif)
         if read is not None and split is None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.errors import UserError
+from counterfoil.report.words import counted
+
 if TYPE_CHECKING:
     from counterfoil.data.tables import Rows
     from counterfoil.data.written_objects import Size
@@ -26,3 +29,17 @@ class RowTruth:
     def columns(self, row: int, size: Size, stored: Size) -> dict[str, Any]:
         """Return the columns of a row, whose image has a size, and another one as it is stored."""
         return {}
+
+
+def refuse_unclear_turns(turned: int, rows: Rows, marks: str) -> None:
+    """Raise UserError if EXIF tags turn some photographs. turned: their number in a source that
+    does not say `exif`. marks: what is drawn on them, such as boxes."""
+    if not turned:
+        return
+    raise UserError(
+        f"source.exif: an EXIF tag turns {counted(turned, 'photograph')} of {rows.place}, and the"
+        f" recipe does not say whether {marks} are of the photographs as turned or as stored",
+        f"Set source.exif to apply if {marks} were drawn on upright photographs, as most programs"
+        " show them and Ultralytics reads them, and to ignore if they were drawn on photographs as"
+        " stored.",
+    )

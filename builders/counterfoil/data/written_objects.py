@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeGuard
 
+from counterfoil.data.image_folders import file_column
 from counterfoil.errors import MOST_SHOWN, RunFailure, UserError, first_of
 from counterfoil.recipe.names import did_you_mean, quoted
 from counterfoil.recipe.tasks.objects import OBJECTS, objects_feature
@@ -28,7 +29,7 @@ _MOST_TEXT = 16_000_000
 _MOST_IMAGE = 1 << 28
 # A declared size may be rounded by this number of pixels.
 _ROUNDING = 1
-# A table's description begins with this word if it holds notes on how boxes were read.
+# A table's description begins with this word if it holds notes on how boxes or masks were read.
 _MARK = "boxes:\n"
 
 
@@ -88,7 +89,6 @@ class ObjectFolder:
         """
         import datasets
         import pyarrow
-        from datasets.table import InMemoryTable
 
         if split not in self.splits:
             raise UserError(
@@ -104,22 +104,13 @@ class ObjectFolder:
         features = datasets.Features.from_dict(
             {"image": {"_type": "Image"}, OBJECTS: objects_feature(self.names)}
         )
-        files = pyarrow.array([f"{self.folder}/{image.path}" for image in rows], pyarrow.string())
-        nothing = pyarrow.nulls(len(rows), pyarrow.binary())
         columns = {
-            "image": pyarrow.StructArray.from_arrays([nothing, files], names=["bytes", "path"]),
+            "image": file_column(self.folder, [image.path for image in rows]),
             OBJECTS: pyarrow.array(objects, features.arrow_schema.field(OBJECTS).type),
         }
         if absent := self.absent.get(split):
             notes = (f"{counted(absent, 'listed image')} not in the folder, and left out", *notes)
-        described = _MARK + "\n".join((*self.notes, *notes))
-        return datasets.Dataset(
-            InMemoryTable(pyarrow.table(columns)),
-            info=datasets.DatasetInfo(features=features, description=described),
-            split=datasets.NamedSplit(split),
-            # unused; without a fingerprint `datasets` would hash the content
-            fingerprint="counterfoil",
-        )
+        return described_table(columns, features, (*self.notes, *notes), split)
 
     def turning(self, split: str) -> Literal["apply", "ignore"] | None:
         """Return the `source.exif` that suits the boxes of a split: `ignore` if written sizes are
@@ -207,6 +198,23 @@ class ObjectFolder:
             ratio,
             f"boxes are multiplied by {ratio:.4g}, because images have another size: {unlike[0]}",
         )
+
+
+def described_table(
+    columns: Mapping[str, Any], features: Any, notes: Sequence[str], split: str
+) -> Any:
+    """Return a split's columns as a table of `datasets`, with notes on how they were read."""
+    import datasets
+    import pyarrow
+    from datasets.table import InMemoryTable
+
+    return datasets.Dataset(
+        InMemoryTable(pyarrow.table(dict(columns))),
+        info=datasets.DatasetInfo(features=features, description=_MARK + "\n".join(notes)),
+        split=datasets.NamedSplit(split),
+        # unused; without a fingerprint `datasets` would hash the content
+        fingerprint="counterfoil",
+    )
 
 
 def notes_of(description: str | None) -> tuple[str, ...]:

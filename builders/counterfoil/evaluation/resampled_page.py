@@ -45,16 +45,17 @@ def loss_beside(results: Results, model: ModelFacts, measure: str) -> str:
     most_group, most = drops[0]
     where_most = in_words(most_group.name)
     worst_group, worst_drop = sorted_drops(results, model, results.lead)[0]
+    title = {facts.name: facts.title for facts in results.measures}[measure]
     if most.value <= 0:
-        return f", and no {measure} under any shift"
+        return f", and no {title} under any shift"
     if worst_drop.value <= 0:
-        return f", but {loss_in_words(most, measure)} under {where_most}"
+        return f", but {loss_in_words(most, title)} under {where_most}"
     text = ""
     for group, drop in drops:
         if group.name == worst_group.name:
-            text = f" and {loss_in_words(drop, measure)}"
+            text = f" and {loss_in_words(drop, title)}"
     if most_group.name != worst_group.name:
-        text += f"; it loses most {measure} under {where_most}: {points(most.value)} points"
+        text += f"; it loses most {title} under {where_most}: {points(most.value)} points"
     return text
 
 
@@ -89,7 +90,7 @@ def group_table(
         rows.append((group.name, *cells))
     columns: list[TableColumn | str] = [TableColumn("group", "shift")]
     columns += [f"{titles[name]} (%)" for name in measures]
-    columns += [f"drop of {name} (points)" for name in drops]
+    columns += [f"drop of {titles[name]} (points)" for name in drops]
     return Table.of(f"{model.short_name}: 95 % intervals below", columns, rows)
 
 

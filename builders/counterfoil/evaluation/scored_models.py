@@ -81,6 +81,38 @@ def named_models(
     return tuple(models.values()), tuple(problems)
 
 
+def models_by_name(
+    noun: str, models: Any, of_recipe: Sequence[str], against: Sequence[str], hint: str
+) -> dict[str, Any]:
+    """Return name → model of a task whose models are functions or names: those that a person names,
+    of a recipe, and of a gate.
+
+    noun: what a model is called. Raise UserError if there is none.
+    """
+    if isinstance(models, Mapping):
+        chosen = dict(models)
+        problems: Sequence[str] = [
+            f"gate: {name!r} is not one of the given models"
+            for name in against
+            if name not in models
+        ]
+    else:
+        words = [models] if isinstance(models, str | Path) else list(models or ())
+        named, problems = named_models(words)
+        # Names only: the recipe of a published dataset must not make this machine read files.
+        models = {model.name: model.name for model in named}
+        chosen = {name: name for name in (*of_recipe, *models, *against)}
+    if problems:
+        raise UserError(problems, hint)
+    # a name that a recipe or a gate brings is not imported
+    for name, model in models.items():
+        if isinstance(model, str) and model.startswith(PYTHON):
+            chosen[name], _ = imported(model)
+    if not chosen:
+        raise UserError(f"no {noun} was named", hint)
+    return chosen
+
+
 def _list_file(word: str | Path) -> Path | None:
     """Return the file that a word means, or None for a model's name.
 

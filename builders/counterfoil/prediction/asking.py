@@ -66,6 +66,33 @@ class Model:
 
 
 @dataclass
+class AskedFunction(Model):
+    """A function in a pass, from RGB images to an answer for each. columns: those of the answer to
+    the image of a row."""
+
+    name: str
+    function: Callable[[list[Any]], Iterable[Any]]
+    images: LabelledImages
+    columns: Callable[[Any, int], Columns]
+
+    def answers(self, batch: Batch) -> Columns:
+        if not batch.readable.all():
+            key = self.images.keys[batch.at[~batch.readable][0]]
+            raise RunFailure(f"{self.images.name}: {key} has no image that decodes")
+        answers = list(self.function(batch.inputs))
+        if len(answers) != len(batch.at):
+            raise UserError(
+                f"{self.name}: {len(answers)} answers to {len(batch.at)} images, expected one an"
+                " image"
+            )
+        parts = []
+        for row, answer in zip(batch.at.tolist(), answers, strict=True):
+            columns = self.columns(answer, row)
+            parts.append(columns)
+        return joined(parts)
+
+
+@dataclass
 class AskedModel:
     """A model with its answers so far."""
 

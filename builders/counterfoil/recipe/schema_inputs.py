@@ -184,9 +184,9 @@ class Source(SectionsOfTasks):
     """The input dataset and its classes."""
 
     task: TaskName | None = None
-    """What an image has: one of the `classes`, `objects` with boxes, or any number of `labels`
-    (`conditions` without classes). null: what the other keys say; a task that disagrees with them
-    is an error."""
+    """What an image has: one of the `classes`, `objects` with boxes, any number of `labels`
+    (`conditions` without classes), or `masks`. null: what the other keys say; a task that disagrees
+    with them is an error."""
     dataset: str = Field(min_length=1)
     """`lab:wardrobe`, a Hub id, or a folder (`./…`, `/…`)."""
     config: str | None = None
@@ -255,7 +255,7 @@ class Source(SectionsOfTasks):
         if stated in [*TASKS] and stated != task.name:
             raise ValueError(
                 f"found the task {stated}, expected {task.name}, which the other keys say:"
-                " `objects` has boxes, and"
+                " `objects` has boxes, `masks` has masks, and"
                 " `conditions` without `classes` are labels (null drops an inherited key)"
             )
         whole = (

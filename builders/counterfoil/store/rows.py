@@ -33,7 +33,7 @@ def verdict_of(
     """Rebuild a verdict from a row's stored scores under the given thresholds. `added` are columns
     of keep rules."""
     scores = {name: row[f"{name}_score"] for name in CLIP_SCORES}
-    scores |= {name: row[name] for name in added}
+    scores |= {name: row[name] for name in added if name in row}
     return Verdict(scores, thresholds, open)
 
 
@@ -65,6 +65,8 @@ class RowColumn(Column):
     required: bool = True
 
 
+# An image that a task adds beside that of the sample is a PNG.
+MASK_SUFFIX = "png"
 # The columns are in the order of the tables. The table `candidates` has no images. A kind of
 # generator may describe a column more closely (`meanings`).
 ROW_COLUMNS: dict[str, RowColumn] = {
@@ -149,7 +151,7 @@ PLAIN = TableForm()
 def table_columns(what: What, form: TableForm) -> dict[str, Column]:
     columns: dict[str, Column] = {**ROW_COLUMNS, **form.added, **LAST_COLUMNS}
     if what == "candidates":
-        del columns["image"]
+        columns = {name: column for name, column in columns.items() if column.type != "Image"}
     if what == "data":
         del columns["reason"]
     if not form.embeddings:
@@ -272,7 +274,8 @@ def stored_row(
         if value is not None:
             match column.type:
                 case "Image":
-                    value = {"bytes": value, "path": f"{sample.key}.{image_suffix}"}
+                    suffix = image_suffix if isinstance(column, RowColumn) else MASK_SUFFIX
+                    value = {"bytes": value, "path": f"{sample.key}.{suffix}"}
                 case "list<float32>":
                     value = [float(number) for number in value]
                 case "bool":

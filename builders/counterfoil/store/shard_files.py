@@ -56,8 +56,8 @@ def write_parquet(file: HashedFile, rows: Sequence[dict[str, Any]], schema: pa.S
     for start in range(0, len(rows), group):
         piece = list(rows[start : start + group])
         batches.append(pa.RecordBatch.from_pylist(piece, schema=schema))
-    plain = ["image.bytes", "image.path"] if has_images else []
     leaves = [leaf for field in schema for leaf in _leaves(field.name, field.type)]
+    plain = [leaf for leaf in leaves if leaf.endswith((".bytes", ".path"))]
     coded = [path for path in leaves if path not in plain]
     chunked = {b"content_defined_chunking": json.dumps(_CONTENT_DEFINED_CHUNKS).encode()}
     schema = schema.with_metadata({**(schema.metadata or {}), **chunked})

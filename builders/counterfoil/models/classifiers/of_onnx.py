@@ -207,7 +207,7 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
             ' "std": [0.5, 0.5, 0.5], "crop_pct": 1.0, "interpolation": "bilinear"}},'
             " or the files that Optimum exports."
         )
-        if kind is not CLASSIFIERS:
+        if kind.what == "detector":
             hint = f"`counterfoil init --detector {shlex.quote(str(file))}` writes one."
         raise UserError(
             f"model {name!r}: {folder} has no {CONFIG}, so it does not say how images are prepared",

@@ -260,7 +260,7 @@ def _scores_of(
         else:
             # Inference mode is not used, because tensors that a module keeps must stay usable in
             # training.
-            with torch.no_grad(), _in_eval_mode(module):
+            with torch.no_grad(), in_eval_mode(module):
                 output = module(batch if device is None else batch.to(device))
     except torch.OutOfMemoryError:
         raise
@@ -308,7 +308,8 @@ def _error_line(error: BaseException) -> str:
 
 
 @contextmanager
-def _in_eval_mode(module: nn.Module) -> Iterator[None]:
+def in_eval_mode(module: nn.Module) -> Iterator[None]:
+    """Put a module and its parts into eval mode, and those back that were in training mode."""
     training = [part for part in module.modules() if part.training]
     module.eval()
     try:

@@ -138,7 +138,7 @@ def load(name: str, device: str) -> OnnxDetector:
     shape = input_shape(name, session)
     if deployed.input_size is not None and (form is None or form.resize != "none"):
         refuse_other_size(name, (1, *shape), deployed.input_size)
-    if not _only_resizes(deployed.settings):
+    if not only_resizes(deployed.settings):
         raise UserError(
             f"model {name!r}: its configuration crops or pads images, so that boxes do not lie as"
             " in the image",
@@ -209,7 +209,7 @@ def input_shape(name: str, session: Graph) -> list[Any]:
     return shape
 
 
-def _only_resizes(settings: Mapping[str, Any]) -> bool:
+def only_resizes(settings: Mapping[str, Any]) -> bool:
     """Return whether images are scaled as a whole, by timm's settings or those of an image
     processor."""
     if "crop_mode" in settings:

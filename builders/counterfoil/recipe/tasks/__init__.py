@@ -7,6 +7,7 @@ from typing import Any
 
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem
 from counterfoil.recipe.tasks.labels import LabelsSource
+from counterfoil.recipe.tasks.masks import MasksSource
 from counterfoil.recipe.tasks.objects import ObjectsSource
 from counterfoil.recipe.tasks.task import SourceTask
 from counterfoil.registry import Registry
@@ -21,7 +22,7 @@ def _problem(registered: Any) -> str | None:
 # Of our own and of installed plugins.
 TASKS: Registry[SourceTask] = Registry(
     "counterfoil.tasks",
-    {task.name: task for task in (SourceTask(), ObjectsSource(), LabelsSource())},
+    {task.name: task for task in (SourceTask(), ObjectsSource(), LabelsSource(), MasksSource())},
     _problem,
 )
 

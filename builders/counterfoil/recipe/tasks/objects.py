@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from counterfoil.corrupting.corruptions import CORRUPTIONS
 from counterfoil.recipe.keep.rule import Column
 from counterfoil.recipe.names import LONGEST_CLASS_NAME, plain_name, quoted
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem, sequence
-from counterfoil.recipe.tasks.task import WholeImages
+from counterfoil.recipe.tasks.task import PlacedTruth
 
 if TYPE_CHECKING:
     from counterfoil.recipe.schema_inputs import Source
@@ -23,7 +22,7 @@ MOST_CATEGORIES = 10_000
 MOST_OBJECTS = 100_000
 
 
-class ObjectsSource(WholeImages):
+class ObjectsSource(PlacedTruth):
     """Each image has objects, with a box and a category each."""
 
     name = "objects"
@@ -33,6 +32,17 @@ class ObjectsSource(WholeImages):
     measures = "AP and drops of detectors"
     models = "transformers"
     hub = ("object-detection", None)
+    mark = "box"
+    marks = "boxes"
+    fit = "lie around their objects"
+    marked = "object"
+    measured = "average precision"
+    holds = "objects of"
+    given = "boxes and categories of objects"
+    truth = "boxes and categories"
+    numbers = "Categories"
+    shows = "objects"
+    glimpse = "an object"
     undivided = "images with objects have categories and no classes, expected null"
     unmade = (
         "whose images have no boxes, expected corrupt: it changes images with"
@@ -93,30 +103,7 @@ class ObjectsSource(WholeImages):
         ):
             message = f"found {quoted(str([*ids]))}, expected a number of its own for each category"
             yield ("source", "category_ids"), message
-        if parts.source.get("conditions") is not None:
-            yield ("source", "conditions"), "images with objects have no conditions, expected null"
         yield from super().problems(parts)
-        if not parts.kind.corrupts:
-            return
-        if parts.generator.get("saved_size") is not None:
-            message = (
-                "images would become squares and boxes would not fit, expected null:"
-                " generator.size scales both"
-            )
-            yield ("generator", "saved_size"), message
-        for path, spec in parts.of_shifts:
-            corruption = spec.get("corruption")
-            if (
-                isinstance(corruption, str)
-                and corruption in CORRUPTIONS
-                and CORRUPTIONS[corruption].moves_pixels
-            ):
-                message = (
-                    f"{corruption} moves what is in the image, so that boxes no longer lie around"
-                    " their objects;"
-                    " expected a change that leaves every pixel in place, such as fog"
-                )
-                yield (*path, "corruption"), message
 
 
 def categories_problem(names: Sequence[str]) -> str | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from counterfoil.corrupting.corruptions import CORRUPTIONS
 from counterfoil.recipe.keep.rule import FIRST_ROWS, Column
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem, mapping, sequence
 from counterfoil.recipe.section import Section
@@ -30,17 +31,19 @@ class SourceTask:
 
     name: the task's name in `source.task`, and the key of its section. section: its keys in a
     recipe, `source.NAME`. by_class: whether classes divide the images. Otherwise each image is
-    taken once, and its row stores what the image shows. labelled: whether rows of the input dataset
-    need labels. folders: whether the names of classes may be those of folders. reader: a function
-    from rows and source to a `RowTruth` (`data/truth.py`). measured_by: a `Task`
-    (`evaluation/task.py`). table: the file with the rows that people see first. nouns: what `names`
-    are, one and several. measures: a phrase for what results have. models: a kind of models of the
-    task, as their names begin. hub: the Hub's names of the task, and of the task's form.
+    taken once, and its row stores what the image shows. placed: whether that lies on pixels.
+    labelled: whether rows of the input dataset need labels. folders: whether the names of classes
+    may be those of folders. reader: a function from rows and source to a `RowTruth`
+    (`data/truth.py`). measured_by: a `Task` (`evaluation/task.py`). table: the file with the rows
+    that people see first. nouns: what `names` are, one and several. measures: a phrase for what
+    results have. models: a kind of models of the task, as their names begin. hub: the Hub's names
+    of the task, and of the task's form.
     """
 
     name = "classes"
     section: type[Section] | None = None
     by_class = True
+    placed = False
     labelled = True
     folders = True
     reader: str | None = None
@@ -141,6 +144,52 @@ class WholeImages(SourceTask):
         for key in ("model", "judge"):
             if parts.screen.get(key) is not None:
                 yield ("screen", key), self.unscreened
+
+
+class PlacedTruth(WholeImages):
+    """A task whose truth lies on pixels, so that no change may move them. Its words:
+
+    mark, marks: what lies on pixels, one and several. fit: what marks do while all stays in place.
+    marked: what stays where it is. measured: what cards say is measured. holds: what images have,
+    before a number of `nouns`. given, truth: what the input dataset gives, in full and short.
+    numbers: what are positions in the list of `nouns`. shows, glimpse: what images show, several
+    and one.
+    """
+
+    placed = True
+    mark: str
+    marks: str
+    fit: str
+    marked: str
+    measured: str
+    holds: str
+    given: str
+    truth: str
+    numbers: str
+    shows: str
+    glimpse: str
+
+    def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
+        if parts.source.get("conditions") is not None:
+            message = f"images with {self.name} have no conditions, expected null"
+            yield ("source", "conditions"), message
+        yield from super().problems(parts)
+        if not parts.kind.corrupts:
+            return
+        if parts.generator.get("saved_size") is not None:
+            message = (
+                f"images would become squares and {self.marks} would not fit, expected null:"
+                " generator.size scales both"
+            )
+            yield ("generator", "saved_size"), message
+        for path, spec in parts.of_shifts:
+            name = spec.get("corruption")
+            if isinstance(name, str) and name in CORRUPTIONS and CORRUPTIONS[name].moves_pixels:
+                message = (
+                    f"{name} moves what is in the image, so that {self.marks} no longer {self.fit};"
+                    " expected a change that leaves every pixel in place, such as fog"
+                )
+                yield (*path, "corruption"), message
 
 
 def is_every_image(classes: Any) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 from counterfoil.data.written_objects import identity
 from counterfoil.errors import UserError, first_of
 from counterfoil.recipe.names import did_you_mean, plain_name
+from counterfoil.regular_files import named_path, read_regular
 from counterfoil.report.words import listed
 
 COCO_NAMES = (
@@ -43,6 +44,7 @@ _HINT = (
     " MODEL=ORDER: position, from1,"
     " ids, coco80, coco91 or a file with a name on each line, from number 0 on."
 )
+_LONGEST_LIST = 10_000_000
 _MOST_UNKNOWN = 5
 _MOST_SHOWN = 12
 
@@ -318,3 +320,20 @@ def _by_name(
     if problems:
         raise UserError(first_of(problems), hint)
     return CategoryMap(index_of, _left_out(others, sum(detections.values())))
+
+
+def given_order(order: Any, name: str) -> str | Sequence[str] | None:
+    """Return the order of a model's labels that the user gives: a known order, or the names in a
+    file or a list."""
+    if isinstance(order, Mapping):
+        order = order.get(name)
+    if order is None or not isinstance(order, str) or order in ORDERS:
+        return order
+    try:
+        text = read_regular(named_path(order), _LONGEST_LIST).decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "is not UTF-8 text"
+        raise UserError(
+            f"class order {order[:200]}: {why}", f"Give {', '.join(ORDERS)} or a file of names."
+        ) from error
+    return [line.strip() for line in text.splitlines() if line.strip()]

@@ -374,6 +374,11 @@ def write_image_keys(dataset: OpenDataset, path: Path) -> int:
     if path.suffix.lower() == ".json":
         write_atomically(path, document_text(coco_document(open_objects(dataset))).encode())
         return len(dataset.keys)
+    return write_key_table(dataset, path)
+
+
+def write_key_table(dataset: OpenDataset, path: Path) -> int:
+    """Write a CSV of the keys of a dataset's images, and return their number."""
     suffix = dataset.recipe.output.image.format
     rows = []
     for key, shift in zip(dataset.keys, dataset.shifts.tolist(), strict=True):

@@ -24,6 +24,7 @@ from counterfoil.detection_stats import (
     image_f1,
     match,
 )
+from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.task import ResampledModel
 from counterfoil.evaluation.tasks.classes.measures.severity import level_row, shifts_with_levels
 from counterfoil.evaluation.tasks.objects.curves import CURVE as PRECISION
@@ -214,40 +215,44 @@ def mean_corruption_rows(subject: DetectionSubject, model: MeasuredModel) -> Ite
 
 
 def measure_levels(
-    subject: DetectionSubject, models: Sequence[MeasuredModel]
+    dataset: OpenDataset,
+    models: Sequence[ResampledModel],
+    measure: str,
+    curve: str,
+    images: int,
+    classes: int,
 ) -> tuple[tuple[severity.Severity, ...], list[ResultRow]]:
-    """Return the graded shifts and their rows: AP and its drop by level, and the level where the
-    drop is ten points."""
+    """Return the graded shifts and their rows: a measure and its drop by level, and the level where
+    the drop is ten points.
+
+    curve: what rows of the measure at a level are called. images, classes: those of each group.
+    """
     facts = []
     rows = []
-    groups = subject.dataset.groups
-    for shift, indices in shifts_with_levels(subject.dataset).items():
+    groups = dataset.groups
+    for shift, indices in shifts_with_levels(dataset).items():
         levels = []
         level_facts = []
         for index in indices:
             level = groups[index].level or 0.0
-            accepted = int((subject.dataset.shifts == index).sum())
+            accepted = int((dataset.shifts == index).sum())
             levels.append(level)
             level_facts.append(severity.SeverityLevel(level, groups[index].name, accepted, 0))
         of_shift = severity.Severity(
             shift=shift,
             realised=groups[indices[0]].realised,
             levels=tuple(level_facts),
-            classes=len(subject.categories),
+            classes=classes,
             left_out=(),
-            trajectories=subject.images,
-            complete=subject.images,
+            trajectories=images,
+            complete=images,
         )
         facts.append(of_shift)
         for model in models:
-            key = {
-                "model": model.name,
-                "group": shift,
-                "n": subject.images,
-            }
+            key = {"model": model.name, "group": shift, "n": images}
             for at, index in zip(of_shift.ats, [0, *indices], strict=True):
-                rows.append(row(CURVE, model.share(index, "AP").interval(), at=at, **key))
-            drops = [model.drop(index, "AP").interval() for index in indices]
+                rows.append(row(curve, model.share(index, measure).interval(), at=at, **key))
+            drops = [model.drop(index, measure).interval() for index in indices]
             for at, drop in zip(of_shift.ats[1:], drops, strict=True):
                 rows.append(row(severity.DROP, drop, at=at, **key))
             ten = rising_reaches(drops, np.array(levels), np.ones(len(levels)), _TEN_POINTS)

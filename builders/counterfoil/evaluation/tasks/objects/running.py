@@ -4,51 +4,24 @@ set of libraries."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.data.labelled_images import LabelledImages, rows_of
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.data.labelled_images import rows_of
+from counterfoil.errors import UserError
 from counterfoil.evaluation.tasks.objects.categories import CategoryMap, map_names
 from counterfoil.evaluation.tasks.objects.detections import ModelDetections
 from counterfoil.evaluation.tasks.objects.placement import misplaced_detections
 from counterfoil.evaluation.tasks.objects.subject import DetectionSubject
 from counterfoil.models.detectors import Detector
 from counterfoil.models.detectors.detector import refuse_unnamed_labels
-from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key, joined
-from counterfoil.prediction.asking import Batch, Model, Pass
+from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key
+from counterfoil.prediction.asking import AskedFunction, Pass
 from counterfoil.report.words import named
 
 _SIDES = ("left", "top", "right", "bottom")
-
-
-@dataclass
-class AskedDetector(Model):
-    """A detector in a pass. Columns have one row for each detection: row (of the image), left, top,
-    right, bottom, score, label.
-    """
-
-    name: str
-    detector: Callable[[list[Any]], Sequence[Mapping[str, Any]]]
-    images: LabelledImages
-
-    def answers(self, batch: Batch) -> Columns:
-        if not batch.readable.all():
-            key = self.images.keys[batch.at[~batch.readable][0]]
-            raise RunFailure(f"{self.images.name}: {key} has no image that decodes")
-        answers = list(self.detector(batch.inputs))
-        if len(answers) != len(batch.at):
-            raise UserError(
-                f"{self.name}: {len(answers)} answers to {len(batch.at)} images, expected one an"
-                " image"
-            )
-        parts = []
-        for row, answer in zip(batch.at.tolist(), answers, strict=True):
-            parts.append(_columns(answer, row, self.name))
-        return joined(parts)
 
 
 def are_detections(columns: Columns, rows: range) -> bool:
@@ -92,8 +65,11 @@ def run_detector(
         )
         folder = subject.dataset.workplace / "detections"
         cache = AnswerCache(folder, name, key, len(images), are_detections)
+    answering = AskedFunction(
+        name, detector, images, lambda answer, row: _columns(answer, row, name)
+    )
     asking = Pass(images, f"detecting with {name}", batch_size, device)
-    columns = asking.answers_of(AskedDetector(name, detector, images), cache)
+    columns = asking.answers_of(answering, cache)
     refuse_unnamed_labels(name, columns["label"], names, "label_names")
     shifted = _first_label_note(columns["label"], names, categories)
     known = np.isin(columns["label"], list(categories.index_of))

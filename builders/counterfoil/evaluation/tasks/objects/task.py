@@ -18,9 +18,9 @@ from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.failure_folder import Failure, ModelAnswer
 from counterfoil.evaluation.gate import GateLine
 from counterfoil.evaluation.options import EvaluationOptions
-from counterfoil.evaluation.scored_models import named_models, short_name, short_names
+from counterfoil.evaluation.scored_models import models_by_name, short_name, short_names
 from counterfoil.evaluation.task import ResampledTask, difference_rows
-from counterfoil.evaluation.tasks.objects.categories import ORDERS, POSITION
+from counterfoil.evaluation.tasks.objects.categories import POSITION, given_order
 from counterfoil.evaluation.tasks.objects.detections import (
     PREFIX,
     ModelDetections,
@@ -33,6 +33,7 @@ from counterfoil.evaluation.tasks.objects.failures import (
     write_detection_failures,
 )
 from counterfoil.evaluation.tasks.objects.measures import (
+    CURVE,
     F1,
     FACTS,
     MPC,
@@ -48,19 +49,17 @@ from counterfoil.evaluation.tasks.objects.notes import crowded_sentence, cut_sen
 from counterfoil.evaluation.tasks.objects.report import detection_notes, detection_sections
 from counterfoil.evaluation.tasks.objects.running import run_detector
 from counterfoil.evaluation.tasks.objects.subject import open_objects
-from counterfoil.models.classifiers.of_python import imported, refuse_unnamed
+from counterfoil.models.classifiers.of_python import refuse_unnamed
 from counterfoil.models.detectors import load_detector
 from counterfoil.models.devices import resolve_device
 from counterfoil.recipe.names import PYTHON
 from counterfoil.recipe.tasks.objects import ObjectsSource
-from counterfoil.regular_files import named_path, read_regular
 from counterfoil.report.results import DROP, ClassFacts, ModelFacts, ResultRows, Results
 from counterfoil.report.sections import MeasureFacts, ReportSection
 from counterfoil.report.severity import at
 from counterfoil.report.words import csv_interval, percent
 from counterfoil.store.decoding import readable_image
 
-_LONGEST_LIST = 10_000_000
 _NAMED = (
     "Name detectors as predictions:FILE (.json of COCO results, .parquet or .csv),"
     " transformers:FOLDER, onnx:FILE or"
@@ -113,34 +112,15 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
             yield "only AP is measured by category"
 
     def choose_models(self, against: Sequence[str]) -> Sequence[str]:
-        models = self.named
-        problems: Sequence[str]
-        if isinstance(models, Mapping):
-            self.detectors = dict(models)
-            unknown = [name for name in against if name not in models]
-            problems = [f"gate: {name!r} is not one of the given models" for name in unknown]
-        else:
-            words = [models] if isinstance(models, str | Path) else list(models or ())
-            named, problems = named_models(words)
-            # Names only: the recipe of a published dataset must not make this machine read files.
-            models = {model.name: model.name for model in named}
-            of_recipe = self.subject.models if self.named is None else ()
-            self.detectors = {name: name for name in (*of_recipe, *models, *against)}
-        if problems:
-            raise UserError(problems, _NAMED)
-        # a name that a recipe or a gate brings is not imported
-        for name, detector in models.items():
-            if isinstance(detector, str) and detector.startswith(PYTHON):
-                self.detectors[name], _ = imported(detector)
-        if not self.detectors:
-            raise UserError("no detector was named", _NAMED)
+        of_recipe = self.subject.models if self.named is None else ()
+        self.detectors = models_by_name(self.noun, self.named, of_recipe, against, _NAMED)
         return tuple(self.detectors)
 
     def answers(self, name: str) -> ModelDetections:
         detector = self.detectors[name]
         subject = self.objects
         batch_size = self.options.batch_size
-        order = _order(self.options.class_order, name)
+        order = given_order(self.options.class_order, name)
         if isinstance(detector, str) and detector.startswith(PREFIX):
             return replace(read_detections(detector, subject, order), name=name)
         names = subject.categories if order == POSITION else order
@@ -171,7 +151,9 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
             preview = subject.images
         rows = list(detector_rows(subject, models))
         rows += difference_rows(models, self.subject.groups, "AP")
-        severities, severity_rows = measure_levels(subject, models)
+        severities, severity_rows = measure_levels(
+            self.subject, models, "AP", CURVE, subject.images, len(subject.categories)
+        )
         rows += severity_rows
         return self.shared_results(
             subject.images,
@@ -340,23 +322,6 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
 def _coco_box(boxes: Objects | Detections, index: int) -> dict[str, Any]:
     """Return a box and its category, as COCO has them."""
     return {"category_id": int(boxes.category[index]), "bbox": boxes.box[index].tolist()}
-
-
-def _order(order: Any, name: str) -> str | Sequence[str] | None:
-    """Return the order of a model's labels that the user gives: a known order, or the names in a
-    file or a list."""
-    if isinstance(order, Mapping):
-        order = order.get(name)
-    if order is None or not isinstance(order, str) or order in ORDERS:
-        return order
-    try:
-        text = read_regular(named_path(order), _LONGEST_LIST).decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "is not UTF-8 text"
-        raise UserError(
-            f"class order {order[:200]}: {why}", f"Give {', '.join(ORDERS)} or a file of names."
-        ) from error
-    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def detection_csv(results: Results) -> str:

@@ -1,0 +1,112 @@
+"""Folders of images with masks: `images/` and `masks/` with files of one stem, read as a table with
+a column of masks.
+
+Further folders are the same on both sides: `images/train/1.jpg` and `masks/train/1.png`, or
+`train/images/1.jpg` and `train/masks/1.png`. A folder with the name of a split is one.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.data.folder_splits import DEFAULT_SPLIT, SPLIT_OF
+from counterfoil.data.image_folders import file_column, in_junk
+from counterfoil.data.written_objects import described_table
+from counterfoil.errors import UserError, first_of
+from counterfoil.recipe.names import did_you_mean, quoted
+from counterfoil.report.words import counted
+from counterfoil.store.decoding import PHOTOGRAPH_ENDINGS
+
+if TYPE_CHECKING:
+    from counterfoil.store.inside import Listing
+
+IMAGES = "images"
+MASKS = "masks"
+
+
+@dataclass(frozen=True)
+class MaskFolder:
+    """A folder of images with masks. splits: split → the paths of each image and its mask. column:
+    what the masks are called. notes: sentences on files that have no partner."""
+
+    folder: Path
+    splits: Mapping[str, Sequence[tuple[str, str]]]
+    column: str
+    notes: tuple[str, ...]
+
+    def table(self, split: str) -> Any:
+        """Return a split's rows as a table of `datasets`."""
+        import datasets
+
+        if split not in self.splits:
+            raise UserError(
+                f"source: '{self.folder}' has no split"
+                f" '{split[:80]}'{did_you_mean(split, self.splits)}",
+                f"Its splits are {', '.join(self.splits)}.",
+            )
+        images, masks = zip(*self.splits[split], strict=True)
+        features = datasets.Features({"image": datasets.Image(), self.column: datasets.Image()})
+        columns = {
+            "image": file_column(self.folder, images),
+            self.column: file_column(self.folder, masks),
+        }
+        return described_table(columns, features, self.notes, split)
+
+
+def read_mask_folder(folder: Path, listing: Listing, column: str) -> MaskFolder | None:
+    """Return a folder of images and masks; None for another one. column: what masks are called.
+
+    Raise UserError for two files of one stem, and for masks that are no PNG.
+    """
+    sides: dict[str, dict[tuple[str, ...], list[str]]] = {
+        name: defaultdict(list) for name in (IMAGES, MASKS)
+    }
+    for path in listing.files:
+        stem, ending = posixpath.splitext(path)
+        if in_junk(path) or ending.lower() not in PHOTOGRAPH_ENDINGS:
+            continue
+        *folders, name = stem.split("/")
+        side = next((each for each in folders if each in sides), None)
+        if side is not None:
+            folders.remove(side)
+            sides[side][(*folders, name)].append(path)
+    images, masks = sides[IMAGES], sides[MASKS]
+    if not images or not masks:
+        return None
+    problems = []
+    for side, paths_of in sides.items():
+        for paths in paths_of.values():
+            if len(paths) > 1:
+                names = " and ".join(map(quoted, paths[:2]))
+                problems.append(f"{folder}: {names} have one name among {side}")
+    lossy = [path for (path, *_) in masks.values() if not path.lower().endswith(".png")]
+    problems += [f"{folder}: the mask {quoted(path)} is no PNG" for path in lossy]
+    if problems:
+        raise UserError(
+            first_of(problems),
+            "Give each image one mask with its name: images/1.jpg and masks/1.png. A mask is a PNG,"
+            " for other formats may change the numbers of classes.",
+        )
+    splits: dict[str, list[tuple[str, str]]] = {}
+    for key in sorted(images.keys() & masks.keys()):
+        split = next((SPLIT_OF[part.lower()] for part in key[:-1] if part.lower() in SPLIT_OF), "")
+        splits.setdefault(split or DEFAULT_SPLIT, []).append((images[key][0], masks[key][0]))
+    notes = [
+        f"{counted(len(lonely), noun)} without {other}, and left out"
+        for noun, other, lonely in (
+            ("image", "a mask", images.keys() - masks.keys()),
+            ("mask", "an image", masks.keys() - images.keys()),
+        )
+        if lonely
+    ]
+    if not splits:
+        raise UserError(
+            f"{folder}: no image has a mask of its name",
+            "Name both alike: images/1.jpg and masks/1.png.",
+        )
+    return MaskFolder(folder, splits, column, tuple(notes))

@@ -1,0 +1,1 @@
+"""Segmenters: the classes that they give pixels, what each shift costs them, and the files."""

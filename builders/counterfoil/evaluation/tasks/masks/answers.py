@@ -1,0 +1,302 @@
+"""The classes that a segmenter gives the pixels of every image: of a folder of masks, or of a model
+that runs here.
+
+Only the cells of each image's confusion matrix are kept: how many pixels of a class have which
+answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.data.labelled_images import rows_of
+from counterfoil.data.masks import PixelClasses, decoded_mask
+from counterfoil.errors import UserError, first_of, some_of
+from counterfoil.evaluation.tasks.masks.subject import MaskSubject
+from counterfoil.evaluation.tasks.objects.categories import map_names
+from counterfoil.mask_stats import PixelCounts, confusion
+from counterfoil.models.classifiers.of_python import in_eval_mode
+from counterfoil.models.segmenters.segmenter import Segmenter
+from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key, joined
+from counterfoil.prediction.asking import AskedFunction, Pass
+from counterfoil.progress import track
+from counterfoil.recipe.names import PREDICTIONS
+from counterfoil.recipe.tasks.masks import UNLABELLED
+from counterfoil.regular_files import named_path, read_regular
+from counterfoil.report.words import counted
+from counterfoil.store.decoding import UnreadableImage, rgb_image
+from counterfoil.store.inside import list_files
+
+Segmenting = Callable[[list[Any]], Sequence[Any]]
+_MOST_BYTES = 1 << 26
+_MOST_FILES = 20_000_000
+_FORM = (
+    "Expected a folder with KEY.png for each image (`--write-keys FILE` lists the keys): a PNG of"
+    " one channel or with a palette, as large as the image, with numbers of classes."
+)
+_ANSWERS = (
+    "Expected for each image numbers of classes [height, width], or scores"
+    " [classes, height, width]."
+)
+
+
+@dataclass(frozen=True)
+class ModelMasks:
+    """The answers of a segmenter to all images, as cells of their confusion matrices: the row of
+    the image, the true and the answered class, and the number of pixels."""
+
+    name: str
+    cells: Columns
+    matched: str = ""
+    """A sentence on how classes were matched."""
+    sha256: str = ""
+    """The hash of the files or of the model's weights, if known."""
+    again: Callable[[Sequence[int]], Iterator[tuple[int, PixelClasses]]] = lambda rows: iter(())
+    """Gives the answers to some rows once more, as large as their masks: no evaluation keeps them."""
+
+    def of_group(self, subject: MaskSubject, group: int) -> PixelCounts:
+        """Return the counts of a group's images, by their numbers."""
+        number = np.full(len(subject.dataset.keys), -1, np.int64)
+        number[subject.rows[group]] = np.arange(subject.images)
+        image = number[self.cells["row"]]
+        others = [self.cells[name] for name in ("true", "answered", "pixels")]
+        cells = np.stack([image, *others])[:, image >= 0]
+        return PixelCounts.of(cells, subject.images, len(subject.classes))
+
+
+def image_cells(subject: MaskSubject, row: int, answer: PixelClasses) -> Columns:
+    """Return the cells of one image. answer: classes by the dataset's numbers, as large as its
+    mask."""
+    matrix = confusion(subject.mask(subject.number_of[row]), answer, len(subject.classes))
+    true, answered = np.nonzero(matrix)
+    rows = np.full(len(true), row)
+    return {"row": rows, "true": true, "answered": answered, "pixels": matrix[true, answered]}
+
+
+def read_masks(name: str, subject: MaskSubject, names: Sequence[str] | None) -> ModelMasks:
+    """Read `predictions:FOLDER`. names: those of its numbers; None: the dataset's own.
+
+    Raise UserError with all images that have no mask there, or one that cannot be used.
+    """
+    folder = named_path(name.removeprefix(PREDICTIONS))
+    number_of, matched = dataset_numbers(name, names, subject)
+    digest = hashlib.sha256()
+    problems: list[str] = []
+    parts: list[Columns] = []
+
+    def answer(row: int, encoded: bytes) -> PixelClasses:
+        shape = subject.shape(row)
+        return as_dataset(name, decoded_mask(encoded, shape[::-1]), number_of)
+
+    def again(rows: Sequence[int]) -> Iterator[tuple[int, PixelClasses]]:
+        for row, encoded in _files(name, folder, subject, rows):
+            yield row, answer(row, encoded)
+
+    rows = sorted(subject.rows.ravel().tolist())
+    for row, encoded in track(_files(name, folder, subject, rows), f"reading {name}", len(rows)):
+        key = subject.dataset.keys[row]
+        try:
+            parts.append(image_cells(subject, row, answer(row, encoded)))
+            digest.update(f"{key} {hashlib.sha256(encoded).hexdigest()}\n".encode())
+        except UnreadableImage as error:
+            problems.append(f"{name}: {key}: {error}")
+        except UserError as error:
+            problems += [f"{problem} ({key})" for problem in error.problems]
+    if problems:
+        raise UserError(first_of(problems), _FORM)
+    return ModelMasks(name, joined(parts), matched, digest.hexdigest(), again)
+
+
+def _files(
+    name: str, folder: Path, subject: MaskSubject, rows: Sequence[int]
+) -> Iterator[tuple[int, bytes]]:
+    """Yield each row and the file of its image. Raise UserError if the folder lacks one."""
+    if not folder.is_dir():
+        raise UserError(f"{name} is no folder", _FORM)
+    listed = (PurePosixPath(path) for path in list_files(folder, most=_MOST_FILES).files)
+    files = {path.stem: path for path in listed if path.suffix.lower() == ".png"}
+    keys = subject.dataset.keys
+    lacking = [keys[row] for row in rows if keys[row] not in files]
+    if lacking:
+        raise UserError(
+            f"{name} has no mask of {counted(len(lacking), 'image')}: {some_of(lacking)}", _FORM
+        )
+    for row in rows:
+        try:
+            yield row, read_regular(folder / files[keys[row]], _MOST_BYTES, follow=False)
+        except OSError as error:
+            reason = error.strerror or "cannot be read"
+            raise UserError(f"{name}: {files[keys[row]]}: {reason}", _FORM) from error
+
+
+def run_segmenter(
+    name: str,
+    opened: Callable[[], AbstractContextManager[Segmenting]],
+    subject: MaskSubject,
+    names: Sequence[str] | None,
+    batch_size: int,
+    device: str = "cpu",
+) -> ModelMasks:
+    """Ask a segmenter about every image.
+
+    opened: gives it for a while; it takes a list of RGB images and returns an answer to each
+    (`_ANSWERS`), of any size. names: the name of each number; None: the segmenter's `label_names`.
+    Raise UserError if there are no names, or if an answer has another form.
+    """
+    rows = np.unique(subject.rows)
+    images = rows_of(subject.dataset.labelled(), rows)
+    with opened() as segmenter:
+        names = getattr(segmenter, "label_names", None) if names is None else names
+        if names is None:
+            raise UserError(
+                f"{name}: it does not say what its classes are called",
+                'Give it a list `label_names`, by number, or pass class_order={"NAME": [names]}, or'
+                " 'position' if they are the dataset's in its order.",
+            )
+        number_of, matched = dataset_numbers(name, names, subject)
+
+        def numbers(answer: Any, row: int) -> PixelClasses:
+            of_model = class_numbers(name, answer, subject.shape(row), len(number_of) - 1)
+            return as_dataset(name, of_model, number_of)
+
+        def columns(answer: Any, image: int) -> Columns:
+            row = int(rows[image])
+            return image_cells(subject, row, numbers(answer, row))
+
+        cache = None
+        if isinstance(segmenter, Segmenter):
+            key = answers_key(
+                device,
+                data=images.content,
+                weights=segmenter.sha256,
+                input=segmenter.input_key,
+                names=list(names),
+            )
+            folder = subject.dataset.workplace / "segmentations"
+            cache = AnswerCache(folder, name, key, len(images), are_cells)
+        asking = AskedFunction(name, segmenter, images, columns)
+        passing = Pass(images, f"segmenting with {name}", batch_size, device)
+        cells = passing.answers_of(asking, cache)
+        sha256 = getattr(segmenter, "sha256", "")
+
+    def again(chosen: Sequence[int]) -> Iterator[tuple[int, PixelClasses]]:
+        row_of = {subject.dataset.keys[row]: row for row in chosen}
+        with opened() as segmenter:
+            for key, encoded in subject.dataset.images(frozenset(row_of)):
+                (answer,) = segmenter([rgb_image(encoded)])
+                yield row_of[key], numbers(answer, row_of[key])
+
+    return ModelMasks(name, cells, matched, sha256, again)
+
+
+def are_cells(columns: Columns, rows: range) -> bool:
+    """Return whether columns can be the cells of some images' confusion matrices."""
+    kinds = {name: column.dtype.kind for name, column in columns.items()}
+    return kinds == dict.fromkeys(("row", "true", "answered", "pixels"), "i") and all(
+        (column >= 0).all() for column in columns.values()
+    )
+
+
+def dataset_numbers(
+    name: str, names: Sequence[str] | None, subject: MaskSubject
+) -> tuple[NDArray[np.uint8], str]:
+    """Return the dataset's class of each of a model's numbers, 255 for none, with a last entry for
+    no class; and a sentence on how they were matched."""
+    if names is None:
+        return np.array([*range(len(subject.classes)), UNLABELLED], np.uint8), ""
+    matched = map_names([str(each) for each in names], subject.classes, name)
+    number_of = np.full(len(names) + 1, UNLABELLED, np.uint8)
+    number_of[list(matched.index_of)] = list(matched.index_of.values())
+    return number_of, matched.matched
+
+
+def as_dataset(name: str, numbers: NDArray[Any], number_of: NDArray[np.uint8]) -> PixelClasses:
+    """Return a model's numbers as the dataset's. Raise UserError for one that has no name."""
+    known = len(number_of) - 1
+    odd = np.unique(numbers[(numbers < 0) | ((numbers >= known) & (numbers != UNLABELLED))])
+    if odd.size:
+        raise UserError(
+            f"{name} gives a pixel the class {odd[0]}, expected 0 to {known - 1}, or 255 for none",
+            _FORM,
+        )
+    return number_of[np.minimum(numbers, known)]
+
+
+def class_numbers(name: str, answer: Any, shape: tuple[int, ...], classes: int) -> NDArray[Any]:
+    """Return the class of each pixel of one answer, [height, width] of this shape.
+
+    Scores are interpolated as processors of transformers do, and classes taken from the nearest
+    pixel. Raise UserError for an answer of another form.
+    """
+    import torch
+    from torch.nn.functional import interpolate
+
+    values = torch.as_tensor(np.asarray(answer) if not torch.is_tensor(answer) else answer.detach())
+    if values.ndim == 3 and values.is_floating_point() and len(values) == classes:
+        scores = values.float().cpu()[None]
+        if not torch.isfinite(scores).all():
+            raise UserError(f"{name}: an answer has scores that are not finite", _ANSWERS)
+        if scores.shape[2:] != shape:
+            scores = interpolate(scores, size=shape, mode="bilinear", align_corners=False)
+        return scores[0].argmax(dim=0).numpy()
+    if values.ndim != 2 or values.is_floating_point() or values.is_complex():
+        raise UserError(
+            f"{name}: an answer has the shape {list(values.shape)} and the type {values.dtype}; it"
+            f" has {classes} names of classes",
+            _ANSWERS,
+        )
+    numbers = values.cpu().to(torch.int64)
+    if numbers.shape != shape:
+        # Each pixel takes the one whose middle is nearest, as Pillow does.
+        across, down = (
+            torch.div((2 * torch.arange(new) + 1) * old, 2 * new, rounding_mode="floor")
+            for new, old in zip(shape[::-1], reversed(numbers.shape), strict=True)
+        )
+        numbers = numbers[down][:, across]
+    return numbers.numpy()
+
+
+@contextmanager
+def as_segmenter(
+    name: str, model: Any, transform: Callable[[Any], Any] | None, device: str
+) -> Iterator[Segmenting]:
+    """Yield a callable as a segmenter, on a device if it is a torch module.
+
+    A module answers one image at a time, as `transform` prepares it. Its output is a tensor, or has
+    it as `out` (torchvision) or `logits`. Raise UserError for a module without a transform.
+    """
+    import torch
+
+    if not isinstance(model, torch.nn.Module):
+        yield model
+        return
+    if transform is None:
+        raise UserError(
+            f"{name}: a torch module needs a transform, which prepares an image",
+            "Pass transform=, a function from an RGB image to a tensor [3, height, width].",
+        )
+
+    def segment(images: list[Any]) -> list[Any]:
+        answers = []
+        for image in images:
+            output = model(transform(image)[None].to(device))
+            output = output.get("out", output) if isinstance(output, Mapping) else output
+            answers.append(getattr(output, "logits", output)[0])
+        return answers
+
+    segment.__dict__["label_names"] = getattr(model, "label_names", None)
+    home = next((tensor.device for tensor in model.parameters()), device)
+    with torch.no_grad(), in_eval_mode(model):
+        try:
+            model.to(device)
+            yield segment
+        finally:
+            model.to(home)

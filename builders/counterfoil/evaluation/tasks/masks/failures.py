@@ -1,0 +1,179 @@
+"""The page of segmenters' failures: each image on the base and under a shift, with truth, answer and
+difference.
+
+A strip is one picture of four panels: the image, its true classes, the model's, and the pixels that
+are wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.data.masks import PixelClasses
+from counterfoil.evaluation.failures import FOLDER, browser_html, ranks_in_cells, write_browser
+from counterfoil.evaluation.scored_models import short_names
+from counterfoil.evaluation.tasks.masks.measures import MeasuredSegmenter
+from counterfoil.evaluation.tasks.masks.subject import MaskSubject
+from counterfoil.recipe.tasks.masks import UNLABELLED
+from counterfoil.report.pictures import webp
+from counterfoil.report.words import in_words
+from counterfoil.store.decoding import readable_image
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+# Each row has two strips of some 40 kB.
+MOST_ROWS = 300
+# The longer side of a panel in pixels; a smaller image keeps its own.
+SIDE = 240
+_GAP = 4
+# Black is no class. Colours are far apart for neighbouring numbers, and hold for 255 classes.
+_GOLDEN = 0.618034
+_WRONG = (230, 40, 40)
+
+
+def class_colours() -> NDArray[np.uint8]:
+    """Return the colour of each class, (256, 3); unlabelled pixels are black."""
+    import colorsys
+
+    colours = []
+    for number in range(UNLABELLED):
+        hue = number * _GOLDEN % 1
+        saturation = 0.55 + 0.35 * (number % 2)
+        value = 0.95 - 0.15 * (number % 3)
+        colours.append(colorsys.hsv_to_rgb(hue, saturation, value))
+    return np.round(255 * np.array([*colours, (0, 0, 0)])).astype(np.uint8)
+
+
+def strip(image: Image, truth: PixelClasses, answer: PixelClasses) -> Image:
+    """Return the four panels of an answer beside each other."""
+    from PIL import Image
+
+    colours = class_colours()
+    height, width = truth.shape
+    resized = image.resize((width, height))
+    pixels = np.asarray(resized)
+    wrong = (truth != answer) & (truth != UNLABELLED)
+    red = np.array(_WRONG, np.uint8)
+    difference = np.where(wrong[..., None], red, pixels // 3)
+    panels = [
+        pixels,
+        colours[truth],
+        colours[answer],
+        difference,
+    ]
+    scale = min(1.0, SIDE / max(height, width))
+    width = max(1, round(width * scale))
+    height = max(1, round(height * scale))
+    size = width, height
+    length = 4 * width + 3 * _GAP
+    whole = Image.new("RGB", (length, height), "white")
+    left = 0
+    for panel in panels:
+        shown = Image.fromarray(panel.astype(np.uint8))
+        small = shown.resize(size, Image.Resampling.NEAREST)
+        whole.paste(small, (left, 0))
+        left += width + _GAP
+    return whole
+
+
+def write_mask_failures(
+    subject: MaskSubject, models: Sequence[MeasuredSegmenter], preview: str, folder: Path
+) -> Path:
+    """Write the strips of the images that lose most IoU under a shift, then the page, and return
+    its path."""
+    iou = np.stack([model.image_iou for model in models])
+    lost = iou[:, :1] - iou[:, 1:]
+    model, shift, image = np.nonzero(lost > 0)
+    loss = lost[model, shift, image]
+    order = np.lexsort((image, shift, model, -loss))
+    model = model[order]
+    shift = shift[order] + 1
+    image = image[order]
+    cells = model * len(subject.rows) + shift
+    ranks = ranks_in_cells(cells)
+    first = np.argsort(ranks, kind="stable")[:MOST_ROWS]
+    keys = subject.dataset.keys
+    files: dict[tuple[int, int], str] = {}
+    rows: list[dict[str, Any]] = []
+    for chosen in np.sort(first).tolist():
+        number = int(model[chosen])
+        group = int(shift[chosen])
+        scene = int(image[chosen])
+        strips = []
+        names = []
+        values = []
+        for side in (0, group):
+            row = int(subject.rows[side, scene])
+            file = f"{FOLDER}/{len(files):05d}.webp"
+            strips.append(files.setdefault((number, row), file))
+            names.append(keys[row])
+            value = float(iou[number, side, scene])
+            values.append(round(value, 4))
+        card = {
+            "model": number,
+            "shift": group,
+            "strips": strips,
+            "iou": values,
+            "classes": _lost_classes(models[number], group, scene),
+            "keys": names,
+        }
+        rows.append(card)
+    colours = class_colours()
+    classes = []
+    for number, name in enumerate(subject.classes):
+        colour = bytes(colours[number]).hex()
+        classes.append({"name": name, "colour": f"#{colour}"})
+    groups = []
+    for group in subject.dataset.groups:
+        groups.append({"id": group.name, "name": in_words(group.name)})
+    short = short_names([each.name for each in models])
+    data = {
+        "models": [short[each.name] for each in models],
+        "groups": groups,
+        "classes": classes,
+        "rows": rows,
+    }
+    html = browser_html(
+        "failures-of-masks.html.j2",
+        subject.dataset.name,
+        preview,
+        data,
+        found=len(cells),
+        shown=len(rows),
+        images=subject.images,
+    )
+    return write_browser(folder, html, _strips(subject, models, files), len(files))
+
+
+def _lost_classes(model: MeasuredSegmenter, group: int, image: int) -> list[int]:
+    """Return the classes of which a shift costs an image pixels."""
+    before = model.counts[0].hits[image]
+    after = model.counts[group].hits[image]
+    lost = np.flatnonzero(after < before)
+    return lost.tolist()
+
+
+def _strips(
+    subject: MaskSubject, models: Sequence[MeasuredSegmenter], files: dict[tuple[int, int], str]
+) -> Iterator[tuple[str, bytes]]:
+    keys = subject.dataset.keys
+    for number, model in enumerate(models):
+        rows = sorted(row for of_model, row in files if of_model == number)
+        if not rows:
+            continue
+        wanted = frozenset(keys[row] for row in rows)
+        images = dict(subject.dataset.images(wanted))
+        for row, answer in model.answered.again(rows):
+            encoded = images[keys[row]]
+            picture = readable_image(encoded)
+            if picture is None:
+                continue
+            truth = subject.mask(subject.number_of[row])
+            panels = strip(picture, truth, answer)
+            yield files[number, row], webp(panels, 82)

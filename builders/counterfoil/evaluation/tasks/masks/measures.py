@@ -1,0 +1,200 @@
+"""What a shift costs a segmenter: IoU, accuracy of pixels and their drops, also by class.
+
+Intervals come from resamples of the images. In each resample, an image has the same weight under
+the base and every shift. Means are over the classes that some pixel has; drops, and the base that
+they start from, over those that the model does not answer near chance. Values are fractions, as in
+every document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+
+from counterfoil.arrays import Floats
+from counterfoil.evaluation.task import ResampledModel, difference_rows
+from counterfoil.evaluation.tasks.masks.answers import ModelMasks
+from counterfoil.evaluation.tasks.masks.subject import MaskSubject
+from counterfoil.mask_stats import (
+    IOU,
+    PIXELS,
+    RECALL,
+    REPLICATES,
+    MaskScores,
+    PixelCounts,
+    score_masks,
+)
+from counterfoil.progress import report
+from counterfoil.report import severity
+from counterfoil.report.results import DIFFERENCE, DROP, DROP_BASE, MeasureFacts, ResultRow, row
+from counterfoil.report.words import over_classes
+from counterfoil.resampled_stats import Drawn, simultaneous_intervals
+from counterfoil.stats import chance_line
+
+# The names in rows of each measure's mean over classes.
+MEAN_IOU = "mIoU"
+MEAN_RECALL = "mean_accuracy"
+MEANS = {MEAN_IOU: IOU, PIXELS: PIXELS, MEAN_RECALL: RECALL}
+CURVE = "severity_mIoU"
+# The share of the pixels that a class has.
+SHARE = "share_of_pixels"
+
+
+@dataclass(frozen=True)
+class MeasuredSegmenter(ResampledModel):
+    """The numbers of a segmenter. counts, scores: one item for each group. known: the only classes
+    that drops may be over; None for all."""
+
+    subject: MaskSubject
+    answered: ModelMasks
+    counts: tuple[PixelCounts, ...]
+    scores: tuple[MaskScores, ...]
+    known: tuple[int, ...] | None = None
+
+    @cached_property
+    def sound(self) -> tuple[int, ...]:
+        """Return the classes for which the whole interval of IoU on the base is above chance: that
+        of answering the class everywhere. In a preview, values are judged, so that drops are over
+        the same classes."""
+        sound = []
+        for label in self.subject.measured:
+            number = self.scores[0].mean(IOU, [label])
+            least = number.interval().low
+            if least is None or self.subject.preview:
+                least = number.value - number.bias
+            above = least >= chance_line(float(self.subject.shares[label]))
+            if above and (self.known is None or label in self.known):
+                sound.append(label)
+        return tuple(sound)
+
+    def drop_note(self, group: int, measure: str) -> str:
+        if measure == PIXELS:
+            return ""
+        return over_classes(len(self.sound), len(self.subject.measured))
+
+    def beside(self, other: Self) -> Self:
+        return replace(self, known=other.sound)
+
+    def share(
+        self, group: int, measure: str, label: int | None = None, of_drop: bool = False
+    ) -> Drawn:
+        """Return a mean of `MEANS` over classes, for drops over sound ones, or the measure of one
+        class."""
+        chosen = self.sound if of_drop else self.subject.measured
+        if label is not None:
+            chosen = tuple({label} & {*self.subject.measured})
+        return self.scores[group].mean(MEANS.get(measure, measure), chosen)
+
+    def drop_problem(self, label: int | None) -> str:
+        """Return why drops mean nothing, for all classes or for one; empty if they mean
+        something."""
+        if label is None:
+            return "" if self.sound else "is near chance on the base for every class"
+        if label not in self.subject.measured:
+            return "is not measured for this class: no pixel has it"
+        return "" if label in self.sound else "is near chance on the base for this class"
+
+    @cached_property
+    def image_iou(self) -> Floats:
+        """Return the IoU of each image, the mean over the classes that it has, (groups, n)."""
+        return np.stack([counts.image_iou() for counts in self.counts])
+
+
+def measure_segmenter(subject: MaskSubject, answered: ModelMasks, seed: int) -> MeasuredSegmenter:
+    """Count a model's answers by image, and resample the images of all groups together."""
+    counts = tuple(answered.of_group(subject, group) for group in range(len(subject.rows)))
+    scores = score_masks(
+        counts,
+        seed,
+        units=subject.units,
+        done=lambda replicates: report(f"measuring {answered.name}", replicates, REPLICATES),
+    )
+    return MeasuredSegmenter(answered.name, subject, answered, counts, scores)
+
+
+def segmenter_rows(
+    subject: MaskSubject, models: Sequence[MeasuredSegmenter]
+) -> Iterator[ResultRow]:
+    """Yield every number. Intervals of mean drops hold for all shifts at once; those of classes
+    also for all classes."""
+    images = (subject.pixels > 0).sum(axis=0).tolist()
+    for label in subject.measured:
+        name = subject.classes[label]
+        yield row(SHARE, float(subject.shares[label]), class_id=name, n=images[label])
+    groups = subject.dataset.groups
+    for model in models:
+        for measure in MEANS:
+            yield from model.rows(measure, groups, subject.images, subject.units)
+        keys = {
+            (group, label): {
+                "model": model.name,
+                "group": groups[group].name,
+                "class_id": subject.classes[label],
+                "n": images[label],
+            }
+            for group in range(len(groups))
+            for label in subject.measured
+        }
+        for (group, label), key in keys.items():
+            for measure in (IOU, RECALL):
+                yield row(measure, model.share(group, measure, label).interval(), **key)
+        cells = [(group, label) for group, label in keys if group and label in model.sound]
+        drops = [model.drop(group, IOU, label) for group, label in cells]
+        for cell, estimate in zip(cells, simultaneous_intervals(drops), strict=True):
+            yield row(DROP, estimate, at=IOU, **keys[cell])
+    yield from difference_rows(models, groups, MEAN_IOU)
+
+
+FACTS: tuple[MeasureFacts, ...] = (
+    MeasureFacts(
+        MEAN_IOU,
+        MEAN_IOU,
+        "percent",
+        "mean of the classes’ IoU, over the pixels of all images together",
+    ),
+    MeasureFacts(
+        IOU,
+        IOU,
+        "percent",
+        "pixels that have a class and are given it, as a share of those that have it or are given"
+        " it",
+    ),
+    MeasureFacts(
+        PIXELS, "pixel accuracy", "percent", "share of the pixels with a class that are given it"
+    ),
+    MeasureFacts(MEAN_RECALL, "mean accuracy", "percent", "mean of the classes’ recall"),
+    MeasureFacts(RECALL, "recall", "percent", "share of the pixels of a class that are given it"),
+    MeasureFacts(
+        DROP,
+        "drop",
+        "points",
+        "base less shift; of means, over the classes that are not near chance on the base",
+    ),
+    MeasureFacts(
+        DROP_BASE,
+        "base of the drop",
+        "percent",
+        "the measure on the base, over the classes of the drop",
+    ),
+    MeasureFacts(
+        DIFFERENCE, "drop less another segmenter's", "points", "drop of mIoU less that of `against`"
+    ),
+    MeasureFacts(
+        CURVE,
+        "mIoU by level",
+        "percent",
+        "mIoU at a level of a shift, which `at` names; 0 is the base",
+    ),
+    MeasureFacts(severity.DROP, "drop by level", "points", "mIoU on the base less mIoU at a level"),
+    MeasureFacts(
+        severity.TEN_POINTS,
+        "level of ten points",
+        "plain",
+        "the level where mIoU has dropped ten points",
+    ),
+    MeasureFacts(SHARE, "share of pixels", "percent", "share of the pixels with a class"),
+)

@@ -1,0 +1,107 @@
+"""Make the sections of the page of segmenters, and its notes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from counterfoil.evaluation.figures import legend, severity_figure
+from counterfoil.evaluation.resampled_page import compared_section, group_table, of_model
+from counterfoil.evaluation.tasks.masks.measures import CURVE, MEAN_IOU, MEANS, SHARE
+from counterfoil.mask_stats import IOU, RECALL
+from counterfoil.report.results import DROP, ModelFacts, Results
+from counterfoil.report.sections import ReportSection
+from counterfoil.report.severity import severity_words, ten_points_table
+from counterfoil.report.words import (
+    Table,
+    TableColumn,
+    TableRow,
+    in_words,
+    listed,
+    points_cell,
+    text_cell,
+)
+
+_MOST_CLASSES = 60
+_MOST_NAMED = 12
+
+
+def class_table(results: Results, model: ModelFacts) -> Table:
+    """Return one row for each class: its numbers on the base, and the shift that costs it most. The
+    class with the largest drop is first."""
+    rows = []
+    for share in results.rows.where(SHARE):
+        key = {"model": model.name, "class_id": share.class_id}
+        base = {"group": results.base or "", **key}
+        drops = results.rows.where(DROP, at=IOU, **key)
+        worst = max(drops, key=lambda drop: drop.value or 0.0, default=None)
+        cells = text_cell("near chance on the base" if results.shifts else "–"), points_cell(None)
+        if worst is not None:
+            cells = text_cell(in_words(worst.group)), points_cell(worst.estimate)
+        numbers = (points_cell(results.rows.estimate(name, **base)) for name in (IOU, RECALL))
+        rows.append(
+            TableRow((text_cell(share.class_id), points_cell(share.estimate), *numbers, *cells))
+        )
+    rows.sort(key=lambda row: -float(row.cells[5].sort or -1.0))
+    columns = (
+        TableColumn("class", "name"),
+        "share of pixels (%)",
+        "IoU (%)",
+        "recall (%)",
+        TableColumn("loses most under", "text"),
+        "drop of IoU (points)",
+    )
+    table = Table.of(of_model(results, model, "by class"), columns, rows)
+    return table.first(_MOST_CLASSES, "classes", "segmentation.csv")
+
+
+def mask_sections(results: Results) -> Iterator[ReportSection]:
+    """Yield the parts of the page that have something to show."""
+    models = results.models
+    means = tuple(MEANS)
+    yield ReportSection(
+        title="Every group",
+        tables=[group_table(results, model, means, means) for model in models],
+    )
+    if results.severity:
+        sound = [model for model in results.best_first if not model.near_chance]
+        figure = severity_figure(results, sound, CURVE, MEAN_IOU)
+        yield ReportSection(
+            title="How much is too much",
+            short="Severity",
+            sentences=severity_words(results),
+            figures=[figure] if figure else [],
+            legend=legend(sound),
+            tables=[ten_points_table(results, models)],
+            note="The drop of mIoU is made to rise with the level and is linear between levels."
+            " Level 0 is the base, 1 the whole shift.",
+        )
+    yield from compared_section(
+        results,
+        "segmenter",
+        "Differences are over the classes that neither segmenter answers near chance on the base.",
+    )
+    yield ReportSection(
+        title="Class by class",
+        short="Classes",
+        tables=[class_table(results, model) for model in models],
+        note="IoU and recall are on the base. Intervals of classes’ drops are for all classes and"
+        " shifts at once.",
+    )
+
+
+def mask_notes(results: Results) -> Iterator[str]:
+    """Yield the notes that a reader needs to understand the numbers."""
+    measured = [share.class_id for share in results.rows.where(SHARE)]
+    absent = [cls.name for cls in results.classes if cls.id not in measured]
+    if absent:
+        yield f"Not measured, because no pixel has them: {listed(absent, _MOST_NAMED)}."
+    for model in results.models:
+        if model.matched:
+            yield f"{model.short_name}: {model.matched}."
+        sound = {drop.class_id for drop in results.rows.where(DROP, model=model.name, at=IOU)}
+        guessed = [name for name in measured if name not in sound]
+        if results.shifts and guessed and not model.near_chance:
+            yield (
+                f"{model.short_name}: near chance on the base for {listed(guessed, _MOST_NAMED)}."
+                f" Mean drops are over the other {len(sound) - 1} classes."
+            )

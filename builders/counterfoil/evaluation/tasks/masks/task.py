@@ -1,0 +1,278 @@
+"""Score semantic segmenters on a built dataset with masks: what differs from other tasks, and the
+files of segmenters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from counterfoil.arrays import Ints
+from counterfoil.documents import csv_text
+from counterfoil.errors import UserError
+from counterfoil.evaluation.dataset import OpenDataset
+from counterfoil.evaluation.failure_folder import Failure, ModelAnswer
+from counterfoil.evaluation.gate import GateLine
+from counterfoil.evaluation.options import EvaluationOptions
+from counterfoil.evaluation.scored_models import models_by_name, short_name
+from counterfoil.evaluation.task import ResampledTask
+from counterfoil.evaluation.tasks.masks.answers import (
+    ModelMasks,
+    Segmenting,
+    as_segmenter,
+    read_masks,
+    run_segmenter,
+)
+from counterfoil.evaluation.tasks.masks.failures import write_mask_failures
+from counterfoil.evaluation.tasks.masks.measures import (
+    CURVE,
+    FACTS,
+    MEAN_IOU,
+    MEANS,
+    MeasuredSegmenter,
+    measure_segmenter,
+    segmenter_rows,
+)
+from counterfoil.evaluation.tasks.masks.report import mask_notes, mask_sections
+from counterfoil.evaluation.tasks.masks.subject import open_masks
+from counterfoil.evaluation.tasks.objects.categories import POSITION, given_order
+from counterfoil.evaluation.tasks.objects.detections import write_key_table
+from counterfoil.evaluation.tasks.objects.measures import measure_levels
+from counterfoil.mask_stats import IOU, PIXELS, RECALL, REPLICATES
+from counterfoil.models.devices import resolve_device
+from counterfoil.models.segmenters import load_segmenter
+from counterfoil.recipe.names import PREDICTIONS
+from counterfoil.recipe.tasks.masks import MasksSource
+from counterfoil.report.results import DROP, ClassFacts, ModelFacts, ResultRows, Results
+from counterfoil.report.sections import MeasureFacts, ReportSection
+from counterfoil.report.words import csv_interval
+
+_NAMED = (
+    "Name segmenters as predictions:FOLDER (KEY.png for each image), transformers:FOLDER,"
+    " onnx:FOLDER or python:MODULE:NAME; in Python, hand over a function or a torch module:"
+    " evaluate(dataset, {'mine': segmenter})."
+)
+# An image of a lower IoU is among the failures.
+_HALF = 0.5
+
+
+class MasksTask(ResampledTask[MeasuredSegmenter]):
+    """Segmenters on a dataset with masks."""
+
+    name = "masks"
+    outputs = "masks"
+    of_dataset = "masks, and segmenters"
+    takes = frozenset(("transform",))
+    table = MasksSource.table
+    noun = MasksSource.noun
+    metric = "mIoU"
+    shown = (tuple(MEANS), tuple(MEANS))
+    beside = PIXELS
+    truth_columns = ("classes",)
+    answer_columns = ("iou", "pixel_accuracy")
+
+    def __init__(self, subject: OpenDataset, models: Any, options: EvaluationOptions) -> None:
+        super().__init__(subject, models, options)
+        self.masks = open_masks(subject, options.limit)
+        self.left_out = self.masks.left_out, ""
+
+    @property
+    def measures(self) -> Mapping[str, MeasureFacts]:
+        return {facts.name: facts for facts in FACTS if facts.name in {*MEANS, IOU, RECALL}}
+
+    @classmethod
+    def write_keys(cls, subject: OpenDataset, file: Path) -> int:
+        return write_key_table(subject, file)
+
+    @property
+    def classes(self) -> tuple[ClassFacts, ...]:
+        # The id of a class is its name.
+        return tuple(ClassFacts(name, name) for name in self.masks.classes)
+
+    def line_problems(self, line: GateLine) -> Iterator[str]:
+        yield from super().line_problems(line)
+        if line.class_name and line.share == PIXELS:
+            yield f"{PIXELS} is of all classes together: name {IOU} or {RECALL}"
+        if not line.class_name and line.share in (IOU, RECALL):
+            yield f"{line.share} is of one class: name it, as in {line.share}(fog, class=NAME)"
+
+    def choose_models(self, against: Sequence[str]) -> Sequence[str]:
+        of_recipe = self.subject.models if self.named is None else ()
+        self.segmenters = models_by_name(self.noun, self.named, of_recipe, against, _NAMED)
+        return tuple(self.segmenters)
+
+    def answers(self, name: str) -> ModelMasks:
+        segmenter = self.segmenters[name]
+        subject = self.masks
+        order = given_order(self.options.class_order, name)
+        names = subject.classes if order == POSITION else order
+        if isinstance(names, str):
+            raise UserError(
+                f"{name}: found the order '{names[:40]}', expected position, or the names of its"
+                " classes"
+            )
+        if isinstance(segmenter, str) and segmenter.startswith(PREDICTIONS):
+            return replace(read_masks(segmenter, subject, names), name=name)
+        device = resolve_device(self.options.device)
+        return run_segmenter(
+            name, self._opened(name, device), subject, names, self.options.batch_size, device
+        )
+
+    def _opened(self, name: str, device: str) -> Callable[[], AbstractContextManager[Segmenting]]:
+        """Return what gives a model for a while: a named one is loaded each time."""
+        segmenter = self.segmenters[name]
+        if isinstance(segmenter, str):
+            return lambda: nullcontext(load_segmenter(segmenter, device))
+        transform = self.options.transform
+        if isinstance(transform, Mapping):
+            transform = transform.get(name)
+        return partial(as_segmenter, name, segmenter, transform, device)
+
+    def measure(self, answers: Mapping[str, ModelMasks]) -> None:
+        seed = self.options.seed
+        self.models = tuple(
+            measure_segmenter(self.masks, answered, seed) for answered in answers.values()
+        )
+
+    def results(self) -> Results:
+        subject = self.masks
+        classes = len(subject.measured)
+        sound = [model for model in self.models if model.sound]
+        severities, level_rows = measure_levels(
+            self.subject, sound, MEAN_IOU, CURVE, subject.images, classes
+        )
+        rows = list(segmenter_rows(subject, self.models))
+        rows += level_rows
+        preview = self.subject.preview
+        if self.options.limit is not None:
+            preview = subject.images
+        return self.shared_results(
+            subject.images,
+            classes,
+            preview,
+            min_images_per_class=1,
+            replicates=REPLICATES,
+            classes=self.classes,
+            models=map(self._facts, self.models),
+            units=subject.units,
+            measures=FACTS,
+            rows=ResultRows(rows),
+            severity=severities,
+        )
+
+    def _facts(self, model: MeasuredSegmenter) -> ModelFacts:
+        subject = self.masks
+        return ModelFacts(
+            name=model.name,
+            short_name=short_name(model.name),
+            architecture="",
+            outputs=self.outputs,
+            num_classes=len(subject.classes),
+            img_size=None,
+            crop_pct=None,
+            interpolation=None,
+            param_count=None,
+            sha256=model.answered.sha256,
+            top_k=1,
+            chance=float(subject.shares.max() / len(subject.measured)),
+            near_chance=not model.sound,
+            tied=0,
+            matched=model.answered.matched,
+        )
+
+    def tables(self, results: Results) -> dict[str, tuple[str, str]]:
+        return {"segmentation": (self.table, segmentation_csv(results))}
+
+    def notes(self, results: Results) -> Iterator[str]:
+        yield from super().notes(results)
+        yield from mask_notes(results)
+
+    def near_chance(self, results: Results, model: ModelFacts) -> str:
+        return "is near chance on the base for every class"
+
+    def sections(self, results: Results) -> Iterator[ReportSection]:
+        return mask_sections(results)
+
+    def write_failures(self, results: Results, folder: Path) -> Path:
+        return write_mask_failures(self.masks, self.models, results.preview_sentence, folder)
+
+    @classmethod
+    def wrong(cls, frame: Any) -> Any:
+        return frame["iou"] < _HALF
+
+    @classmethod
+    def worst_first(cls, frame: Any) -> Any:
+        return frame.sort_values("iou", kind="stable")
+
+    def failures(self) -> Iterator[Failure]:
+        subject = self.masks
+        iou = np.stack([model.image_iou for model in self.models], axis=-1)
+        _, columns = self.image_columns()
+        for group, image in np.argwhere((iou < _HALF).any(axis=-1)).tolist():
+            number = group * subject.images + image
+            pixels = subject.pixels[image]
+            having = np.flatnonzero(pixels).tolist()
+            shown = []
+            annotations = []
+            for label in having:
+                name = subject.classes[label]
+                shown.append({"_cls": "Classification", "tags": [], "label": name})
+                annotations.append({"category_id": label, "area": int(pixels[label])})
+            answers = []
+            for model in self.models:
+                values = {}
+                for name in self.answer_columns:
+                    column = columns[f"{name}.{model.name}"]
+                    values[name] = float(column[number])
+                value = values["iou"]
+                answer = {"_cls": "Regression", "tags": [], "value": value}
+                answers.append(ModelAnswer(answer, value >= _HALF, values, [values]))
+            row = int(subject.rows[group, image])
+            shift = self.subject.groups[group].name
+            truth = {"_cls": "Classifications", "classifications": shown}
+            yield Failure(row, shift, truth, annotations, answers)
+
+    def image_columns(self) -> tuple[Ints, dict[str, Any]]:
+        """Return the rows of images, and columns: the classes that each has; `iou.MODEL`, the mean
+        over these, and `pixel_accuracy.MODEL`."""
+        import pyarrow as pa
+
+        subject = self.masks
+        names = np.array(subject.classes, dtype=object)
+        of_images = [names[having].tolist() for having in subject.pixels > 0]
+        columns: dict[str, Any] = {
+            "classes": pa.array(of_images * len(subject.rows), pa.list_(pa.string()))
+        }
+        for model in self.models:
+            columns[f"iou.{model.name}"] = model.image_iou.ravel()
+            accuracies = []
+            for counts in model.counts:
+                accuracies.append(counts.image_accuracy())
+            columns[f"pixel_accuracy.{model.name}"] = np.concatenate(accuracies)
+        return subject.rows.ravel(), columns
+
+
+def segmentation_csv(results: Results) -> str:
+    """Write one line for each model, group and class, the first without a class: measures in
+    percent, drops in points, both with intervals."""
+    rows = []
+    names = ["", *(cls.id for cls in results.classes)]
+    for model in results.models:
+        for group in results.groups:
+            for class_id in names:
+                key = {"model": model.name, "group": group.name, "class_id": class_id}
+                row: dict[str, Any] = {"model": model.name, "shift": group.name, "class": class_id}
+                measures = (IOU, RECALL) if class_id else tuple(MEANS)
+                for name in measures:
+                    number = results.rows.estimate(name, **key)
+                    drop = results.rows.estimate(DROP, at=name, **key)
+                    row |= csv_interval(name, number)
+                    row |= csv_interval(f"drop_{name}", drop)
+                rows.append(row)
+    columns = dict.fromkeys(name for row in rows for name in row)
+    return csv_text(rows, tuple(columns))

@@ -1,0 +1,82 @@
+"""Load segmenters of transformers: `transformers:NAME`, a model of the Hub, or
+`transformers:FOLDER`.
+
+The scores are those of `AutoModelForSemanticSegmentation` and its image processor. Configuration
+and weights are checked as those of classifiers (`classifiers/of_transformers.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.errors import UserError
+from counterfoil.models.classifiers.of_transformers import (
+    ModelKind,
+    checked_transformers,
+    trained_model,
+)
+from counterfoil.models.config_files import PROCESSORS
+from counterfoil.models.loading_errors import computing, while_loading
+from counterfoil.models.segmenters.segmenter import Segmenter
+from counterfoil.models.transformers_files import (
+    found_files,
+    image_processor_of,
+    input_key_of,
+    inputs_prepared_by,
+)
+from counterfoil.recipe.names import TRANSFORMERS
+
+if TYPE_CHECKING:
+    import torch
+    from PIL import Image
+
+_HINT = "Name a model that was trained to segment, or correct its configuration."
+SEGMENTERS = ModelKind("semantic segmenter", "MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING_NAMES")
+# Settings of a processor after which the scores are no longer of the whole image.
+_PARTIAL = ("do_center_crop", "do_pad")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformersSegmenter(Segmenter):
+    """A model of transformers in eval mode with its image processor."""
+
+    processor: Any
+    module: Any
+    device: str
+
+    def __call__(self, images: Sequence[Image.Image]) -> list[torch.Tensor]:
+        import torch
+
+        prepare = inputs_prepared_by(self.name, self.processor)
+        scores = []
+        for image in images:
+            pixels = prepare(image)["pixel_values"][None].to(self.device)
+            with computing(f"model {self.name!r}", "segment", self.device), torch.inference_mode():
+                scores.append(self.module(pixel_values=pixels).logits[0].float().cpu())
+        return scores
+
+
+def load(name: str, device: str) -> TransformersSegmenter:
+    """Load the trained model on `device`, in eval mode, without gradients, in float32.
+
+    Raises UserError for a folder that cannot be a trained segmenter, RunFailure when it cannot be
+    fetched or its weights cannot be read.
+    """
+    files = found_files(name, name.removeprefix(TRANSFORMERS), PROCESSORS)
+    config = checked_transformers(name, files.folder, SEGMENTERS)
+    module, _ = while_loading(name, lambda: trained_model(name, files, config, _HINT))
+    processor = image_processor_of(name, config.processor, module.config)
+    settings = processor.to_dict()
+    if partial := [key for key in _PARTIAL if settings.get(key)]:
+        raise UserError(
+            f"model {name!r}: its image processor sets {' and '.join(partial)}, so that scores are"
+            " not of the whole image",
+            "Set it to false in preprocessor_config.json, if the model takes whole images.",
+        )
+    fields = config.fields(name, module, device)
+    del fields["num_classes"]
+    return TransformersSegmenter(
+        **fields, input_key=input_key_of(processor), processor=processor, device=device
+    )

@@ -1,0 +1,221 @@
+"""Masks of input datasets: folders, palettes and numbers are read, and what is unfit is refused
+before it is decoded."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+from PIL import Image
+
+from counterfoil.building.build_dataset import build
+from counterfoil.data.masks import decoded_mask
+from counterfoil.data.open_source import open_source
+from counterfoil.data.pool import pool_of, truth_of
+from counterfoil.errors import CounterfoilError, UserError
+from counterfoil.recipe import Recipe
+from counterfoil.recipe.loader import load_recipe_text
+from support.masks import RECIPE, mask_folder
+
+
+def recipe_of(folder: Path, *changes: str) -> Recipe:
+    return load_recipe_text(RECIPE.format(folder=folder), changes)
+
+
+def masks_of_folder(folder: Path, *changes: str) -> list[np.ndarray]:
+    recipe = recipe_of(folder, *changes)
+    rows = open_source(pool_of(recipe)).rows(recipe.generator.get("split"), labelled=False)
+    truth = truth_of(recipe, rows)
+    cells = [truth.columns(row, (80, 60), (80, 60))["mask"] for row in range(rows.count)]
+    return [np.asarray(Image.open(io.BytesIO(cell))) for cell in cells]
+
+
+def test_numbers_and_palettes_are_read_as_they_are(tmp_path: Path) -> None:
+    masks = mask_folder(tmp_path / "patches", 4)
+    for read, drawn in zip(masks_of_folder(tmp_path / "patches"), masks, strict=True):
+        assert (read == drawn).all()
+
+
+def test_numbers_of_the_data_become_positions_and_others_no_class(tmp_path: Path) -> None:
+    masks = mask_folder(tmp_path / "patches", 3)
+    read = masks_of_folder(
+        tmp_path / "patches", "source.masks={classes: [sign, ground], numbers: [2, 0]}"
+    )
+    number_of = np.full(256, 255)
+    number_of[[2, 0]] = [0, 1]
+    for classes, drawn in zip(read, masks, strict=True):
+        assert (classes == number_of[drawn]).all()
+
+
+@pytest.mark.parametrize("turn", [3, 6])
+def test_the_recipe_says_whether_masks_are_of_turned_photographs(tmp_path: Path, turn: int) -> None:
+    """A half turn keeps the size, so nothing else would tell that a mask is upside down."""
+    (_, drawn) = mask_folder(tmp_path / "patches", 2)
+    path = tmp_path / "patches" / "images" / "001.png"
+    picture = Image.open(path)
+    exif = picture.getexif()
+    exif[0x0112] = turn
+    picture.save(path, exif=exif)
+    with pytest.raises(UserError, match=r"an EXIF tag turns 1 photograph of .* whether masks are"):
+        build(recipe_of(tmp_path / "patches"), tmp_path / "out", device="cpu", workers=1)
+    stored = masks_of_folder(tmp_path / "patches", "source.exif=ignore")
+    assert (stored[1] == drawn).all()
+
+
+@pytest.mark.parametrize("form", ["images/{}", "{}/images"])
+def test_splits_and_pairs_by_stem(tmp_path: Path, form: str) -> None:
+    mask_folder(tmp_path / "plain", 3)
+    folder = tmp_path / "split"
+    for side in ("images", "masks"):
+        for number, split in enumerate(("train", "val", "val")):
+            target = folder / form.format(split).replace("images", side)
+            target.mkdir(parents=True, exist_ok=True)
+            source = tmp_path / "plain" / side / f"{number:03d}.png"
+            (target / source.name).write_bytes(source.read_bytes())
+    lonely = folder / form.format("val") / "009.png"
+    lonely.write_bytes((tmp_path / "plain" / "images" / "000.png").read_bytes())
+    recipe = recipe_of(folder, "generator.split=validation", "source.validation_split=validation")
+    source = open_source(pool_of(recipe))
+    assert set(source.splits) == {"train", "validation"}
+    rows = source.rows("validation", labelled=False)
+    assert rows.count == 2 and rows.notes == ("1 image without a mask, and left out",)
+
+
+def test_masks_may_be_a_column_of_a_table(tmp_path: Path) -> None:
+    """In a metadata.csv beside images, and in Parquet with two columns of images."""
+    drawn = mask_folder(tmp_path / "patches", 3)
+    folder = tmp_path / "listed" / "train"
+    folder.mkdir(parents=True)
+    lines = ["file_name,mask_file_name"]
+    rows = []
+    for number in range(3):
+        content = {}
+        for side in ("images", "masks"):
+            file = tmp_path / "patches" / side / f"{number:03d}.png"
+            content[side] = file.read_bytes()
+            (folder / f"{number}-{side}.png").write_bytes(content[side])
+        lines.append(f"{number}-images.png,{number}-masks.png")
+        rows.append({name: {"bytes": content[name], "path": None} for name in content})
+    (folder / "metadata.csv").write_text("\n".join(lines))
+    features = datasets.Features({"images": datasets.Image(), "masks": datasets.Image()})
+    (tmp_path / "parquet").mkdir()
+    table = datasets.Dataset.from_list(rows, features=features)
+    table.to_parquet(tmp_path / "parquet" / "train.parquet")
+    changes = ("source.image_column=images", "source.masks.column=masks")
+    for read in (
+        masks_of_folder(tmp_path / "listed"),
+        masks_of_folder(tmp_path / "parquet", *changes),
+    ):
+        assert all((mask == other).all() for mask, other in zip(read, drawn, strict=True))
+
+
+def bomb() -> bytes:
+    """Return a small PNG that declares 10,000 × 10,000 pixels."""
+
+    def chunk(name: bytes, body: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+        )
+
+    header = struct.pack(">IIBBBBB", 10_000, 10_000, 8, 0, 0, 0, 0)
+    data = zlib.compress(bytes(10_001))
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+    )
+
+
+def saved(pixels: np.ndarray, format: str = "PNG") -> bytes:
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, format)
+    return stream.getvalue()
+
+
+UNFIT: dict[str, tuple[bytes, str]] = {
+    "another size": (
+        saved(np.zeros((60, 79), np.uint8)),
+        "it has 79×60 pixels, and its image 80×60",
+    ),
+    "16 bits": (saved(np.zeros((60, 80), np.uint16)), "it has 16 bits, expected one channel"),
+    "colours": (saved(np.zeros((60, 80, 3), np.uint8)), "it has the channels RGB"),
+    "a JPEG": (saved(np.zeros((60, 80), np.uint8), "JPEG"), "it is JPEG, expected PNG"),
+    "a number beyond": (
+        saved(np.full((60, 80), 3, np.uint8)),
+        "it has the number 3, and the recipe",
+    ),
+    "a bomb": (bomb(), "it declares 10000×10000 pixels"),
+    "no picture": (b"no", "UnidentifiedImageError"),
+    "empty": (b"", "it is empty"),
+}
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_unfit_masks_are_refused_before_any_image_is_made(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "patches"
+    mask_folder(folder, 3)
+    content, problem = UNFIT[name]
+    (folder / "masks" / "001.png").write_bytes(content)
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(RECIPE.format(folder=folder))
+    with pytest.raises(UserError) as caught:
+        build(recipe, tmp_path / "built", device="cpu", workers=1)
+    (shown,) = caught.value.problems
+    assert problem in shown and "source.masks: " in shown and "row 1" in shown
+    assert not list((tmp_path / "built").glob("data/**/*.parquet"))
+
+
+def test_a_size_is_judged_before_pixels_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(picture: Any) -> Any:
+        raise AssertionError("it was decoded")
+
+    monkeypatch.setattr("counterfoil.data.masks.load_image", load)
+    for content, _ in (UNFIT["another size"], UNFIT["16 bits"], UNFIT["a bomb"]):
+        with pytest.raises(ValueError, match="it "):
+            decoded_mask(content, (80, 60))
+
+
+FOLDERS: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "no class": (
+        lambda masks: [
+            path.write_bytes(saved(np.full((60, 80), 255, np.uint8))) for path in masks.iterdir()
+        ],
+        "no pixel of",
+    ),
+    "two of one name": (
+        lambda masks: (masks / "000.bmp").write_bytes(b""),
+        "have one name among masks",
+    ),
+    "a lossy mask": (lambda masks: (masks / "000.png").rename(masks / "000.jpg"), "is no PNG"),
+    "a link": (
+        lambda masks: (
+            (masks / "000.png").unlink(),
+            (masks / "000.png").symlink_to("/etc/hostname"),
+        ),
+        "is a link",
+    ),
+    "no pair": (
+        lambda masks: [path.rename(masks / f"other-{path.name}") for path in masks.iterdir()],
+        "no image has a mask of its name",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_folders_that_cannot_be_paired_are_refused(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "patches"
+    mask_folder(folder, 2)
+    change, problem = FOLDERS[name]
+    change(folder / "masks")
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(RECIPE.format(folder=folder))
+    with pytest.raises(CounterfoilError) as caught:
+        build(recipe, tmp_path / "built", device="cpu", workers=1)
+    assert problem in "\n".join(caught.value.problems)
