@@ -4,6 +4,7 @@ report."""
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,14 @@ _FIRST_FILES = (
     "shifts",
     "classes",
 )
-_LAST_FILES = ("predictions", "entries", "gate", "junit", "card", "exported")
+_LAST_FILES = (
+    "predictions",
+    "entries",
+    "gate",
+    "junit",
+    "card",
+    "exported",
+)
 _SHOWN_AS = {"document": "json", "card": "on the card"}
 
 
@@ -77,16 +85,17 @@ def evaluate_and_print(arguments: EvaluateArguments, given: Given) -> Evaluation
     check_trackers(trackers)
     if export is not None:
         folder = check_new_folder(export)
-        out = arguments.out
         refuse_among_images(folder, arguments.dataset)
-        if out is not None and folder.resolve() in (out.resolve(), *out.resolve().parents):
+        report = arguments.out
+        if report is not None and report.resolve().is_relative_to(folder.resolve()):
             raise UserError("--export-failures names the folder of the report", "Name another one.")
     with StageProgress():
         evaluation = evaluate(**vars(arguments))
         if export is not None:
+            exported = evaluation.export_failures(export)
             evaluation = replace(
                 evaluation,
-                files={**evaluation.files, "exported": evaluation.export_failures(export)},
+                files={**evaluation.files, "exported": exported},
             )
     if given.json:
         print_json(evaluation.to_json())
@@ -108,8 +117,9 @@ def evaluate_and_print(arguments: EvaluateArguments, given: Given) -> Evaluation
 
 
 def _write_keys(given: Given, out: Path) -> None:
-    of_images = ("--recipe", "--groups", "--base")
-    if problems := given.strange("--write-keys", "evaluates nothing", *of_images):
+    taken = ("--recipe", "--groups", "--base")
+    problems = given.strange("--write-keys", "evaluates nothing", *taken)
+    if problems:
         raise UserError(problems, "--recipe, --groups and --base say which images are listed.")
     from counterfoil.evaluation.result_files import write_keys
 
@@ -121,16 +131,11 @@ def _write_keys(given: Given, out: Path) -> None:
         base=arguments.base,
         groups=arguments.groups,
     )
-    say(
-        f"{count:,} images in {out}. Give predictions on them as --models predictions:FILE: a table"
-        " with the column"
-        " key or"
-    )
-    say(
-        "path, and with a label (a class's name), a class_id, or a column of scores for each class."
-    )
+    say(f"{count:,} images in {out}. Give predictions on them as --models predictions:FILE.")
+    say("FILE is a table with the column key or path.")
+    say("For classes: also a label (a class's name), a class_id, or a column of scores for each.")
     say("For several labels: a column of scores for each label.")
-    say("For a detector: a row a detection, with category, score and bbox, or COCO results.")
+    say("For a detector: one row per detection, with category, score and bbox, or COCO results.")
     say("For a segmenter: predictions:FOLDER, with KEY.png for each image.")
 
 
@@ -146,22 +151,26 @@ def _print(evaluation: Evaluation) -> None:
         say(results.preview_sentence)
     for note in evaluation.notes:
         say(f"Note: {note}")
-    for line in () if task is None else task.terminal(results):
+    lines = () if task is None else task.terminal(results)
+    for line in lines:
         if isinstance(line, str):
             say(line)
         else:
             print_table(terminal(PIPED_WIDTH), line)
     if evaluation.unreadable:
-        n = len(evaluation.unreadable)
-        text = f"{counted(n, 'image')} could not be read ({UNREAD}) and {'is' if n == 1 else 'are'}"
-        paths = evaluation.unreadable_paths or (None,) * n
-        named = [
-            on_a_line(path or key) for key, path in zip(evaluation.unreadable, paths, strict=True)
-        ]
-        say(f"{text} left out: {', '.join(named[:5])}{' …' if n > 5 else ''}")
-    first = (*_FIRST_FILES, *(Path(nested.file).stem for nested in NESTED.values()))
-    others = [name for name in evaluation.files if name not in (*first, *_LAST_FILES)]
-    for name in (*first, *others, *_LAST_FILES):
+        names = []
+        for key, path in zip_longest(evaluation.unreadable, evaluation.unreadable_paths):
+            names.append(on_a_line(path or key))
+        images = counted(len(names), "image")
+        verb = "is" if len(names) == 1 else "are"
+        more = " …" if len(names) > 5 else ""
+        shown = ", ".join(names[:5])
+        say(f"{images} could not be read ({UNREAD}) and {verb} left out: {shown}{more}")
+    nested_files = [Path(nested.file).stem for nested in NESTED.values()]
+    ordered = dict.fromkeys((*_FIRST_FILES, *nested_files, *evaluation.files))
+    others = [name for name in ordered if name not in _LAST_FILES]
+    for name in (*others, *_LAST_FILES):
         if name in evaluation.files:
+            label = f"{_SHOWN_AS.get(name, name)}:"
             # Plain echo, so that a path is never wrapped or styled.
-            say(f"{_SHOWN_AS.get(name, name) + ':':<12} {evaluation.files[name]}")
+            say(f"{label:<12} {evaluation.files[name]}")

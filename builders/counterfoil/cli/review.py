@@ -44,32 +44,32 @@ def review(given: Given) -> None:
         _show_answers(review_answers(**vars(counting)), given.json)
         return
     options = given.made(ReviewOptions)
-    from counterfoil.reviewing.review_dataset import review as run
+    from counterfoil.reviewing.review_dataset import review as write_page
 
-    made = run(**vars(options))
+    written = write_page(**vars(options))
     if given.json:
-        print_json(asdict(made))
+        print_json(asdict(written))
     else:
-        say(str(made.page))
-    of_classes = f"{len(made.classes)} of {counted(made.all_classes, 'class', 'classes')}"
+        say(str(written.page))
+    images = f"{written.images} of {written.accepted} accepted images"
+    shifts = f"{len(written.shifts)} of {counted(written.all_shifts, 'shift')} (the base is one)"
+    classes = f"{len(written.classes)} of {counted(written.all_classes, 'class', 'classes')}"
     note(
-        f"{counted(made.grids, 'grid')} of {made.images} of {made.accepted} accepted images, at"
-        f" most {made.each} per"
-        f" shift: {len(made.shifts)} of {counted(made.all_shifts, 'shift')} (the base is one),"
-        f" {of_classes}."
+        f"{counted(written.grids, 'grid')} of {images}, at most {written.each} per shift:"
+        f" {shifts}, {classes}."
     )
-    if made.controls:
-        note(f"Mixed in: {counted(made.controls, 'real image')}, and images without the label.")
-    if made.without_controls is not None:
-        note(f"No real images are mixed in: {made.without_controls}")
-    for line in made.notes:
+    if written.controls:
+        note(f"Mixed in: {counted(written.controls, 'real image')}, and images without the label.")
+    if written.without_controls is not None:
+        note(f"No real images are mixed in: {written.without_controls}")
+    for line in written.notes:
         note(f"Note: {line}.")
     note(
         "Send the page to several people. Each opens it in a browser and downloads answers.json at"
         " the end. Then run:"
     )
-    next_command("counterfoil", "review", str(made.directory), "--answers", "answers.json")
-    open_page(Path(made.page), given.get("--open"))
+    next_command("counterfoil", "review", str(written.directory), "--answers", "answers.json")
+    open_page(Path(written.page), given.get("--open"))
 
 
 def _show_answers(result: Review, json: bool) -> None:
@@ -79,20 +79,21 @@ def _show_answers(result: Review, json: bool) -> None:
         shifts = result.selection.shifts
         rows = []
         for shift in shifts[:_MOST_ROWS]:
-            rows.append([shift.name])
+            row = [shift.name]
             for selection in (shift.by_class, shift.by_shift):
                 if selection is None:
-                    rows[-1] += ["–", "–", "–"]
+                    row += ["–", "–", "–"]
                     continue
                 frequency = selection.selected
                 selected = points(frequency.value)
                 low = points(frequency.low)
                 high = points(frequency.high)
-                rows[-1] += [
+                row += [
                     f"{selected} ({low} to {high})",
                     str(selection.images),
                     number(selection.kappa),
                 ]
+            rows.append(row)
         columns = (
             "shift",
             "shows its class",
@@ -113,21 +114,20 @@ def _show_answers(result: Review, json: bool) -> None:
         note(
             f"This replaces the earlier answers of {counted(result.replaced, 'person', 'people')}."
         )
-    for rater, given in zip(result.selection.raters, result.raters, strict=True):
+    for rater, file in zip(result.selection.raters, result.raters, strict=True):
         controls = rater.controls
-        who = f"{rater.rater} ({given.path}{f', “{given.name}”' if given.name else ''})"
-        passed = (
-            f"{controls.real_passed} of {counted(controls.real, 'real image')} selected,"
-            f" {controls.without_passed} of"
-            f" {controls.without} images without the label left unselected"
+        name = f", “{file.name}”" if file.name else ""
+        grids = counted(rater.grids, "grid")
+        selected = f"{controls.real_passed} of {counted(controls.real, 'real image')} selected"
+        unselected = (
+            f"{controls.without_passed} of {controls.without} images without the label left"
+            " unselected"
         )
-        note(
-            f"{who}: {counted(rater.grids, 'grid')}, {passed}."
-            f"{' FAILED the controls, but is counted.' if rater.failed_controls else ''}"
-        )
+        failed = " FAILED the controls, but is counted." if rater.failed_controls else ""
+        note(f"{rater.rater} ({file.path}{name}): {grids}, {selected}, {unselected}.{failed}")
     for line in result.notes:
         note(f"Note: {line}.")
-    names = [given.name.casefold() for given in result.raters if given.name]
+    names = [file.name.casefold() for file in result.raters if file.name]
     if len(set(names)) < len(names):
         note(
             "Note: two of these people gave the same name. If they are one person, pass only one of"

@@ -29,10 +29,10 @@ def verify(given: Given) -> None:
     where it is: --set generator.model=local-dir:PATH
     """
     options = given.made(VerifyOptions)
-    from counterfoil.dataset.verification import verify
+    from counterfoil.dataset import verification as checks
 
     with StageProgress():
-        verification = verify(**vars(options))
+        verification = checks.verify(**vars(options))
     if given.json:
         print_json(verification.to_json())
     else:
@@ -46,16 +46,18 @@ def verify(given: Given) -> None:
 def _print_summary(verification: Verification) -> None:
     if verification.rerendered:
         for row in verification.rerendered:
-            numbers = (
-                ""
-                if row.psnr is None
-                else f": PSNR {row.psnr:.1f} dB, largest difference {row.greatest} of 255 levels"
-            )
-            say(f"{row.key}: {row.outcome}{numbers}")
+            outcome = f"{row.key}: {row.outcome}"
+            if row.psnr is not None:
+                outcome += (
+                    f": PSNR {row.psnr:.1f} dB, largest difference {row.greatest} of 255 levels"
+                )
+            say(outcome)
         for stack, count in Counter(row.stack for row in verification.rerendered).items():
             where = "on the original stack"
             if stack:
-                where = f"on another stack than the original (“there”): {'; '.join(stack)}"
+                where = (
+                    f"on another stack (“here”) than the original’s (“there”): {'; '.join(stack)}"
+                )
             say(f"{counted(count, 'row')} re-rendered {where}.")
         say("")
     for repair, problems in verification.by_repair().items():

@@ -31,13 +31,14 @@ if TYPE_CHECKING:
     from counterfoil.recipe import Recipe
 
 ClassOrder = str | Path | Sequence[str]
+ModelFunction = Callable[[Any], Any]
 _COMPARISONS = "Comparisons"
 _GATE = "Gate"
 
 
 def usable_names(option: Option, words: Sequence[str]) -> list[str]:
-    """Return the names of models that are typed. UserError for a file of weights alone, before
-    libraries load."""
+    """Return the typed names of models. Raise UserError for a name that is only a file of weights,
+    before libraries load."""
     from counterfoil.models.names import usable_name
 
     return [usable_name(word) for word in words]
@@ -51,8 +52,8 @@ class EvaluationOptions(OnDevices, Limited):
     out: Path | None = option(None, None, "--out", "-o")
     """Folder for the tables and the report.
 
-    Default: `.counterfoil/evaluation/` inside the dataset, or with a limit `.counterfoil/preview/`,
-    which are neither published nor compared; for other images, the user's cache."""
+    Default: `.counterfoil/evaluation/` inside the dataset, or with a limit `.counterfoil/preview/`.
+    Neither folder is published or compared. For other images: a folder in the user's cache."""
     batch_size: int = option(64, MACHINES, least=1)
     """Images per batch. Does not change results."""
     min_images_per_class: int | None = option(
@@ -64,14 +65,14 @@ class EvaluationOptions(OnDevices, Limited):
     class_order: ClassOrder | Mapping[str, ClassOrder] | None = option(
         None, OUTPUT, read=for_models, metavar="[MODEL=]ORDER", example="local-dir:my-model=timm"
     )
-    """Which class each output is, whatever a model says: `position` (output i is label i of the
-    dataset), `timm` (class folders as timm sorts them), or a file with a class on each line. For
-    all models, or repeated for one each. Default: by name, or by position if all training programs
-    agree on it. Detections with numbers of categories also take `from1`, `ids`, `coco80` and
-    `coco91`.
+    """The class of each output, in place of what a model itself says: `position` (output i is label
+    i of the dataset), `timm` (class folders as timm sorts them), or a file with a class on each
+    line. Without MODEL it holds for all models; repeat it to set several. Default: by name, or by
+    position if all training programs agree on it. Detections with numbers of categories also take
+    `from1`, `ids`, `coco80` and `coco91`.
 
-    In Python also the names themselves, and a mapping from names of models gives each its own.
-    Files of predictions and open_clip need none."""
+    In Python, give an order, a list of class names, or a mapping from each model's name to its
+    order. Files of predictions and open_clip need no order."""
     scores_are: Scale | Mapping[str, Scale] | None = option(
         None,
         OUTPUT,
@@ -79,22 +80,24 @@ class EvaluationOptions(OnDevices, Limited):
         metavar="[MODEL=]SCALE",
         example="predictions:answers.csv=percent",
     )
-    """What a model's scores are: probabilities, percent, log-probabilities, logits or sigmoids. For
-    all models, or repeated for one each. Default: as their sums show.
+    """What a model's scores are: probabilities, percent, log-probabilities, logits or sigmoids.
+    Without MODEL it holds for all models; repeat it to set several. Default: inferred from the
+    scores.
 
-    In Python a mapping from names of models gives each its own. Scores whose sums show nothing
-    order the classes, and give no confidence."""
+    In Python, give a scale, or a mapping from each model's name to its scale. Scores that
+    fit no scale only rank the classes, and give no confidence."""
     seed: int = option(0, OUTPUT, least=0)
     """Seed of the bootstrap."""
     into_card: bool = False
     """Also store the results in the dataset (evaluation/) and show them on its card.
 
-    They stay until its images change. Building again keeps them."""
+    The results stay until the dataset's images change. Another build of the same images keeps
+    them."""
     repo: str | None = option(None, HUB, metavar="USER/NAME", key="publish.repo")
-    """The Hub's evaluation-result entries name it.
+    """The repository that evaluation-result entries name as their dataset.
 
     If it is known, `eval_results/` gets one YAML file per model with evaluation-result entries for
-    the model's repository. A dataset that came from the Hub has the name that it has there."""
+    the model's repository. Default for a dataset from the Hub: its repository there."""
     recipe: Recipe | str | Path | None = option(None, DATA)
     """For images from elsewhere: the recipe whose classes their labels use.
 
@@ -104,7 +107,8 @@ class EvaluationOptions(OnDevices, Limited):
     base: str | None = option(None, DATA, metavar="GROUP")
     """The group that all others are compared with.
 
-    For images that no build made. Without it, there are accuracies only."""
+    Only for images that Counterfoil did not build. Without a base, such images have accuracies but
+    no drops."""
     beside: Mapping[str, str | Path] | None = option(
         None, DATA, read=named_values, metavar="NAME=IMAGES", example="v2=vaishaal/ImageNetV2:test"
     )
@@ -120,7 +124,7 @@ class EvaluationOptions(OnDevices, Limited):
     against: str | Path | None = option(None, _COMPARISONS, typed=str, metavar="IMAGES")
     """With --distances: measure the distance to these images, not to the source's.
 
-    They are named like `dataset`."""
+    Name the images as you would name DATASET."""
     compare: tuple[str, str] | None = option(None, _COMPARISONS, metavar="MODEL OTHER")
     """Compare a model with another image by image, such as a mended one with its original. They
     need not be in --models.
@@ -138,31 +142,32 @@ class EvaluationOptions(OnDevices, Limited):
     In Python also the lines themselves: `accuracy(base) >= 80`, `drop(at_night) <= 10`,
     `relative_drop(fog) <= 10%`, `worse_than(MODEL, any) <= 2`, or any measure of the task, such as
     `calibration_error(base) <= 5`. `gate` of the result has pass, fail or undecided for each line
-    and model. MODEL is scored too, and not judged, or is the results.json of an earlier evaluation
-    of these images."""
+    and model. MODEL is a model, which is scored but not judged, or the results.json of an earlier
+    evaluation of these images."""
     allow_undecided: bool = option(False, _GATE)
     """With --gate: exit with 0 if no line fails."""
     workers: int | None = option(None, MACHINES, least=1)
-    """Processes. Default: one per GPU; on a CPU one, or from 2,000 images on one per core."""
+    """Processes. Default: one per GPU. Without a GPU: one, or one per core for 2,000 images or
+    more."""
     collect: bool = in_python(False)
-    """Answers of models are always sent back, so it changes nothing."""
+    """Has no effect here: an evaluation always sends the models' answers back."""
     transform: Callable[[Any], Any] | Mapping[str, Callable[[Any], Any]] | None = in_python()
     """Prepares each PIL image for a callable: one function for all, or a mapping by name. A torch
-    module needs one, unless timm made it. None: other callables take float32 [3, height, width]
-    from 0 to 1."""
+    module needs a transform unless timm made the module. None: other callables take images as
+    float32 [3, height, width] from 0 to 1."""
     version: str | Mapping[str, str] | None = in_python()
-    """A text that names what a callable and its transform compute, one for all or a mapping by
-    name. Their predictions are cached under it: change it whenever you change the code. None: they
-    are not cached."""
+    """The version of a callable and its transform: one text for all, or a mapping by name.
+    Predictions are cached under the version: change it whenever you change the code. None:
+    predictions are not cached."""
 
     def given(self) -> list[str]:
         """Return the names of the options that were set."""
-        unset = (None, False, {}, EngineChoice())
-        return [
-            field.name
-            for field in fields(EvaluationOptions)
-            if (value := getattr(self, field.name)) not in unset and value != field.default
-        ]
+        names = []
+        for field in fields(EvaluationOptions):
+            unset = (None, False, {}, EngineChoice(), field.default)
+            if getattr(self, field.name) not in unset:
+                names.append(field.name)
+        return names
 
     def check(self) -> None:
         """Raise UserError for a value that no dataset allows."""
@@ -173,8 +178,8 @@ class EvaluationOptions(OnDevices, Limited):
             raise UserError(f"the dataset's repository is {self.repo!r}: expected user/name")
         if self.into_card and self.beside:
             raise UserError(
-                "into_card stores the results of a dataset's own shifts",
-                "Leave out one of the two.",
+                "into_card stores the results of a dataset's own shifts, and beside adds others",
+                "Leave out into_card or beside.",
             )
         if self.allow_undecided and self.gate is None:
             raise UserError(
@@ -184,26 +189,29 @@ class EvaluationOptions(OnDevices, Limited):
             raise UserError(f"limit is {self.limit}: expected 1 to {MOST_LIMITED:,}")
 
     def refuse_preview(self, built: int | None) -> None:
-        """Raise UserError for what a preview does not give: answers to a gate; with a limit, a card
-        and distances.
+        """Raise UserError for options that a preview does not take: a gate, and with a limit also
+        a card and distances.
 
-        built: the images a shift of a dataset that is a preview itself.
+        built: the number of images per shift if the dataset was built as a preview, else None.
         """
-        limit = self.limit
-        given = {
-            "gate": self.gate is not None,
-            "results on a card": limit and self.into_card,
-            "distances": limit and self.distances,
-        }
-        named = [name for name, value in given.items() if value]
-        if named and (limit is not None or built is not None):
+        images = built if self.limit is None else self.limit
+        if images is None:
+            return
+        refused = []
+        if self.gate is not None:
+            refused.append("gate")
+        if self.limit and self.into_card:
+            refused.append("results on a card")
+        if self.limit and self.distances:
+            refused.append("distances")
+        hint = "Build the recipe without --limit."
+        if built is None:
+            hint = "Leave out --limit to evaluate all images."
+        if refused:
             raise UserError(
-                f"this is a preview of {built if limit is None else limit:,} images a shift, which"
-                " takes no"
-                f" {', no '.join(named)}",
-                "Leave out --limit to evaluate all images."
-                if built is None
-                else "Build the recipe without --limit.",
+                f"this is a preview of {images:,} images a shift, which takes no"
+                f" {', no '.join(refused)}",
+                hint,
             )
 
 
@@ -218,29 +226,25 @@ class EvaluateArguments(EvaluationOptions):
     `lab:wardrobe:validation`, or `source:SPLIT` for a split of the recipe's input dataset. Name a
     split after a colon."""
     models: (
-        str
-        | Path
-        | Sequence[str | Path]
-        | Callable[[Any], Any]
-        | Mapping[str, Callable[[Any], Any] | str]
-        | None
+        str | Path | Sequence[str | Path] | ModelFunction | Mapping[str, ModelFunction | str] | None
     ) = argument(
         "--models", "-m", default=None, read=usable_names, metavar="NAME...", key="evaluate.models"
     )
     """Several after one flag. A .txt file (or @FILE) lists one name per line; # begins a comment.
 
     In Python also a callable, or a mapping from names to callables or names: `{"mine": model}`. A
-    callable takes a batch and returns scores [b, classes]. The function that `python:` names takes
-    nothing and returns a module and its transform, or it takes a batch itself. A file of names may
-    be a Path."""
+    callable takes a batch and returns scores [b, classes]. `python:` names such a callable, or a
+    function without arguments that returns a module and its transform. A file of names may be a
+    Path."""
     options: EvaluationOptions | None = in_python()
-    """The options in one object. Options that are given by name stand in place of those in it.
-    None: the defaults."""
+    """The options in one object. Options given by name replace those of the object. None: the
+    defaults."""
 
 
 @options
 class EvaluateCommand(EvaluateArguments):
-    """What the command takes beside. In Python these are methods of the result, and a function."""
+    """The further options of the command. In Python they are methods of the result, and a
+    function."""
 
     export_failures: Path | None = option(None, OUTPUT, metavar="FOLDER")
     """Also write the images that a model gets wrong to a new folder: by class, with lists of them

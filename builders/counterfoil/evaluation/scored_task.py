@@ -84,7 +84,7 @@ class ScoredModel(ResampledModel):
         least = number.value if number.low is None else number.low
         return least < chance_line(self.chance)
 
-    def guesses(self, label: int | None) -> str:
+    def drop_problem(self, label: int | None) -> str:
         return "is near chance on the base" if self.near_chance else ""
 
     def share(

@@ -293,7 +293,7 @@ class ResampledModel(ABC):
     name: str
 
     @abstractmethod
-    def guesses(self, label: int | None) -> str:
+    def drop_problem(self, label: int | None) -> str:
         """Return why the model's drops mean nothing, for all labels or for one; empty if they mean
         something."""
 
@@ -304,7 +304,7 @@ class ResampledModel(ABC):
         """Return a measure in a group, for all labels or for one. of_drop: whether to measure it as
         drops do."""
 
-    def beside(self, other: Self) -> Self:
+    def compared_with(self, other: Self) -> Self:
         """Return the model as it is compared with another: its drops are over what both models know
         on the base."""
         return self
@@ -352,12 +352,12 @@ def difference_rows(
 
     Models near chance are left out.
     """
-    sound = [model for model in models if not model.guesses(None)]
+    sound = [model for model in models if not model.drop_problem(None)]
     sound.sort(key=lambda model: -model.share(0, measure).value)
     best = [model for model in models if model in sound[:_MOST_COMPARED]]
     differences = []
     for first, second in combinations(best, 2):
-        pair = first.beside(second), second.beside(first)
+        pair = first.compared_with(second), second.compared_with(first)
         for index, group in enumerate(groups[1:], start=1):
             drops = [model.drop(index, measure) for model in pair]
             difference = combined([(1.0, drops[0]), (-1.0, drops[1])])
@@ -540,9 +540,9 @@ class ResampledTask(Task, Generic[Model]):
             if drop or other is not None:
                 first, first_group = (judged_model, 0) if other is None else (other, index)
                 sides.insert(0, first.share(first_group, line.share, label, drop))
-                guessing = [each for each in (first, judged_model) if each.guesses(label)]
+                guessing = [each for each in (first, judged_model) if each.drop_problem(label)]
                 if guessing and (drop or guessing != [judged_model]):
-                    reason = f"{guessing[0].name} {guessing[0].guesses(label)}"
+                    reason = f"{guessing[0].name} {guessing[0].drop_problem(label)}"
             number = line_number(line, sides)
             group = subject.groups[index]
             judged = Judged(line, model, group.name, "undecided", reason=reason, level=group.level)

@@ -34,10 +34,12 @@ EMBEDDINGS = "embeddings.safetensors"
 ELSEWHERE = "elsewhere:"
 # The Hub's names of repositories and owners (`huggingface_hub.utils.validate_repo_id`).
 LONGEST_NAME = 96
-_HUB_NAME = rf"[A-Za-z0-9](?:[A-Za-z0-9_.-]{{0,{LONGEST_NAME - 2}}}[A-Za-z0-9_])?"
-_NOT_ON_THE_HUB = r"(?!.*(?:--|\.\.|\.git$))"
-DATASET_NAME = re.compile(_NOT_ON_THE_HUB + _HUB_NAME)
-REPOSITORY = re.compile(f"{_NOT_ON_THE_HUB}{_HUB_NAME}/{_HUB_NAME}")
+_MIDDLE_LENGTH = f"{{0,{LONGEST_NAME - 2}}}"
+_HUB_NAME = f"[A-Za-z0-9](?:[A-Za-z0-9_.-]{_MIDDLE_LENGTH}[A-Za-z0-9_])?"
+# The Hub also refuses names with `--` or `..`, and names that end in `.git`.
+_NOT_REFUSED = r"(?!.*(?:--|\.\.|\.git$))"
+DATASET_NAME = re.compile(_NOT_REFUSED + _HUB_NAME)
+REPOSITORY = re.compile(f"{_NOT_REFUSED}{_HUB_NAME}/{_HUB_NAME}")
 LONGEST_CLASS_NAME = 200  # this is more than any text encoder reads
 _LONGEST_QUOTED = 60  # in messages
 
@@ -82,7 +84,9 @@ def dataset_name_problem(name: str) -> ProblemLine | None:
 
 def derived_name(name: str, suffix: str) -> str:
     """Return `NAME-SUFFIX`. The name is cut if both together are too long."""
-    return f"{name[: LONGEST_NAME - len(suffix) - 1].rstrip('.-')}-{suffix}"
+    ending = f"-{suffix}"
+    beginning = name[: LONGEST_NAME - len(ending)]
+    return beginning.rstrip(".-") + ending
 
 
 def _too_long(name: str) -> ProblemLine:
@@ -99,8 +103,8 @@ def class_id_problem(name: str) -> ProblemLine | None:
 
 
 def group_name_problem(name: str, what: str) -> ProblemLine | None:
-    """Return a problem with the name of a shift or group (`what`), which names configs and splits,
-    or None."""
+    """Return a problem with a name of configs and splits, or None. what: "shift" or "group", for
+    the message."""
     if len(name) > LONGEST_NAME:
         return _too_long(name)
     if not GROUP_NAME.fullmatch(name):
@@ -130,10 +134,17 @@ BEFORE_FOLDERS = (TRANSFORMERS, OPEN_CLIP)
 # not.
 _FILES = "|".join(BEFORE_FILES)
 _FOLDERS = "|".join(BEFORE_FOLDERS)
+# Any other prefix, also a plugin's, may precede a path. `//` begins an address.
+_OTHER = rf"(?!{ELSEWHERE})[A-Za-z][\w-]*:(?=[./~])(?!//)"
 _LOCAL = re.compile(
-    # Any prefix, also a plugin's, may precede a path. `//` begins an address.
-    rf"(?:(?P<scheme>(?:{_FOLDERS})?{LOCAL}|{_FILES}|(?!{ELSEWHERE})[A-Za-z][\w-]*:(?=[./~])(?!//))|(?=[./~]))(?P<path>.+)",
-    re.DOTALL,
+    rf"""
+    (?:
+        (?P<scheme> (?:{_FOLDERS})? {LOCAL} | {_FILES} | {_OTHER} )
+        | (?=[./~])
+    )
+    (?P<path> .+ )
+    """,
+    re.DOTALL | re.VERBOSE,
 )
 # The address of a chat model's server. The host in the address is not published.
 _ADDRESS = re.compile(r"https?://", re.IGNORECASE)
@@ -154,10 +165,10 @@ def nameless_problem(name: str | None) -> ProblemLine | None:
 
 
 def judge_column(model: str, column: str) -> str:
-    """Return a judge's column, or its prefix if `column` is empty: the end of its name in a-z, 0-9
-    and '_'."""
+    """Return the name of a judge's column: the last part of the model's name in a-z, 0-9 and '_',
+    then `column` unless it is empty."""
     plain = re.sub(r"[^a-z0-9]+", "_", last_part(model).lower()).strip("_")
-    return "_".join(filter(None, (plain, column)))
+    return "_".join(part for part in (plain, column) if part)
 
 
 def last_part(model: str) -> str:
@@ -258,7 +269,10 @@ unlicense: The Unlicense
 wtfpl: WTFPL
 zlib: zlib
 """
-LICENSE_NAMES: dict[str, str] = dict(re.findall("(.+): (.+)", _LICENSES))
+LICENSE_NAMES: dict[str, str] = {}
+for _line in _LICENSES.strip().splitlines():
+    _spelled, _name = _line.split(": ")
+    LICENSE_NAMES[_spelled] = _name
 _UNNAMED_LICENSES = """
 cc-by-2.0 cc-by-2.5 cc-by-3.0 cc-by-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nc-nd-3.0
 cc-by-nc-nd-4.0 cc-by-nc-sa-2.0 cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 cc-by-nd-4.0 cc-by-sa-3.0
@@ -273,7 +287,8 @@ def hub_license(license: str) -> str | None:
     """
     known = " ".join(license.split()).lower()
     joined = re.sub(r"[ _]+", "-", known)  # "gpl-3.0+" is another licence
-    shortened = re.sub(r"-licen[cs]e(?=-|$)|-version(?=-)|^the-", "", joined)
+    # "the-mit-license" is "mit", and "gpl-version-3.0" is "gpl-3.0".
+    shortened = re.sub(r"^the- | -licen[cs]e(?=-|$) | -version(?=-)", "", joined, flags=re.VERBOSE)
     for spelled in (known, joined, shortened):
         if spelled in HUB_LICENSES:
             return spelled
@@ -289,12 +304,12 @@ def license_note(license: str) -> str | None:
         return None
     shown = license if len(license) <= _MOST_SHOWN else f"{license[: _MOST_SHOWN - 2]} …"
     name = license_slug(license.strip().lower())
-    begins = license_slug(license[: 2 * _MOST_SHOWN].lower())
-    close = difflib.get_close_matches(begins, sorted(HUB_LICENSES), 1, _CLOSE)
-    meant = f"; did you mean '{close[0]}'?" if close else "."
+    beginning = license_slug(license[: 2 * _MOST_SHOWN].lower())
+    close = difflib.get_close_matches(beginning, sorted(HUB_LICENSES), 1, _CLOSE)
+    suggestion = f"; did you mean '{close[0]}'?" if close else "."
     named = f" with the license_name '{name[:_MOST_SHOWN]}'" if name else ""
     return (
-        f"license: {shown!r} is not in the Hub's list of licences{meant} As it is, the card says"
+        f"license: {shown!r} is not in the Hub's list of licences{suggestion} As it is, the card says"
         f" 'other'{named}."
     )
 
@@ -313,11 +328,12 @@ def plain_name(name: str) -> str:
     """Return a name in one case, with composed letters, and without the difference between `_`, `-`
     and spaces.
 
-    A name of nothing but these, such as `-`, is itself. macOS writes `é` in file names as two
+    A name that has only `_`, `-` and spaces stays unchanged. macOS writes `é` in file names as two
     characters.
     """
     folded = unicodedata.normalize("NFC", name.casefold())
-    return " ".join(folded.replace("_", " ").replace("-", " ").split()) or folded
+    words = folded.replace("_", " ").replace("-", " ").split()
+    return " ".join(words) if words else folded
 
 
 def label_by_name(class_id: str, name: str, labels: Sequence[str]) -> tuple[int, ...]:
@@ -330,11 +346,10 @@ def label_by_name(class_id: str, name: str, labels: Sequence[str]) -> tuple[int,
 
 
 def disagreements(classes: Sequence[RecipeClass], labels: Sequence[str], dataset: str) -> list[str]:
-    """Return a problem for each class whose name belongs to another label than the class's source
-    label.
+    """Return a problem for each class whose source_label has another name, if some other label has
+    the class's name.
 
-    labels: the names by label in the input dataset. A class whose name is no label's name is no
-    problem.
+    labels: the names by label in the input dataset. A source_label beyond them is a problem too.
     """
     by_name: dict[str, list[int]] = {}
     for label, name in enumerate(labels):

@@ -41,7 +41,7 @@ class LocatedMapping(dict[str, Any]):
         self.origins: dict[str, Origin] = dict(origins or {})
 
     def section(self, key: str) -> LocatedMapping:
-        """Return the mapping at a key, or an empty one, which does not become the key's value."""
+        """Return the mapping at a key. Without one, return a new empty mapping, and store nothing."""
         value = self.get(key)
         return value if isinstance(value, LocatedMapping) else LocatedMapping()
 
@@ -59,13 +59,22 @@ _BOOL = re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$")
 _NULL = re.compile(r"^(?:~|null|Null|NULL|)$")
 _INT = re.compile(r"^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$")
 _FLOAT = re.compile(
-    r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+    r"""^(?:
+        [-+]? (?: \.[0-9]+ | [0-9]+(?:\.[0-9]*)? ) (?:[eE][-+]?[0-9]+)?
+        | [-+]? \.(?:inf|Inf|INF)
+        | \.(?:nan|NaN|NAN)
+    )$""",
+    re.VERBOSE,
 )
 _SCALARS = (("bool", _BOOL), ("null", _NULL), ("int", _INT), ("float", _FLOAT))
 _TAG = "tag:yaml.org,2002:"
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # pyrefly: ignore[invalid-inheritance]
+# libyaml's parser is missing from some builds of PyYAML.
+_FASTEST: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_FASTEST):  # pyrefly: ignore[invalid-inheritance]
     """PyYAML's safe loader with the scalars of YAML 1.2, and with libyaml's parser if it is
     installed."""
 
@@ -98,14 +107,13 @@ def dump_yaml(value: Any, *, entries_on_lines: bool = False) -> str:
     """Write YAML that `read_yaml` reads back as the same value. entries_on_lines: write each
     mapping of scalars in one line.
     """
-    flow, width = (None, MOST_CHARACTERS) if entries_on_lines else (False, 110)
     return yaml.dump(
         value,
         Dumper=_Dumper,
         sort_keys=False,
         allow_unicode=True,
-        width=width,
-        default_flow_style=flow,
+        width=MOST_CHARACTERS if entries_on_lines else 110,
+        default_flow_style=None if entries_on_lines else False,
     )
 
 
@@ -121,7 +129,7 @@ class _Reader:
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node)
         if id(node) in self.open_nodes:
-            self._refuse(node, message("invalid-yaml.alias"))
+            self._report(node, message("invalid-yaml.alias"))
             return None
         self.open_nodes.add(id(node))
         value = self._mapping(node) if isinstance(node, yaml.MappingNode) else self._list(node)
@@ -131,7 +139,7 @@ class _Reader:
     def origin(self, node: yaml.Node) -> Origin:
         return Origin(self.place, node.start_mark.line + 1)
 
-    def _refuse(self, node: yaml.Node, problem: ProblemLine) -> None:
+    def _report(self, node: yaml.Node, problem: ProblemLine) -> None:
         self.problems.append(problem.at(str(self.origin(node))))
 
     def _scalar(self, node: yaml.ScalarNode) -> Any:
@@ -149,30 +157,31 @@ class _Reader:
             case "float" if _FLOAT.match(text):
                 plain = text.lower().replace(".inf", "inf").replace(".nan", "nan")
                 return float(plain)
-        self._refuse(node, message("invalid-yaml.scalar", tag=node.tag[:60], found=text[:60]))
+        self._report(node, message("invalid-yaml.scalar", tag=node.tag[:60], found=text[:60]))
         return None
 
     def _list(self, node: yaml.Node) -> LocatedList:
         if node.tag != _TAG + "seq":
-            self._refuse(node, message("invalid-yaml.tag", found=node.tag[:60], expected="list"))
+            self._report(node, message("invalid-yaml.tag", found=node.tag[:60], expected="list"))
         items = [self.read(item) for item in node.value]
         return LocatedList(items, [self.origin(item) for item in node.value])
 
     def _mapping(self, node: yaml.MappingNode) -> LocatedMapping:
         if node.tag != _TAG + "map":
-            self._refuse(node, message("invalid-yaml.tag", found=node.tag[:60], expected="mapping"))
+            self._report(node, message("invalid-yaml.tag", found=node.tag[:60], expected="mapping"))
         mapping = LocatedMapping()
         for key_node, value_node in node.value:
             value = self.read(value_node)
             if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != _TAG + "str":
-                shown = getattr(key_node, "value", "")
-                shown = shown[:60] if isinstance(shown, str) else "a list or mapping"
-                self._refuse(key_node, message("invalid-yaml.key", found=shown))
+                shown = "a list or mapping"
+                if isinstance(key_node, yaml.ScalarNode):
+                    shown = key_node.value[:60]
+                self._report(key_node, message("invalid-yaml.key", found=shown))
                 continue
             key = key_node.value
             if key in mapping:
                 line = mapping.origins[key].line
-                self._refuse(key_node, message("duplicate.key", found=key[:60], line=line))
+                self._report(key_node, message("duplicate.key", found=key[:60], line=line))
                 continue
             mapping[key] = value
             mapping.origins[key] = self.origin(key_node)
@@ -190,8 +199,10 @@ def refuse_unbounded(text: str, place: str) -> None:
         raise UserError(message("too-large.text", found=len(text), most=MOST_CHARACTERS).at(place))
     loader = _Loader(text)
     try:
-        # For each open collection, the number of values so far and its anchor.
-        within: list[tuple[int, str | None]] = [(0, None)]
+        # The number of values so far in the document, and in each open collection.
+        values = [0]
+        # The anchor of each open collection.
+        anchors: list[str | None] = []
         anchored: dict[str, int] = {}
         while loader.check_event():
             event: Any = loader.get_event()
@@ -199,12 +210,14 @@ def refuse_unbounded(text: str, place: str) -> None:
             size = 0
             match event:
                 case yaml.CollectionStartEvent():
-                    within.append((1, event.anchor))
-                    if len(within) > DEEPEST + 1:
+                    values.append(1)
+                    anchors.append(event.anchor)
+                    if len(anchors) > DEEPEST:
                         raise UserError(message("too-large.depth", most=DEEPEST).at(where))
                     continue
                 case yaml.CollectionEndEvent():
-                    size, anchor = within.pop()
+                    size = values.pop()
+                    anchor = anchors.pop()
                     if anchor is not None:
                         anchored[anchor] = size
                 case yaml.ScalarEvent():
@@ -216,9 +229,8 @@ def refuse_unbounded(text: str, place: str) -> None:
                     size = anchored.get(str(event.anchor), 1)
                 case _:
                     continue
-            values, anchor = within.pop()
-            within.append((values + size, anchor))
-            if values + size > MOST_VALUES:
+            values[-1] += size
+            if values[-1] > MOST_VALUES:
                 raise UserError(message("too-large.values", most=MOST_VALUES).at(where))
     finally:
         loader.dispose()

@@ -209,7 +209,7 @@ def test_counts_and_labels_that_are_in_no_mean_are_named(evaluation: Evaluation)
     assert [label.name for label in evaluation.results.groups[0].left_out] == ["hernia"]
     page = evaluation.files["report"].read_text()
     assert "are known to lack it: hernia." in page
-    assert re.search(r"known of fewer than 48 images: edema \(\d+ images\)", page)
+    assert re.search(r"known for fewer than 48 images: edema \(\d+ images\)", page)
     assert "images that know it" in page and "AUROC (%)" in page
     assert evaluation.gate is not None
     assert {judged.line.text: judged.verdict for judged in evaluation.gate.judged}[

@@ -70,7 +70,7 @@ def counts(labels: list[Any]) -> dict[Any, int]:
 def test_categories_are_matched(
     labels: list[Any], categories: tuple[str, ...], order: Any, indices: dict[Any, int]
 ) -> None:
-    assert map_found(counts(labels), categories, "model", order).place == indices
+    assert map_found(counts(labels), categories, "model", order).index_of == indices
 
 
 @pytest.mark.parametrize(
@@ -118,10 +118,10 @@ def test_each_meaning_says_how_many_detections_it_keeps() -> None:
 
 def test_numbers_of_the_source_are_a_meaning() -> None:
     assert category_ids(("cup", "hook"), (3, 7)) == (3, 7)
-    assert map_found({3: 1, 7: 1}, ("cup", "hook"), "model", None, (3, 7)).place == {3: 0, 7: 1}
+    assert map_found({3: 1, 7: 1}, ("cup", "hook"), "model", None, (3, 7)).index_of == {3: 0, 7: 1}
     with pytest.raises(UserError, match="several meanings"):
         map_found({2: 1, 3: 1}, ("cup", "hook", "peg"), "model", None, (2, 3, 4))
-    assert map_found({2: 1, 3: 1}, ("cup", "hook", "peg"), "model", "ids", (2, 3, 4)).place == {
+    assert map_found({2: 1, 3: 1}, ("cup", "hook", "peg"), "model", "ids", (2, 3, 4)).index_of == {
         2: 0,
         3: 1,
     }
@@ -138,11 +138,13 @@ def test_numbers_of_the_source_are_a_meaning() -> None:
 def test_detections_of_no_category_are_counted(
     detections: Any, categories: Any, order: Any, words: Any
 ) -> None:
-    sentence = f"{words[0]} detections left out, as of no category of the dataset: {words[1]}"
+    sentence = (
+        f"{words[0]} detections left out, because the dataset lacks their categories: {words[1]}"
+    )
     assert sentence in map_found(detections, categories, "model", order).matched
 
 
 def test_a_detector_that_lacks_a_category_is_refused() -> None:
-    assert map_names(["background", "car", "bus"], ("bus", "car"), "model").place == {2: 0, 1: 1}
+    assert map_names(["background", "car", "bus"], ("bus", "car"), "model").index_of == {2: 0, 1: 1}
     with pytest.raises(UserError, match="model: no label is called 'lorry'"):
         map_names(["car", "bus"], ("bus", "lorry"), "model")

@@ -38,23 +38,24 @@ def results_csv(results: Results) -> str:
     """Write one line for each model, best first: timm's columns, then `accuracy.SHIFT` and
     `drop.SHIFT` of each shift.
 
-    top1 and top5 are on the accepted base images, each image counting once, as timm counts; top5
-    counts the top `top_k`. `base` is averaged over all classes, and so is `accuracy.SHIFT`;
-    `drop.SHIFT` is over the classes that shifts.csv counts. `tied` counts images whose two best
+    top1 and top5 are over the accepted base images. Each image counts once, as in timm. top5 is
+    the accuracy of the `top_k` best answers. `base` and `accuracy.SHIFT` are averaged over all
+    classes, `drop.SHIFT` over the `n_classes` of shifts.csv. `tied` counts images whose two best
     scores are equal.
     """
-    number = results.rows
+    measured = results.rows
     group = results.base or ""
     top1_of = {}
     for model in results.models:
-        top1_of[model.name] = number.value("top1", model=model.name, group=group) or 0.0
+        top1_of[model.name] = measured.value("top1", model=model.name, group=group) or 0.0
     rows = []
     for model in sorted(results.models, key=lambda model: (-top1_of[model.name], model.name)):
         name = model.name
         top1 = top1_of[name]
-        top_k = number.value("top_k", model=name, group=group, at=str(model.top_k)) or 0.0
-        validation = number.estimate(VALIDATION, model=name)
-        gap = number.estimate(VALIDATION_GAP, model=name)
+        top_k = measured.value("top_k", model=name, group=group, at=str(model.top_k)) or 0.0
+        validation = measured.estimate(VALIDATION, model=name)
+        gap = measured.estimate(VALIDATION_GAP, model=name)
+        # What the gap was measured on.
         reference = results.reference if gap else None
         millions = "" if model.param_count is None else f"{model.param_count / 1e6:.2f}"
         row: dict[str, Any] = {
@@ -73,7 +74,7 @@ def results_csv(results: Results) -> str:
             "tied": model.tied,
             **interval_columns("base", results.base_number(name)),
             "near_chance": int(model.near_chance),
-            "average_drop": percent(number.value("average_drop", model=name)),
+            "average_drop": percent(measured.value("average_drop", model=name)),
             **interval_columns("validation", validation),
             "validation_images": reference.images if reference else "",
             "validation_classes": reference.classes if reference else "",
@@ -81,7 +82,7 @@ def results_csv(results: Results) -> str:
         }
         for shift in results.shifts:
             for measure in ("accuracy", "drop"):
-                value = number.value(measure, model=name, group=shift.name)
+                value = measured.value(measure, model=name, group=shift.name)
                 row[f"{measure}.{shift.name}"] = percent(value)
         rows.append(row)
     return csv_text(rows)
@@ -91,8 +92,8 @@ def robustness_csv(results: Results) -> str:
     """Write one line for each model and shift: accuracies, drops with their intervals, other
     measures.
 
-    Accuracies are averaged over all classes. `drop_base`, drops and counts are of the `n_classes`
-    of the drop.
+    Accuracies are averaged over all classes. `drop_base`, drops and counts are over `n_classes`
+    classes.
     """
     shown = {facts.name for facts in results.measures} - set(_OWN)
     for nested in NESTED.values():
@@ -100,16 +101,16 @@ def robustness_csv(results: Results) -> str:
     # A table without drops has this column too, so that all tables have the same columns.
     others = ["relative_drop"]
     for result in results.rows:
-        of_model = result.model and result.group
-        of_part = result.class_id or result.against or result.at
-        if result.measure in shown and of_model and not of_part:
+        whole_shift = result.model and result.group
+        detail = result.class_id or result.against or result.at
+        if result.measure in shown and whole_shift and not detail:
             others.append(result.measure)
     others = list(dict.fromkeys(others))
     rows = []
-    number = results.rows
+    measured = results.rows
     for shift, model in product(results.shifts, results.models):
         key = {"model": model.name, "group": shift.name}
-        pairs = number.one("pairs_drop", **key)
+        pairs = measured.one("pairs_drop", **key)
         base = results.base_number(model.name)
         row: dict[str, Any] = {
             "model": model.name,
@@ -121,16 +122,16 @@ def robustness_csv(results: Results) -> str:
             "n_base_images": shift.base_images,
             "near_chance": int(model.near_chance),
             "base_accuracy": percent(base.value if base else None),
-            "accuracy": percent(number.value("accuracy", **key)),
-            DROP_BASE: percent(number.value(DROP_BASE, **key)),
-            **interval_columns("drop", number.estimate("drop", **key)),
+            "accuracy": percent(measured.value("accuracy", **key)),
+            DROP_BASE: percent(measured.value(DROP_BASE, **key)),
+            **interval_columns("drop", measured.estimate("drop", **key)),
             "pairs": pairs.n if pairs else 0,
             **interval_columns("pairs_drop", pairs.estimate if pairs else None),
-            **interval_columns("top1", number.estimate("top1", **key)),
-            **interval_columns("top5", number.estimate("top_k", at=str(model.top_k), **key)),
+            **interval_columns("top1", measured.estimate("top1", **key)),
+            **interval_columns("top5", measured.estimate("top_k", at=str(model.top_k), **key)),
         }
         for name in others:
-            row |= interval_columns(name, number.estimate(name, **key))
+            row |= interval_columns(name, measured.estimate(name, **key))
         rows.append(row)
     return csv_text(rows)
 
@@ -139,12 +140,14 @@ def shifts_csv(results: Results) -> str:
     """Write one line for each shift, the base first: yield, classes measured and left out, impact,
     ID/OOD slope."""
     rows = []
-    number = results.rows
+    measured = results.rows
     for shift in results.groups:
-        left_out = results.near_chance_classes if shift is results.base_group else shift.left_out
-        near_chance = [few.class_id for few in left_out if few.why == "near chance"]
+        left_out = shift.left_out
+        if shift is results.base_group:
+            left_out = results.near_chance_classes
+        near_chance = [cls.class_id for cls in left_out if cls.why == "near chance"]
         key = {"group": shift.name}
-        line = number.one("slope", **key)
+        line = measured.one("slope", **key)
         row: dict[str, Any] = {
             "shift": shift.name,
             "kind": shift.kind or "",
@@ -157,14 +160,14 @@ def shifts_csv(results: Results) -> str:
             "n_classes": shift.classes,
             "n_images": shift.images,
             "n_base_images": shift.base_images,
-            "classes_left_out": " ".join(few.class_id for few in shift.left_out),
+            "classes_left_out": " ".join(cls.class_id for cls in shift.left_out),
             "classes_near_chance": " ".join(near_chance),
-            **interval_columns("impact", number.estimate("impact", **key)),
+            **interval_columns("impact", measured.estimate("impact", **key)),
             **_slope_columns("slope", line),
-            "intercept": percent(number.value("intercept", **key)),
-            "r_squared": _number(number.value("r_squared", **key)),
-            **_slope_columns("probit_slope", number.one("probit_slope", **key)),
-            "probit_r_squared": _number(number.value("probit_r_squared", **key)),
+            "intercept": percent(measured.value("intercept", **key)),
+            "r_squared": _number(measured.value("r_squared", **key)),
+            **_slope_columns("probit_slope", measured.one("probit_slope", **key)),
+            "probit_r_squared": _number(measured.value("probit_r_squared", **key)),
             "n_models": line.n if line else "",
         }
         rows.append(row)
@@ -181,11 +184,11 @@ def classes_csv(results: Results) -> str:
     rows = []
     for shift in results.shifts:
         for numbers in classes_of(results, shift.name):
-            known = bool(numbers.accuracy)
+            measured = bool(numbers.accuracy)
             base_accuracy = ""
             accuracy = ""
             drops: Sequence[float | None] = (None,) * len(results.models)
-            if known:
+            if measured:
                 base_accuracy = percent(results.mean_accuracy(numbers.base_accuracy))
                 accuracy = percent(results.mean_accuracy(numbers.accuracy))
                 drops = numbers.drops
@@ -194,7 +197,7 @@ def classes_csv(results: Results) -> str:
                 "kind": shift.kind or "",
                 "class_id": numbers.class_id,
                 "class": numbers.name,
-                "measured": int(known and not numbers.class_near_chance),
+                "measured": int(measured and not numbers.class_near_chance),
                 "near_chance": int(numbers.class_near_chance),
                 "n_images": numbers.shift_images,
                 "n_base_images": numbers.base_images,
@@ -227,13 +230,13 @@ def image_answers(answered: AllAnswers) -> dict[str, Any]:
         "class": pa.array([cls.name for cls in classes], pa.string()),
     }
     for index, (model, class_map) in enumerate(zip(answered.models, answered.maps, strict=True)):
-        called = answer_names(subject.classes, class_map)
+        output_name = answer_names(subject.classes, class_map)
         predicted = answers.prediction[:, index]
-        # -1 stands for no answer.
-        outputs, inverse = np.unique(np.where(absent, -1, predicted), return_inverse=True)
+        predicted = np.where(absent, -1, predicted)
+        outputs, inverse = np.unique(predicted, return_inverse=True)
         names = []
         for output in outputs.tolist():
-            names.append(called(output) if output >= 0 else None)
+            names.append(output_name(output) if output >= 0 else None)
         columns[f"answer.{model}"] = pa.array(predicted, pa.int32(), mask=absent)
         columns[f"answered.{model}"] = pa.array(names, pa.string()).take(pa.array(inverse))
         confidence = answered.confidence[:, index]

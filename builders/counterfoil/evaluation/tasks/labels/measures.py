@@ -2,9 +2,9 @@
 also by label.
 
 Intervals come from resamples of the images. In each resample, an image has the same weight under
-the base and every shift. A label's numbers are over the images that know it. Means are over all
-measured labels; drops, and the base that they start from, over those that the model does not rank
-near chance. Values are fractions, as in every document.
+the base and every shift. A label is measured on the images for which it is known to be present or
+absent. Means are over all measured labels. Drops and `drop_base` are over the labels that the model
+does not rank near chance. Values are fractions, as in every document.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from counterfoil.report.words import over_classes
 from counterfoil.resampled_stats import Drawn, share_estimate, simultaneous_intervals
 from counterfoil.stats import Estimate, chance_line
 
-# The names in rows of each measure's mean over labels.
+# Means over labels, as rows name them, and the measures that they average.
 MEAN_PRECISION = "mAP"
 MEANS = {MEAN_PRECISION: PRECISION, AUROC: AUROC, ACCURACY: ACCURACY}
 MISSED = "missed"
@@ -57,7 +57,8 @@ THRESHOLD = "threshold"
 
 @dataclass(frozen=True)
 class MeasuredClassifier(ResampledModel):
-    """The numbers of a classifier. A label's number is that of its condition."""
+    """The numbers of a classifier. Arguments `label` of `share`, `drop` and `drop_problem` are the
+    numbers of conditions."""
 
     subject: MultilabelSubject
     """The images that all classifiers answer."""
@@ -71,38 +72,38 @@ class MeasuredClassifier(ResampledModel):
     """(groups, n, k), which labels the model gives each image."""
     scores: tuple[LabelScores, ...]
     """The measures in each group."""
-    known: tuple[int, ...] | None = None
-    """The only labels that drops may be over; None for all."""
+    allowed: tuple[int, ...] | None = None
+    """The labels that drops may be averaged over; None for all labels."""
 
     @cached_property
-    def sound(self) -> tuple[int, ...]:
+    def above_chance(self) -> tuple[int, ...]:
         """Return the labels for which the whole interval of average precision on the base is above
         chance.
 
-        The intervals of a preview are longer than those of the whole dataset. Its labels are judged
-        by their values, so that drops are over the same labels.
+        A preview has few images and long intervals. Its labels are chosen by their values, so that
+        its drops are over the same labels as those of the whole dataset.
         """
-        sound = []
+        above_chance = []
         truth = self.subject.truth
         shares = truth.having.sum(axis=0) / truth.known.sum(axis=0)
         for label, share in enumerate(shares.tolist()):
-            if self.known is not None and label not in self.known:
+            if self.allowed is not None and label not in self.allowed:
                 continue
             number = self.scores[0].mean(PRECISION, [label])
             if self.subject.dataset.preview is not None:
-                least = number.value - number.bias
+                lowest = number.value - number.bias  # intervals subtract the bias too
             else:
                 estimate = number.interval()
-                least = estimate.value if estimate.low is None else estimate.low
-            if least >= chance_line(share):
-                sound.append(label)
-        return tuple(sound)
+                lowest = estimate.value if estimate.low is None else estimate.low
+            if lowest >= chance_line(share):
+                above_chance.append(label)
+        return tuple(above_chance)
 
     def drop_note(self, group: int, measure: str) -> str:
-        return over_classes(len(self.sound), len(self.subject.labels), "labels")
+        return over_classes(len(self.above_chance), len(self.subject.labels), "labels")
 
-    def beside(self, other: Self) -> Self:
-        return replace(self, known=other.sound)
+    def compared_with(self, other: Self) -> Self:
+        return replace(self, allowed=other.above_chance)
 
     def share(
         self,
@@ -111,23 +112,26 @@ class MeasuredClassifier(ResampledModel):
         label: int | None = None,
         of_drop: bool = False,
     ) -> Drawn:
-        """Return a mean of `MEANS` over labels, for drops over sound labels, or the measure of one
-        label."""
-        conditions = [cls.label for cls in self.subject.labels]
-        chosen = self.sound if of_drop else range(len(conditions))
+        """Return a mean of `MEANS` over all labels, or over the labels above chance for a drop.
+
+        label: a condition to measure alone.
+        """
+        chosen: Sequence[int] = range(len(self.subject.labels))
         if label is not None:
-            chosen = [conditions.index(label)] if label in conditions else []
+            chosen = [index for index, cls in enumerate(self.subject.labels) if cls.label == label]
+        elif of_drop:
+            chosen = self.above_chance
         return self.scores[group].mean(MEANS[measure], chosen)
 
-    def guesses(self, label: int | None) -> str:
+    def drop_problem(self, label: int | None) -> str:
         """Return why drops mean nothing, for all labels or for one condition; empty if they mean
         something."""
         if label is None:
-            return "" if self.sound else "is near chance on the base for every label"
+            return "" if self.above_chance else "is near chance on the base for every label"
         conditions = [cls.label for cls in self.subject.labels]
         if label not in conditions:
             return "is not measured for this label: too few images have or lack it"
-        if conditions.index(label) in self.sound:
+        if conditions.index(label) in self.above_chance:
             return ""
         return "is near chance on the base for this label"
 
@@ -141,7 +145,8 @@ class MeasuredClassifier(ResampledModel):
         they lack it."""
         truth = self.subject.truth
         images = truth.having[:, label] if having else truth.lacking[:, label]
-        wrong = self.answers[group, images, label] != having
+        given = self.answers[group, images, label]
+        wrong = ~given if having else given
         units = None
         if self.subject.units is not None:
             units = self.subject.units.of_image[images]
@@ -156,8 +161,9 @@ def measure_classifier(
     seed: int,
 ) -> MeasuredClassifier:
     """Choose thresholds on the base, and resample the images of all groups together."""
-    labels = [label.label for label in subject.labels]
-    values = answered.values[:, labels][subject.rows]
+    conditions = [cls.label for cls in subject.labels]
+    of_labels = answered.values[:, conditions]
+    values = of_labels[subject.rows]  # (groups, n, k)
     thresholds = choose_thresholds(values[0], subject.truth, seed)
     scores = score_labels(
         list(values),
@@ -174,8 +180,8 @@ def measure_classifier(
 def multilabel_rows(
     subject: MultilabelSubject, models: Sequence[MeasuredClassifier]
 ) -> Iterator[ResultRow]:
-    """Yield every number. Intervals of mean drops hold for all shifts at once; those of labels also
-    for all labels."""
+    """Yield every number. Intervals of mean drops hold for all shifts at once. Intervals of labels'
+    drops hold for all shifts and labels at once."""
     groups = subject.dataset.groups
     having = subject.truth.having.sum(axis=0).tolist()
     lacking = subject.truth.lacking.sum(axis=0).tolist()
@@ -200,8 +206,10 @@ def multilabel_rows(
                 "group": groups[0].name,
                 "class_id": cls.id,
             }
-            for half, value in enumerate(model.thresholds.values[:, label].tolist(), start=1):
-                yield row(THRESHOLD, value, at=f"half {half}", **key)
+            # One half's threshold is chosen on the other half.
+            first, second = model.thresholds.values[:, label].tolist()
+            yield row(THRESHOLD, first, at="half 1", **key)
+            yield row(THRESHOLD, second, at="half 2", **key)
     yield from difference_rows(models, groups, MEAN_PRECISION)
 
 
@@ -211,7 +219,7 @@ def _label_rows(
     measure: str,
 ) -> Iterator[ResultRow]:
     known = subject.truth.known.sum(axis=0).tolist()
-    of_label = MEANS[measure]
+    label_measure = MEANS[measure]
     drops = []
     keys = []
     for group, facts in enumerate(subject.dataset.groups):
@@ -222,18 +230,19 @@ def _label_rows(
                 "class_id": cls.id,
                 "n": known[label],
             }
-            yield row(of_label, model.share(group, measure, cls.label).interval(), **key)
-            if group and label in model.sound:
+            yield row(label_measure, model.share(group, measure, cls.label).interval(), **key)
+            is_shift = group > 0
+            if is_shift and label in model.above_chance:
                 drops.append(model.drop(group, measure, cls.label))
                 keys.append(key)
     for key, estimate in zip(keys, simultaneous_intervals(drops), strict=True):
-        yield row(DROP, estimate, at=of_label, **key)
+        yield row(DROP, estimate, at=label_measure, **key)
 
 
 def drop_labels(results: Results, model: ModelFacts) -> tuple[ClassFacts, ...]:
     """Return the labels that a model's mean drops are over."""
-    sound = {drop.class_id for drop in results.rows.where(DROP, model=model.name, at=PRECISION)}
-    return tuple(label for label in results.classes if label.id in sound)
+    of_drops = {drop.class_id for drop in results.rows.where(DROP, model=model.name, at=PRECISION)}
+    return tuple(label for label in results.classes if label.id in of_drops)
 
 
 FACTS: tuple[MeasureFacts, ...] = (
@@ -244,21 +253,21 @@ FACTS: tuple[MeasureFacts, ...] = (
         AUROC,
         AUROC,
         "percent",
-        "area under the ROC curve: the share of pairs, an image with the label and one without it,"
-        " in which the first has the higher score; without a label, the mean over labels",
+        "area under the ROC curve: how often an image with the label scores higher than one without"
+        " it, over all such pairs; rows without a label are means over labels",
     ),
     MeasureFacts(
         ACCURACY,
         "accuracy",
         "percent",
-        "mean over labels of the balanced accuracy: the mean of the shares of right answers among"
-        " images with the label and among those without it",
+        "balanced accuracy, averaged over labels: a label's balanced accuracy is the mean of two"
+        " shares of right answers, of images with it and of images without it",
     ),
     MeasureFacts(
         DROP,
         "drop",
         "points",
-        "base less shift; of means, over the labels that are not near chance on the base",
+        "base less shift; mean drops are over the labels that are not near chance on the base",
     ),
     MeasureFacts(
         DROP_BASE,

@@ -50,37 +50,43 @@ def multilabel_notes(results: Results) -> Iterator[str]:
             partly.append(f"{label.name} ({counted(images, 'image')})")
     if partly:
         yield (
-            "Each label is measured on the images that know it. These labels are known of fewer"
-            f" than {counted(base.images, 'image')}: {listed(partly, _MOST_NAMED)}."
+            "Each label is measured on the images for which it is known. These labels are known for"
+            f" fewer than {counted(base.images, 'image')}: {listed(partly, _MOST_NAMED)}."
         )
     yield from near_chance_notes(results)
 
 
 def near_chance_notes(results: Results) -> Iterator[str]:
-    """Yield, for each model whose drops leave out labels, which labels, and the base that drops
-    start from."""
+    """Yield a sentence for each model whose drops leave out labels: it names the labels and gives
+    `drop_base`."""
     for model in results.models:
         of_drops = drop_labels(results, model)
         guessed = [label.name for label in results.classes if label not in of_drops]
         if results.shifts and guessed and not model.near_chance:
             key = {"model": model.name, "group": results.shifts[0].name}
             base = results.rows.value(DROP_BASE, at=results.lead, **key)
-            every = results.base_number(model.name)
-            of_every = percent(every.value if every else None)
-            these = "this label" if len(guessed) == 1 else "these labels"
+            of_all = results.base_number(model.name)
+            all_percent = percent(of_all.value if of_all else None)
+            left_out = "this label" if len(guessed) == 1 else "these labels"
+            averaged = f"{len(of_drops)} of {len(results.classes)} labels"
             yield (
                 f"{model.short_name}: near chance on the base for {listed(guessed, _MOST_NAMED)}."
-                f" Mean drops leave out {these}: they are over {len(of_drops)} of"
-                f" {len(results.classes)} labels, whose {results.lead} on the base is"
-                f" {percent(base)}; that of all is {of_every}."
+                f" Mean drops leave out {left_out}: they are over {averaged}. On the base,"
+                f" {results.lead} is {percent(base)} over the labels of the drops, and"
+                f" {all_percent} over all labels."
             )
 
 
 def _known_images(results: Results, label: ClassFacts) -> int:
-    row = results.rows.one(
-        PRECISION, model=results.models[0].name, group=results.base or "", class_id=label.id
-    )
-    return 0 if row is None else row.n or 0
+    model = results.models[0].name
+    return _images(results, PRECISION, model=model, group=results.base or "", class_id=label.id)
+
+
+def _images(results: Results, measure: str, **key: str) -> int:
+    row = results.rows.one(measure, **key)
+    if row is None or row.n is None:
+        return 0
+    return row.n
 
 
 def label_table(results: Results, model: ModelFacts) -> Table:
@@ -90,9 +96,9 @@ def label_table(results: Results, model: ModelFacts) -> Table:
     for label in results.classes:
         key = {"model": model.name, "class_id": label.id}
         group = results.base or ""
-        having = results.rows.one(MISSED, group=group, **key)
+        having = _images(results, MISSED, group=group, **key)
         cells = [text_cell(label.name), count_cell(_known_images(results, label))]
-        cells.append(count_cell((having.n or 0) if having else 0))
+        cells.append(count_cell(having))
         for name in _OF_LABELS:
             cells.append(points_cell(results.rows.estimate(name, group=group, **key)))
         drops = results.rows.where(DROP, at=PRECISION, **key)
@@ -106,7 +112,6 @@ def label_table(results: Results, model: ModelFacts) -> Table:
             for name in (MISSED, WRONGLY_GIVEN):
                 cells.append(points_cell(results.rows.estimate(name, group=worst.group, **key)))
         rows.append(TableRow(tuple(cells)))
-    rows.sort(key=lambda row: -float(row.cells[9].sort or -1.0))
     columns = [
         TableColumn("label", "name"),
         "images that know it",
@@ -121,16 +126,19 @@ def label_table(results: Results, model: ModelFacts) -> Table:
         "missed there (%)",
         "wrongly given there (%)",
     ]
+    drop_column = columns.index("drop of AP (points)")
+    # Labels without a drop come last.
+    rows.sort(key=lambda row: -float(row.cells[drop_column].sort or -1.0))
     caption = f"{model.short_name}: label by label"
     return Table.of(caption, columns, rows).first(_MOST_LABELS, "labels", "labels.csv")
 
 
 def label_sections(results: Results) -> Iterator[ReportSection]:
     """Yield the parts of the page that have something to show."""
-    means = tuple(MEANS)
+    measures = tuple(MEANS)
     yield ReportSection(
         title="Every group",
-        tables=[group_table(results, model, means, means) for model in results.models],
+        tables=[group_table(results, model, measures, drops=measures) for model in results.models],
         note=" ".join(near_chance_notes(results)),
     )
     yield from compared_section(
@@ -141,7 +149,7 @@ def label_sections(results: Results) -> Iterator[ReportSection]:
     yield ReportSection(
         title="Label by label",
         tables=[label_table(results, model) for model in results.models],
-        note="AP to wrongly given: on the base. Missed: share of the images with the label that are"
+        note="The columns from AP to wrongly given are on the base. Missed: share of the images with the label that are"
         " not given it. Wrongly given: share of the images without it that are given it. Intervals"
         " of labels’ drops are for all labels and shifts at once.",
     )

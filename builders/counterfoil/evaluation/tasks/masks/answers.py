@@ -214,7 +214,7 @@ def dataset_numbers(
         return np.array([*range(len(subject.classes)), UNLABELLED], np.uint8), ""
     matched = map_names([str(each) for each in names], subject.classes, name)
     number_of = np.full(len(names) + 1, UNLABELLED, np.uint8)
-    number_of[list(matched.place)] = list(matched.place.values())
+    number_of[list(matched.index_of)] = list(matched.index_of.values())
     return number_of, matched.matched
 
 

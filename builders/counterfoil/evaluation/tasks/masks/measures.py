@@ -89,7 +89,7 @@ class MeasuredSegmenter(ResampledModel):
             chosen = tuple({label} & {*self.subject.measured})
         return self.scores[group].mean(MEANS.get(measure, measure), chosen)
 
-    def guesses(self, label: int | None) -> str:
+    def drop_problem(self, label: int | None) -> str:
         """Return why drops mean nothing, for all classes or for one; empty if they mean
         something."""
         if label is None:

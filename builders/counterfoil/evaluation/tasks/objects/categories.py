@@ -1,8 +1,9 @@
 """Match the categories of a detector with those of a dataset, by name or by number.
 
-A number alone is ambiguous: it may count the dataset's own categories from 0 or from 1, be that of
-the dataset's source, or count COCO's 80 categories from 0 to 79 or by COCO's own ids from 1 to 90.
-A meaning is taken only if it is the only one that explains every number.
+A number alone is ambiguous. It may be the position of one of the dataset's categories, counted from
+0 or from 1, the category's number in the dataset's source, the position of one of COCO's 80
+categories, from 0 to 79, or COCO's own id, from 1 to 90. A meaning is used only if no other meaning
+explains every number.
 """
 
 from __future__ import annotations
@@ -31,14 +32,13 @@ COCO_NAMES = (
 # The numbers from 1 to 90 that are no id of COCO.
 _GAPS = frozenset((12, 26, 29, 30, 45, 66, 68, 69, 71, 83))
 COCO_IDS = tuple(number for number in range(1, 91) if number not in _GAPS)
-# What numbers of categories may count, as --class-order names it.
-POSITION, FROM_ONE, IDS, COCO_80, COCO_91 = ORDERS = (
-    "position",
-    "from1",
-    "ids",
-    "coco80",
-    "coco91",
-)
+# The meanings of numbers, as --class-order names them.
+POSITION = "position"
+FROM_ONE = "from1"
+IDS = "ids"
+COCO_80 = "coco80"
+COCO_91 = "coco91"
+ORDERS = (POSITION, FROM_ONE, IDS, COCO_80, COCO_91)
 _HINT = (
     "Write names of categories, or say which category each number is with --class-order"
     " MODEL=ORDER: position, from1,"
@@ -77,7 +77,7 @@ def _coco_indices(categories: Sequence[str]) -> list[int] | None:
 class CategoryMap:
     """Where each category of a detector is in the dataset's list of categories."""
 
-    place: Mapping[Any, int]
+    index_of: Mapping[Any, int]
     """The detector's name or number of a category → its index in the list. A name or number that is
     missing here is no category of the dataset."""
     matched: str = ""
@@ -124,10 +124,10 @@ def map_names(
 
 @dataclass(frozen=True)
 class _Reading:
-    """A meaning of numbers."""
+    """A possible meaning of the numbers of categories."""
 
     order: str
-    """Its name as --class-order has it, or empty."""
+    """The value of --class-order that names it, or empty if none does."""
     words: str
     index_of: Mapping[Any, int]
     """Number → index of the dataset's category."""
@@ -161,9 +161,9 @@ def map_found(
     number_of: dict[Any, int] = {}
     counts: Counter[Any] = Counter()
     for value, count in detections.items():
-        named = isinstance(value, str) and plain_name(value) in known
+        is_name = isinstance(value, str) and plain_name(value) in known
         number = identity(value)  # tables may write numbers as text
-        if not named and isinstance(number, int):
+        if not is_name and isinstance(number, int):
             number_of[value] = number
             counts[number] += count
     if not number_of:
@@ -176,7 +176,7 @@ def map_found(
         chosen = _ordered(order, categories, model, ids)
     else:
         by_name = map_names([str(name) for name in order], categories, model)
-        chosen = _Reading("", by_name.matched, by_name.place)
+        chosen = _Reading("", by_name.matched, by_name.index_of)
     if not chosen.kept(counts):
         numbers = [f"{number} ({count:,})" for number, count in counts.most_common()]
         shown = listed(numbers, _MOST_UNKNOWN)
@@ -190,8 +190,8 @@ def map_found(
             matched[value] = chosen.index_of[number]
         else:
             unmatched[number] = counts[number]
-    left_out = _left_out(unmatched, counts.total())
-    return CategoryMap(matched, "; ".join(filter(None, (chosen.words, left_out))))
+    sentences = [chosen.words, _left_out(unmatched, counts.total())]
+    return CategoryMap(matched, "; ".join(text for text in sentences if text))
 
 
 def _readings(categories: Sequence[str], ids: Sequence[int]) -> list[_Reading]:
@@ -213,9 +213,9 @@ def _readings(categories: Sequence[str], ids: Sequence[int]) -> list[_Reading]:
     add(FROM_ONE, f"numbers are 1 to {count}, in the dataset's order", range(1, count + 1))
     if ids:
         add(IDS, "numbers are those of the dataset's source (source.category_ids)", ids)
-    named = [identity(name) for name in categories]
-    if all(isinstance(number, int) for number in named):
-        add("", "numbers are names", named)
+    as_numbers = [identity(name) for name in categories]
+    if all(isinstance(number, int) for number in as_numbers):
+        add("", "numbers are the names of categories", as_numbers)
     coco = _coco_indices(categories)
     if coco is not None:
         add(COCO_80, "numbers are COCO's, 0 to 79", coco, range(80))
@@ -253,25 +253,28 @@ def _decided(
     """Return the only reading that explains every number. Raise UserError if no reading does, or
     several.
 
-    Readings that place the numbers alike are one. A reading that keeps no detection counts only if
-    none keeps any.
+    Readings that give every number the same category are the same reading. A reading that keeps no
+    detection is considered only if no reading keeps a detection.
     """
     readings = _readings(categories, ids)
-    left = dict[Any, _Reading]()
+    distinct = dict[Any, _Reading]()
     for reading in readings:
         if reading.explains(counts):
-            places = tuple(reading.index_of.get(number) for number in counts)
-            left.setdefault(places, reading)
-    keeping = [reading for reading in left.values() if reading.kept(counts)] or [*left.values()]
-    if len(keeping) == 1:
-        return keeping[0]
+            indices = tuple(reading.index_of.get(number) for number in counts)
+            distinct.setdefault(indices, reading)
+    possible = list(distinct.values())
+    keeping = [reading for reading in possible if reading.kept(counts)]
+    if keeping:
+        possible = keeping
+    if len(possible) == 1:
+        return possible[0]
     total = sum(counts.values())
     meanings = []
-    for reading in keeping or readings:
+    for reading in possible or readings:
         kept = f"keeps {reading.kept(counts):,} of {total:,} detections"
         meanings.append(f"{reading.order or 'names'} ({reading.words}) {kept}")
     numbers = listed([str(number) for number in sorted(counts)], _MOST_SHOWN)
-    problem = "have several meanings" if keeping else "have no meaning that explains all"
+    problem = "have several meanings" if possible else "have no meaning that explains all"
     raise UserError(
         f"{model}: its categories are the numbers {numbers}, which {problem}: {'; '.join(meanings)}",
         _HINT,
@@ -286,7 +289,7 @@ def _left_out(unmatched: Mapping[Any, int], total: int) -> str:
     most = sorted(unmatched.items(), key=lambda entry: -entry[1])
     shown = listed([f"{category} ({count:,})" for category, count in most], _MOST_UNKNOWN)
     left_out = f"{sum(unmatched.values()):,} of {total:,} detections left out"
-    return f"{left_out}, as of no category of the dataset: {shown}"
+    return f"{left_out}, because the dataset lacks their categories: {shown}"
 
 
 def _by_name(
@@ -307,7 +310,8 @@ def _by_name(
     if detections and not index_of:
         names = ", ".join(others)[:200]
         raise UserError(f"{model}: none of its categories is one of the dataset's: {names}", hint)
-    unused = [name for name in categories if known[plain_name(name)] not in index_of.values()]
+    used = set(index_of.values())
+    unused = [name for name in categories if known[plain_name(name)] not in used]
     problems = []
     for name in others:
         meant = did_you_mean(name, unused)

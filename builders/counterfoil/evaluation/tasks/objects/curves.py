@@ -30,52 +30,60 @@ _MOST_SHIFTS = 7
 
 
 def precision_curve(matches: Matches) -> Floats:
-    """Return the precision at each of `RECALLS`, (101,), as pycocotools has it: the best at that or
-    a higher recall.
+    """Return the precision at each of `RECALLS`, (101,), as pycocotools has it: the best precision
+    among this recall and all higher ones.
 
-    It is the mean over categories that have objects, NaN without any; the mean of the curve is
-    AP50.
+    The curve is a mean over the categories that have objects; it is NaN if none has. Its own mean
+    is AP50.
     """
     curves = np.full((matches.categories, len(RECALLS)), np.nan)
-    totals = np.bincount(matches.object_category[matches.counted[0]], minlength=matches.categories)
+    objects = matches.object_category[matches.counted[0]]
+    totals = np.bincount(objects, minlength=matches.categories)
+    # Objects of all sizes, at IoU .50.
+    ignored = matches.ignored[0, 0]
+    matched = matches.matched[0, 0]
     for category in np.flatnonzero(totals):
-        of_category = (matches.category == category) & ~matches.ignored[0, 0]
-        right = np.cumsum(matches.matched[0, 0, of_category])
+        right = np.cumsum(matched[(matches.category == category) & ~ignored])
+        # pycocotools adds np.spacing(1) too.
         precision = right / (np.arange(1, len(right) + 1) + np.spacing(1))
         highest = np.maximum.accumulate(precision[::-1])
-        envelope = np.append(highest[::-1], 0.0)
-        curves[category] = envelope[np.searchsorted(right / totals[category], RECALLS)]
+        envelope = np.append(highest[::-1], 0.0)  # recalls that no detection reaches have 0
+        reached = np.searchsorted(right / totals[category], RECALLS)
+        curves[category] = envelope[reached]
     return mean_of_finite(curves)
 
 
 def curve_points(matches: Matches) -> list[tuple[str, float]]:
-    """Return some points of the curve, as (recall in words of a row, precision)."""
-    points = zip(RECALLS[::_STEP], precision_curve(matches)[::_STEP].tolist(), strict=True)
-    return [(f"{recall:.2f}", precision) for recall, precision in points]
+    """Return every fifth point of the curve: the recall as text, such as "0.05", and the
+    precision."""
+    recalls = [f"{recall:.2f}" for recall in RECALLS[::_STEP]]
+    precisions = precision_curve(matches)[::_STEP].tolist()
+    return list(zip(recalls, precisions, strict=True))
 
 
 def curve_figure(results: Results, models: Sequence[ModelFacts]) -> str | None:
-    """Draw a panel for the base and each of the shifts that cost most, with a line a model; None
-    without curves."""
+    """Draw a panel for the base and each of the shifts that cost most, with one line per model.
+    Return None if no model has a curve."""
     if not models:
         return None
     names = [] if results.base is None else [results.base]
     for group, _ in sorted_drops(results, models[0], "AP50")[:_MOST_SHIFTS]:
         names.append(group.name)
-    lines = {}
+    rows_of = {}
     for name in names:
         for model in models[: len(LINES)]:
             rows = results.rows.where(CURVE, model=model.name, group=name)
-            lines[name, model.name] = rows
-    if not any(lines.values()):
+            rows_of[name, model.name] = rows
+    if not any(rows_of.values()):
         return None
     figure, panels = panels_in_rows(len(names))
     tips: dict[str, list[str]] = {}
     for index, (panel, name) in enumerate(zip(panels, names, strict=True)):
-        for line, (model, kind) in enumerate(zip(models, LINES, strict=False)):
-            colour = KIND_COLOURS[kind]
+        for line, model in enumerate(models[: len(LINES)]):
+            colour = KIND_COLOURS[LINES[line]]
             if name != results.base:
-                of_base = _points(lines[names[0], model.name])
+                first = names[0]  # the base, or the worst shift without a base
+                of_base = _points(rows_of[first, model.name])
                 base_colour = MUTED if len(models) == 1 else colour
                 dashed = (0, (3, 3))
                 panel.plot(
@@ -85,7 +93,7 @@ def curve_figure(results: Results, models: Sequence[ModelFacts]) -> str | None:
                     linestyle=dashed,
                     zorder=2,
                 )
-            rows = lines[name, model.name]
+            rows = rows_of[name, model.name]
             x, y = _points(rows)
             panel.plot(
                 x,

@@ -177,10 +177,10 @@ def read_detections(
     for row, box, category, score in rows:
         answered.add(row)
         different.add((row, *box, category, score))
-        if category in categories.place:
+        if category in categories.index_of:
             images_of_boxes.append(row)
             boxes.append(box)
-            indices.append(categories.place[category])
+            indices.append(categories.index_of[category])
             scores.append(score)
     _refuse_other_images(name, subject, answered)
     detections = ModelDetections(

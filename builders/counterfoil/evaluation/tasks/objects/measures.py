@@ -81,7 +81,7 @@ class MeasuredModel(ResampledModel):
         anything."""
         return self.scores[0].near_chance
 
-    def guesses(self, label: int | None) -> str:
+    def drop_problem(self, label: int | None) -> str:
         """Return why the model's drops mean nothing; empty if they mean something."""
         return "finds next to nothing on the base" if self.near_chance else ""
 

@@ -72,7 +72,7 @@ def run_detector(
     columns = asking.answers_of(answering, cache)
     refuse_unnamed_labels(name, columns["label"], names, "label_names")
     shifted = _first_label_note(columns["label"], names, categories)
-    known = np.isin(columns["label"], list(categories.place))
+    known = np.isin(columns["label"], list(categories.index_of))
     columns = {column: values[known] for column, values in columns.items()}
     rows = chosen[columns["row"]]
     corners = np.stack([columns[side] for side in _SIDES], axis=1).astype(np.float64)
@@ -80,7 +80,7 @@ def run_detector(
     boxes[:, 2:] = np.maximum(0.0, corners[:, 2:] - corners[:, :2])
     scores = columns["score"].astype(np.float64)
     _, misplaced = misplaced_detections(subject, rows, boxes, scores)
-    indices = [categories.place[label] for label in columns["label"].tolist()]
+    indices = [categories.index_of[label] for label in columns["label"].tolist()]
     return ModelDetections(
         name=name,
         row=rows,
@@ -99,7 +99,7 @@ def _first_label_note(
     categories: CategoryMap,
 ) -> str:
     """Return a sentence if label 0 is a category of the dataset and no box has it; else empty."""
-    if not len(labels) or 0 not in categories.place or labels.min() == 0:
+    if not len(labels) or 0 not in categories.index_of or labels.min() == 0:
         return ""
     return (
         f"no box has label 0, '{named(names[0])}': if its labels count from 1, label_names lacks a"

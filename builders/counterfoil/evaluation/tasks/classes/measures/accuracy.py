@@ -4,11 +4,17 @@ chance level."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
 from counterfoil.arrays import Bools, Ints
-from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Measure, answer_names
+from counterfoil.evaluation.tasks.classes.answers import (
+    AllAnswers,
+    ClassUnits,
+    Measure,
+    answer_names,
+)
 from counterfoil.evaluation.tasks.classes.resampling import weighted_mean
 from counterfoil.prediction.class_map import Outputs
 from counterfoil.report.reference import OVER_ALL, OVER_CLASSES
@@ -24,6 +30,7 @@ def _over_images(
 ) -> Iterator[ResultRow]:
     rows_of = {answered.group(index).name: answered.rows(index) for index in answered.places}
     if not answered.subject.base:
+        # The key of results over all groups.
         rows_of[""] = np.flatnonzero(answered.answers.readable)
     for group, rows in rows_of.items():
         if not len(rows):
@@ -47,7 +54,7 @@ def _accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
     for index in answered.places:
         group = answered.group(index).name
         seen = answered.seen(index)
-        images = sum(cls.counts[1] for cls in seen)
+        images = sum(_shift_images(cls) for cls in seen)
         values: list[Estimate] | list[float] = []
         units = answered.unit_count(answered.rows(index))
         if answered.subject.base and index == 0:
@@ -55,25 +62,18 @@ def _accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
             values = [averages.interval(model) for model in range(len(answered.models))]
         elif seen:
             values = np.mean([cls.shift_accuracy for cls in seen], axis=0).tolist()
-        for name, value in zip(answered.models, values, strict=False):
-            yield row(
-                "accuracy",
-                value,
-                model=name,
-                group=group,
-                n=images,
-                units=units,
-            )
+        if values:
+            for name, value in zip(answered.models, values, strict=True):
+                yield row("accuracy", value, model=name, group=group, n=images, units=units)
         for cls in answered.enough(index):
             key = {"group": group, "class_id": cls.class_id}
             for name, value in zip(answered.models, cls.shift_accuracy.tolist(), strict=True):
-                yield row(
-                    "accuracy",
-                    value,
-                    model=name,
-                    n=cls.counts[1],
-                    **key,
-                )
+                yield row("accuracy", value, model=name, n=_shift_images(cls), **key)
+
+
+def _shift_images(cls: ClassUnits) -> int:
+    _, shift_images = cls.counts
+    return shift_images
 
 
 def _base_accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
@@ -83,10 +83,10 @@ def _base_accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
         group = answered.group(shift).name
         for cls in answered.enough(shift):
             key = {"group": group, "class_id": cls.class_id}
-            near = answered.near_chance.cells[cls.class_id]
+            near_chance = answered.near_chance.cells[cls.class_id]
             accuracies = cls.base_accuracy.tolist()
-            for name, value, is_near in zip(answered.models, accuracies, near, strict=True):
-                note = "near chance" if is_near else ""
+            for name, value, guesses in zip(answered.models, accuracies, near_chance, strict=True):
+                note = "near chance" if guesses else ""
                 yield row(
                     "base_accuracy",
                     value,
@@ -102,20 +102,22 @@ MOST_MISTAKEN = 50_000
 
 
 def _answered_labels(answered: AllAnswers, model: int) -> Ints:
-    """Return the class of each answer, (images,): the image's class if it is right, -1 if the
-    output has no class."""
+    """Return the class of each answer, (images,). A right answer has the image's class; an output
+    without a class has -1."""
     class_map = answered.maps[model]
     label_of = np.full(class_map.num_classes, -1, dtype=np.int64)
-    # An output of several classes is the first one's.
-    for label, outputs in reversed(list(enumerate(class_map.targets))):
-        label_of[list(outputs)] = label
-    labels = label_of[answered.answers.prediction[:, model].clip(0)]
+    # The first class of an output is written last, and stays.
+    for label in reversed(range(len(class_map.targets))):
+        label_of[list(class_map.targets[label])] = label
+    # An unreadable image has the prediction -1; no measure reads its label.
+    outputs = answered.answers.prediction[:, model].clip(0)
+    labels = label_of[outputs]
     return np.where(answered.answers.correct[:, model], answered.subject.labels, labels)
 
 
 def _class_shares(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
-    """Return recall or precision by class: the share right of its images, or of the answers that
-    name the class."""
+    """Return recall or precision by class. Recall is the share of the class's images that are
+    right; precision is the share of the answers with the class that are right."""
 
     def rows_of(answered: AllAnswers) -> Iterator[ResultRow]:
         classes = answered.subject.classes
@@ -151,7 +153,7 @@ def _confusion(answered: AllAnswers) -> Iterator[ResultRow]:
     # Two outputs may share a name: add their shares and counts in one row.
     confusions: dict[tuple[str, ...], tuple[float, int]] = {}
     for model, index, answered_labels in _answered_groups(answered):
-        called = answer_names(classes, answered.maps[model])
+        output_name = answer_names(classes, answered.maps[model])
         rows = answered.rows(index)
         labels = answered.subject.labels[rows]
         images = np.bincount(labels, minlength=len(classes))
@@ -159,32 +161,32 @@ def _confusion(answered: AllAnswers) -> Iterator[ResultRow]:
         predicted = answered.answers.prediction[rows, model]
         outputs = np.where(answered_labels < 0, predicted, -1)
         answers = np.stack([labels, answered_labels, outputs])
-        different, counts = np.unique(answers, axis=1, return_counts=True)
-        of_group = tuple(answered.key(model, index).values())
-        for (label, answer, output), count in zip(
-            different.T.tolist(), counts.tolist(), strict=True
-        ):
-            against = classes[answer].id if answer >= 0 else called(output)
-            key = (*of_group, classes[label].id, against)
+        confused, counts = np.unique(answers, axis=1, return_counts=True)
+        model_name = answered.models[model]
+        group = answered.group(index).name
+        for label, answer, output, count in np.vstack([confused, counts]).T.tolist():
+            against = classes[answer].id if answer >= 0 else output_name(output)
+            key = (model_name, group, classes[label].id, against)
             share, n = confusions.get(key, (0.0, 0))
-            confusions[key] = share + count / int(images[label]), n + count
-    least = 0
+            share += count / int(images[label])
+            confusions[key] = (share, n + count)
+    least = 1
     if len(confusions) > MOST_MISTAKEN:
         counts_of_all = sorted((n for _, n in confusions.values()), reverse=True)
-        least = counts_of_all[MOST_MISTAKEN - 1]
-    names = ("model", "group", "class_id", "against")
-    for key, (share, n) in confusions.items():
-        if n > least or least == 0:
-            yield row("confusion", share, n=n, **dict(zip(names, key, strict=True)))
+        # Confusions as frequent as the last are left out together.
+        least = counts_of_all[MOST_MISTAKEN - 1] + 1
+    for (model_name, group, class_id, against), (share, n) in confusions.items():
+        if n >= least:
+            key = {"model": model_name, "group": group, "class_id": class_id, "against": against}
+            yield row("confusion", share, n=n, **key)
 
 
 def _answered_groups(answered: AllAnswers) -> Iterator[tuple[int, int, Ints]]:
     """Yield the index of every model and of every group, with the classes that the model answers to
     the group's readable images."""
     for model in range(len(answered.models)):
-        answered_labels = answered.once(
-            ("answered labels", model), lambda model=model: _answered_labels(answered, model)
-        )
+        labels_of_model = partial(_answered_labels, answered, model)
+        answered_labels = answered.once(("answered labels", model), labels_of_model)
         for index in answered.places:
             yield model, index, answered_labels[answered.rows(index)]
 
@@ -221,9 +223,9 @@ MEASURES: dict[str, Measure] = {
 }
 
 
-def _either_way(measure: str, way: Outputs) -> Measure:
-    """Return accuracy over all outputs or over the classes' outputs alone, for models where the two
-    can differ."""
+def _accuracy_over(measure: str, way: Outputs) -> Measure:
+    """Return accuracy over `way`: all outputs, or the classes' outputs alone. Models whose two
+    accuracies cannot differ have no row."""
 
     def rows_of(answered: AllAnswers) -> Iterator[ResultRow]:
         classes = len(answered.subject.classes)
@@ -235,11 +237,12 @@ def _either_way(measure: str, way: Outputs) -> Measure:
                 continue
             images = np.bincount(labels, minlength=classes)[seen]
             for model, scores in enumerate(answered.scored):
-                correct = scores.predictions.correct_otherwise
-                if correct is None:
+                if scores.predictions.correct_otherwise is None:
                     continue
                 if scores.class_map.leads == way:
                     correct = scores.predictions.correct
+                else:
+                    correct = scores.predictions.correct_otherwise
                 right = np.bincount(labels, weights=correct[rows], minlength=classes)[seen]
                 value = float((right / images).mean())
                 key = answered.key(model, index)
@@ -265,14 +268,14 @@ def _chance(answered: AllAnswers) -> Iterator[ResultRow]:
 
 # The rows of these measures come after the rows of drops.
 MORE_MEASURES: dict[str, Measure] = {
-    OVER_ALL: _either_way(OVER_ALL, "all"),
-    OVER_CLASSES: _either_way(OVER_CLASSES, "classes"),
+    OVER_ALL: _accuracy_over(OVER_ALL, "all"),
+    OVER_CLASSES: _accuracy_over(OVER_CLASSES, "classes"),
     "chance": Measure(
         _chance,
         "Chance level",
         "percent",
-        "How often a random guess among the outputs that a model answers over is right, averaged"
-        " over classes.",
+        "The share of right answers if a model guesses at random among its outputs, averaged over"
+        " classes.",
     ),
     "recall": Measure(
         _class_shares("recall"),
