@@ -31,9 +31,9 @@ from counterfoil.detection_stats import (
     best_f1_score,
     bootstrap_scores,
     image_f1,
-    match,
+    match_detections,
 )
-from counterfoil.resampled_stats import Drawn, combined, ratio, simultaneous_intervals
+from counterfoil.resampled_stats import Drawn, resampled_ratio, simultaneous_intervals, weighted_sum
 from counterfoil.stats import Estimate
 from counterfoil.trajectory_stats import Reached, rising_reaches
 from detection_proof.reference import evaluated, pycocotools_scores, resampled
@@ -200,20 +200,22 @@ def _numbers(detectors: Mapping[str, list[DetectorScores]]) -> dict[str, Drawn]:
 
     def drop(name: str, measure: str, shift: int = 1) -> Drawn:
         base, shifted = (detectors[name][group].measures[measure] for group in (0, shift))
-        return combined([(1, base), (-1, shifted)])
+        return weighted_sum([(1, base), (-1, shifted)])
 
     middling = [scores.measures["AP"] for scores in detectors["middling"]]
-    relative = ratio(drop("middling", "AP"), middling[0])
+    relative = resampled_ratio(drop("middling", "AP"), middling[0])
     return {
         **{f"AP, {name}": scores[0].measures["AP"] for name, scores in detectors.items()},
         **{f"drop of AP, {name}": drop(name, "AP") for name in detectors},
         "deeper drop of AP, middling": drop("middling", "AP", 2),
         "drop of AP50, middling": drop("middling", "AP50"),
         "drop of F1, middling": drop("middling", "F1"),
-        "drop of AP, middling less good": combined(
+        "drop of AP, middling less good": weighted_sum(
             [(1, drop("middling", "AP")), (-1, drop("good", "AP"))]
         ),
-        "rPC, middling": ratio(combined([(0.5, middling[1]), (0.5, middling[2])]), middling[0]),
+        "rPC, middling": resampled_ratio(
+            weighted_sum([(0.5, middling[1]), (0.5, middling[2])]), middling[0]
+        ),
         "relative drop of AP, middling": replace(relative, signed=True),
     }
 
@@ -225,7 +227,7 @@ def beside_pycocotools(seed: int) -> Iterator[proving.Table]:
     kinds = np.zeros(4, np.int64)
     for _ in range(SETS_BESIDE):
         objects, detections, images, categories = hostile_set(rng)
-        scores = average_precision(match(objects, detections, images, categories))
+        scores = average_precision(match_detections(objects, detections, images, categories))
         reference = pycocotools_scores(objects, detections, images, categories)
         measures = np.array([scores.measure(name) for name in MEASURES])
         pairs = (
@@ -273,7 +275,7 @@ def cost(seed: int) -> Iterator[proving.Table]:
     for images in (COCO_IMAGES, COCO_IMAGES // 8):
         objects, detections, images, categories = like_coco(np.random.default_rng(seed), images)
         started = time.process_time()
-        matches = match(objects, detections, images, categories)
+        matches = match_detections(objects, detections, images, categories)
         average_precision(matches)
         seconds_taken = time.process_time() - started
         started = time.process_time()

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import proving
-from counterfoil.detection_stats import Detections, Objects, bootstrap_scores, match
+from counterfoil.detection_stats import Detections, Objects, bootstrap_scores, match_detections
 from counterfoil.multilabel_stats import (
     ACCURACY,
     AUROC,
@@ -35,7 +35,7 @@ from counterfoil.multilabel_stats import (
     label_precision,
     score_labels,
 )
-from counterfoil.resampled_stats import Drawn, Units, combined, simultaneous_intervals
+from counterfoil.resampled_stats import Drawn, Units, simultaneous_intervals, weighted_sum
 from counterfoil.stats import Estimate
 from results_page import table
 
@@ -159,7 +159,7 @@ def intervals(
     def drop(
         measure: str, group: int, labels: range | list[int], of: tuple[LabelScores, ...] = scores
     ) -> Drawn:
-        return combined(
+        return weighted_sum(
             [(1.0, of[0].mean(measure, labels)), (-1.0, of[group].mean(measure, labels))]
         )
 
@@ -174,7 +174,7 @@ def intervals(
         cells = [drop(measure, group, [label]) for group in (1, 2) for label in LABELS]
         numbers[f"drops of {rare}, all labels and shifts"] = simultaneous_intervals(cells)
     differences = [
-        combined(
+        weighted_sum(
             [(1.0, drop(PRECISION, group, LABELS)), (-1.0, drop(PRECISION, group, LABELS, twin))]
         )
         for group in (1, 2)
@@ -329,7 +329,7 @@ def auroc(seed: int) -> Iterator[proving.Table]:
                     scores, known, choose_thresholds(scores[0], known, number), number, REPLICATES
                 )
                 means = [scored.mean(AUROC, LABELS) for scored in drawn]
-                drops = [combined([(1.0, means[0]), (-1.0, means[group])]) for group in (1, 2)]
+                drops = [weighted_sum([(1.0, means[0]), (-1.0, means[group])]) for group in (1, 2)]
                 expected = [float((areas[0] - areas[group]).mean()) for group in (1, 2)]
                 numbers = {
                     "AUROC of the most frequent label": (
@@ -481,7 +481,7 @@ def means_of_labels(
         base, shift = (scored.mean(measure, range(len(VIDEO_SHARES))) for scored in drawn)
         numbers[name] = base, true[measure][0]
         numbers[f"drop of {name}"] = (
-            combined([(1.0, base), (-1.0, shift)]),
+            weighted_sum([(1.0, base), (-1.0, shift)]),
             true[measure][0] - true[measure][1],
         )
     return numbers
@@ -508,9 +508,9 @@ def recalls_of(
         detections = Detections.of(
             hits, [box] * len(hits), np.zeros(len(hits), int), np.full(len(hits), 0.9)
         )
-        matches = match(objects, detections, images, 1)
+        matches = match_detections(objects, detections, images, 1)
         recalls.append(bootstrap_scores(matches, 0.5, seed, 100, drawn_units).measures["recall"])
-    drop = combined([(1.0, recalls[0]), (-1.0, recalls[1])])
+    drop = weighted_sum([(1.0, recalls[0]), (-1.0, recalls[1])])
     return {
         "recall of a detector": (recalls[0], base_rate),
         "drop of its recall": (drop, base_rate - shift_rate),

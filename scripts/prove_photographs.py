@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import results_page
-from counterfoil.accuracy_stats import ClassUnits, drops
+from counterfoil.accuracy_stats import ClassUnits, drops_of_classes
 from photographs_proof.labels import label_answers, labels_table, measured_labels
 from photographs_proof.mending import LEARNED, UNSEEN, measured_mending, mending_table
 from photographs_proof.mining import mined, mining_table, write_answers
@@ -151,7 +151,7 @@ def intervals(proof: PhotographProof) -> dict[str, Any]:
                     held = 0
                     widths = []
                     for number in range(TEST_SETS):
-                        estimate = drops(
+                        estimate = drops_of_classes(
                             _test_set(hits, shift, size, rng, paired),
                             paired=paired,
                             seed=number,

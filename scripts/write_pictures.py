@@ -22,7 +22,7 @@ from counterfoil.building.build_dataset import build
 from counterfoil.corrupting.corruptions import CORRUPTIONS
 from counterfoil.dataset.card.contact_sheets import OVERVIEW, Sheet, line_height
 from counterfoil.recipe.prompts import DEFAULT_SEVERITY
-from counterfoil.report.pictures import webp
+from counterfoil.report.pictures import encode_webp
 from counterfoil.store.decoding import rgb_image
 from counterfoil.store.layout import FIGURES
 from counterfoil.store.reading import read_rows
@@ -69,7 +69,7 @@ def grid(rows: list[list[tuple[str, Image.Image]]]) -> bytes:
             y = row * height
             sheet.picture(picture, x, y, _SHOWN)
             sheet.text([title], x + _SHOWN // 2, y + _SHOWN + _GAP, _TEXT, anchor="ma")
-    return webp(sheet.image, _QUALITY, method=6)
+    return encode_webp(sheet.image, _QUALITY, method=6)
 
 
 def main() -> None:

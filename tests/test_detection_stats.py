@@ -19,9 +19,9 @@ from counterfoil.detection_stats import (
     best_f1_score,
     bootstrap_scores,
     image_f1,
-    match,
+    match_detections,
 )
-from counterfoil.resampled_stats import Drawn, combined, ratio, simultaneous_intervals
+from counterfoil.resampled_stats import Drawn, resampled_ratio, simultaneous_intervals, weighted_sum
 from counterfoil.stats import Estimate
 from detection_proof.reference import pycocotools_scores
 from detection_proof.sets import hostile_set
@@ -34,7 +34,7 @@ def test_scores_are_those_of_pycocotools(sets: int) -> None:
     crowds = ties = empty = 0
     for _ in range(sets):
         objects, detections, images, categories = hostile_set(rng, objects=6)
-        scores = average_precision(match(objects, detections, images, categories))
+        scores = average_precision(match_detections(objects, detections, images, categories))
         reference = pycocotools_scores(objects, detections, images, categories)
         np.testing.assert_allclose(scores.precision, reference.precision, rtol=0, atol=1e-12)
         np.testing.assert_allclose(scores.recall, reference.recall, rtol=0, atol=1e-12)
@@ -73,7 +73,9 @@ def test_weights_are_repeated_images() -> None:
         detections = Detections.of(detections.image, detections.box, detections.category, score)
         weights = rng.integers(0, 4, (3, images))
         weights[0, rng.integers(images)] = 0
-        drawn = average_precision(match(objects, detections, images, categories), weights)
+        drawn = average_precision(
+            match_detections(objects, detections, images, categories), weights
+        )
         for number, times in enumerate(weights):
             rows, image = repeated(objects.box, objects.image, times)
             more = Objects.of(
@@ -88,7 +90,7 @@ def test_weights_are_repeated_images() -> None:
                 image,
                 *(part[rows] for part in (detections.box, detections.category, detections.score)),
             )
-            plain = average_precision(match(more, repeats, int(times.sum()), categories))
+            plain = average_precision(match_detections(more, repeats, int(times.sum()), categories))
             np.testing.assert_allclose(
                 drawn.precision[..., number], plain.precision, rtol=0, atol=1e-12
             )
@@ -111,7 +113,7 @@ def test_weights_are_repeated_images() -> None:
 )
 def test_what_is_no_box_is_refused(box: list, image: list, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        match(Objects.of(image, box, [0]), Detections.of([], [], [], []), 2, 1)
+        match_detections(Objects.of(image, box, [0]), Detections.of([], [], [], []), 2, 1)
 
 
 def f1_of_images(matches: Matches, score: float) -> list[float]:
@@ -133,7 +135,7 @@ def test_f1_of_images_is_best_at_its_score() -> None:
     rng = np.random.default_rng(9)
     for _ in range(60):
         objects, detections, images, categories = hostile_set(rng)
-        matches = match(objects, detections, images, categories)
+        matches = match_detections(objects, detections, images, categories)
         score = best_f1_score(matches)
         np.testing.assert_allclose(
             image_f1(matches, score), f1_of_images(matches, score), rtol=0, atol=1e-12
@@ -153,7 +155,9 @@ def test_a_detection_meets_the_object_that_is_nearest_and_counts() -> None:
     # from all.
     objects = Objects.of([0, 0], [[0, 0, 10, 10], [0, 0, 100, 100]], [0, 0], crowd=[False, True])
     boxes = [[0, 0, 10, 8], [0, 0, 10, 10], [200, 200, 10, 10]]
-    matches = match(objects, Detections.of([0, 0, 0], boxes, [0, 0, 0], [0.9, 0.8, 0.7]), 1, 1)
+    matches = match_detections(
+        objects, Detections.of([0, 0, 0], boxes, [0, 0, 0], [0.9, 0.8, 0.7]), 1, 1
+    )
     at_half = matches.matched[0, 0]
     at_most = matches.matched[0, -1]
     # The first takes the object at .5. At .95 it overlaps too little, falls to the crowd, and
@@ -188,7 +192,7 @@ def drawn(sides: list[Matches]) -> list[DetectorScores]:
 
 
 def drop(drawn: list[DetectorScores], shift: int, measure: str = "AP", base: int = 0) -> Drawn:
-    return combined([(1, drawn[base].measures[measure]), (-1, drawn[shift].measures[measure])])
+    return weighted_sum([(1, drawn[base].measures[measure]), (-1, drawn[shift].measures[measure])])
 
 
 def bounds(estimate: Estimate) -> tuple[float, float]:
@@ -224,8 +228,8 @@ def test_base_and_shift_are_drawn_together(
     ]
     together = drawn[1].measures["F1"]
     base = drawn[0].measures["F1"]
-    paired = combined([(1, base), (-1, together)]).drawn.std()
-    assert paired < 0.9 * combined([(1, base), (-1, apart)]).drawn.std()
+    paired = weighted_sum([(1, base), (-1, together)]).drawn.std()
+    assert paired < 0.9 * weighted_sum([(1, base), (-1, apart)]).drawn.std()
     assert drop(drawn, 1, "F1").value == pytest.approx(base.value - together.value)
 
 
@@ -249,7 +253,7 @@ def test_few_images_have_no_interval() -> None:
     few = made_matches(WORLD, SKILLS[:1], 6, np.random.default_rng(0))[0]
     scores = bootstrap_scores(few, 0.5, seed=0, replicates=50)
     assert scores.measures["AP"].interval() == Estimate(scores.measures["AP"].value)
-    nothing = match(Objects.of([], [], []), Detections.of([], [], [], []), 30, 2)
+    nothing = match_detections(Objects.of([], [], []), Detections.of([], [], [], []), 30, 2)
     scores = bootstrap_scores(nothing, 0.5, seed=0, replicates=50)
     assert np.isnan(scores.measures["AP"].value) and scores.measures["AP"].interval().low is None
     assert all(np.isnan(category.value) for category in scores.categories)
@@ -258,13 +262,13 @@ def test_few_images_have_no_interval() -> None:
 
 def test_sums_and_ratios_are_those_of_values(drawn: list[DetectorScores]) -> None:
     base, *shifts = (scores.measures["AP"] for scores in drawn[:4])
-    mean = combined([(1 / 3, shift) for shift in shifts])
+    mean = weighted_sum([(1 / 3, shift) for shift in shifts])
     assert mean.value == pytest.approx(np.mean([shift.value for shift in shifts]))
-    share = ratio(mean, base)
+    share = resampled_ratio(mean, base)
     assert share.value == pytest.approx(mean.value / base.value)
-    low, high = bounds(ratio(shifts[0], base).interval())
+    low, high = bounds(resampled_ratio(shifts[0], base).interval())
     assert low < shifts[0].value / base.value < high
-    assert np.isnan(ratio(base, combined([(0.0, base)])).value)
+    assert np.isnan(resampled_ratio(base, weighted_sum([(0.0, base)])).value)
 
 
 def test_intervals_that_hold_at_once_are_longer(drawn: list[DetectorScores]) -> None:
@@ -319,6 +323,6 @@ def test_intervals_hold_the_truth() -> None:
             bootstrap_scores(chooser.chosen(chosen), 0.5, number, replicates=100).measures["AP"]
             for chooser in choosers
         )
-        low, high = bounds(combined([(1, base), (-1, shift)]).interval())
+        low, high = bounds(weighted_sum([(1, base), (-1, shift)]).interval())
         covered += low <= truth <= high
     assert covered >= 53  # at 95 %, fewer are seen in 2 of 100 runs

@@ -15,10 +15,10 @@ from counterfoil.detection_stats import (
     average_precision,
     bootstrap_scores,
     image_f1,
-    match,
+    match_detections,
 )
-from counterfoil.resampled_stats import Drawn, Units, combined
-from counterfoil.stats import Estimate, seeded
+from counterfoil.resampled_stats import Drawn, Units, weighted_sum
+from counterfoil.stats import Estimate, seeded_generator
 
 BOX = [4.0, 4.0, 20.0, 20.0]
 
@@ -32,7 +32,7 @@ def frames(is_found: NDArray[np.bool_], each: int) -> Matches:
     detections = Detections.of(
         hits, [BOX] * len(hits), np.zeros(len(hits), int), np.full(len(hits), 0.9)
     )
-    return match(objects, detections, len(images), 1)
+    return match_detections(objects, detections, len(images), 1)
 
 
 def sides(lost: int, videos: int, each: int, *, by_video: bool = True) -> list[DetectorScores]:
@@ -46,7 +46,7 @@ def sides(lost: int, videos: int, each: int, *, by_video: bool = True) -> list[D
 
 
 def drop(of: list[DetectorScores], measure: str = "recall") -> Estimate:
-    return combined([(1, of[0].measures[measure]), (-1, of[1].measures[measure])]).interval()
+    return weighted_sum([(1, of[0].measures[measure]), (-1, of[1].measures[measure])]).interval()
 
 
 def half(estimate: Estimate) -> float:
@@ -83,7 +83,7 @@ def test_resamples_are_those_of_a_plain_loop_over_units() -> None:
     boxes = np.hstack([rng.integers(0, 40, (72, 2)), rng.integers(10, 30, (72, 2))]).astype(float)
     category = rng.integers(0, categories, 72)
     moved = boxes + rng.integers(-4, 5, boxes.shape)
-    matches = match(
+    matches = match_detections(
         Objects.of(image, boxes, category),
         Detections.of(image, moved, category, rng.random(72)),
         images,
@@ -92,7 +92,9 @@ def test_resamples_are_those_of_a_plain_loop_over_units() -> None:
     of_image = rng.integers(0, 11, images)
     units = Units.of(of_image)
     scores = bootstrap_scores(matches, 0.4, seed=8, replicates=30, units=units)
-    chosen = seeded(8, "images of a detector").integers(0, units.count, size=(30, units.count))
+    chosen = seeded_generator(8, "images of a detector").integers(
+        0, units.count, size=(30, units.count)
+    )
     f1 = image_f1(matches, 0.4)
     for draw, drawn_units in enumerate(chosen):
         rows = np.concatenate([np.flatnonzero(units.of_image == unit) for unit in drawn_units])

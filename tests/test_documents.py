@@ -36,7 +36,7 @@ from counterfoil.documents import (
     sha256_json,
 )
 from counterfoil.errors import UserError
-from counterfoil.regular_files import visible
+from counterfoil.regular_files import visible_text
 
 FORMULAS = ("=", "+", "-", "@", "\t", "\n")
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
@@ -66,7 +66,7 @@ def test_no_cell_is_a_formula_and_none_is_changed(rows: list[dict[str, Any]]) ->
             plain = (
                 ""
                 if value is None
-                else visible(str(value).replace("\r\n", "\n").replace("\r", "\n"))
+                else visible_text(str(value).replace("\r\n", "\n").replace("\r", "\n"))
             )
             assert cell in (plain, f"'{plain}")
             if cell.startswith(FORMULAS):

@@ -9,7 +9,7 @@ import pytest
 
 from counterfoil.mask_stats import IOU, PIXELS, RECALL, PixelCounts, confusion, score_masks
 from counterfoil.resampled_stats import Units
-from counterfoil.stats import seeded
+from counterfoil.stats import seeded_generator
 
 CLASSES = 4
 IMAGES = 30
@@ -74,7 +74,7 @@ def test_values_and_resamples_equal_a_plain_loop(units: np.ndarray | None) -> No
     groups = [counts_of(masks, answers), counts_of(masks, masks)]
     shared = None if units is None else Units.of(units)
     scored = score_masks(groups, seed=5, replicates=12, units=shared)
-    times = (shared or Units.of_images(IMAGES)).drawn(12, seeded(5, "images with masks"))
+    times = (shared or Units.of_images(IMAGES)).drawn(12, seeded_generator(5, "images with masks"))
     for answered, scores in zip((answers, masks), scored, strict=True):
         whole = by_loop(masks, answered, np.ones(IMAGES, np.int64))
         for name, expected in zip((IOU, RECALL, PIXELS), whole, strict=True):

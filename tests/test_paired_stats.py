@@ -16,7 +16,7 @@ from scipy import optimize, special, stats
 from counterfoil.paired_stats import (
     PairCount,
     count_pairs,
-    decide,
+    decide_test,
     log_e_value,
     log_e_values,
     most_pairs_to_decide,
@@ -230,7 +230,7 @@ def test_a_test_is_confirmed_or_futile_or_goes_on() -> None:
     threshold = np.log(10 / 0.1)
 
     def stands(count: PairCount) -> str:
-        return decide(count, log_e_value(count.failing, count.discordant), threshold, 0.05)
+        return decide_test(count, log_e_value(count.failing, count.discordant), threshold, 0.05)
 
     assert stands(PairCount(0, 0, 0, 0)) == "open"
     assert stands(PairCount(16, 0, 0, 0)) == "open"

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 import counterfoil
-from counterfoil.progress import Stage, listening, renamed, report, track
+from counterfoil.progress import Stage, listening, rename_stages, report_progress, track
 
 
 def counted(count: int) -> str:
     for done in range(count):
-        report("counting", done, count)
+        report_progress("counting", done, count)
     return f"{count} done"
 
 
@@ -80,7 +80,7 @@ def test_work_that_lives_with_its_errors_does_not_live_with_a_listeners() -> Non
 
     def lenient() -> None:
         try:
-            with renamed("again"):
+            with rename_stages("again"):
                 counted(2)
         except Exception:
             passed.append("taken for an error of the work")
@@ -96,11 +96,11 @@ def test_what_is_reported_within_is_reported_in_other_words() -> None:
     heard: list[Any] = []
     with listening(heard.append):
         with (
-            renamed("inner"),
-            renamed(lambda events: Stage(events.name.upper(), events.done, events.total)),
+            rename_stages("inner"),
+            rename_stages(lambda events: Stage(events.name.upper(), events.done, events.total)),
         ):
             counted(1)
-        with renamed(lambda events: events.name):
+        with rename_stages(lambda events: events.name):
             counted(1)
         counted(1)
     assert heard == [Stage("inner", 0, 1), "counting", Stage("counting", 0, 1)]
@@ -123,7 +123,7 @@ def test_a_terminal_shows_one_line_unless_it_is_reported_not_to(
     def shown() -> str:
         monkeypatch.setattr(sys, "stderr", terminal := Terminal())
         for done in range(1, 4):
-            report("files", done, 3)
+            report_progress("files", done, 3)
         return terminal.getvalue()
 
     line = shown()

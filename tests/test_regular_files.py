@@ -12,7 +12,13 @@ import pytest
 from markupsafe import Markup
 
 from counterfoil.errors import UserError
-from counterfoil.regular_files import UnfitFile, named_path, open_regular, read_regular, visible
+from counterfoil.regular_files import (
+    UnfitFile,
+    named_path,
+    open_regular,
+    read_regular,
+    visible_text,
+)
 from counterfoil.report import templates
 
 
@@ -95,7 +101,7 @@ def test_paths_of_people(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_characters_that_act_are_made_visible(text: str, shown: str) -> None:
-    assert visible(text) == shown
+    assert visible_text(text) == shown
 
 
 @pytest.mark.parametrize("markdown", [True, False])

@@ -33,7 +33,7 @@ from counterfoil.stats import (
     effective_size,
     false_coverage_level,
     few_units_interval,
-    holm,
+    holm_adjusted,
     matched_rates,
     newcombe_interval,
     percentile_ends,
@@ -235,8 +235,8 @@ def test_holm_is_the_step_down_of_its_definition() -> None:
     for rank, index in enumerate(np.argsort(p_values)):
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
         expected[int(index)] = largest
-    assert holm(p_values) == pytest.approx([expected[index] for index in range(4)])
-    assert holm([]) == []
+    assert holm_adjusted(p_values) == pytest.approx([expected[index] for index in range(4)])
+    assert holm_adjusted([]) == []
 
 
 @given(
@@ -247,7 +247,7 @@ def test_holm_is_the_step_down_of_its_definition() -> None:
     )
 )
 def test_holm_is_that_of_statsmodels(p_values: list[float]) -> None:
-    assert holm(p_values) == pytest.approx(
+    assert holm_adjusted(p_values) == pytest.approx(
         list(multipletests(p_values, method="holm")[1]), abs=1e-15
     )
 

@@ -16,19 +16,19 @@ import pytest
 import counterfoil
 from counterfoil.cli.progress import BuildDisplay, StageProgress
 from counterfoil.cli.terminal import (
-    note,
+    make_console,
     print_json,
+    print_line,
+    print_note,
     print_rows,
     print_table,
-    say,
     show_error,
-    terminal,
 )
 from counterfoil.documents import csv_text, document_bytes
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.progress import Stage
-from counterfoil.regular_files import on_a_line, visible
+from counterfoil.regular_files import on_a_line, visible_text
 from counterfoil.report import templates
 from counterfoil.report.words import Table, TableCell, TableColumn, TableRow
 from support.images import encoded, noise
@@ -49,11 +49,11 @@ def table_of(name: str) -> Table:
 
 
 PRINTERS: dict[str, Callable[[str], object]] = {
-    "a line": say,
-    "a note": note,
+    "a line": print_line,
+    "a note": print_note,
     "JSON": lambda name: print_json({name: [name]}),
-    "a table": lambda name: print_table(terminal(), table_of(name)),
-    "rows": lambda name: print_rows(terminal(), [name], [[name.replace("[", "")]], name),
+    "a table": lambda name: print_table(make_console(), table_of(name)),
+    "rows": lambda name: print_rows(make_console(), [name], [[name.replace("[", "")]], name),
     "an error": lambda name: show_error(UserError([name, name], hint=name)),
     "an unexpected error": lambda name: show_error(KeyError(name)),
     "an error of the disk": lambda name: show_error(OSError(28, "No space left on device", name)),
@@ -72,7 +72,7 @@ def test_what_is_printed_acts_on_no_terminal(
 
 
 def test_a_json_text_keeps_its_values() -> None:
-    text = visible(json.dumps({HOSTILE: "\udcff\x00 😀"}, ensure_ascii=False))
+    text = visible_text(json.dumps({HOSTILE: "\udcff\x00 😀"}, ensure_ascii=False))
     assert not ACTING.search(text) and json.loads(text) == {HOSTILE: "\udcff\x00 😀"}
     assert json.loads(document_bytes([HOSTILE])) == [HOSTILE] and not ACTING.search(
         document_bytes([HOSTILE]).decode()
@@ -84,7 +84,8 @@ def test_cells_and_columns_are_texts_without_what_acts() -> None:
         assert not ACTING.search(text)
         cells = [cell for line in csv.reader(io.StringIO(text)) for cell in line]
         assert (
-            not [cell for cell in cells if cell.startswith("=")] and f"'{visible(HOSTILE)}" in cells
+            not [cell for cell in cells if cell.startswith("=")]
+            and f"'{visible_text(HOSTILE)}" in cells
         )
 
 
@@ -102,7 +103,7 @@ def test_a_pages_script_reads_no_acting_text(
         .get_template("t.j2")
         .render(data={HOSTILE: [HOSTILE, (1, None)]})
     )
-    assert json.loads(page) == {visible(HOSTILE): [visible(HOSTILE), [1, None]]}
+    assert json.loads(page) == {visible_text(HOSTILE): [visible_text(HOSTILE), [1, None]]}
 
 
 def test_a_hostile_class_and_a_hostile_shift_act_nowhere(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from counterfoil.trajectory_stats import (
     failure_runs,
     failure_scores,
     failure_shares,
-    ranks,
+    model_ranks,
     recovered,
     rising_reaches,
     swap_test,
@@ -204,7 +204,7 @@ def test_models_that_are_alike_are_told_apart_as_often_as_the_level_says() -> No
 def test_a_rank_is_as_sure_as_the_differences_behind_it() -> None:
     values = np.array([0.9, 0.5, 0.52])
     differences = values[:, None] - values
-    assert ranks(differences - 0.1, differences + 0.1, values).tolist() == [
+    assert model_ranks(differences - 0.1, differences + 0.1, values).tolist() == [
         [1, 1, 1],
         [3, 2, 3],
         [2, 2, 3],

@@ -38,8 +38,8 @@ from counterfoil.stats import (
     distances_of_share,
     distances_with_correlation,
     least_squares_line,
-    mover,
-    seeded,
+    mover_distances,
+    seeded_generator,
     wilson_intervals,
     wilson_reach,
 )
@@ -178,11 +178,11 @@ def _share_right(present: Bools, correct: Bools) -> Floats:
     return correct[present].mean(axis=0)
 
 
-def surviving(classes: Sequence[ClassUnits], min_images: int) -> list[ClassUnits]:
+def classes_with_images(classes: Sequence[ClassUnits], min_images: int) -> list[ClassUnits]:
     return [cls for cls in classes if min(cls.counts) >= min_images]
 
 
-def drops(
+def drops_of_classes(
     classes: Sequence[ClassUnits],
     *,
     paired: bool,
@@ -220,7 +220,7 @@ def drops(
         shift_of_class = cls.shift_accuracy
         base += base_of_class
         shift += shift_of_class
-        rng = seeded(seed, salt, cls.class_id)
+        rng = seeded_generator(seed, salt, cls.class_id)
         base_at, shift_at = _draws(cls, rng, replicates, paired)
         difference = base_at - shift_at
         usable = ~np.isnan(difference).any(axis=1, keepdims=True)
@@ -289,7 +289,7 @@ def _average_by_source(side: Sequence[UnitValues], draws: Units) -> Averages:
     return Averages(accuracy, draws.average(side), (nothing, nothing), units)
 
 
-def averages(
+def class_averages(
     classes: Sequence[ClassUnits], *, seed: int, salt: str, replicates: int = REPLICATES
 ) -> Averages:
     """Return base accuracies averaged over classes, with bootstrap replicates.
@@ -308,7 +308,7 @@ def averages(
         of_class = cls.base_accuracy
         right = cls.base_correct[cls.base_present].astype(np.float64)
         accuracy += of_class
-        rng = seeded(seed, salt, cls.class_id)
+        rng = seeded_generator(seed, salt, cls.class_id)
         weights = bootstrap_weights(len(right), replicates, rng)
         total += weights @ right / len(right)
         squares += np.square(distances_of_share(of_class, len(right)))
@@ -316,7 +316,7 @@ def averages(
     return Averages(accuracy / len(classes), total / len(classes), (below, above))
 
 
-def slope(
+def accuracy_slope(
     base_accuracy: Sequence[float], accuracy: Sequence[float], images: tuple[int, int] | None = None
 ) -> Slope | None:
     """Fit the ID/OOD slope: the least-squares line of shifted on base accuracy, one point per
@@ -630,7 +630,7 @@ class AverageComparison:
             number = Drawn(self.centre, self.drawn, 0.0, (0.0, 0.0), units, signed, by_units=True)
             return number.interval(reach)
         if second is None:
-            below, above = mover(first.varying(reach), first.agreeing(reach))
+            below, above = mover_distances(first.varying(reach), first.agreeing(reach))
             low = max(0.0, first.value - float(below))
             high = min(1.0, first.value + float(above))
             return Estimate(first.value, low, high)
@@ -653,7 +653,7 @@ class AverageComparison:
             agreeing = (share * agreeing_below, share * agreeing_above)
             below, above = distances_with_correlation(scaled, second.varying(reach), correlation)
             varying = (max(floor, below), max(floor, above))
-            below, above = mover(varying, agreeing, (other_above, other_below))
+            below, above = mover_distances(varying, agreeing, (other_above, other_below))
             difference = share * first.value - second.value
             return difference + float(above) if upper else difference - float(below)
 

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.resampled_stats import Drawn, Units, mean_of_finite, mean_over_categories
-from counterfoil.stats import REPLICATES, best_threshold, chance_line, seeded
+from counterfoil.stats import REPLICATES, best_threshold, chance_line, seeded_generator
 
 THRESHOLDS: Floats = np.linspace(0.5, 0.95, 10)  # IoU thresholds, as pycocotools computes them
 RECALLS: Floats = np.linspace(0.0, 1.0, 101)
@@ -189,7 +189,9 @@ class Matches:
         return (self.score >= score) & ~self.ignored[0, 0]
 
 
-def match(objects: Objects, detections: Detections, images: int, categories: int) -> Matches:
+def match_detections(
+    objects: Objects, detections: Detections, images: int, categories: int
+) -> Matches:
     """Match the detections of each image and category with its objects, by falling score, as
     pycocotools does.
 
@@ -521,7 +523,7 @@ def bootstrap_scores(
     draws = {name: np.empty((matches.categories, replicates), np.float32) for name in MEASURES}
     f1 = image_f1(matches, f1_score)
     f1_draws = np.empty((1, replicates))
-    rng = seeded(seed, "images of a detector")
+    rng = seeded_generator(seed, "images of a detector")
     of_weights = _WEIGHTS_AT_ONCE // max(1, matches.images)
     of_scores = _SCORES_AT_ONCE // max(1, scores.precision.size)
     rows = max(1, min(of_weights, of_scores))

@@ -26,7 +26,7 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 
 from counterfoil.errors import CounterfoilError, UserError, first_of
 from counterfoil.field_texts import paragraph_lines
-from counterfoil.regular_files import on_a_line, read_regular, visible
+from counterfoil.regular_files import on_a_line, read_regular, visible_text
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -206,21 +206,21 @@ def _problem(path: tuple[int | str, ...], what: str, value: Any) -> str:
 def document_text(document: Any) -> str:
     """Return a document as JSON text. ValueError for a non-finite number or a value of a wrong
     type."""
-    values = document.to_json() if hasattr(document, "to_json") else plain(document)
-    text = visible(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
+    values = document.to_json() if hasattr(document, "to_json") else plain_value(document)
+    text = visible_text(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
     _adapter(type(document)).validate_json(text, strict=True)
     return text
 
 
-def plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """Convert a value to JSON's types: dataclasses in field order, other mappings by key, NumPy's
     numbers."""
     if is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: plain_value(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): plain(value[key]) for key in sorted(value, key=str)}
+        return {str(key): plain_value(value[key]) for key in sorted(value, key=str)}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [plain(entry) for entry in value]
+        return [plain_value(entry) for entry in value]
     item = getattr(value, "item", None)
     return item() if callable(item) else value
 
@@ -273,7 +273,7 @@ def as_cell(value: Any) -> Any:
         return value
     # Before Python 3.13 the writer does not quote a lone carriage return, which readers take for
     # the end of a line.
-    value = visible(value.replace("\r\n", "\n").replace("\r", "\n"))
+    value = visible_text(value.replace("\r\n", "\n").replace("\r", "\n"))
     if not value.startswith(_BEGIN_FORMULAS):
         return value
     try:
@@ -287,7 +287,7 @@ def document_bytes(document: Any) -> bytes:
     """Return JSON with sorted keys, two spaces, UTF-8 and a final newline. ValueError for NaN,
     which is not JSON."""
     text = json.dumps(document, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
-    return f"{visible(text)}\n".encode()
+    return f"{visible_text(text)}\n".encode()
 
 
 def canonical_json(value: Any) -> str:
@@ -404,7 +404,7 @@ _MOST_IN_ONE = 3  # lines of an error that are joined into one
 _ABSENT = object()
 
 
-def differences(stored: Any, current: Any, path: str = "") -> list[str]:
+def document_differences(stored: Any, current: Any, path: str = "") -> list[str]:
     """Return one line for each value that differs, at most 20, and a line that counts the
     others."""
     lines = _compare(stored, current, path)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from counterfoil.arrays import Floats, Ints
 from counterfoil.resampled_stats import Drawn, Units, mean_over_categories
-from counterfoil.stats import seeded
+from counterfoil.stats import seeded_generator
 
 REPLICATES = 1000
 IOU = "IoU"
@@ -152,7 +152,7 @@ def score_masks(
     """
     images = len(groups[0].having)
     units = units or Units.of_images(images)
-    rng = seeded(seed, "images with masks")
+    rng = seeded_generator(seed, "images with masks")
     step = max(1, _WEIGHTS_AT_ONCE // images)
     blocks: list[list[dict[str, Floats]]] = [[] for _ in groups]
     for start in range(0, replicates, step):

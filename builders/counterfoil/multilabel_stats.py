@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from counterfoil.arrays import AnyFloats, Bools, Floats, Floats32, Ints
 from counterfoil.resampled_stats import Drawn, Units, mean_over_categories
-from counterfoil.stats import best_threshold, seeded
+from counterfoil.stats import best_threshold, seeded_generator
 
 REPLICATES = 1000
 PRECISION = "AP"
@@ -150,7 +150,7 @@ def choose_thresholds(scores: AnyFloats, truth: LabelTruth, seed: int) -> LabelT
     number of images with it. Each label needs at least two images that have it and two that lack
     it. A threshold is halfway between two scores. Of equally good thresholds, the lowest is chosen.
     """
-    rng = seeded(seed, "halves of labels")
+    rng = seeded_generator(seed, "halves of labels")
     half = np.zeros(truth.present.shape, np.int64)
     values = np.empty((2, truth.present.shape[1]))
     for label in range(truth.present.shape[1]):
@@ -242,7 +242,7 @@ def score_labels(
     draws = []
     for _ in scores:
         draws.append({name: np.empty((labels, replicates), np.float32) for name in AVERAGED})
-    rng = seeded(seed, "images with several labels")
+    rng = seeded_generator(seed, "images with several labels")
     step = max(1, _WEIGHTS_AT_ONCE // images)
     for start in range(0, replicates, step):
         block = slice(start, min(start + step, replicates))

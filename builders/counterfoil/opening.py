@@ -49,8 +49,8 @@ from counterfoil.mining.findings import Findings
 from counterfoil.mining.report import mining_html
 from counterfoil.recipe.loader import load_cut
 from counterfoil.regular_files import named_path
-from counterfoil.report.pictures import webp
-from counterfoil.report.words import counted
+from counterfoil.report.pictures import encode_webp
+from counterfoil.report.words import format_count
 from counterfoil.reviewing.answers import read_answers
 from counterfoil.reviewing.calibrate_dataset import calibrate
 from counterfoil.reviewing.review_answers import asked_of
@@ -364,7 +364,8 @@ class DirectoryPages:
     def _picture(self, path: str) -> Page:
         try:
             return Page(
-                webp(rgb_image(read_inside(self.directory, path, _MOST_PICTURE)), 90), "image/webp"
+                encode_webp(rgb_image(read_inside(self.directory, path, _MOST_PICTURE)), 90),
+                "image/webp",
             )
         except (UnreadableImage, OSError) as error:
             raise RunFailure(f"{path} cannot be shown: {error}") from error
@@ -432,9 +433,7 @@ class DirectoryPages:
 
     def _answers_saved(self) -> tuple[str, str]:
         files = self._saved_answers()
-        sentence = (
-            f"{counted(len(files), 'file')} of answers {'is' if len(files) == 1 else 'are'} saved."
-        )
+        sentence = f"{format_count(len(files), 'file')} of answers {'is' if len(files) == 1 else 'are'} saved."
         return sentence, _command("review", self.directory, "--answers", *files)
 
 

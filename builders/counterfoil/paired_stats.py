@@ -191,7 +191,7 @@ def _log_small_tail(a: float, b: float) -> float:
     return float(series - (a + b) * np.log(2) - np.log(b) - scipy.special.betaln(a, b))
 
 
-def decide(count: PairCount, log_e: float, threshold_log_e: float, margin: float) -> Decision:
+def decide_test(count: PairCount, log_e: float, threshold_log_e: float, margin: float) -> Decision:
     """Decide about a test after a batch of pairs.
 
     The test is `futile` if the one-sided upper bound of the difference is below `margin`, because

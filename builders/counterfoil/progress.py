@@ -51,11 +51,11 @@ class Stage:
     lost: str | None = None
 
 
-def report(name: str, done: int, total: int, lost: str | None = None) -> None:
-    tell(Stage(name, done, total, lost))
+def report_progress(name: str, done: int, total: int, lost: str | None = None) -> None:
+    report_event(Stage(name, done, total, lost))
 
 
-def tell(event: object) -> None:
+def report_event(event: object) -> None:
     """Report an event of any type. If the listener raises an error, the work ends (see
     `listening`)."""
     obey_signal()
@@ -80,7 +80,7 @@ def track(
     for done, item in enumerate(items, 1):
         yield item
         if done % every == 0 or done == total:
-            report(name, done, total)
+            report_progress(name, done, total)
 
 
 @contextmanager
@@ -100,7 +100,7 @@ def listening(listener: Listener) -> Iterator[None]:
 
 
 @contextmanager
-def renamed(words: str | Callable[[Any], object]) -> Iterator[None]:
+def rename_stages(words: str | Callable[[Any], object]) -> Iterator[None]:
     """Change all reports within the block: replace each event by `words(event)`, or rename each
     stage to `words`."""
     outer = _listener.get() or _line

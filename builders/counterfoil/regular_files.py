@@ -104,7 +104,7 @@ _ACTING = re.compile(
 )
 
 
-def visible(text: str) -> str:
+def visible_text(text: str) -> str:
     """Escape characters that act on what shows a text, as JSON escapes them; other texts stay as
     they are.
 
@@ -116,7 +116,7 @@ def visible(text: str) -> str:
 
 def on_a_line(text: str) -> str:
     """Return a text that is `visible`, with line breaks and tabs escaped too."""
-    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
+    return visible_text(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def named_path(text: str | Path) -> Path:

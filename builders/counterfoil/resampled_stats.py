@@ -21,9 +21,9 @@ from counterfoil.stats import (
     bootstrap_weights,
     clustered_interval,
     count_by_unit,
-    mover,
+    mover_distances,
     percentile_interval,
-    seeded,
+    seeded_generator,
     simultaneous_reach,
     student_reach,
     wilson_estimate,
@@ -102,7 +102,7 @@ class Drawn:
             below = middle - low
             above = high - middle
         if error <= _STILL or not (self.signed and self.by_units):
-            below, above = mover((below, above), self.unseen)
+            below, above = mover_distances((below, above), self.unseen)
         if below + above <= _STILL:
             below = above = wilson_interval(0, self.images)[1]
         # A share of the base's score may itself be above 1, and a relative drop may be below -1.
@@ -112,7 +112,7 @@ class Drawn:
         return Estimate(self.value, float(low), float(high))
 
 
-def combined(parts: Sequence[tuple[float, Drawn]]) -> Drawn:
+def weighted_sum(parts: Sequence[tuple[float, Drawn]]) -> Drawn:
     """Return a weighted sum of numbers of the same images: a drop is ((1, base), (-1, shift)), mPC
     a mean of shifts."""
     below = []
@@ -134,7 +134,7 @@ def combined(parts: Sequence[tuple[float, Drawn]]) -> Drawn:
     )
 
 
-def ratio(part: Drawn, whole: Drawn) -> Drawn:
+def resampled_ratio(part: Drawn, whole: Drawn) -> Drawn:
     """Return `part` over `whole`, NaN if `whole` is not above 0. An example is rPC, which is mPC
     over the base's AP."""
     drawn = np.full_like(part.drawn, np.nan)
@@ -144,7 +144,7 @@ def ratio(part: Drawn, whole: Drawn) -> Drawn:
     value = part.value / whole.value
     corrected = (part.value - part.bias) / max(whole.value - whole.bias, whole.value / 2)
     whole_below, whole_above = whole.unseen
-    below, above = mover(part.unseen, (value * whole_above, value * whole_below))
+    below, above = mover_distances(part.unseen, (value * whole_above, value * whole_below))
     unseen = (float(below) / whole.value, float(above) / whole.value)
     images = min(part.images, whole.images)
     return Drawn(value, drawn, value - corrected, unseen, images, by_units=part.by_units)
@@ -220,7 +220,7 @@ class Units:
     def times(self) -> NDArray[np.uint16]:
         """How often each of `REPLICATES` resamples draws each unit, (r, units), for numbers that
         are compared."""
-        rng = seeded(self.seed, "units")
+        rng = seeded_generator(self.seed, "units")
         blocks = []
         for _ in range(REPLICATES // _DRAWN_AT_ONCE):
             weights = bootstrap_weights(self.count, _DRAWN_AT_ONCE, rng)
@@ -274,7 +274,7 @@ class Units:
     def halves(self, seed: int) -> NDArray[np.int32]:
         """Return 0/1 weights of `_SPLITS` random halves of the units and of their complements, (2 ·
         `_SPLITS`, n)."""
-        rng = seeded(seed, "halves of images")
+        rng = seeded_generator(seed, "halves of images")
         splits = [rng.permutation(self.count) < self.count // 2 for _ in range(_SPLITS)]
         first = np.stack(splits).astype(np.int32)
         return np.concatenate([first, 1 - first])[:, self.of_image]

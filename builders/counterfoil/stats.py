@@ -331,7 +331,7 @@ def matched_rates(failed: Ints, images: Ints, weights: Ints) -> Floats | None:
 # ---- Sums and differences
 
 
-def mover(*ends: tuple[Any, Any]) -> tuple[Any, Any]:
+def mover_distances(*ends: tuple[Any, Any]) -> tuple[Any, Any]:
     """Return the distances from a sum to the ends of its interval, from the same distances of its
     independent parts.
 
@@ -371,7 +371,7 @@ def balanced_accuracy_interval(
             low, high = clustered_interval(*count_by_unit(hits, of_units))
             value += weight * share
             ends.append((weight * (share - low), weight * (high - share)))
-    below, above = mover(*ends)
+    below, above = mover_distances(*ends)
     return max(0.0, value - float(below)), min(1.0, value + float(above))
 
 
@@ -400,7 +400,7 @@ def distances_of_difference(
     """
     base_below, base_above = distances_of_share(*base)
     shift_below, shift_above = distances_of_share(*shift)
-    below, above = mover((base_below, base_above), (shift_above, shift_below))
+    below, above = mover_distances((base_below, base_above), (shift_above, shift_below))
     if len(base_correct) == base[1] == shift[1]:
         mixed = (base[0] > 0) & (base[0] < 1)
         same = mixed & (base_correct == shift_correct).all(axis=0)
@@ -646,7 +646,7 @@ def newcombe_interval(
     difference = in_set.rate - rest.rate
     of_set = (in_set.rate - inside[0], inside[1] - in_set.rate)
     of_rest = (outside[1] - rest.rate, rest.rate - outside[0])
-    below, above = mover(of_set, of_rest)
+    below, above = mover_distances(of_set, of_rest)
     return float(difference - below), float(difference + above)
 
 
@@ -708,7 +708,7 @@ def best_threshold(
 # ---- Bootstraps and permutations
 
 
-def seeded(seed: int, *names: str) -> np.random.Generator:
+def seeded_generator(seed: int, *names: str) -> np.random.Generator:
     """Return a generator that depends only on a seed and on names, such as the purpose of the
     draws."""
     digest = hashlib.sha256("\0".join((str(seed), *names)).encode()).digest()
@@ -758,7 +758,7 @@ def percentile_ends(
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(finite, [tail, 1 - tail], axis=0)
     drawn = (np.maximum(0.0, values - low), np.maximum(0.0, high - values))
-    below, above = mover(drawn, (beside[0], beside[1]))
+    below, above = mover_distances(drawn, (beside[0], beside[1]))
     opened = np.stack([np.maximum(least, values - below), np.minimum(1.0, values + above)])
     return np.where((beside == 0).all(axis=0), np.stack([low, high]), opened)
 
@@ -837,7 +837,7 @@ def benjamini_hochberg(p: Sequence[float]) -> list[float]:
     return scipy.stats.false_discovery_control(np.asarray(p, dtype=np.float64)).tolist()
 
 
-def holm(p: Sequence[float]) -> list[float]:
+def holm_adjusted(p: Sequence[float]) -> list[float]:
     """Return Holm's adjusted p-values. Rejecting those up to a level bounds the chance of any false
     rejection by it."""
     values = np.asarray(p, dtype=np.float64)

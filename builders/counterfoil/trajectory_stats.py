@@ -225,7 +225,7 @@ def swap_test(
     return ((1 + as_far) / (1 + permutations)).tolist()
 
 
-def ranks(low: Floats, high: Floats, values: Floats) -> Ints:
+def model_ranks(low: Floats, high: Floats, values: Floats) -> Ints:
     """Return (m, 3): the rank of each of m models by `values` (m,), and its lowest and highest
     possible rank.
 

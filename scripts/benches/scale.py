@@ -36,7 +36,7 @@ from benches.processes import json_of
 from benches.simulated_engine import KINDS, CountedFiles, SimulatedEngine, write_stub
 from counterfoil.building.build_dataset import BuildProgress, DatasetBuild
 from counterfoil.building.inputs import Inputs
-from counterfoil.building.spans import Span, spans
+from counterfoil.building.spans import Span, shard_spans
 from counterfoil.building.workers import Job
 from counterfoil.cli.progress import BuildDisplay
 from counterfoil.dataset.closing import close_dataset
@@ -344,7 +344,7 @@ def local(out: Path, shifts: int, workers: int) -> Numbers:
         done = 0
         engine = LocalEngine(workers)
         with contextlib.closing(
-            engine.run(job, spans(store.plan, pending, engine.at_once))
+            engine.run(job, shard_spans(store.plan, pending, engine.at_once))
         ) as events:
             for event in events:
                 if isinstance(event, Finished):

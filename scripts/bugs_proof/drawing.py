@@ -35,7 +35,7 @@ from counterfoil.mining.methods.bugs.drawing import RoundDrawer
 from counterfoil.mining.methods.bugs.trials import DrawnRound, RoundAsked, nothing_drawn
 from counterfoil.models.clip import pin_clip
 from counterfoil.plan.layout import Plan, Sample, make_plan
-from counterfoil.progress import report
+from counterfoil.progress import report_progress
 from counterfoil.recipe import Recipe, load_recipe, object_caption_for
 from counterfoil.recipe.keep.cells import ACCEPTED, decide_cell
 from counterfoil.recipe.keep.rule import OBJECT, SHIFT, Verdict
@@ -78,7 +78,7 @@ class ProofDrawer:
         )
         planned = list(_planned(plan))
         for done, total in self.store.of([(cell, samples) for _, cell, samples in planned]):
-            report(f"{request.name}: images", done, total)
+            report_progress(f"{request.name}: images", done, total)
         thresholds = self._thresholds(recipe)
         drawn = tuple(self._screened(plan, thresholds, *cell) for cell in planned)
         self.cells[f"{request.name}/"] = drawn
@@ -96,7 +96,7 @@ class ProofDrawer:
 
     def look(self, keys: Sequence[str]) -> NDArray[np.float32]:
         """Return the features (`Features`) with which the screen judged these pictures."""
-        report("features", len(keys), len(keys))
+        report_progress("features", len(keys), len(keys))
         features_by_key: dict[str, NDArray[np.float32]] = {}
         for start, drawn in self.cells.items():
             for cell in drawn if any(key.startswith(start) for key in keys) else ():

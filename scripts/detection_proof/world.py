@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.detection_stats import Detections, Matches, Objects, match
+from counterfoil.detection_stats import Detections, Matches, Objects, match_detections
 
 _CELL = 100.0  # pixels: objects of an image stand in cells of their own
 OBJECTS = 4  # of an image, on average
@@ -64,7 +64,7 @@ def made_matches(
             detected = _imperfect(
                 skill.level, image, box, category, ease, hardness, world.categories, rng
             )
-        matches = match(objects, Detections.of(*detected), images, world.categories)
+        matches = match_detections(objects, Detections.of(*detected), images, world.categories)
         counted = matches.counted.copy()
         counted[1:] = False
         made.append(replace(matches, counted=counted))

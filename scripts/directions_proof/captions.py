@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from counterfoil.lab.planted import PlantedWorld
 from counterfoil.lab.vocabulary import ATTRIBUTES
-from counterfoil.mining.captions import CaptionGrammar, gather
+from counterfoil.mining.captions import CaptionGrammar, gather_captions
 from counterfoil.mining.hypotheses import CandidateCaptions
 from counterfoil.mining.methods.directions import caption_scores
 from counterfoil.mining.methods.svm import Direction, fit_direction
@@ -50,7 +50,7 @@ def captions_of(audited: AuditedWorld) -> CandidateCaptions:
         grammar = grammar.model_copy(
             update={"hyponyms": dict(zip(world.class_names, world.subtypes, strict=True))}
         )
-    texts, references, candidates = gather(
+    texts, references, candidates = gather_captions(
         grammar, audited.classes, "hyponyms" if merged else "class"
     )
     return CandidateCaptions(

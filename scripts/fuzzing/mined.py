@@ -84,11 +84,11 @@ def captions(bench: Bench) -> Prepared:
 
 
 def _gathered(source: str, noun: Any) -> None:
-    from counterfoil.mining.captions import CaptionGrammar, gather, words_of
+    from counterfoil.mining.captions import CaptionGrammar, gather_captions, words_of
     from counterfoil.recipe import load_recipe
 
     classes = load_recipe("wardrobe-mini").classes
-    texts, references, candidates = gather(CaptionGrammar.load(source), classes, noun)
+    texts, references, candidates = gather_captions(CaptionGrammar.load(source), classes, noun)
     for cls, reference, candidate in zip(classes, references, candidates, strict=True):
         if not all(0 <= row < len(texts) for row in (reference, *candidate.tolist())):
             raise AssertionError("a row of no caption")

@@ -31,7 +31,7 @@ from counterfoil.mending.evaluating import GRID
 from counterfoil.mending.fitting import FittedHead, KeptHeads, Lesson
 from counterfoil.mending.given import given_variants
 from counterfoil.mending.network import NETWORK, Network, fit_network
-from counterfoil.mending.prepared import MendSettings, mend_source, prepare
+from counterfoil.mending.prepared import MendSettings, mend_source, prepare_inputs
 from counterfoil.mending.variants import ANY
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.models.classifiers.head import head_of
@@ -73,7 +73,7 @@ def _mended(
     settings = MendSettings(
         (0.0, LAMBDA) if network else GRID, fit, None, 0, None, effects=False, epochs=EPOCHS
     )
-    prepared = prepare(source, given_variants(given), {}, settings)
+    prepared = prepare_inputs(source, given_variants(given), {}, settings)
     fitted: list[FittedHead] = []
 
     class Recorded(KeptHeads):

@@ -27,10 +27,10 @@ from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.mending.evaluating import GRID
 from counterfoil.mending.given import given_variants
 from counterfoil.mending.one_model import load_mendable, mend_one
-from counterfoil.mending.prepared import MendSettings, mend_source, prepare
+from counterfoil.mending.prepared import MendSettings, mend_source, prepare_inputs
 from counterfoil.models.classifiers.head import LinearHead
 from counterfoil.models.classifiers.of_python import handed_over
-from counterfoil.stats import mean_over_units, seeded
+from counterfoil.stats import mean_over_units, seeded_generator
 from photographs_proof.networks import CLASSES, CifarResNet, load_network, transform
 from photographs_proof.scored import SEED, hits_of
 
@@ -108,7 +108,7 @@ def measured_mending(
         for holder in held:
             holder.images = lambda: [source.train]
         settings = MendSettings(GRID, "lbfgs", None, 0, None, effects=False)
-        prepared = prepare(source, given_variants(using), {}, settings)
+        prepared = prepare_inputs(source, given_variants(using), {}, settings)
         mended_model = mend_one(load_mendable(called, source)[called[0]], prepared, out, "cpu")
     heads = {}
     for variant in mended_model.summary.arms:
@@ -175,7 +175,9 @@ def _differences(
     by_shift[_TOGETHER] = np.mean([by_shift[shift] for shift in LEARNED], axis=0)
     differences = {}
     for shift, values in by_shift.items():
-        estimate = mean_over_units(values, np.arange(len(values)), seeded(SEED, "heads", shift))
+        estimate = mean_over_units(
+            values, np.arange(len(values)), seeded_generator(SEED, "heads", shift)
+        )
         differences[shift] = [estimate.value, estimate.low, estimate.high]
     return differences
 

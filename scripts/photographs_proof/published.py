@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from counterfoil.accuracy_stats import probits
-from counterfoil.stats import REPLICATES, bootstrap_weights, seeded
+from counterfoil.stats import REPLICATES, bootstrap_weights, seeded_generator
 from photographs_proof.networks import CLASSES
 from photographs_proof.scored import NETWORKS, PUBLISHED, SEED, SEVERITIES, PhotographProof
 
@@ -183,7 +183,7 @@ def drawn_accuracies(corrupted: NDArray[np.bool_]) -> NDArray[np.float64]:
     drawn = np.zeros((REPLICATES, *corrupted.shape[:2]))
     for label in range(classes):
         weights = bootstrap_weights(
-            photographs, REPLICATES, seeded(SEED, "published", CLASSES[label])
+            photographs, REPLICATES, seeded_generator(SEED, "published", CLASSES[label])
         )
         drawn += np.tensordot(weights, corrupted[:, :, label].astype(np.float64), axes=(1, 2))
     return drawn / (classes * photographs)

@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.accuracy_stats import ClassUnits, drops, effective_robustness_intervals
-from counterfoil.stats import REPLICATES, bootstrap_weights, seeded, simultaneous_reach
+from counterfoil.accuracy_stats import ClassUnits, drops_of_classes, effective_robustness_intervals
+from counterfoil.stats import REPLICATES, bootstrap_weights, seeded_generator, simultaneous_reach
 from photographs_proof.networks import CLASSES
 from photographs_proof.scored import NETWORKS, PUBLISHED, SEED, SEVERITIES, PhotographProof
 
@@ -71,7 +71,9 @@ def difference_ends(
     classes, photographs = differences.shape[2:]
     replicates = np.zeros((REPLICATES, *differences.shape[:2]))
     for label in range(classes):
-        drawn = bootstrap_weights(photographs, REPLICATES, seeded(SEED, "twins", CLASSES[label]))
+        drawn = bootstrap_weights(
+            photographs, REPLICATES, seeded_generator(SEED, "twins", CLASSES[label])
+        )
         replicates += np.tensordot(drawn, differences[:, :, label], axes=(1, 2)) / (
             classes * photographs
         )
@@ -105,7 +107,7 @@ def _effective(proof: PhotographProof) -> list[str]:
                 )
                 for label, class_name in enumerate(CLASSES)
             ]
-            class_drops = drops(units, paired=True, seed=SEED, salt=f"{name}_{severity}")
+            class_drops = drops_of_classes(units, paired=True, seed=SEED, salt=f"{name}_{severity}")
             values = effective_robustness_intervals(class_drops, (images, images))
             robust = values.pop(NETWORKS.index(ROBUST))
             assert robust.low is not None and robust.high is not None

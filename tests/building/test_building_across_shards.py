@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from counterfoil.building import build_dataset
 from counterfoil.building.build_dataset import BuildProgress
 from counterfoil.building.inputs import resolve_inputs
-from counterfoil.building.spans import LONGEST, Load, cuts, load_of, spans
+from counterfoil.building.spans import LONGEST, Load, cuts, load_of, shard_spans
 from counterfoil.building.workers import Job
 from counterfoil.engines.local import LocalEngine
 from counterfoil.errors import RunFailure
@@ -77,7 +77,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Build datasets shard by shard, as if a batch could not run across them. Read only."""
     folder = tmp_path_factory.mktemp("alone")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build_dataset, "spans", one_by_one)
+        patch.setattr(build_dataset, "shard_spans", one_by_one)
         for name, changes in PLANS.items():
             tiny(folder / name, *changes)
     return {name: folder / name for name in PLANS}
@@ -101,7 +101,7 @@ def test_however_shards_are_dealt_the_bytes_are_the_same(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(build_dataset, "spans", dealt)
+    monkeypatch.setattr(build_dataset, "shard_spans", dealt)
     tiny(tmp_path / "dataset", *PLANS[name], workers=workers)
     assert published(tmp_path / "dataset") == published(alone[name])
 
@@ -150,7 +150,7 @@ def test_a_failure_in_the_middle_of_a_span_leaves_the_shards_before_it(
         return render(self, samples)
 
     with monkeypatch.context() as patch:
-        patch.setattr(build_dataset, "spans", all_together)
+        patch.setattr(build_dataset, "shard_spans", all_together)
         patch.setattr(Renderer, "ahead", failing)
         with pytest.raises(RunFailure, match="no more"):
             tiny(out, *ODD)
@@ -192,7 +192,7 @@ def test_every_shard_of_a_span_is_reported_once_as_it_is_written(
 ) -> None:
     half = SHARDS // 2
     monkeypatch.setattr(
-        build_dataset, "spans", lambda plan, shards, workers: [shards[:half], shards[half:]]
+        build_dataset, "shard_spans", lambda plan, shards, workers: [shards[:half], shards[half:]]
     )
     heard: list[object] = []
     with listening(heard.append):
@@ -377,7 +377,7 @@ def test_a_plan_is_dealt_shard_by_shard_where_batches_end_with_shards() -> None:
     plan = make_plan(
         load_recipe("wardrobe-star", ["samples.candidates=20", "output.rows_per_shard=100"])
     )
-    dealt = spans(plan, plan.shards, 2)
+    dealt = shard_spans(plan, plan.shards, 2)
     assert [list(span) for span in dealt] == [[shard] for shard in plan.shards]
 
 
@@ -387,7 +387,7 @@ def test_spans_are_the_shards_in_order_whatever_is_missing_of_them() -> None:
     )
     done = {(shard.group, shard.number) for shard in list(plan.shards)[3::5]}
     left = plan.shards_without(done)
-    dealt = spans(plan, left, 2)
+    dealt = shard_spans(plan, left, 2)
     assert len(done) > 1 and len(left) + len(done) == plan.n_shards
     assert [shard for span in dealt for shard in span] == [
         shard for shard in plan.shards if (shard.group, shard.number) not in done

@@ -17,7 +17,7 @@ from counterfoil.data.open_source import open_source
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation import evaluate
-from counterfoil.generate.pictures import decoded
+from counterfoil.generate.pictures import decode_image
 from counterfoil.mining.audited import opened_parts
 from counterfoil.recipe import load_recipe
 from counterfoil.reviewing.calibrate_dataset import calibrate
@@ -63,7 +63,7 @@ def test_every_other_image_is_the_one_without_levels(levelled: Path, undisturbed
 
 
 def test_a_milder_level_is_nearer_to_the_base(levelled: Path) -> None:
-    pixels = {key: decoded(content).astype(float) for key, content in images(levelled).items()}
+    pixels = {key: decode_image(content).astype(float) for key, content in images(levelled).items()}
     for pair in ("00_000000", "05_000001", "08_000000"):
         steps = [np.abs(pixels[f"{shift}_{pair}"] - pixels[f"base_{pair}"]).mean()
                  for shift in ("in_the_snow_25", "in_the_snow_60", "in_the_snow")]  # fmt: skip

@@ -19,7 +19,7 @@ from counterfoil.errors import UserError
 from counterfoil.generate.kinds import maker_of
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.recipe import load_recipe
-from counterfoil.starting.lacking import lacking
+from counterfoil.starting.lacking import list_lacking
 from driven import given_up
 from miniature_pipelines import kandinsky
 from support.loras import saved_lora
@@ -150,14 +150,16 @@ def test_what_lora_weights_do_not_go_with_is_refused(
     assert "pip install 'counterfoil[lora]'" in problems(lora)
     lacks = {
         lack.key: lack
-        for lack in lacking(load_recipe("wardrobe-mini", [lora, "generator.lora.fog.path=./fog"]))
+        for lack in list_lacking(
+            load_recipe("wardrobe-mini", [lora, "generator.lora.fog.path=./fog"])
+        )
     }
     assert (
         "counterfoil[lora]" in lacks["generator.lora"].text
         and "no folder" in lacks["generator.lora.fog.path"].text
     )
     assert "generator.lora.snow.path" not in lacks
-    of_hub = lacking(
+    of_hub = list_lacking(
         load_recipe("wardrobe-mini", ["generator.lora.fog.path=user/fog/weights/fog.safetensors"])
     )
     assert any(

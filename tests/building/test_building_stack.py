@@ -17,7 +17,7 @@ from garments import GARMENT_CLASSES, garment_folder
 from counterfoil.building import workers
 from counterfoil.building.build_dataset import DatasetBuild, build
 from counterfoil.building.inputs import Inputs, resolve_inputs
-from counterfoil.building.spans import spans
+from counterfoil.building.spans import shard_spans
 from counterfoil.building.workers import Job
 from counterfoil.engines import Event, Finished, local
 from counterfoil.engines.engine import EngineChoice, Item, Result, Work
@@ -79,7 +79,7 @@ def test_a_worker_of_another_stack_is_refused_and_writes_nothing(
     with begun_elsewhere(out) as (job, store, recipe):
         before = published(out)
         with pytest.raises(UserError) as refused:
-            list(LocalEngine(workers).run(job, spans(store.plan, store.pending(), workers)))
+            list(LocalEngine(workers).run(job, shard_spans(store.plan, store.pending(), workers)))
         assert published(out) == before
         with pytest.raises(UserError) as words:
             refuse_other_stack(out, elsewhere(recipe), local_stack(recipe))
@@ -91,7 +91,9 @@ def test_a_receipt_tells_the_stack_of_its_worker(tmp_path: Path) -> None:
     out = tmp_path / "dataset"
     with begun_elsewhere(out) as (job, store, recipe):
         list(
-            LocalEngine().run(replace(job, allow_mixed=True), spans(store.plan, store.pending(), 1))
+            LocalEngine().run(
+                replace(job, allow_mixed=True), shard_spans(store.plan, store.pending(), 1)
+            )
         )
     receipts = read_receipts(out)
     assert len(receipts) == 2

@@ -13,7 +13,7 @@ import counterfoil.cli.terminal as terminal
 
 @pytest.fixture(autouse=True)
 def next_lines_parse(monkeypatch: pytest.MonkeyPatch) -> None:
-    printed = terminal.note  # by which `next_command` prints
+    printed = terminal.print_note  # by which `next_command` prints
 
     def parsed(text: str) -> None:
         from counterfoil.cli.main import app
@@ -28,4 +28,4 @@ def next_lines_parse(monkeypatch: pytest.MonkeyPatch) -> None:
             command.make_context(name, list(rest), parent=context)
         return printed(text)
 
-    monkeypatch.setattr(terminal, "note", parsed)
+    monkeypatch.setattr(terminal, "print_note", parsed)

@@ -19,7 +19,14 @@ from rich.table import Table
 import counterfoil.cli
 from counterfoil.cli import main
 from counterfoil.cli.progress import StageProgress
-from counterfoil.cli.terminal import note, open_page, print_table, say, show_error, terminal
+from counterfoil.cli.terminal import (
+    make_console,
+    open_page,
+    print_line,
+    print_note,
+    print_table,
+    show_error,
+)
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.progress import Stage
 from counterfoil.report import words
@@ -32,18 +39,18 @@ def shown(name: str) -> None:
     table = Table(title=name)
     table.add_column(name)
     table.add_row(name)
-    console = terminal()
+    console = make_console()
     console.print(table)
     console.print(f"[bold]{name}[/bold]")
     console.print(name, markup=False, highlight=False)
-    say(name)
+    print_line(name)
 
 
 def test_names_reach_a_terminal_without_control_characters(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     shown(EVIL)
-    note(EVIL)
+    print_note(EVIL)
     out, err = capsys.readouterr()
     assert "owned" in out and "owned" in err
     assert not [letter for letter in out + err if not letter.isprintable() and letter != "\n"]
@@ -64,10 +71,10 @@ TEXTS = [
 def test_a_text_is_neither_emoji_nor_markup(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     row = TableRow((TableCell(text, below=text), TableCell("1")))
     table = words.Table(text, (TableColumn(text, "text", note=text), TableColumn("rows")), (row,))
-    say(text)
-    terminal().print(text, markup=False, highlight=False)
-    terminal().print(f"[bold]{escape(text)}[/bold]")
-    print_table(terminal(), table.first(10, "rows", "f.csv"))
+    print_line(text)
+    make_console().print(text, markup=False, highlight=False)
+    make_console().print(f"[bold]{escape(text)}[/bold]")
+    print_table(make_console(), table.first(10, "rows", "f.csv"))
     out, _ = capsys.readouterr()
     assert out.count(text) == 8, out
 
@@ -83,7 +90,7 @@ def test_a_bar_shows_a_text_as_it_is(
     assert text in "".join(capsys.readouterr())
 
 
-@pytest.mark.parametrize("printed", [say, note])
+@pytest.mark.parametrize("printed", [print_line, print_note])
 def test_a_line_break_in_a_name_begins_no_line_of_its_own(
     printed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:

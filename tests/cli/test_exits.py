@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import warm
-from counterfoil.cli.terminal import agreed
+from counterfoil.cli.terminal import confirmed
 from counterfoil.errors import UserError
 from support.images import encoded, noise
 from support.tables import image_table, parquet_folder
@@ -272,7 +272,7 @@ def test_without_standard_input_a_question_says_what_to_do(
     with (tmp_path / "empty").open() as empty:
         monkeypatch.setattr(sys, "stdin", None if closed else empty)
         with pytest.raises(UserError, match="no terminal") as refused:
-            agreed("Go on?", "there is no terminal to ask on", "Pass -y.")
+            confirmed("Go on?", "there is no terminal to ask on", "Pass -y.")
     assert refused.value.hint == "Pass -y."
 
 

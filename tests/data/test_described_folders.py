@@ -17,7 +17,7 @@ import datasets
 import pandas as pd
 import pytest
 
-from counterfoil.data.folder_cards import matches
+from counterfoil.data.folder_cards import pattern_matches
 from counterfoil.data.labelled_sources import NamedDataset, labelled_source
 from counterfoil.data.open_source import open_source
 from counterfoil.data.tables import plain_folder
@@ -616,4 +616,4 @@ def test_a_snapshot_of_the_hubs_client_is_read_wherever_its_cache_lies(tmp_path:
 def test_patterns_of_a_card_choose_among_the_files_of_the_folder(
     pattern: str, name: str, expected: bool
 ) -> None:
-    assert matches(pattern, name) is expected
+    assert pattern_matches(pattern, name) is expected

@@ -13,7 +13,7 @@ import pytest
 
 from counterfoil import build, evaluate, init, mend, mine
 from counterfoil.data import folders as room
-from counterfoil.data.folders import folder_content, placed
+from counterfoil.data.folders import folder_content, placed_source
 from counterfoil.data.labelled_sources import labelled_source
 from counterfoil.data.open_source import open_source
 from counterfoil.errors import CounterfoilError, UserError
@@ -250,18 +250,18 @@ def source_of(name: str) -> Source:
 def test_the_folder_of_a_pin_is_found_where_it_lies_now(mugs: Path) -> None:
     pin = open_source(source_of(str(mugs))).pin.document()
     portable = source_of("elsewhere:./photos")
-    assert placed(portable, pin).dataset == str(mugs.resolve())
+    assert placed_source(portable, pin).dataset == str(mugs.resolve())
     moved = mugs.rename(mugs.with_name("other"))
-    assert placed(portable, pin) is portable, "nothing lies there any more"
+    assert placed_source(portable, pin) is portable, "nothing lies there any more"
     open_source(source_of(str(moved)))
-    assert placed(portable, pin).dataset == str(moved.resolve())
+    assert placed_source(portable, pin).dataset == str(moved.resolve())
 
 
 def test_a_folder_that_has_changed_or_was_never_seen_is_not_opened(mugs: Path) -> None:
     pin = open_source(source_of(str(mugs))).pin.document()
     portable = source_of("elsewhere:./photos")
     (mugs / "mug" / "2.png").write_bytes(b"two")
-    assert placed(portable, pin) is portable
+    assert placed_source(portable, pin) is portable
     for strange in (
         None,
         {},
@@ -270,14 +270,14 @@ def test_a_folder_that_has_changed_or_was_never_seen_is_not_opened(mugs: Path) -
         {"content": "0" * 64},
         {"content": "G" * 64},
     ):
-        assert placed(portable, strange) is portable
+        assert placed_source(portable, strange) is portable
 
 
 def test_names_of_the_hub_and_of_the_lab_stay_what_they_are(mugs: Path) -> None:
     pin = open_source(source_of(str(mugs))).pin.document()
     for name in ("lab:wardrobe", "someone/photos", str(mugs)):
         source = source_of(name)
-        assert placed(source, pin) is source
+        assert placed_source(source, pin) is source
 
 
 def test_folders_that_are_links_give_the_rows_and_images_of_what_they_lead_to(

@@ -56,7 +56,7 @@ def test_numbers_of_the_data_become_positions_and_others_no_class(tmp_path: Path
 
 @pytest.mark.parametrize("turn", [3, 6])
 def test_the_recipe_says_whether_masks_are_of_turned_photographs(tmp_path: Path, turn: int) -> None:
-    """A half turn keeps the size, so nothing else would tell that a mask is upside down."""
+    """Refuse a half turn too: it keeps the size, so nothing else says that a mask is upside down."""
     (_, drawn) = mask_folder(tmp_path / "patches", 2)
     path = tmp_path / "patches" / "images" / "001.png"
     picture = Image.open(path)

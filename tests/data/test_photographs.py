@@ -19,7 +19,7 @@ from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.evaluation.dataset import open_subject
 from counterfoil.recipe import load_recipe
 from counterfoil.starting.init_recipe import init
-from counterfoil.store.decoding import UNREAD, rgb_image, upright
+from counterfoil.store.decoding import UNREAD, rgb_image, upright_photograph
 from support.images import encoded
 
 CORNER = Image.new("RGB", (24, 16), (250, 250, 250))
@@ -60,7 +60,7 @@ def test_a_turn_is_what_pillow_makes_of_the_tag(
     np.testing.assert_array_equal(
         np.asarray(rgb_image(file.read_bytes(), photograph=True)), np.asarray(stored)
     )
-    applied = rgb_image(upright(file.read_bytes()), photograph=True)
+    applied = rgb_image(upright_photograph(file.read_bytes()), photograph=True)
     np.testing.assert_array_equal(np.asarray(applied), np.asarray(turned))
     # these Pillow turns by itself
     assert (stored.size == turned.size) == (orientation < 5 or ending == "tiff")
@@ -68,7 +68,7 @@ def test_a_turn_is_what_pillow_makes_of_the_tag(
 
 def test_what_cannot_be_turned_stays_as_it_is() -> None:
     for content in (None, b"", b"no image", encoded((1, 2, 3))):
-        assert upright(content) == content
+        assert upright_photograph(content) == content
 
 
 def test_deep_grey_and_turns_are_counted(photos: Path) -> None:

@@ -32,7 +32,7 @@ from counterfoil.evaluation.failures import (
     sprite_sheets,
 )
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.regular_files import visible
+from counterfoil.regular_files import visible_text
 from support.images import encoded
 
 if TYPE_CHECKING:
@@ -286,14 +286,14 @@ def test_a_folder_shows_paths_and_no_filter_that_has_nothing_to_choose(
     shown = {dialog.locator(".path").inner_text()}
     page.keyboard.press("ArrowRight" if dialog.locator("#next").is_enabled() else "ArrowLeft")
     shown.add(dialog.locator(".path").inner_text())
-    assert shown == {f"green/{visible(FIRST)}", "green/1.png"}
+    assert shown == {f"green/{visible_text(FIRST)}", "green/1.png"}
     assert "Class id 0001." in dialog.inner_text() and "shift" not in dialog.inner_text()
     page.keyboard.press("Escape")
     assert [
         page.locator(f"#{field}").is_visible() for field in ("model", "shift", "class", "answered")
     ] == [False] * 4
     assert not page.get_by_label("base right, shifted wrong").is_visible()
-    assert page.locator(".tile .where").all_inner_texts()[1] in (visible(FIRST), "1.png")
+    assert page.locator(".tile .where").all_inner_texts()[1] in (visible_text(FIRST), "1.png")
     assert page.title().endswith("failures") and page.locator("img").count() == 0
 
 

@@ -29,7 +29,7 @@ from counterfoil.report.findings import (
     finding_sentences,
 )
 from counterfoil.report.results import ResultRows
-from counterfoil.report.words import between
+from counterfoil.report.words import format_interval
 from counterfoil.stats import Estimate
 from counterfoil.store.manifest import content_of_receipts, verify_files
 from counterfoil.store.reading import read_receipts
@@ -426,7 +426,7 @@ def test_the_report_tells_each_in_a_sentence(measured: Evaluation, unseen: Evalu
     assert f"a keep rule kept only failures of {JUDGE}, 9 images." in shown
     difference = score_of(measured, measured.models[0].name).difference
     numbers = "30.0 % wrong (9 of 30), 0.0 % of the base (0 of 30); difference 30.0 points"
-    assert f"sharp: {numbers} ({between(difference)})." in shown
+    assert f"sharp: {numbers} ({format_interval(difference)})." in shown
     assert (
         "chosen because a classifier failed" in shown and "do not estimate drops elsewhere" in shown
     )

@@ -28,7 +28,7 @@ from counterfoil.evaluation.result_files import write_keys
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.lab.scenes import load_wardrobe
 from counterfoil.models.classifiers import load_classifier
-from counterfoil.regular_files import visible
+from counterfoil.regular_files import visible_text
 from results_examples import top1
 from support.tables import csv_rows
 from tiny_builds import run_command
@@ -299,7 +299,7 @@ def test_keys_are_a_template_for_answers_from_elsewhere(
     assert done.exit_code == 0 and f"{3 * EACH + 1} images in {template}" in done.stdout
     rows = csv_rows(template)
     assert list(rows[0]) == ["key", "path", "class_id", "label"] and len(rows) == 3 * EACH + 1
-    assert {row["path"] for row in rows} == {visible(path) for path in paths_below(photos)}
+    assert {row["path"] for row in rows} == {visible_text(path) for path in paths_below(photos)}
     answers = tmp_path / "answers.csv"
     for column in ("key", "path"):
         shown = [{column: row[column], "label": "blue"} for row in rows]

@@ -16,14 +16,14 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from colour_world import SWAPPED, build_colours
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.figures import KINDS, _with_tips, new_figure, place_labels
-from counterfoil.evaluation.page import heat, whole
+from counterfoil.evaluation.page import drop_tint, whole_points
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.tasks.classes.measures.label_checks import label_rows
 from counterfoil.recipe import Recipe
 from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, ShiftChecks
-from counterfoil.report.results import ClassFacts, ResultRows, Results, classes_of, row
+from counterfoil.report.results import ClassFacts, ResultRows, Results, classes_of, estimate_row
 from counterfoil.report.templates import templates_folder
-from counterfoil.report.words import between, points
+from counterfoil.report.words import format_interval, format_points
 from counterfoil.stats import Estimate
 from support.pages import Page
 from support.reports import evaluation_html
@@ -55,7 +55,8 @@ def test_the_page_shows_each_models_drops(html: str, evaluation: Evaluation) -> 
         impact = evaluation.number("impact", group=shift.name)
         assert (
             impact is not None
-            and f"{shift.name} {points(impact.value)} points ({between(impact)})" in text
+            and f"{shift.name} {format_points(impact.value)} points ({format_interval(impact)})"
+            in text
         )
 
 
@@ -81,8 +82,8 @@ def test_the_page_shows_each_classs_drop_and_lets_one_choose_a_model(
         cell = html[html.index(f'<a href="{link}"') - 400 : html.index(f'<a href="{link}"') + 400]
         assert f'data-value="{score.impact.value:.4f}" data-drops="{drops}">' in cell
         assert (
-            f">{whole(score.impact.value)}</a>" in cell
-            and f"drop {points(score.impact.value)} points" in cell
+            f">{whole_points(score.impact.value)}</a>" in cell
+            and f"drop {format_points(score.impact.value)} points" in cell
         )
     chooser = html[html.index('<select id="heat-model">') : html.index("</select>")]
     assert [
@@ -115,7 +116,7 @@ def test_a_page_of_many_models_shifts_classes_and_long_names_holds(evaluation: E
     ]
     shifts = [replace(results.shifts[1], name=f"{long}_{i}", kind=None) for i in range(41)]
     rows = [
-        row(measure, value, model=model.name, group=shift.name)
+        estimate_row(measure, value, model=model.name, group=shift.name)
         for model in models
         for shift in shifts
         for measure, value in (
@@ -124,9 +125,9 @@ def test_a_page_of_many_models_shifts_classes_and_long_names_holds(evaluation: E
             ("drop", Estimate(0.5, 0.4, 0.6)),
         )
     ]
-    rows += [row("impact", Estimate(0.5, 0.4, 0.6), group=shift.name) for shift in shifts]
+    rows += [estimate_row("impact", Estimate(0.5, 0.4, 0.6), group=shift.name) for shift in shifts]
     rows += [
-        row(measure, value, model=model, group=shift.name, class_id=f"c{i}")
+        estimate_row(measure, value, model=model, group=shift.name, class_id=f"c{i}")
         for shift in shifts
         for i in range(42)
         for measure, value, scored in (
@@ -185,7 +186,7 @@ def test_people_read_points_and_one_base_number(html: str, evaluation: Evaluatio
     for model in evaluation.models:
         base = evaluation.results.base_number(model.name)
         assert base is not None
-        assert f">{points(base.value)} <" in models
+        assert f">{format_points(base.value)} <" in models
     assert "top-1 (%)" not in models
     # Not every model is timm's, so the page does not name timm's preprocessing.
     assert (
@@ -254,23 +255,23 @@ def test_names_are_escaped(tmp_path: Path, models: dict[str, str]) -> None:
 
 
 def test_numbers_are_written_for_reading() -> None:
-    assert [points(value) for value in (None, 0.1234, -0.05, -0.0001)] == [
+    assert [format_points(value) for value in (None, 0.1234, -0.05, -0.0001)] == [
         "–",
         "12.3",
         "−5.0",
         "0.0",
     ]
-    assert between(Estimate(0.1, -0.02, 0.3)) == "−2.0 to 30.0"
-    assert between(Estimate(0.1)) == ""
-    assert [whole(value) for value in (0.126, -0.126, 0.004, -0.004, 1.0)] == [
+    assert format_interval(Estimate(0.1, -0.02, 0.3)) == "−2.0 to 30.0"
+    assert format_interval(Estimate(0.1)) == ""
+    assert [whole_points(value) for value in (0.126, -0.126, 0.004, -0.004, 1.0)] == [
         "13",
         "−13",
         "0",
         "0",
         "100",
     ]
-    assert heat(None) == ""
-    assert "--drop" in heat(Estimate(0.2)) and "--gain" in heat(Estimate(-0.2))
+    assert drop_tint(None) == ""
+    assert "--drop" in drop_tint(Estimate(0.2)) and "--gain" in drop_tint(Estimate(-0.2))
 
 
 def test_every_kind_of_shift_has_its_colour_on_a_light_and_on_a_dark_page() -> None:

@@ -22,14 +22,14 @@ from colour_world import CANDIDATES, build_colours, png_of
 from counterfoil import accuracy_stats
 from counterfoil.accuracy_stats import (
     ClassUnits,
-    averages,
-    drops,
+    accuracy_slope,
+    class_averages,
+    classes_with_images,
+    drops_of_classes,
     effective_robustness,
     effective_robustness_intervals,
     find_near_chance,
     near_chance,
-    slope,
-    surviving,
 )
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
@@ -66,7 +66,7 @@ def test_the_probit_slope_is_that_of_ordinary_least_squares(models: int, seed: i
     base, shifted, images = probit_points(models, seed)
     x, y = probits_by_hand(base, shifted, images)
     expected = OLS(y, add_constant(x)).fit()
-    fit = slope(base.tolist(), shifted.tolist(), images)
+    fit = accuracy_slope(base.tolist(), shifted.tolist(), images)
     assert fit is not None and fit.n_models == models
     assert (fit.intercept, fit.slope) == pytest.approx(expected.params)
     assert (fit.low, fit.high) == pytest.approx(expected.conf_int()[1])
@@ -74,8 +74,8 @@ def test_the_probit_slope_is_that_of_ordinary_least_squares(models: int, seed: i
 
 
 def test_four_models_and_models_of_one_base_accuracy_have_no_probit_slope() -> None:
-    assert slope([0.5, 0.6, 0.7, 0.8], [0.4, 0.5, 0.6, 0.7], (100, 100)) is None
-    assert slope([0.5] * 5, [0.1, 0.2, 0.3, 0.4, 0.5], (100, 100)) is None
+    assert accuracy_slope([0.5, 0.6, 0.7, 0.8], [0.4, 0.5, 0.6, 0.7], (100, 100)) is None
+    assert accuracy_slope([0.5] * 5, [0.1, 0.2, 0.3, 0.4, 0.5], (100, 100)) is None
 
 
 @given(models=st.integers(6, 12), seed=st.integers(0, 2**32 - 1))
@@ -136,7 +136,7 @@ def test_the_interval_of_effective_robustness_covers_what_these_models_truly_hav
                 for probit in (base, shifted)
             ]
             drawn.append(ClassUnits(f"c{number}", present, sides[0], present, sides[1]))
-        measured = drops(drawn, paired=True, seed=0, salt="s", replicates=200)
+        measured = drops_of_classes(drawn, paired=True, seed=0, salt="s", replicates=200)
         truth = effective_robustness(norm.cdf(base), norm.cdf(shifted), (10**9, 10**9))
         for model, shown in effective_robustness_intervals(measured, (120, 120)).items():
             assert shown.low is not None and shown.high is not None
@@ -154,7 +154,7 @@ def test_probit_numbers_of_an_evaluation_are_those_of_its_accuracies(
             evaluation.results.drop_sides(model.name, shift.name) or (0.0, 0.0) for model in sound
         ]
         base, shifted = map(list, zip(*sides, strict=True))
-        line = slope(base, shifted, (shift.base_images, shift.images))
+        line = accuracy_slope(base, shifted, (shift.base_images, shift.images))
         row = rows.one("probit_slope", group=shift.name)
         assert line is not None and row is not None
         assert (row.value, row.n) == (pytest.approx(line.slope), len(sound))
@@ -205,7 +205,7 @@ def naive_accuracy(classes: list[ClassUnits], model: int, side: str) -> float:
 @given(seed=st.integers(0, 2**32 - 1), classes=st.integers(1, 5), models=st.integers(1, 3))
 def test_accuracies_and_drop_equal_the_naive_loops(seed: int, classes: int, models: int) -> None:
     drawn = random_classes(seed, classes, models=models)
-    measured = drops(drawn, paired=True, seed=0, salt="s", replicates=4)
+    measured = drops_of_classes(drawn, paired=True, seed=0, salt="s", replicates=4)
     for model in range(models):
         base = naive_accuracy(drawn, model, "base")
         shift = naive_accuracy(drawn, model, "shift")
@@ -219,9 +219,11 @@ def test_accuracies_and_drop_equal_the_naive_loops(seed: int, classes: int, mode
 
 def test_class_drops_average_to_the_drop_and_each_is_the_drop_of_its_class_alone() -> None:
     classes = random_classes(5)
-    measured = drops(classes, paired=True, seed=0, salt="s", replicates=200)
+    measured = drops_of_classes(classes, paired=True, seed=0, salt="s", replicates=200)
     assert set(measured.classes) == {"c0", "c1", "c2"}
-    by_class = [drops([cls], paired=True, seed=0, salt="s", replicates=200) for cls in classes]
+    by_class = [
+        drops_of_classes([cls], paired=True, seed=0, salt="s", replicates=200) for cls in classes
+    ]
     np.testing.assert_allclose(np.mean([alone.drop for alone in by_class], axis=0), measured.drop)
     assert [measured.classes[cls.class_id] for cls in classes] == [
         alone.impact() for alone in by_class
@@ -261,7 +263,9 @@ def naive_bootstrap(classes: list[ClassUnits], paired: bool, replicates: int) ->
 def test_the_bootstrap_agrees_with_its_definition_in_loops(paired: bool) -> None:
     classes = random_classes(3)
     reference = np.array(naive_bootstrap(classes, paired, 3000))
-    replicates = drops(classes, paired=paired, seed=1, salt="s", replicates=6000).replicates[:, 0]
+    replicates = drops_of_classes(
+        classes, paired=paired, seed=1, salt="s", replicates=6000
+    ).replicates[:, 0]
     spread = reference.std()
     # Five standard errors of either mean and spread, from 3000 replicates.
     assert abs(replicates.mean() - reference.mean()) < 5 * spread * math.sqrt(1 / 3000 + 1 / 6000)
@@ -275,8 +279,8 @@ def test_pairing_removes_what_base_and_shift_share() -> None:
     correct = rng.random((40, 1)) < 0.5
     present = np.ones(40, dtype=bool)
     cls = ClassUnits("c", present, correct, present, correct)
-    paired = drops([cls], paired=True, seed=0, salt="s")
-    apart = drops([cls], paired=False, seed=0, salt="s")
+    paired = drops_of_classes([cls], paired=True, seed=0, salt="s")
+    apart = drops_of_classes([cls], paired=False, seed=0, salt="s")
     assert np.all(paired.replicates == 0)
     expected = math.sqrt(2 * correct.mean() * (1 - correct.mean()) / 40)
     assert apart.replicates.std() == pytest.approx(expected, rel=0.1)
@@ -287,7 +291,7 @@ def test_paired_spread_is_the_standard_error_of_the_mean_difference() -> None:
     base = rng.random((60, 1)) < 0.9
     shift = rng.random((60, 1)) < 0.6
     present = np.ones(60, dtype=bool)
-    measured = drops(
+    measured = drops_of_classes(
         [ClassUnits("c", present, base, present, shift)], paired=True, seed=0, salt="s"
     )
     difference = base.astype(float) - shift.astype(float)
@@ -296,7 +300,7 @@ def test_paired_spread_is_the_standard_error_of_the_mean_difference() -> None:
 
 def test_an_interval_does_not_depend_on_the_other_models_or_classes_order() -> None:
     classes = random_classes(9, models=3)
-    all_models = drops(classes, paired=True, seed=4, salt="snow")
+    all_models = drops_of_classes(classes, paired=True, seed=4, salt="snow")
     alone = [
         ClassUnits(
             c.class_id,
@@ -307,7 +311,7 @@ def test_an_interval_does_not_depend_on_the_other_models_or_classes_order() -> N
         )
         for c in reversed(classes)
     ]
-    one_model = drops(alone, paired=True, seed=4, salt="snow")
+    one_model = drops_of_classes(alone, paired=True, seed=4, salt="snow")
     np.testing.assert_allclose(
         one_model.replicates[:, 0], all_models.replicates[:, 1], rtol=0, atol=1e-12
     )
@@ -315,17 +319,25 @@ def test_an_interval_does_not_depend_on_the_other_models_or_classes_order() -> N
 
 def test_seed_and_shift_change_the_draws() -> None:
     classes = random_classes(9)
-    first = drops(classes, paired=True, seed=0, salt="snow").replicates
-    assert np.array_equal(first, drops(classes, paired=True, seed=0, salt="snow").replicates)
-    assert not np.array_equal(first, drops(classes, paired=True, seed=1, salt="snow").replicates)
-    assert not np.array_equal(first, drops(classes, paired=True, seed=0, salt="fog").replicates)
+    first = drops_of_classes(classes, paired=True, seed=0, salt="snow").replicates
+    assert np.array_equal(
+        first, drops_of_classes(classes, paired=True, seed=0, salt="snow").replicates
+    )
+    assert not np.array_equal(
+        first, drops_of_classes(classes, paired=True, seed=1, salt="snow").replicates
+    )
+    assert not np.array_equal(
+        first, drops_of_classes(classes, paired=True, seed=0, salt="fog").replicates
+    )
 
 
 def test_a_draw_without_an_image_on_one_side_sits_out() -> None:
     base = np.array([True, False, False, False])
     shift = np.array([False, True, True, True])
     right = np.ones((4, 1), dtype=bool)
-    measured = drops([ClassUnits("c", base, right, shift, ~right)], paired=True, seed=0, salt="s")
+    measured = drops_of_classes(
+        [ClassUnits("c", base, right, shift, ~right)], paired=True, seed=0, salt="s"
+    )
     finite = measured.replicates[np.isfinite(measured.replicates)]
     assert 0 < finite.size < measured.replicates.size
     assert np.all(finite == 1.0)
@@ -336,7 +348,7 @@ def test_a_draw_without_an_image_on_one_side_sits_out() -> None:
 
 def test_no_class_is_an_error() -> None:
     with pytest.raises(ValueError, match="no class"):
-        drops([], paired=True, seed=0, salt="s")
+        drops_of_classes([], paired=True, seed=0, salt="s")
 
 
 def test_a_class_survives_with_enough_images_on_both_sides() -> None:
@@ -351,7 +363,7 @@ def test_a_class_survives_with_enough_images_on_both_sides() -> None:
         )
 
     classes = [counted(5, 5), counted(5, 4), counted(4, 5), counted(10, 10)]
-    assert [cls.class_id for cls in surviving(classes, 5)] == ["5-5", "10-10"]
+    assert [cls.class_id for cls in classes_with_images(classes, 5)] == ["5-5", "10-10"]
     assert counted(7, 3).pairs().counts == (3, 3)
 
 
@@ -362,7 +374,7 @@ def test_slope_and_its_interval_equal_ordinary_least_squares(seed: int, models: 
     rng = np.random.default_rng(seed)
     x = rng.uniform(0.4, 0.95, models)
     y = 0.7 * x - 0.1 + rng.normal(0, 0.05, models)
-    fit = slope(x.tolist(), y.tolist())
+    fit = accuracy_slope(x.tolist(), y.tolist())
     reference = sm.OLS(y, sm.add_constant(x)).fit()
     assert fit is not None
     assert fit.slope == pytest.approx(reference.params[1])
@@ -373,15 +385,17 @@ def test_slope_and_its_interval_equal_ordinary_least_squares(seed: int, models: 
 
 
 def test_no_slope_from_few_models_or_equal_base_accuracies() -> None:
-    assert slope([0.1, 0.2, 0.3, 0.4], [0.1, 0.2, 0.3, 0.4]) is None
-    assert slope([0.5] * 6, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]) is None
-    flat = slope([0.1, 0.2, 0.3, 0.4, 0.5], [0.3] * 5)
+    assert accuracy_slope([0.1, 0.2, 0.3, 0.4], [0.1, 0.2, 0.3, 0.4]) is None
+    assert accuracy_slope([0.5] * 6, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]) is None
+    flat = accuracy_slope([0.1, 0.2, 0.3, 0.4, 0.5], [0.3] * 5)
     assert flat is not None
     assert (flat.slope, flat.r_squared) == (0.0, 0.0)
 
 
 def test_a_relative_drop_is_the_share_of_the_base_that_is_lost() -> None:
-    measured = drops(random_classes(7, classes=4, units=60), paired=True, seed=0, salt="s")
+    measured = drops_of_classes(
+        random_classes(7, classes=4, units=60), paired=True, seed=0, salt="s"
+    )
     for model in range(2):
         base = float(measured.base_accuracy[model])
         shown = relative_drop(measured, model)
@@ -393,7 +407,10 @@ def test_a_relative_drop_is_the_share_of_the_base_that_is_lost() -> None:
 
 def test_nothing_can_be_lost_of_nothing() -> None:
     nothing = np.zeros(12)
-    assert relative_drop(drops([units(nothing, nothing)], paired=True, seed=0, salt="s"), 0) is None
+    assert (
+        relative_drop(drops_of_classes([units(nothing, nothing)], paired=True, seed=0, salt="s"), 0)
+        is None
+    )
 
 
 @pytest.mark.parametrize("paired", [True, False])
@@ -420,22 +437,22 @@ def units(base: np.ndarray, shift: np.ndarray, name: str = "c") -> ClassUnits:
 @pytest.mark.parametrize("paired", [True, False])
 def test_a_constant_predictor_has_newcombes_interval(right: bool, paired: bool) -> None:
     answers = np.full(12, right)
-    measured = drops([units(answers, answers)], paired=paired, seed=0, salt="s")
+    measured = drops_of_classes([units(answers, answers)], paired=paired, seed=0, salt="s")
     low, high = confint_proportions_2indep(
         12 * right, 12, 12 * right, 12, method="newcomb", compare="diff"
     )
     for shown in (measured.interval(0), measured.impact(), measured.classes["c"]):
         assert shown is not None
         assert (shown.value, shown.low, shown.high) == pytest.approx((0.0, low, high), abs=1e-9)
-    averaged = averages([units(answers, answers)], seed=0, salt="s").interval(0)
+    averaged = class_averages([units(answers, answers)], seed=0, salt="s").interval(0)
     alone = wilson_estimate(12 * right, 12)
     assert (averaged.low, averaged.high) == pytest.approx((alone.low, alone.high))
 
 
 def test_distances_of_classes_add_as_standard_errors_do() -> None:
     right = np.ones(12)
-    single = drops([units(right, right)], paired=True, seed=0, salt="s").interval(0)
-    four = drops(
+    single = drops_of_classes([units(right, right)], paired=True, seed=0, salt="s").interval(0)
+    four = drops_of_classes(
         [units(right, right, f"c{n}") for n in range(4)], paired=True, seed=0, salt="s"
     ).interval(0)
     assert single.high is not None and four.high is not None
@@ -444,11 +461,11 @@ def test_distances_of_classes_add_as_standard_errors_do() -> None:
 
 def test_pairs_that_never_differ_are_not_sure_never_to() -> None:
     mixed = np.arange(40) % 2 == 0
-    interval = drops([units(mixed, mixed)], paired=True, seed=0, salt="s").interval(0)
+    interval = drops_of_classes([units(mixed, mixed)], paired=True, seed=0, salt="s").interval(0)
     assert interval.low is not None and interval.high is not None
     # After 40 equal pairs, about 3 in 40 may still differ ("rule of three").
     assert -0.1 < interval.low < -0.02 and 0.02 < interval.high < 0.1
-    more = drops(
+    more = drops_of_classes(
         [units(np.tile(mixed, 9), np.tile(mixed, 9))], paired=True, seed=0, salt="s"
     ).interval(0)
     assert more.high is not None and more.high < interval.high / 2
@@ -458,14 +475,14 @@ def test_classes_that_all_disagree_a_little_keep_the_bootstraps_interval() -> No
     rng = np.random.default_rng(3)
     base = rng.random(60) < 0.8
     shift = rng.random(60) < 0.6
-    measured = drops([units(base, shift)], paired=True, seed=0, salt="s")
+    measured = drops_of_classes([units(base, shift)], paired=True, seed=0, salt="s")
     low, high = np.quantile(measured.replicates[:, 0], [0.025, 0.975])
     assert (measured.interval(0).low, measured.interval(0).high) == (low, high)
 
 
 def test_a_relative_drop_of_nothing_is_not_sure_either() -> None:
     right = np.ones(12)
-    measured = drops([units(right, right)], paired=True, seed=0, salt="s")
+    measured = drops_of_classes([units(right, right)], paired=True, seed=0, salt="s")
     agreed = (float(measured.agreed[0][0]), float(measured.agreed[1][0]))
     shown = relative_drop(measured, 0)
     drop = measured.interval(0)
@@ -499,7 +516,7 @@ def test_intervals_cover_the_drop_of_models_that_are_nearly_constant(
             units(rng.random(images) < base_rate, rng.random(images) < shift_rate, f"c{n}")
             for n in range(classes)
         ]
-        shown = drops(drawn, paired=paired, seed=0, salt="s", replicates=200).interval(0)
+        shown = drops_of_classes(drawn, paired=paired, seed=0, salt="s", replicates=200).interval(0)
         assert shown.low is not None and shown.high is not None
         covered += shown.low <= base_rate - shift_rate <= shown.high
     # Five standard errors below 95 %, for 200 data sets.
@@ -587,7 +604,7 @@ def test_a_model_near_chance_is_marked_and_in_no_average(
         assert impact.value == pytest.approx(np.mean([drop.value for drop in drops if drop]))
         assert fitted.n == impact.n == len(sound)
         scores = [evaluation.score(name, shift.name) for name in sound]
-        line = slope(
+        line = accuracy_slope(
             [score.drop_base or 0 for score in scores], [score.accuracy or 0 for score in scores]
         )
         assert line is not None and line.slope == pytest.approx(fitted.value)

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from counterfoil.accuracy_stats import NearChance
 from counterfoil.cli.main import app
-from counterfoil.cli.terminal import print_json, print_table, say, terminal
+from counterfoil.cli.terminal import make_console, print_json, print_line, print_table
 from counterfoil.errors import UserError, raise_together
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import Subject
@@ -38,7 +38,7 @@ from counterfoil.evaluation.gate import (
     models_of,
     name_problems,
     read_gate,
-    why,
+    verdict_reason,
 )
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers
 from counterfoil.evaluation.tasks.classes.lines import ClassLines, line_measures
@@ -634,7 +634,8 @@ def test_a_group_of_which_most_classes_lack_images_is_undecided() -> None:
         )
         with_classes = lines if verdict == "undecided" else [drop]
         assert all(
-            f"{10 - lacking} " in why(line) and "10 classes" in why(line) for line in with_classes
+            f"{10 - lacking} " in verdict_reason(line) and "10 classes" in verdict_reason(line)
+            for line in with_classes
         )
 
 
@@ -896,15 +897,15 @@ def test_no_line_of_output_is_a_command_to_a_runner(
     width: int, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     name = ":::add-mask::x ##[group]y :::stop-commands:::z"
-    say(name)
+    print_line(name)
     assert name in capsys.readouterr().out
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    say(name)
+    print_line(name)
     table = gate_table(result_of("fail", text=name, name=name))
     rows = tuple(replace(row, cells=row.cells[1:]) for row in table.rows)
     # a group in the first column
     for shown in (table, replace(table, columns=table.columns[1:], rows=rows)):
-        print_table(terminal(width), shown)
+        print_table(make_console(width), shown)
     print_json({name: name})
     out = capsys.readouterr().out
     assert "##[" not in out and not [

@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from counterfoil.generate.pictures import as_pictures, decoded, encode_image, psnr
+from counterfoil.generate.pictures import as_pictures, decode_image, encode_image, psnr
 from counterfoil.lab.world import render
 from counterfoil.recipe import Recipe, load_recipe
 from lab_training.corpora import unbiased_scene
@@ -125,4 +125,4 @@ def test_pictures_are_decoded_as_rgb() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (5, 7), np.uint8)
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG")
-    assert np.array_equal(decoded(file.getvalue()), np.repeat(pixels[:, :, None], 3, axis=2))
+    assert np.array_equal(decode_image(file.getvalue()), np.repeat(pixels[:, :, None], 3, axis=2))

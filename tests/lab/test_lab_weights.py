@@ -17,7 +17,7 @@ from PIL import Image
 from safetensors import safe_open
 
 from counterfoil.data.open_source import open_source
-from counterfoil.detection_stats import Detections, Objects, average_precision, match
+from counterfoil.detection_stats import Detections, Objects, average_precision, match_detections
 from counterfoil.errors import UserError
 from counterfoil.generate.image_embeddings import ImageEmbeddings
 from counterfoil.generate.render import Renderer
@@ -446,7 +446,7 @@ def test_the_detector_finds_what_it_says_on_garments_that_it_never_saw() -> None
         flat([row["category"] for row in objects]),
         flat([row["area"] for row in objects]),
     )
-    precision = average_precision(match(true, detected, len(rows), len(CLASSES)))
+    precision = average_precision(match_detections(true, detected, len(rows), len(CLASSES)))
     metrics = json.loads((LAB_WEIGHTS / "rtdetr_boxes" / "metrics.json").read_text())
     # 600 garments: a standard error of some 2 points.
     assert precision.measure("AP50") == pytest.approx(metrics["validation_ap50"], abs=0.08)

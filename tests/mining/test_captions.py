@@ -27,7 +27,7 @@ from counterfoil.mining.captions import (
     CaptionGrammar,
     CaptionNoun,
     ClassCaptions,
-    gather,
+    gather_captions,
     words_of,
 )
 from counterfoil.mining.hypotheses import MiningRun
@@ -338,7 +338,9 @@ def imagenet() -> tuple[RecipeClass, ...]:
 def test_a_thousand_imagenet_classes_share_about_five_thousand_captions(
     imagenet: tuple[RecipeClass, ...],
 ) -> None:
-    texts, references, candidates = gather(CaptionGrammar.load("imagenet"), imagenet, "category")
+    texts, references, candidates = gather_captions(
+        CaptionGrammar.load("imagenet"), imagenet, "category"
+    )
     # 13 adjectives, and 8 prepositions beside the category's own; the plainest of them is the
     # reference.
     expected = {category: 13 * (8 + count) for category, count in OWN_PREPOSITIONS.items()}
@@ -375,7 +377,7 @@ def test_any_classes_have_captions_where_a_recipe_names_none(
     assert "grammar 'any'" in note and all(
         name in note for name in ("cifar", "imagenet", "wardrobe")
     )
-    assert len(gather(CaptionGrammar.load("any"), imagenet, "class")[0]) < 80_000
+    assert len(gather_captions(CaptionGrammar.load("any"), imagenet, "class")[0]) < 80_000
 
 
 def replace_classes(classes: tuple[RecipeClass, ...]) -> Recipe:
@@ -447,7 +449,7 @@ def test_a_merged_class_is_called_by_each_of_its_garments() -> None:
 
 
 def test_the_wardrobes_recipe_can_be_asked_with_the_wardrobes_captions() -> None:
-    texts, references, candidates = gather(
+    texts, references, candidates = gather_captions(
         CaptionGrammar.load("wardrobe"), load_recipe("wardrobe-star").classes, "class"
     )
     assert len(texts) == 10 * 206
@@ -491,7 +493,7 @@ def test_each_text_stands_once_and_each_class_has_its_own(about: list, noun: Cap
         },
     )
     classes = classes_of(*about)
-    texts, references, candidates = gather(grammar, classes, noun)
+    texts, references, candidates = gather_captions(grammar, classes, noun)
     assert len(set(texts)) == len(texts)
     assert {*references, *(int(row) for candidate in candidates for row in candidate)} == set(
         range(len(texts))
@@ -507,7 +509,7 @@ def test_classes_that_lack_the_same_are_told_in_one_line() -> None:
     grammar = grammar_of(captions=("a {noun} outside",))
     classes = classes_of(*((f"class {number}", None) for number in range(7)), ("dog", "canine"))
     with pytest.raises(UserError) as caught:
-        gather(grammar, classes, "category")
+        gather_captions(grammar, classes, "category")
     named = ", ".join(f"'class {number}'" for number in range(5))
     assert caught.value.problems == (
         f"captions: each of 7 classes ({named} and 2 more) has no category",
@@ -520,7 +522,7 @@ def test_every_name_that_is_of_no_class_is_told() -> None:
         captions=("a {noun} outside",), by_name={"dgo": {}, "canine": {}, "cta": {}}
     )
     with pytest.raises(UserError) as caught:
-        gather(grammar, classes_of(("dog", "canine"), ("cat", None)), "category")
+        gather_captions(grammar, classes_of(("dog", "canine"), ("cat", None)), "category")
     assert caught.value.problems == (
         "captions: by_name.dgo: expected the name or category of a class of the recipe; did you"
         " mean 'dog'?",
@@ -533,8 +535,8 @@ def test_every_name_that_is_of_no_class_is_told() -> None:
 def test_a_grammar_for_more_classes_than_a_recipe_has_says_so() -> None:
     keys = {"captions": ("a {noun} outside",), "by_name": {"cat": {"captions": ("a tabby",)}}}
     with pytest.raises(UserError, match=r"by_name\.cat"):
-        gather(grammar_of(**keys), classes_of(("dog", None)), "class")
-    texts, _, _ = gather(
+        gather_captions(grammar_of(**keys), classes_of(("dog", None)), "class")
+    texts, _, _ = gather_captions(
         grammar_of(**keys, covers=("dog", "cat")), classes_of(("dog", None)), "class"
     )
     assert texts == ("a photo of a dog", "a dog outside")
@@ -545,7 +547,7 @@ def test_many_problems_are_cut_with_their_number() -> None:
         captions=("a {noun}",), by_name={f"none {number}": {} for number in range(25)}
     )
     with pytest.raises(UserError) as caught:
-        gather(grammar, classes_of(("dog", None)), "class")
+        gather_captions(grammar, classes_of(("dog", None)), "class")
     assert len(caught.value.problems) == 21
     assert caught.value.problems[-1] == "… and 5 more"
 
@@ -555,9 +557,9 @@ def test_more_captions_in_all_than_can_be_encoded_are_refused(
 ) -> None:
     monkeypatch.setattr("counterfoil.mining.captions.MOST_TEXTS", 10)
     grammar = grammar_of(templates=("a {adjective} {noun}",), adjectives=("red", "blue", "green"))
-    assert len(gather(grammar, classes_of(("dog", None), ("cat", None)), "class")[0]) == 8
+    assert len(gather_captions(grammar, classes_of(("dog", None), ("cat", None)), "class")[0]) == 8
     with pytest.raises(UserError, match="more than 10 in total, reached at class 'hen', 3 of 4"):
-        gather(
+        gather_captions(
             grammar, classes_of(("dog", None), ("cat", None), ("hen", None), ("cow", None)), "class"
         )
 

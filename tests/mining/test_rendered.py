@@ -31,7 +31,7 @@ from counterfoil.mining.mined_files import FINDINGS, LAYER, REPORT, MineResult
 from counterfoil.mining.rounds import PURPOSE, ROUND, compared_rows
 from counterfoil.plan.estimate import rendered_budget
 from counterfoil.plan.layout import sample_seed
-from counterfoil.progress import Stage, report
+from counterfoil.progress import Stage, report_progress
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.schema_mine import METHOD_SETTINGS, DirectionsSettings, Mine
 from counterfoil.stats import count_failures, score_test
@@ -66,7 +66,7 @@ def given_hypotheses(
 ) -> Found:
     """Return the same hypotheses for any rows: a class and a category that are bags, and a class
     far from a bag."""
-    report("told", 1, 1)
+    report_progress("told", 1, 1)
     hypotheses = (
         hypothesis("shirt_hard", (T_SHIRT,), half),
         hypothesis("top_hard", (T_SHIRT, PULLOVER), half),

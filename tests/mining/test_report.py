@@ -27,7 +27,7 @@ from counterfoil.mining.report import (
     MOST_LISTED,
     SIDE,
     by_weight,
-    headline,
+    findings_headline,
     mining_html,
     page_thumbnail,
     pictures_wanted,
@@ -171,7 +171,7 @@ def test_a_headline_names_the_strongest_finding_whose_words_fit_and_others_are_m
     plain = example()
     first = plain.findings[0]
     check = first.caption_check
-    assert check is not None and by_weight(plain.standing)[0] is first and headline(plain)[1].startswith(
+    assert check is not None and by_weight(plain.standing)[0] is first and findings_headline(plain)[1].startswith(
         "The strongest: sandal not on a beach, wrong 52 points"
     )  # fmt: skip
     fitting = tuple(
@@ -182,7 +182,9 @@ def test_a_headline_names_the_strongest_finding_whose_words_fit_and_others_are_m
         Findings, document_text(replace(plain, findings=fitting)), "findings.json"
     )
     assert [finding.name for finding in mixed.standing if not finding.marks] == ["pullover_hard"]
-    assert headline(mixed)[1].startswith("The strongest: checked pullover, wrong 43 points")
+    assert findings_headline(mixed)[1].startswith(
+        "The strongest: checked pullover, wrong 43 points"
+    )
     page = mining_html(mixed, {})
     for finding in mixed.standing:
         section = section_of(page, finding.words[:1].upper() + finding.words[1:])
@@ -201,7 +203,7 @@ def test_a_headline_names_the_strongest_finding_whose_words_fit_and_others_are_m
     )
     assert (
         "The strongest: a group of images of sandal (words untrusted), wrong 52 points"
-        in headline(none)[1]
+        in findings_headline(none)[1]
     )
 
 

@@ -19,9 +19,9 @@ from counterfoil.models.generators.family import RESERVED
 from counterfoil.models.pipeline_settings import (
     TEXTS,
     called_class,
+    edits_by_inversion,
     free_options,
     has_settings_to_compare,
-    inverts,
     option_problems,
     pipeline_problems,
 )
@@ -298,8 +298,8 @@ def test_whether_rows_are_inverted_is_reported_by_the_index_where_it_is_here(
     if pipeline is not None:
         (tmp_path / "model_index.json").write_text(json.dumps({"_class_name": pipeline}))
     model = f"local-dir:{tmp_path}"
-    assert inverts(recipe("edit", model=f"'{model}'").generator) is known
-    assert inverts(recipe("diffusers", model=f"'{model}'").generator) is False
+    assert edits_by_inversion(recipe("edit", model=f"'{model}'").generator) is known
+    assert edits_by_inversion(recipe("diffusers", model=f"'{model}'").generator) is False
 
 
 def test_a_negative_prompt_that_does_nothing_is_reported() -> None:

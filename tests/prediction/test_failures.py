@@ -23,7 +23,7 @@ from counterfoil.prediction.failures import (
     best_thresholds,
     binary_answers,
     condition_scores,
-    failures,
+    failed_answers,
     map_conditions,
 )
 from counterfoil.prediction.inference import Predictions
@@ -67,7 +67,9 @@ def test_an_answer_lies_under_a_parent_even_if_the_recipe_lacks_its_class(
     given.answers[0] = [*answers, 990, 991]
     given.readable[0] = True
     for rule, failed in (("parent", none_under), ("parent_any", one_not_under)):
-        assert failures(rule, given, np.asarray([label]), ANIMALS, class_map).tolist() == [failed]
+        assert failed_answers(rule, given, np.asarray([label]), ANIMALS, class_map).tolist() == [
+            failed
+        ]
 
 
 def test_parents_in_words_are_compared_by_words() -> None:
@@ -79,7 +81,7 @@ def test_parents_in_words_are_compared_by_words() -> None:
     given = Predictions.empty(2, 5)
     given.answers[:] = [[1, 2, 3, 4, 0], [2, 3, 4, 1, 0]]
     given.readable[:] = True
-    failed = failures(
+    failed = failed_answers(
         "parent", given, np.zeros(2, np.int64), classes, map_classes(classes, facts(5))
     )
     assert failed.tolist() == [False, True]

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 
 import counterfoil
-from counterfoil.progress import report, tell
+from counterfoil.progress import report_event, report_progress
 from counterfoil.report.words import _MOST_SHOWN, shown_table
 
 HOSTILE = "<script>alert(1)</script>"
 
 
 def work() -> str:
-    report(f"{HOSTILE}\x1b[31m", 1, 3)
-    tell(SimpleNamespace(nothing="that it could say"))
-    report("images", 3, 3)
+    report_progress(f"{HOSTILE}\x1b[31m", 1, 3)
+    report_event(SimpleNamespace(nothing="that it could say"))
+    report_progress("images", 3, 3)
     return "done"
 
 

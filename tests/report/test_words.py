@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterfoil.report.distances import Distances, ImageSet, about_bias, distances_table
-from counterfoil.report.results import ResultRow, ResultRows, row
+from counterfoil.report.results import ResultRow, ResultRows, estimate_row
 from counterfoil.report.words import (
     e_value,
-    named,
-    points,
-    probability,
-    share,
-    times,
+    format_points,
+    format_probability,
+    format_ratio,
+    format_share,
+    safe_text,
     with_interval,
 )
 from counterfoil.stats import Estimate
@@ -27,16 +27,29 @@ from counterfoil.stats import Estimate
 @pytest.mark.parametrize(
     ("shown", "says"),
     [
-        (share(None), "–"), (share(0.0), "0 %"), (share(0.004), "0.4 %"), (share(0.0000001), "<0.1 %"),
-        (share(0.0949), "9 %"), (share(0.9999999), ">99.9 %"), (share(1.0), "100 %"),
-        (with_interval(None), "–"), (with_interval(Estimate(math.nan)), "–"),
+        (format_share(None), "–"),
+        (format_share(0.0), "0 %"),
+        (format_share(0.004), "0.4 %"),
+        (format_share(0.0000001), "<0.1 %"),
+        (format_share(0.0949), "9 %"),
+        (format_share(0.9999999), ">99.9 %"),
+        (format_share(1.0), "100 %"),
+        (with_interval(None), "–"),
+        (with_interval(Estimate(math.nan)), "–"),
         (with_interval(Estimate(0.1, 0.05, 0.2)), "10.0 points (5.0 to 20.0)"),
-        (points(-0.004, decimals=0), "0"), (points(-0.126, decimals=0), "−13"), (points(0.52, decimals=0), "52"),
-        (probability(0.0), "< .001"), (probability(0.002), "= .002"), (probability(0.0344), "= .034"),
-        (probability(0.1), "= .10"), (probability(0.61), "= .61"), (probability(1.0), "= 1"),
-        (named("a\x07b"), "a\N{REPLACEMENT CHARACTER}b"), (named("x" * 999), f"{'x' * 239}…"),
+        (format_points(-0.004, decimals=0), "0"),
+        (format_points(-0.126, decimals=0), "−13"),
+        (format_points(0.52, decimals=0), "52"),
+        (format_probability(0.0), "< .001"),
+        (format_probability(0.002), "= .002"),
+        (format_probability(0.0344), "= .034"),
+        (format_probability(0.1), "= .10"),
+        (format_probability(0.61), "= .61"),
+        (format_probability(1.0), "= 1"),
+        (safe_text("a\x07b"), "a\N{REPLACEMENT CHARACTER}b"),
+        (safe_text("x" * 999), f"{'x' * 239}…"),
     ],
-)  # fmt: skip
+)
 def test_numbers_are_rounded_without_saying_none_or_all(shown: str, says: str) -> None:
     assert shown == says
 
@@ -59,8 +72,13 @@ def test_an_e_value_is_reported_in_few_letters_and_in_order(log_e: float) -> Non
 def test_e_values_keep_the_digits_that_count(value: float, says: str) -> None:
     assert e_value(math.log(value)) == says
     assert e_value(None) == "–"
-    assert [times(factor) for factor in (1.5, 9.96, 496.8, 3721.0)] == ["1.5", "10", "500", "3,700"]
-    assert times(math.inf) == "over a million"
+    assert [format_ratio(factor) for factor in (1.5, 9.96, 496.8, 3721.0)] == [
+        "1.5",
+        "10",
+        "500",
+        "3,700",
+    ]
+    assert format_ratio(math.inf) == "over a million"
 
 
 SETS = 40  # of a table
@@ -80,10 +98,10 @@ def rows(shown: Distances, unmeasured: str = "") -> Iterator[ResultRow]:
     for images in shown.sets:
         kid = -0.0001 if images.what == "source" else 0.12345
         if images.name == unmeasured:
-            yield row("kid", None, note="too few", **shown.key(images))
+            yield estimate_row("kid", None, note="too few", **shown.key(images))
             continue
-        yield row("kid", Estimate(kid, kid - 0.01, kid + 0.01), **shown.key(images))
-        yield row("fid", 12.3456, **shown.key(images))
+        yield estimate_row("kid", Estimate(kid, kid - 0.01, kid + 0.01), **shown.key(images))
+        yield estimate_row("fid", 12.3456, **shown.key(images))
 
 
 def test_numbers_have_the_digits_that_their_interval_bears_and_the_source_is_last() -> None:

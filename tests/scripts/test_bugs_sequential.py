@@ -20,7 +20,7 @@ from bugs_proof.sequential import (
     table_of_rows,
     table_of_runs,
 )
-from counterfoil.paired_stats import PairCount, decide, log_e_value
+from counterfoil.paired_stats import PairCount, decide_test, log_e_value
 
 
 def test_looks_grow_up_to_the_budget() -> None:
@@ -58,7 +58,7 @@ def test_runs_are_decided_as_mining_decides() -> None:
         look = 0
         for look, (b, c, _) in zip(design.looks, drawn[run].tolist(), strict=True):
             count = PairCount(int(look), 0, b, c)
-            word = decide(count, log_e_value(b, b + c), np.log(5 / 0.1), design.margin)
+            word = decide_test(count, log_e_value(b, b + c), np.log(5 / 0.1), design.margin)
             if word != "open":
                 break
         assert (word == "confirmed", word == "futile", look) == (

@@ -20,7 +20,7 @@ from counterfoil.cli.main import app
 from counterfoil.plan.estimate import KNOWN_CLIPS
 from counterfoil.recipe import load_recipe
 from counterfoil.starting.init_recipe import init
-from counterfoil.starting.lacking import Lack, lacking
+from counterfoil.starting.lacking import Lack, list_lacking
 from counterfoil.starting.source_rows import sampled_pictures
 from drawn_folders import draw_folder
 from support.images import encoded
@@ -39,7 +39,7 @@ def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def of(*overrides: str) -> dict[str, Lack]:
-    return {lack.key: lack for lack in lacking(load_recipe("wardrobe-mini", overrides))}
+    return {lack.key: lack for lack in list_lacking(load_recipe("wardrobe-mini", overrides))}
 
 
 def snapshot(caches: Path, repository: str, file: str) -> None:
@@ -105,7 +105,7 @@ def test_a_folder_that_is_not_there_cannot_be_built_with(override: str, key: str
 
 @pytest.mark.parametrize("name", ["two words", "\x85", "a/b/c"])
 def test_a_name_that_no_repository_can_have_is_reported(name: str) -> None:
-    lacks = lacking(load_recipe("sd35-medium", [f"generator.model={json.dumps(name)}"]))
+    lacks = list_lacking(load_recipe("sd35-medium", [f"generator.model={json.dumps(name)}"]))
     assert any(lack.weight == "missing" and "Repo id" in lack.text for lack in lacks)
 
 
@@ -138,7 +138,7 @@ def test_what_is_left_out_is_reported(tmp_path: Path) -> None:
     one_split = load_recipe(
         "wardrobe-corrupt", ["source.validation_split=train", "generator.split=train"]
     )
-    assert "source.validation_split" not in {lack.key for lack in lacking(one_split)}
+    assert "source.validation_split" not in {lack.key for lack in list_lacking(one_split)}
     bare = of("prompts.shifts.red.caption=null")
     assert "red is not screened" in bare["screen.shift_threshold"].text
     assert not of("screen.keep_rejected=true").keys() & {"screen.keep_rejected", "evaluate.models"}
@@ -175,7 +175,7 @@ def test_a_judge_whose_file_is_not_there_cannot_be_asked(tmp_path: Path) -> None
 def test_a_judge_is_one_line_and_of_its_own_key() -> None:
     def keys(*overrides: str) -> list[str]:
         recipe = load_recipe("wardrobe-mini", ["evaluate.models=[]", *overrides])
-        return [lack.key for lack in lacking(recipe) if "resnet50" in lack.text]
+        return [lack.key for lack in list_lacking(recipe) if "resnet50" in lack.text]
 
     picked = "prompts.shifts.red.keep=[thresholds, {misclassified: {models: [resnet50.a1_in1k]}}]"
     assert keys("screen.judge=resnet50.a1_in1k") == ["screen.judge"]
@@ -276,7 +276,7 @@ def folder(tmp_path: Path) -> str:
 
 
 def missing(*overrides: str) -> dict[str, Lack]:
-    lacks = lacking(load_recipe("wardrobe-mini", overrides))
+    lacks = list_lacking(load_recipe("wardrobe-mini", overrides))
     return {lack.key: lack for lack in lacks if lack.weight == "missing"}
 
 
@@ -302,17 +302,17 @@ def test_so_it_is_for_a_model_of_the_hub_whose_configuration_was_fetched() -> No
     assert missing(f"generator.model={NAME}", "generator.size=72", "tokens=null").keys() == {
         "generator.size"
     }
-    fits = lacking(load_recipe("flux-schnell"))
+    fits = list_lacking(load_recipe("flux-schnell"))
     assert not [
         lack for lack in fits if lack.key.startswith("generator") and lack.key != "generator.model"
     ]
 
 
 def test_where_it_is_not_here_that_is_reported() -> None:
-    lacks = [lack for lack in lacking(load_recipe("flux-schnell")) if lack.key == "generator"]
+    lacks = [lack for lack in list_lacking(load_recipe("flux-schnell")) if lack.key == "generator"]
     assert [lack.weight for lack in lacks] == ["fetched"]
     assert f"checked against {NAME} once its configuration is downloaded" in lacks[0].text
-    nothing = lacking(load_recipe("wardrobe-mini", [f"generator.model={NAME}", "tokens=null"]))
+    nothing = list_lacking(load_recipe("wardrobe-mini", [f"generator.model={NAME}", "tokens=null"]))
     assert not [lack for lack in nothing if lack.key == "generator"], "there is nothing to compare"
 
 

@@ -14,7 +14,7 @@ import pytest
 from store_cases import INPUTS, STACK, build, candidates_of, opened, plan_of
 
 import warm
-from counterfoil.documents import differences
+from counterfoil.documents import document_differences
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.store.dataset_store import ShardWriter
 from counterfoil.store.directory_lock import directory_lock
@@ -299,18 +299,22 @@ def test_errors_travel_from_workers() -> None:
 
 
 def test_differences_are_named_counted_and_short() -> None:
-    assert differences({"a": 1}, {"a": 1}) == []
-    assert differences({"a": {"b": 1}}, {"a": {"b": 2}}) == ["a.b: 1 there, 2 here"]
-    assert differences({"a": 1}, {}) == ["a: 1 there, absent here"]
-    assert differences({"a": 1}, {"a": True}) == ["a: 1 there, true here"]
-    assert differences([{"id": "x", "n": 1}], [{"id": "x", "n": 2}]) == ["x.n: 1 there, 2 here"]
-    assert differences({"a": [1, 2]}, {"a": [1, 3, 4]}) == [
+    assert document_differences({"a": 1}, {"a": 1}) == []
+    assert document_differences({"a": {"b": 1}}, {"a": {"b": 2}}) == ["a.b: 1 there, 2 here"]
+    assert document_differences({"a": 1}, {}) == ["a: 1 there, absent here"]
+    assert document_differences({"a": 1}, {"a": True}) == ["a: 1 there, true here"]
+    assert document_differences([{"id": "x", "n": 1}], [{"id": "x", "n": 2}]) == [
+        "x.n: 1 there, 2 here"
+    ]
+    assert document_differences({"a": [1, 2]}, {"a": [1, 3, 4]}) == [
         "a.[1]: 2 there, 3 here",
         "a.[2]: absent there, 4 here",
     ]
-    swapped = differences([{"id": "x"}, {"id": "y"}], [{"id": "y"}, {"id": "x"}], "classes")
+    swapped = document_differences(
+        [{"id": "x"}, {"id": "y"}], [{"id": "y"}, {"id": "x"}], "classes"
+    )
     assert swapped == ["classes: the same entries in another order"]
-    many = differences({str(n): n for n in range(30)}, {})
+    many = document_differences({str(n): n for n in range(30)}, {})
     assert len(many) == 21
     assert many[-1] == "… and 10 more"
-    assert len(differences({"a": "x" * 1000}, {"a": ""})[0]) < 100
+    assert len(document_differences({"a": "x" * 1000}, {"a": ""})[0]) < 100

@@ -21,7 +21,7 @@ from counterfoil.errors import UserError
 from counterfoil.plan.layout import Plan, PlanPart
 from counterfoil.store import directory_lock as locks
 from counterfoil.store.dataset_store import DatasetStore
-from counterfoil.store.directory_lock import directory_lock, marked
+from counterfoil.store.directory_lock import directory_lock, marked_folder
 from counterfoil.store.inside import list_files
 from counterfoil.store.reading import read_receipts
 from support.files import published
@@ -268,7 +268,7 @@ def test_it_is_seen_where_the_folder_is_the_same(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     (tmp_path / "link").symlink_to(folder)
-    with marked(folder) as mark:
+    with marked_folder(folder) as mark:
         mark.refuse_unseen()
         replace(mark, folder=tmp_path / "link").refuse_unseen()
         assert len(list(folder.rglob("mark-*"))) == 1
@@ -282,10 +282,10 @@ def test_a_folder_that_is_another_is_refused(
     first = tmp_path / "first"
     second = tmp_path / "second"
     first.mkdir()
-    with marked(first) as mark:
+    with marked_folder(first) as mark:
         shutil.copytree(first, second)
         replace(mark, folder=second).refuse_unseen()  # a copy made now has it too
-    with marked(first) as mark:
+    with marked_folder(first) as mark:
         for other in (second, tmp_path / "absent"):
             with pytest.raises(UserError) as refused:
                 replace(mark, folder=other).refuse_unseen()
@@ -294,7 +294,7 @@ def test_a_folder_that_is_another_is_refused(
 
 
 def test_two_marks_do_not_meet(tmp_path: Path) -> None:
-    with marked(tmp_path) as first, marked(tmp_path) as second:
+    with marked_folder(tmp_path) as first, marked_folder(tmp_path) as second:
         first.refuse_unseen()
         second.refuse_unseen()
         assert first.name != second.name

@@ -109,14 +109,16 @@ def statistics() -> list[str]:
     units = np.arange(400) // 4
     pairs = paired_stats.count_pairs(shifted, base)
     p = [stats.sign_test(ahead, 20 - ahead) for ahead in range(11)]
-    estimate = stats.mean_over_units(shifted.astype(float), units, stats.seeded(3, "mean"))
+    estimate = stats.mean_over_units(
+        shifted.astype(float), units, stats.seeded_generator(3, "mean")
+    )
     numbers = [
         *stats.wilson_interval(37, 91),
         *stats.clopper_pearson(3, 40),
         *paired_stats.tango_interval(pairs),
         *stats.clustered_interval(np.bincount(units, shifted), np.bincount(units)),
         *stats.benjamini_hochberg(p),
-        *stats.holm(p),
+        *stats.holm_adjusted(p),
         estimate.value,
         estimate.low,
         estimate.high,

@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, Protocol, overload
 
 from counterfoil.building.inputs import Inputs, resolve_inputs
 from counterfoil.building.options import BuildOptions, WholeOptions
-from counterfoil.building.spans import spans
+from counterfoil.building.spans import shard_spans
 from counterfoil.building.workers import (
     Job,
     ShardFiles,
@@ -35,14 +35,14 @@ from counterfoil.models.diffusion import check_scheduler
 from counterfoil.models.stack import rendering_stack
 from counterfoil.options import takes
 from counterfoil.plan.layout import PlanPart, make_plan
-from counterfoil.progress import tell
+from counterfoil.progress import report_event
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.keep.cells import ACCEPTED
 from counterfoil.recipe.keep.rule import FIRST_ROWS
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import make_folder, try_folder
 from counterfoil.store.dataset_store import DatasetStore, refuse_foreign
-from counterfoil.store.directory_lock import marked, refuse_held_part
+from counterfoil.store.directory_lock import marked_folder, refuse_held_part
 from counterfoil.store.layout import MANIFEST, PRIVATE
 from counterfoil.store.lock import read_lock, refuse_other_hashes
 from counterfoil.store.manifest import Entry
@@ -338,14 +338,14 @@ class DatasetBuild:
         if len(pending) < store.n_shards:
             shards = store.plan.shards_without(frozenset(), store.part)
             earlier = sum(shard.candidates for shard in shards) - images
-        tell(BuildProgress(0, len(pending), 0, images, counts, there=earlier))
-        items = spans(store.plan, pending, self.engine.at_once)
+        report_event(BuildProgress(0, len(pending), 0, images, counts, there=earlier))
+        items = shard_spans(store.plan, pending, self.engine.at_once)
         collected = SpansToCollect(items) if self.engine.collects else None
         ids = {(shard.group, shard.number, shard.of): shard.id for shard in pending}
         with contextlib.ExitStack() as stack:
             mark = None
             if collected is None:
-                mark = stack.enter_context(marked(store.directory))
+                mark = stack.enter_context(marked_folder(store.directory))
             job = Job(
                 self.recipe,
                 self.inputs,
@@ -374,7 +374,9 @@ class DatasetBuild:
                 new = {receipt.path: receipt for receipt in receipts if receipt.path not in made}
                 made |= new
                 counts = counts_of(new.values(), counts)
-                tell(BuildProgress(len(made), len(pending), drawn, images, counts, tuple(lost)))
+                report_event(
+                    BuildProgress(len(made), len(pending), drawn, images, counts, tuple(lost))
+                )
         # If the dataset is built in parts, a temporary file may belong to another part that is
         # still running.
         if lost and store.part is None:

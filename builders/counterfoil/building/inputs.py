@@ -42,7 +42,7 @@ from counterfoil.recipe import Recipe
 from counterfoil.recipe.kinds import GENERATOR
 from counterfoil.recipe.names import without_folders
 from counterfoil.recipe.rows_table import MOST_BYTES, ChosenKind, rows_csv
-from counterfoil.report.words import counted
+from counterfoil.report.words import format_count
 from counterfoil.store.inside import read_inside
 from counterfoil.store.layout import EMBEDDINGS, ROWS, THRESHOLDS
 from counterfoil.store.lock import LEVELS, VALIDATION, Lock, read_lock, without_validation
@@ -294,7 +294,7 @@ def thresholds_of(
         unreadable = np.flatnonzero(np.isnan(embeddings).any(axis=1))
         damaged = images.shown([images.keys[row] for row in unreadable])
         if damaged:
-            count = counted(len(damaged), "unreadable image")
+            count = format_count(len(damaged), "unreadable image")
             raise UserError(
                 f"source: {images.name}: {count}: {some_of(damaged, _MOST_SHOWN)}",
                 "Remove or replace these rows of the input dataset; a name is its split and its"

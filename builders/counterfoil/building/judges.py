@@ -23,7 +23,7 @@ from counterfoil.models.classifiers.of_open_clip import pin_zero_shot
 from counterfoil.models.clip import pin_clip
 from counterfoil.models.loading_errors import reading_errors, skipped_reason
 from counterfoil.prediction.class_map import ClassMap, map_classes
-from counterfoil.prediction.failures import failures, refuse_unanswered
+from counterfoil.prediction.failures import failed_answers, refuse_unanswered
 from counterfoil.prediction.inference import Predictions, answer_columns, logits_of
 from counterfoil.prediction.passes import score_models
 from counterfoil.recipe.keep.misclassified import ANSWER, CONFIDENCE, FAILED, RIGHT, TOP1
@@ -183,7 +183,7 @@ class Judges:
         classes = self.plan.recipe.classes
         failed = {}
         for rule in {*rules} - {TOP1}:
-            failed[rule] = failures(rule, answers, labels, classes, class_map)
+            failed[rule] = failed_answers(rule, answers, labels, classes, class_map)
         for row, rule in enumerate(rules):
             answer = {
                 judge_column(name, ANSWER): int(columns["answers"][row, 0]),
@@ -250,7 +250,7 @@ def validation_answers(
     return counts, None
 
 
-def measured(keep: Sequence[KeepRule], image: bytes | None) -> dict[str, float]:
+def measured_columns(keep: Sequence[KeepRule], image: bytes | None) -> dict[str, float]:
     """Measure an image for keep rules, and return the columns."""
     rules = [rule for rule in keep if rule.measures]
     columns: dict[str, float] = {}
@@ -261,7 +261,7 @@ def measured(keep: Sequence[KeepRule], image: bytes | None) -> dict[str, float]:
     return columns
 
 
-def similarities(
+def source_similarities(
     scorer: Scorer | None,
     embeddings: Mapping[int, np.ndarray],
     sources: Sequence[Image.Image | None],

@@ -26,7 +26,7 @@ from counterfoil.models.diffusion import generator_pipeline
 from counterfoil.models.loras import load_loras
 from counterfoil.plan.estimate import POINTS_A_SEARCH, SCENES_A_SEARCH
 from counterfoil.plan.layout import Between, Plan, Sample, make_plan, sample_seed
-from counterfoil.progress import report
+from counterfoil.progress import report_progress
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.severity import SeverityLevels
 
@@ -196,7 +196,7 @@ def _measured(
                 shift_scores = iter([shift_score for _, shift_score in pairs])
                 scores += [None if pixels is None else next(shift_scores) for pixels in rendered]
                 done = number * len(samples) + len(scores)
-                report("looking for levels", done, len(shifts) * len(samples))
+                report_progress("looking for levels", done, len(shifts) * len(samples))
             table = np.array(scores, dtype=np.float64).reshape(len(scenes), len(POINTS))
             tables[name] = table[np.isfinite(table).all(axis=1)]
     return tables

@@ -24,7 +24,7 @@ from counterfoil.data.pool import wrong_pool
 from counterfoil.dataset.reading import SoundDataset, read_dataset, wrong_model
 from counterfoil.dataset.verification.problems import Outcome
 from counterfoil.dataset.verification.rerendering import compare_images
-from counterfoil.documents import differences
+from counterfoil.documents import document_differences
 from counterfoil.engines import engine_and_device
 from counterfoil.errors import UserError
 from counterfoil.generate.screen.doubts import warn_of_screen
@@ -84,20 +84,20 @@ def _overridden(dataset: SoundDataset, overrides: Sequence[str]) -> Recipe:
     recipe = load_own_recipe(dataset.directory, overrides)
     lines: list[str] = []
     if original.plan_hash != recipe.plan_hash:
-        plan_lines = differences(original.plan_document, recipe.plan_document)
+        plan_lines = document_differences(original.plan_document, recipe.plan_document)
         lines += plan_lines or ["plan: the hash differs"]
     if original.screen_hash != recipe.screen_hash:
-        screen_lines = differences(original.screen_document, recipe.screen_document)
+        screen_lines = document_differences(original.screen_document, recipe.screen_document)
         lines += screen_lines or ["screen: the hash differs"]
     # Overrides of these sections change no image here, but the recipe would no longer name the
     # origin of thresholds and tokens.
     for section in ("source", layout.TOKENS):
         before = _portable(getattr(original, section))
         after = _portable(getattr(recipe, section))
-        lines += differences(before, after, section)
+        lines += document_differences(before, after, section)
     embeddings_before = {shift.name: _portable(shift.embedding) for shift in original.all_shifts()}
     embeddings_after = {shift.name: _portable(shift.embedding) for shift in recipe.all_shifts()}
-    lines += differences(embeddings_before, embeddings_after, "embedding")
+    lines += document_differences(embeddings_before, embeddings_after, "embedding")
     if lines:
         raise UserError(
             ["--set would change the dataset that is rebuilt:", *(f"  {line}" for line in lines)],

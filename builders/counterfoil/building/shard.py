@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from counterfoil.building.judges import Judges, measured, similarities
+from counterfoil.building.judges import Judges, measured_columns, source_similarities
 from counterfoil.building.spans import Way, way_of
 from counterfoil.generate.pictures import ImageRenderer, encode_image
 from counterfoil.generate.screen.scores import Scorer
 from counterfoil.generate.screen.thresholds import Thresholds
-from counterfoil.recipe.keep.cells import decide_cell, passing
+from counterfoil.recipe.keep.cells import decide_cell, quota_passes
 from counterfoil.recipe.keep.rule import OBJECT, SHIFT, Verdict
 from counterfoil.recipe.keep.same_image import SOURCE_SIMILARITY
 from counterfoil.store.rows import Candidate
@@ -143,7 +143,7 @@ class ShardMaker:
         answers: Sequence[dict[str, float]] = [{}] * len(batch)
         if self.judges is not None:
             answers = self.judges.answers(batch, encoded)
-        similar = similarities(self.scorer, embeddings, sources)
+        similar = source_similarities(self.scorer, embeddings, sources)
         scored = []
         for index, sample in enumerate(batch):
             shift = self.plan.shift(sample.shift)
@@ -159,7 +159,7 @@ class ShardMaker:
                 OBJECT: object_score,
                 SHIFT: shift_score,
                 **answers[index],
-                **measured(shift.keep, image),
+                **measured_columns(shift.keep, image),
                 **similar[index],
             }
             thresholds = self.thresholds.of(sample.shift, sample.class_id)
@@ -237,7 +237,7 @@ class _Making:
             yield from self._render(batch)
             yield from self._take(0)
             verdicts = [row.verdict for row in candidates[-len(batch) :]]
-            passed += passing(rules, verdicts)
+            passed += quota_passes(rules, verdicts)
             if passed >= accepted:
                 return
 

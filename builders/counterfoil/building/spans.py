@@ -76,7 +76,7 @@ def way_of(plan: Plan, shift: str) -> Way:
     return "pair" if plan.recipe.beside_base(resolved) else "prompt"
 
 
-def spans(plan: Plan, shards: Sequence[Shard], workers: int) -> Sequence[Span]:
+def shard_spans(plan: Plan, shards: Sequence[Shard], workers: int) -> Sequence[Span]:
     """Return the shards in spans, as a lazy sequence in order.
 
     Each worker takes the next span as soon as it has finished its last one.

@@ -16,17 +16,17 @@ from counterfoil.cli.options import Given, with_options
 from counterfoil.cli.progress import BuildDisplay, TokenLines
 from counterfoil.cli.terminal import (
     fields_of,
+    make_console,
     next_command,
-    note,
     print_json,
+    print_line,
+    print_note,
     print_rows,
-    say,
-    terminal,
 )
 from counterfoil.errors import UserError, first_of
 from counterfoil.generate.tokens.options import ImportOptions, TokenOptions
 from counterfoil.progress import listening
-from counterfoil.report.words import counted, preview_sentence
+from counterfoil.report.words import format_count, preview_sentence
 
 if TYPE_CHECKING:
     from counterfoil.building.build_dataset import BuildResult, PartResult
@@ -52,7 +52,7 @@ def tokens(given: Given) -> None:
     source = given.get("--import")
     loaded = load_recipe(recipe, given.get("--set") or ())
     folder = given.get("--out") or Path(f"{loaded.name}-tokens")
-    note(f"{loaded.name} → {folder}: loading libraries and resolving inputs")
+    print_note(f"{loaded.name} → {folder}: loading libraries and resolving inputs")
     if source is not None:
         from counterfoil.generate.tokens.import_tokens import import_tokens
 
@@ -81,7 +81,7 @@ def tokens(given: Given) -> None:
         losses = [loss for loss in result.losses.values() if loss is not None]
         mean = f", mean loss {sum(losses) / len(losses):.4f}" if losses else ""
         made = f"{len(result.learned)} of them made in this run"
-        say(f"{len(result.losses)} class tokens in {result.folder}{mean}; {made}.")
+        print_line(f"{len(result.losses)} class tokens in {result.folder}{mean}; {made}.")
         shown = result.folder if result.folder.is_absolute() else f"./{result.folder}"
         built = f"{result.folder}-built"
         next_command(
@@ -113,7 +113,7 @@ def build(given: Given) -> None:
     result: BuildResult | PartResult
     if source is not None:
         rebuilding = given.made(RegenerateOptions, "--from", "builds what the dataset has")
-        note(f"{source} → {rebuilding.out}: loading libraries and checking the original")
+        print_note(f"{source} → {rebuilding.out}: loading libraries and checking the original")
         from counterfoil.building.regenerate_dataset import regenerate
 
         with BuildDisplay():
@@ -127,8 +127,10 @@ def build(given: Given) -> None:
         of_part = "" if shards is None else f", part {PlanPart.given(shards)}"
         loaded = load_recipe(options.recipe, options.overrides)
         if unlisted := license_note(loaded.license):
-            note(unlisted)
-        note(f"{loaded.name} → {options.out}{of_part}: loading libraries and resolving inputs")
+            print_note(unlisted)
+        print_note(
+            f"{loaded.name} → {options.out}{of_part}: loading libraries and resolving inputs"
+        )
         if shards is None:
             options = replace(options, recipe=loaded, overrides=())
         from counterfoil.building.build_dataset import build
@@ -171,10 +173,12 @@ def build(given: Given) -> None:
             }
         )
     else:
-        console = terminal(_WIDTH)
+        console = make_console(_WIDTH)
         made = "nothing was left to do"
         if result.shards_made:
-            made = f"{result.shards_made} of {counted(result.shards, 'shard')} made in this run"
+            made = (
+                f"{result.shards_made} of {format_count(result.shards, 'shard')} made in this run"
+            )
         print_counts(result.counts)
         accepted = f"{result.accepted} of {result.candidates} candidates accepted"
         console.print(f"{accepted}; {made}{_rate(result)}.", highlight=False)
@@ -183,9 +187,9 @@ def build(given: Given) -> None:
             f"The dataset is in {result.directory} ({card}).", markup=False, highlight=False
         )
         if result.preview:
-            note(preview_sentence(result.preview))
+            print_note(preview_sentence(result.preview))
         for sentence in result.notes:
-            terminal(stderr=True).print(sentence, markup=False, highlight=False)
+            make_console(stderr=True).print(sentence, markup=False, highlight=False)
         print_next(result)
         for line in _compared_lines(comparison) if isinstance(result, Regeneration) else ():
             print(line)
@@ -204,10 +208,12 @@ def _print_part(result: PartResult, json: bool) -> None:
             }
         )
         return
-    console = terminal(_WIDTH)
-    shards = counted(result.shards, "shard")
+    console = make_console(_WIDTH)
+    shards = format_count(result.shards, "shard")
     if not result.shards:
-        made = f"Part {result.part} is empty: the plan has {counted(result.all_shards, 'shard')}"
+        made = (
+            f"Part {result.part} is empty: the plan has {format_count(result.all_shards, 'shard')}"
+        )
     elif not result.shards_made:
         made = f"Part {result.part}: nothing left to do, its {shards} are done"
     else:
@@ -216,15 +222,15 @@ def _print_part(result: PartResult, json: bool) -> None:
             f" run{_rate(result)}"
         )
     console.print(f"{made}.", highlight=False)
-    done = f"{result.all_done} of {counted(result.all_shards, 'shard')} in all are done"
+    done = f"{result.all_done} of {format_count(result.all_shards, 'shard')} in all are done"
     closed = "is complete" if result.closed else "is not complete yet"
     console.print(
         f"{done}; the dataset in {result.directory} {closed}.", markup=False, highlight=False
     )
     for sentence in result.notes:
-        note(sentence)
+        print_note(sentence)
     if not result.closed:
-        note(
+        print_note(
             "When all parts have ended, run the same command without --shards: it makes what is"
             " missing and completes the dataset."
         )
@@ -279,7 +285,7 @@ def print_counts(by_shift: Mapping[str, Mapping[str, int]]) -> None:
                 *(str(counts.get(reason, 0)) for reason in reasons),
             )
         )
-    print_rows(terminal(_WIDTH), ("shift", "candidates", "accepted", "yield", *reasons), rows)
+    print_rows(make_console(_WIDTH), ("shift", "candidates", "accepted", "yield", *reasons), rows)
 
 
 def print_next(result: BuildResult | RecutResult) -> None:
@@ -289,7 +295,7 @@ def print_next(result: BuildResult | RecutResult) -> None:
     from counterfoil.recipe.names import ELSEWHERE
 
     if result.open_shifts:
-        note(
+        print_note(
             "Choose thresholds on a page that shows their images: move the sliders, then download"
             " cut.yaml."
         )
@@ -300,7 +306,7 @@ def print_next(result: BuildResult | RecutResult) -> None:
     if any(not name.startswith(ELSEWHERE) for name in recipe.evaluate.models):
         next_command(*words)
     else:
-        note(
+        print_note(
             f"Then evaluate a model of yours: {shlex.join(words)} --models"
             f" {recipe.task.models}:FOLDER"
         )

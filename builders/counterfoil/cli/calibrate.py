@@ -12,13 +12,13 @@ import typer
 from counterfoil.cli.build import doubts_as_json, print_counts, print_next, warnings_as_json
 from counterfoil.cli.options import Agreed, Given, Opened, with_options
 from counterfoil.cli.terminal import (
-    agreed,
+    confirmed,
     fields_of,
     next_command,
-    note,
     open_page,
     print_json,
-    say,
+    print_line,
+    print_note,
 )
 from counterfoil.errors import UserError
 from counterfoil.reviewing.options import CalibrateOptions, RecutOptions
@@ -60,7 +60,7 @@ def calibrate(given: Given) -> None:
             " --in-place (which"
             f" changes {dataset} itself); found {'both' if options.in_place else 'neither'}"
         )
-    note(f"{dataset}: applying the thresholds of {file}")
+    print_note(f"{dataset}: applying the thresholds of {file}")
     from counterfoil.reviewing.recut_dataset import recut
 
     result = recut(**vars(options))
@@ -82,29 +82,33 @@ def calibrate(given: Given) -> None:
         )
     else:
         print_counts(result.counts)
-        say(f"{result.accepted} of {result.candidates} candidates accepted; nothing was rendered.")
-        say(f"The dataset is in {result.directory} (its card: {result.directory / 'README.md'}).")
+        print_line(
+            f"{result.accepted} of {result.candidates} candidates accepted; nothing was rendered."
+        )
+        print_line(
+            f"The dataset is in {result.directory} (its card: {result.directory / 'README.md'})."
+        )
     if not result.changed:
-        note("Nothing was left to do: the dataset has these thresholds already.")
+        print_note("Nothing was left to do: the dataset has these thresholds already.")
     if result.images_dropped > 0:
-        note(f"{result.images_dropped} rejected images are no longer stored.")
+        print_note(f"{result.images_dropped} rejected images are no longer stored.")
     print_next(result)
 
 
 def _ask(dataset: Path, yes: bool, losses: CutLosses) -> None:
     """Print what an in-place cut loses, and ask whether to continue. Raise UserError without a
     terminal."""
-    note(f"This changes {dataset} and cannot be undone:")
+    print_note(f"This changes {dataset} and cannot be undone:")
     for line in losses.lines():
-        note(f"  {line}")
+        print_note(f"  {line}")
     if yes:
         return
-    if not agreed(
+    if not confirmed(
         "Apply the thresholds in place?",
         "--in-place asks before it deletes anything, and there is no terminal to ask on",
         "Pass -y to go on without asking, or --out NEW to leave the dataset as it is.",
     ):
-        note("Nothing was changed.")
+        print_note("Nothing was changed.")
         raise typer.Exit(1)
 
 
@@ -122,12 +126,12 @@ def _show(calibration: Calibration, json: bool) -> None:
         typer.echo(calibration.cut, nl=False)
     unknown = [cut.shift for cut in shifts if cut.threshold is None]
     if unknown:
-        note(f"Left out, because no candidate has a score: {', '.join(unknown)}")
+        print_note(f"Left out, because no candidate has a score: {', '.join(unknown)}")
     if calibration.shown < len(shifts):
-        note(
+        print_note(
             f"The page shows {calibration.shown} of {len(shifts)} shifts; name others with --shift."
         )
-    note(
+    print_note(
         f"Open {calibration.page} in a browser, move the sliders, and download cut.yaml."
         " Then, in the folder of cut.yaml:"
     )

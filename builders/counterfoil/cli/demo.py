@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from counterfoil.cli.options import Given, Opened, with_options
-from counterfoil.cli.terminal import next_command, note, say
+from counterfoil.cli.terminal import next_command, print_line, print_note
 from counterfoil.options import option, options
 
 RECIPE = "wardrobe-mini"
@@ -44,7 +44,7 @@ def demo(given: Given) -> None:
     quick = given.get("--quick")
     recipe, work = (_QUICK_RECIPE, _QUICK_WORK) if quick else (RECIPE, _WORK)
     dataset = out / recipe
-    note(f"{recipe} → {dataset}: {work}.")
+    print_note(f"{recipe} → {dataset}: {work}.")
     overrides = [f"samples.candidates={_QUICK_IMAGES}"] if quick else []
     with BuildDisplay():
         built = build(recipe, dataset, overrides=overrides, device="cpu")
@@ -55,6 +55,6 @@ def demo(given: Given) -> None:
     evaluate_and_print(arguments, given)
     if given.json:
         return
-    say(f"{'card:':<12} {dataset / 'README.md'}")
+    print_line(f"{'card:':<12} {dataset / 'README.md'}")
     next_command("counterfoil", "open", str(report))
     next_command("counterfoil", "init", "./photos")

@@ -12,10 +12,10 @@ import typer
 
 from counterfoil.cli.options import Given, Opened, with_options
 from counterfoil.cli.progress import StageProgress
-from counterfoil.cli.terminal import open_page, print_json, print_table, say, terminal
+from counterfoil.cli.terminal import make_console, open_page, print_json, print_line, print_table
 from counterfoil.errors import UserError
 from counterfoil.evaluation.options import EvaluateArguments, EvaluateCommand
-from counterfoil.report.words import MOST_TERMINAL_ROWS, counted
+from counterfoil.report.words import MOST_TERMINAL_ROWS, format_count
 
 if TYPE_CHECKING:
     from counterfoil.evaluation.results import Evaluation
@@ -62,7 +62,7 @@ def evaluate(given: Given) -> None:
         and "entries" not in evaluation.files
         and evaluation.results.lead == "accuracy"
     ):
-        say(
+        print_line(
             "No evaluation-result entries were written for the Hub: the dataset's name there is"
             " unknown."
             " Give it as --repo USER/NAME, or as publish.repo in the recipe.",
@@ -105,13 +105,13 @@ def evaluate_and_print(arguments: EvaluateArguments, given: Given) -> Evaluation
         open_page(Path(evaluation.files["report"]), given.get("--open"))
     for nested in NESTED.values():
         for sentence in nested.skipped(evaluation.results):
-            say(sentence, err=True)
+            print_line(sentence, err=True)
     if evaluation.gate is not None and not given.json:
         from counterfoil.evaluation.gate import gate_sentence, gate_table
 
         table = gate_table(evaluation.gate).first(MOST_TERMINAL_ROWS, "rows", "gate.md")
-        print_table(terminal(PIPED_WIDTH), table)
-        say(gate_sentence(evaluation.gate))
+        print_table(make_console(PIPED_WIDTH), table)
+        print_line(gate_sentence(evaluation.gate))
     evaluation.report_to(*trackers)
     return evaluation
 
@@ -131,12 +131,16 @@ def _write_keys(given: Given, out: Path) -> None:
         base=arguments.base,
         groups=arguments.groups,
     )
-    say(f"{count:,} images in {out}. Give predictions on them as --models predictions:FILE.")
-    say("FILE is a table with the column key or path.")
-    say("For classes: also a label (a class's name), a class_id, or a column of scores for each.")
-    say("For several labels: a column of scores for each label.")
-    say("For a detector: one row per detection, with category, score and bbox, or COCO results.")
-    say("For a segmenter: predictions:FOLDER, with KEY.png for each image.")
+    print_line(f"{count:,} images in {out}. Give predictions on them as --models predictions:FILE.")
+    print_line("FILE is a table with the column key or path.")
+    print_line(
+        "For classes: also a label (a class's name), a class_id, or a column of scores for each."
+    )
+    print_line("For several labels: a column of scores for each label.")
+    print_line(
+        "For a detector: one row per detection, with category, score and bbox, or COCO results."
+    )
+    print_line("For a segmenter: predictions:FOLDER, with KEY.png for each image.")
 
 
 def _print(evaluation: Evaluation) -> None:
@@ -148,24 +152,24 @@ def _print(evaluation: Evaluation) -> None:
     results = evaluation.results
     task = evaluation.task
     if results.preview:
-        say(results.preview_sentence)
+        print_line(results.preview_sentence)
     for note in evaluation.notes:
-        say(f"Note: {note}")
+        print_line(f"Note: {note}")
     lines = () if task is None else task.terminal(results)
     for line in lines:
         if isinstance(line, str):
-            say(line)
+            print_line(line)
         else:
-            print_table(terminal(PIPED_WIDTH), line)
+            print_table(make_console(PIPED_WIDTH), line)
     if evaluation.unreadable:
         names = []
         for key, path in zip_longest(evaluation.unreadable, evaluation.unreadable_paths):
             names.append(on_a_line(path or key))
-        images = counted(len(names), "image")
+        images = format_count(len(names), "image")
         verb = "is" if len(names) == 1 else "are"
         more = " …" if len(names) > 5 else ""
         shown = ", ".join(names[:5])
-        say(f"{images} could not be read ({UNREAD}) and {verb} left out: {shown}{more}")
+        print_line(f"{images} could not be read ({UNREAD}) and {verb} left out: {shown}{more}")
     nested_files = [Path(nested.file).stem for nested in NESTED.values()]
     ordered = dict.fromkeys((*_FIRST_FILES, *nested_files, *evaluation.files))
     others = [name for name in ordered if name not in _LAST_FILES]
@@ -173,4 +177,4 @@ def _print(evaluation: Evaluation) -> None:
         if name in evaluation.files:
             label = f"{_SHOWN_AS.get(name, name)}:"
             # Plain echo, so that a path is never wrapped or styled.
-            say(f"{label:<12} {evaluation.files[name]}")
+            print_line(f"{label:<12} {evaluation.files[name]}")

@@ -29,7 +29,7 @@ from counterfoil.cli import (
     verify,
 )
 from counterfoil.cli.options import add_commands
-from counterfoil.cli.terminal import note, refuse_low_limits, show_error
+from counterfoil.cli.terminal import print_note, refuse_low_limits, show_error
 from counterfoil.errors import CounterfoilWarning
 from counterfoil.progress import listening
 from counterfoil.signals import heed_signals, show_signal, signalled
@@ -47,7 +47,7 @@ class _Commands(TyperGroup):
             def show(message: Any, category: Any, *where: Any) -> None:
                 if issubclass(category, CounterfoilWarning):
                     for line in f"Warning: {message}".split("\n"):
-                        note(line)
+                        print_note(line)
                 else:
                     others(message, category, *where)
 

@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING
 
 from counterfoil.cli.options import Given, with_options
 from counterfoil.cli.progress import StageProgress
-from counterfoil.cli.terminal import note, open_page, print_json, print_rows, say, terminal
+from counterfoil.cli.terminal import (
+    make_console,
+    open_page,
+    print_json,
+    print_line,
+    print_note,
+    print_rows,
+)
 from counterfoil.mending.options import MendCommand, MendOptions
-from counterfoil.report.words import counted, points
+from counterfoil.report.words import format_count, format_points
 
 if TYPE_CHECKING:
     from counterfoil.mending.document import Collective, SetMeasured, VariantResult
@@ -30,7 +37,9 @@ def mend(given: Given) -> None:
     options = given.made(MendOptions)
     from counterfoil.mending.mend_models import mend
 
-    note(f"{', '.join(given.get('--model'))} → {options.out}: loading libraries and opening images")
+    print_note(
+        f"{', '.join(given.get('--model'))} → {options.out}: loading libraries and opening images"
+    )
     with StageProgress():
         result = mend(**vars(options))
     if given.json:
@@ -54,7 +63,7 @@ def _print(result: MendResult) -> None:
         TITLES,
     )
 
-    console = terminal(PIPED_WIDTH)
+    console = make_console(PIPED_WIDTH)
     mended = result.mended
     for model in mended.models:
         several = len(mended.models) > 1
@@ -73,7 +82,7 @@ def _print(result: MendResult) -> None:
             "",
         ]
         for measured in before:
-            original.append(points(measured.before if measured else None))
+            original.append(format_points(measured.before if measured else None))
         heads = [original]
         for arm, name in zip(model.arms, names, strict=True):
             lam = "" if arm.lam is None else f"{arm.lam:g}"
@@ -102,13 +111,13 @@ def _print(result: MendResult) -> None:
             for measured in changed[:MOST_ROWS]:
                 name = measured.set.removeprefix(kind)
                 label = mended.classes.get(name, name) if kind == CLASS else name
-                rows.append([escape(label), f"{measured.rows:,}", points(measured.before)])
+                rows.append([escape(label), f"{measured.rows:,}", format_points(measured.before)])
                 for arm, _ in shown:
                     if arm is model.shown_first:
                         gain = _gain(measured)
                     else:
                         of_arm = arm.of_set(measured.set)
-                        gain = points(of_arm.after if of_arm else None)
+                        gain = format_points(of_arm.after if of_arm else None)
                     rows[-1].append(gain)
             if rows:
                 columns = (
@@ -119,36 +128,36 @@ def _print(result: MendResult) -> None:
                 )
                 print_rows(console, columns, rows)
             if len(changed) > MOST_ROWS:
-                say(f"{len(changed) - MOST_ROWS:,} more in mend.csv.")
+                print_line(f"{len(changed) - MOST_ROWS:,} more in mend.csv.")
         if model.shown_first.few:
-            say(
-                f"{counted(model.shown_first.few, 'context')} with fewer than {FEWEST_LISTED} rows"
+            print_line(
+                f"{format_count(model.shown_first.few, 'context')} with fewer than {FEWEST_LISTED} rows"
                 " left out."
             )
     if mended.collective is not None:
         _print_collective(mended.collective)
     for line in mended.notes:
-        say(line)
-    say(f"{'report:':<10}{result.files['report']}")
+        print_line(line)
+    print_line(f"{'report:':<10}{result.files['report']}")
     saved = [str(model.saved) for model in mended.models if model.folder is not None]
     for (name, path), head in zip(result.models.items(), saved, strict=True):
-        say(f"{'model:':<10}{path} ({head})")
-        note(
+        print_line(f"{'model:':<10}{path} ({head})")
+        print_note(
             f"Then: counterfoil evaluate DATASET --models {shlex.join((f'local-dir:{path}', name))}"
         )
     for name in result.heads:
         what = "network" if mended.fit.how == "network" else "head"
-        say(
+        print_line(
             f"{what + ':':<10}of {name}, in *-{what}.safetensors of {result.directory}: its weights"
         )
     if not result.models and not result.heads:
-        note("No model was saved. To save the best one anyway, pass --save best.")
+        print_note("No model was saved. To save the best one anyway, pass --save best.")
 
 
 def _print_collective(collective: Collective) -> None:
     from rich.markup import escape
 
-    console = terminal(PIPED_WIDTH)
+    console = make_console(PIPED_WIDTH)
     columns = ("model", "failures", *map(escape, collective.models))
     rows = []
     facts = (
@@ -157,7 +166,7 @@ def _print_collective(collective: Collective) -> None:
         collective.overlap,
     )
     for name, count, row in zip(*facts, strict=True):
-        shares = [points(value, decimals=0) for value in row]
+        shares = [format_points(value, decimals=0) for value in row]
         rows.append([escape(name), f"{count:,}", *shares])
     print_rows(console, columns, rows, "shared failures (%)")
     rows = []
@@ -165,7 +174,7 @@ def _print_collective(collective: Collective) -> None:
         gains = [(kept.heldout, kept.kept), (kept.over_retrained, kept.kept_over_retrained)]
         cells = []
         for gain, share in gains:
-            cells += [points(gain, signed=True), points(share, decimals=0)]
+            cells += [format_points(gain, signed=True), format_points(share, decimals=0)]
         arm = escape(kept.arm) + (" (its own)" if kept.own else "")
         rows.append([escape(kept.model), arm, f"{kept.images:,}", *cells])
     columns = ("model", "mended with", "images", "gain (points)", "% of own gain")
@@ -188,8 +197,8 @@ def _head(arm: VariantResult) -> str:
 
 def _gain(measured: SetMeasured | None) -> str:
     if measured is None or measured.after is None:
-        return points(None)
-    text = points(measured.gain, signed=True)
+        return format_points(None)
+    text = format_points(measured.gain, signed=True)
     if measured.low is not None and measured.high is not None:
-        text += f" ({points(measured.low, signed=True)} to {points(measured.high, signed=True)})"
-    return f"{points(measured.after)}\n[dim]{text}[/dim]"
+        text += f" ({format_points(measured.low, signed=True)} to {format_points(measured.high, signed=True)})"
+    return f"{format_points(measured.after)}\n[dim]{text}[/dim]"

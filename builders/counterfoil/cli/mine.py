@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 from counterfoil.cli.options import Given, Opened, with_options
 from counterfoil.cli.progress import StageProgress
 from counterfoil.cli.terminal import (
+    make_console,
     next_command,
-    note,
     open_page,
     print_json,
+    print_line,
+    print_note,
     print_rows,
-    say,
-    terminal,
 )
 from counterfoil.mining.options import AgainOptions, MineOptions, TryOptions
-from counterfoil.report.words import counted, opening
+from counterfoil.report.words import capitalised, format_count
 
 if TYPE_CHECKING:
     from counterfoil.mining.mined_files import MineResult
@@ -60,7 +60,9 @@ def mine(given: Given) -> None:
 
         options = given.made(MineOptions)
     out = given.get("--out")
-    note(f"{folder}{'' if out is None else f' → {out}'}: loading libraries and resolving inputs")
+    print_note(
+        f"{folder}{'' if out is None else f' → {out}'}: loading libraries and resolving inputs"
+    )
     with StageProgress():
         result = work(**vars(options))
     if given.json:
@@ -79,16 +81,16 @@ def _print(result: MineResult) -> None:
         LABELS_WORTH,
         by_weight,
         classes_table,
+        findings_headline,
         findings_table,
-        headline,
     )
 
     findings = result.findings
-    head, sentence = headline(findings)
+    head, sentence = findings_headline(findings)
     doubt = f" ({findings.doubt})" if findings.doubt else ""
     if findings.preview:
-        say(findings.preview_sentence)
-    say(f"{findings.target.name}{doubt}: {head[:1].lower()}{head[1:]}. {sentence}")
+        print_line(findings.preview_sentence)
+    print_line(f"{findings.target.name}{doubt}: {head[:1].lower()}{head[1:]}. {sentence}")
     if findings.confirmed:
         columns, rows = findings_table(findings, by_weight(findings.standing))
         cells = []
@@ -103,19 +105,19 @@ def _print(result: MineResult) -> None:
                 interval = f" [dim]({cell.interval})[/dim]" if cell.interval else ""
                 numbers.append(cell.text + interval)
             cells.append((words, *numbers))
-        print_rows(terminal(PIPED_WIDTH), ("finding", *columns), cells)
+        print_rows(make_console(PIPED_WIDTH), ("finding", *columns), cells)
     elif findings.answered is not None:
         columns, classes = classes_table(findings.answered)
         cells = [list(map(escape, row)) for row in classes[:MOST_CLASSES]]
         print_rows(
-            terminal(PIPED_WIDTH),
+            make_console(PIPED_WIDTH),
             columns,
             cells,
         )
     if findings.answered is not None and (many := findings.answered.labels_in_all):
-        say(f"{counted(many, 'label')} to check, shown in the report. {LABELS_WORTH}.")
+        print_line(f"{format_count(many, 'label')} to check, shown in the report. {LABELS_WORTH}.")
     for sentence in _notes(result):
-        say(f"{opening(sentence)}.")
+        print_line(f"{capitalised(sentence)}.")
     for name in (
         "report",
         "findings",
@@ -127,7 +129,7 @@ def _print(result: MineResult) -> None:
         "weights",
     ):
         if name in result.files:
-            say(f"{name + ':':<12} {result.files[name]}")
+            print_line(f"{name + ':':<12} {result.files[name]}")
     if "recipe" in result.files:
         next_command(
             "counterfoil",

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from counterfoil.cli.options import Given, with_options
-from counterfoil.cli.terminal import note, print_json, say, show_in_browser
+from counterfoil.cli.terminal import print_json, print_line, print_note, show_in_browser
 from counterfoil.options import argument, options
 
 
@@ -31,8 +31,8 @@ def open(given: Given) -> None:
         if given.json:
             print_json({"address": server.address})
         else:
-            say(server.address)
-        note(
+            print_line(server.address)
+        print_note(
             "Anyone on this machine who has this address can read these pages and save. Press"
             " Ctrl-C to stop."
         )
@@ -41,4 +41,4 @@ def open(given: Given) -> None:
         try:
             server.serve_forever()
         except KeyboardInterrupt:
-            note("Stopped.")
+            print_note("Stopped.")

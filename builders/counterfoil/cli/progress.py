@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from counterfoil.cli.terminal import note, plain, terminal
+from counterfoil.cli.terminal import make_console, plain_text, print_note
 from counterfoil.progress import Stage, listening
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Display:
 
 class BuildDisplay(Display):
     def __init__(self) -> None:
-        self.console = terminal(stderr=True)
+        self.console = make_console(stderr=True)
         if self.console.is_terminal:
             from rich.live import Live
 
@@ -104,7 +104,7 @@ class BuildDisplay(Display):
             self.live.update(_panel(progress, rate, left))
         elif now - self.printed >= _PLAIN_EVERY or progress.shards_done == progress.shards:
             self.printed = now
-            note(_line(progress, rate, left))
+            print_note(_line(progress, rate, left))
 
     def stage(self, stage: Stage) -> None:
         line = f"{stage.name}: {stage.done:,} of {stage.total:,}"
@@ -112,11 +112,11 @@ class BuildDisplay(Display):
         if self.live is not None:
             from rich.text import Text
 
-            self.live.update(Text(plain(line)))
+            self.live.update(Text(plain_text(line)))
         elif now - self.printed >= _PLAIN_EVERY or stage.done == stage.total:
             # After a finished stage, the next line is printed at once.
             self.printed = 0.0 if stage.done == stage.total else now
-            note(line)
+            print_note(line)
 
     def _rate(self) -> float | None:
         (first, few), (last, many) = self.history[0], self.history[-1]
@@ -137,7 +137,7 @@ class TokenLines:
         if not isinstance(event, TokenProgress):
             return
         for sentence in event.lost[self.lost :]:
-            note(sentence)
+            print_note(sentence)
         self.lost = len(event.lost)
         now = time.monotonic()
         if now - self.printed < _PLAIN_EVERY and event.classes_done < event.classes:
@@ -150,7 +150,7 @@ class TokenLines:
         if event.steps_done and event.steps_done < event.steps:
             left = (now - self.started) / event.steps_done * (event.steps - event.steps_done)
             text += f", {left / 60:.0f} min left" if left >= 90 else f", {left:.0f} s left"
-        note(text)
+        print_note(text)
 
 
 class StageProgress(Display):
@@ -166,7 +166,7 @@ class StageProgress(Display):
             TimeRemainingColumn,
         )
 
-        console = terminal(stderr=True)
+        console = make_console(stderr=True)
         bar = _BAR if console.width > _NARROW else _BAR // 2
         self._most_name = min(_MOST_NAME, console.width - bar - _COUNT_AND_TIME)
         columns = (
@@ -186,10 +186,10 @@ class StageProgress(Display):
         name = stage.name
         if name not in self._tasks:
             label = name if len(name) <= self._most_name else f"{name[: self._most_name - 2]} …"
-            self._tasks[name] = self.live.add_task(plain(label), total=stage.total)
+            self._tasks[name] = self.live.add_task(plain_text(label), total=stage.total)
         self.live.update(self._tasks[name], completed=stage.done)
         if stage.done == stage.total and not self.live.console.is_terminal:
-            note(f"{name}: {stage.total:,} done")
+            print_note(f"{name}: {stage.total:,} done")
 
 
 def _line(progress: BuildProgress, rate: float | None, left: float | None) -> str:
@@ -222,7 +222,7 @@ def _panel(progress: BuildProgress, rate: float | None, left: float | None) -> A
         kept = _accepted(counts)
         if total:
             share = "no threshold yet" if counts.get(OPEN) else f"{kept / total:.0%}"
-            table.add_row(Text(plain(shift), style="dim"), f"{kept}/{total}", share)
+            table.add_row(Text(plain_text(shift), style="dim"), f"{kept}/{total}", share)
     bar = ProgressBar(total=progress.images, completed=progress.images_done, width=40)
     return Group(table, bar, Text(_line(progress, rate, left)))
 

@@ -10,7 +10,14 @@ import typer
 
 from counterfoil.cli.options import Agreed, Given, with_options
 from counterfoil.cli.progress import Display
-from counterfoil.cli.terminal import agreed, fields_of, next_command, note, print_json, terminal
+from counterfoil.cli.terminal import (
+    confirmed,
+    fields_of,
+    make_console,
+    next_command,
+    print_json,
+    print_note,
+)
 from counterfoil.errors import UserError
 from counterfoil.publishing.options import PublishModelCommand, PublishModelOptions, PublishOptions
 
@@ -50,7 +57,7 @@ def publish(given: Given) -> None:
     }
     if problems := [problem for problem, applies in refused.items() if applies]:
         raise UserError(problems)
-    note(f"{dataset}: loading libraries and verifying")
+    print_note(f"{dataset}: loading libraries and verifying")
     from counterfoil.publishing.publish_dataset import Publication, publish
     from counterfoil.publishing.publish_model import publish_model
 
@@ -64,19 +71,19 @@ def publish(given: Given) -> None:
     with _Bar() as bar:
         if model:
             done = publish_model(
-                **vars(given.made(PublishModelOptions, confirm=confirm, tell=note))
+                **vars(given.made(PublishModelOptions, confirm=confirm, tell=print_note))
             )
         else:
-            done = publish(**vars(given.made(PublishOptions, confirm=confirm, tell=note)))
+            done = publish(**vars(given.made(PublishOptions, confirm=confirm, tell=print_note)))
     if dry_run:
         return
     if done is None:
-        note("Nothing was sent.")
+        print_note("Nothing was sent.")
         raise typer.Exit(1)
     if given.json:
         print_json(_as_json(done))
     else:
-        console = terminal(120)
+        console = make_console(120)
         where = f"{done.branch}, commit {done.commit[:12]}"
         what = "model"
         if isinstance(done, Publication):
@@ -100,16 +107,16 @@ def publish(given: Given) -> None:
             next_command("counterfoil", "verify", done.repo)
         else:
             console.print(address, markup=False, highlight=False)
-            note(f"Then: counterfoil evaluate DATASET --models hf-hub:{done.repo}")
+            print_note(f"Then: counterfoil evaluate DATASET --models hf-hub:{done.repo}")
 
 
 def _confirmed(ahead: Preview, yes: bool) -> bool:
     for line in preview_lines(ahead):
-        note(line)
+        print_note(line)
     if yes:
         return True
     unasked = "publish asks before it sends, and there is no terminal to ask on"
-    return agreed("Publish?", unasked, "Pass -y to publish without asking.")
+    return confirmed("Publish?", unasked, "Pass -y to publish without asking.")
 
 
 def preview_lines(ahead: Preview) -> list[str]:
@@ -151,7 +158,7 @@ def _print_dry_run(directory: Path, ahead: Preview) -> None:
 
     from counterfoil.store.layout import CARD
 
-    console = terminal(120)
+    console = make_console(120)
     for line in preview_lines(ahead):
         console.print(line, markup=False, highlight=False)
     folders: dict[str, list[int]] = {}
@@ -187,7 +194,7 @@ class _Bar(Display):
             DownloadColumn(),
             TransferSpeedColumn(),
         )
-        self.live = Progress(*columns, console=terminal(stderr=True), transient=True)
+        self.live = Progress(*columns, console=make_console(stderr=True), transient=True)
         self._task: TaskID | None = None
 
     def paused(self, ask: Any) -> Any:

@@ -12,10 +12,17 @@ import typer
 
 from counterfoil.cli.options import Given, with_options
 from counterfoil.cli.progress import StageProgress
-from counterfoil.cli.terminal import fit, note, print_json, print_rows, say, terminal
+from counterfoil.cli.terminal import (
+    fit_text,
+    make_console,
+    print_json,
+    print_line,
+    print_note,
+    print_rows,
+)
 from counterfoil.errors import UserError, some_of
 from counterfoil.plan.options import CheckOptions, OfRecipe
-from counterfoil.report.words import counted
+from counterfoil.report.words import format_count
 from counterfoil.starting.options import InitOptions
 
 if TYPE_CHECKING:
@@ -43,7 +50,7 @@ def init(given: Given) -> None:
     options = given.made(InitOptions)
     from counterfoil.starting.init_recipe import init
 
-    note(f"{fit(str(options.source))}: reading")
+    print_note(f"{fit_text(str(options.source))}: reading")
     with StageProgress():
         result = init(**vars(options))
     recipe = result.recipe
@@ -75,7 +82,7 @@ def init(given: Given) -> None:
     else:
         from rich.markup import escape
 
-        console = terminal(_WIDTH)
+        console = make_console(_WIDTH)
         splits = list(dict.fromkeys((recipe.source.train_split, recipe.source.validation_split)))
         rows = []
         for cls in recipe.classes[:MOST_CLASSES]:
@@ -83,21 +90,21 @@ def init(given: Given) -> None:
             cells = ["?"] * len(splits)
             if images is not None:
                 cells = [f"{images[split]:,}" for split in splits]
-            rows.append([escape(fit(cls.name)), *cells])
-        print_rows(console, ("class", *(escape(fit(split)) for split in splits)), rows)
+            rows.append([escape(fit_text(cls.name)), *cells])
+        print_rows(console, ("class", *(escape(fit_text(split)) for split in splits)), rows)
         if len(recipe.classes) > MOST_CLASSES:
             console.print(
                 f"and {len(recipe.classes) - MOST_CLASSES:,} more classes; the file lists them"
                 " all\n"
             )
         for sentence in (*result.notes, result.models):
-            console.print(f"- {escape(fit(sentence))}")
+            console.print(f"- {escape(fit_text(sentence))}")
         console.print(
-            f"\n[bold]{escape(fit(str(result.path)))}[/bold] is written. Read it, change what you"
+            f"\n[bold]{escape(fit_text(str(result.path)))}[/bold] is written. Read it, change what you"
             " like, then run:"
         )
         for command in result.commands:
-            console.print(f"  {escape(fit(command))}", soft_wrap=True)
+            console.print(f"  {escape(fit_text(command))}", soft_wrap=True)
 
 
 def _describe_detector(detector: Path | None, force: bool, json: bool) -> None:
@@ -119,8 +126,8 @@ def _describe_detector(detector: Path | None, force: bool, json: bool) -> None:
         )
         return
     for sentence in described.notes:
-        say(f"- {sentence}")
-    say(f"{described.path} is written. Read it, then evaluate --models {described.model}")
+        print_line(f"- {sentence}")
+    print_line(f"{described.path} is written. Read it, then evaluate --models {described.model}")
 
 
 @with_options("counterfoil recipes --json")
@@ -141,7 +148,7 @@ def recipes(given: Given) -> None:
     table.add_column()
     for name, recipe in bundled.items():
         table.add_row(name, recipe.description)
-    terminal().print(table)
+    make_console().print(table)
 
 
 @with_options("counterfoil show wardrobe-mini --set samples.candidates=5", OfRecipe)
@@ -166,13 +173,13 @@ def check(given: Given) -> None:
 
     Loads and downloads no model. The exit code is 2 if the recipe cannot be built here.
     """
-    from counterfoil.models.pipeline_settings import inverts
+    from counterfoil.models.pipeline_settings import edits_by_inversion
     from counterfoil.plan.estimate import estimate, judged_quotas, rendered_budget
     from counterfoil.plan.layout import make_plan
     from counterfoil.recipe import load_recipe
     from counterfoil.recipe.names import license_note
     from counterfoil.recipe.schema_mine import method_settings
-    from counterfoil.starting.lacking import lacking, too_few_images
+    from counterfoil.starting.lacking import list_lacking, too_few_images
     from counterfoil.starting.source_rows import look_at_source
 
     options = given.made(CheckOptions)
@@ -183,13 +190,13 @@ def check(given: Given) -> None:
     with StageProgress():
         source = look_at_source(loaded)
         plan = make_plan(loaded, edited=source.table)
-        lacks = lacking(loaded, (*source.lacks, *too_few_images(plan)))
-    cost = estimate(plan, rate, inverts(plan.recipe.generator), source.side)
+        lacks = list_lacking(loaded, (*source.lacks, *too_few_images(plan)))
+    cost = estimate(plan, rate, edits_by_inversion(plan.recipe.generator), source.side)
     budget = rendered_budget(plan.recipe, rate)
     quotas = judged_quotas(plan.recipe)
     missing = [lack for lack in lacks if lack.weight == "missing"]
     if unlisted := license_note(loaded.license):
-        note(unlisted)
+        print_note(unlisted)
     if given.json:
         lists = [{"key": lack.key, "weight": lack.weight, "text": lack.text} for lack in lacks]
         print_json(
@@ -200,7 +207,7 @@ def check(given: Given) -> None:
         _print_tables(plan, source.exact, cost, budget, quotas)
         for lack in lacks:
             if lack.weight != "missing":
-                say(fit(lack.line))
+                print_line(fit_text(lack.line))
     if missing:
         raise UserError([f"{lack.key}: {lack.text}" for lack in missing], _CANNOT)
 
@@ -287,14 +294,14 @@ def _print_tables(
     totals.add_column(justify="right")
     totals.add_column(style="dim")
     totals.add_row(
-        "cells", f"{plan.n_cells:,}", counted(len(plan.recipe.classes), "class", "classes")
+        "cells", f"{plan.n_cells:,}", format_count(len(plan.recipe.classes), "class", "classes")
     )
     most = "" if exact else "at most "
     totals.add_row("samples", f"{most}{plan.n_samples:,}", _per_cell(plan))
     totals.add_row(
         "shards",
         f"{plan.n_shards:,}",
-        f"in {counted(len(plan.groups), 'group')}, {counted(cost.files, 'file')}",
+        f"in {format_count(len(plan.groups), 'group')}, {format_count(cost.files, 'file')}",
     )
     totals.add_row("size", f"{most}{decimal(cost.bytes)}", escape("; ".join(cost.assumptions[:2])))
     start_up = _duration(cost.start_up_seconds)
@@ -349,7 +356,7 @@ def _print_tables(
             _threshold(shift.threshold),
             escape(plan.recipe.kind.made_by(shift)),
         )
-    console = terminal(_WIDTH)
+    console = make_console(_WIDTH)
     console.print(f"[bold]{escape(plan.recipe.name)}[/bold] is valid.\n")
     console.print(totals)
     if quotas:

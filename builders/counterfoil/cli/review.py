@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from counterfoil.cli.options import Given, Opened, with_options
 from counterfoil.cli.terminal import (
+    make_console,
     next_command,
-    note,
     open_page,
     print_json,
+    print_line,
+    print_note,
     print_rows,
-    say,
-    terminal,
 )
-from counterfoil.report.words import counted, number, points
+from counterfoil.report.words import format_count, format_number, format_points
 from counterfoil.reviewing.options import AnswersOptions, ReviewOptions
 
 if TYPE_CHECKING:
@@ -50,21 +50,25 @@ def review(given: Given) -> None:
     if given.json:
         print_json(asdict(written))
     else:
-        say(str(written.page))
+        print_line(str(written.page))
     images = f"{written.images} of {written.accepted} accepted images"
-    shifts = f"{len(written.shifts)} of {counted(written.all_shifts, 'shift')} (the base is one)"
-    classes = f"{len(written.classes)} of {counted(written.all_classes, 'class', 'classes')}"
-    note(
-        f"{counted(written.grids, 'grid')} of {images}, at most {written.each} per shift:"
+    shifts = (
+        f"{len(written.shifts)} of {format_count(written.all_shifts, 'shift')} (the base is one)"
+    )
+    classes = f"{len(written.classes)} of {format_count(written.all_classes, 'class', 'classes')}"
+    print_note(
+        f"{format_count(written.grids, 'grid')} of {images}, at most {written.each} per shift:"
         f" {shifts}, {classes}."
     )
     if written.controls:
-        note(f"Mixed in: {counted(written.controls, 'real image')}, and images without the label.")
+        print_note(
+            f"Mixed in: {format_count(written.controls, 'real image')}, and images without the label."
+        )
     if written.without_controls is not None:
-        note(f"No real images are mixed in: {written.without_controls}")
+        print_note(f"No real images are mixed in: {written.without_controls}")
     for line in written.notes:
-        note(f"Note: {line}.")
-    note(
+        print_note(f"Note: {line}.")
+    print_note(
         "Send the page to several people. Each opens it in a browser and downloads answers.json at"
         " the end. Then run:"
     )
@@ -85,13 +89,13 @@ def _show_answers(result: Review, json: bool) -> None:
                     row += ["–", "–", "–"]
                     continue
                 frequency = selection.selected
-                selected = points(frequency.value)
-                low = points(frequency.low)
-                high = points(frequency.high)
+                selected = format_points(frequency.value)
+                low = format_points(frequency.low)
+                high = format_points(frequency.high)
                 row += [
                     f"{selected} ({low} to {high})",
                     str(selection.images),
-                    number(selection.kappa),
+                    format_number(selection.kappa),
                 ]
             rows.append(row)
         columns = (
@@ -104,32 +108,32 @@ def _show_answers(result: Review, json: bool) -> None:
             "kappa",
         )
         title = "Selection frequency in percent (95 % confidence interval over images)"
-        print_rows(terminal(120), columns, rows, title)
+        print_rows(make_console(120), columns, rows, title)
         if len(shifts) > _MOST_ROWS:
-            say(
+            print_line(
                 f"and {len(shifts) - _MOST_ROWS} more shifts, in {result.folder / 'selection.json'}"
             )
-        say(f"Stored in {result.folder}, and shown on the card of {result.directory}.")
+        print_line(f"Stored in {result.folder}, and shown on the card of {result.directory}.")
     if result.replaced:
-        note(
-            f"This replaces the earlier answers of {counted(result.replaced, 'person', 'people')}."
+        print_note(
+            f"This replaces the earlier answers of {format_count(result.replaced, 'person', 'people')}."
         )
     for rater, file in zip(result.selection.raters, result.raters, strict=True):
         controls = rater.controls
         name = f", “{file.name}”" if file.name else ""
-        grids = counted(rater.grids, "grid")
-        selected = f"{controls.real_passed} of {counted(controls.real, 'real image')} selected"
+        grids = format_count(rater.grids, "grid")
+        selected = f"{controls.real_passed} of {format_count(controls.real, 'real image')} selected"
         unselected = (
             f"{controls.without_passed} of {controls.without} images without the label left"
             " unselected"
         )
         failed = " FAILED the controls, but is counted." if rater.failed_controls else ""
-        note(f"{rater.rater} ({file.path}{name}): {grids}, {selected}, {unselected}.{failed}")
+        print_note(f"{rater.rater} ({file.path}{name}): {grids}, {selected}, {unselected}.{failed}")
     for line in result.notes:
-        note(f"Note: {line}.")
+        print_note(f"Note: {line}.")
     names = [file.name.casefold() for file in result.raters if file.name]
     if len(set(names)) < len(names):
-        note(
+        print_note(
             "Note: two of these people gave the same name. If they are one person, pass only one of"
             " the files."
         )

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, first_of
-from counterfoil.regular_files import on_a_line, visible
+from counterfoil.regular_files import on_a_line, visible_text
 from counterfoil.signals import obey_signal
 
 if TYPE_CHECKING:
@@ -43,35 +43,35 @@ MACHINE_HINTS = {
 }
 
 
-def plain(text: str) -> str:
+def plain_text(text: str) -> str:
     """Return a text that is `visible`. Break up texts that GitHub reads as commands."""
-    text = visible(text)
+    text = visible_text(text)
     if os.environ.get("GITHUB_ACTIONS") == "true":
         # The bracket may follow a slash that escapes it for rich; rich prints it without the slash.
         text = re.sub(r":(?=:)|##(?=\\?\[)", "\\g<0>\u200b", text)
     return text
 
 
-def say(text: str, *, err: bool = False) -> None:
+def print_line(text: str, *, err: bool = False) -> None:
     """Print one line that is never wrapped or styled. A name from elsewhere cannot break it.
 
     Print nothing after a signal: if a library caught it, the text may report damage that does not
     exist.
     """
     obey_signal()
-    typer.echo(plain(on_a_line(text)), err=err)
+    typer.echo(plain_text(on_a_line(text)), err=err)
 
 
-def note(text: str) -> None:
-    print(plain(on_a_line(text)), file=sys.stderr, flush=True)
+def print_note(text: str) -> None:
+    print(plain_text(on_a_line(text)), file=sys.stderr, flush=True)
 
 
 def next_command(*words: str) -> None:
     """Print the command to run next on stderr, as one line that can be pasted into a shell."""
-    note(f"Next: {shlex.join(words)}")
+    print_note(f"Next: {shlex.join(words)}")
 
 
-def terminal(piped_width: int = 140, *, stderr: bool = False) -> Console:
+def make_console(piped_width: int = 140, *, stderr: bool = False) -> Console:
     """Return rich's console, with every text passed through `plain`. piped_width: of tables in a
     pipe.
 
@@ -82,13 +82,13 @@ def terminal(piped_width: int = 140, *, stderr: bool = False) -> Console:
 
     class Terminal(Console):
         def render_str(self, text: str, **options: Any) -> Text:
-            return super().render_str(plain(text), **options)
+            return super().render_str(plain_text(text), **options)
 
     console = Terminal(stderr=stderr, emoji=False)
     return console if console.is_terminal or stderr else Terminal(width=piped_width, emoji=False)
 
 
-def agreed(question: str, unasked: str, hint: str) -> bool:
+def confirmed(question: str, unasked: str, hint: str) -> bool:
     """Ask a question on the terminal. UserError, with these texts, if standard input is no
     terminal, or is closed."""
     if sys.stdin is None or not sys.stdin.isatty():
@@ -100,7 +100,7 @@ def open_page(page: Path, wanted: bool) -> None:
     """Open a written page in a browser if `wanted`. Print a note on stderr if there is no
     browser."""
     if wanted and not show_in_browser(page.resolve().as_uri()):
-        note(f"No browser was found. Open {page} yourself.")
+        print_note(f"No browser was found. Open {page} yourself.")
 
 
 def show_in_browser(address: str) -> bool:
@@ -117,7 +117,7 @@ def print_json(value: Any) -> None:
     obey_signal()
     text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
     # GitHub's runner may read ##[ anywhere in a line as a command.
-    typer.echo(visible(text).replace("##[", "#\\u0023["))
+    typer.echo(visible_text(text).replace("##[", "#\\u0023["))
 
 
 def fields_of(value: Any, *names: str) -> dict[str, Any]:
@@ -205,28 +205,28 @@ def show_error(error: BaseException) -> int:
             error = known_cause("what this command needs", error) or error
     if isinstance(error, CounterfoilError):
         if len(error.problems) == 1:
-            _line(f"error: {fit(error.problems[0])}", colour="red")
+            _line(f"error: {fit_text(error.problems[0])}", colour="red")
         else:
             _line(f"error: {len(error.problems)} problems", colour="red")
             for problem in first_of(
-                [f"- {fit(problem)}" for problem in error.problems], MOST_PROBLEMS
+                [f"- {fit_text(problem)}" for problem in error.problems], MOST_PROBLEMS
             ):
                 _line(f"  {problem}")
         if error.hint:
-            _line(fit(error.hint))
+            _line(fit_text(error.hint))
         return error.exit_code
-    text = fit(" ".join(str(error).split()))
+    text = fit_text(" ".join(str(error).split()))
     _line(f"internal error: {type(error).__name__}: {text}", colour="red")
     _line("Please report it; run with COUNTERFOIL_DEBUG=1 for the traceback.")
     return 1
 
 
-def fit(text: str) -> str:
+def fit_text(text: str) -> str:
     """Shorten a text and pass it through `plain`, because problems quote files that are not
     trusted."""
     if len(text) > LONGEST_PROBLEM:
         text = f"{text[: LONGEST_PROBLEM // 2]} […] {text[-LONGEST_PROBLEM // 4 :]}"
-    return plain(text)
+    return plain_text(text)
 
 
 def _line(text: str, colour: str | None = None) -> None:

@@ -10,9 +10,9 @@ import typer
 
 from counterfoil.cli.options import Given, with_options
 from counterfoil.cli.progress import StageProgress
-from counterfoil.cli.terminal import fit, note, print_json, say
+from counterfoil.cli.terminal import fit_text, print_json, print_line, print_note
 from counterfoil.dataset.options import VerifyOptions
-from counterfoil.report.words import counted
+from counterfoil.report.words import format_count
 
 if TYPE_CHECKING:
     from counterfoil.dataset.verification import Verification
@@ -38,7 +38,7 @@ def verify(given: Given) -> None:
     else:
         _print_summary(verification)
     for line in verification.notes:
-        note(f"Note: {line}")
+        print_note(f"Note: {line}")
     if not verification.whole:
         raise typer.Exit(1)
 
@@ -51,36 +51,36 @@ def _print_summary(verification: Verification) -> None:
                 outcome += (
                     f": PSNR {row.psnr:.1f} dB, largest difference {row.greatest} of 255 levels"
                 )
-            say(outcome)
+            print_line(outcome)
         for stack, count in Counter(row.stack for row in verification.rerendered).items():
             where = "on the original stack"
             if stack:
                 where = (
                     f"on another stack (“here”) than the original’s (“there”): {'; '.join(stack)}"
                 )
-            say(f"{counted(count, 'row')} re-rendered {where}.")
-        say("")
+            print_line(f"{format_count(count, 'row')} re-rendered {where}.")
+        print_line("")
     for repair, problems in verification.by_repair().items():
         for problem in problems[:MOST_LISTED]:
-            say(fit(str(problem)))
+            print_line(fit_text(str(problem)))
         if len(problems) > MOST_LISTED:
-            say(f"… and {len(problems) - MOST_LISTED:,} more; --json lists all")
-        say(f"  Repair: {fit(repair)}")
-        say("")
+            print_line(f"… and {len(problems) - MOST_LISTED:,} more; --json lists all")
+        print_line(f"  Repair: {fit_text(repair)}")
+        print_line("")
     if not verification.whole:
         files = len({problem.path for problem in verification.problems})
-        say(
-            f"{verification.source} is damaged: {counted(files, 'file')} of {verification.files:,}."
+        print_line(
+            f"{verification.source} is damaged: {format_count(files, 'file')} of {verification.files:,}."
         )
         return
-    matching = f"{counted(verification.files, 'file')} ({_size(verification.bytes)})"
-    say(
+    matching = f"{format_count(verification.files, 'file')} ({_size(verification.bytes)})"
+    print_line(
         f"{verification.source} is complete and undamaged: {matching} that match"
-        f" manifest.json, {counted(verification.shards, 'shard')},"
-        f" {counted(verification.candidates, 'candidate')} that match the plan,"
-        f" {counted(verification.images, 'image')} that can be decoded."
+        f" manifest.json, {format_count(verification.shards, 'shard')},"
+        f" {format_count(verification.candidates, 'candidate')} that match the plan,"
+        f" {format_count(verification.images, 'image')} that can be decoded."
     )
-    say(f"Its sha256 is {verification.manifest_sha256}.")
+    print_line(f"Its sha256 is {verification.manifest_sha256}.")
 
 
 def _size(count: int) -> str:

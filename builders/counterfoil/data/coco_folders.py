@@ -17,15 +17,15 @@ from counterfoil.data.written_objects import (
     WrittenObjects,
     add_object,
     file_content,
-    identity,
     is_box,
     is_number,
+    written_id,
 )
 from counterfoil.documents import parse_json
 from counterfoil.errors import UserError, some_of
 from counterfoil.recipe.names import quoted
 from counterfoil.recipe.tasks.objects import MOST_OBJECTS, categories_problem, no_objects
-from counterfoil.report.words import counted
+from counterfoil.report.words import format_count
 
 # COCO's annotations of its 118,287 training images take 450 MB.
 _MOST_JSON = 1 << 30
@@ -82,7 +82,7 @@ def coco_folder(folder: Path, names: Sequence[str], images: Sequence[str]) -> Ob
         splits[split_name], absent[split_name] = _rows(
             folder / name, name, document, categories[name], by_basename
         )
-        from_zero += sum(identity(entry.get("id")) == 0 for entry in document["annotations"])
+        from_zero += sum(written_id(entry.get("id")) == 0 for entry in document["annotations"])
     used = {
         number for rows in splits.values() for image in rows for number in image.lists["category"]
     }
@@ -98,7 +98,7 @@ def coco_folder(folder: Path, names: Sequence[str], images: Sequence[str]) -> Ob
         )
     if from_zero:
         notes.append(
-            f"{counted(from_zero, 'annotation')} with the id 0: pycocotools counts its object as"
+            f"{format_count(from_zero, 'annotation')} with the id 0: pycocotools counts its object as"
             " missed (its issue"
             " 332), and Counterfoil matches it like any other"
         )
@@ -149,7 +149,7 @@ def _categories(path: Path, document: Mapping[str, Any]) -> dict[int | str, str]
     names = dict[int | str, str]()
     for index, entry in enumerate(document["categories"]):
         written = entry if isinstance(entry, Mapping) else {}
-        number = identity(written.get("id"))
+        number = written_id(written.get("id"))
         name = written.get("name")
         if number is None or not isinstance(name, str) or number in names:
             problems.add(
@@ -206,7 +206,7 @@ def _rows(
     used: set[str] = set()
     for number, entry in enumerate(document["images"]):
         written = entry if isinstance(entry, Mapping) else {}
-        image = identity(written.get("id"))
+        image = written_id(written.get("id"))
         file = written.get("file_name")
         if image is None or not isinstance(file, str) or image in lists_of:
             expected = "expected a file_name, and an id of its own"
@@ -248,8 +248,8 @@ def _add(
     """Add an annotation to the objects of its image. Return what is wrong with it, or None."""
     if not isinstance(entry, Mapping):
         return f" is {quoted(str(entry))}, expected a mapping"
-    image = identity(entry.get("image_id"))
-    category = identity(entry.get("category_id"))
+    image = written_id(entry.get("image_id"))
+    category = written_id(entry.get("category_id"))
     box = entry.get("bbox")
     area = entry.get("area")
     crowd = entry.get("iscrowd", 0)
@@ -267,7 +267,7 @@ def _add(
     if crowd not in (0, 1):
         return f": iscrowd is {quoted(str(crowd))}, expected 0 or 1"
     lists = lists_of[image]
-    number = identity(entry.get("id"))
+    number = written_id(entry.get("id"))
     if not isinstance(number, int) or abs(number) >= 1 << 63:
         number = len(lists["id"])
     sides = [float(value) for value in box]
@@ -283,8 +283,8 @@ def _add(
 def _written_size(entry: Mapping[str, Any]) -> Size | None:
     """Return the width and height of an entry of `images`; None for sizes that some programs leave
     at 0."""
-    width = identity(entry.get("width"))
-    height = identity(entry.get("height"))
+    width = written_id(entry.get("width"))
+    height = written_id(entry.get("height"))
     if isinstance(width, int) and isinstance(height, int) and width > 0 and height > 0:
         return width, height
     return None

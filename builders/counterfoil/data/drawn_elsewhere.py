@@ -28,7 +28,7 @@ from counterfoil.recipe.rows_table import (
     PoolRow,
     one_line,
 )
-from counterfoil.report.words import counted
+from counterfoil.report.words import format_count
 
 if TYPE_CHECKING:
     from counterfoil.data.tables import Rows
@@ -238,7 +238,7 @@ def _cells(recipe: Recipe, rows: Rows, columns: _Columns) -> tuple[_Cells, list[
         if number < _MOST_SUGGESTIONS:  # searching for thousands of similar names is slow
             expected += did_you_mean(value, names_of.get(what, ()))
         problems.append(
-            f"{rows.place}: {counted(count, 'row')} of the {what} {quoted(value)}, expected"
+            f"{rows.place}: {format_count(count, 'row')} of the {what} {quoted(value)}, expected"
             f" {expected}"
         )
     empty = [
@@ -344,12 +344,14 @@ def _notes(
         )
     unused = sum(map(len, cells.values())) - images
     if unused:
-        yield f"{counted(unused, 'image')} beyond what samples allows in a cell, not used"
+        yield f"{format_count(unused, 'image')} beyond what samples allows in a cell, not used"
     unreadable = list(
         _unreadable(rows, sorted(row.row for cell_rows in table.values() for row in cell_rows))
     )
     if unreadable:
-        opened = f"{counted(len(unreadable), 'image')} that cannot be opened, counted as failed"
+        opened = (
+            f"{format_count(len(unreadable), 'image')} that cannot be opened, counted as failed"
+        )
         yield f"{opened}: {some_of(unreadable)}"
 
 

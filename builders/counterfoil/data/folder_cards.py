@@ -77,7 +77,7 @@ def read_card(folder: Path, names: Sequence[str], config: str | None) -> FolderC
     return FolderCard(files, inside, dict(_label_names(info.get("features"))))
 
 
-def matches(pattern: str, name: str) -> bool:
+def pattern_matches(pattern: str, name: str) -> bool:
     """Check whether a pattern means a file, as in `datasets`: `*` stays in a folder, and `**` is
     any folders."""
     # the numbers of folders of the name that the pattern's first parts may mean

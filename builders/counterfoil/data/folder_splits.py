@@ -16,7 +16,7 @@ from pathlib import Path
 from counterfoil.data.folder_cards import CARD, FolderCard, fixed_folder
 from counterfoil.errors import UserError, some_of
 from counterfoil.regular_files import on_a_line
-from counterfoil.report.words import counted, listed
+from counterfoil.report.words import format_count, format_list
 
 # The words that `datasets` takes for splits (`data_files.SPLIT_KEYWORDS`), and the characters that
 # it allows beside a word.
@@ -94,7 +94,7 @@ def splits_of(
             shown += [f"{root}{top}/"] if top else by_top[top]
         raise UserError(
             f"{folder}: {shown_name(named)} {are} named as splits, and"
-            f" {counted(count, 'image lies', 'images lie')} outside of them:"
+            f" {format_count(count, 'image lies', 'images lie')} outside of them:"
             f" {some_of([*map(shown_name, shown)])}",
             "Put all images into folders of splits (train/mug/1.jpg, validation/mug/2.jpg), or"
             " rename a folder that is no split.",
@@ -103,7 +103,7 @@ def splits_of(
         doubtful = [f"'{root}{top}'" for top in tops if top not in flat and WORD.search(top)]
         if doubtful:
             raise UserError(
-                f"{folder}: {shown_name(listed(doubtful))} may be a split or a class: the name has"
+                f"{folder}: {shown_name(format_list(doubtful))} may be a split or a class: the name has"
                 " a word of splits, and there are folders below",
                 "Rename folders of splits to train, validation and test. Put folders of classes"
                 " into one of them: train/test tube/1.jpg.",
@@ -112,7 +112,9 @@ def splits_of(
         return everything
     twice = [split for split, count in Counter(split_of.values()).items() if count > 1]
     if twice:
-        named = listed([f"{root}{top}/" for top, split in split_of.items() if split == twice[0]])
+        named = format_list(
+            [f"{root}{top}/" for top, split in split_of.items() if split == twice[0]]
+        )
         raise UserError(
             f"{folder}: {shown_name(named)} all name the split '{twice[0]}'",
             "Join them, or rename one.",
@@ -162,7 +164,7 @@ def _refuse_splits_below(folder: Path, images: Sequence[str], root: str) -> None
             split_folders[f"{root}{first}/{below[0]}/"] = None
     if split_folders:
         raise UserError(
-            f"{folder}: {counted(len(split_folders), 'folder is', 'folders are')} named as splits"
+            f"{folder}: {format_count(len(split_folders), 'folder is', 'folders are')} named as splits"
             f" and lie below class folders: {some_of([*map(shown_name, split_folders)])}",
             "Splits come first: train/mug/1.jpg, test/mug/2.jpg. Move them to the top, or rename"
             " them.",

@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, first_of
-from counterfoil.progress import report
+from counterfoil.progress import report_progress
 from counterfoil.recipe.names import ELSEWHERE, is_local
 from counterfoil.regular_files import on_a_line, open_regular, read_regular
 from counterfoil.store.atomic import write_atomically
@@ -130,7 +130,7 @@ def folder_content(folder: Path, *, clock: Callable[[], int] = time.time_ns) -> 
     total = len(names)
     for number, name in enumerate(names):
         if read and number % _FILES_A_STAGE == 0:
-            report("reading files", number, total)
+            report_progress("reading files", number, total)
         path = f"{top}{os.sep}{name}"
         encoded = os.fsencode(name)
         try:
@@ -158,7 +158,7 @@ def folder_content(folder: Path, *, clock: Callable[[], int] = time.time_ns) -> 
         with contextlib.suppress(CounterfoilError, OSError, RuntimeError):  # the cache is optional
             write_atomically(_memory_place(folder), hashlib.sha256(body).digest() + body)
     if read:
-        report("reading files", total, total)
+        report_progress("reading files", total, total)
     return FolderContent(digest.hexdigest(), listing, read)
 
 
@@ -225,7 +225,7 @@ def remember_folder(folder: Path, content: str) -> None:
             write_atomically(path, written)
 
 
-def placed(source: Source, recorded: Any) -> Source:
+def placed_source(source: Source, recorded: Any) -> Source:
     """Return a source whose folder on this machine has the recorded pin's content, if such a folder
     is known."""
     content = recorded.get("content") if isinstance(recorded, Mapping) else None

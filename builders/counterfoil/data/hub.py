@@ -76,10 +76,12 @@ def locate_dataset(source: str | Path, patterns: Sequence[str] | None = None) ->
             f"there is no dataset {source}",
             "Name a folder made by `counterfoil build`, or user/name.",
         )
-    return LocatedDataset(snapshot(reference.repo, reference.revision, patterns), reference)
+    return LocatedDataset(
+        fetch_dataset_files(reference.repo, reference.revision, patterns), reference
+    )
 
 
-def snapshot(
+def fetch_dataset_files(
     repo: str,
     revision: str | None,
     patterns: Sequence[str] | None = None,

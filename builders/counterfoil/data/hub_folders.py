@@ -13,7 +13,7 @@ import json
 from pathlib import Path, PurePosixPath
 
 from counterfoil.data.folder_cards import CARD, INFOS, SETTINGS
-from counterfoil.data.hub import snapshot
+from counterfoil.data.hub import fetch_dataset_files
 from counterfoil.data.image_folders import lists_images
 from counterfoil.data.pins import InputDataset, SourcePin, commit_file, prepared_folders
 from counterfoil.documents import parse_json
@@ -72,7 +72,7 @@ def fetched_images(source: InputDataset, pin: SourcePin) -> tuple[Path, Listing]
         return listed
     folder, listing = listed
     if not is_fetched(folder, listing):
-        folder = snapshot(source.dataset, pin.revision, without=_NOT_FETCHED)
+        folder = fetch_dataset_files(source.dataset, pin.revision, without=_NOT_FETCHED)
         if not is_fetched(folder, listing):
             raise _not_here(source.dataset, pin.revision)
     if source.revision is None:
@@ -100,7 +100,7 @@ def made_of_files(prepared: Path) -> bool:
 
 def described_folder(repository: str, commit: str) -> Path:
     """Return a folder that has the descriptions of a commit."""
-    return snapshot(repository, commit, (CARD, SETTINGS, INFOS))
+    return fetch_dataset_files(repository, commit, (CARD, SETTINGS, INFOS))
 
 
 def listed_files(repository: str, commit: str) -> list[str] | None:

@@ -21,7 +21,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.data.folder_cards import CARD, SETTINGS, FolderCard, matches, read_card
+from counterfoil.data.folder_cards import CARD, SETTINGS, FolderCard, pattern_matches, read_card
 from counterfoil.data.folder_splits import (
     SPLIT_WORDS,
     WORD,
@@ -35,7 +35,7 @@ from counterfoil.data.pins import InputDataset, binary_columns
 from counterfoil.errors import UserError, first_of, some_of
 from counterfoil.recipe.names import did_you_mean, plain_name, quoted
 from counterfoil.regular_files import is_utf8
-from counterfoil.report.words import counted, listed
+from counterfoil.report.words import format_count, format_list
 from counterfoil.store.decoding import PHOTOGRAPH_ENDINGS
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class SplitTable:
         makes no row."""
         images = len(self.lines) + self.unlisted
         if self.repeated and left_out:
-            lines = counted(self.repeated, "line")
+            lines = format_count(self.repeated, "line")
             yield f"{lines} of {self.metadata.shown} repeat an image, and each image counts once"
         unlisted = self.unlisted if left_out else 0
         for lacking, what in (
@@ -95,7 +95,7 @@ class SplitTable:
             if lacking:
                 have = "has" if lacking == 1 else "have"
                 yield (
-                    f"{lacking:,} of {counted(images, 'image')} {have} no line in"
+                    f"{lacking:,} of {format_count(images, 'image')} {have} no line in"
                     f" {self.metadata.shown}{what}"
                 )
 
@@ -168,7 +168,7 @@ class ImageFolder:
             odd = some_of([quoted(shown_name(name)) for name in undeclared])
             raise UserError(
                 f"{self.folder}: the description lists"
-                f" {counted(len(declared), 'class', 'classes')} ({known}), and {odd} is none of"
+                f" {format_count(len(declared), 'class', 'classes')} ({known}), and {odd} is none of"
                 " them",
                 f"Correct the names under dataset_info in {CARD} (or in dataset_infos.json), or"
                 " remove them: then classes are the names of the folders.",
@@ -205,7 +205,7 @@ class ImageFolder:
             return None
         paths = some_of([shown_name(path) for path in loose], _MOST_SHOWN)
         return UserError(
-            f"{start}: {counted(len(loose), 'image lies', 'images lie')} beside the class folders,"
+            f"{start}: {format_count(len(loose), 'image lies', 'images lie')} beside the class folders,"
             f" in none of them: {paths}",
             "Move each image into the folder of its class, or out of the dataset.",
         )
@@ -228,7 +228,7 @@ class ImageFolder:
             shown = [f"'{shown_name(name)}'" for name in names]
             if len({unicodedata.normalize("NFKC", name) for name in names}) < len(names):
                 shown = [ascii(name) for name in names]  # they look alike
-            alike.append(f"{self.folder}: the class folders {listed(shown)} have one name")
+            alike.append(f"{self.folder}: the class folders {format_list(shown)} have one name")
         if alike:
             raise UserError(
                 first_of(alike),
@@ -256,7 +256,7 @@ class ImageFolder:
                 notes += self.tables[split].notes(left_out=left_out)
         if self.unlisted:
             notes.append(
-                f"{counted(len(self.unlisted), 'image')} are in no split that {CARD} lists, and are"
+                f"{format_count(len(self.unlisted), 'image')} are in no split that {CARD} lists, and are"
                 " left out"
             )
         if self.root:
@@ -268,11 +268,11 @@ class ImageFolder:
         empty = self._empty_classes(labelled)
         if empty:
             notes.append(
-                f"no image is in {counted(len(empty), 'class folder')}:"
+                f"no image is in {format_count(len(empty), 'class folder')}:"
                 f" {some_of(empty, _MOST_SHOWN)}"
             )
         skipped = [
-            f"{counted(count, 'image')} in {shown_name(name)}"
+            f"{format_count(count, 'image')} in {shown_name(name)}"
             for name, count in sorted(self.files.skipped.items())
         ]
         if skipped:
@@ -282,11 +282,11 @@ class ImageFolder:
             )
         notes += _unread_notes(self.files.others)
         if self.files.hidden:
-            notes.append(f"{counted(self.files.hidden, 'hidden file')} ignored")
+            notes.append(f"{format_count(self.files.hidden, 'hidden file')} ignored")
         others = self.files.others
         ignored = sum(count for ending, count in others.items() if ending not in _UNREAD)
         if ignored:
-            notes.append(f"{counted(ignored, 'file')} of other kinds ignored")
+            notes.append(f"{format_count(ignored, 'file')} of other kinds ignored")
         return notes
 
     def _deeper(self, splits: Sequence[str]) -> Iterator[str]:
@@ -306,9 +306,9 @@ class ImageFolder:
             classes += len({self.class_of(split, path) for path in self.splits[split]})
         numbers = [len(folders) for folders in below.values()]
         if len(below) == classes and len({*numbers}) == 1:
-            subfolders = f"{counted(numbers[0], 'subfolder')} a class"
+            subfolders = f"{format_count(numbers[0], 'subfolder')} a class"
         else:
-            subfolders = counted(sum(numbers), "subfolder")
+            subfolders = format_count(sum(numbers), "subfolder")
         if len(deeper) <= _MOST_SHOWN:
             subfolders += f" ({', '.join(map(shown_name, deeper))})"
         top = "the splits"
@@ -317,7 +317,7 @@ class ImageFolder:
         yield (
             f"classes are the folders of level 1 below {top}:"
             f" {some_of([*map(shown_name, self.classes)], _MOST_SHOWN)}."
-            f" Subfolders are joined with them: {counted(len(deeper), 'image')} in {subfolders}"
+            f" Subfolders are joined with them: {format_count(len(deeper), 'image')} in {subfolders}"
         )
 
     def _empty_classes(self, splits: Sequence[str]) -> list[str]:
@@ -594,7 +594,7 @@ def _files_of(folder: Path, listing: Listing, config: str | None) -> _Files | No
         for split, patterns in card.files.items():
             chosen[split] = []
             for image in images:
-                if any(matches(pattern, image) for pattern in patterns):
+                if any(pattern_matches(pattern, image) for pattern in patterns):
                     chosen[split].append(image)
     packed = sum(others[ending] for ending in _TABLES)
     if chosen is None and (shards or (packed and packed >= len(images))):
@@ -660,7 +660,7 @@ def _with_tables(
                 verb = "gives" if len(names) == 1 else "give"
                 raise UserError(
                     f"{plain.folder}: {some_of(sorted(names))} {verb} labels, and"
-                    f" {counted(len(beyond), 'image lies', 'images lie')} in other folders, such as"
+                    f" {format_count(len(beyond), 'image lies', 'images lie')} in other folders, such as"
                     f" {shown_name(beyond[0])}",
                     "List every image in one metadata.csv at the top (file_name is the path from"
                     " there), or remove the table: then classes are the names of the folders.",
@@ -678,7 +678,7 @@ def _unread_notes(others: Mapping[str, int]) -> list[str]:
         kinds[_UNREAD[ending]] += others[ending]
     notes = []
     for kind, count in sorted(kinds.items()):
-        photographs = counted(count, f"{kind} photograph")
+        photographs = format_count(count, f"{kind} photograph")
         them = "it" if count == 1 else "them"
         notes.append(f"{photographs} cannot be read here: convert {them} to JPEG")
     return notes

@@ -16,7 +16,7 @@ from counterfoil.arrays import Ints
 from counterfoil.documents import sha256_json
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.regular_files import on_a_line
-from counterfoil.report.words import counted, listed
+from counterfoil.report.words import format_count, format_list
 from counterfoil.store.decoding import readable_image
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class LabelledImages:
         if unknown:
             count = sum(unknown.values())
             labels = [f"{on_a_line(label)[:40]} ({images:,})" for label, images in unknown.items()]
-            named = listed(labels, _MOST_SHOWN)
+            named = format_list(labels, _MOST_SHOWN)
             reasons.append(
                 f"{count:,} {'is' if count == 1 else 'are'} of classes that are not scored: {named}"
             )
@@ -105,12 +105,12 @@ class LabelledImages:
             )
         left_out = sum(self.left_out.values()) + self.unlisted
         texts = (
-            [f"{len(self):,} of {len(self) + left_out:,} images are scored; {listed(reasons)}"]
+            [f"{len(self):,} of {len(self) + left_out:,} images are scored; {format_list(reasons)}"]
             if left_out
             else []
         )
         if self.repeated:
-            what = counted(
+            what = format_count(
                 self.repeated, "line that repeats another is", "lines that repeat another are"
             )
             texts.append(f"{what} left out")
@@ -131,7 +131,7 @@ class LabelledImages:
         return [on_a_line(known.get(key, key)) for key in keys]
 
 
-def thinned(images: LabelledImages, most: int) -> LabelledImages:
+def evenly_spaced(images: LabelledImages, most: int) -> LabelledImages:
     """Return at most `most` of the images, evenly spaced."""
     if len(images) <= most:
         return images

@@ -27,7 +27,7 @@ from counterfoil.recipe.names import did_you_mean, plain_name, shown_labels
 from counterfoil.recipe.schema_inputs import Conditions
 from counterfoil.recipe.tasks.labels import CONDITIONS
 from counterfoil.recipe.tasks.labels import UNKNOWN as UNKNOWN_CONDITIONS
-from counterfoil.report.words import counted
+from counterfoil.report.words import format_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +278,7 @@ def _by_labels(rows: Rows, column: str, conditions: Conditions) -> _Masks:
         first, *others = with_label
         shown = f"row {first} has"
         if others:
-            shown = f"row {first} and {counted(len(others), 'other')} have"
+            shown = f"row {first} and {format_count(len(others), 'other')} have"
         problems.append(
             f"{rows.place}: {shown} the label '{label[:80]}', which the recipe does not know"
             f"{did_you_mean(label[:80], list(columns))}"
@@ -349,7 +349,7 @@ def _by_columns(rows: Rows, _label_column: str, conditions: Conditions) -> _Mask
             shown = repr(value[:40]) if isinstance(value, str) else str(value)[:40]
             problems.append(
                 f"{rows.place}: column '{column}' has neither 0 nor 1 in"
-                f" {counted(len(wrong), 'row')}, such as {shown} in row {wrong[0]}"
+                f" {format_count(len(wrong), 'row')}, such as {shown} in row {wrong[0]}"
             )
     if problems:
         raise UserError(

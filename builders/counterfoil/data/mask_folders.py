@@ -19,7 +19,7 @@ from counterfoil.data.image_folders import file_column, in_junk
 from counterfoil.data.written_objects import described_table
 from counterfoil.errors import UserError, first_of
 from counterfoil.recipe.names import did_you_mean, quoted
-from counterfoil.report.words import counted
+from counterfoil.report.words import format_count
 from counterfoil.store.decoding import PHOTOGRAPH_ENDINGS
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def read_mask_folder(folder: Path, listing: Listing, column: str) -> MaskFolder 
         split = next((SPLIT_OF[part.lower()] for part in key[:-1] if part.lower() in SPLIT_OF), "")
         splits.setdefault(split or DEFAULT_SPLIT, []).append((images[key][0], masks[key][0]))
     notes = [
-        f"{counted(len(lonely), noun)} without {other}, and left out"
+        f"{format_count(len(lonely), noun)} without {other}, and left out"
         for noun, other, lonely in (
             ("image", "a mask", images.keys() - masks.keys()),
             ("mask", "an image", masks.keys() - images.keys()),

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from counterfoil.data.truth import RowTruth, refuse_unclear_turns
 from counterfoil.errors import MOST_SHOWN, UserError, first_of, some_of
-from counterfoil.progress import report
+from counterfoil.progress import report_progress
 from counterfoil.recipe.tasks import TASKS
 from counterfoil.recipe.tasks.masks import MASK, UNLABELLED
-from counterfoil.report.words import counted
+from counterfoil.report.words import format_count
 from counterfoil.store.decoding import UnreadableImage, load_image, open_image, picture_sides
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class SourceMasks(RowTruth):
                 wrong += 1
                 problems += error.problems if wrong <= MOST_SHOWN else ()
             if done % 100 == 0:
-                report("reading masks", done, len(chosen))
+                report_progress("reading masks", done, len(chosen))
         if "exif" not in source.model_fields_set and rows.rendered is None:
             refuse_unclear_turns(turned, rows, "masks")
         if wrong:
@@ -112,7 +112,7 @@ class SourceMasks(RowTruth):
             notes.append(f"{unlabelled / counts.sum():.1%} of all pixels have no class")
         absent = [name for name, count in zip(self.names, counts, strict=False) if not count]
         if absent:
-            classes = counted(len(absent), "class", "classes")
+            classes = format_count(len(absent), "class", "classes")
             notes.append(f"no pixel has {classes} of the recipe: {some_of(absent, 10)}")
         return notes
 

@@ -18,7 +18,7 @@ from counterfoil.documents import parse_json
 from counterfoil.errors import MOST_SHOWN, UserError, first_of
 from counterfoil.recipe.names import did_you_mean, plain_name, quoted
 from counterfoil.recipe.tasks.objects import MOST_OBJECTS, OBJECTS, no_objects
-from counterfoil.report.words import counted
+from counterfoil.report.words import format_count
 from counterfoil.store.decoding import UnreadableImage, picture_sides
 
 if TYPE_CHECKING:
@@ -65,9 +65,9 @@ class SourceObjects(RowTruth):
         side = (1, 1)
         if not any(self.of_image(row, side, side)["bbox"] for row in chosen):
             raise UserError(
-                f"source.objects: none of {counted(len(chosen), 'image')} of {rows.place} has an"
+                f"source.objects: none of {format_count(len(chosen), 'image')} of {rows.place} has an"
                 " object of the recipe's"
-                f" {counted(len(source.categories), 'category', 'categories')}",
+                f" {format_count(len(source.categories), 'category', 'categories')}",
                 "Check that images and labels belong together and that source.categories are those"
                 " of the dataset. A"
                 " detector has no AP on images without objects.",

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from counterfoil.corrupting.corruptions import SMALL_BELOW
-from counterfoil.progress import report
-from counterfoil.report.words import counted
-from counterfoil.store.decoding import UnreadableImage, load_image, open_image, orientation
+from counterfoil.progress import report_progress
+from counterfoil.report.words import format_count
+from counterfoil.store.decoding import UnreadableImage, exif_orientation, load_image, open_image
 
 _Item = TypeVar("_Item")
 # Pillow's modes of greyscale images with more than 8 bits.
@@ -52,7 +52,7 @@ class SourcePictures:
         if not small:
             return []
         return [
-            f"{counted(small, 'image')}{self.of(total)} {'is' if small == 1 else 'are'} JPEG"
+            f"{format_count(small, 'image')}{self.of(total)} {'is' if small == 1 else 'are'} JPEG"
             " already and under"
             f" {SMALL_BELOW} pixels, so jpeg_compression takes less than from lossless ones, and a"
             " higher severity may"
@@ -66,14 +66,14 @@ class SourcePictures:
         notes = []
         if self.deep:
             notes.append(
-                f"{counted(self.deep, 'image')}{of} {'is' if self.deep == 1 else 'are'} grey of 16"
+                f"{format_count(self.deep, 'image')}{of} {'is' if self.deep == 1 else 'are'} grey of 16"
                 " or 32 bits. Values"
                 " above 255 become white, and fractions of 1 black, as in torchvision. Convert them"
                 " to 8 bits"
             )
         if self.turned and not applied:
             notes.append(
-                f"{counted(self.turned, 'image')}{of} {'has' if self.turned == 1 else 'have'} an"
+                f"{format_count(self.turned, 'image')}{of} {'has' if self.turned == 1 else 'have'} an"
                 " EXIF tag that turns"
                 " the picture. It is ignored, as torchvision and timm do; datasets and transformers"
                 " turn the picture."
@@ -90,7 +90,7 @@ def look_at_pictures(
     pictures = SourcePictures()
     for number, (name, encoded) in enumerate(images):
         if number % 50 == 0:
-            report("opening images", number, count)
+            report_progress("opening images", number, count)
         try:
             with open_image(encoded, photograph=True) as picture:
                 if decode:
@@ -99,10 +99,10 @@ def look_at_pictures(
                 if picture.format == "JPEG":
                     pictures.jpeg_sides.append(min(picture.size))
                 pictures.deep += picture.mode in _DEEP
-                pictures.turned += orientation(picture) != 1
+                pictures.turned += exif_orientation(picture) != 1
         except UnreadableImage as error:
             pictures.damaged[name] = str(error)
-    report("opening images", count, count)
+    report_progress("opening images", count, count)
     return pictures
 
 

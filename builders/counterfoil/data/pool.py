@@ -110,7 +110,7 @@ class Partners:
         return self.read(self.row_of[row])
 
 
-def partners(recipe: Recipe, pin: SourcePin, rows: Rows) -> dict[str, Partners]:
+def matched_partners(recipe: Recipe, pin: SourcePin, rows: Rows) -> dict[str, Partners]:
     """Return the partners of the base's `rows` for each shift of kind match, by the name of the
     shift."""
     partners_of = {}

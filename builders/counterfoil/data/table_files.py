@@ -21,7 +21,7 @@ from counterfoil.errors import UserError, some_of
 from counterfoil.foreign_tables import parquet_metadata
 from counterfoil.recipe.strict_yaml import refuse_unbounded
 from counterfoil.regular_files import UnfitFile, irregularity, open_regular, read_regular
-from counterfoil.report.words import counted, listed
+from counterfoil.report.words import format_count, format_list
 
 # The descriptions that `datasets` writes beside the files of a saved dataset, and the form of the
 # file names.
@@ -65,7 +65,7 @@ def refuse_unassigned(
         " dataset."
     )
     if twice := [
-        f"{name} ({listed(owners)})" for name, owners in splits.items() if len(owners) > 1
+        f"{name} ({format_list(owners)})" for name, owners in splits.items() if len(owners) > 1
     ]:
         raise UserError(f"{where}: {some_of(twice)} would be read in several splits", hint)
     endings = {posixpath.splitext(name)[1].lower() for name in splits}
@@ -97,7 +97,7 @@ def refuse_unassigned(
         absent = sorted(set(range(min(int(count), _MOST_PARTS))).difference(present))
         if absent:
             raise UserError(
-                f"{where}: {before} lacks {counted(len(absent), 'part')} of {int(count):,}, such as"
+                f"{where}: {before} lacks {format_count(len(absent), 'part')} of {int(count):,}, such as"
                 f" {before}-{absent[0]:05}-of-{count}{after}",
                 "Fetch all parts, or rename those that you mean: train-a.parquet.",
             )

@@ -58,7 +58,7 @@ from counterfoil.recipe.names import is_local
 from counterfoil.recipe.tasks.objects import MOST_OBJECTS
 from counterfoil.regular_files import read_regular
 from counterfoil.signals import obey_signal
-from counterfoil.store.decoding import UnreadableImage, rgb_image, upright
+from counterfoil.store.decoding import UnreadableImage, rgb_image, upright_photograph
 from counterfoil.store.inside import blob_folders
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ def rows_of_table(
 
     def images(chosen: Sequence[int]) -> Iterator[bytes | None]:
         encoded = pictures(source.image_column, chosen)
-        return encoded if source.exif == "ignore" else map(upright, encoded)
+        return encoded if source.exif == "ignore" else map(upright_photograph, encoded)
 
     rows = Rows(
         dataset=source.dataset,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import UserError
-from counterfoil.report.words import counted
+from counterfoil.report.words import format_count
 
 if TYPE_CHECKING:
     from counterfoil.data.tables import Rows
@@ -37,7 +37,7 @@ def refuse_unclear_turns(turned: int, rows: Rows, marks: str) -> None:
     if not turned:
         return
     raise UserError(
-        f"source.exif: an EXIF tag turns {counted(turned, 'photograph')} of {rows.place}, and the"
+        f"source.exif: an EXIF tag turns {format_count(turned, 'photograph')} of {rows.place}, and the"
         f" recipe does not say whether {marks} are of the photographs as turned or as stored",
         f"Set source.exif to apply if {marks} were drawn on upright photographs, as most programs"
         " show them and Ultralytics reads them, and to ignore if they were drawn on photographs as"

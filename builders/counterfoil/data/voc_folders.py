@@ -27,7 +27,7 @@ from counterfoil.data.written_objects import (
 from counterfoil.errors import UserError, some_of
 from counterfoil.recipe.names import quoted
 from counterfoil.recipe.tasks.objects import categories_problem, no_objects
-from counterfoil.report.words import counted
+from counterfoil.report.words import format_count
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -296,15 +296,17 @@ def _notes(annotations: Sequence[_Annotation], unlabelled: int) -> list[str]:
     at_zero = sum(min(box[:2]) < 0 for _, box, _ in objects)
     if at_zero:
         notes.append(
-            f"{counted(at_zero, 'box', 'boxes')} with a corner at pixel 0: the files may count from"
+            f"{format_count(at_zero, 'box', 'boxes')} with a corner at pixel 0: the files may count from"
             " 0, and then every box is read one pixel too far to the upper left and one pixel too"
             " large"
         )
     difficult = sum(hard for *_, hard in objects)
     if difficult:
         notes.append(
-            f"{counted(difficult, 'object')} marked difficult, which are neither found nor missed"
+            f"{format_count(difficult, 'object')} marked difficult, which are neither found nor missed"
         )
     if unlabelled:
-        notes.append(f"{counted(unlabelled, 'image')} without a file of annotations, and left out")
+        notes.append(
+            f"{format_count(unlabelled, 'image')} without a file of annotations, and left out"
+        )
     return notes

@@ -19,7 +19,7 @@ from counterfoil.errors import MOST_SHOWN, RunFailure, UserError, first_of
 from counterfoil.recipe.names import did_you_mean, quoted
 from counterfoil.recipe.tasks.objects import OBJECTS, objects_feature
 from counterfoil.regular_files import read_regular
-from counterfoil.report.words import counted
+from counterfoil.report.words import format_count
 from counterfoil.store.decoding import PictureSides, UnreadableImage, picture_sides
 
 ObjectLists = dict[str, list[Any]]
@@ -109,7 +109,10 @@ class ObjectFolder:
             OBJECTS: pyarrow.array(objects, features.arrow_schema.field(OBJECTS).type),
         }
         if absent := self.absent.get(split):
-            notes = (f"{counted(absent, 'listed image')} not in the folder, and left out", *notes)
+            notes = (
+                f"{format_count(absent, 'listed image')} not in the folder, and left out",
+                *notes,
+            )
         return described_table(columns, features, (*self.notes, *notes), split)
 
     def turning(self, split: str) -> Literal["apply", "ignore"] | None:
@@ -180,14 +183,14 @@ class ObjectFolder:
         if turned:
             wanted, state = ("ignore", "stored") if self.exif == "apply" else ("apply", "turned")
             raise UserError(
-                f"{self.folder}: an EXIF tag turns {counted(len(turned), 'photograph')} such as"
+                f"{self.folder}: an EXIF tag turns {format_count(len(turned), 'photograph')} such as"
                 f" {quoted(turned[0])},"
                 f" and the file has sizes and boxes of photographs as they are {state}",
                 f"Set source.exif to {wanted} in the recipe.",
             )
         if low > high:
             raise UserError(
-                f"{self.folder}: {counted(len(unlike), 'image')} of {len(written):,} have another"
+                f"{self.folder}: {format_count(len(unlike), 'image')} of {len(written):,} have another"
                 " size than their file"
                 f" says, and no single ratio explains it: {unlike[0]}",
                 "Boxes are in pixels of the written size: use the images that were labelled, or"
@@ -260,7 +263,7 @@ def is_box(value: Any) -> TypeGuard[list[float]]:
     return isinstance(value, list | tuple) and len(value) == 4 and all(map(is_number, value))
 
 
-def identity(value: Any) -> int | str | None:
+def written_id(value: Any) -> int | str | None:
     """Return an id as a number if it is a whole number, also as text or 3.0, else as text; None for
     anything else."""
     if type(value) is float and value.is_integer():

@@ -15,13 +15,13 @@ from counterfoil.data.written_objects import (
     WrittenObjects,
     add_object,
     file_text,
-    identity,
     is_number,
+    written_id,
 )
 from counterfoil.errors import UserError, some_of
 from counterfoil.recipe.names import quoted
 from counterfoil.recipe.tasks.objects import MOST_OBJECTS, categories_problem, no_objects
-from counterfoil.report.words import counted
+from counterfoil.report.words import format_count
 
 _YAML_FORM = (
     "data.yaml has names (of the categories) and train, val, test: folders of images,"
@@ -92,7 +92,7 @@ def yolo_folder(
     notes = []
     if unused:
         notes.append(
-            f"{counted(len(unused), 'file')} of labels, such as {quoted(labels[min(unused)])}, of"
+            f"{format_count(len(unused), 'file')} of labels, such as {quoted(labels[min(unused)])}, of"
             " no image in a split"
         )
     return ObjectFolder(folder, "YOLO", categories, splits, absent, notes=tuple(notes))
@@ -119,7 +119,7 @@ def _names(path: Path, document: Mapping[str, Any]) -> tuple[str, ...]:
     at 0."""
     names = document["names"]
     if isinstance(names, Mapping):
-        by_number = {identity(number): name for number, name in names.items()}
+        by_number = {written_id(number): name for number, name in names.items()}
         if set(by_number) != set(range(len(names))):
             raise UserError(
                 f"{path}: names has numbers that are not 0 to {len(names) - 1}", _YAML_FORM
@@ -207,7 +207,7 @@ def _objects(
                 _LABEL_FORM,
             )
         try:
-            category = identity(float(parts[0]))
+            category = written_id(float(parts[0]))
             numbers = [float(part) for part in parts[1:]]
         except ValueError:
             category = None

@@ -23,7 +23,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field
 
-from counterfoil.documents import STRICT, Count, Form, Share, parse_document, plain
+from counterfoil.documents import STRICT, Count, Form, Share, parse_document, plain_value
 from counterfoil.errors import UserError
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import without_folders
@@ -34,7 +34,12 @@ from counterfoil.report.labels import (
     SelectedByPeople,
     ShiftChecks,
 )
-from counterfoil.stats import lang_reiczigel_interval, mover, rogan_gladen, wilson_interval
+from counterfoil.stats import (
+    lang_reiczigel_interval,
+    mover_distances,
+    rogan_gladen,
+    wilson_interval,
+)
 from counterfoil.store.lock import ValidationAnswers, validation_of
 from counterfoil.store.sealed_folder import REVIEWED
 
@@ -98,7 +103,9 @@ def is_told_apart(tally: JudgedClass) -> bool:
     erred = tally.wrong / tally.of_class
     seen_low, seen_high = wilson_interval(tally.told_apart, tally.others)
     erred_low, erred_high = wilson_interval(tally.wrong, tally.of_class)
-    below, _ = mover((seen - seen_low, seen_high - seen), (erred_high - erred, erred - erred_low))
+    below, _ = mover_distances(
+        (seen - seen_low, seen_high - seen), (erred_high - erred, erred - erred_low)
+    )
     return bool(seen - erred - below > 0)
 
 
@@ -150,7 +157,7 @@ def label_error_of_shift(classes: Sequence[JudgedClass]) -> CheckedShare | None:
     fewest = min(tally.others for tally in estimable)
     of_errors = _mean(errors)[::-1]
     of_sightings = _mean(sightings, fewest)[::-1]
-    below, above = mover(_mean(disagreements), of_errors, of_sightings)
+    below, above = mover_distances(_mean(disagreements), of_errors, of_sightings)
     low = value - float(below)
     high = value + float(above)
     return _with_interval(value, low, high, _if_never_erring(estimable))
@@ -388,7 +395,7 @@ class Selection:
         return selected.by_class if task == "class" else selected.by_shift
 
     def to_json(self) -> dict[str, Any]:
-        values = plain(self)
+        values = plain_value(self)
         for shift in values["shifts"]:
             shift |= {"class": shift.pop("by_class"), "shift": shift.pop("by_shift")}
         return values

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
-from counterfoil.documents import differences, error_lines, in_one_line, sha256_json
+from counterfoil.documents import document_differences, error_lines, in_one_line, sha256_json
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.generate.screen.thresholds import (
     Measured,
@@ -337,12 +337,12 @@ class _Reader:
             lines: list[str] = []
             if lock is not None:
                 if lock.hashes["plan"] != recipe.plan_hash:
-                    of_plan = differences(lock.plan, recipe.plan_document)
+                    of_plan = document_differences(lock.plan, recipe.plan_document)
                     lines += of_plan or ["its plan hash"]
                 if lock.hashes["screen"] != recipe.screen_hash:
-                    of_screen = differences(lock.screen, recipe.screen_document)
+                    of_screen = document_differences(lock.screen, recipe.screen_document)
                     lines += of_screen or ["its screen hash"]
-                lines += differences(lock.inputs.get(LEVELS, {}), recipe.scales, LEVELS)
+                lines += document_differences(lock.inputs.get(LEVELS, {}), recipe.scales, LEVELS)
             groups = {shard.group: shard.of for shard in make_plan(recipe).shards}
         except (CounterfoilError, *_ODD) as error:
             plugins = self._pinned("plugins")
@@ -395,7 +395,7 @@ class _Reader:
         known_classes = None if stored is None else stored.known
         expected = resolve_thresholds(recipe, None, known).with_known(known_classes, recipe)
         if stored is not None and content != expected.content():
-            lines = differences(expected.document(), stored.document())
+            lines = document_differences(expected.document(), stored.document())
             lines = lines or ["the same values, written differently"]
             self._fault(THRESHOLDS, "differs from the recipe (“there”)", lines)
         return expected, known
@@ -444,7 +444,7 @@ class _Reader:
             return self._fault(EMBEDDINGS, "cannot be read", lines)
         pinned = self._pinned("embeddings")
         if embeddings is not None and self.lock is not None and embeddings.hashes() != pinned:
-            lines = differences(pinned, embeddings.hashes(), "embeddings")
+            lines = document_differences(pinned, embeddings.hashes(), "embeddings")
             what = (
                 f"is changed: its vectors are not those that {LOCK} pins ({LOCK} there,"
                 f" {EMBEDDINGS} here)"

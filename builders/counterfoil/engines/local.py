@@ -44,7 +44,7 @@ from counterfoil.engines.processes import (
 )
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.arithmetic import one_thread
-from counterfoil.models.devices import holds_context, touch
+from counterfoil.models.devices import holds_context, touch_device
 from counterfoil.models.loading_errors import memory_error
 
 
@@ -240,7 +240,7 @@ class Call:
     @contextlib.contextmanager
     def ready(self) -> Iterator[Callable[[str], Doing[int, Any]]]:
         if self.models:
-            touch(self.device)
+            touch_device(self.device)
         yield self._called
 
     def _called(self, item: str) -> Doing[int, Any]:

@@ -80,7 +80,9 @@ def _imported() -> Any:
 
 
 @contextlib.contextmanager
-def connected(address: str | None, devices: Sequence[str], workers: int) -> Iterator[RayCluster]:
+def connected_cluster(
+    address: str | None, devices: Sequence[str], workers: int
+) -> Iterator[RayCluster]:
     """Connect to the cluster at `address` for the block, or to a new cluster on this machine with
     `workers` CPUs.
 

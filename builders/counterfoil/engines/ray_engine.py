@@ -29,7 +29,7 @@ from counterfoil.engines.executor import (
 from counterfoil.engines.local import default_workers
 from counterfoil.engines.ray_cluster import (
     RayCluster,
-    connected,
+    connected_cluster,
     refuse_absent_ray,
     refuse_no_cluster,
 )
@@ -78,7 +78,7 @@ class RayEngine(Engine):
     def at_once(self) -> int:
         if self.workers is not None or self.address is None:
             return self._workers_here
-        with connected(self.address, self.devices, 0) as cluster:
+        with connected_cluster(self.address, self.devices, 0) as cluster:
             return cluster.places()
 
     @property
@@ -99,7 +99,7 @@ class RayEngine(Engine):
         if not len(items):
             return
         with (
-            connected(self.address, self.devices, self._workers_here) as cluster,
+            connected_cluster(self.address, self.devices, self._workers_here) as cluster,
             contextlib.closing(_Actors(cluster, work, self.workers)) as crew,
         ):
             at_once = self.workers or cluster.places()

@@ -63,7 +63,7 @@ def evaluate(given: EvaluateArguments) -> Evaluation:
     task.prepare()
     folder = report_folder(task.subject, given.out, given.limit)
     task.ask(names)
-    evaluation = concluded(task, lines, judged, given)
+    evaluation = measure_and_judge(task, lines, judged, given)
     evaluation = write_results(evaluation, task, folder, into_card=given.into_card)
     for warning in task.warnings(evaluation.results):
         warn(warning)
@@ -83,7 +83,7 @@ def opened_task(given: EvaluateArguments) -> Task:
     return task_of(subject)(subject, models, given)
 
 
-def concluded(
+def measure_and_judge(
     task: Task, lines: Sequence[GateLine], judged: Sequence[str], given: EvaluationOptions
 ) -> Evaluation:
     """Measure the answers of a task's models, and judge them by the lines of a gate. No file is

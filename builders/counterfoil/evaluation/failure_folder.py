@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from counterfoil.documents import csv_text
 from counterfoil.errors import UserError
 from counterfoil.foreign_tables import parquet_bytes
-from counterfoil.progress import report
+from counterfoil.progress import report_progress
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.registry import Registry, uncallable
-from counterfoil.regular_files import named_path, open_regular, visible
+from counterfoil.regular_files import named_path, open_regular, visible_text
 from counterfoil.store.atomic import disk_errors, make_folder, temporary_folder, try_folder
 from counterfoil.store.decoding import open_image
 
@@ -169,7 +169,7 @@ def _write(task: Task, models: Sequence[str], folder: Path) -> None:
     stems: set[str] = set()
     images: list[ExportedImage] = []
     for number, (key, encoded) in enumerate(subject.images(frozenset(failures)), start=1):
-        report("images of failures", number, len(failures))
+        report_progress("images of failures", number, len(failures))
         failure = failures[key]
         row = failure.row
         with open_image(encoded, photograph=True) as picture:
@@ -270,7 +270,7 @@ EXPORTS: Registry[Export] = Registry(
 
 
 def _json(document: Any) -> str:
-    return visible(json.dumps(document, ensure_ascii=False))
+    return visible_text(json.dumps(document, ensure_ascii=False))
 
 
 def _stem(name: str, number: int, taken: set[str]) -> str:

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from counterfoil import __version__
 from counterfoil.arrays import Bools, Floats32, Ints
 from counterfoil.evaluation.dataset import Subject
-from counterfoil.progress import report
-from counterfoil.regular_files import visible
-from counterfoil.report.pictures import thumbnail, webp
+from counterfoil.progress import report_progress
+from counterfoil.regular_files import visible_text
+from counterfoil.report.pictures import encode_webp, thumbnail
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import in_words
 from counterfoil.store.atomic import make_folder, write_atomically
@@ -59,7 +59,7 @@ def write_browser(
     for file, content in pictures:
         write_atomically(folder / file, content)
         written.add(Path(file).name)
-        report("pictures of failures", len(written), total)
+        report_progress("pictures of failures", len(written), total)
     page = (folder / PAGE).resolve()
     write_atomically(page, html.encode())
     for old in (folder / FOLDER).iterdir():
@@ -168,12 +168,12 @@ def sheet_file(number: int) -> str:
 def failures_link(model: str = "", shift: str = "", class_id: str = "") -> str:
     """Return the browser's address, relative to the report, with a filter."""
     named = {"model": model, "shift": shift, "class": class_id}
-    fragment = urlencode({name: visible(value) for name, value in named.items() if value})
+    fragment = urlencode({name: visible_text(value) for name, value in named.items() if value})
     return f"{PAGE}#{fragment}" if fragment else PAGE
 
 
 def image_link(key: str) -> str:
-    return f"{PAGE}#{urlencode({'image': visible(key)})}"
+    return f"{PAGE}#{urlencode({'image': visible_text(key)})}"
 
 
 def failures_data(
@@ -264,7 +264,7 @@ def sprite_sheets(pictures: Iterable[Image | None]) -> Iterator[bytes]:
             across = index % COLUMNS * side + (side - picture.width) // 2
             down = index // COLUMNS * side + (side - picture.height) // 2
             sheet.paste(picture, (across, down))
-        yield webp(sheet, 80)
+        yield encode_webp(sheet, 80)
 
 
 def sheet_rows(total: int) -> list[int]:

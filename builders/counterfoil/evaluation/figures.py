@@ -21,11 +21,18 @@ from scipy.special import ndtri
 from counterfoil.accuracy_stats import probits
 from counterfoil.arrays import Floats
 from counterfoil.recipe.schema_prompts import Kind
-from counterfoil.report.pictures import data_uri, webp
+from counterfoil.report.pictures import data_uri, encode_webp
 from counterfoil.report.published import SETS
 from counterfoil.report.results import GroupFacts, ModelFacts, Results
 from counterfoil.report.severity import ACCURACY
-from counterfoil.report.words import between, cut_text, in_words, listed, percent, points
+from counterfoil.report.words import (
+    cut_text,
+    format_interval,
+    format_list,
+    format_percent,
+    format_points,
+    in_words,
+)
 from counterfoil.stats import Estimate
 from counterfoil.store.decoding import rgb_image
 
@@ -64,12 +71,12 @@ def thumbnails(subject: Subject, keys: Iterable[str]) -> dict[str, str]:
     addresses = {}
     if shown:
         for key, encoded in subject.images(shown):
-            picture = webp(rgb_image(encoded), 88, _THUMBNAIL)
+            picture = encode_webp(rgb_image(encoded), 88, _THUMBNAIL)
             addresses[key] = data_uri(picture)
     return addresses
 
 
-def short(name: str, longest: int = _LONGEST_NAME) -> str:
+def short_name(name: str, longest: int = _LONGEST_NAME) -> str:
     """Return a shift's name for a figure, cut to `longest` characters."""
     return cut_text(in_words(name), longest)
 
@@ -260,7 +267,9 @@ def panels_in_rows(count: int) -> tuple[Figure, list[Axes]]:
 
 def title_panel(panel: Axes, name: str) -> None:
     """Write a shift's name above its panel, and draw the grid."""
-    panel.set_title(short(name, 26), fontsize=10, color=INK, loc="left", pad=4, parse_math=False)
+    panel.set_title(
+        short_name(name, 26), fontsize=10, color=INK, loc="left", pad=4, parse_math=False
+    )
     panel.grid(color=RULE, linewidth=0.6, zorder=0)
 
 
@@ -315,15 +324,15 @@ def slope_figure(results: Results) -> str | None:
         kind = kind_of_shift(shift)
         gid = f"shift{index}"
         axes.scatter(x, y, s=44, color=KIND_COLOURS[kind], zorder=3, linewidths=0, gid=gid)
-        impact_words = points(impact.value)
-        if interval := between(impact):
+        impact_words = format_points(impact.value)
+        if interval := format_interval(impact):
             impact_words += f" ({interval})"
         slope = f"{y:.2f}"
         if line.low is not None and line.high is not None:
             slope += f" ({line.low:.2f} to {line.high:.2f})"
         tip = f"{in_words(shift.name)} ({kind}): impact {impact_words} points, slope {slope}"
         tips[gid] = [tip]
-        labels.append((x, y, short(shift.name)))
+        labels.append((x, y, short_name(shift.name)))
     axes.margins(x=0.1, y=0.08)
     axes.axhline(1, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
     axes.grid(color=RULE, linewidth=0.7, zorder=0)
@@ -381,7 +390,9 @@ def _sides_tips(models: Sequence[ModelFacts], sides: Floats, shift: GroupFacts) 
     """Return a sentence for each model: its accuracies on the base and under a shift."""
     tips = []
     for model, base, shifted in zip(models, *sides.tolist(), strict=True):
-        accuracies = f"base {percent(base)}, {in_words(shift.name)} {percent(shifted)}"
+        accuracies = (
+            f"base {format_percent(base)}, {in_words(shift.name)} {format_percent(shifted)}"
+        )
         tips.append(f"{model.name}: {accuracies}")
     return tips
 
@@ -463,7 +474,7 @@ def published_figure(results: Results) -> str | None:
 LINES = ("weather", "style", "background", "co-occurrence", "light", "colour", "mined", "noise")
 
 
-def legend(models: Sequence[ModelFacts]) -> list[tuple[str, str]]:
+def lines_of_models(models: Sequence[ModelFacts]) -> list[tuple[str, str]]:
     """Return the models that have a line, each with the kind whose colour it has."""
     return [(model.short_name, kind) for model, kind in zip(models, LINES, strict=False)]
 
@@ -501,7 +512,7 @@ def severity_figure(
                         alpha=0.45,
                         zorder=1,
                     )
-                accuracy = f"{percent(estimate.value)} ({between(estimate)})"
+                accuracy = f"{format_percent(estimate.value)} ({format_interval(estimate)})"
                 tips[gid].append(f"{model.name}, {in_words(curve.shift)} at {at}: {accuracy}")
             panel.plot(levels, values, color=colour, linewidth=1.6, zorder=2)
             panel.scatter(
@@ -517,7 +528,7 @@ def severity_figure(
         title_panel(panel, curve.shift)
         panel.set_xticks([0, 0.5, 1], ["0", ".5", "1"])
     axes = dict.fromkeys(curve.axis for curve in shown)
-    axis = listed(list(axes), last="or")
+    axis = format_list(list(axes), last="or")
     label_panels(figure, f"{axis} (0: base, 1: the whole shift)", f"{title} (%)")
     label = f"{title[0].upper()}{title[1:]} of each model against the level of each shift"
     return as_svg(figure, "severity", label, tips)

@@ -39,14 +39,14 @@ from counterfoil.report.sections import MeasureFacts
 from counterfoil.report.words import (
     Table,
     TableColumn,
-    counted,
-    listed,
+    format_count,
+    format_list,
+    format_percent,
+    format_points,
     over_classes,
-    percent,
-    points,
     points_cell,
 )
-from counterfoil.resampled_stats import Drawn, Number, combined, joint_reach, ratio
+from counterfoil.resampled_stats import Drawn, Number, joint_reach, resampled_ratio, weighted_sum
 from counterfoil.stats import Estimate
 
 ANY = "any"
@@ -435,7 +435,7 @@ def name_problems(line: GateLine, subject: Subject, classes: NamedClasses) -> It
         yield "the images have no base; name it with --base GROUP"
     elif not line.every and line.group not in group_indices:
         known = list(group_indices)
-        hint = did_you_mean(line.group, [*known, ANY]) or f"; groups are {listed(known, 20)}"
+        hint = did_you_mean(line.group, [*known, ANY]) or f"; groups are {format_list(known, 20)}"
         yield f"{subject.name} has no shift or group {line.group!r}{hint}"
     elif line.measure in DROPS and not line.every and group_indices[line.group] == 0:
         yield f"{line.group!r} is the base, which has no drop"
@@ -445,7 +445,7 @@ def name_problems(line: GateLine, subject: Subject, classes: NamedClasses) -> It
             yield f"{count} classes are called {line.class_name!r}; give an id"
         elif not count:
             names = [cls.name for cls in classes]
-            hint = did_you_mean(line.class_name, names) or f"; classes are {listed(names, 20)}"
+            hint = did_you_mean(line.class_name, names) or f"; classes are {format_list(names, 20)}"
             yield f"{subject.name} has no class {line.class_name!r}{hint}"
 
 
@@ -500,9 +500,9 @@ def line_number(line: GateLine, sides: Sequence[Drawn]) -> Drawn:
     if len(sides) == 1:
         return sides[0]
     worse = -1.0 if line.lower_is_better else 1.0
-    lost = combined([(worse, sides[0]), (-worse, sides[1])])
+    lost = weighted_sum([(worse, sides[0]), (-worse, sides[1])])
     if line.measure == "relative_drop":
-        return replace(ratio(lost, sides[0]), signed=True)
+        return replace(resampled_ratio(lost, sides[0]), signed=True)
     return lost
 
 
@@ -562,7 +562,13 @@ def gate_table(result: GateResult) -> Table:
         if verdict == "fail" and not judged.line.advisory:
             verdict = "FAIL"
         measured = points_cell(judged.estimate)
-        cells: tuple[Any, ...] = (judged.line.text, group, measured, verdict, why(judged))
+        cells: tuple[Any, ...] = (
+            judged.line.text,
+            group,
+            measured,
+            verdict,
+            verdict_reason(judged),
+        )
         if len(short) > 1:
             cells = (short[judged.model], *cells)
         rows.append(cells)
@@ -572,13 +578,13 @@ def gate_table(result: GateResult) -> Table:
     return Table.of("The gate: 95 % intervals that hold for all lines at once", columns, rows)
 
 
-def why(judged: Judged) -> str:
+def verdict_reason(judged: Judged) -> str:
     """Return what a verdict rests on, or what would decide it."""
     if judged.reason:
         return judged.reason
     measured, planned = judged.classes
     unit = "images per class" if planned else "images"
-    limit = points(judged.line.limit)
+    limit = format_points(judged.line.limit)
     if judged.line.measure == "relative_drop":
         limit += " %"
     if judged.verdict == "pass":
@@ -590,7 +596,7 @@ def why(judged: Judged) -> str:
     elif judged.needed is None:
         reason = f"too close to {limit}: even {MOST_NEEDED:,} {unit} would not decide it"
     else:
-        value = points(None if judged.estimate is None else judged.estimate.value)
+        value = format_points(None if judged.estimate is None else judged.estimate.value)
         reason = (
             f"about {judged.needed:,} {unit} would decide it if {value} is right; it has"
             f" {judged.images:,.0f}"
@@ -599,7 +605,7 @@ def why(judged: Judged) -> str:
     if over:
         reason += f"; {over}"
         if judged.base is not None:
-            reason += f", from {percent(judged.base)}"
+            reason += f", from {format_percent(judged.base)}"
     return reason
 
 
@@ -615,8 +621,8 @@ def gate_sentence(result: GateResult) -> str:
             if counts[verdict]
         ]
         if parts:
-            sentences.append(f"{counted(len(judged_lines), what)}: {', '.join(parts)}")
-    models = listed(list(short_names(result.models).values()), 3)
+            sentences.append(f"{format_count(len(judged_lines), what)}: {', '.join(parts)}")
+    models = format_list(list(short_names(result.models).values()), 3)
     return f"The gate says {result.verdict} for {models} ({'; '.join(sentences)})."
 
 
@@ -658,7 +664,7 @@ def gate_junit(result: GateResult) -> str:
         case = ElementTree.SubElement(suite, "testcase", classname=model, name=name)
         if kind:
             cell = points_cell(judged.estimate)
-            message = why(judged)
+            message = verdict_reason(judged)
             if cell.below:
                 message = f"{cell.text} ({cell.below}): {message}"
             if judged.line.advisory:

@@ -14,7 +14,15 @@ from counterfoil.evaluation.figures import KINDS, kind_of_shift
 from counterfoil.report.results import GroupFacts, Results
 from counterfoil.report.sections import ReportSection
 from counterfoil.report.templates import template_environment
-from counterfoil.report.words import Table, between, counted, in_words, listed, percent, points
+from counterfoil.report.words import (
+    Table,
+    format_count,
+    format_interval,
+    format_list,
+    format_percent,
+    format_points,
+    in_words,
+)
 from counterfoil.stats import Estimate
 
 if TYPE_CHECKING:
@@ -57,7 +65,7 @@ def page_html(
         gate=gate,
         contents=Contents(),
         kinds=[kind for kind in KINDS if kind in kinds],
-        confidence=percent(results.confidence, 0),
+        confidence=format_percent(results.confidence, 0),
         failures_link=failures_link,
         image_link=image_link,
         version=__version__,
@@ -80,7 +88,7 @@ def drop_bars(charts: Mapping[str, Sequence[tuple[GroupFacts, Estimate]]]) -> di
     return {"charts": charts, "at": at}
 
 
-def slug(title: str) -> str:
+def heading_id(title: str) -> str:
     return re.sub(r"[^a-z]+", "-", title.lower()).strip("-")
 
 
@@ -95,31 +103,31 @@ class Contents:
         """Return a section's heading; the same title twice is one entry, at its first place."""
         from markupsafe import Markup
 
-        name = slug(title)
+        name = heading_id(title)
         if name in self.entries:
             return Markup("<h2>{}</h2>").format(title)
         self.entries[name] = short or title
         return Markup('<h2 id="{}">{}</h2>').format(name, title)
 
 
-def whole(value: float) -> str:
+def whole_points(value: float) -> str:
     """Return a fraction as whole percentage points, for narrow cells."""
     rounded = int(100 * value + (0.5 if value >= 0 else -0.5))
     return str(rounded).replace("-", "−")
 
 
-def breakable(name: str) -> Markup:
+def breakable_name(name: str) -> Markup:
     """Return a name that a narrow column may break after an underscore, a dot or a slash."""
     from markupsafe import Markup, escape
 
     return Markup(re.sub(r"([_./])", r"\1<wbr>", str(escape(name))))
 
 
-def heat(estimate: Estimate | None) -> str:
-    return "" if estimate is None else tint(estimate.value)
+def drop_tint(estimate: Estimate | None) -> str:
+    return "" if estimate is None else tint_of_drop(estimate.value)
 
 
-def tint(value: float) -> str:
+def tint_of_drop(value: float) -> str:
     """Return the CSS tint of a drop, or of a gain if it is below 0. The colour is full at `HOTTEST`
     points."""
     strength = min(1.0, abs(100 * value) / HOTTEST)
@@ -128,16 +136,16 @@ def tint(value: float) -> str:
 
 
 _FILTERS = {
-    "points": points,
-    "percent": percent,
-    "between": between,
+    "points": format_points,
+    "percent": format_percent,
+    "between": format_interval,
     "in_words": in_words,
     "kind": kind_of_shift,
-    "breakable": breakable,
-    "heat": heat,
-    "tint": tint,
-    "whole": whole,
-    "counted": counted,
-    "listed": listed,
-    "slug": slug,
+    "breakable": breakable_name,
+    "heat": drop_tint,
+    "tint": tint_of_drop,
+    "whole": whole_points,
+    "counted": format_count,
+    "listed": format_list,
+    "slug": heading_id,
 }

@@ -22,13 +22,13 @@ from counterfoil.report.words import (
     TableCell,
     TableColumn,
     TableRow,
+    format_list,
+    format_percent,
+    format_points,
     in_words,
-    listed,
+    interval_sign,
     loss_in_words,
-    percent,
-    points,
     points_cell,
-    sign,
     text_cell,
 )
 from counterfoil.stats import Estimate
@@ -55,7 +55,7 @@ def loss_beside(results: Results, model: ModelFacts, measure: str) -> str:
         if group.name == worst_group.name:
             text = f" and {loss_in_words(drop, title)}"
     if most_group.name != worst_group.name:
-        text += f"; it loses most {title} under {where_most}: {points(most.value)} points"
+        text += f"; it loses most {title} under {where_most}: {format_points(most.value)} points"
     return text
 
 
@@ -71,7 +71,7 @@ def sorted_drops(
     return sorted(drops, key=lambda entry: -entry[1].value)
 
 
-def of_model(results: Results, model: ModelFacts, caption: str) -> str:
+def caption_of_model(results: Results, model: ModelFacts, caption: str) -> str:
     """Return a table's caption, with the model's name if there are several."""
     return f"{model.short_name}: {caption}" if len(results.models) > 1 else caption
 
@@ -102,7 +102,7 @@ def _drop_cell(rows: ResultRows, key: Mapping[str, str]) -> TableCell:
     cell = points_cell(None if drop is None else drop.estimate)
     if drop is None or not drop.note or base is None:
         return cell
-    return _with_notes(cell, f"of {percent(base)}", drop.note)
+    return _with_notes(cell, f"of {format_percent(base)}", drop.note)
 
 
 def _with_notes(cell: TableCell, *notes: str) -> TableCell:
@@ -118,12 +118,12 @@ def compared_sentences(results: Results) -> list[str]:
         rows = results.rows.where(DIFFERENCE, model=first.name, against=second.name)
         a = first.short_name
         b = second.short_name
-        more = [in_words(row.group) for row in rows if sign(row) > 0]
-        less = [in_words(row.group) for row in rows if sign(row) < 0]
+        more = [in_words(row.group) for row in rows if interval_sign(row) > 0]
+        less = [in_words(row.group) for row in rows if interval_sign(row) < 0]
         for shifts, loser, other in ((more, a, b), (less, b, a)):
             if shifts:
                 loss = f"{loser} clearly loses more {results.lead} than {other}"
-                sentences.append(f"{loss} under {listed(shifts)}.")
+                sentences.append(f"{loss} under {format_list(shifts)}.")
         if rows and not more and not less:
             sentences.append(f"Under no shift does {a} or {b} clearly lose more {results.lead}.")
     return sentences

@@ -9,11 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.documents import plain
+from counterfoil.documents import plain_value
 from counterfoil.errors import UserError, some_of
 from counterfoil.evaluation.gate import GateResult
 from counterfoil.recipe.names import did_you_mean
-from counterfoil.regular_files import visible
+from counterfoil.regular_files import visible_text
 from counterfoil.report.comparison import ModelComparison
 from counterfoil.report.distances import Distances
 from counterfoil.report.findings import MinedShiftResult
@@ -32,7 +32,13 @@ from counterfoil.report.results import (
 )
 from counterfoil.report.severity import ACCURACY, DROP, FAILED, MEDIAN, RANK, TEN_POINTS
 from counterfoil.report.transfer import Transfer
-from counterfoil.report.words import NOTHING, counted, points, shown_table, with_interval
+from counterfoil.report.words import (
+    NOTHING,
+    format_count,
+    format_points,
+    shown_table,
+    with_interval,
+)
 from counterfoil.stats import Estimate
 
 if TYPE_CHECKING:
@@ -165,7 +171,7 @@ class Evaluation:
     """What was asked, with every model's answer to every image."""
 
     def __repr__(self) -> str:
-        return visible(f"<Evaluation of {self.name}: {'; '.join(self._summary())}>")
+        return visible_text(f"<Evaluation of {self.name}: {'; '.join(self._summary())}>")
 
     def _repr_html_(self) -> str:
         lead = self.results.lead
@@ -174,8 +180,8 @@ class Evaluation:
         rows = []
         for score in self.scores:
             share = score.get(shown)
-            share_cell = NOTHING if share is None else points(share.value)
-            drop_cell = "" if score.drop is None else points(score.drop.value)
+            share_cell = NOTHING if share is None else format_points(share.value)
+            drop_cell = "" if score.drop is None else format_points(score.drop.value)
             rows.append((names[score.model], score.shift, share_cell, drop_cell))
         columns = ("model", "group", f"{lead} (%)", "drop (points)")
         return shown_table(f"{self.name}: {'; '.join(self._summary())}", columns, rows)
@@ -196,11 +202,11 @@ class Evaluation:
             share = results.rows.value(measure, model=model.name, group=first)
             if share is not None:
                 shares.append(share)
-        models = counted(len(self.models), "model")
+        models = format_count(len(self.models), "model")
         if len(self.models) == 1:
             models = self.models[0].short_name
         if shares:
-            ends = dict.fromkeys(map(points, (min(shares), max(shares))))
+            ends = dict.fromkeys(map(format_points, (min(shares), max(shares))))
             models += f", {' to '.join(ends)} % {unit} on {first}"
         sound = {model.name: model.short_name for model in results.sound_models}
         drops = results.rows.where("drop", class_id="", at=lead)
@@ -464,8 +470,8 @@ class Evaluation:
             "headline": headline_of(self.results),
             "source": self.dataset,
             "directory": None if self.directory is None else str(self.directory),
-            "unreadable_images": plain(self.unreadable),
-            "unreadable_paths": plain(self.unreadable_paths),
+            "unreadable_images": plain_value(self.unreadable),
+            "unreadable_paths": plain_value(self.unreadable_paths),
             "notes": list(self.notes),
             "files": {name: str(path) for name, path in self.files.items()},
         }

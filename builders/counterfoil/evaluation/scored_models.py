@@ -17,7 +17,7 @@ from typing import Any, get_args
 import numpy as np
 
 from counterfoil.arrays import Bools
-from counterfoil.data.folders import placed
+from counterfoil.data.folders import placed_source
 from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.data.open_source import trained_names
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, collected_in, raise_together
@@ -30,8 +30,8 @@ from counterfoil.models.classifiers import (
     describe_classifier,
     load_classifier,
 )
-from counterfoil.models.classifiers.classifier import scaled
-from counterfoil.models.classifiers.of_python import Transform, classifier_of, imported
+from counterfoil.models.classifiers.classifier import with_score_scale
+from counterfoil.models.classifiers.of_python import Transform, classifier_of, import_model
 from counterfoil.models.config_files import MOST_CLASSES
 from counterfoil.models.mended import MendedNote, mended_of
 from counterfoil.models.score_scale import SCALES, Scale
@@ -42,7 +42,7 @@ from counterfoil.recipe.layering import is_local, without_folders
 from counterfoil.recipe.names import OPEN_CLIP, PREDICTIONS, PYTHON, did_you_mean
 from counterfoil.regular_files import UnfitFile, named_path, open_regular, read_regular
 from counterfoil.report.results import NESTED, ModelFacts, ResultRows, Results, results_from
-from counterfoil.report.words import listed
+from counterfoil.report.words import format_list
 from counterfoil.store.decoding import pixels_sha256
 
 # The largest list. A list of all models takes about 50 kB; a larger file is probably weights, named
@@ -107,7 +107,7 @@ def models_by_name(
     # a name that a recipe or a gate brings is not imported
     for name, model in models.items():
         if isinstance(model, str) and model.startswith(PYTHON):
-            chosen[name], _ = imported(model)
+            chosen[name], _ = import_model(model)
     if not chosen:
         raise UserError(f"no {noun} was named", hint)
     return chosen
@@ -246,7 +246,7 @@ def _given(
             f"version of model {name!r}: found {str(version)[:80]!r}, expected a text such as '1'"
         )
     if isinstance(model, str) and model.startswith(PYTHON):
-        model, imported_transform = imported(model)
+        model, imported_transform = import_model(model)
         transform = imported_transform or transform
     if isinstance(model, str):
         facts = replace(describe_classifier(model, classes), name=name)
@@ -366,7 +366,7 @@ class ChosenModels:
     def load(self, name: str) -> Classifier:
         given = self.given.get(name)
         classifier = load_classifier(name, classes=self.classes) if given is None else given.load()
-        return scaled(classifier, self.scales.get(name))
+        return with_score_scale(classifier, self.scales.get(name))
 
 
 def choose_models(
@@ -408,7 +408,7 @@ def choose_models(
     folders = recipe is None or recipe.task.folders
     trained: Sequence[str] | None = subject.parts[0].images.label_names
     if trained is None and recipe is not None:
-        source = placed(recipe.source, subject.pins.get("source"))
+        source = placed_source(recipe.source, subject.pins.get("source"))
         trained = trained_names(source, subject.classes)
     described = {name: given_model.facts for name, given_model in given.items()}
     for model in named:
@@ -549,7 +549,7 @@ def short_names(names: Sequence[str]) -> dict[str, str]:
     return {name: unique.get(name, name) for name in names}
 
 
-def told_apart(models: Iterable[ModelFacts]) -> tuple[ModelFacts, ...]:
+def with_distinct_short_names(models: Iterable[ModelFacts]) -> tuple[ModelFacts, ...]:
     """Return the models, of which no two have the same short name."""
     facts = tuple(models)
     short = short_names([model.name for model in facts])
@@ -809,7 +809,7 @@ def _read_answers(file: str, models: Sequence[str], subject: Subject) -> dict[st
             meant[model] = results.models[0].name
         else:
             raise UserError(
-                f"{file}: has {listed(list(facts)) or 'no model'}, and no model {model!r}"
+                f"{file}: has {format_list(list(facts)) or 'no model'}, and no model {model!r}"
             )
     table_path = path.with_name("predictions.parquet")
     columns = {name: f"right.{name}" for name in meant.values()}

@@ -44,7 +44,11 @@ from counterfoil.evaluation.resampled_page import (
     loss_beside,
     sorted_drops,
 )
-from counterfoil.evaluation.scored_models import is_stored, told_apart, with_public_names
+from counterfoil.evaluation.scored_models import (
+    is_stored,
+    with_distinct_short_names,
+    with_public_names,
+)
 from counterfoil.recipe.tasks import TASKS
 from counterfoil.report.headline import loss_sentence
 from counterfoil.report.results import (
@@ -57,19 +61,19 @@ from counterfoil.report.results import (
     ResultRow,
     Results,
     UnitFacts,
+    estimate_row,
     rounded_row,
-    row,
 )
 from counterfoil.report.sections import MeasureFacts, ReportSection
 from counterfoil.report.severity import severity_words
-from counterfoil.report.words import MOST_TERMINAL_ROWS, Table, counted
+from counterfoil.report.words import MOST_TERMINAL_ROWS, Table, format_count
 from counterfoil.resampled_stats import (
     FEWEST_IMAGES,
     Drawn,
     Number,
     Units,
-    combined,
     simultaneous_intervals,
+    weighted_sum,
 )
 from counterfoil.stats import CONFIDENCE
 
@@ -312,7 +316,7 @@ class ResampledModel(ABC):
     def drop(self, group: int, measure: str, label: int | None = None) -> Drawn:
         """Return the drop of a measure under a shift: base less shift."""
         base, shift = (self.share(side, measure, label, True) for side in (0, group))
-        return combined([(1.0, base), (-1.0, shift)])
+        return weighted_sum([(1.0, base), (-1.0, shift)])
 
     def drop_note(self, group: int, measure: str) -> str:
         """Return over how many labels or categories a drop is; empty for a drop over all of
@@ -328,17 +332,21 @@ class ResampledModel(ABC):
         for index, group in enumerate(groups):
             number = self.share(index, measure)
             if math.isfinite(number.value):
-                yield row(measure, number.interval(), group=group.name, **key)
+                yield estimate_row(measure, number.interval(), group=group.name, **key)
         drops = {index: self.drop(index, measure) for index in range(1, len(groups))}
         drops = {index: drop for index, drop in drops.items() if math.isfinite(drop.value)}
         for index, estimate in zip(
             drops, simultaneous_intervals(list(drops.values())), strict=True
         ):
             note = self.drop_note(index, measure)
-            yield row(DROP, estimate, group=groups[index].name, at=measure, note=note, **key)
+            yield estimate_row(
+                DROP, estimate, group=groups[index].name, at=measure, note=note, **key
+            )
             if note:
                 base = self.share(0, measure, None, True).value
-                yield row(DROP_BASE, base, group=groups[index].name, at=measure, note=note, **key)
+                yield estimate_row(
+                    DROP_BASE, base, group=groups[index].name, at=measure, note=note, **key
+                )
 
 
 Model = TypeVar("Model", bound=ResampledModel)
@@ -360,7 +368,7 @@ def difference_rows(
         pair = first.compared_with(second), second.compared_with(first)
         for index, group in enumerate(groups[1:], start=1):
             drops = [model.drop(index, measure) for model in pair]
-            difference = combined([(1.0, drops[0]), (-1.0, drops[1])])
+            difference = weighted_sum([(1.0, drops[0]), (-1.0, drops[1])])
             if math.isfinite(difference.value):
                 key = {
                     "model": first.name,
@@ -372,7 +380,7 @@ def difference_rows(
                 differences.append((key, difference))
     estimates = simultaneous_intervals([difference for _, difference in differences])
     for (key, _), estimate in zip(differences, estimates, strict=True):
-        yield row(DIFFERENCE, estimate, at=measure, **key)
+        yield estimate_row(DIFFERENCE, estimate, at=measure, **key)
 
 
 class ResampledTask(Task, Generic[Model]):
@@ -426,7 +434,7 @@ class ResampledTask(Task, Generic[Model]):
         yield from super().notes(results)
         images, why = self.left_out
         if images:
-            yield f"{counted(images, 'image')} of rows that some group lacks{why} are left out."
+            yield f"{format_count(images, 'image')} of rows that some group lacks{why} are left out."
 
     # ---- Page and terminal
 
@@ -598,7 +606,7 @@ class ResampledTask(Task, Generic[Model]):
             unreadable=len(self.unreadable),
             image_side=None,
             base=dataset.groups[0].name,
-            models=told_apart(models),
+            models=with_distinct_short_names(models),
             groups=tuple(groups),
             preview=preview,
             units=None if units is None else UnitFacts(column, units.count),
@@ -608,7 +616,7 @@ class ResampledTask(Task, Generic[Model]):
 
 def unit_note(units: UnitFacts, images: int) -> str:
     """Say over how many units of what intervals are."""
-    note = f"{counted(images, 'image')} share {counted(units.count, 'unit')} of `{units.column}`."
+    note = f"{format_count(images, 'image')} share {format_count(units.count, 'unit')} of `{units.column}`."
     if units.count < FEWEST_IMAGES:
         return f"{note} Numbers have no interval: it needs {FEWEST_IMAGES} units."
     return f"{note} Intervals resample these units, for images of one unit are no independent data."

@@ -129,7 +129,7 @@ def encode_image(picture: PILImage.Image, recipe: Recipe) -> bytes:
     return stream.getvalue()
 
 
-def decoded(encoded: bytes) -> np.ndarray:
+def decode_image(encoded: bytes) -> np.ndarray:
     """Decode an image to uint8 [height, width, 3]. Raise UnreadableImage if this is impossible."""
     return np.asarray(rgb_image(encoded))
 

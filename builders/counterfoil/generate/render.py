@@ -29,13 +29,13 @@ from counterfoil.models.adapters import Adapter
 from counterfoil.models.diffusion import native_size
 from counterfoil.models.generators import family_of
 from counterfoil.models.generators.family import (
+    batch_key,
     bytes_of,
-    company,
     encode_prompt,
     interpolated,
     join_encoded,
 )
-from counterfoil.models.loading_errors import computing
+from counterfoil.models.loading_errors import explain_computing
 from counterfoil.models.loras import Loras
 from counterfoil.models.pipeline_settings import pipeline_problems
 
@@ -188,12 +188,12 @@ class Renderer(ImageRenderer):
         if no adapter were loaded.
         """
         if sample.base_prompt is not None:
-            base = company(self.family, self.encode(sample.base_prompt))
-            return "pair", base, company(self.family, self.conditioning(sample))
+            base = batch_key(self.family, self.encode(sample.base_prompt))
+            return "pair", base, batch_key(self.family, self.conditioning(sample))
         has_vector = self._vector(sample) is not None
         if self.family.prompts != "encoded":
             return has_vector
-        shapes = company(self.family, self.conditioning(sample))
+        shapes = batch_key(self.family, self.conditioning(sample))
         return has_vector, shapes, *self._lora_scales(sample).values()
 
     def _start_batch(self, samples: Sequence[Sample]) -> DrawnAhead:
@@ -339,7 +339,7 @@ class Renderer(ImageRenderer):
         )
         model = f"generator.model: '{self.generator.model}'"
         device = str(self.pipeline._execution_device)
-        return computing(model, doing, device, less_memory=less_memory)
+        return explain_computing(model, doing, device, less_memory=less_memory)
 
 
 @contextlib.contextmanager

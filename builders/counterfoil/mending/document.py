@@ -11,10 +11,10 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field
 
-from counterfoil.documents import STRICT, Count, Form, Share, csv_text, plain
+from counterfoil.documents import STRICT, Count, Form, Share, csv_text, plain_value
 from counterfoil.mending.variants import ANY, CONTROL_WORDS, UNCHANGED
 from counterfoil.mining.findings import AuditedImages, Half, MinedRecipe
-from counterfoil.report.words import counted, in_words, listed, named, points
+from counterfoil.report.words import format_count, format_list, format_points, in_words, safe_text
 
 MEND_VERSION = 1
 
@@ -256,13 +256,13 @@ class VariantResult:
         if worst in listed_classes:
             where = classes.get(name, name)
         several = f", the most of {len(lost):,} that lose" if len(lost) > 1 else ""
-        seen = [counted(len(listed_classes), "class", "classes")] if listed_classes else []
-        seen += [counted(len(listed_contexts), "context")] if listed_contexts else []
-        interval = f"{points(-worst.high)} to {points(-worst.low)}"
+        seen = [format_count(len(listed_classes), "class", "classes")] if listed_classes else []
+        seen += [format_count(len(listed_contexts), "context")] if listed_contexts else []
+        interval = f"{format_points(-worst.high)} to {format_points(-worst.low)}"
         alone = ""
         if len(both) > 1:
-            alone = f"; the 95 % interval is for one alone of {listed(seen)}"
-        return f"{named(where)} loses {points(-worst.gain)} points ({interval}){several}{alone}."
+            alone = f"; the 95 % interval is for one alone of {format_list(seen)}"
+        return f"{safe_text(where)} loses {format_points(-worst.gain)} points ({interval}){several}{alone}."
 
     @property
     def called(self) -> str:
@@ -287,13 +287,13 @@ class VariantResult:
         if not leads or self.lam == 0:
             return ""
         lead = min(leads, key=lambda each: each.difference)
-        low, high = (points(end, signed=True) for end in (lead.low, lead.high))
+        low, high = (format_points(end, signed=True) for end in (lead.low, lead.high))
         text = (
-            f" On {counted(lead.rows, noun)} it gains {points(lead.difference, signed=True)} points"
+            f" On {format_count(lead.rows, noun)} it gains {format_points(lead.difference, signed=True)} points"
             f" ({'no interval' if lead.low is None else f'{low} to {high}'}) more than"
             f" {control_words(lead.against, lead.lam)}, the nearest control; it learned from"
             f" {self.images:,} of"
-            f" {counted(self.offered, 'image')}."
+            f" {format_count(self.offered, 'image')}."
         )
         if lead.side or lead.low is None:
             return text
@@ -536,7 +536,7 @@ class Mended:
     notes: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        values = plain(self)
+        values = plain_value(self)
         values["asked"]["with"] = values["asked"].pop("using")
         values["fit"] = {key: value for key, value in values["fit"].items() if value is not None}
         return values

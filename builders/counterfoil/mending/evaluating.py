@@ -32,8 +32,14 @@ from counterfoil.mending.variants import (
 )
 from counterfoil.models.classifiers.head import LinearHead
 from counterfoil.models.mended import LARGEST_LAMBDA
-from counterfoil.report.words import between, counted, listed, opening, points
-from counterfoil.stats import Estimate, mean_over_units, seeded, sign_test
+from counterfoil.report.words import (
+    capitalised,
+    format_count,
+    format_interval,
+    format_list,
+    format_points,
+)
+from counterfoil.stats import Estimate, mean_over_units, seeded_generator, sign_test
 
 # The default values of λ. Chegini 2023 reports results for 0.5, and its Figure 5 shows values
 # around 0.5.
@@ -179,7 +185,7 @@ def difference_of_gains(
     right_a, right_b: (n,) right answers. Rows of a unit are resampled together.
     """
     more = right_a - right_b.astype(np.float64)
-    return mean_over_units(more, units, seeded(seed, salt))
+    return mean_over_units(more, units, seeded_generator(seed, salt))
 
 
 def compare_heads(
@@ -246,7 +252,7 @@ def judge_gains(
     sentences = []
 
     def each(names: Sequence[str]) -> str:
-        return listed([f"{name} ({_difference(against[name])})" for name in names], len(names))
+        return format_list([f"{name} ({_difference(against[name])})" for name in names], len(names))
 
     loses = everywhere is not None and everywhere.side < 0
     where = "elsewhere" if loses else "in places"
@@ -285,7 +291,7 @@ def judge_gains(
             f" {_difference(everywhere)}."
         )
     if losses:
-        sentences.append(opening(losses))
+        sentences.append(capitalised(losses))
     if behind:
         sentences.append(f"It gains less than {each(behind)}.")
     if many:
@@ -307,29 +313,29 @@ def judge_gains(
 def _difference(gain: document.GainDifference) -> str:
     """Return the difference and its interval; add the sign test if it contradicts an interval that
     excludes 0."""
-    words = f"{points(gain.difference, signed=True)}{_interval(gain.low, gain.high)}"
+    words = f"{format_points(gain.difference, signed=True)}{_interval(gain.low, gain.high)}"
     if gain.side or gain.low is None or gain.high is None or gain.low <= 0 <= gain.high:
         return words
-    return f"{words}; sign test of {counted(gain.ahead + gain.behind, 'unit')}: p = {gain.p:.2g}"
+    return (
+        f"{words}; sign test of {format_count(gain.ahead + gain.behind, 'unit')}: p = {gain.p:.2g}"
+    )
 
 
 def _test_sentence(test: Estimate, test_is: str) -> str:
-    change = f"{points(test.value, signed=True)} points{_interval(test.low, test.high)}"
+    change = f"{format_points(test.value, signed=True)} points{_interval(test.low, test.high)}"
     if test.high is not None and test.high < 0:
         return f"It loses elsewhere: {test_is} changes by {change}."
     if test.value < -MOST_LOSS:
-        return f"{opening(test_is)} falls by more than {points(MOST_LOSS)} points: {change}."
+        return f"{capitalised(test_is)} falls by more than {format_points(MOST_LOSS)} points: {change}."
     if test.low is not None and test.low > 0:
-        return f"{opening(test_is)} rises: {change}."
+        return f"{capitalised(test_is)} rises: {change}."
     if test.low is not None and test.low > -MOST_LOSS:
-        return (
-            f"{opening(test_is)} does not fall by more than {points(MOST_LOSS)} points: {change}."
-        )
+        return f"{capitalised(test_is)} does not fall by more than {format_points(MOST_LOSS)} points: {change}."
     return f"No change of {test_is} is shown: {change}."
 
 
 def _interval(low: float | None, high: float | None) -> str:
-    text = between(Estimate(0.0, low, high))
+    text = format_interval(Estimate(0.0, low, high))
     return f", {text}" if text else ""
 
 

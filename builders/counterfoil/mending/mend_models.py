@@ -31,7 +31,7 @@ from counterfoil.mending.prepared import (
     MendSource,
     Prepared,
     mend_source,
-    prepare,
+    prepare_inputs,
 )
 from counterfoil.mending.report import model_card
 from counterfoil.mending.variants import (
@@ -57,7 +57,7 @@ from counterfoil.options import takes
 from counterfoil.recipe.names import PYTHON, did_you_mean, without_folders
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.regular_files import named_path
-from counterfoil.report.words import counted, listed, points
+from counterfoil.report.words import format_count, format_list, format_points
 from counterfoil.store.atomic import make_folder, remove_stale, try_folder, write_atomically
 from counterfoil.store.directory_lock import directory_lock
 
@@ -326,7 +326,7 @@ def _notes(
             notes.append(f"{model.name}: the fit of {', '.join(loose)} stopped before its minimum.")
     for variant, debug in prepared.drawn():
         for what, labels in variant.lacking.items():
-            lacking = listed([classes[label].name for label in labels])
+            lacking = format_list([classes[label].name for label in labels])
             these = "this class" if len(labels) == 1 else "these classes"
             notes.append(
                 f"There is no image of {_CONTROLS[what]} for {lacking}. All"
@@ -338,15 +338,17 @@ def _notes(
     few = [cls.name for cls in classes if 0 < present[cls.label] < wanted]
     none = [cls.name for cls in classes if not present[cls.label]]
     if few:
-        notes.append(f"Fewer than {wanted} training images of {listed(few, 8)}.")
+        notes.append(f"Fewer than {wanted} training images of {format_list(few, 8)}.")
     if none:
-        notes.append(f"No training image of {listed(none, 8)}: a refitted head cannot know them.")
+        notes.append(
+            f"No training image of {format_list(none, 8)}: a refitted head cannot know them."
+        )
     for mended_model, model in zip(mended_models, models, strict=True):
         audit = mended_model.audit
         fails = set(audit.labels[audit.failed].tolist())
         without = [cls.name for cls in classes if cls.label not in fails]
         if without:
-            notes.append(f"{model.name} fails on no audited image of {listed(without, 8)}.")
+            notes.append(f"{model.name} fails on no audited image of {format_list(without, 8)}.")
     return tuple(dict.fromkeys(notes))
 
 
@@ -617,7 +619,7 @@ def mend(options: MendOptions) -> MendResult:
         with directory_lock(folder):
             datasets = asked_names(given, given_by_model, source.mine)
             refuse_another_run(folder, source, names, settings, datasets)
-            prepared = prepare(source, given, given_by_model, settings)
+            prepared = prepare_inputs(source, given, given_by_model, settings)
             if options.fit == network.NETWORK:
                 images = sum(map(len, prepared.pixels.values()))
                 for classifier in classifiers.values():
@@ -681,9 +683,9 @@ def _warn_of_few(source: MendSource) -> None:
     wanted = min(TRAIN_IMAGES, _ENOUGH * len(source.recipe.classes))
     if len(source.train) < wanted:
         warn(
-            f"The head is fitted to {counted(len(source.train), 'training image')}, and about"
+            f"The head is fitted to {format_count(len(source.train), 'training image')}, and about"
             f" {wanted:,} are"
-            f" needed: with fewer, retraining alone often loses more than {points(MOST_LOSS)}"
+            f" needed: with fewer, retraining alone often loses more than {format_points(MOST_LOSS)}"
             " points, and then no"
             " weight of other images is allowed. Add photographs to the training split, or raise"
             " --per-class."

@@ -26,7 +26,7 @@ from counterfoil.models.classifiers import Classifier
 from counterfoil.models.classifiers.of_python import CallableClassifier
 from counterfoil.models.classifiers.of_timm import TimmClassifier
 from counterfoil.prediction.embedding import Embedder
-from counterfoil.progress import report
+from counterfoil.progress import report_progress
 
 if TYPE_CHECKING:
     import torch
@@ -212,7 +212,7 @@ def fit_network(
                 loss.backward()
                 optimizer.step()
                 schedule.step()
-            report(f"{start.classifier.name}: training the network", epoch + 1, last)
+            report_progress(f"{start.classifier.name}: training the network", epoch + 1, last)
     if not torch.isfinite(loss):
         raise RunFailure(
             f"model {start.classifier.name!r}: --fit network diverges at its rate of {RATE:g}",

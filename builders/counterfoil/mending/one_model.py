@@ -59,7 +59,7 @@ from counterfoil.prediction.inference import torch_softmax
 from counterfoil.progress import track
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import without_folders
-from counterfoil.report.words import counted, points
+from counterfoil.report.words import format_count, format_points
 
 # If two logits differ by less (relatively), rounding can explain that the model and its head answer
 # differently.
@@ -639,9 +639,9 @@ def _judged(
         lost = evaluation.before[discover].mean() - retrained.chosen[discover].mean()
         lost_too_much = (
             "No λ is allowed: the head retrained on"
-            f" {counted(len(fitting.train_rows), 'training image')} alone loses"
-            f" {points(lost)} points on the discover half, and at most"
-            f" {points(evaluating.MOST_LOSS)} are"
+            f" {format_count(len(fitting.train_rows), 'training image')} alone loses"
+            f" {format_points(lost)} points on the discover half, and at most"
+            f" {format_points(evaluating.MOST_LOSS)} are"
             " allowed. With more training images (--per-class, or more photographs) it may lose"
             " less; λ was chosen"
             " relative to that head."

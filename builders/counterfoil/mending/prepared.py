@@ -53,7 +53,7 @@ from counterfoil.progress import track
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_mine import Mine
-from counterfoil.report.words import counted
+from counterfoil.report.words import format_count
 from counterfoil.store.decoding import pixels_sha256
 
 # The usual names of a test split, in order of preference.
@@ -271,14 +271,14 @@ def _shared(ours: Known, known: Known) -> list[str]:
     same = [seen[digest] for digest in ours.pixels if digest in seen]
     if same:
         problems.append(
-            f"{counted(len(same), 'image')} of {ours.name} and {known.name} are the same, such as"
+            f"{format_count(len(same), 'image')} of {ours.name} and {known.name} are the same, such as"
             f" {same[0]}"
         )
     if ours.units is not None and known.units is not None and ours.of == known.of:
         units = sorted(set(ours.units) & set(known.units))
         if units:
             problems.append(
-                f"{ours.name} and {known.name} share {counted(len(units), 'unit')}, such as"
+                f"{ours.name} and {known.name} share {format_count(len(units), 'unit')}, such as"
                 f" {units[0]}"
             )
     for edits, rows in ((ours, known), (known, ours)):
@@ -286,20 +286,20 @@ def _shared(ours: Known, known: Known) -> list[str]:
             continue
         edited = sorted(edits.edited.intersection(rows.keys))
         if edited:
-            images = counted(len(edited), "image")
+            images = format_count(len(edited), "image")
             problems.append(
                 f"{edits.name} are edits of {images} of {rows.name}, such as {edited[0]}"
             )
     both = sorted(ours.edited & known.edited) if ours.edited_of == known.edited_of else []
     if both:
         problems.append(
-            f"{ours.name} and {known.name} share {counted(len(both), 'edited row')}, such as"
+            f"{ours.name} and {known.name} share {format_count(len(both), 'edited row')}, such as"
             f" {both[0]}"
         )
     noise = ours.seeds & known.seeds
     if noise:
         problems.append(
-            f"{counted(len(noise), 'image')} of {ours.name} and images of {known.name} come from"
+            f"{format_count(len(noise), 'image')} of {ours.name} and images of {known.name} come from"
             " the same noise: both"
             " have the same samples.seed"
         )
@@ -398,7 +398,7 @@ def refuse_near_chance(
         which = f" (classes near chance: {some_of(near, _MOST_NAMES)})" if near else ""
         raise UserError(
             f"{model} is near chance on the base of {dataset}: {100 * share.mean():.1f} % of"
-            f" {counted(int(images[tested].sum()), 'image')} right; guessing gets"
+            f" {format_count(int(images[tested].sum()), 'image')} right; guessing gets"
             f" {100 * chances[tested].mean():.1f} %{which}",
             "The model does not recognise its classes in these images, so it cannot learn about its"
             " failures"
@@ -490,7 +490,7 @@ class Prepared:
         return list(every.values())
 
 
-def prepare(
+def prepare_inputs(
     source: MendSource,
     given: Sequence[Given],
     given_by_model: Mapping[str, Given],

@@ -8,11 +8,26 @@ from typing import Any
 
 from counterfoil import __version__
 from counterfoil.dataset.card.markdown import code, code_cell, inline
-from counterfoil.evaluation.figures import INK, KIND_COLOURS, MUTED, RULE, as_svg, new_figure, short
+from counterfoil.evaluation.figures import (
+    INK,
+    KIND_COLOURS,
+    MUTED,
+    RULE,
+    as_svg,
+    new_figure,
+    short_name,
+)
 from counterfoil.mending import document
 from counterfoil.mending.evaluating import COMPARED
 from counterfoil.report.templates import template_environment
-from counterfoil.report.words import counted, in_words, named, number, percent, points
+from counterfoil.report.words import (
+    format_count,
+    format_number,
+    format_percent,
+    format_points,
+    in_words,
+    safe_text,
+)
 
 # The sets of rows that are drawn, each with its field in a point of a curve and its colour on the
 # page.
@@ -48,9 +63,11 @@ def gains_figure(model: document.ModelMended, index: int) -> str:
                 axes.plot(ends, [y, y], color=colour, linewidth=1.4, alpha=0.6)
             gid = f"gain-{row}-{name}"
             axes.scatter([100 * measured.gain], [y], s=26, color=colour, zorder=3, gid=gid)
-            shares = f"{percent(measured.before)} before, {percent(measured.after)} after"
+            shares = (
+                f"{format_percent(measured.before)} before, {format_percent(measured.after)} after"
+            )
             tips[gid] = [f"{variant.called}, {document.TITLES[name]}: {shares}"]
-    names = [short(variant.called, _NAME) for variant in reversed(variants)]
+    names = [short_name(variant.called, _NAME) for variant in reversed(variants)]
     axes.set_yticks(range(len(variants)), names)
     axes.set_ylim(-0.6, len(variants) - 0.4)
     axes.set_xlabel("gain over the original model (points)")
@@ -94,7 +111,7 @@ def draw_gain_curve(
     axes.set_xticks(range(len(points)), [f"{point.value:g}" for point in points])
     axes.set_xlabel(over)
     axes.set_ylabel("gain over λ = 0 (points)")
-    return as_svg(figure, name, f"Accuracy over {over}, {short(variant.name)}")
+    return as_svg(figure, name, f"Accuracy over {over}, {short_name(variant.name)}")
 
 
 def overlap_figure(collective: document.Collective) -> str:
@@ -103,7 +120,7 @@ def overlap_figure(collective: document.Collective) -> str:
     from matplotlib.patches import Rectangle
 
     order = sorted(range(len(collective.models)), key=lambda at: (collective.families[at], at))
-    names = [short(collective.models[at], _NAME) for at in order]
+    names = [short_name(collective.models[at], _NAME) for at in order]
     side = max(3.0, 0.55 * len(names) + 2.2)
     figure, axes = new_figure(min(_WIDTH, side + 1.2), side)
     for row, index in enumerate(order):
@@ -162,13 +179,13 @@ def mend_report(mended: document.Mended) -> str:
     from markupsafe import Markup
 
     filters = {
-        "named": named,
-        "whole": lambda text: named(text, MOST_HEADLINE),
+        "named": safe_text,
+        "whole": lambda text: safe_text(text, MOST_HEADLINE),
         "in_words": in_words,
-        "points": points,
-        "percent": lambda value: percent(value, 0).replace(" ", "\N{NO-BREAK SPACE}"),
-        "number": lambda count: number(count, 0),
-        "counted": counted,
+        "points": format_points,
+        "percent": lambda value: format_percent(value, 0).replace(" ", "\N{NO-BREAK SPACE}"),
+        "number": lambda count: format_number(count, 0),
+        "counted": format_count,
         "control": document.control_words,
     }
     environment = template_environment(PAGE, filters)

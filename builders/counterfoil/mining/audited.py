@@ -22,8 +22,8 @@ from counterfoil.data.labelled_images import (
     LabelledImages,
     deal_halves,
     evenly_chosen,
+    evenly_spaced,
     rows_of,
-    thinned,
 )
 from counterfoil.data.labelled_sources import labelled_conditions, labelled_rows, labelled_split
 from counterfoil.data.labels import ConditionLabels
@@ -43,16 +43,16 @@ from counterfoil.prediction.failures import (
     best_thresholds,
     binary_answers,
     condition_scores,
-    failures,
+    failed_answers,
     map_conditions,
 )
 from counterfoil.prediction.inference import Predictions
 from counterfoil.prediction.passes import Placement, join_scored, score_models
-from counterfoil.progress import renamed, track
+from counterfoil.progress import rename_stages, track
 from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.regular_files import on_a_line
-from counterfoil.report.words import counted
+from counterfoil.report.words import format_count
 from counterfoil.store.decoding import UNREAD
 from counterfoil.store.layout import writable_cache
 
@@ -349,7 +349,7 @@ def class_questions(
     classes = recipe.classes
     questions = {}
     for name, target in collect_answers(parts, maps, recipe, device, placement, load).items():
-        failed = failures(mine.failure, target.predictions, labels, classes, target.class_map)
+        failed = failed_answers(mine.failure, target.predictions, labels, classes, target.class_map)
         questions[name] = Question(tuple(range(len(classes))), labels, failed, target)
     return questions
 
@@ -482,7 +482,7 @@ def unreadable_note(unreadable: Sequence[str], paths: Mapping[str, str]) -> tupl
         return ()
     named = [on_a_line(paths.get(key, key)) for key in unreadable[:_MOST_NAMED]]
     verb = "is" if count == 1 else "are"
-    words = f"{counted(count, 'image')} cannot be read ({UNREAD}) and {verb} left out"
+    words = f"{format_count(count, 'image')} cannot be read ({UNREAD}) and {verb} left out"
     return (f"{words}: {some_of(named, _MOST_NAMED, count=count)}",)
 
 
@@ -601,7 +601,9 @@ class AskedTarget:
         split = self.recipe.source.train_split
         if split in self.mine.on or split not in self.source.splits:
             return None
-        images = thinned(audited_train_rows(self.recipe, self.source)[0], self.mine.train_rows)
+        images = evenly_spaced(
+            audited_train_rows(self.recipe, self.source)[0], self.mine.train_rows
+        )
         rows = np.asarray(features_of(images, embedder), dtype=np.float64)
         rows = rows[np.isfinite(rows).all(axis=1)]
         if len(rows) < 2:
@@ -682,7 +684,7 @@ def features_of(
 ) -> AnyFloats:
     """Return CLIP's features [n, width], from the cache if possible. An image that cannot be
     decoded has NaN."""
-    with renamed(f"CLIP: {images.name}"):
+    with rename_stages(f"CLIP: {images.name}"):
         return embed(images, embedder, placement=placement)
 
 

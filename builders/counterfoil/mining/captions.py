@@ -18,11 +18,11 @@ from counterfoil.errors import UserError, first_of, some_of
 from counterfoil.models.names import refuse_elsewhere
 from counterfoil.recipe.layering import bundled_folder, text_of
 from counterfoil.recipe.names import did_you_mean, is_local
-from counterfoil.recipe.parts import RecipePath, RecipeProblem, mapping, sequence
+from counterfoil.recipe.parts import RecipePath, RecipeProblem, as_mapping, as_sequence
 from counterfoil.recipe.problems import problem_lines, shown_path
 from counterfoil.recipe.prompts import ABOUT_CLASS, RecipeClass
 from counterfoil.recipe.schema import with_tuples
-from counterfoil.recipe.section import Section, refuse
+from counterfoil.recipe.section import Section, raise_problem
 from counterfoil.recipe.strict_yaml import LocatedList, LocatedMapping, Origin, read_yaml
 from counterfoil.regular_files import named_path
 
@@ -52,7 +52,7 @@ class WordFile(Section):
         problems = [
             f"{shown_path(path)}: {problem}" for path, problem in self.problems(self.model_dump())
         ]
-        refuse("; ".join(problems) or None)
+        raise_problem("; ".join(problems) or None)
         return self
 
     @classmethod
@@ -115,7 +115,7 @@ LONGEST_CAPTION = 500
 def grammar_problems(document: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     """Yield every problem as (path in the file, message)."""
     sections: list[tuple[RecipePath, Mapping[str, Any]]] = [((), document)]
-    for name, words in mapping(document.get("by_name")).items():
+    for name, words in as_mapping(document.get("by_name")).items():
         if isinstance(words, Mapping):
             sections.append((("by_name", name), words))
     used: set[str] = set()
@@ -133,27 +133,27 @@ def grammar_problems(document: Mapping[str, Any]) -> Iterator[RecipeProblem]:
         yield from _captions(path, words)
         for key in PARTS.values():
             yield from _words(path, words, key)
-    for name, nouns in mapping(document.get("hyponyms")).items():
+    for name, nouns in as_mapping(document.get("hyponyms")).items():
         yield from _words(("hyponyms",), {name: nouns}, name)
         if isinstance(nouns, Sequence) and not nouns:
             yield ("hyponyms", name), "found an empty list, expected at least one noun"
     for part, key in PARTS.items():
         for path, words in sections:
             # Words that no template uses would be dropped silently.
-            if part not in used and any(sequence(words.get(key))):
+            if part not in used and any(as_sequence(words.get(key))):
                 yield (
                     (*path, key),
                     f"no template uses '{{{part}}}'; expected one that does, or no {key}",
                 )
-    yield from uncovered(document)
+    yield from uncovered_names(document)
     if not document.get("templates") and not any(words.get("captions") for _, words in sections):
         yield (), "found no captions, expected `templates` or `captions`"
 
 
-def uncovered(document: Mapping[str, Any]) -> Iterator[RecipeProblem]:
+def uncovered_names(document: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     """Yield the names of `by_name` that are not in `covers`, if a file of words has this key."""
     covers = [name for _, name in _texts(document.get("covers"))]
-    for name in mapping(document.get("by_name")) if covers else ():
+    for name in as_mapping(document.get("by_name")) if covers else ():
         if name not in covers:
             yield (
                 ("by_name", name),
@@ -200,7 +200,7 @@ def _text_problems(text: str, placeholders: Sequence[str]) -> Iterator[str]:
 
 
 def _texts(value: Any) -> Iterator[tuple[int, str]]:
-    return ((index, item) for index, item in enumerate(sequence(value)) if isinstance(item, str))
+    return ((index, item) for index, item in enumerate(as_sequence(value)) if isinstance(item, str))
 
 
 CaptionNoun = Literal["class", "category", "hyponyms"]
@@ -358,7 +358,9 @@ _MOST_PROBLEMS = 20
 Gathered = tuple[tuple[str, ...], tuple[int, ...], tuple[Ints, ...]]
 
 
-def gather(grammar: CaptionGrammar, classes: Sequence[RecipeClass], noun: CaptionNoun) -> Gathered:
+def gather_captions(
+    grammar: CaptionGrammar, classes: Sequence[RecipeClass], noun: CaptionNoun
+) -> Gathered:
     """Return texts, references and candidates, as in `CandidateCaptions`. Raise UserError with all misfits."""
     problems = list(names_of_no_class("captions", grammar.covers, grammar.by_name, classes))
     hints: dict[str, None] = {}

@@ -20,7 +20,7 @@ from counterfoil.documents import (
     Share,
     Strict,
     csv_text,
-    plain,
+    plain_value,
     preview_column,
 )
 from counterfoil.paired_stats import PairCount
@@ -767,7 +767,7 @@ class Findings(Strict):
 
     def to_json(self) -> dict[str, Any]:
         """Return the document as JSON values."""
-        document = plain(self)
+        document = plain_value(self)
         if self.preview is None:
             del document["preview"]
         return {"findings_version": document.pop("findings_version"), **document}
@@ -831,7 +831,7 @@ def findings_csv_text(findings: Findings) -> str:
         if isinstance(value, tuple):
             separator = ", " if column == "class_names" else " "
             return separator.join(value)
-        return str(value).lower() if isinstance(value, bool) else plain(value)
+        return str(value).lower() if isinstance(value, bool) else plain_value(value)
 
     rows = []
     for finding in findings.findings:

@@ -13,20 +13,20 @@ from counterfoil import __version__
 from counterfoil.recipe.keep.misclassified import ANSWERED
 from counterfoil.recipe.prompts import BASE
 from counterfoil.recipe.schema_mine import SLICES, WORDS_UNTRUSTED
-from counterfoil.report.pictures import data_uri, webp
+from counterfoil.report.pictures import data_uri, encode_webp
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import (
     NOTHING,
-    between,
-    counted,
+    capitalised,
     e_value,
-    listed,
-    named,
-    opening,
-    points,
-    probability,
-    share,
-    times,
+    format_count,
+    format_interval,
+    format_list,
+    format_points,
+    format_probability,
+    format_ratio,
+    format_share,
+    safe_text,
 )
 from counterfoil.stats import Estimate
 
@@ -89,7 +89,7 @@ class FindingCell(NamedTuple):
     counts: str = ""
 
 
-def headline(findings: Findings) -> tuple[str, str]:
+def findings_headline(findings: Findings) -> tuple[str, str]:
     """Return a run's result in a few words, and the sentence behind them."""
     answered = findings.answered
     if findings.confirmed:
@@ -99,10 +99,10 @@ def headline(findings: Findings) -> tuple[str, str]:
         strongest = trusted[0] if trusted else standing[0]
         words = strongest.words
         if not trusted:
-            names = listed(strongest.class_names, most=3)
+            names = format_list(strongest.class_names, most=3)
             words = f"a group of images of {names} ({WORDS_UNTRUSTED})"
         what = "group" if is_sliced(findings) else "named failure"
-        head = f"{count:,} of {counted(findings.tested, what)} confirmed"
+        head = f"{count:,} of {format_count(findings.tested, what)} confirmed"
         difference = strongest.difference.value
         if difference is None:
             return head, f"The strongest: {words}. Its rate was not measured on fresh pairs."
@@ -112,10 +112,10 @@ def headline(findings: Findings) -> tuple[str, str]:
         elif strongest.tested_on in ("rows", "both"):
             beside = "the rest of its class"
         wrong = ", wrong" if strongest.answered is None else ","
-        gap = f"{points(difference, decimals=0)} points more often than {beside}"
+        gap = f"{format_points(difference, decimals=0)} points more often than {beside}"
         sentence = f"The strongest: {words}{wrong} {gap}"
         low, high = strongest.difference.shown_interval or (None, None)
-        interval = between(Estimate(difference, low, high), decimals=0)
+        interval = format_interval(Estimate(difference, low, high), decimals=0)
         if interval:
             sentence += f" (confidence interval {interval})"
         return head, f"{sentence}."
@@ -125,8 +125,12 @@ def headline(findings: Findings) -> tuple[str, str]:
             sentence = detectable_sentence(findings)
         if answered.classes:
             worst = answered.classes[0]
-            beside = "" if worst.others_rate is None else f", all others {share(worst.others_rate)}"
-            rate = f"{share(worst.rate)} ({_bounds(worst.interval, share)})"
+            beside = (
+                ""
+                if worst.others_rate is None
+                else f", all others {format_share(worst.others_rate)}"
+            )
+            rate = f"{format_share(worst.rate)} ({_bounds(worst.interval, format_share)})"
             sentence = f"The worst class is {worst.name}: {rate}{beside}. {sentence}"
         return f"{answered.failures:,} of {answered.rows:,} images wrong", sentence
     if not findings.tested:
@@ -134,7 +138,7 @@ def headline(findings: Findings) -> tuple[str, str]:
         errors = sum(audit.errors for audit in findings.classes)
         if is_drawn(findings) and rows and not errors:
             return "Nothing could be tested", (
-                f"None of {counted(rows, 'base image')} fails, so there was nothing to describe."
+                f"None of {format_count(rows, 'base image')} fails, so there was nothing to describe."
                 " The table of classes"
                 " bounds how often they may fail."
             )
@@ -156,19 +160,19 @@ def detectable_sentence(findings: Findings) -> str:
     if smallest.difference is None:
         return (
             "These halves are too small to detect any difference: a typical set has"
-            f" {counted(smallest.set_rows, 'image')} on the confirm half."
+            f" {format_count(smallest.set_rows, 'image')} on the confirm half."
         )
     what = "description"
     than = "its base"
     if not drawn:
         what = "set"
         than = (
-            f"the rest of its class, for a set of {counted(smallest.set_rows, 'image')} against"
-            f" {smallest.rest_rows:,} others that fail at {share(smallest.rest_rate)}"
+            f"the rest of its class, for a set of {format_count(smallest.set_rows, 'image')} against"
+            f" {smallest.rest_rows:,} others that fail at {format_share(smallest.rest_rate)}"
         )
     return (
-        f"The test has {share(smallest.power)} power to detect a {what} that fails"
-        f" {points(smallest.difference, decimals=0)} points more often than {than}. It may"
+        f"The test has {format_share(smallest.power)} power to detect a {what} that fails"
+        f" {format_points(smallest.difference, decimals=0)} points more often than {than}. It may"
         " miss smaller differences."
     )
 
@@ -194,24 +198,24 @@ def classes_table(answered: AnswersTold) -> tuple[list[str], list[list[str]]]:
     rows = []
     for cls in answered.classes:
         name = f"{cls.name} (more)" if cls.more else cls.name
-        rate = f"{share(cls.rate)} ({_bounds(cls.interval, share)})"
+        rate = f"{format_share(cls.rate)} ({_bounds(cls.interval, format_share)})"
         failures = f"{cls.failures:,} of {cls.rows:,}"
         taken = []
         for other in answered.taken_for:
             if other.id == cls.id:
                 taken.append(f"{other.other_name} ({other.count} of {other.rows})")
-        rows.append([name, rate, share(cls.others_rate), failures, ", ".join(taken[:2])])
+        rows.append([name, rate, format_share(cls.others_rate), failures, ", ".join(taken[:2])])
     return ["class", "wrong", "all others", "images", "mistaken for"], rows
 
 
 def _cells(finding: Finding, *, drawn: bool, ended: bool) -> Iterator[FindingCell]:
     def percent(value: float | None) -> str:
-        return share(value).removesuffix(" %")
+        return format_share(value).removesuffix(" %")
 
     for rate in (finding.set, finding.rest):
         counts = f"{rate.failures:,} of {rate.rows:,}"
         yield FindingCell(percent(rate.rate), _bounds(rate.interval, percent), counts)
-    in_points = partial(points, decimals=0)
+    in_points = partial(format_points, decimals=0)
     bounds = _bounds(finding.difference.shown_interval, in_points)
     yield FindingCell(in_points(finding.difference.value), bounds)
     pairs = finding.pairs
@@ -253,12 +257,19 @@ def mining_html(
     environment = template_environment(
         TEMPLATE,
         {
-            "named": named, "opening": opening, "share": _unbroken(share), "probability": _unbroken(probability),
-            "e_value": _unbroken(e_value), "times": times, "bare": _bare, "counted": counted,
-            "points": partial(points, decimals=0), "number": lambda count: f"{count:,}",
+            "named": safe_text,
+            "opening": capitalised,
+            "share": _unbroken(format_share),
+            "probability": _unbroken(format_probability),
+            "e_value": _unbroken(e_value),
+            "times": format_ratio,
+            "bare": _bare,
+            "counted": format_count,
+            "points": partial(format_points, decimals=0),
+            "number": lambda count: f"{count:,}",
             "apart": _apart,
         },
-    )  # fmt: skip
+    )
     reasons: dict[str, list[ClassAudit]] = {}
     for audit in findings.classes:
         if audit.direction is None and audit.reason is not None:
@@ -270,7 +281,7 @@ def mining_html(
     uris = {key: data_uri(picture) for key, picture in pictures.items()}
     return environment.get_template(TEMPLATE).render(
         findings=findings,
-        headline=headline(findings),
+        headline=findings_headline(findings),
         drawn=is_drawn(findings),
         sliced=is_sliced(findings),
         standing=standing,
@@ -478,7 +489,7 @@ def _line_figure(
 
 def page_thumbnail(image: Image) -> bytes:
     """Return an image as a small WebP for the page."""
-    return webp(image.convert("RGB"), _QUALITY, SIDE, method=6)
+    return encode_webp(image.convert("RGB"), _QUALITY, SIDE, method=6)
 
 
 def _rule(findings: Findings) -> str:

@@ -28,7 +28,7 @@ from counterfoil.mining.audited import ask_about
 from counterfoil.mining.findings_layer import drawing_prompt, mined_shift, seed_for, shifts_layer
 from counterfoil.mining.hypotheses import Found, Hypothesis, MiningRun
 from counterfoil.prediction.inference import Predictions
-from counterfoil.progress import Stage, renamed
+from counterfoil.progress import Stage, rename_stages
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.keep.cells import ACCEPTED
 from counterfoil.recipe.names import PREDICTIONS, derived_name, without_folders
@@ -91,7 +91,10 @@ def answered_round(run: MiningRun, name: str, layer: str) -> AnsweredRound | Non
     # What is warned of CLIP is said once, with the findings.
     dataset = round_folder / DATASET
     devices = ",".join(run.devices)
-    with renamed(stage), warnings.catch_warnings(action="ignore", category=CounterfoilWarning):
+    with (
+        rename_stages(stage),
+        warnings.catch_warnings(action="ignore", category=CounterfoilWarning),
+    ):
         built = build(load_recipe(path), dataset, device=devices, workers=run.workers)
     if not built.counts.get(BASE, {}).get(ACCEPTED):
         return None

@@ -59,7 +59,7 @@ from counterfoil.models.classifiers.of_python import HandedOver
 from counterfoil.models.clip import ClipModel
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.passes import Placement
-from counterfoil.progress import report
+from counterfoil.progress import report_progress
 from counterfoil.recipe.schema_mine import SLICES
 
 _POOLED = (
@@ -189,7 +189,7 @@ def embed_captions(gathered: Gathered, clip: ClipModel) -> CandidateCaptions:
     parts = []
     for start in range(0, len(texts), _MOST_TEXT_STEPS):
         parts.append(clip.embed_texts(texts[start : start + _MOST_TEXT_STEPS]))
-        report("embedding captions", min(start + _MOST_TEXT_STEPS, len(texts)), len(texts))
+        report_progress("embedding captions", min(start + _MOST_TEXT_STEPS, len(texts)), len(texts))
     return CandidateCaptions(
         texts, np.concatenate(parts).astype(np.float32), references, candidates
     )

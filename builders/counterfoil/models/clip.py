@@ -16,8 +16,8 @@ from pydantic import Field, Strict
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.config_files import (
     Foreign,
-    declared,
-    expected,
+    declared_values,
+    expected_words,
     folder_problems,
     fulfils,
     known_to_timm,
@@ -25,7 +25,7 @@ from counterfoil.models.config_files import (
     read_config,
     refuse_problems,
 )
-from counterfoil.models.loading_errors import computing, loading
+from counterfoil.models.loading_errors import explain_computing, explain_loading
 from counterfoil.models.names import HUB, LAB, LOCAL, Pin, local_folder, pin_model
 from counterfoil.models.transformers_files import never_ask_for_code
 from counterfoil.models.weights_files import SAFE, refuse_infinite, refuse_packed
@@ -68,7 +68,7 @@ class ClipModel:
             count = len(part)
             part += [part[-1]] * (batch_size - count)
             with (
-                computing(f"model {self.name!r}", "embed images", self.device),
+                explain_computing(f"model {self.name!r}", "embed images", self.device),
                 torch.inference_mode(),
             ):
                 features = self.module.encode_image(torch.stack(part).to(self.device))
@@ -86,7 +86,7 @@ class ClipModel:
 
         rows = []
         with (
-            computing(f"model {self.name!r}", "embed captions", self.device),
+            explain_computing(f"model {self.name!r}", "embed captions", self.device),
             ids_in_bounds(self.name, self.module),
             torch.inference_mode(),
         ):
@@ -178,7 +178,7 @@ def _loading(name: str) -> Iterator[None]:
     level = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
-        with loading(name):
+        with explain_loading(name):
             yield
     finally:
         logging.disable(level)
@@ -265,7 +265,7 @@ def refuse_odd_clip(model: str, folder: Path) -> None:
     config = read_config(folder / CONFIG, model)
     towers = config.get("model_cfg", config)
     document = {"model_cfg": towers, "preprocess_cfg": config.get("preprocess_cfg") or None}
-    problems = [*number_problems(config, "model"), *declared(ClipDocument, document)[1]]
+    problems = [*number_problems(config, "model"), *declared_values(ClipDocument, document)[1]]
     sound = not problems
     files = weights_in(folder)
     if not files:
@@ -296,21 +296,21 @@ _ImageSide = Annotated[int, Field(ge=1, le=LARGEST_IMAGE)]
 # the tuple is not strict, because JSON has only lists
 _Numbers = Annotated[tuple[float, float, float], Strict(False)]
 _Above = Annotated[float, Field(gt=0)]
-_ELSEWHERE = expected("a name, and not a folder of this machine")
+_ELSEWHERE = expected_words("a name, and not a folder of this machine")
 
 
 class VisionTower(Foreign):
     image_size: Annotated[
-        _ImageSide | list[_ImageSide | None] | None, expected(f"1 to {LARGEST_IMAGE}")
+        _ImageSide | list[_ImageSide | None] | None, expected_words(f"1 to {LARGEST_IMAGE}")
     ] = None
     timm_model_name: Annotated[
-        Annotated[str, fulfils(known_to_timm)] | None, expected("an architecture of timm")
+        Annotated[str, fulfils(known_to_timm)] | None, expected_words("an architecture of timm")
     ] = None
 
 
 class TextTower(Foreign):
     context_length: Annotated[
-        int | None, Field(ge=1, le=LONGEST_CONTEXT), expected(f"1 to {LONGEST_CONTEXT}")
+        int | None, Field(ge=1, le=LONGEST_CONTEXT), expected_words(f"1 to {LONGEST_CONTEXT}")
     ] = None
     hf_model_name: Annotated[Annotated[_ElsewhereName, fulfils(_of_no_path)] | None, _ELSEWHERE] = (
         None
@@ -321,7 +321,7 @@ class TextTower(Foreign):
     # code or read files of this machine.
     tokenizer_kwargs: Annotated[
         dict[Literal["clean", "strip_sep_token", "language"], Any] | None,
-        expected("only clean, strip_sep_token, language"),
+        expected_words("only clean, strip_sep_token, language"),
     ] = None
 
 
@@ -331,10 +331,10 @@ class _Towers(Foreign):
 
 
 class _Prepared(Foreign):
-    mean: Annotated[_Numbers | None, expected("three numbers")] = None
+    mean: Annotated[_Numbers | None, expected_words("three numbers")] = None
     std: Annotated[
         Annotated[tuple[_Above, _Above, _Above], Strict(False)] | None,
-        expected("three numbers above 0"),
+        expected_words("three numbers above 0"),
     ] = None
 
 

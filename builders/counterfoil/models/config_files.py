@@ -89,7 +89,7 @@ class Foreign(BaseModel):
 AnyForeign = TypeVar("AnyForeign", bound=Foreign)
 
 
-def expected(words: str, before: str = "expected ") -> WrapValidator:
+def expected_words(words: str, before: str = "expected ") -> WrapValidator:
     """Return a validator that replaces pydantic's message by `words`, for the preceding type in an
     `Annotated`."""
 
@@ -107,7 +107,7 @@ def expected(words: str, before: str = "expected ") -> WrapValidator:
     return WrapValidator(checked)
 
 
-def declared(
+def declared_values(
     kind: type[AnyForeign], document: Mapping[str, Any], prefix: str = ""
 ) -> tuple[AnyForeign | None, list[str]]:
     """Check the declared keys of a document. Return their values, or None and a line for each wrong
@@ -126,7 +126,7 @@ def declared(
             lines.append(f"{key} is missing")
         else:
             words = "expected a mapping" if problem["type"] == "model_type" else problem["msg"]
-            lines.append(f"{key}: found {shown(problem['input'])}, {words}")
+            lines.append(f"{key}: found {shown_value(problem['input'])}, {words}")
     return None, lines
 
 
@@ -149,15 +149,15 @@ Label = Annotated[str, fulfils(lambda text: is_text(text, LONGEST_LABEL))]
 Crop = Annotated[
     float | None,
     Field(ge=LEAST_CROP, le=MOST_CROP),
-    expected(f"a number from {LEAST_CROP} to {MOST_CROP:g}"),
+    expected_words(f"a number from {LEAST_CROP} to {MOST_CROP:g}"),
 ]
 _ClassName = Annotated[
     Annotated[str, fulfils(str.isidentifier)] | None,
-    expected("a class of transformers"),
+    expected_words("a class of transformers"),
 ]
 
 
-def shown(value: Any) -> str:
+def shown_value(value: Any) -> str:
     """Format a JSON value for a message, shortened."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
@@ -182,7 +182,7 @@ def read_config(file: Path, model: str, most_bytes: int = MOST_CONFIG_BYTES) -> 
         raise UserError(f"model {model!r}: {file} is not readable JSON: {error}") from error
     if not isinstance(document, dict):
         raise UserError(
-            f"model {model!r}: {file} should hold a JSON mapping, not {shown(document)}"
+            f"model {model!r}: {file} should hold a JSON mapping, not {shown_value(document)}"
         )
     return document
 
@@ -198,7 +198,7 @@ def is_text(value: Any, longest: int = LONGEST_TEXT) -> bool:
 
 
 def shown_key(key: str) -> str:
-    return key if is_text(key, 60) else shown(key)
+    return key if is_text(key, 60) else shown_value(key)
 
 
 def _most_of(key: str) -> int:
@@ -223,7 +223,7 @@ def number_problems(
         elif isinstance(value, float) and not math.isfinite(value):
             yield f"{path} is {value}, expected a finite number"
         elif type(value) is int and abs(value) > most_of(key):
-            yield f"{path} is {shown(value)}, expected at most {most_of(key):,}"
+            yield f"{path} is {shown_value(value)}, expected at most {most_of(key):,}"
 
 
 def refuse_problems(model: str, problems: Sequence[str]) -> None:
@@ -257,7 +257,7 @@ def checked_processor(
             problems = [
                 *followed_problems(processor),
                 *numbers,
-                *declared(_ProcessorForm, processor)[1],
+                *declared_values(_ProcessorForm, processor)[1],
             ]
             refuse_problems(model, [f"{name}: {problem}" for problem in problems])
             return {

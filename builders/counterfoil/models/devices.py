@@ -62,7 +62,7 @@ def resolve_devices(device: str = "auto") -> tuple[str, ...]:
     if len(words) > 1:
         _refuse(device, "only GPUs, each by its number, can be named together")
     try:
-        touch(device)
+        touch_device(device)
     except (RuntimeError, AssertionError) as error:
         _refuse(device, str(error).splitlines()[0], error)
     return (device,)
@@ -96,7 +96,7 @@ def holds_context(device: str) -> bool:
     return device.startswith("cuda")
 
 
-def touch(device: str) -> None:
+def touch_device(device: str) -> None:
     """Allocate one number on a device. If the device is absent or lost, torch raises its error."""
     import torch
 

@@ -21,19 +21,19 @@ from counterfoil.models.config_files import (
     LARGEST_NUMBER,
     LISTS_OF_WORDS,
     Foreign,
-    declared,
-    expected,
+    declared_values,
+    expected_words,
     folder_problems,
     followed_problems,
     is_integer,
     number_problems,
     read_config,
     refuse_problems,
-    shown,
+    shown_value,
 )
 from counterfoil.models.devices import resolve_dtype
 from counterfoil.models.generators import Family, family_of, known_families, why_no_family
-from counterfoil.models.loading_errors import loading
+from counterfoil.models.loading_errors import explain_loading
 from counterfoil.models.names import HUB, local_folder, refuse_shadowed
 from counterfoil.models.quantizing import Quantization
 from counterfoil.models.transformers_files import never_ask_for_code
@@ -72,7 +72,7 @@ def load_pipeline(
 
     if scheduler is not None:
         check_scheduler(scheduler)
-    folder = configurations(name, revision)
+    folder = fetch_configurations(name, revision)
     family = family_in(folder, name)
     if tokens and not family.takes_tokens:
         raise UserError(
@@ -86,7 +86,7 @@ def load_pipeline(
         "trust_remote_code": False,
     }
     quantization = Quantization.of(quantize, read_config(folder / INDEX, name), number_type, device)
-    with loading(name), quiet_diffusers(), quantization.loading(options):
+    with explain_loading(name), quiet_diffusers(), quantization.loading(options):
         # For the families with `as_named`, AutoPipelineForText2Image would open another class, or
         # fail.
         opener = (
@@ -113,7 +113,7 @@ def load_pipeline(
     if tokens:
         _add_tokens(name, pipeline, tokens)
     pipeline.set_progress_bar_config(disable=True)
-    with loading(name):
+    with explain_loading(name):
         for part_name, part in pipeline.components.items():
             if isinstance(part, torch.nn.Module):
                 part.eval().requires_grad_(False)
@@ -156,7 +156,7 @@ def pipeline_family(name: str, revision: str | None = None) -> tuple[Family, Any
 
     Both come from the configurations of the pipeline.
     """
-    folder = configurations(name, revision)
+    folder = fetch_configurations(name, revision)
     family = family_in(folder, name)
     width = (
         None
@@ -181,7 +181,7 @@ def index_here(name: str, revision: str | None) -> dict[str, Any] | None:
     folder = local_folder(name)
     if folder is not None:
         return read_config(Path(_source(name)) / INDEX, name)
-    with loading(name):
+    with explain_loading(name):
         file = try_to_load_from_cache(_source(name), INDEX, revision=revision)
     return read_config(Path(file), name) if isinstance(file, str) else None
 
@@ -215,12 +215,12 @@ def _source(name: str) -> str:
     return str(folder)
 
 
-def configurations(name: str, revision: str | None) -> Path:
+def fetch_configurations(name: str, revision: str | None) -> Path:
     """Fetch and check a pipeline's configurations. Return their folder. Raises the same errors as
     `load_pipeline`."""
     from huggingface_hub import snapshot_download
 
-    with loading(name):
+    with explain_loading(name):
         source = _source(name)
         if local_folder(name) is None:
             words = [f"*/{file}" for file in LISTS_OF_WORDS]
@@ -236,8 +236,8 @@ def configurations(name: str, revision: str | None) -> Path:
 def _clip_parts(name: str, revision: str | None, part: str, kind: Any) -> list[Any]:
     """Read `part` and `part_2` if their class is one of CLIP's. Only CLIP's classes can load class
     tokens."""
-    with loading(name):
-        index = read_config(configurations(name, revision) / INDEX, name)
+    with explain_loading(name):
+        index = read_config(fetch_configurations(name, revision) / INDEX, name)
         classes = {key: (index.get(key) or [None, None])[1] for key in (part, f"{part}_2")}
         return [
             kind.from_pretrained(_source(name), subfolder=key, revision=revision or "main")
@@ -387,7 +387,7 @@ _SCALE = 8  # pixels of an image side for each latent, for the usual autoencoder
 
 
 _Side = Annotated[int, Field(ge=1, le=LARGEST_SIDE // _SCALE)]
-_DRAWN = expected(
+_DRAWN = expected_words(
     f"a whole number of at most {LARGEST_SIDE // _SCALE}, which draws {LARGEST_SIDE} pixels a side"
 )
 
@@ -402,7 +402,7 @@ class TransformerDocument(Foreign):
 
 class SchedulerDocument(Foreign):
     num_train_timesteps: Annotated[
-        int, Field(ge=1, le=_MOST_TIMES), expected(f"1 to {_MOST_TIMES:,}")
+        int, Field(ge=1, le=_MOST_TIMES), expected_words(f"1 to {_MOST_TIMES:,}")
     ] = 1000
 
 
@@ -435,13 +435,13 @@ def refuse_odd_pipeline(model: str, folder: Path) -> None:
             config = read_config(file, model)
             problems += number_problems(config, f"{part}/config.json")
             if part in _DECLARED:
-                problems += declared(_DECLARED[part], config, f"{part}/config.json: ")[1]
+                problems += declared_values(_DECLARED[part], config, f"{part}/config.json: ")[1]
             problems += _depth_problems(part, config, file.parent)
     schedule = folder / "scheduler" / "scheduler_config.json"
     if not problems and schedule.exists():
         config = read_config(schedule, model)
         problems += number_problems(config, "scheduler")
-        problems += declared(SchedulerDocument, config, "scheduler: ")[1]
+        problems += declared_values(SchedulerDocument, config, "scheduler: ")[1]
     refuse_problems(model, problems)
 
 
@@ -515,7 +515,7 @@ def _depth_problems(part: str, config: Mapping[str, Any], folder: Path) -> Itera
     given = ((name, section[name]) for name in names for section in sections if name in section)
     key, layers = next(given, (names[0], None))
     if held and layers != len(held):
-        yield f"{part}/config.json: {key} is {shown(layers)}, and its weights have {len(held)}"
+        yield f"{part}/config.json: {key} is {shown_value(layers)}, and its weights have {len(held)}"
 
 
 def place_pipeline(pipeline: Any, device: str, offload: str) -> Any:
@@ -566,7 +566,7 @@ class PromptLength:
 def prompt_length(name: str, revision: str | None) -> PromptLength | None:
     """Load the tokenizers of a pipeline, without weights. Return None unless all its text encoders
     are CLIP's."""
-    index = read_config(configurations(name, revision) / INDEX, name)
+    index = read_config(fetch_configurations(name, revision) / INDEX, name)
     parts = [
         value
         for part, value in index.items()

@@ -18,7 +18,7 @@ import numpy as np
 from counterfoil.arrays import Ints
 from counterfoil.documents import as_cell
 from counterfoil.errors import UserError
-from counterfoil.report.words import counted
+from counterfoil.report.words import format_count
 
 # No image, and one of several images.
 NO_IMAGE = -1
@@ -52,11 +52,15 @@ class _Rule:
         """Say what is left of the paths. Folders are not named, because they may name people."""
         texts: list[str] = []
         if self.taken_off:
-            texts.append(f"the first {counted(len(self.taken_off), 'folder')} of the file's paths")
+            texts.append(
+                f"the first {format_count(len(self.taken_off), 'folder')} of the file's paths"
+            )
         if self.added is None:
             texts.append("all of the dataset's paths before what the file writes")
         elif self.added:
-            texts.append(f"the first {counted(len(self.added), 'folder')} of the dataset's paths")
+            texts.append(
+                f"the first {format_count(len(self.added), 'folder')} of the dataset's paths"
+            )
         return f"paths agree without {' and '.join(texts)}" if texts else ""
 
 
@@ -80,7 +84,7 @@ def find_images(
         raise UserError(
             f"{where}: {names[several[0]][:80]!r} fits several images"
             + (
-                f", and {counted(several.size - 1, 'more line does', 'more lines do')}"
+                f", and {format_count(several.size - 1, 'more line does', 'more lines do')}"
                 if several.size > 1
                 else ""
             ),

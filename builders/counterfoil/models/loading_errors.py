@@ -49,12 +49,12 @@ _CONNECT = "Connect once to fetch it, or name what is here: lab:… or a folder.
 
 
 def while_loading(name: str, load: Callable[[], Any]) -> Any:
-    with loading(name):
+    with explain_loading(name):
         return load()
 
 
 @contextlib.contextmanager
-def loading(name: str) -> Iterator[None]:
+def explain_loading(name: str) -> Iterator[None]:
     """Turn errors of fetching and reading a model into a UserError or RunFailure that explains the
     cause.
 
@@ -77,7 +77,7 @@ def loading(name: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def computing(
+def explain_computing(
     who: str,
     doing: str,
     device: str,
@@ -129,11 +129,16 @@ def known_cause(what: str, error: BaseException) -> CounterfoilError | None:
     what: the thing that was being read, for the message.
     """
     return next(
-        (known for cause in causes(error) if (known := meaning(what, cause)) is not None), None
+        (
+            known
+            for cause in error_causes(error)
+            if (known := error_meaning(what, cause)) is not None
+        ),
+        None,
     )
 
 
-def meaning(what: str, error: BaseException) -> CounterfoilError | None:
+def error_meaning(what: str, error: BaseException) -> CounterfoilError | None:
     if _is_of_memory(error):  # first, because the libraries below may need more
         return RunFailure(
             f"{what}: out of memory{_memory_limit()}",
@@ -206,7 +211,7 @@ def _is_of_memory(error: BaseException) -> bool:
     return of_a_gpu or any(words in str(error).lower() for words in _NO_MEMORY)
 
 
-def causes(error: BaseException) -> Iterator[BaseException]:
+def error_causes(error: BaseException) -> Iterator[BaseException]:
     cause: BaseException | None = error
     for _ in range(_DEEPEST):
         if cause is None:
@@ -237,7 +242,11 @@ def memory_error(error: BaseException) -> str | None:
     Return the text of the first such error in one line, or None.
     """
     return next(
-        (error_line(cause) + _memory_limit() for cause in causes(error) if _is_of_memory(cause)),
+        (
+            error_line(cause) + _memory_limit()
+            for cause in error_causes(error)
+            if _is_of_memory(cause)
+        ),
         None,
     )
 
@@ -247,7 +256,7 @@ def device_error(error: BaseException) -> str | None:
 
     Return the text of the first such error in one line, or None.
     """
-    for cause in causes(error):
+    for cause in error_causes(error):
         # A torch without CUDA raises AssertionError.
         if isinstance(cause, RuntimeError | AssertionError) and any(
             words in str(cause).lower() for words in _FAILED

@@ -29,10 +29,10 @@ from pydantic import Field
 
 from counterfoil.errors import UserError, some_of
 from counterfoil.models.adapters import named_file, pin_adapter
-from counterfoil.models.config_files import Foreign, declared, expected, read_config
-from counterfoil.models.diffusion import INDEX, configurations, family_in, quiet_diffusers
+from counterfoil.models.config_files import Foreign, declared_values, expected_words, read_config
+from counterfoil.models.diffusion import INDEX, family_in, fetch_configurations, quiet_diffusers
 from counterfoil.models.generators import family_of
-from counterfoil.models.loading_errors import loading
+from counterfoil.models.loading_errors import explain_loading
 from counterfoil.models.names import LOCAL, Pin
 from counterfoil.models.weights_files import read_safetensors
 from counterfoil.recipe.names import is_local, without_folders
@@ -71,7 +71,7 @@ def pin_lora(name: str, lora: Lora) -> Pin:
     pin = local if is_local(lora.path) else pin_adapter(lora.path, lora.revision)
     file = lora_file(lora.path, pin.revision)
     _settings_of(name, file)
-    with loading(name), safe_open(file, framework="pt") as opened:
+    with explain_loading(name), safe_open(file, framework="pt") as opened:
         keys = opened.keys()
         infinite = [key for key in keys if not bool(torch.isfinite(opened.get_tensor(key)).all())]
     _refuse(name, infinite, "found numbers that are not finite")
@@ -106,11 +106,11 @@ def check_loras(
     import diffusers
     import torch
 
-    folder = configurations(generator, revision)
+    folder = fetch_configurations(generator, revision)
     family = family_in(folder, generator)
     if not loras or family.lora is None:
         return
-    with loading(generator), quiet_diffusers():
+    with explain_loading(generator), quiet_diffusers():
         index = read_config(folder / INDEX, generator)
         module_class = getattr(diffusers, index[family.lora][1])
         config = read_config(folder / family.lora / "config.json", generator)
@@ -195,7 +195,7 @@ def load_loras(
                 f"LoRA '{name}': {file.name} has the sha256 {sha256}, expected {pinned['sha256']}"
             )
         state, alpha_of = _weights_of(pipeline, part, name, file, layers)
-        with loading(name), quiet_diffusers(), warnings.catch_warnings(action="ignore"):
+        with explain_loading(name), quiet_diffusers(), warnings.catch_warnings(action="ignore"):
             model.load_lora_adapter(
                 state, prefix=None, adapter_name=adapter, low_cpu_mem_usage=True
             )
@@ -237,7 +237,7 @@ def _settings_of(name: str, file: Path) -> dict[str, Any]:
             f"LoRA '{name}': {file.name} has {size:,} bytes and a head of {head:,}, expected a"
             f" safetensors file of at most {_MOST_BYTES:,} with a head of at most {_MOST_HEAD:,}"
         )
-    with loading(name), safe_open(file, framework="pt") as opened:
+    with explain_loading(name), safe_open(file, framework="pt") as opened:
         keys = list(opened.keys())
         if not 0 < len(keys) <= _MOST_TENSORS:
             raise UserError(
@@ -282,10 +282,10 @@ def _refuse(name: str, keys: Sequence[str], why: str, hint: str | None = None) -
 
 class TrainingDocument(Foreign):
     lora_alpha: float | None = None
-    alpha_pattern: Annotated[dict[str, float], expected("none: one alpha for all")] = Field(
+    alpha_pattern: Annotated[dict[str, float], expected_words("none: one alpha for all")] = Field(
         {}, max_length=0
     )
-    use_rslora: Annotated[Literal[False], expected("false")] = False
+    use_rslora: Annotated[Literal[False], expected_words("false")] = False
 
 
 def _by_layer(
@@ -300,7 +300,7 @@ def _by_layer(
     from diffusers.utils import convert_unet_state_dict_to_peft
 
     more = {"unet_config": pipeline.unet.config} if part == "unet" else {}
-    with loading(name), quiet_diffusers():
+    with explain_loading(name), quiet_diffusers():
         read = pipeline.lora_state_dict(dict(tensors), **more)
         if isinstance(read, tuple):
             read = read[0]
@@ -350,10 +350,10 @@ def _weights_of(
     settings = {}
     for key, value in _settings_of(name, file).items():
         settings[key.removeprefix(f"{part}.")] = value
-    training, problems = declared(TrainingDocument, settings, f"LoRA '{name}': {_SETTINGS}.")
+    training, problems = declared_values(TrainingDocument, settings, f"LoRA '{name}': {_SETTINGS}.")
     if training is None:
         raise UserError(problems)
-    with loading(name):
+    with explain_loading(name):
         tensors: dict[str, torch.Tensor] = read_safetensors(file)
     alphas = {}
     for key in list(tensors):

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from counterfoil.documents import STRICT, Count, Form, Printable, Sha256, plain, read_document
+from counterfoil.documents import STRICT, Count, Form, Printable, Sha256, plain_value, read_document
 from counterfoil.models.loading_errors import while_loading
 from counterfoil.models.names import HUB, LAB, LOCAL, local_folder
 from counterfoil.recipe.names import PYTHON
@@ -122,7 +122,7 @@ class MendedNote:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON document that is written to mended.json."""
-        document = plain(self)
+        document = plain_value(self)
         document["lambda"] = document.pop("lam")
         for dataset in document["datasets"]:
             if dataset["edits"] is None:

@@ -30,8 +30,8 @@ from counterfoil.models.config_files import (
     PROCESSORS,
     Foreign,
     checked_processor,
-    declared,
-    expected,
+    declared_values,
+    expected_words,
     followed_problems,
     fulfils,
     is_integer,
@@ -39,14 +39,14 @@ from counterfoil.models.config_files import (
     number_problems,
     read_config,
     refuse_problems,
-    shown,
+    shown_value,
     without_places,
 )
 from counterfoil.models.loading_errors import error_line, while_loading
 from counterfoil.models.transformers_files import (
     ModelFiles,
     as_configuration,
-    quiet,
+    quiet_transformers,
     trained_module,
 )
 from counterfoil.models.weights_files import weights_sha256
@@ -117,7 +117,7 @@ def checked_captioner(
     problems = [*_kind_problems(document, known, "captioner")]
     model_type = document.get("model_type")
     if model_type == "vision-encoder-decoder":
-        problems += declared(TwoHalves, document)[1]
+        problems += declared_values(TwoHalves, document)[1]
     refuse_problems(model, [f"{CONFIG}: {problem}" for problem in problems])
     without_template = None
     pixels = frozenset()
@@ -202,7 +202,7 @@ def _kind_problems(
 
     model_type = document.get("model_type")
     if not isinstance(model_type, str) or model_type not in known:
-        yield f"model_type is {shown(model_type)}, and transformers has no {what} of that kind"
+        yield f"model_type is {shown_value(model_type)}, and transformers has no {what} of that kind"
         return
     yield from number_problems(_sizes_alone(document), "config")
     yield from followed_problems(document)
@@ -210,7 +210,7 @@ def _kind_problems(
     expected_class = known[model_type]
     if isinstance(saved, list) and saved and expected_class not in saved:
         yield (
-            f"architectures are {shown(saved)}, expected {expected_class}: it was trained for"
+            f"architectures are {shown_value(saved)}, expected {expected_class}: it was trained for"
             " something else"
         )
     # A model inside the model must be one that transformers itself builds. Another library would
@@ -219,7 +219,7 @@ def _kind_problems(
         inner = value.get("model_type")
         odd = not isinstance(inner, str) or inner not in CONFIG_MAPPING or inner.startswith("timm")
         if inner is not None and odd:
-            yield f"it has a model inside whose model_type is {shown(inner)}, which is not built"
+            yield f"it has a model inside whose model_type is {shown_value(inner)}, which is not built"
 
 
 def _known_decoder(model_type: str) -> bool:
@@ -228,18 +228,18 @@ def _known_decoder(model_type: str) -> bool:
     return model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 
-_OF_NO_CAPTIONER = expected("is not known to be one of a captioner", "which ")
+_OF_NO_CAPTIONER = expected_words("is not known to be one of a captioner", "which ")
 
 
 class _EncoderHalf(Foreign):
     model_type: Annotated[str, fulfils(_ENCODERS.__contains__), _OF_NO_CAPTIONER]
-    num_channels: Annotated[Literal[3], expected("3: a dataset's images are RGB")] = 3
+    num_channels: Annotated[Literal[3], expected_words("3: a dataset's images are RGB")] = 3
 
 
 class _DecoderHalf(Foreign):
     model_type: Annotated[str, fulfils(_known_decoder), _OF_NO_CAPTIONER]
     add_cross_attention: Annotated[
-        Literal[True] | None, expected("true: else it would not look at the image")
+        Literal[True] | None, expected_words("true: else it would not look at the image")
     ] = None
 
 
@@ -315,7 +315,7 @@ def _read(model: str, model_files: ModelFiles, name: str, most: int) -> bytes:
         raise UserError(f"model {model!r}: {name} cannot be read: {error}") from error
 
 
-def loaded(
+def load_text_model(
     name: str,
     model_files: ModelFiles,
     config: TextModelConfig,
@@ -327,7 +327,7 @@ def loaded(
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     def read() -> Any:
-        with quiet():
+        with quiet_transformers():
             described = as_configuration(name, config.model_type, config.document)
         hint = f"Name a {what} with complete weights, or correct its configuration."
         return trained_module(
@@ -336,7 +336,7 @@ def loaded(
 
     module: Any = while_loading(name, read)
     module.eval().requires_grad_(False)
-    with files_alone(config) as folder, quiet():
+    with files_alone(config) as folder, quiet_transformers():
         try:
             # Encoder-decoder models name no tokenizer class. Their tokenizer can be built from its
             # file alone.
@@ -433,7 +433,7 @@ _ENVIRONMENT = (
 )
 
 
-def rendered(
+def render_chat(
     model: str,
     holder: Any,
     turns: Sequence[Mapping[str, Any]],

@@ -26,11 +26,11 @@ from counterfoil.models.loading_errors import error_line, while_loading
 from counterfoil.models.names import HUB, local_folder, pin_model, refuse_shadowed
 from counterfoil.models.weights_files import (
     SAFE,
-    misfit,
     read_safetensors,
     refuse_damaged,
     refuse_infinite,
     shard_problems,
+    weights_misfit,
     without_prefix,
 )
 
@@ -122,7 +122,7 @@ def trained_module(
     files = _weights(name, model_files)
     for file in files:
         refuse_damaged(file, name)
-    with quiet():
+    with quiet_transformers():
         expected = refuse_overgrown(name, files, lambda: built(described)).state_dict()
         state: dict[str, torch.Tensor] = {}
         for file in files:
@@ -140,7 +140,7 @@ def trained_module(
         except RuntimeError as error:
             if all(expected[key].shape == state[key].shape for key in expected if key in state):
                 raise
-            raise misfit(
+            raise weights_misfit(
                 name, files[0], state, expected, getattr(described, "num_labels", 0)
             ) from error
     missing = sorted(keys["missing_keys"])
@@ -243,7 +243,7 @@ def image_processor_of(name: str, settings: Mapping[str, Any], of_model: Any) ->
     else."""
     from transformers import AutoImageProcessor
 
-    with tempfile.TemporaryDirectory() as folder, quiet():
+    with tempfile.TemporaryDirectory() as folder, quiet_transformers():
         (Path(folder) / PROCESSORS[1]).write_text(json.dumps(settings), encoding="utf-8")
         try:
             return AutoImageProcessor.from_pretrained(
@@ -274,7 +274,7 @@ def never_ask_for_code() -> None:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def quiet_transformers() -> Iterator[None]:
     """Silence the progress bars, reports, warnings and questions of transformers inside the
     block."""
     from transformers.utils import logging

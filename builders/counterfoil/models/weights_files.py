@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure, UserError, some_of
 from counterfoil.models.loading_errors import error_line
-from counterfoil.report.words import counted
+from counterfoil.report.words import format_count
 
 if TYPE_CHECKING:
     import torch
@@ -236,7 +236,7 @@ def _prefix_of(weights: Mapping[str, Any], wanted: Set[str]) -> str:
     return max(before, key=lambda prefix: (before[prefix], len(prefix)), default="")
 
 
-def misfit(
+def weights_misfit(
     model: str, file: Path, weights: Mapping[str, Any], expected: Mapping[str, Any], outputs: int
 ) -> UserError:
     """Return why weights do not fit a model of so many outputs: another head, or names of another
@@ -266,10 +266,12 @@ def misfit(
     problems = []
     if missing:
         problems.append(
-            f"it lacks {counted(len(missing), 'weight')} of the model: {some_of(missing, 3)}"
+            f"it lacks {format_count(len(missing), 'weight')} of the model: {some_of(missing, 3)}"
         )
     if more:
-        problems.append(f"it has {counted(len(more), 'weight')} of another: {some_of(more, 3)}")
+        problems.append(
+            f"it has {format_count(len(more), 'weight')} of another: {some_of(more, 3)}"
+        )
     for key, (shape, other) in list(shapes.items())[:3]:
         problems.append(f"{key} is {list(shape)}, expected {list(other)}")
     prefix = _prefix_of(weights, wanted)

@@ -57,7 +57,7 @@ def _versions() -> dict[str, str]:
     return {name: version(name) for name in installed}
 
 
-def joined(stretches: Sequence[Columns]) -> Columns:
+def join_stretches(stretches: Sequence[Columns]) -> Columns:
     return {name: np.concatenate([stretch[name] for stretch in stretches]) for name in stretches[0]}
 
 

@@ -20,8 +20,8 @@ from counterfoil.data.labelled_images import Chunk, Chunks, LabelledImages, stre
 from counterfoil.engines import Advanced, Doing, Engine, Finished, LocalEngine, Lost, Work
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.prediction import answer_cache
-from counterfoil.prediction.answer_cache import AnswerCache, Columns, joined
-from counterfoil.progress import report
+from counterfoil.prediction.answer_cache import AnswerCache, Columns, join_stretches
+from counterfoil.progress import report_progress
 from counterfoil.recipe.prompts import RecipeClass
 from counterfoil.store.decoding import decoded_batches, readable_image
 
@@ -89,7 +89,7 @@ class AskedFunction(Model):
         for row, answer in zip(batch.at.tolist(), answers, strict=True):
             columns = self.columns(answer, row)
             parts.append(columns)
-        return joined(parts)
+        return join_stretches(parts)
 
 
 @dataclass
@@ -119,7 +119,7 @@ class AskedModel:
         self.fresh += answers
         self.done = done
         if self.cache is not None and done - self.saved >= answer_cache.PART_ROWS:
-            self.parts.append(joined(self.fresh))
+            self.parts.append(join_stretches(self.fresh))
             self.cache.save_part(self.parts[-1], self.saved, done)
             self.saved = done
             self.fresh = []
@@ -132,7 +132,7 @@ class AskedModel:
         if not stretches:  # there is no image; an empty batch gives the columns
             none: Any = np.zeros(0, dtype=np.int64)
             stretches = [self.model.answers(Batch(None, none, none, none))]
-        answers = joined(stretches)
+        answers = join_stretches(stretches)
         if self.cache is not None:
             self.cache.save(answers)
         return answers
@@ -192,7 +192,7 @@ class Pass:
         """
         known = None if cache is None else cache.load()
         if known is not None:
-            report(self.stage, len(self.images), len(self.images))
+            report_progress(self.stage, len(self.images), len(self.images))
             return known
         answering = AskedModel(model, cache)
         self.ask([answering])
@@ -219,7 +219,7 @@ class Pass:
             for event in events:
                 lost = event.message if isinstance(event, Lost) else None
                 done = event if isinstance(event, int) else done
-                report(self.stage, done, len(images), lost)
+                report_progress(self.stage, done, len(images), lost)
 
     def _ask_on(self, placement: Placement, models: Sequence[AskedModel]) -> Generator[int | Lost]:
         """Do the work of `ask` on the workers of an engine. Also yield lost workers."""

@@ -29,7 +29,7 @@ from counterfoil.models.classifiers.classifier import (
     side_by_side,
 )
 from counterfoil.recipe.names import PREDICTIONS, plain_name
-from counterfoil.report.words import counted
+from counterfoil.report.words import format_count
 
 if TYPE_CHECKING:
     from counterfoil.models.classifiers import ClassifierFacts
@@ -117,7 +117,7 @@ def map_classes(
     than the dataset keeps; empty for folders whose names are not known.
     """
     given = order is not None
-    counts = f"{len(classes):,} of {counted(len(classes), 'class', 'classes')}"
+    counts = f"{len(classes):,} of {format_count(len(classes), 'class', 'classes')}"
     suffix = f" ({ASKED})" if given else ""
     label_names = facts.label_names
     outputs: Literal["imagenet", "source labels", "names"]
@@ -185,7 +185,7 @@ def _refuse_unknown_order(
         if trained is not None and len(trained) == 0:
             raise UserError(
                 f"model {facts.name!r} has {facts.num_classes} outputs without names, the dataset"
-                f" keeps {counted(len(classes), 'class', 'classes')}, and the names of the other"
+                f" keeps {format_count(len(classes), 'class', 'classes')}, and the names of the other"
                 " folders are not known: training programs may sort them differently",
                 hint,
             )
@@ -221,7 +221,7 @@ def _timm_targets(
     timms = None if names is None else _timm_order(names)
     if names is None or timms is None or len(names) != facts.num_classes:
         raise UserError(
-            f"model {facts.name!r}: timm's order of {counted(facts.num_classes, 'class folder')} is"
+            f"model {facts.name!r}: timm's order of {format_count(facts.num_classes, 'class folder')} is"
             " not known, because the recipe leaves some out, or calls them by other names, or names"
             " differ in nothing that timm sorts by",
             "Give --class-order a file with the class of each output on a line.",
@@ -326,7 +326,7 @@ def _source_targets(
     if facts.num_classes == wanted:
         return tuple((label,) for label in labels)
     problem = (
-        f"model {facts.name!r} has {counted(facts.num_classes, 'output')}, and the classes"
+        f"model {facts.name!r} has {format_count(facts.num_classes, 'output')}, and the classes"
         f" need {wanted:,}"
     )
     by_label = sorted(classes, key=lambda cls: cls.source_label)
@@ -386,8 +386,8 @@ def match_output_names(
         whose = "class order lists" if given else "it tells"
         shown = "\n".join(side_by_side(classes, names, ()))
         raise UserError(
-            f"model {facts.name!r} has {counted(facts.num_classes, 'output')}, and {whose}"
-            f" {counted(len(names), 'name')}\n{shown}",
+            f"model {facts.name!r} has {format_count(facts.num_classes, 'output')}, and {whose}"
+            f" {format_count(len(names), 'name')}\n{shown}",
             "Give a name for each output: correct label_names, or --class-order FILE.",
         )
     # Compare case only if some names differ in nothing else.

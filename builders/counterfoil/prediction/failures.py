@@ -43,7 +43,7 @@ _FIRST = 3
 _MINED = "mine.failure"
 
 
-def failures(
+def failed_answers(
     rule: str,
     predictions: Predictions,
     labels: Ints,
@@ -111,7 +111,7 @@ def refuse_unanswered(
     """Raise UserError for a rule that `failures` would refuse, before the model answers any
     image."""
     no_labels = np.zeros(0, dtype=np.int64)
-    failures(rule, no_answers(0, class_map), no_labels, classes, class_map, setting)
+    failed_answers(rule, no_answers(0, class_map), no_labels, classes, class_map, setting)
 
 
 def ranks_enough(predictions: Predictions, class_map: ClassMap) -> bool:

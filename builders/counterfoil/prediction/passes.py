@@ -14,7 +14,7 @@ from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import refuse_by_row
 from counterfoil.models.memory import free_bytes, give_back_memory
 from counterfoil.models.score_scale import AnyScale
-from counterfoil.prediction.answer_cache import joined
+from counterfoil.prediction.answer_cache import join_stretches
 from counterfoil.prediction.asking import AskedModel, Pass, Placement
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.inference import MappedClassifier, Predictions, take_over
@@ -44,7 +44,7 @@ class Scored:
 
 def join_scored(parts: Sequence[Scored]) -> Scored:
     """Return one model's answers to several sets of images as those to all."""
-    columns = joined([part.predictions.columns() for part in parts])
+    columns = join_stretches([part.predictions.columns() for part in parts])
     return replace(parts[-1], predictions=Predictions(**columns))
 
 

@@ -28,10 +28,10 @@ from counterfoil.publishing.sending import (
     Sender,
     Sending,
     checked_repository,
-    preview,
+    preview_sending,
 )
 from counterfoil.regular_files import named_path
-from counterfoil.report.words import counted
+from counterfoil.report.words import format_count
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.layout import CARD, LOCK
 from counterfoil.store.receipts import preview_images
@@ -91,7 +91,7 @@ def publish(given: PublishOptions) -> Publication | None:
                 "Name one: counterfoil publish DIR USER/NAME",
             )
         repo = checked_repository(repo)
-        progress.tell(Sending("verifying", 0, 0, 0, 0))
+        progress.report_event(Sending("verifying", 0, 0, 0, 0))
         report = verify(directory)
         if report.problems:
             repairs = list(dict.fromkeys(problem.repair for problem in report.problems))
@@ -105,14 +105,14 @@ def publish(given: PublishOptions) -> Publication | None:
         remote = Remote(repo, tell, patience)
         user = "" if given.dry_run else remote.user()
         beside = Path(kept.enter_context(tempfile.TemporaryDirectory()))
-        ahead, local = preview(remote, local, given, images, beside)
+        ahead, local = preview_sending(remote, local, given, images, beside)
         card = whole_content(local[CARD]).decode()
         if not given.dry_run:
             remote.check_card(card)
         confirmed = given.confirm is None or given.confirm(ahead)
         if given.dry_run or not confirmed:
             return None
-        message = f"{recipe.name}: {counted(images, 'image')}"
+        message = f"{recipe.name}: {format_count(images, 'image')}"
         metadata: Mapping[str, Any] = DatasetCard(card).data.to_dict()
         configs = []
         for config in metadata.get("configs") or ():

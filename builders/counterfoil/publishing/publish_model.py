@@ -20,7 +20,7 @@ from counterfoil.dataset.card.markdown import marked_text, split_card, with_mark
 from counterfoil.dataset.card.metadata import license_metadata
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.models.classifiers import ClassifierFacts, describe_classifier, load_classifier
-from counterfoil.models.config_files import is_text, read_config, shown
+from counterfoil.models.config_files import is_text, read_config, shown_value
 from counterfoil.models.mended import MENDED, MendedNote, read_mended
 from counterfoil.models.names import HUB, LOCAL
 from counterfoil.options import takes
@@ -39,7 +39,7 @@ from counterfoil.publishing.sending import (
     Sender,
     Sending,
     checked_repository,
-    preview,
+    preview_sending,
 )
 from counterfoil.recipe.strict_yaml import dump_yaml
 from counterfoil.regular_files import named_path
@@ -98,7 +98,7 @@ def publish_model(given: PublishModelOptions) -> PublishedModel | None:
             "For example: --license apache-2.0",
         )
     repo = checked_repository(given.repo)
-    progress.tell(Sending("verifying", 0, 0, 0, 0))
+    progress.report_event(Sending("verifying", 0, 0, 0, 0))
     verified = _verified(directory)
     with (
         attentive_client(patience),
@@ -111,7 +111,7 @@ def publish_model(given: PublishModelOptions) -> PublishedModel | None:
         text = published_card(own_card, repo, metadata, verified.note is not None)
         (Path(beside) / CARD).write_bytes(text.encode())
         files = verified.files | {CARD: hash_file(Path(beside), CARD)}
-        ahead, local = preview(remote, files, options, images=None, beside=Path(beside))
+        ahead, local = preview_sending(remote, files, options, images=None, beside=Path(beside))
         remote.check_card(whole_content(local[CARD]).decode())
         lines = [f"license: {metadata.license}"]
         if metadata.license == UNKNOWN:
@@ -187,7 +187,7 @@ def _metadata(remote: Remote, verified: _Verified, license: str | None) -> Model
             continue
         if not is_text(declared):
             raise UserError(
-                f"{CARD}: license is {shown(declared)}, expected the name of a licence",
+                f"{CARD}: license is {shown_value(declared)}, expected the name of a licence",
                 "Name it with --license.",
             )
         license = None if declared == UNKNOWN else str(declared)
@@ -297,7 +297,7 @@ def _joined(metadata: Mapping[str, Any], key: str, added: Iterable[str]) -> list
         listed = [value]
     is_short = isinstance(listed, list) and len(listed) <= _MOST_LISTED
     if not is_short or not all(is_text(name) for name in listed):
-        raise UserError(f"{CARD}: {key} is {shown(value)}, expected a list of names")
+        raise UserError(f"{CARD}: {key} is {shown_value(value)}, expected a list of names")
     return list(dict.fromkeys([*listed, *added]))
 
 

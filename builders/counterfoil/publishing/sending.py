@@ -75,7 +75,7 @@ class Preview:
         return 1 if self.changes.operations and not self.stays_open else 0
 
 
-def preview(
+def preview_sending(
     remote: Remote,
     local: Mapping[str, LocalFile],
     options: PublishOptions,
@@ -273,7 +273,9 @@ class Sender:
         head, pull_request = (
             self.gather() if ahead.through_pull_request else (self.commit(ahead.branch), None)
         )
-        progress.tell(Sending("comparing", len(local), len(local), ahead.bytes, ahead.bytes))
+        progress.report_event(
+            Sending("comparing", len(local), len(local), ahead.bytes, ahead.bytes)
+        )
         differing = changes_between(local, head.files, remote.kind)
         problems = [f"{file.path} is missing on the Hub" for file in differing.added]
         problems += [
@@ -378,7 +380,7 @@ class Sender:
 
     def _tell(self, stage: str, done: Sequence[LocalFile]) -> None:
         size = sum(file.size for file in done)
-        progress.tell(
+        progress.report_event(
             Sending(stage, len(done), len(self.ahead.changes.sent), size, self.ahead.bytes)
         )
 

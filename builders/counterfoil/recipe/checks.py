@@ -30,10 +30,15 @@ from counterfoil.recipe.parts import (
     RecipeParts,
     RecipePath,
     RecipeProblem,
-    mapping,
-    sequence,
+    as_mapping,
+    as_sequence,
 )
-from counterfoil.recipe.prompts import ABOUT_CLASS, asks_caption, template_problem, uses
+from counterfoil.recipe.prompts import (
+    ABOUT_CLASS,
+    asks_caption,
+    template_problem,
+    words_in_template,
+)
 from counterfoil.recipe.schema_output import HeldFromBase
 from counterfoil.recipe.severity import MOST_SEVERE, level_name
 from counterfoil.recipe.tasks import task_problems
@@ -43,7 +48,7 @@ _MOST_SUGGESTIONS = 20
 
 def cross_section_problems(recipe: Mapping[str, Any]) -> list[RecipeProblem]:
     """Return every problem as a pair of its path in the recipe and a message."""
-    parts = RecipeParts(recipe, kind_of(mapping(recipe.get("generator"))))
+    parts = RecipeParts(recipe, kind_of(as_mapping(recipe.get("generator"))))
     return [problem for check in _CHECKS for problem in check(parts)]
 
 
@@ -51,8 +56,8 @@ def _duplicate_ids(parts: RecipeParts) -> Iterator[RecipeProblem]:
     first: dict[str, int] = {}
     for index, class_id in parts.ids.items():
         if class_id in first:
-            name = mapping(parts.classes[index]).name
-            other = mapping(parts.classes[first[class_id]]).name
+            name = as_mapping(parts.classes[index]).name
+            other = as_mapping(parts.classes[first[class_id]]).name
             problem = message("duplicate.id", found=class_id, first=first[class_id])
             if isinstance(name, str) and isinstance(other, str) and class_slug(name) == class_id:
                 problem = message(
@@ -78,7 +83,7 @@ def _unknown_classes(parts: RecipeParts) -> Iterator[RecipeProblem]:
     unknown = 0
     for section, spec in parts.specs:
         seen: set[str] = set()
-        for index, class_id in enumerate(sequence(spec.classes)):
+        for index, class_id in enumerate(as_sequence(spec.classes)):
             path = (*section, "classes", index)
             if not isinstance(class_id, str):
                 continue
@@ -99,7 +104,7 @@ def _unknown_thresholds(parts: RecipeParts) -> Iterator[RecipeProblem]:
         return
     for section, spec in [parts.of_screen, *parts.specs]:
         chosen = parts.every if section == ("screen",) else parts.ids_of(spec)
-        of_classes = mapping(mapping(spec.object_threshold).classes)
+        of_classes = as_mapping(as_mapping(spec.object_threshold).classes)
         for class_id, value in of_classes.items():
             path = (*section, "object_threshold", "classes", class_id)
             if value is None or class_id in chosen:
@@ -161,7 +166,7 @@ def _words_of_classes(parts: RecipeParts) -> Iterator[RecipeProblem]:
         users: dict[RecipePath, None] = {}
         lacking: dict[str, None] = {}
         for path, template, spec in parts.templates():
-            if word not in uses(template):
+            if word not in words_in_template(template):
                 continue
             chosen = parts.ids_of(spec)
             chosen_without = [class_id for class_id in without if class_id in chosen]
@@ -193,7 +198,7 @@ def _thresholds(parts: RecipeParts) -> Iterator[RecipeProblem]:
     default = parts.screen.shift_threshold
     for section, spec in parts.of_shifts:
         path = (*section, "threshold")
-        levels = mapping(spec.severity).levels
+        levels = as_mapping(spec.severity).levels
         has_none = default is None and spec.threshold is None and levels is None
         if spec.caption is None and spec.threshold is not None:
             yield path, message("conflicting-keys.threshold")
@@ -206,13 +211,13 @@ def _open_quotas(parts: RecipeParts) -> Iterator[RecipeProblem]:
     all are rendered.
     """
     problem = message("quota-conflict.percentile")
-    default = mapping(parts.screen.shift_threshold).percentile
+    default = as_mapping(parts.screen.shift_threshold).percentile
     inherits = False
     for section, spec in parts.of_shifts:
         if spec.caption is None or not parts.has_quota(spec):
             continue
         inherits = inherits or spec.threshold is None
-        if mapping(spec.threshold).percentile is not None:
+        if as_mapping(spec.threshold).percentile is not None:
             yield (*section, "threshold"), problem
     if default is not None and inherits:
         yield ("screen", "shift_threshold"), problem
@@ -233,7 +238,7 @@ def _whole_cells(parts: RecipeParts) -> Iterator[RecipeProblem]:
             yield (*section, key), message("quota-conflict.rule", rule=rule)
         inherits = spec.threshold is None
         threshold = parts.screen.shift_threshold if inherits else spec.threshold
-        if spec.caption is not None and mapping(threshold).percentile is not None:
+        if spec.caption is not None and as_mapping(threshold).percentile is not None:
             key = "keep" if inherits else "threshold"
             yield (*section, key), message("open-threshold", rule=rule)
 
@@ -306,11 +311,11 @@ def _second_opinion(parts: RecipeParts) -> Iterator[RecipeProblem]:
 def _unknown_failures(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """Find failure rules with unknown classes, and failure rules that need parents if classes have
     none."""
-    entries = [mapping(entry) for entry in parts.classes]
+    entries = [as_mapping(entry) for entry in parts.classes]
     without = [entry.id for entry in entries if entry.parent is None]
     for section, spec in [parts.of_screen, *parts.of_shifts]:
-        for index, step in enumerate(sequence(spec.keep)):
-            rule = mapping(mapping(step).misclassified).failure
+        for index, step in enumerate(as_sequence(spec.keep)):
+            rule = as_mapping(as_mapping(step).misclassified).failure
             path = (*section, "keep", index, "misclassified", "failure")
             answered = answered_class(rule) if isinstance(rule, str) else None
             if answered is not None and parts.known and answered not in parts.every:
@@ -332,10 +337,10 @@ def _ranking(keep: Any) -> str | None:
 
 def _rule_names(keep: Any) -> list[str]:
     """Return the names of some keep rules, in order."""
-    steps = [keep] if isinstance(keep, str | Mapping) else sequence(keep)
+    steps = [keep] if isinstance(keep, str | Mapping) else as_sequence(keep)
     names: list[str] = []
     for step in steps:
-        names += [step] if isinstance(step, str) else mapping(step)
+        names += [step] if isinstance(step, str) else as_mapping(step)
     return names
 
 
@@ -354,7 +359,7 @@ def _ambiguous_keys(parts: RecipeParts) -> Iterator[RecipeProblem]:
         return
     cells = {"base": ids}
     for path, spec in parts.of_shifts:
-        levels = _level_values(mapping(spec.severity))
+        levels = _level_values(as_mapping(spec.severity))
         for level in levels or [1]:
             name = level_name(str(path[-1]), level, corrupts=parts.kind.corrupts)
             cells[name] = parts.ids_of(spec)
@@ -389,7 +394,7 @@ def _levels(parts: RecipeParts) -> Iterator[RecipeProblem]:
         severity = spec.severity
         if severity is None:
             continue
-        settings = mapping(severity if isinstance(severity, Mapping) else {"fixed": severity})
+        settings = as_mapping(severity if isinstance(severity, Mapping) else {"fixed": severity})
         at = (*path, "severity")
         if settings.fixed is not None:
             if not parts.kind.corrupts:
@@ -454,7 +459,7 @@ def _way_to_levels(
         expected = " or ".join(kind.levels)
         problem = message("wrong-kind.way", found=by, expected=expected, kind=parts.kind_name)
         yield (*at, "by"), problem
-    known = mapping(parts.generator.lora)
+    known = as_mapping(parts.generator.lora)
     if (by == "lora") != (lora is not None):
         yield (*at, "lora"), message("conflicting-keys.lora", found=lora or "null")
     elif isinstance(lora, str):
@@ -463,7 +468,7 @@ def _way_to_levels(
             yield (*at, "lora"), message("unknown-name.lora", found=lora[:80], hint=hint)
         if parts.samples.pairs == "attention":
             yield at, message("pairs-conflict.levels")
-    if mapping(severity.levels).realised is not None:
+    if as_mapping(severity.levels).realised is not None:
         if not kind.from_noise or by == "lora":
             way = "by: lora" if by == "lora" else f"generator.kind {parts.kind_name}"
             yield (*at, "levels"), message("wrong-kind.realised", way=way)
@@ -481,9 +486,9 @@ def _level_values(severity: RecipePart) -> list[float]:
     """Return the valid levels in a severity."""
     levels = severity.levels
     if isinstance(levels, Mapping):
-        levels = mapping(levels).raw or mapping(levels).realised
+        levels = as_mapping(levels).raw or as_mapping(levels).realised
     return [
-        value for value in sequence(levels) if isinstance(value, int | float) and 0 < value <= 1
+        value for value in as_sequence(levels) if isinstance(value, int | float) and 0 < value <= 1
     ]
 
 
@@ -498,7 +503,7 @@ def _unscreened(parts: RecipeParts) -> Iterator[RecipeProblem]:
             yield ("screen", "object_threshold"), message("missing-key.object-threshold")
         return
     problem = message("screen-needed")
-    least = mapping(screen.object_threshold)
+    least = as_mapping(screen.object_threshold)
     if least.percentile is not None or least.classes or least.get("value", -1) != -1:
         yield ("screen", "object_threshold"), problem
     for key in ("weights", "shift_threshold"):
@@ -520,7 +525,7 @@ def _pairs(parts: RecipeParts) -> Iterator[RecipeProblem]:
             yield ("samples", "pairs"), message("wrong-kind.pairs", kind=parts.kind_name)
         return
     default = HeldFromBase().model_dump()
-    if default | mapping(parts.samples.held) != default:
+    if default | as_mapping(parts.samples.held) != default:
         yield ("samples", "held"), message("conflicting-keys.held")
 
 

@@ -29,7 +29,7 @@ from counterfoil.recipe.names import (
     TOKENS,
     did_you_mean,
     is_local,
-    nearest,
+    nearest_name,
     without_folders,
 )
 from counterfoil.recipe.parts import embedding_specs
@@ -86,7 +86,7 @@ def find_recipe(source: str | Path) -> Path:
     neighbours: list[str] = []
     if path.parent.is_dir():
         neighbours = [file.name for file in path.parent.glob("*.y*ml")]
-    close = nearest(path.name, neighbours)
+    close = nearest_name(path.name, neighbours)
     near = f"; did you mean '{path.parent / close}'?" if close else ""
     raise UserError(message("file-not-found", hint=near).at(str(path)))
 

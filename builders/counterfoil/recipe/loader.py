@@ -29,7 +29,7 @@ from counterfoil.recipe.layering import (
 )
 from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import RECIPE, did_you_mean
-from counterfoil.recipe.parts import mapping
+from counterfoil.recipe.parts import as_mapping
 from counterfoil.recipe.problems import problem_lines, shown_path
 from counterfoil.recipe.schema import Recipe, with_tuples
 from counterfoil.recipe.schema_inputs import ClassEntry
@@ -218,8 +218,8 @@ def _cut_problems(layer: LocatedMapping, recipe: LocatedMapping, file: str) -> I
         values: Any = layer
         present = True
         for key in path:
-            present = key in mapping(values)
-            values = mapping(values).get(key)
+            present = key in as_mapping(values)
+            values = as_mapping(values).get(key)
         if not present:
             continue
         if not isinstance(values, LocatedMapping):

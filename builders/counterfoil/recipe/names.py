@@ -48,7 +48,7 @@ _LONGEST_QUOTED = 60  # in messages
 RESERVED_GROUPS = frozenset({"base", "all", "default", "candidates", "rejected", "data"})
 
 
-def nearest(text: str, valid: Iterable[str]) -> str | None:
+def nearest_name(text: str, valid: Iterable[str]) -> str | None:
     """Return the closest valid name, or None."""
     if len(text) > LONGEST_CLASS_NAME:
         return None  # comparing the text with thousands of names takes minutes
@@ -62,7 +62,7 @@ def nearest(text: str, valid: Iterable[str]) -> str | None:
 
 def did_you_mean(text: str, valid: Iterable[str]) -> str:
     """Return the clause "; did you mean 'x'?" for a message, or an empty text."""
-    name = nearest(text, valid)
+    name = nearest_name(text, valid)
     return f"; did you mean '{name}'?" if name is not None else ""
 
 

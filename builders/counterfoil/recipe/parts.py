@@ -29,29 +29,29 @@ class RecipeParts:
     """
 
     def __init__(self, recipe: Mapping[str, Any], kind: type[GeneratorKind]) -> None:
-        self.recipe = mapping(recipe)
+        self.recipe = as_mapping(recipe)
         self.kind = kind
-        self.source = mapping(self.recipe.source)
-        self.generator = mapping(self.recipe.generator)
-        self.prompts = mapping(self.recipe.prompts)
-        self.screen = mapping(self.recipe.screen)
-        self.samples = mapping(self.recipe.samples)
+        self.source = as_mapping(self.recipe.source)
+        self.generator = as_mapping(self.recipe.generator)
+        self.prompts = as_mapping(self.recipe.prompts)
+        self.screen = as_mapping(self.recipe.screen)
+        self.samples = as_mapping(self.recipe.samples)
         self.kind_name = kind.name or self.generator.kind
-        self.classes = sequence(self.source.classes)
+        self.classes = as_sequence(self.source.classes)
         self.ids: dict[int, str] = {}
         for index, entry in enumerate(self.classes):
-            class_id = mapping(entry).id
+            class_id = as_mapping(entry).id
             if isinstance(class_id, str):
                 self.ids[index] = class_id
         self.known = tuple(self.ids.values())
         self.every = set(self.known)
-        self.shifts = mapping(self.prompts.shifts)
+        self.shifts = as_mapping(self.prompts.shifts)
         self.of_shifts: list[tuple[RecipePath, RecipePart]] = [
-            (("prompts", "shifts", name), mapping(spec)) for name, spec in self.shifts.items()
+            (("prompts", "shifts", name), as_mapping(spec)) for name, spec in self.shifts.items()
         ]
         self.of_base: tuple[RecipePath, RecipePart] = (
             ("prompts", "base"),
-            mapping(self.prompts.base),
+            as_mapping(self.prompts.base),
         )
         self.specs = [self.of_base, *self.of_shifts]
         self.of_screen: tuple[RecipePath, RecipePart] = (("screen",), self.screen)
@@ -60,7 +60,7 @@ class RecipeParts:
         """Return the class ids of a base or a shift."""
         if spec.classes is None:
             return self.every
-        return {item for item in sequence(spec.classes) if isinstance(item, str)}
+        return {item for item in as_sequence(spec.classes) if isinstance(item, str)}
 
     def keep_of(self, spec: RecipePart) -> Any:
         """Return the keep rules of a shift: its own, or the screen's."""
@@ -69,7 +69,7 @@ class RecipeParts:
     def has_quota(self, spec: RecipePart) -> bool:
         """Return whether the cells of a shift have a quota, set by its own samples or by the
         recipe's."""
-        samples = self.samples if spec.samples is None else mapping(spec.samples)
+        samples = self.samples if spec.samples is None else as_mapping(spec.samples)
         return samples.accepted is not None
 
     def templates(self) -> Iterator[tuple[RecipePath, str, RecipePart]]:
@@ -87,23 +87,23 @@ class RecipeParts:
                     yield text_path, text, spec
 
 
-def mapping(value: Any) -> RecipePart:
+def as_mapping(value: Any) -> RecipePart:
     """Return the part that a mapping is, and anything else as an empty one."""
     return RecipePart(value) if isinstance(value, Mapping) else RecipePart()
 
 
-def sequence(value: Any) -> Sequence[Any]:
+def as_sequence(value: Any) -> Sequence[Any]:
     """Return a list as it is, and anything else as an empty one."""
     return value if isinstance(value, list | tuple) else ()
 
 
 def embedding_specs(recipe: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yield the path and embedding of the base and of each shift, in a recipe of any form."""
-    prompts = mapping(recipe.get("prompts"))
+    prompts = as_mapping(recipe.get("prompts"))
     specs: list[tuple[tuple[str, ...], Any]] = [(("prompts", "base"), prompts.base)]
-    for name, spec in mapping(prompts.shifts).items():
+    for name, spec in as_mapping(prompts.shifts).items():
         specs.append((("prompts", "shifts", name), spec))
     for path, spec in specs:
-        embedding = mapping(spec).embedding
+        embedding = as_mapping(spec).embedding
         if embedding is not None:
             yield (*path, "embedding"), embedding

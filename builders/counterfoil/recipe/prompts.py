@@ -39,7 +39,7 @@ LONGEST_KEY = 200
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
-def fill(
+def fill_template(
     template: str, class_text: str, about: Sequence[str | None] = (), caption: str | None = None
 ) -> str:
     """Return the template filled with a class name or a placeholder token. Inserted text is never
@@ -59,7 +59,7 @@ def fill(
     return _PLACEHOLDER.sub(word, template)
 
 
-def uses(template: str | None) -> tuple[str, ...]:
+def words_in_template(template: str | None) -> tuple[str, ...]:
     """Return the words of `ABOUT_CLASS` in a template."""
     names = _PLACEHOLDER.findall(template or "")
     return tuple(word for word in ABOUT_CLASS if word in names)
@@ -152,11 +152,11 @@ class RecipeClass:
         name = self.name if placeholder is None else placeholder
         words = [getattr(self, word) for word in ABOUT_CLASS]
         caption_text = f"{{{CAPTION}}}" if caption is None else caption
-        return fill(template, name, words, caption_text)
+        return fill_template(template, name, words, caption_text)
 
     def has_words_for(self, template: str) -> bool:
         """Return whether the class has the parent and category that a template uses."""
-        return all(getattr(self, word) is not None for word in uses(template))
+        return all(getattr(self, word) is not None for word in words_in_template(template))
 
 
 @dataclass(frozen=True, slots=True)

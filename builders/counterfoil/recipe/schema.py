@@ -72,7 +72,7 @@ from counterfoil.recipe.prompts import (
     resolve_shifts,
     severity_columns,
     severity_of,
-    uses,
+    words_in_template,
 )
 from counterfoil.recipe.schema_inputs import Source, Tokens
 from counterfoil.recipe.schema_mine import Mine
@@ -85,7 +85,7 @@ from counterfoil.recipe.schema_output import (
     pair_columns,
 )
 from counterfoil.recipe.schema_prompts import Prompts, Screen
-from counterfoil.recipe.section import Section, checked, written
+from counterfoil.recipe.section import Section, field_check, written_keys
 from counterfoil.recipe.strict_yaml import dump_yaml
 from counterfoil.recipe.tasks import TASKS
 from counterfoil.recipe.tasks.task import UNIT, SourceTask
@@ -124,7 +124,7 @@ class Recipe(Section):
     mine: Mine | None = None
     """How to search for failures of a classifier."""
 
-    _name = checked("name", by=dataset_name_problem)
+    _name = field_check("name", by=dataset_name_problem)
 
     @field_validator("generator", mode="before")
     @classmethod
@@ -548,7 +548,7 @@ def _dumped(name: str, section: Section) -> dict[str, Any]:
     """Return the values of a section by its name, without later keys at their default."""
     first = _FIRST_KEYS[name]
     never = _NOT_HASHED.get(name, ())
-    changed = written(section, type(section).model_fields.keys() - never)
+    changed = written_keys(section, type(section).model_fields.keys() - never)
     values = section.model_dump(mode="json")
     return {key: value for key, value in values.items() if key in first or key in changed}
 
@@ -556,7 +556,7 @@ def _dumped(name: str, section: Section) -> dict[str, Any]:
 def _about_classes(recipe: Recipe, shift: Shift, template: str | None) -> dict[str, Any]:
     """Return the parents and categories by class id that a template of a shift uses."""
     about: dict[str, Any] = {}
-    for word in uses(template):
+    for word in words_in_template(template):
         classes = [recipe.classes[label] for label in shift.class_labels]
         about[word] = {cls.id: getattr(cls, word) for cls in classes}
     return about
@@ -590,7 +590,7 @@ def _portable_values(recipe: Recipe) -> dict[str, Any]:
     values = recipe.model_dump(mode="json", exclude_none=True)
     for section, keys in _LATER_KEYS.items():
         unsaid = set(keys) & values[section].keys()
-        changed = written(getattr(recipe, section), unsaid)
+        changed = written_keys(getattr(recipe, section), unsaid)
         for key in unsaid.difference(changed):
             del values[section][key]
     values["output"].pop("row_version", None)

@@ -25,7 +25,13 @@ from counterfoil.recipe.names import (
     quoted,
 )
 from counterfoil.recipe.prompts import template_problem
-from counterfoil.recipe.section import LARGEST_SIDE, Section, checked, refuse, written
+from counterfoil.recipe.section import (
+    LARGEST_SIDE,
+    Section,
+    field_check,
+    raise_problem,
+    written_keys,
+)
 from counterfoil.recipe.tasks import TASKS, derive_task
 from counterfoil.recipe.tasks.objects import categories_problem
 from counterfoil.recipe.tasks.task import EVERY_IMAGE
@@ -71,7 +77,7 @@ class Conditions(Section):
         """Leave out later keys at their default, so that hashes and texts of older datasets are
         unchanged."""
         later = ("unknown", "blank")
-        unsaid = set(later) - set(written(self, later))
+        unsaid = set(later) - set(written_keys(self, later))
         return {name: value for name, value in dump(self).items() if name not in unsaid}
 
     @property
@@ -155,13 +161,15 @@ class ClassEntry(Section):
     category: str | None = Field(default=None, min_length=1, max_length=LONGEST_CLASS_NAME)
     """A wider kind (`canine`) of a few for many classes: `{category}`."""
 
-    _slug = checked("id", by=class_id_problem)
+    _slug = field_check("id", by=class_id_problem)
 
     @field_validator("imagenet")
     @classmethod
     def _indices(cls, value: tuple[int, ...]) -> tuple[int, ...]:
         wrong = [index for index in value if not 0 <= index <= 999]
-        refuse(f"found {wrong[0]}, expected ImageNet-1k indices from 0 to 999" if wrong else None)
+        raise_problem(
+            f"found {wrong[0]}, expected ImageNet-1k indices from 0 to 999" if wrong else None
+        )
         return value
 
 
@@ -230,8 +238,8 @@ class Source(SectionsOfTasks):
     pixels, `yolo` the centre and the size as shares of the image. Folders of COCO, YOLO or Pascal
     VOC files say it."""
 
-    _names_of_categories = checked("categories", by=categories_problem)
-    _has_a_name = checked("dataset", by=nameless_problem)
+    _names_of_categories = field_check("categories", by=categories_problem)
+    _has_a_name = field_check("dataset", by=nameless_problem)
 
     @model_serializer(mode="wrap")
     def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -240,7 +248,7 @@ class Source(SectionsOfTasks):
         With boxes, `exif` says whether they are of turned photographs, so it is kept if the recipe
         says it. Other keys say the task.
         """
-        unsaid = {"task", *_LATER_KEYS} - set(written(self, _LATER_KEYS))
+        unsaid = {"task", *_LATER_KEYS} - set(written_keys(self, _LATER_KEYS))
         if self.objects is not None and "exif" in self.model_fields_set:
             unsaid.discard("exif")
         return {name: value for name, value in dump(self).items() if name not in unsaid}
@@ -320,7 +328,7 @@ class LearnSettings(Section):
     @classmethod
     def _templates(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for template in value:
-            refuse(template_problem(template, with_class=True))
+            raise_problem(template_problem(template, with_class=True))
         return value
 
 

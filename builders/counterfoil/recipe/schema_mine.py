@@ -16,12 +16,12 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from counterfoil.errors import UserError
 from counterfoil.recipe.keep.misclassified import FAILURE_MEANS, failure_problem
 from counterfoil.recipe.names import ELSEWHERE, LOCAL, TRANSFORMERS, did_you_mean, nameless_problem
-from counterfoil.recipe.parts import mapping, sequence
+from counterfoil.recipe.parts import as_mapping, as_sequence
 from counterfoil.recipe.problems import problem_lines
 from counterfoil.recipe.prompts import RecipeClass, template_problem
 from counterfoil.recipe.rows_table import one_line
 from counterfoil.recipe.schema_prompts import free_form_problem
-from counterfoil.recipe.section import Section, checked, refuse
+from counterfoil.recipe.section import Section, field_check, raise_problem
 from counterfoil.recipe.strict_yaml import LocatedMapping
 from counterfoil.registry import Registry
 
@@ -77,8 +77,8 @@ def mined_facts(record: Mapping[str, Any] | None) -> MinedFacts:
         q=_share(record.get("q")),
         tested_on=tested_on if (tested_on := record.get("tested_on")) in TESTED_ON else None,
         failure=shown_text(record.get("failure")),
-        marks=tuple(mark for mark in MARKS if mark in sequence(marks)),
-        classes=tuple(filter(None, map(shown_text, sequence(classes)))),
+        marks=tuple(mark for mark in MARKS if mark in as_sequence(marks)),
+        classes=tuple(filter(None, map(shown_text, as_sequence(classes)))),
     )
 
 
@@ -95,7 +95,7 @@ def _named(value: Any) -> str | None:
 
 
 def _part(value: Any, key: str) -> Any:
-    return mapping(value).get(key)
+    return as_mapping(value).get(key)
 
 
 def _share(value: Any) -> float | None:
@@ -143,9 +143,9 @@ class Mine(Section):
     settings: dict[str, Any] = Field(default_factory=dict)
     """The method's own settings."""
 
-    _has_a_name = checked("target", by=nameless_problem)
-    _known_failure = checked("failure", by=failure_problem)
-    _plain_settings = checked("settings", by=free_form_problem)
+    _has_a_name = field_check("target", by=nameless_problem)
+    _known_failure = field_check("failure", by=failure_problem)
+    _plain_settings = field_check("settings", by=free_form_problem)
 
 
 _CLASS_PLACE = "{class}"
@@ -260,7 +260,7 @@ class BugsSettings(MethodSection):
                 if base.count(_CLASS_PLACE) == 1
                 else f"found '{base}', expected {_CLASS_PLACE} once"
             )
-            refuse(template_problem(base, with_class=True, about_class=True) or once)
+            raise_problem(template_problem(base, with_class=True, about_class=True) or once)
         return base
 
     def problem(self) -> str | None:
@@ -318,7 +318,7 @@ class ChatSettings(Section):
     """Recorded answers (`answers.json` of an earlier run), as a path from the recipe's folder.
     Questions in it are answered from it; the model is not asked again."""
 
-    _is_an_address = checked("base_url", by=lambda address: _address_problem(address))
+    _is_an_address = field_check("base_url", by=lambda address: _address_problem(address))
 
     def problem(self) -> str | None:
         if self.model is None and self.base_url is not None:
@@ -381,8 +381,8 @@ class ContextsSettings(MethodSection):
             return data
         return {**data, "prompt": _PROMPTS[data["axis"]]}
 
-    _asks_of_a_class = checked("question", by=partial(template_problem, with_class=True))
-    _names_both = checked("prompt", by=lambda prompt: _prompt_problem(prompt))
+    _asks_of_a_class = field_check("question", by=partial(template_problem, with_class=True))
+    _names_both = field_check("prompt", by=lambda prompt: _prompt_problem(prompt))
 
     def problem(self) -> str | None:
         if self.contexts is None and self.chat is None:

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 
 from counterfoil.recipe.keep.rule import FIRST_ROWS, NEWEST_ROWS, Column
 from counterfoil.recipe.names import GROUP_NAME, LONGEST_NAME, REPOSITORY, quoted
-from counterfoil.recipe.section import Section, checked, refuse
+from counterfoil.recipe.section import Section, field_check, raise_problem
 
 PAIRED_BY = "paired_by"
 
@@ -214,14 +214,14 @@ class Publish(Section):
     identifier of the Hub's list, and with a task for the base and each shift. null: no such file is
     written."""
 
-    _address = checked("url", by=lambda url: _address_problem(url))
-    _version = checked("version", by=lambda text: _line_problem(text, "a version"))
-    _contact = checked("contact", by=lambda text: _line_problem(text, "a contact"))
+    _address = field_check("url", by=lambda url: _address_problem(url))
+    _version = field_check("version", by=lambda text: _line_problem(text, "a version"))
+    _contact = field_check("contact", by=lambda text: _line_problem(text, "a contact"))
 
     @field_validator("repo")
     @classmethod
     def _repository(cls, value: str | None) -> str | None:
-        refuse(
+        raise_problem(
             f"found {quoted(value)}, expected user/name"
             if value and not REPOSITORY.fullmatch(value)
             else None
@@ -235,8 +235,10 @@ class Publish(Section):
             expected = f"from 1 to {MOST_AUTHORS:,} (null: the owner of the repository)"
             raise ValueError(f"found {len(value):,} authors, expected {expected}")
         for author in value or ():
-            refuse(_line_problem(author, "an author"))
-            refuse("found braces without a name in them" if not author.strip("{} ") else None)
+            raise_problem(_line_problem(author, "an author"))
+            raise_problem(
+                "found braces without a name in them" if not author.strip("{} ") else None
+            )
         return value
 
     @field_validator("evaluation_framework")

@@ -30,7 +30,7 @@ from counterfoil.recipe.names import (
 )
 from counterfoil.recipe.prompts import CLASS_ID, embedding_key_problem, template_problem
 from counterfoil.recipe.schema_output import CellSamples
-from counterfoil.recipe.section import Section, checked, refuse
+from counterfoil.recipe.section import Section, field_check, raise_problem
 from counterfoil.recipe.severity import SeveritySpec, as_shares
 
 
@@ -225,7 +225,7 @@ class EmbeddingSpec(Section):
     key: str = f"{{{CLASS_ID}}}"
     """Key of the vector in the file. `{class_id}` stands for the id of each class."""
 
-    _key = checked("key", by=embedding_key_problem)
+    _key = field_check("key", by=embedding_key_problem)
 
 
 class Prompted(Section):
@@ -249,10 +249,10 @@ class Prompted(Section):
     """Object threshold; null: that of the screen. With only `classes`, it changes these classes and
     the others keep the screen's."""
 
-    _prompt = checked(
+    _prompt = field_check(
         "prompt", by=partial(template_problem, with_class=None, about_class=True, captioned=True)
     )
-    _object_caption = checked(
+    _object_caption = field_check(
         "object_caption", by=partial(template_problem, with_class=None, about_class=True)
     )
 
@@ -297,11 +297,11 @@ class ShiftSpec(Prompted):
     mined_from: dict[str, Any] | None = None
     """Where a mined shift came from, in any words and numbers. It changes no image."""
 
-    _mined_from = checked("mined_from", by=free_form_problem)
+    _mined_from = field_check("mined_from", by=free_form_problem)
     _keep = field_validator("keep", mode="before")(as_steps)
-    _keep_order = checked("keep", by=order_problem)
-    _caption = checked("caption", by=partial(template_problem, with_class=False))
-    _group = checked("group", by=partial(group_name_problem, what="group"))
+    _keep_order = field_check("keep", by=order_problem)
+    _caption = field_check("caption", by=partial(template_problem, with_class=False))
+    _group = field_check("group", by=partial(group_name_problem, what="group"))
 
     @field_validator("severity", mode="before")
     @classmethod
@@ -319,7 +319,7 @@ class ShiftSpec(Prompted):
     def _known(cls, value: str | None) -> str | None:
         if value is not None and value not in (*CORRUPTIONS, MATCH):
             near = did_you_mean(value, [*CORRUPTIONS, MATCH]) or f" ({', '.join(CORRUPTIONS)})"
-            refuse(f"found {quoted(value)}, expected the name of a corruption{near}")
+            raise_problem(f"found {quoted(value)}, expected the name of a corruption{near}")
         return value
 
 
@@ -359,11 +359,11 @@ class Screen(Section):
     store_embeddings: bool = False
     """Store the CLIP image embeddings."""
 
-    _has_a_name = checked("model", by=nameless_problem)
-    _looks_at_images = checked("judge", by=judge_problem)
+    _has_a_name = field_check("model", by=nameless_problem)
+    _looks_at_images = field_check("judge", by=judge_problem)
     _keep = field_validator("keep", mode="before")(as_steps)
-    _keep_order = checked("keep", by=order_problem)
-    _captions = checked(
+    _keep_order = field_check("keep", by=order_problem)
+    _captions = field_check(
         "object_caption",
         "style_object_caption",
         by=partial(template_problem, with_class=True, about_class=True),
@@ -389,7 +389,7 @@ class Screen(Section):
     @classmethod
     def _of_every_class(cls, value: ObjectThresholdSpec) -> ObjectThresholdSpec:
         alone = value.value is None and value.percentile is None
-        refuse(
+        raise_problem(
             "found classes alone, expected also `value:` or `percentile:` for the others"
             if alone
             else None

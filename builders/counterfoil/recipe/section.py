@@ -42,7 +42,7 @@ class Section(BaseModel):
 
     @model_validator(mode="after")
     def _keys_agree(self) -> Self:
-        refuse(self.problem())
+        raise_problem(self.problem())
         return self
 
 
@@ -65,25 +65,25 @@ def describe_sections() -> None:
             section.model_rebuild(force=True)
 
 
-def refuse(problem: str | None) -> None:
+def raise_problem(problem: str | None) -> None:
     """Raise ValueError with a problem, if there is one."""
     if problem is not None:
         raise ValueError(problem)
 
 
-def checked(*fields: str, by: Callable[[Any], str | None]) -> Any:
+def field_check(*fields: str, by: Callable[[Any], str | None]) -> Any:
     """Return a validator for these fields. It refuses a value other than null with the problem that
     `by` returns."""
 
     def check(value: Any) -> Any:
         if value is not None:
-            refuse(by(value))
+            raise_problem(by(value))
         return value
 
     return field_validator(*fields)(check)
 
 
-def written(section: Section, keys: Iterable[str]) -> list[str]:
+def written_keys(section: Section, keys: Iterable[str]) -> list[str]:
     """Return the keys of a section whose values differ from their defaults."""
     fields = type(section).model_fields
     return [

@@ -16,15 +16,15 @@ from counterfoil.report.words import (
     TableCell,
     TableColumn,
     TableRow,
-    between,
     count_cell,
-    counted,
     csv_interval,
     csv_percent,
-    listed,
-    points,
+    format_count,
+    format_interval,
+    format_list,
+    format_points,
+    interval_sign,
     points_cell,
-    sign,
     text_cell,
 )
 from counterfoil.stats import CONFIDENCE, Estimate
@@ -111,7 +111,7 @@ class ModelComparison(Strict):
         if gain is None or gain.q is None:
             return "not measured"
         more = _only(rows, self.key(group)) - _only(rows, self.key(group, of_original=True))
-        clear = sign(gain) if gain.q <= LEVEL else 0
+        clear = interval_sign(gain) if gain.q <= LEVEL else 0
         if clear * more <= 0:
             return "within chance"
         return "gains" if clear > 0 else "loses"
@@ -173,13 +173,15 @@ def comparison_sentences(
     average = comparison.average(rows)
     if not measured or average is None:
         return ["No group has a class with enough images, so the models cannot be compared."]
-    interval = between(average)
-    gain = points(average.value, signed=True)
+    interval = format_interval(average)
+    gain = format_points(average.value, signed=True)
     ends = f" (95 % confidence interval {interval})" if interval else ""
     chance = (
-        " The interval includes 0, so this may be chance." if interval and not sign(average) else ""
+        " The interval includes 0, so this may be chance."
+        if interval and not interval_sign(average)
+        else ""
     )
-    groups_text = counted(len(measured), "group")
+    groups_text = format_count(len(measured), "group")
     sentences = [
         _whether_worth(average, measured),
         f"Average over {groups_text}: {gain} points{ends}.{chance}",
@@ -190,15 +192,15 @@ def comparison_sentences(
             notes = {gain.group: label_note(checks, gain.group) for gain in ordered}
             named = [
                 f"{gain.group}"
-                f" ({points(gain.value, signed=True)}{notes[gain.group] and f'; {notes[gain.group]}'})"
+                f" ({format_points(gain.value, signed=True)}{notes[gain.group] and f'; {notes[gain.group]}'})"
                 for gain in ordered
             ]
-            sentences.append(f"It is significantly {word} often right in {listed(named)}.")
+            sentences.append(f"It is significantly {word} often right in {format_list(named)}.")
     if len(sentences) == 2:
         sentences.append("In no group do the two models differ significantly.")
     based = any(group.is_base for group in comparison.groups)
     if comparison.near_chance and not based:
-        sentences.append(f"Near chance on these images: {listed(comparison.near_chance)}.")
+        sentences.append(f"Near chance on these images: {format_list(comparison.near_chance)}.")
     elif len(comparison.near_chance) == 1:
         sentences.append(
             f"{comparison.near_chance[0]} is near chance on the base, so its own drops mean"
@@ -208,7 +210,7 @@ def comparison_sentences(
         sentences.append("Both models are near chance on the base, so their drops mean nothing.")
     if names := comparison.classes_near_chance:
         sentences.append(
-            f"Classes near chance on the base ({listed(names)}) count in all numbers but drops, so"
+            f"Classes near chance on the base ({format_list(names)}) count in all numbers but drops, so"
             " a class that only"
             " one model knows counts."
         )
@@ -252,7 +254,7 @@ def compare_csv(results: Results) -> str | None:
         "model": comparison.mended,
         "other": comparison.original,
         **csv_interval("gain", average),
-        "says": "loses more than it gains" if sign(average) < 0 else "",
+        "says": "loses more than it gains" if interval_sign(average) < 0 else "",
     }
     return csv_text([*lines, last])
 
@@ -269,15 +271,15 @@ def _whether_worth(average: Estimate, gains: list[ResultRow]) -> str:
     down = [gain.value for gain in gains if gain.value is not None and gain.value < 0]
     if not up and not down:
         return "Both models are right equally often in every group."
-    gained = f"{points(sum(up))} points gained, summed over {counted(len(up), 'group')}"
-    lost = f"{points(-sum(down))} lost, summed over {counted(len(down), 'group')}"
-    if sign(average) < 0:
+    gained = f"{format_points(sum(up))} points gained, summed over {format_count(len(up), 'group')}"
+    lost = f"{format_points(-sum(down))} lost, summed over {format_count(len(down), 'group')}"
+    if interval_sign(average) < 0:
         return (
             f"It loses more than it gains: {gained}; {lost}."
             if up
             else f"It only loses: {lost} of {len(gains)}."
         )
-    if sign(average) > 0:
+    if interval_sign(average) > 0:
         return (
             f"It gains more than it loses: {gained}; {lost}."
             if down

@@ -21,7 +21,7 @@ from counterfoil.report.words import (
     TableCell,
     TableColumn,
     TableRow,
-    number,
+    format_number,
     text_cell,
 )
 from counterfoil.stats import Estimate
@@ -210,8 +210,8 @@ def _kid_cell(row: ResultRow | None) -> TableCell:
         return TableCell(f"{estimate.value:.3g}", sort=estimate.value)
     width = estimate.high - estimate.low
     decimals = min(12, max(0, 1 - math.floor(math.log10(width)))) if width > 0 else 4
-    low, high = (number(end, decimals) for end in (estimate.low, estimate.high))
-    return TableCell(number(estimate.value, decimals), f"{low} to {high}", estimate.value)
+    low, high = (format_number(end, decimals) for end in (estimate.low, estimate.high))
+    return TableCell(format_number(estimate.value, decimals), f"{low} to {high}", estimate.value)
 
 
 def _fid_cell(value: float | None, biased: bool) -> TableCell:
@@ -219,7 +219,9 @@ def _fid_cell(value: float | None, biased: bool) -> TableCell:
     if value is None:
         return TableCell(NOTHING)
     decimals = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 2
-    return TableCell(number(value, min(12, decimals)) + (_BIASED if biased else ""), sort=value)
+    return TableCell(
+        format_number(value, min(12, decimals)) + (_BIASED if biased else ""), sort=value
+    )
 
 
 def _digits(value: float | None) -> str:

@@ -19,9 +19,9 @@ from counterfoil.report.words import (
     csv_interval,
     csv_percent,
     cut_text,
+    format_percent,
+    format_points,
     in_words,
-    percent,
-    points,
     with_interval,
 )
 
@@ -201,9 +201,9 @@ def finding_sentences(results: Results, finding: MinedShiftResult) -> list[str]:
         if rate is None or rate.value is None:
             reasons.setdefault(note, []).append(who)
             continue
-        text = f"{who}: {percent(rate.value)} wrong ({model.failures:,} of {rate.n:,})"
+        text = f"{who}: {format_percent(rate.value)} wrong ({model.failures:,} of {rate.n:,})"
         if difference is not None and base is not None:
-            text += f", {percent(base.value)} of the base ({model.base_failures:,} of {base.n:,})"
+            text += f", {format_percent(base.value)} of the base ({model.base_failures:,} of {base.n:,})"
             text += f"; difference {with_interval(difference)}"
         sentences.append(f"{text}; {note}." if note else f"{text}.")
     return sentences + [f"{', '.join(who)}: {note}." for note, who in reasons.items()]
@@ -249,9 +249,11 @@ def _cell(results: Results, shift: str, model: str) -> TableCell:
     if rate is None or rate.value is None:
         return TableCell(NOTHING)
     if difference is None:
-        return TableCell(points(rate.value), sort=rate.value)
-    of_base = points(base.value if base else None)
-    return TableCell(f"{points(rate.value)}, base {of_base}", with_interval(difference), rate.value)
+        return TableCell(format_points(rate.value), sort=rate.value)
+    of_base = format_points(base.value if base else None)
+    return TableCell(
+        f"{format_points(rate.value)}, base {of_base}", with_interval(difference), rate.value
+    )
 
 
 def _rates(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from counterfoil.report.labels import checked_shifts, label_note, lost_to_labels
 from counterfoil.report.results import DROP_BASE, ResultRow, Results
-from counterfoil.report.words import in_words, loss_in_words, points
+from counterfoil.report.words import format_points, in_words, loss_in_words
 
 
 def _named(shift: str) -> str:
@@ -48,7 +48,7 @@ def label_clause(results: Results, known: Sequence[ResultRow]) -> str:
     larger = max(known, key=lambda drop: drop.value or 0.0)
     clauses = [note] if note else []
     if (larger.value or 0.0) > (known[0].value or 0.0):
-        shown = f"{_named(larger.group)} shows {points(larger.value)} points"
+        shown = f"{_named(larger.group)} shows {format_points(larger.value)} points"
         clauses.append(f"{shown}, but {label_note(results.label_checks, larger.group)}")
     return "".join(f"; {clause}" for clause in clauses)
 
@@ -90,8 +90,8 @@ def loss_sentence(
             f"{who} {shows} no loss of {measure} {under}, but has too few images for an interval."
         )
     reach = max(known, key=lambda drop: drop.high or 0.0)
-    most = points(max(0.0, reach.high or 0.0))
-    if most == points(0.0):
+    most = format_points(max(0.0, reach.high or 0.0))
+    if most == format_points(0.0):
         return f"{who} {loses} no {measure} {under}."
     allowed = f"the intervals allow a loss of up to {most} points ({in_words(reach.group)})"
     return f"{who} {shows} no loss of {measure} {under}, but {allowed}."

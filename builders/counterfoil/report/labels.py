@@ -14,9 +14,9 @@ from counterfoil.report.words import (
     TableCell,
     TableColumn,
     TableRow,
-    counted,
-    number,
-    points,
+    format_count,
+    format_number,
+    format_points,
 )
 from counterfoil.stats import Estimate
 
@@ -190,8 +190,8 @@ def labels_table(checks: LabelChecks, groups: Sequence[str], *, people: bool = T
                 cells += [
                     TableCell(UNCHECKED)
                     if selected is None
-                    else _share(selected, f"{counted(images, 'image')}"),
-                    TableCell(number(kappa), sort="" if kappa is None else kappa),
+                    else _share(selected, f"{format_count(images, 'image')}"),
+                    TableCell(format_number(kappa), sort="" if kappa is None else kappa),
                 ]
         rows.append(TableRow(tuple(cells), "base" if index == 0 else ""))
     columns = [
@@ -236,7 +236,7 @@ def labels_text(checks: LabelChecks) -> str:
 
 def share_words(share: CheckedShare, unit: str = "") -> str:
     """Return a share in percent with its interval."""
-    return f"{points(share.value)}{unit} ({points(share.low)} to {points(share.high)})"
+    return f"{format_points(share.value)}{unit} ({format_points(share.low)} to {format_points(share.high)})"
 
 
 def _share(share: CheckedShare, below: str) -> TableCell:
@@ -351,7 +351,9 @@ def label_note(checks: LabelChecks | None, shift: str) -> str:
     or rounds to 0."""
     if (wrong := wrong_labels(checks, shift)) is None or wrong.value < 0.005:
         return ""
-    value, low, high = (points(end, decimals=0) for end in (wrong.value, wrong.low, wrong.high))
+    value, low, high = (
+        format_points(end, decimals=0) for end in (wrong.value, wrong.low, wrong.high)
+    )
     return f"{value} % ({low} to {high}) of its labels may be wrong"
 
 
@@ -369,7 +371,9 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
         tables=[labels_table(checks, groups, people=bool(checks.raters))]
         if checks is not None and checked
         else [],
-        alert=f"The labels of {counted(unchecked, 'shift')} are unchecked" if unchecked else "",
+        alert=f"The labels of {format_count(unchecked, 'shift')} are unchecked"
+        if unchecked
+        else "",
         template="report-labels.html.j2",
         more={"controls": controls, "also_scored": ALSO_SCORED, "least_images": LEAST_IMAGES},
     )

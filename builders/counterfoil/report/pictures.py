@@ -18,7 +18,7 @@ def thumbnail(image: Image, side: int) -> Image:
     return small
 
 
-def webp(image: Image, quality: int, side: int | None = None, method: int = 4) -> bytes:
+def encode_webp(image: Image, quality: int, side: int | None = None, method: int = 4) -> bytes:
     """Return an image as WebP, with a `side` at most so many pixels a side; the image is left as it
     is."""
     with io.BytesIO() as file:

@@ -13,8 +13,8 @@ from counterfoil.report.words import (
     TableColumn,
     TableRow,
     count_cell,
-    counted,
-    number,
+    format_count,
+    format_number,
     points_cell,
     text_cell,
 )
@@ -91,7 +91,7 @@ def worth(results: Results) -> str:
         else ""
     )
     return (
-        f"{images} of {counted(len(results.classes), 'class', 'classes')} are not ImageNet's"
+        f"{images} of {format_count(len(results.classes), 'class', 'classes')} are not ImageNet's"
         " validation set"
         f"{several}: accuracy on this base is not accuracy there. The lines show how much models"
         " lose on real test sets"
@@ -112,7 +112,7 @@ def lines_table(published: PublishedResults) -> Table:
     rows = []
     for line in published.lines:
         values = (line.slope, line.r_squared, line.probit_slope, line.probit_r_squared)
-        cells = [Cell(number(value, 3), sort=value) for value in values]
+        cells = [Cell(format_number(value, 3), sort=value) for value in values]
         rows.append((SETS[line.shifted], SETS[line.clean], count_cell(line.models), *cells))
     return Table.of("Lines over timm's models, a point a model and image size", columns, rows)
 

@@ -14,11 +14,11 @@ from counterfoil.report.words import (
     Table,
     TableColumn,
     TableRow,
-    counted,
-    percent,
-    points,
+    format_count,
+    format_percent,
+    format_points,
+    interval_sign,
     points_cell,
-    sign,
     text_cell,
 )
 from counterfoil.stats import Estimate
@@ -103,7 +103,7 @@ def gaps_table(results: Results) -> Table | None:
     return Table.of(
         f"Accuracy on {reference.images:,} images of {reference.split} and on the base, averaged"
         " over the same"
-        f" {counted(reference.classes, 'class', 'classes')}. Percent; the gap is in points,"
+        f" {format_count(reference.classes, 'class', 'classes')}. Percent; the gap is in points,"
         " validation minus base,"
         " with its 95 % confidence interval.",
         (
@@ -141,12 +141,12 @@ def reference_warnings(results: Results, *, short: bool = True) -> tuple[str, ..
             "The base differs from the input dataset: from the source's validation images to the"
             " base, the"
             f" accuracy of {subject} changes by more than {100 * LARGE_GAP:.0f} points"
-            f" ({'at most ' if len(over) > 1 else ''}{points(abs(gap.value))} points, for {name}:"
-            f" {percent(validation)} → {percent(base)})."
+            f" ({'at most ' if len(over) > 1 else ''}{format_points(abs(gap.value))} points, for {name}:"
+            f" {format_percent(validation)} → {format_percent(base)})."
         )
-    smaller = [(name, gap) for name, _, gap in gaps if sign(gap) and not _is_large(gap)]
+    smaller = [(name, gap) for name, _, gap in gaps if interval_sign(gap) and not _is_large(gap)]
     if smaller:
-        named = [f"{name} by {points(abs(gap.value))}" for name, gap in smaller]
+        named = [f"{name} by {format_points(abs(gap.value))}" for name, gap in smaller]
         sentences.append(
             "Accuracy on the base differs significantly from accuracy on validation images (the"
             " interval of the gap"
@@ -165,7 +165,7 @@ def reference_warnings(results: Results, *, short: bool = True) -> tuple[str, ..
         sentences.append(
             f"The {subject} on the base ({some_of(classes, _MOST_NAMES)})"
             f" {'has' if len(classes) == 1 else 'have'} an"
-            f" accuracy of {percent(reference.unseen)} on validation images."
+            f" accuracy of {format_percent(reference.unseen)} on validation images."
         )
     return tuple(sentences)
 
@@ -177,9 +177,11 @@ def reference_note(results: Results) -> str | None:
         return None
     if reference.skipped is not None:
         return f"Accuracy on the source's validation images was not measured: {reference.skipped}"
-    classes = counted(reference.classes, "class", "classes")
+    classes = format_count(reference.classes, "class", "classes")
     if reference.classes < len(results.classes):
-        classes = f"{reference.classes:,} of {counted(len(results.classes), 'class', 'classes')}"
+        classes = (
+            f"{reference.classes:,} of {format_count(len(results.classes), 'class', 'classes')}"
+        )
     note = (
         f"validation → base: {reference.images:,} images of {reference.split} and the base,"
         " over"
@@ -199,7 +201,7 @@ def near_chance_sentences(results: Results, *, short: bool = True) -> tuple[str,
     if base is None:
         return tuple(
             f"{model.called(short)} is near chance on these images: it cannot be told from"
-            f" guessing, which is right on {percent(model.chance)}."
+            f" guessing, which is right on {format_percent(model.chance)}."
             for model in results.models
             if model.near_chance
         )
@@ -241,7 +243,7 @@ def near_chance_sentences(results: Results, *, short: bool = True) -> tuple[str,
         and not reference.unseen_known
     ):
         what = "this class" if len(classes) == 1 else f"these {len(classes):,} classes"
-        where = f"on validation images either ({percent(reference.unseen)} right there)"
+        where = f"on validation images either ({format_percent(reference.unseen)} right there)"
         sentences.append(f"The models do not know {what} {where}.")  # so the base is not at fault
     return tuple(sentences)
 
@@ -311,7 +313,7 @@ def model_sentences(results: Results) -> Iterator[str]:
         if model.tied:
             yield (
                 f"{model.short_name} gives two classes the same best score on"
-                f" {counted(model.tied, 'image')}; the first"
+                f" {format_count(model.tied, 'image')}; the first"
                 " of the two classes counts as its answer."
             )
 
@@ -336,7 +338,7 @@ def _is_large(gap: Estimate) -> bool:
 
 
 def _gap_words(gap: Estimate | None) -> str:
-    if gap is None or not (_is_large(gap) or sign(gap)):
+    if gap is None or not (_is_large(gap) or interval_sign(gap)):
         return "no large gap"
     lower = "lower" if gap.value > 0 else "higher"
     if _is_large(gap):

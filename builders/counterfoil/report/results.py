@@ -14,7 +14,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from counterfoil.documents import Count, Form, Strict, parse_document, plain
+from counterfoil.documents import Count, Form, Strict, parse_document, plain_value
 from counterfoil.report import (
     comparison,
     distances,
@@ -79,7 +79,7 @@ class ResultRow(Strict):
         return round((self.value or 0.0) * (self.n or 0))
 
 
-def row(measure: str, estimate: Estimate | float | None, **others: object) -> ResultRow:
+def estimate_row(measure: str, estimate: Estimate | float | None, **others: object) -> ResultRow:
     """Return a row of an estimate, or of a bare value; the other fields as they are named."""
     if estimate is None or not isinstance(estimate, Estimate):
         return ResultRow(measure, value=estimate, **others)  # type: ignore[arg-type]
@@ -404,7 +404,7 @@ class Results(Strict):
         if len(shown) > MOST_ROWS:  # rows of bins and rules are dropped first
             shown.sort(key=lambda result: bool(result.at))
         left_out = self.rows_left_out + max(0, len(shown) - MOST_ROWS)
-        document = plain(replace(self, rows=ResultRows(()), rows_left_out=left_out))
+        document = plain_value(replace(self, rows=ResultRows(()), rows_left_out=left_out))
         optional = {*NESTED, "rows_left_out", "preview", "units"}
         document = _rounded(
             {name: value for name, value in document.items() if value or name not in optional}
@@ -513,7 +513,7 @@ def results_from(text: str | bytes, where: str) -> Results:
 
 
 def rounded_row(result_row: ResultRow) -> dict[str, Any]:
-    return _rounded(plain(result_row))
+    return _rounded(plain_value(result_row))
 
 
 def _rounded(value: Any) -> Any:

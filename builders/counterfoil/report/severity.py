@@ -21,13 +21,13 @@ from counterfoil.report.words import (
     TableColumn,
     TableRow,
     count_cell,
-    counted,
+    format_count,
+    format_list,
+    format_number,
+    format_probability,
     in_words,
-    listed,
-    number,
+    interval_sign,
     points_cell,
-    probability,
-    sign,
     text_cell,
 )
 
@@ -174,9 +174,9 @@ def level_words(result: ResultRow | None, severity: Severity) -> tuple[str, str]
     if result is None:
         return NOTHING, ""
     beyond = f"beyond {severity.ats[-1]}"
-    value = beyond if result.value is None else number(result.value)
-    high = beyond if result.high is None else number(result.high)
-    return value, "" if result.low is None else f"{number(result.low)} to {high}"
+    value = beyond if result.value is None else format_number(result.value)
+    high = beyond if result.high is None else format_number(result.high)
+    return value, "" if result.low is None else f"{format_number(result.low)} to {high}"
 
 
 def _level_cell(result: ResultRow | None, severity: Severity) -> TableCell:
@@ -267,9 +267,11 @@ def _ranks_table(severity: Severity, results: Results) -> Table:
 
 def _whole_cell(result: ResultRow) -> TableCell:
     interval = (
-        "" if result.low == result.high else f"{number(result.low, 0)} to {number(result.high, 0)}"
+        ""
+        if result.low == result.high
+        else f"{format_number(result.low, 0)} to {format_number(result.high, 0)}"
     )
-    return TableCell(number(result.value, 0), interval, result.value or 0.0)
+    return TableCell(format_number(result.value, 0), interval, result.value or 0.0)
 
 
 def _pairs_table(severity: Severity, results: Results) -> Table:
@@ -284,15 +286,15 @@ def _pairs_table(severity: Severity, results: Results) -> Table:
         ends = (
             ""
             if difference.low is None
-            else f"{number(difference.low)} to {number(difference.high)}"
+            else f"{format_number(difference.low)} to {format_number(difference.high)}"
         )
         cells = (
             short[difference.model],
             short[difference.against],
             count_cell(difference.n or 0),
-            TableCell(number(difference.value, signed=True), ends, difference.value or 0.0),
+            TableCell(format_number(difference.value, signed=True), ends, difference.value or 0.0),
             TableCell(
-                probability(difference.q or 0.0).removeprefix("= "), sort=difference.q or 0.0
+                format_probability(difference.q or 0.0).removeprefix("= "), sort=difference.q or 0.0
             ),
         )
         rows.append(cells)
@@ -372,7 +374,7 @@ def severity_words(results: Results) -> list[str]:
     if not any(_crossings(results, results.severity)):
         return ["Too few images, or no model above chance: nothing can be said of the levels."]
     if first is None:
-        shifts = counted(len(results.severity), "shift with levels", "shifts with levels")
+        shifts = format_count(len(results.severity), "shift with levels", "shifts with levels")
         sentences = [f"No model loses ten points under the {shifts}{_may_lose(results)}."]
     else:
         severity, model, crossing = first
@@ -389,7 +391,7 @@ def severity_words(results: Results) -> list[str]:
         for ahead, behind, level in order_changes(severity, results)
     ]
     if changes:
-        sentences.append(f"The ranking changes: {listed(changes, _MOST_NAMED)}.")
+        sentences.append(f"The ranking changes: {format_list(changes, _MOST_NAMED)}.")
     elif results.rows.where(RANK):
         sentences.append("No two models clearly change rank between the base and a level.")
     return sentences
@@ -406,7 +408,7 @@ def _may_lose(results: Results) -> str:
     if not crossings:
         return ""
     level, shift = min(crossings)
-    return f", but the intervals allow it from level {number(level)} of “{shift}” on"
+    return f", but the intervals allow it from level {format_number(level)} of “{shift}” on"
 
 
 def order_changes(severity: Severity, results: Results) -> list[tuple[str, str, str]]:
@@ -420,9 +422,10 @@ def order_changes(severity: Severity, results: Results) -> list[tuple[str, str, 
         pairs.setdefault((difference.model, difference.against), {})[difference.at] = difference
     swaps = []
     for (model, against), by_level in pairs.items():
-        base = sign(by_level.get("0"))
+        base = interval_sign(by_level.get("0"))
         level = next(
-            (at for at in severity.ats[1:] if base and sign(by_level.get(at)) == -base), None
+            (at for at in severity.ats[1:] if base and interval_sign(by_level.get(at)) == -base),
+            None,
         )
         if level is not None:
             swaps.append((model, against, level) if base > 0 else (against, model, level))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure
-from counterfoil.regular_files import visible
+from counterfoil.regular_files import visible_text
 
 if TYPE_CHECKING:
     from jinja2 import BytecodeCache, Environment
@@ -66,7 +66,9 @@ def _visible(value: Any) -> Any:
     """Make the characters visible that would act on the page, in a text and in what a page's script
     reads."""
     if isinstance(value, str):
-        return value if value.isascii() and value.isprintable() else type(value)(visible(value))
+        return (
+            value if value.isascii() and value.isprintable() else type(value)(visible_text(value))
+        )
     if isinstance(value, dict):
         return {_visible(key): _visible(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -18,10 +18,10 @@ from counterfoil.report.words import (
     TableCell,
     TableColumn,
     count_cell,
-    counted,
     csv_interval,
     csv_percent,
-    listed,
+    format_count,
+    format_list,
     points_cell,
 )
 
@@ -185,20 +185,18 @@ def kept_words(transfer: Transfer) -> str:
     """Return how the images were chosen: by which judges, and how many of them had to be wrong."""
     rules = sorted({(len(shift.judges), shift.at_least) for shift in transfer.shifts})
     failures = sorted({shift.failure for shift in transfer.shifts} - {TOP1})
-    by_rule = f", by the failure rule {listed(failures, last='or')}" if failures else ""
-    images = (
-        f"{counted(transfer.images, 'image')} of {counted(transfer.captions, 'caption')} were kept"
-    )
+    by_rule = f", by the failure rule {format_list(failures, last='or')}" if failures else ""
+    images = f"{format_count(transfer.images, 'image')} of {format_count(transfer.captions, 'caption')} were kept"
     if rules == [(1, 1)]:
         text = f"{images} because {transfer.judge} gets them wrong{by_rule}."
     else:
-        needed = listed([f"{least} of {judges}" for judges, least in rules], last="or")
+        needed = format_list([f"{least} of {judges}" for judges, least in rules], last="or")
         text = (
             f"{images} that {transfer.judge} gets wrong, where {needed} judges had to be"
             f" wrong{by_rule}."
         )
     if near := transfer.classes_near_chance:
-        text += f" Not counted: {listed(near)}, near chance on the base."
+        text += f" Not counted: {format_list(near)}, near chance on the base."
     return text
 
 
@@ -224,7 +222,7 @@ def found_words(transfer: Transfer, results: Results) -> str:
             of = {SAME_ARCHITECTURE: "its architecture", SAME_FAMILY: "its family"}.get(
                 relation, "other families"
             )
-            parts.append(f"{rates_text} ({counted(len(values), 'model')} of {of})")
+            parts.append(f"{rates_text} ({format_count(len(values), 'model')} of {of})")
     return f"Other models get these wrong: {', '.join(parts)}." if parts else ""
 
 

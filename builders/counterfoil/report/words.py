@@ -13,7 +13,7 @@ from html import escape
 from typing import TYPE_CHECKING, Literal
 
 from counterfoil.errors import some_of
-from counterfoil.regular_files import visible
+from counterfoil.regular_files import visible_text
 
 if TYPE_CHECKING:
     from counterfoil.report.results import ResultRow, Results
@@ -30,18 +30,18 @@ _LONGEST_TEXT = 240
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def points(value: float | None, *, signed: bool = False, decimals: int = 1) -> str:
+def format_points(value: float | None, *, signed: bool = False, decimals: int = 1) -> str:
     """Return a fraction as percentage points; a dash for None. A value that rounds to zero has no
     sign."""
-    return NOTHING if value is None else number(100 * value, decimals, signed=signed)
+    return NOTHING if value is None else format_number(100 * value, decimals, signed=signed)
 
 
-def percent(value: float | None, decimals: int = 1) -> str:
+def format_percent(value: float | None, decimals: int = 1) -> str:
     """Return a fraction in percent; a dash for None."""
-    return NOTHING if value is None else f"{points(value, decimals=decimals)} %"
+    return NOTHING if value is None else f"{format_points(value, decimals=decimals)} %"
 
 
-def number(value: float | None, decimals: int = 2, *, signed: bool = False) -> str:
+def format_number(value: float | None, decimals: int = 2, *, signed: bool = False) -> str:
     """Return a number with so many decimals, thousands grouped and a true minus sign; a dash for
     None."""
     if value is None:
@@ -51,14 +51,12 @@ def number(value: float | None, decimals: int = 2, *, signed: bool = False) -> s
     return text.replace("-", "−")
 
 
-def between(estimate: Estimate | None, *, decimals: int = 1) -> str:
+def format_interval(estimate: Estimate | None, *, decimals: int = 1) -> str:
     """Return the interval of an estimate in points, as "low to high"; empty if there is no
     interval."""
     if estimate is None or estimate.low is None or estimate.high is None:
         return ""
-    return (
-        f"{points(estimate.low, decimals=decimals)} to {points(estimate.high, decimals=decimals)}"
-    )
+    return f"{format_points(estimate.low, decimals=decimals)} to {format_points(estimate.high, decimals=decimals)}"
 
 
 def with_interval(estimate: Estimate | None) -> str:
@@ -66,24 +64,24 @@ def with_interval(estimate: Estimate | None) -> str:
     None."""
     if estimate is None or math.isnan(estimate.value):
         return NOTHING
-    interval = between(estimate)
-    return f"{points(estimate.value)} points{f' ({interval})' if interval else ''}"
+    interval = format_interval(estimate)
+    return f"{format_points(estimate.value)} points{f' ({interval})' if interval else ''}"
 
 
-def sign(bounded: Estimate | ResultRow | None) -> int:
+def interval_sign(bounded: Estimate | ResultRow | None) -> int:
     """Return 1 if an interval is wholly above 0, -1 if it is wholly below, else 0."""
     if bounded is None or bounded.low is None or bounded.high is None:
         return 0
     return int(bounded.low > 0) - int(bounded.high < 0)
 
 
-def counted(count: int, what: str, several: str | None = None) -> str:
+def format_count(count: int, what: str, several: str | None = None) -> str:
     """Return a count and its noun, in the plural unless the count is 1: with an s, or as `several`
     spells it."""
     return f"{count:,} {what if count == 1 else several or f'{what}s'}"
 
 
-def listed(names: Sequence[str], most: int = _MOST_NAMES, last: str = "and") -> str:
+def format_list(names: Sequence[str], most: int = _MOST_NAMES, last: str = "and") -> str:
     """Return names in a sentence, "a, b and c"; if there are more than `most`, the first ones: "a,
     b and 3 more"."""
     if len(names) > most:
@@ -98,8 +96,8 @@ def over_classes(measured: int, classes: int, what: str = "classes") -> str:
 
 def loss_in_words(drop: Estimate, measure: str) -> str:
     """Return a drop in words, "5.0 points of AP (1.0 to 9.0)"."""
-    interval = f" ({between(drop)})" if drop.low is not None else ""
-    return f"{points(drop.value)} points of {measure}{interval}"
+    interval = f" ({format_interval(drop)})" if drop.low is not None else ""
+    return f"{format_points(drop.value)} points of {measure}{interval}"
 
 
 def preview_sentence(limit: int | None, what: str = "shift") -> str:
@@ -116,7 +114,7 @@ def in_words(name: str) -> str:
     return name.replace("_", " ")
 
 
-def share(value: float | None) -> str:
+def format_share(value: float | None) -> str:
     """Return a fraction as whole percent; with one decimal near 0 and 1, which would otherwise
     round to 0 or 100 %."""
     if value is None:
@@ -128,7 +126,7 @@ def share(value: float | None) -> str:
     return f"{text} %"
 
 
-def probability(value: float) -> str:
+def format_probability(value: float) -> str:
     """Return a p- or q-value with its relation: `= .002`, `< .001`."""
     if value < 0.001:
         return "< .001"
@@ -156,7 +154,7 @@ def e_value(log_e: float | None) -> str:
     return f"= {text}"
 
 
-def times(ratio: float) -> str:
+def format_ratio(ratio: float) -> str:
     """Return a ratio of rates to two significant digits."""
     if ratio >= 1e6:
         return "over a million"
@@ -167,12 +165,12 @@ def times(ratio: float) -> str:
     )
 
 
-def opening(text: str) -> str:
+def capitalised(text: str) -> str:
     """Return a text with its first letter in upper case."""
     return text[:1].upper() + text[1:]
 
 
-def named(text: str, longest: int = _LONGEST_TEXT) -> str:
+def safe_text(text: str, longest: int = _LONGEST_TEXT) -> str:
     """Return untrusted text made safe for a page: of bounded length, without control characters."""
     shown = cut_text(text, longest)
     controls = {
@@ -316,7 +314,12 @@ def points_cell(
 
     estimate = value if isinstance(value, Estimate) else Estimate(value)
     heat = -estimate.value if tint else None
-    return TableCell(points(estimate.value, signed=signed), between(estimate), estimate.value, heat)
+    return TableCell(
+        format_points(estimate.value, signed=signed),
+        format_interval(estimate),
+        estimate.value,
+        heat,
+    )
 
 
 def measure_tables(
@@ -351,13 +354,17 @@ def _measured(measure: MeasureFacts, estimate: Estimate | None) -> TableCell:
         return TableCell(NOTHING)
     if measure.unit == "plain":
         ends = (
-            f"{number(estimate.low)} to {number(estimate.high)}" if estimate.low is not None else ""
+            f"{format_number(estimate.low)} to {format_number(estimate.high)}"
+            if estimate.low is not None
+            else ""
         )
-        return TableCell(number(estimate.value), ends, estimate.value)
+        return TableCell(format_number(estimate.value), ends, estimate.value)
     text = (
-        f"{points(estimate.value)} points" if measure.unit == "points" else percent(estimate.value)
+        f"{format_points(estimate.value)} points"
+        if measure.unit == "points"
+        else format_percent(estimate.value)
     )
-    return TableCell(text, between(estimate), estimate.value)
+    return TableCell(text, format_interval(estimate), estimate.value)
 
 
 def shown_table(
@@ -371,6 +378,6 @@ def shown_table(
         body += f"<tr>{cells}</tr>"
     more = f"{len(rows) - _MOST_SHOWN:,} more rows. " if len(rows) > _MOST_SHOWN else ""
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if rows else ""
-    return visible(
+    return visible_text(
         f"<div><p><strong>{escape(title)}</strong></p>{table}<p>{escape(more + note)}</p></div>"
     )

@@ -13,7 +13,7 @@ from counterfoil.dataset.label_checks import ReviewTask
 from counterfoil.documents import STRICT, Form, parse_document
 from counterfoil.errors import UserError
 from counterfoil.regular_files import named_path, read_regular
-from counterfoil.report.words import counted
+from counterfoil.report.words import format_count
 from counterfoil.reviewing.grids import GRID, RealControl, ShownPicture
 
 VERSION = 1
@@ -209,5 +209,5 @@ def _problems(page: AnsweredPage, questions: Asked) -> Iterator[str]:
         # A person who looked at the grids would have selected some real images.
         grids = "its grid"
         if len(page.grids) > 1:
-            grids = f"any of its {counted(len(page.grids), 'grid')}"
+            grids = f"any of its {format_count(len(page.grids), 'grid')}"
         yield f"has no answers: no image is selected in {grids}, not even a real one"

@@ -26,7 +26,7 @@ from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import BASE
 from counterfoil.recipe.strict_yaml import dump_yaml
 from counterfoil.regular_files import named_path
-from counterfoil.report.pictures import data_uri, webp
+from counterfoil.report.pictures import data_uri, encode_webp
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import in_words, preview_sentence
 from counterfoil.reviewing.options import CalibrateOptions
@@ -138,7 +138,7 @@ def read_slider_pictures(
                 continue
             for key, encoded in encoded_images(directory / file.path, left):
                 image = decode_reduced(encoded, f"{file.path}: {key}", SIDE)
-                uris[key] = data_uri(webp(image, _QUALITY, method=6))
+                uris[key] = data_uri(encode_webp(image, _QUALITY, method=6))
         for key, uri in uris.items():
             unit, rank = wanted_keys[key]
             score = scores[unit]

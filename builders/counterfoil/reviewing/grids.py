@@ -88,7 +88,7 @@ def known_ids(
     return known
 
 
-def rank(seed: int, *words: str) -> bytes:
+def random_rank(seed: int, *words: str) -> bytes:
     """Return a random sort key that is the same on every machine and does not depend on other
     images."""
     return hashlib.sha256("\0".join((str(seed), *words)).encode()).digest()
@@ -141,7 +141,7 @@ def choose_images(
             f" {total:,}",
             f"{hint} fewer shifts with --shift.",
         )
-    taken = sorted(labels, key=lambda label: rank(seed, "class", f"{label}"))
+    taken = sorted(labels, key=lambda label: random_rank(seed, "class", f"{label}"))
     if whole_classes:
         taken = taken[: max(1, total // FEWEST_A_CLASS)]
     chosen: list[AcceptedImage] = []
@@ -149,7 +149,7 @@ def choose_images(
         turns = []
         for index, label in enumerate(taken):
             class_images = [image for image in images_by_shift[shift] if image.label == label]
-            class_images.sort(key=lambda image: rank(seed, "image", image.key))
+            class_images.sort(key=lambda image: random_rank(seed, "image", image.key))
             turns += [(turn, index, image) for turn, image in enumerate(class_images)]
         # Take one image of each class in turn.
         turns.sort(key=lambda turn: turn[:2])
@@ -210,8 +210,8 @@ def _grids(
         return []
     room = GRID - CONTROLS
     count = -(-len(labelled) // room)
-    shuffled = sorted(labelled, key=lambda image: rank(seed, task, label, image.key))
-    left = sorted(without, key=lambda image: rank(seed, task, label, "without", image.key))
+    shuffled = sorted(labelled, key=lambda image: random_rank(seed, task, label, image.key))
+    left = sorted(without, key=lambda image: random_rank(seed, task, label, "without", image.key))
     spare = list(real)
     grids = []
     for number in range(count):
@@ -222,7 +222,7 @@ def _grids(
         others = controls - half
         dealt += spare[:half] + left[:others]
         del spare[:half], left[:others]
-        dealt.sort(key=lambda picture: rank(seed, task, label, "place", *_words(picture)))
+        dealt.sort(key=lambda picture: random_rank(seed, task, label, "place", *_words(picture)))
         grids.append(Grid(task, label, tuple(dealt)))
     return grids
 
@@ -234,6 +234,6 @@ def _words(picture: ShownPicture) -> tuple[str, str]:
 
 
 def _shuffled(grids: Sequence[Grid], seed: int) -> list[Grid]:
-    ranks = [rank(seed, "grid", grid.label, str(index)) for index, grid in enumerate(grids)]
+    ranks = [random_rank(seed, "grid", grid.label, str(index)) for index, grid in enumerate(grids)]
     order = sorted(range(len(grids)), key=ranks.__getitem__)
     return [grids[index] for index in order]

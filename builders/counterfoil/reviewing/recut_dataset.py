@@ -21,7 +21,7 @@ from counterfoil.data.pins import SourcePin
 from counterfoil.dataset.card.index_page import write_index
 from counterfoil.dataset.closing import close_dataset
 from counterfoil.dataset.reading import SoundDataset, read_dataset
-from counterfoil.documents import differences, sha256_json
+from counterfoil.documents import document_differences, sha256_json
 from counterfoil.errors import RunFailure, UserError, some_of
 from counterfoil.generate.screen.doubts import ScreenDoubts, screen_doubts, warn_of_screen
 from counterfoil.generate.screen.thresholds import (
@@ -35,16 +35,16 @@ from counterfoil.models.devices import resolve_device
 from counterfoil.models.names import Pin
 from counterfoil.options import takes
 from counterfoil.plan.layout import make_plan
-from counterfoil.progress import report
+from counterfoil.progress import report_progress
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.keep.cells import ACCEPTED, FAILED, decide_cell, drawn, keeps_image
+from counterfoil.recipe.keep.cells import ACCEPTED, FAILED, decide_cell, keeps_image, quota_draws
 from counterfoil.recipe.keep.misclassified import TOP1
 from counterfoil.recipe.keep.rule import Verdict
 from counterfoil.recipe.loader import load_cut
 from counterfoil.recipe.names import without_folders
 from counterfoil.recipe.tasks.task import UNIT
 from counterfoil.regular_files import named_path
-from counterfoil.report.words import counted
+from counterfoil.report.words import format_count
 from counterfoil.reviewing.options import RecutOptions
 from counterfoil.store.atomic import try_folder
 from counterfoil.store.dataset_store import DatasetStore
@@ -108,20 +108,20 @@ class CutLosses:
         if self.images:
             shown = [f"{count:,} of {name}" for name, count in self.images.items()]
             lines.append(
-                f"deletes {counted(sum(self.images.values()), 'image')} that no later cut can"
+                f"deletes {format_count(sum(self.images.values()), 'image')} that no later cut can"
                 " restore:"
                 f" {some_of(shown, _MOST_SHIFTS, what='shifts')}"
             )
         if self.candidates:
             lines.append(
-                f"deletes {counted(self.candidates, 'candidate')}, drawn after their cells were"
+                f"deletes {format_count(self.candidates, 'candidate')}, drawn after their cells were"
                 " full, and their scores"
             )
         if self.columns:
             lines.append(f"deletes columns that no rule uses any more: {', '.join(self.columns)}")
         lines += [
             f"deletes results in {folder}/, measured on the current images:"
-            f" {counted(files, 'file')}"
+            f" {format_count(files, 'file')}"
             for folder, files in self.results.items()
         ]
         return lines
@@ -171,7 +171,9 @@ def recut(given: RecutOptions) -> RecutResult:
             stack.enter_context(directory_lock(directory))
         dataset = read_dataset(directory, "thresholds", "receipts", "rows").finished()
         recipe = load_cut(directory / RECIPE, named_path(given.cut))
-        changed = tuple(differences(dataset.recipe.screen_document, recipe.screen_document))
+        changed = tuple(
+            document_differences(dataset.recipe.screen_document, recipe.screen_document)
+        )
         if out is None and recipe.portable_yaml == dataset.recipe.portable_yaml:
             # a cut that was killed after it replaced the dataset left the old page
             write_index(directory)
@@ -358,7 +360,7 @@ class _New:
                             f"{self.old.directory}: {error}", repair_hint(self.old.directory)
                         ) from error
                     done.add((shard.group, shard.number))
-                report("shards", len(done), self.plan.n_shards)
+                report_progress("shards", len(done), self.plan.n_shards)
             close_dataset(store)
             return store.receipts()
 
@@ -384,7 +386,7 @@ class _New:
             beyond = []
             if cell.accepted is not None:
                 batches = map(len, self.plan.batches(cell))
-                rendered = drawn(rules, verdicts, batches, cell.accepted)
+                rendered = quota_draws(rules, verdicts, batches, cell.accepted)
                 short = rendered > len(cell_rows)
                 beyond = cell_rows[rendered:]
                 cell_rows = cell_rows[:rendered]
@@ -465,8 +467,8 @@ def _same_pins(old: SoundDataset, measuring: Recipe) -> SourcePin:
     clip = pin_clip(screen.clip, screen.weights)
     stored_clip, stored_source = json.loads(json.dumps([clip.document(), source.document()]))
     lines = [
-        *differences(old.lock.inputs["models"]["screen"], stored_clip, "screen"),
-        *differences(recorded, stored_source, "source"),
+        *document_differences(old.lock.inputs["models"]["screen"], stored_clip, "screen"),
+        *document_differences(recorded, stored_source, "source"),
     ]
     if lines:
         raise UserError(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from counterfoil import __version__
-from counterfoil.data.folders import placed
+from counterfoil.data.folders import placed_source
 from counterfoil.data.labelled_sources import labelled_split
 from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin
@@ -33,7 +33,7 @@ from counterfoil.options import takes
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import BASE
 from counterfoil.regular_files import named_path
-from counterfoil.report.pictures import data_uri, webp
+from counterfoil.report.pictures import data_uri, encode_webp
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import in_words, preview_sentence
 from counterfoil.reviewing.answers import FORM, MOST_NAME
@@ -51,7 +51,7 @@ from counterfoil.reviewing.grids import (
     class_grids,
     control_id,
     image_id,
-    rank,
+    random_rank,
     shift_grids,
 )
 from counterfoil.reviewing.options import ReviewOptions
@@ -165,7 +165,7 @@ def page_picture(image: Image) -> str:
     """Return a picture with at most 160 pixels a side."""
     encoded = b""
     for side, quality in _WAYS:
-        encoded = webp(image, quality, side)
+        encoded = encode_webp(image, quality, side)
         if len(encoded) <= _MOST_BYTES:
             break
     return data_uri(encoded)
@@ -225,7 +225,7 @@ def _opened(
 ) -> dict[int, list[Image]]:
     recipe = dataset.recipe
     recorded = dataset.lock.inputs.get("source")
-    lies = placed(recipe.source, recorded)
+    lies = placed_source(recipe.source, recorded)
     if source is not None:
         lies = lies.model_copy(update={"dataset": str(named_path(source).resolve())})
     pin = open_source(lies, recorded, as_recorded=True).pin
@@ -244,7 +244,9 @@ def _opened(
     chosen: dict[str, int] = {}
     for label, most in wanted.items():
         rows = np.flatnonzero(images.labels == label).tolist()
-        keys = sorted((images.keys[row] for row in rows), key=lambda key: rank(seed, "real", key))
+        keys = sorted(
+            (images.keys[row] for row in rows), key=lambda key: random_rank(seed, "real", key)
+        )
         chosen |= dict.fromkeys(keys[:most], label)
     images_of_label: dict[int, list[Image]] = {}
     for key, encoded in images.images(frozenset(chosen)):
@@ -316,7 +318,7 @@ def review(given: ReviewOptions) -> ReviewPage:
     base = [image for image in chosen.images if image.shift == BASE]
     if not base:
         others = [image for image in every if image.shift == BASE and image.label in chosen.classes]
-        base = sorted(others, key=lambda image: rank(seed, BASE, image.key))[:IMAGES_A_SHIFT]
+        base = sorted(others, key=lambda image: random_rank(seed, BASE, image.key))[:IMAGES_A_SHIFT]
     real = {}
     missing = None
     if given.controls and "class" in tasks:
@@ -376,7 +378,7 @@ def _shifts(
         more = " …" if len(known) > 20 else ""
         raise UserError(problems, f"The shifts: {', '.join(known[:20])}{more}")
     if requested is None and len(known) > MOST_SHIFTS:
-        others.sort(key=lambda name: rank(seed, "shift", name))
+        others.sort(key=lambda name: random_rank(seed, "shift", name))
         requested = [base, *others[: MOST_SHIFTS - 1]]
     names = [name for name in known if requested is None or name in requested]
     if "class" not in tasks and names != [base]:

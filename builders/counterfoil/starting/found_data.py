@@ -30,13 +30,13 @@ from counterfoil.recipe.layering import class_slug
 from counterfoil.recipe.names import LONGEST_NAME, is_local, label_by_name
 from counterfoil.recipe.tasks.objects import OBJECTS
 from counterfoil.regular_files import read_regular
-from counterfoil.report.words import counted
+from counterfoil.report.words import format_count
 from counterfoil.starting.found_objects import (
     FoundObjects,
     find_objects,
     object_folder,
     objects_column,
-    turning,
+    turned_photographs,
 )
 from counterfoil.starting.options import InitOptions
 
@@ -129,7 +129,7 @@ def look_at_files(folder: ImageFolder, *, corrupts: bool) -> tuple[list[str], in
     if pictures.damaged:
         named = [f"{shown_name(name)} ({reason})" for name, reason in pictures.damaged.items()]
         notes.append(
-            f"{counted(len(pictures.damaged), 'image')} cannot be read, and a build"
+            f"{format_count(len(pictures.damaged), 'image')} cannot be read, and a build"
             f" {'leaves out' if corrupts else 'would stop there. Remove or replace'}"
             f" {some_of(named, _MOST_FILES_SHOWN)}"
         )
@@ -238,7 +238,9 @@ def find_data(wanted: InitOptions, *, drawn: bool) -> FoundData:
         train, validation = _splits(outline, wanted)
         exif = None if boxes is None else boxes.turning(validation)
         if boxes is None:
-            exif = turning(open_source(origin, pin=opened.pin).rows(validation, labelled=False))
+            exif = turned_photographs(
+                open_source(origin, pin=opened.pin).rows(validation, labelled=False)
+            )
         origin = replace(origin, exif=exif or "ignore")
         rows = open_source(origin, pin=opened.pin).rows(validation, labelled=False)
         objects = find_objects(rows, column, boxes, exif)
@@ -435,7 +437,7 @@ def _classes(
     nameless = sum(counts[split][None] for split in splits)
     left_out = []
     if nameless:
-        left_out.append(f"left out, because they have no label: {counted(nameless, 'image')}")
+        left_out.append(f"left out, because they have no label: {format_count(nameless, 'image')}")
     images = {}
     for label in present:
         images[label] = {split: counts[split][label] for split in splits}

@@ -24,7 +24,7 @@ from counterfoil.models.detectors.of_onnx import OTHER_WAYS, input_shape, run_gr
 from counterfoil.models.detectors.onnx_forms import SECTION, grid_cells
 from counterfoil.models.onnx_graphs import open_graph, refuse_vast_input
 from counterfoil.recipe.names import ONNX
-from counterfoil.regular_files import named_path, visible
+from counterfoil.regular_files import named_path, visible_text
 from counterfoil.store.atomic import write_together
 
 # The usual side of the input where a graph leaves it free, and the strides of the grids of YOLO.
@@ -117,7 +117,7 @@ def find_detector(
         },
         SECTION: form,
     }
-    text = f"{visible(json.dumps(document, indent=2, ensure_ascii=False))}\n"
+    text = f"{visible_text(json.dumps(document, indent=2, ensure_ascii=False))}\n"
     write_together({config: text.encode()} | dict(others or {}))
     colours = "0 to 255" if form.get("strides") else "0 to 1"
     notes += (

@@ -24,7 +24,7 @@ from counterfoil.data.written_objects import ObjectFolder, Size
 from counterfoil.errors import UserError
 from counterfoil.recipe.names import is_local
 from counterfoil.recipe.tasks.objects import OBJECTS, categories_problem
-from counterfoil.report.words import counted, listed
+from counterfoil.report.words import format_count, format_list
 from counterfoil.store.decoding import UnreadableImage, picture_sides
 
 # The number of images whose size is looked up, and the number of images in the picture.
@@ -89,7 +89,7 @@ def objects_column(outline: Outline) -> str | None:
     return columns[0] if columns else None
 
 
-def turning(rows: Rows) -> Exif | None:
+def turned_photographs(rows: Rows) -> Exif | None:
     """Return `apply`, as programs show photographs, if an EXIF tag turns one of a split's
     photographs, else None."""
     if rows.rendered is not None:
@@ -130,13 +130,13 @@ def find_objects(
         counts[names[category] if isinstance(category, int) else category] = count
     notes = [
         f"boxes are read as {written} writes them",
-        f"{counted(sum(used.values()), 'object')} of"
-        f" {counted(len(counts), 'category', 'categories')}: "
-        + listed([f"{name} ({count:,})" for name, count in counts.most_common()], _MOST_NAMED),
+        f"{format_count(sum(used.values()), 'object')} of"
+        f" {format_count(len(counts), 'category', 'categories')}: "
+        + format_list([f"{name} ({count:,})" for name, count in counts.most_common()], _MOST_NAMED),
         *_odd_boxes(cells, sizes, form),
     ]
     if empty := len(cells) - len(with_boxes):
-        notes.append(f"{counted(empty, 'image has', 'images have')} no object")
+        notes.append(f"{format_count(empty, 'image has', 'images have')} no object")
     notes += rows.notes
     if exif is not None:
         state = "turned" if exif == "apply" else "stored"
@@ -202,7 +202,7 @@ def _odd_boxes(
                 outside += 1
     crowds = sum(bool(crowd) for cell in cells for crowd in cell["iscrowd"])
     notes = []
-    where = f"of {counted(total, 'box', 'boxes')} in {counted(len(sizes), 'image')}"
+    where = f"of {format_count(total, 'box', 'boxes')} in {format_count(len(sizes), 'image')}"
     if outside:
         notes.append(f"{where}, {outside:,} leave their image, and are kept as they are")
     if empty:
@@ -212,7 +212,7 @@ def _odd_boxes(
         )
     if crowds:
         notes.append(
-            f"{counted(crowds, 'box is', 'boxes are')} of crowds, which are neither found nor"
+            f"{format_count(crowds, 'box is', 'boxes are')} of crowds, which are neither found nor"
             " missed"
         )
     if total and (outside + empty) / total > 0.05:

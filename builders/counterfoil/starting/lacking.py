@@ -27,7 +27,7 @@ from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import BEFORE_FILES, BEFORE_FOLDERS, ELSEWHERE, is_local
 from counterfoil.recipe.prompts import BASE
 from counterfoil.regular_files import named_path
-from counterfoil.report.words import counted
+from counterfoil.report.words import format_count
 
 if TYPE_CHECKING:
     from counterfoil.plan.layout import Plan
@@ -52,7 +52,7 @@ class Lack:
         return f"{'note' if self.weight == 'optional' else 'needs'}: {self.key}: {self.text}"
 
 
-def lacking(recipe: Recipe, of_source: Sequence[Lack] = ()) -> tuple[Lack, ...]:
+def list_lacking(recipe: Recipe, of_source: Sequence[Lack] = ()) -> tuple[Lack, ...]:
     """Return what a recipe lacks here: missing, fetched, then optional things. of_source: as
     `look_at_source` gives."""
     lacks = [
@@ -77,7 +77,7 @@ def too_few_images(plan: Plan) -> Iterator[Lack]:
     few = [count for count in counts if count < least]
     if few:
         text = (
-            f"{len(few):,} of {counted(len(counts), 'class', 'classes')} have fewer than"
+            f"{len(few):,} of {format_count(len(counts), 'class', 'classes')} have fewer than"
             f" {least}"
             f" images, {min(few)} at"
         )

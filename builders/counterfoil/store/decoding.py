@@ -85,7 +85,7 @@ def open_image(encoded: Any, *, photograph: bool = False) -> Image.Image:
     return picture
 
 
-def orientation(picture: Image.Image) -> int:
+def exif_orientation(picture: Image.Image) -> int:
     """Return the EXIF orientation of an opened image: 1 (upright) to 8."""
     if picture.format == "TIFF":
         return 1  # Pillow rotates a TIFF when it loads the TIFF, also for torchvision
@@ -115,7 +115,7 @@ def picture_sides(encoded: Any) -> PictureSides:
     """Return the sides of a photograph from its header. Raise UnreadableImage if it cannot be
     opened."""
     with open_image(encoded, photograph=True) as picture:
-        turn = orientation(picture)
+        turn = exif_orientation(picture)
         # Orientations from 5 on turn a photograph by a quarter.
         upright = picture.size[::-1] if turn >= 5 else picture.size
         return PictureSides(picture.size, upright, turn != 1)
@@ -140,7 +140,7 @@ def rgb_image(encoded: Any, *, photograph: bool = False) -> Image.Image:
             raise UnreadableImage(_shown(error)) from error
 
 
-def upright(encoded: bytes | None) -> bytes | None:
+def upright_photograph(encoded: bytes | None) -> bytes | None:
     """Rotate a photograph by its EXIF orientation and return it as PNG. An upright or unreadable
     photograph is returned unchanged.
     """
@@ -148,7 +148,7 @@ def upright(encoded: bytes | None) -> bytes | None:
 
     try:
         with open_image(encoded, photograph=True) as picture:
-            if orientation(picture) == 1:
+            if exif_orientation(picture) == 1:
                 return encoded
             turned = ImageOps.exif_transpose(load_image(picture)).convert("RGB")
     except (UnreadableImage, OSError, ValueError, MemoryError):

@@ -24,7 +24,7 @@ from filelock import FileLock, Timeout
 
 from counterfoil.errors import RunFailure, UserError, some_of
 from counterfoil.plan.layout import PlanPart
-from counterfoil.progress import report
+from counterfoil.progress import report_progress
 from counterfoil.store.atomic import disk_errors, make_folder, temporary_file
 from counterfoil.store.layout import (
     DIRECTORY_LOCK,
@@ -73,7 +73,7 @@ def writing_lock(folder: Path) -> Iterator[None]:
                 return
         if not seconds:
             message = f"Waiting for another process{_shown(holder)}, which is writing to {folder}."
-            report("writing the report", 0, 1, message)
+            report_progress("writing the report", 0, 1, message)
     raise RunFailure(
         f"{folder}: another process{_shown(holder)} has been writing to it for"
         f" {_OPENING_WAITS / 60:.0f} minutes",
@@ -247,7 +247,7 @@ class FolderMark:
 
 
 @contextlib.contextmanager
-def marked(folder: Path) -> Iterator[FolderMark]:
+def marked_folder(folder: Path) -> Iterator[FolderMark]:
     """Put a mark in a folder during the block, as a temporary file."""
     word = secrets.token_hex(16)
     path = folder / PRIVATE / f"mark-{word[:8]}"

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from counterfoil.documents import Form, Strict, differences, document_bytes
+from counterfoil.documents import Form, Strict, document_bytes, document_differences
 from counterfoil.errors import UserError
 from counterfoil.recipe.names import GROUP_NAME
 from counterfoil.store.atomic import write_atomically
@@ -132,13 +132,13 @@ def refuse_other_hashes(directory: Path, existing: Lock, lock: Lock) -> None:
             continue
         differs = "from other inputs" if name == "inputs" else f"with another {name}"
         problems.append(f"{directory} was built {differs}:")
-        lines = differences(getattr(existing, name), getattr(lock, name))
+        lines = document_differences(getattr(existing, name), getattr(lock, name))
         if not lines:
-            lines = differences(existing.hashes, lock.hashes, "hash")
+            lines = document_differences(existing.hashes, lock.hashes, "hash")
         problems += [f"  {line}" for line in lines]
     if not problems and existing.groups != lock.groups:
         problems = [f"{directory} was laid out in other shards:"]
-        problems += [f"  {line}" for line in differences(existing.groups, lock.groups)]
+        problems += [f"  {line}" for line in document_differences(existing.groups, lock.groups)]
     if problems:
         raise UserError(
             problems,
@@ -156,7 +156,7 @@ def stack_differences(existing: Mapping[str, Any], stack: Mapping[str, Any]) -> 
     if stack.keys() == {"versions"} and isinstance(versions, Mapping):
         known = {name: value for name, value in versions.items() if name in stack["versions"]}
         existing = {"versions": known}
-    return differences(existing, stack)
+    return document_differences(existing, stack)
 
 
 def refuse_other_stack(

@@ -265,13 +265,13 @@ def check_files(directory: Path) -> FileCheck:
                 what = "is unexpected: the manifest does not list it"
                 problems.append(FileProblem(path, "unexpected", what))
             elif path in entries:
-                what = difference(entries[path], listed[path].size, listed[path].sha256)
+                what = file_difference(entries[path], listed[path].size, listed[path].sha256)
                 if what:
                     problems.append(FileProblem(path, "changed", what))
     return FileCheck(tuple(problems), entries, listed)
 
 
-def difference(entry: Entry, size: int, sha256: str) -> str | None:
+def file_difference(entry: Entry, size: int, sha256: str) -> str | None:
     """Describe how a file differs from its expected size and sha256. Return None if both are as
     expected."""
     if entry.size != size:

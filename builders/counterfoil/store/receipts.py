@@ -16,7 +16,14 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, FailFast, Field
 
-from counterfoil.documents import Count, Form, Strict, differences, document_bytes, error_lines
+from counterfoil.documents import (
+    Count,
+    Form,
+    Strict,
+    document_bytes,
+    document_differences,
+    error_lines,
+)
 from counterfoil.errors import CounterfoilError, RunFailure
 from counterfoil.plan.layout import Shard
 from counterfoil.recipe import Recipe
@@ -231,7 +238,7 @@ def receipt_faults(
         # a changed lock may have other hashes
         compared = {*hashes, *(receipt.hashes.keys() - set(HASHES))}
         recorded = {name: receipt.hashes.get(name) for name in compared}
-        lines = differences(recorded, hashes, "hashes")
+        lines = document_differences(recorded, hashes, "hashes")
         if lines:
             shown = "; ".join(lines[:_MOST_DIFFERENCES])
             yield f"belongs to another dataset (“there” in the receipt, “here” in {LOCK}): {shown}"

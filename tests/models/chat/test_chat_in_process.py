@@ -16,7 +16,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models import text_models
 from counterfoil.models.chat import ChatModel, load_chat
-from counterfoil.models.text_models import rendered
+from counterfoil.models.text_models import render_chat
 from tiny_captioners import llava
 from tiny_chats import TEMPLATE, llama
 
@@ -210,9 +210,9 @@ def test_a_template_says_what_transformers_lets_it_say(name: str, options: dict[
     (expected,), _ = render_jinja_template(
         conversations=[TURNS], chat_template=tokenizer.chat_template, **variables
     )
-    assert rendered("m", tokenizer, TURNS, **options) == expected
+    assert render_chat("m", tokenizer, TURNS, **options) == expected
     assert (
-        rendered(
+        render_chat(
             "m", holder({"default": tokenizer.chat_template, "tool_use": "no"}), TURNS, **options
         )
         == expected
@@ -233,7 +233,7 @@ def test_a_template_says_what_transformers_lets_it_say(name: str, options: dict[
 ])  # fmt: skip
 def test_a_template_that_takes_too_much_or_fails_is_reported(template: str, words: str) -> None:
     with pytest.raises(RunFailure, match="its chat template cannot be rendered") as caught:
-        rendered("m", holder(template), TURNS)
+        render_chat("m", holder(template), TURNS)
     assert words in str(caught.value)
 
 
@@ -241,12 +241,12 @@ def test_a_template_without_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(text_models, "_MOST_SECONDS", 1)
     loops = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
     with pytest.raises(RunFailure, match="takes more than 1 seconds"):
-        rendered("m", holder(loops), TURNS)
+        render_chat("m", holder(loops), TURNS)
 
 
 def test_templates_without_a_default_are_none() -> None:
     with pytest.raises(RunFailure, match="no chat template of the name default"):
-        rendered("m", holder({"tool_use": "x"}), TURNS)
+        render_chat("m", holder({"tool_use": "x"}), TURNS)
 
 
 def test_keys_do_not_reach_the_process_that_renders(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +258,7 @@ def test_keys_do_not_reach_the_process_that_renders(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     assert (
-        rendered("m", holder("{{ messages | length }} {{ add_generation_prompt }}"), TURNS[:2])
+        render_chat("m", holder("{{ messages | length }} {{ add_generation_prompt }}"), TURNS[:2])
         == "2 False"
     )
     assert "secret" not in str(given["env"]) and given["env"]["PATH"] == os.environ["PATH"]

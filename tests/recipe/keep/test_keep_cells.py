@@ -17,10 +17,10 @@ from counterfoil.recipe.keep import KEEP_RULES
 from counterfoil.recipe.keep.cells import (
     before_judges,
     decide_cell,
-    drawn,
     filled_at,
     keeps_image,
-    passing,
+    quota_draws,
+    quota_passes,
 )
 from counterfoil.recipe.keep.misclassified import MisclassifiedRule
 from counterfoil.recipe.keep.rule import OBJECT, Verdict
@@ -154,14 +154,14 @@ def test_a_quota_draws_whole_batches_until_enough_pass(
     scores, at, accepted: int, batches: list[int]
 ) -> None:
     verdicts = _verdicts(scores, at)
-    count = drawn(BOTH, verdicts, batches, accepted)
+    count = quota_draws(BOTH, verdicts, batches, accepted)
     ends = [sum(batches[: index + 1]) for index in range(len(batches))]
     assert count in ends
     # As a build does, batch after batch: not enough before the last one, enough after it or nothing
     # more to draw.
     before = [end for end in ends if end < count]
-    assert all(passing(BOTH, verdicts[:end]) < accepted for end in before)
-    assert passing(BOTH, verdicts[:count]) >= accepted or count == ends[-1]
+    assert all(quota_passes(BOTH, verdicts[:end]) < accepted for end in before)
+    assert quota_passes(BOTH, verdicts[:count]) >= accepted or count == ends[-1]
 
 
 def test_which_table_keeps_an_image() -> None:
@@ -472,7 +472,7 @@ def test_it_stands_before_thresholds_and_fills_quotas() -> None:
         "accepted",
         "surplus",
     ]
-    assert passing(rules, [shown, dark, shown]) == 2
+    assert quota_passes(rules, [shown, dark, shown]) == 2
 
 
 def test_its_columns_are_in_every_table_and_enter_the_screen_alone() -> None:

@@ -59,11 +59,11 @@ from counterfoil.dataset.reading import other_stacks
 from counterfoil.errors import UserError
 from counterfoil.generate.screen.thresholds import Thresholds, open_shifts, stored_thresholds
 from counterfoil.plan.layout import Plan
-from counterfoil.recipe.prompts import ABOUT_CLASS, uses
+from counterfoil.recipe.prompts import ABOUT_CLASS, words_in_template
 from counterfoil.recipe.tasks.task import WholeImages
 from counterfoil.report.results import NESTED
 from counterfoil.report.templates import template_environment
-from counterfoil.report.words import in_words, measure_tables, points, preview_sentence
+from counterfoil.report.words import format_points, in_words, measure_tables, preview_sentence
 from counterfoil.store.layout import BENCHMARK, CROISSANT, EVALUATION, FIGURES, REVIEW
 from counterfoil.store.manifest import content_of_receipts
 from counterfoil.store.receipts import Receipt, preview_images
@@ -134,7 +134,7 @@ def make_card(
         "license": license_for_people,
         "table": markdown.markdown_table,
         "number": "{:,}".format,
-        "points": points,
+        "points": format_points,
         "percent": lambda fraction: f"{100 * fraction:.1f} %",
         "in_words": in_words,
     }
@@ -202,7 +202,7 @@ def card_page(
         doubts,
         looked_at=bool(looked_at),
     )
-    words = set().union(*map(uses, texts))
+    words = set().union(*map(words_in_template, texts))
     sheets = [(shift.name, sheet_name(shift.name)) for shift in shifts]
     return {
         "recipe": recipe,

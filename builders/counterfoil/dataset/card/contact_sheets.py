@@ -23,7 +23,7 @@ from counterfoil.recipe.keep.cells import ACCEPTED
 from counterfoil.recipe.keep.misclassified import RIGHT
 from counterfoil.recipe.names import judge_column
 from counterfoil.recipe.prompts import BASE
-from counterfoil.report.pictures import webp
+from counterfoil.report.pictures import encode_webp
 from counterfoil.report.words import in_words
 from counterfoil.store.decoding import UnreadableImage, rgb_image
 from counterfoil.store.reading import planned_rows, read_file
@@ -265,7 +265,7 @@ class Sheet:
             self.draw.text(at, line, fill=fill, font=font(size, bold), anchor=anchor)
 
     def encoded(self) -> bytes:
-        return webp(self.image, QUALITY)
+        return encode_webp(self.image, QUALITY)
 
 
 def line_height(size: int) -> int:

@@ -26,7 +26,13 @@ from counterfoil.recipe.schema_mine import WORDS_UNTRUSTED
 from counterfoil.report.headline import loss_sentence
 from counterfoil.report.results import results_from
 from counterfoil.report.templates import template_environment
-from counterfoil.report.words import counted, in_words, listed, percent, preview_sentence
+from counterfoil.report.words import (
+    format_count,
+    format_list,
+    format_percent,
+    in_words,
+    preview_sentence,
+)
 from counterfoil.store.atomic import disk_errors, write_atomically
 from counterfoil.store.inside import MOST_DOCUMENT, read_inside
 from counterfoil.store.layout import (
@@ -157,9 +163,9 @@ def _dataset(directory: Path, card: str) -> Iterator[IndexEntry]:
             for reasons in receipt.counts.values():
                 accepted += reasons.get(ACCEPTED, 0)
                 drawn += sum(reasons.values())
-        candidates = counted(drawn, "candidate")
-        classes = counted(len(recipe.task.names(recipe.source)), *recipe.task.nouns)
-        shifts = counted(len(recipe.prompts.shifts), "shift")
+        candidates = format_count(drawn, "candidate")
+        classes = format_count(len(recipe.task.names(recipe.source)), *recipe.task.nouns)
+        shifts = format_count(len(recipe.prompts.shifts), "shift")
         counts = f"{recipe.name}: {accepted:,} of {candidates} accepted, {classes}, {shifts}."
         preview = preview_sentence(preview_images(recipe, receipts))
         if preview:
@@ -180,12 +186,12 @@ def _dataset(directory: Path, card: str) -> Iterator[IndexEntry]:
     line = "Choose thresholds by looking at the images."
     waiting = open_shifts(recipe) if recipe else ()
     if waiting:
-        line = f"Without a threshold: {listed([in_words(name) for name in waiting])}."
+        line = f"Without a threshold: {format_list([in_words(name) for name in waiting])}."
     yield IndexEntry(CALIBRATE, "Thresholds", line)
     line = "Say what the images show. The answers go on the card."
     raters = _document(directory, f"{REVIEW}/selection.json").get("raters")
     if isinstance(raters, list):
-        line = f"Answered by {counted(len(raters), 'person', 'people')}."
+        line = f"Answered by {format_count(len(raters), 'person', 'people')}."
     yield IndexEntry(ANSWER, "Review", line)
     full = _is_there(directory, f"{PRIVATE}/{EVALUATION}/report.html")
     yield from _evaluation(directory, f"{PRIVATE}/{EVALUATION if full else PREVIEW}/")
@@ -222,10 +228,10 @@ def _found(document: Mapping[str, Any]) -> str:
             if not finding.get("words_untrusted"):
                 trusted.append(f"“{finding['words']}”")
         rest = len(confirmed) - len(trusted)
-        parts = [listed(trusted, most=3)] if trusted else []
+        parts = [format_list(trusted, most=3)] if trusted else []
         if rest:
             parts.append(f"{rest} with {WORDS_UNTRUSTED}")
-        tested = counted(int(document["tested"]), "hypothesis", "hypotheses")
+        tested = format_count(int(document["tested"]), "hypothesis", "hypotheses")
         target = document["target"]["name"]
         if not confirmed:
             return _said(f"{target}: none of {tested} confirmed.")
@@ -241,11 +247,11 @@ def _evaluation(directory: Path, below: str) -> Iterator[IndexEntry]:
     with contextlib.suppress(CounterfoilError, OSError):  # the page exists anyway
         results = results_from(read_inside(directory, path, MOST_DOCUMENT), path)
         line = f"{results.preview_sentence} " if results.preview else ""
-        line += f"{counted(len(results.models), 'model')}: "
+        line += f"{format_count(len(results.models), 'model')}: "
         best = next((model.name for model in results.best_first), "")
         base = results.base_number(best)
         if base is not None:
-            line += f"{best} has an {results.lead} of {percent(base.value)} on the base."
+            line += f"{best} has an {results.lead} of {format_percent(base.value)} on the base."
             at = "" if results.lead == "accuracy" else results.lead
             if any(model.name == best and model.near_chance for model in results.models):
                 line += " It is near chance there, so drops say nothing."
@@ -253,7 +259,7 @@ def _evaluation(directory: Path, below: str) -> Iterator[IndexEntry]:
                 line += f" {loss_sentence(results, 'It', results.lead, drops)}"
         elif best:
             right = results.rows.value("top1", model=best)
-            line += f"{best} is right about {percent(right)} of images."
+            line += f"{best} is right about {format_percent(right)} of images."
     yield IndexEntry(f"{below}report.html", "Evaluation", _said(line))
     yield IndexEntry(
         f"{below}failures.html",

@@ -43,11 +43,11 @@ from counterfoil.report.words import (
     Table,
     TableCell,
     TableColumn,
-    between,
-    counted,
-    number,
-    percent,
-    points,
+    format_count,
+    format_interval,
+    format_number,
+    format_percent,
+    format_points,
 )
 from counterfoil.stats import Estimate, wilson_interval
 from counterfoil.store.layout import LOCK
@@ -311,10 +311,10 @@ def robustness_of(results: Results) -> Robustness:
         drop = results.rows.value("average_drop", model=model.name)
         cells = (
             _model_cell(model),
-            percent(validation.value if validation else None),
+            format_percent(validation.value if validation else None),
             _cell(gap, " points"),
             _cell(results.base_number(model.name), " %"),
-            NOTHING if drop is None else f"{points(drop)} points",
+            NOTHING if drop is None else f"{format_points(drop)} points",
             model.sha256[:12],
         )
         rows.append(cells)
@@ -368,7 +368,7 @@ def _summary(results: Results, models: Sequence[ModelFacts]) -> Table:
     rows = []
     for model in models:
         accuracy = _cell(results.base_number(model.name), " %")
-        mean = points(results.rows.value("average_drop", model=model.name))
+        mean = format_points(results.rows.value("average_drop", model=model.name))
         rows.append((_model_cell(model), accuracy, mean, *_largest_drops(results, model)))
     table = Table.of("Models", columns, rows).without_empty()
     return table.first(MOST_SUMMARISED, "models", "results.csv")
@@ -383,8 +383,10 @@ def _shift_row(
     left_out = len(shift.left_out)
     slope: TableCell | str = NOTHING
     if line is not None and line.value is not None:
-        ends = "" if line.low is None else f"{number(line.low)} to {number(line.high)}"
-        slope = TableCell(number(line.value), ends)
+        ends = (
+            "" if line.low is None else f"{format_number(line.low)} to {format_number(line.high)}"
+        )
+        slope = TableCell(format_number(line.value), ends)
     classes = f"{shift.classes:,}"
     if left_out:
         classes += f" of {shift.classes + left_out:,}"
@@ -394,11 +396,13 @@ def _shift_row(
         drop = results.rows.estimate("drop", **key)
         base = results.rows.value(DROP_BASE, **key)
         # A drop in points, beside the base accuracy that it is from.
-        drops.append(_cell(drop if base is not None else None, f" points of {percent(base)}"))
+        drops.append(
+            _cell(drop if base is not None else None, f" points of {format_percent(base)}")
+        )
     return (
         shift.name,
         _cell(results.rows.estimate("impact", group=shift.name), " points"),
-        percent(results.averaged("relative_drop", group=shift.name)),
+        format_percent(results.averaged("relative_drop", group=shift.name)),
         slope,
         classes,
         *drops,
@@ -408,7 +412,7 @@ def _shift_row(
 def _cell(estimate: Estimate | None, unit: str) -> TableCell:
     if estimate is None:
         return TableCell(NOTHING)
-    return TableCell(f"{points(estimate.value)}{unit}", between(estimate))
+    return TableCell(f"{format_points(estimate.value)}{unit}", format_interval(estimate))
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,7 +461,7 @@ def lead_drops_of(results: Results, task: WholeImages) -> LeadDrops:
                 # Over some of the labels: beside the number that it is from, and how many these
                 # are.
                 base = results.rows.value(DROP_BASE, model=drop.model, group=drop.group, at=drop.at)
-                unit = f" points of {percent(base)} {drop.note}"
+                unit = f" points of {format_percent(base)} {drop.note}"
             cells.append(_cell(None if drop is None else drop.estimate, unit))
         shifts.append((first_drop or 0.0, (shift.name, *cells)))
     shifts.sort(key=lambda entry: -entry[0])
@@ -488,8 +492,8 @@ def _largest_drops(results: Results, model: ModelFacts) -> list[TableCell]:
     cells = []
     drops = results.rows.where("drop", model=model.name, class_id="", at=lead)
     for row in by_loss(results, drops)[:MOST_LARGEST]:
-        below = ", ".join(filter(None, (between(row.estimate), row.note)))
-        cells.append(TableCell(f"{row.group}: {points(row.value)}", below))
+        below = ", ".join(filter(None, (format_interval(row.estimate), row.note)))
+        cells.append(TableCell(f"{row.group}: {format_points(row.value)}", below))
     return cells + [TableCell(NOTHING)] * (MOST_LARGEST - len(cells))
 
 
@@ -555,7 +559,7 @@ def statements_of(
     percentiles = any(shift.object_threshold.percentile is not None for shift in every)
     judges = dict.fromkeys(name for shift in every for rule in shift.keep for name in rule.judges())
     edited = recipe.generator.get("split")
-    filters = {"counted": counted, "without_folders": without_folders, "code": code}
+    filters = {"counted": format_count, "without_folders": without_folders, "code": code}
     environment = template_environment(_STATEMENTS, filters, markdown=True)
     known = {
         "recipe": recipe,

@@ -14,7 +14,7 @@ from counterfoil.generate.screen.thresholds import open_shifts
 from counterfoil.recipe import Recipe, Shift, ThresholdSpec
 from counterfoil.recipe.keep.cells import ACCEPTED, FAILED, OPEN, SURPLUS
 from counterfoil.recipe.names import without_folders
-from counterfoil.report.words import counted
+from counterfoil.report.words import format_count
 from counterfoil.store.layout import EMBEDDINGS
 from counterfoil.store.receipts import Receipt, counts_of
 from counterfoil.store.rows import unique_names
@@ -222,7 +222,7 @@ def input_rows(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[InputRow, ...
         rows.append(_input_row("class tokens", name, {"sha256": inputs.get("tokens") or {}}))
     embeddings = inputs.get("embeddings") or {}
     if embeddings:
-        count = counted(sum(map(len, embeddings.values())), "vector")
+        count = format_count(sum(map(len, embeddings.values())), "vector")
         rows.append(InputRow("image embeddings", EMBEDDINGS, f"sha256 of {count}", None))
     return tuple(rows)
 

@@ -18,11 +18,11 @@ from counterfoil.dataset.reading import StandingDataset, wrong_model
 from counterfoil.dataset.verification.problems import Outcome, Rerendered
 from counterfoil.errors import UserError
 from counterfoil.generate.kinds import Materials, maker_of
-from counterfoil.generate.pictures import decoded, psnr
+from counterfoil.generate.pictures import decode_image, psnr
 from counterfoil.models.loras import wrong_loras
 from counterfoil.models.names import local_folder
 from counterfoil.plan.layout import Plan
-from counterfoil.progress import report
+from counterfoil.progress import report_progress
 from counterfoil.recipe import load_own_recipe
 from counterfoil.store.layout import LOCK, RECIPE, What
 from counterfoil.store.lock import stack_differences
@@ -178,7 +178,7 @@ def rerender_rows(
                     compared = compare_images(row["image"]["bytes"], rendered)
                 fields = tuple(stack_differences(position.receipt.stack, stack))
                 done.append(Rerendered(position.path, row["key"], *compared, fields))
-            report("re-rendering", len(done), len(chosen))
+            report_progress("re-rendering", len(done), len(chosen))
     return done
 
 
@@ -229,8 +229,8 @@ def compare_images(stored: bytes, rendered: bytes) -> tuple[Outcome, float | Non
     levels of 255."""
     if stored == rendered:
         return "identical bytes", None, None
-    first = decoded(stored)
-    second = decoded(rendered)
+    first = decode_image(stored)
+    second = decode_image(rendered)
     if first.shape != second.shape:
         return "different", None, None
     if np.array_equal(first, second):

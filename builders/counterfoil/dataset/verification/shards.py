@@ -23,7 +23,7 @@ from counterfoil.generate.screen.thresholds import Thresholds
 from counterfoil.parquet_pages import read_chunks
 from counterfoil.plan.layout import Cell, Plan, Shard
 from counterfoil.recipe import Recipe, RecipeClass
-from counterfoil.recipe.keep.cells import ACCEPTED, FAILED, decide_cell, drawn, keeps_image
+from counterfoil.recipe.keep.cells import ACCEPTED, FAILED, decide_cell, keeps_image, quota_draws
 from counterfoil.recipe.keep.misclassified import (
     ANSWER,
     ANY_PARENT,
@@ -169,7 +169,7 @@ def _check_cell(
     verdicts = [verdict_of(row, given, plan.recipe.added_columns, open=is_open) for row in rows]
     rules = plan.shift(cell.shift).keep
     if cell.accepted is not None:
-        rendered = drawn(rules, verdicts, map(len, plan.batches(cell)), cell.accepted)
+        rendered = quota_draws(rules, verdicts, map(len, plan.batches(cell)), cell.accepted)
         if rendered != len(rows):
             text = f"{len(rows)} candidates, expected {rendered}"
             faults.add("quota", f"{cell.shift}_{class_id}", text)

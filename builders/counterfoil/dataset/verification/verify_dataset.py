@@ -32,12 +32,18 @@ from counterfoil.documents import document_bytes, in_one_line, parse_json
 from counterfoil.errors import CounterfoilError, UserError, some_of
 from counterfoil.generate.kinds import Materials
 from counterfoil.options import takes
-from counterfoil.progress import report
+from counterfoil.progress import report_progress
 from counterfoil.recipe.keep.cells import ACCEPTED
 from counterfoil.recipe.strict_yaml import read_yaml
 from counterfoil.store import layout
 from counterfoil.store.inside import read_inside
-from counterfoil.store.manifest import Entry, FileCheck, check_files, difference, manifest_document
+from counterfoil.store.manifest import (
+    Entry,
+    FileCheck,
+    check_files,
+    file_difference,
+    manifest_document,
+)
 from counterfoil.store.reading import no_dataset
 from counterfoil.store.receipts import (
     Receipt,
@@ -179,7 +185,7 @@ class _Reading:
             check = ShardCheck(plan, self.described, self.files.entries, self.findings, pool)
             for shard in plan.shards:
                 for done in check.check(shard, self.receipts.get((shard.group, shard.number))):
-                    report("checking images", done, max(done, total))
+                    report_progress("checking images", done, max(done, total))
             check.finish()
             return check.candidates, check.images
 
@@ -289,7 +295,7 @@ def read_shard_receipts(
                 continue
             if file.path not in files.entries:
                 findings.add(file.path, "is missing")
-            elif what := difference(files.entries[file.path], file.size, file.sha256):
+            elif what := file_difference(files.entries[file.path], file.size, file.sha256):
                 findings.add(file.path, f"{what} by {path}")
     for path in files.entries if plan is not None else ():
         folder = path.partition("/")[0]

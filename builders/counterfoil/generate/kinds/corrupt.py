@@ -13,7 +13,7 @@ from counterfoil.corrupting.corrupt import SMALLEST_SIDE
 from counterfoil.data.pins import SourcePin
 from counterfoil.data.pool import (
     licences_of_rows,
-    partners,
+    matched_partners,
     pool_rows,
     rows_of_classes,
     truth_of,
@@ -29,10 +29,10 @@ from counterfoil.generate.kinds.kind import (
 )
 from counterfoil.generate.rows import CorruptedRows
 from counterfoil.plan.layout import RowTable, rows_wanted
-from counterfoil.progress import report
+from counterfoil.progress import report_progress
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.rows_table import PoolRow
-from counterfoil.report.words import counted
+from counterfoil.report.words import format_count
 
 _MOST_NAMED = 10
 
@@ -62,7 +62,7 @@ class CorruptMaker(ImageMaker):
         units_of_rows(recipe, rows)
         of_class = rows_of_classes(recipe, rows)
         wanted = rows_wanted(recipe)
-        matched = partners(recipe, pool, rows)
+        matched = matched_partners(recipe, pool, rows)
         labels_of = {shift.name: shift.class_labels for shift in recipe.all_shifts()}
         table = dict[str, list[PoolRow]]()
         few = list[str]()
@@ -92,7 +92,7 @@ class CorruptMaker(ImageMaker):
             if len(chosen) < most_rows:
                 few.append(cls.name)
             done += most_rows
-            report("reading rows", done, most)
+            report_progress("reading rows", done, most)
         lacks = " that decodes"
         if matched:
             lacks += " and has a partner under every shift"
@@ -113,7 +113,7 @@ class CorruptMaker(ImageMaker):
         notes = [*truth.notes, *(f"{rows.place}: {note}" for note in rows.notes), *checked]
         if unreadable:
             what = f"the image does not decode, or has a side of less than {SMALLEST_SIDE} pixels"
-            notes.append(f"{counted(unreadable, 'row')} left out: {what}")
+            notes.append(f"{format_count(unreadable, 'row')} left out: {what}")
         if few and recipe.task.by_class:
             verb = "has" if len(few) == 1 else "have"
             notes.append(
@@ -126,7 +126,9 @@ class CorruptMaker(ImageMaker):
         recipe = materials.recipe
         pool, table = materials.rows
         rows = pool_of_rows(recipe, pool, table, labels=True)
-        matched = {shift: partner.image for shift, partner in partners(recipe, pool, rows).items()}
+        matched = {
+            shift: partner.image for shift, partner in matched_partners(recipe, pool, rows).items()
+        }
         truth = truth_of(recipe, rows)
         licences = licences_of_rows(recipe, rows, pool)
         units = units_of_rows(recipe, rows)

@@ -11,7 +11,12 @@ from counterfoil.generate.kinds.kind import ImageMaker, Materials
 from counterfoil.generate.render import Renderer
 from counterfoil.models.adapters import adapter_width, load_adapter, pin_adapter
 from counterfoil.models.config_files import read_config
-from counterfoil.models.diffusion import INDEX, configurations, generator_pipeline, pipeline_family
+from counterfoil.models.diffusion import (
+    INDEX,
+    fetch_configurations,
+    generator_pipeline,
+    pipeline_family,
+)
 from counterfoil.models.generators import Family
 from counterfoil.models.loras import load_loras
 from counterfoil.models.names import pin_model
@@ -39,7 +44,7 @@ class DiffusersMaker(ImageMaker):
         if has_settings_to_compare(recipe):
             try:
                 model = recipe.drawing.model
-                folder = configurations(model, recipe.generator.revision)
+                folder = fetch_configurations(model, recipe.generator.revision)
                 unet = folder / "unet" / "config.json"
                 parts = read_config(unet, model) if unet.is_file() else None
                 problems += pipeline_problems(recipe, read_config(folder / INDEX, model), parts)

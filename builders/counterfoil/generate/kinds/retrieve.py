@@ -18,7 +18,7 @@ from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.models.names import Pin
 from counterfoil.plan.layout import RowTable
 from counterfoil.prediction.embedding import clip_embedder, contents_of, embed, first_of_content
-from counterfoil.progress import report
+from counterfoil.progress import report_progress
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.kinds import RETRIEVAL, RetrieveKind
 from counterfoil.recipe.prompts import prompt_for
@@ -77,7 +77,7 @@ class RetrieveMaker(RowsMaker):
                 raise _too_few(recipe, rows.place, wanted, available)
             texts = loaded.embed_texts(prompts)
         finding = f"{images.name}: finding nearest rows"
-        report(finding, 0, wanted)
+        report_progress(finding, 0, wanted)
         nearest = nearest_rows(features, texts, counts, usable, repeats=repeats)
         table: dict[tuple[str | None, str], list[PoolRow]] = {}
         for cell, near in zip(cells, nearest, strict=True):
@@ -90,7 +90,7 @@ class RetrieveMaker(RowsMaker):
                 f" takes {len(retrieved.content):,} bytes, expected at most {MOST_BYTES:,}",
                 "Build fewer candidates, classes or shifts.",
             )
-        report(finding, wanted, wanted)
+        report_progress(finding, wanted, wanted)
         skipped = []
         if unreadable:
             skipped.append(f"{unreadable:,} cannot be read")

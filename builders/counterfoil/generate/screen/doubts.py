@@ -13,7 +13,7 @@ from counterfoil.errors import first_of, some_of, warn
 from counterfoil.generate.screen.known_classes import KnownClasses
 from counterfoil.generate.screen.thresholds import FROM_VALIDATION, Thresholds, open_shifts
 from counterfoil.recipe import Recipe
-from counterfoil.report.words import counted
+from counterfoil.report.words import format_count
 from counterfoil.stats import wilson_interval
 from counterfoil.store.rows import unique_names
 
@@ -101,7 +101,7 @@ class ScreenDoubts:
             thresholds = "their object thresholds are"
             if len(self.classes) == 1:
                 thresholds = "its object threshold is"
-            classes = counted(len(self.classes), "class", "classes")
+            classes = format_count(len(self.classes), "class", "classes")
             return f"CLIP may not know {classes}: {thresholds} negative."
         low, high = self.interval
         images = "validation" if self.decides == "labels" else "audited"
@@ -112,7 +112,7 @@ class ScreenDoubts:
         )
         if self.near_chance:
             return f"CLIP does not know these classes: {measured}."
-        classes = counted(self.of_classes, "class", "classes")
+        classes = format_count(self.of_classes, "class", "classes")
         return f"CLIP may not know {len(self.classes):,} of {classes}: {measured}."
 
     @property

@@ -22,7 +22,7 @@ from counterfoil.engines import Doing
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.diffusion import native_size
 from counterfoil.models.trials import refuse_unknown_ids
-from counterfoil.recipe.prompts import fill
+from counterfoil.recipe.prompts import fill_template
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -330,7 +330,7 @@ class TextSide:
         of a slot."""
         if template not in self._ids:
             places = " ".join(f"<place-{number}>" for number in range(self.vectors))
-            text = fill(template, places)
+            text = fill_template(template, places)
             first_slot = []
             for (tokenizer, _), table in zip(self.parts, self.tables, strict=True):
                 length = tokenizer.model_max_length

@@ -18,7 +18,7 @@ from counterfoil.data.folders import refuse_among_inputs
 from counterfoil.data.open_source import SourceSplit, open_source
 from counterfoil.data.pins import SourcePin
 from counterfoil.data.resolved_classes import resolve_classes
-from counterfoil.documents import differences, document_bytes
+from counterfoil.documents import document_bytes, document_differences
 from counterfoil.engines import Advanced, Delivered, Doing, Engine, Lost, engine_and_device
 from counterfoil.engines.local import stack_where_done
 from counterfoil.errors import RunFailure, UserError, first_of
@@ -39,12 +39,12 @@ from counterfoil.models.diffusion import load_pipeline, load_tokenizers, pipelin
 from counterfoil.models.names import pin_model
 from counterfoil.models.stack import stack_of
 from counterfoil.options import takes
-from counterfoil.progress import tell
+from counterfoil.progress import report_event
 from counterfoil.recipe import LearnSettings, Recipe, RecipeClass, load_recipe
 from counterfoil.recipe.names import refuse_disagreements
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import make_folder, remove_half_written, try_folder, write_atomically
-from counterfoil.store.directory_lock import FolderMark, directory_lock, marked
+from counterfoil.store.directory_lock import FolderMark, directory_lock, marked_folder
 from counterfoil.store.layout import PRIVATE, TOKENS
 from counterfoil.store.lock import read_lock
 
@@ -133,7 +133,7 @@ class LearningTask:
         generator = recipe.drawing
         stack = stack_of(self.device, generator.dtype, _together(settings))
         identity = {**self.identity, "stack": stack}
-        if lines := differences(self.identity, identity):
+        if lines := document_differences(self.identity, identity):
             raise _other_settings(
                 f"{self.folder}: its tokens come from another stack than this worker's:", lines
             )
@@ -229,9 +229,9 @@ def _learn(recipe: Recipe, folder: Path, device: str, engine: Engine) -> TokenRe
             steps = 0
             all_steps = len(groups) * settings.steps
             lost: list[str] = []
-            tell(TokenProgress(0, len(pending), 0, all_steps))
+            report_event(TokenProgress(0, len(pending), 0, all_steps))
             with contextlib.ExitStack() as contexts:
-                mark = None if engine.collects else contexts.enter_context(marked(folder))
+                mark = None if engine.collects else contexts.enter_context(marked_folder(folder))
                 work = LearningTask(recipe, folder, device, identity, mark, deliver=engine.collects)
                 events = contexts.enter_context(contextlib.closing(engine.run(work, groups)))
                 for event in events:
@@ -253,7 +253,7 @@ def _learn(recipe: Recipe, folder: Path, device: str, engine: Engine) -> TokenRe
                         learned.extend(losses_of_group)
                         failed.update(failed_of_group)
                     done = len(learned) + len(failed)
-                    tell(TokenProgress(done, len(pending), steps, all_steps, tuple(lost)))
+                    report_event(TokenProgress(done, len(pending), steps, all_steps, tuple(lost)))
             if lost:
                 remove_half_written(folder)
         losses, manifest = _write_manifest(recipe, folder, identity, failed)
@@ -371,7 +371,7 @@ def _known(
             continue
         notes = read_token_file(path).notes
         recorded = {key: notes.get(key) for key in identity}
-        if lines := differences(recorded, identity):
+        if lines := document_differences(recorded, identity):
             raise _other_settings(
                 f"{folder} holds tokens that were made with other settings ({path.name}):", lines
             )

@@ -21,13 +21,13 @@ from pydantic import Field, ValidationError
 from counterfoil.arrays import AnyFloats
 from counterfoil.documents import parse_json
 from counterfoil.errors import RunFailure, UserError, first_of, some_of
-from counterfoil.mining.captions import WordFile, names_of_no_class, uncovered
+from counterfoil.mining.captions import WordFile, names_of_no_class, uncovered_names
 from counterfoil.models.chat import ChatModel, Messages, load_chat
-from counterfoil.progress import report
+from counterfoil.progress import report_progress
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import ELSEWHERE, without_folders
-from counterfoil.recipe.parts import RecipePath, RecipeProblem, mapping, sequence
-from counterfoil.recipe.prompts import RecipeClass, fill
+from counterfoil.recipe.parts import RecipePath, RecipeProblem, as_mapping, as_sequence
+from counterfoil.recipe.prompts import RecipeClass, fill_template
 from counterfoil.recipe.schema import with_tuples
 from counterfoil.recipe.schema_mine import ChatSettings, ContextsSettings
 from counterfoil.recipe.section import Section
@@ -57,19 +57,19 @@ def context_problem(text: str) -> str | None:
 def list_problems(document: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     """Yield every problem of a list of contexts as (path in the file, message). Parts of a wrong type are skipped."""
     contexts = document.get("contexts")
-    names = mapping(document.get("by_name"))
+    names = as_mapping(document.get("by_name"))
     yield from _contexts(("contexts",), contexts)
     for name, class_contexts in names.items():
         yield from _contexts(("by_name", name), class_contexts)
         if not class_contexts and class_contexts is not None:
             yield ("by_name", name), "found an empty list, expected at least one context"
-    yield from uncovered(document)
+    yield from uncovered_names(document)
     if not contexts and not names:
         yield (), "found no contexts, expected `contexts` or `by_name`"
 
 
 def _contexts(path: RecipePath, value: Any) -> Iterator[RecipeProblem]:
-    texts = sequence(value)
+    texts = as_sequence(value)
     if len(texts) > MOST_CONTEXTS:
         yield path, f"found {len(texts):,} contexts, expected at most {MOST_CONTEXTS:,}"
         return
@@ -305,7 +305,7 @@ def ask_contexts(
 ) -> dict[int, list[str]]:
     """Return contexts by label. Raise RunFailure that names the classes without a usable answer, at most five."""
     assert settings.chat is not None
-    report(_STAGE, 0, len(class_names))
+    report_progress(_STAGE, 0, len(class_names))
     contexts_by_label: dict[int, list[str]] = {}
     failed: list[str] = []
     for label, name in enumerate(class_names):
@@ -322,7 +322,7 @@ def ask_contexts(
             if len(failed) == _MOST_FAILED:
                 break
         contexts_by_label[label] = list(outcome.contexts)
-        report(_STAGE, label + 1, len(class_names))
+        report_progress(_STAGE, label + 1, len(class_names))
     record.save()
     if failed:
         raise RunFailure(
@@ -376,7 +376,8 @@ def _asked(
 ) -> tuple[Understood, str]:
     sentence = settings.caption(class_name, "...")
     first = (
-        f"{fill(settings.asked(), class_name)} Give {chat.most}, all different, each a few words that complete the"
+        f"{fill_template(settings.asked(), class_name)} Give {chat.most}, all different, each a few"
+        " words that complete the"
         f' sentence "{sentence}" in place of the three dots. {_FORM}'
     )
     turns = [Turn(role="user", content=first)]

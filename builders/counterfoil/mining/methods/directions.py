@@ -22,7 +22,7 @@ from counterfoil.mining.captions import (
     CaptionGrammar,
     Gathered,
     bundled_captions,
-    gather,
+    gather_captions,
     words_of,
 )
 from counterfoil.mining.findings import ClassDirection, ScoredCaption
@@ -226,14 +226,16 @@ def grammar_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
     recipe = run.recipe
     settings = run.settings
     if settings.captions is not None:
-        return gather(CaptionGrammar.load(settings.captions), recipe.classes, settings.noun), ()
+        return gather_captions(
+            CaptionGrammar.load(settings.captions), recipe.classes, settings.noun
+        ), ()
     others = ", ".join(name for name in bundled_captions() if name != ANY)
     note = (
         f"captions come from the grammar '{ANY}', which fits any class names; to use another, pass"
         " --set"
         f" mine.settings.captions= with {others} or your own file"
     )
-    return gather(CaptionGrammar.load(ANY), recipe.classes, settings.noun), (note,)
+    return gather_captions(CaptionGrammar.load(ANY), recipe.classes, settings.noun), (note,)
 
 
 DIRECTIONS = FindMethod(DirectionsSettings, find_directions, captions=grammar_captions)

@@ -16,7 +16,7 @@ from counterfoil.mining.hypotheses import ClassNote, DiscoverHalf, Found, Hypoth
 from counterfoil.mining.method import FindMethod
 from counterfoil.progress import track
 from counterfoil.recipe.schema_mine import Mine, SlicesSettings
-from counterfoil.report.words import share
+from counterfoil.report.words import format_share
 from counterfoil.stats import score_test
 
 # A group is tested if its p-value on the discover half is at most this. The value was chosen on
@@ -133,7 +133,7 @@ def _by_measures(half: DiscoverHalf, labels: tuple[int, ...], mine: Mine) -> Ite
                 bound = "least"
             rule = f"{measure.name} at {bound} {measure.words(*cutoffs)}"
             if len(labels) > 1:
-                rule = f"{share(float(members.mean()))} of each class: {rule}"
+                rule = f"{format_share(float(members.mean()))} of each class: {rule}"
             name = f"{_called(half, labels)}, {look}"
             hypothesis = _hypothesis(half, classes, name, _column(half, column), 0.0, rule)
             yield replace(hypothesis, role=role, cutoffs=cutoffs)

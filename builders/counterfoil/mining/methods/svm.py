@@ -18,8 +18,8 @@ import numpy as np
 
 from counterfoil.arrays import AnyFloats, Bools, Floats, Ints
 from counterfoil.engines import Doing, Finished, engine_for
-from counterfoil.progress import report
-from counterfoil.report.words import counted
+from counterfoil.progress import report_progress
+from counterfoil.report.words import format_count
 from counterfoil.stats import balanced_accuracy_interval, sequential_p
 
 
@@ -52,9 +52,9 @@ def reason_against_direction(
         return "all wrong"
     fewest = max(fewest_errors, folds)  # each fold needs an error and a right row
     if errors < fewest:
-        return f"{counted(errors, 'error')}, at least {fewest} are needed"
+        return f"{format_count(errors, 'error')}, at least {fewest} are needed"
     if rows - errors < fewest:
-        return f"{counted(rows - errors, 'right row')}, at least {fewest} are needed"
+        return f"{format_count(rows - errors, 'right row')}, at least {fewest} are needed"
     if units is not None:
         for words, chosen in (
             ("all rows", right | ~right),
@@ -64,7 +64,7 @@ def reason_against_direction(
             unit_count = len(np.unique(units[chosen]))
             if unit_count < folds:
                 return (
-                    f"{words} are of {counted(unit_count, 'unit')}, and a unit is not split"
+                    f"{words} are of {format_count(unit_count, 'unit')}, and a unit is not split"
                     f" between {folds} folds"
                 )
     return None
@@ -414,7 +414,7 @@ def fit_directions(
     for event in engine_for(("cpu",), workers).run(fit, items):
         if isinstance(event, Finished):
             by_label[event.item.label] = event.result
-            report("fitting directions", len(by_label), classes)
+            report_progress("fitting directions", len(by_label), classes)
     return [by_label[label] for label in range(classes)]
 
 

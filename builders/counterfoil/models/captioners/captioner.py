@@ -19,7 +19,7 @@ import numpy as np
 
 from counterfoil.arrays import Floats, Ints
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.models.loading_errors import computing
+from counterfoil.models.loading_errors import explain_computing
 
 if TYPE_CHECKING:
     import torch
@@ -302,7 +302,7 @@ class Captioner:
             )
         hint = "Check its configuration, or name another captioner."
         with (
-            computing(f"captioner {self.name!r}", doing, self.device, hint),
+            explain_computing(f"captioner {self.name!r}", doing, self.device, hint),
             ids_in_bounds(self.name, self.module),
         ):
             yield

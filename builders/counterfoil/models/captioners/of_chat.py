@@ -17,11 +17,11 @@ from counterfoil.models.text_models import (
     TextModelConfig,
     ends_of,
     files_alone,
-    loaded,
+    load_text_model,
     never_of,
-    rendered,
+    render_chat,
 )
-from counterfoil.models.transformers_files import ModelFiles, input_key_of, quiet
+from counterfoil.models.transformers_files import ModelFiles, input_key_of, quiet_transformers
 
 if TYPE_CHECKING:
     import torch
@@ -73,7 +73,7 @@ class ChatCaptioner(Captioner):
             if example.image is not None:
                 turns += [_question(question, example.image), _answer(self._plain(example.text))]
         turns.append(_question(question, image))
-        text = rendered(self.name, self.processor, turns, add_generation_prompt=True)
+        text = render_chat(self.name, self.processor, turns, add_generation_prompt=True)
         # The processor prepares images and special tokens. Its template is replaced by one that
         # repeats `rendered`.
         inputs = self.processor.apply_chat_template(
@@ -119,8 +119,8 @@ class _Read:
 def load(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> ChatCaptioner:
     from transformers import AutoProcessor
 
-    parts = loaded(name, files, config, device)
-    with files_alone(config) as folder, quiet():
+    parts = load_text_model(name, files, config, device)
+    with files_alone(config) as folder, quiet_transformers():
         try:
             processor = AutoProcessor.from_pretrained(folder, trust_remote_code=False)
         except Exception as error:  # damaged files may raise anything
@@ -186,8 +186,8 @@ def _lead(name: str, processor: Any) -> str:
     question = _question(QUESTION, Image.new("RGB", (8, 8)))
     word = "quokka"  # is in no template
     try:
-        prompt = rendered(name, processor, [question], add_generation_prompt=True)
-        whole = rendered(name, processor, [question, _answer(word)])
+        prompt = render_chat(name, processor, [question], add_generation_prompt=True)
+        whole = render_chat(name, processor, [question, _answer(word)])
     except RunFailure:  # the template cannot render an answer
         return ""
     lead, separator, _ = whole[len(prompt) :].partition(word)

@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.models.captioners.captioner import Captioner, CaptionExample, SeenImage
-from counterfoil.models.text_models import TextModelConfig, ends_of, loaded, never_of, start_of
+from counterfoil.models.text_models import (
+    TextModelConfig,
+    ends_of,
+    load_text_model,
+    never_of,
+    start_of,
+)
 from counterfoil.models.transformers_files import (
     ModelFiles,
     image_processor_of,
@@ -109,7 +115,7 @@ class BlipCaptioner(DecoderCaptioner):
 def load_blip(
     name: str, files: ModelFiles, config: TextModelConfig, device: str
 ) -> DecoderCaptioner:
-    parts = loaded(name, files, config, device)
+    parts = load_text_model(name, files, config, device)
     settings = parts["module"].config.text_config
     # The start and end tokens of BLIP's own `generate`.
     return _captioner(
@@ -140,7 +146,7 @@ class GitCaptioner(DecoderCaptioner):
 def load_git(
     name: str, files: ModelFiles, config: TextModelConfig, device: str
 ) -> DecoderCaptioner:
-    parts = loaded(name, files, config, device)
+    parts = load_text_model(name, files, config, device)
     settings = parts["module"].config
     tokenizer = parts["tokenizer"]
     special = config.special
@@ -184,7 +190,7 @@ class VisionEncoderDecoderCaptioner(DecoderCaptioner):
 def load_of_two(
     name: str, files: ModelFiles, config: TextModelConfig, device: str
 ) -> DecoderCaptioner:
-    parts = loaded(name, files, config, device)
+    parts = load_text_model(name, files, config, device)
     document = config.document
     decoder = config.document["decoder"]
     tokenizer = parts["tokenizer"]

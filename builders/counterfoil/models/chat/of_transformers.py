@@ -9,9 +9,15 @@ from typing import Any
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.chat.of_hub import Messages
-from counterfoil.models.loading_errors import computing
-from counterfoil.models.text_models import CAPTIONER_FILES, all_ids, checked_chat, loaded, rendered
-from counterfoil.models.transformers_files import found_files, quiet
+from counterfoil.models.loading_errors import explain_computing
+from counterfoil.models.text_models import (
+    CAPTIONER_FILES,
+    all_ids,
+    checked_chat,
+    load_text_model,
+    render_chat,
+)
+from counterfoil.models.transformers_files import found_files, quiet_transformers
 from counterfoil.recipe.names import TRANSFORMERS
 
 # A question must leave room for an answer of this many tokens.
@@ -47,9 +53,12 @@ class TextChat:
         from counterfoil.models.trials import ids_in_bounds
 
         hint = "Check its configuration and template, or name another model."
-        with computing(f"chat model '{self.name}'", "answer", self.device, hint), quiet():
+        with (
+            explain_computing(f"chat model '{self.name}'", "answer", self.device, hint),
+            quiet_transformers(),
+        ):
             # Templates of reasoning models read `enable_thinking`; other templates ignore it.
-            text = rendered(
+            text = render_chat(
                 self.name,
                 self.tokenizer,
                 messages,
@@ -92,7 +101,7 @@ def load(name: str, base_url: str | None, device: str) -> TextChat:
         raise UserError(f"chat model '{name}' runs in this process, not at {base_url[:80]}")
     files = found_files(name, name.removeprefix(TRANSFORMERS), CAPTIONER_FILES)
     config = checked_chat(name, files)
-    parts = loaded(name, files, config, device, "chat model")
+    parts = load_text_model(name, files, config, device, "chat model")
     module = parts["module"]
     tokenizer = parts["tokenizer"]
     rows = module.get_input_embeddings().num_embeddings

@@ -13,7 +13,7 @@ from counterfoil.arrays import Floats, Ints
 from counterfoil.models.loading_errors import while_loading
 from counterfoil.models.score_scale import AnyScale
 from counterfoil.models.weights_files import weights_sha256
-from counterfoil.recipe.names import nearest, plain_name
+from counterfoil.recipe.names import nearest_name, plain_name
 from counterfoil.recipe.prompts import RecipeClass
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Classifier:
         return replace(self, module=None)
 
 
-def scaled(classifier: Classifier, scale: AnyScale | None) -> Classifier:
+def with_score_scale(classifier: Classifier, scale: AnyScale | None) -> Classifier:
     """Return a classifier whose scores are what a person says, if they say so."""
     if scale is None:
         return classifier
@@ -162,7 +162,7 @@ def side_by_side(
     left = [name for output, name in enumerate(names) if output not in used]
     by_folded = {name.casefold(): name for name in reversed(left[:_MOST_COMPARED])}
     shown = missing[:MOST_LINES]
-    close = [nearest(label.name.casefold(), by_folded) for label in shown]
+    close = [nearest_name(label.name.casefold(), by_folded) for label in shown]
     others = iter(shortened(name) for name in left if name.casefold() not in close)
     texts = []
     outputs = []

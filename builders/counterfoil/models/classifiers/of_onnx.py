@@ -31,7 +31,7 @@ from counterfoil.models.classifiers.of_transformers import (
     ModelKind,
     checked_transformers,
 )
-from counterfoil.models.config_files import CONFIG, Label, expected, read_config, shown
+from counterfoil.models.config_files import CONFIG, Label, expected_words, read_config, shown_value
 from counterfoil.models.names import refuse_elsewhere
 from counterfoil.models.onnx_graphs import FLOAT_TYPES, open_graph, refuse_vast_input
 from counterfoil.models.score_scale import ScaleEvidence, as_logits, scale_note
@@ -40,7 +40,7 @@ from counterfoil.models.transformers_files import (
     image_processor_of,
     input_key_of,
     prepared_by,
-    quiet,
+    quiet_transformers,
 )
 from counterfoil.recipe.names import ONNX
 from counterfoil.regular_files import named_path
@@ -60,7 +60,7 @@ class OnnxDocument(TimmDocument):
     """A config.json in timm's form. Any architecture is allowed, because nothing is built from its
     name."""
 
-    architecture: Annotated[Label, expected("printable text")]
+    architecture: Annotated[Label, expected_words("printable text")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +174,7 @@ def _output_of(name: str, deployed: Deployed, shapes: Mapping[str, list[int]], i
             f" {', '.join(fitting)}",
             f'Name the one that scores them in {CONFIG}: "{OUTPUT}": {json.dumps(fitting[0])}.',
         )
-    called = "" if named_output is None else f" called {shown(named_output)}"
+    called = "" if named_output is None else f" called {shown_value(named_output)}"
     raise UserError(
         f"model {name!r}: for {images} images the graph gives {given}, expected {wanted}{called}, a"
         f" score for each output of {CONFIG}"
@@ -244,7 +244,7 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
             settings=data_config,
         )
     config = checked_transformers(name, folder, kind)
-    with quiet():
+    with quiet_transformers():
         described = as_configuration(name, config.model_type, config.document)
     processor = image_processor_of(name, config.processor, described)
     labels = config.label_names

@@ -36,7 +36,7 @@ from counterfoil.models.image_names import NO_IMAGE, find_images
 from counterfoil.models.score_scale import UNKNOWN, AnyScale, ScaleEvidence, scale_note
 from counterfoil.recipe.names import PREDICTIONS, plain_name
 from counterfoil.regular_files import named_path, open_regular
-from counterfoil.report.words import counted, listed
+from counterfoil.report.words import format_count, format_list
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -255,7 +255,9 @@ def _score_columns(
         imagenet = any(label.imagenet for label in classes) and len(scores) + len(others) == 1000
         in_all = imagenet or _further_outputs(table, [*scores], others)
         if in_all is None:
-            columns = counted(len(others), "column of numbers names", "columns of numbers name")
+            columns = format_count(
+                len(others), "column of numbers names", "columns of numbers name"
+            )
             raise UserError(
                 f"{who}: {columns} no class: {_shown(others)}",
                 "Remove them if they are no outputs of the model. If they are, call every output"
@@ -438,8 +440,8 @@ def read_labels(
     lines = sum(counts[text] for text in unknown)
     absent = [label for output, label in enumerate(classes) if output not in outputs]
     if absent:
-        never = counted(len(absent), "class is", "classes are")
-        no_class = counted(lines, "answer is", "answers are")
+        never = format_count(len(absent), "class is", "classes are")
+        no_class = format_count(lines, "answer is", "answers are")
         compared = "\n".join(side_by_side(absent, unknown, ()))
         raise UserError(
             f"{where}: {never} never answered, and {no_class} no class: they may be the same under"
@@ -448,7 +450,7 @@ def read_labels(
             f" evaluate --write-keys FILE lists them. Write {ANOTHER} for an answer that is none of"
             " them, which counts as wrong.",
         )
-    named = listed([f"{text[:40]!r} ({counts[text]:,})" for text in unknown], _MOST_SHOWN)
+    named = format_list([f"{text[:40]!r} ({counts[text]:,})" for text in unknown], _MOST_SHOWN)
     wrong = (
         f"{lines:,} of {sum(counts.values()):,} answers are no class of the dataset and count"
         f" as wrong: {named}"

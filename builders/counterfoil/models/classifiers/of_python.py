@@ -361,7 +361,7 @@ def _as_module(model: Any) -> nn.Module | None:
 _CODE = re.compile(r"(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*):(?P<name>[^\W\d]\w*)")
 
 
-def imported(name: str) -> tuple[Any, Any]:
+def import_model(name: str) -> tuple[Any, Any]:
     """Import `python:package.module:function`, the user's own code. Return a model, and its
     transform or None.
 
@@ -505,7 +505,7 @@ def handed_over(
             )
     for name, model in called.items():
         if isinstance(model, str):
-            called[name], imported_transform = imported(model)
+            called[name], imported_transform = import_model(model)
             transforms[name] = imported_transform or transforms.get(name)
     held: dict[str, HandedOver] = {}
     for name, model in called.items():

@@ -32,29 +32,29 @@ from counterfoil.models.config_files import (
     Crop,
     Foreign,
     Label,
-    declared,
-    expected,
+    declared_values,
+    expected_words,
     fulfils,
     is_integer,
     is_text,
     known_to_timm,
     read_config,
     refuse_unlike_sides,
-    shown,
     shown_key,
+    shown_value,
 )
 from counterfoil.models.loading_errors import while_loading
 from counterfoil.models.names import LAB, local_folder, resolve_name
 from counterfoil.models.weights_files import (
     SAFE,
     choose_weights,
-    misfit,
     prefix_note,
     read_pickled,
     read_safetensors,
     refuse_damaged,
     refuse_infinite,
     unwrapped,
+    weights_misfit,
     without_prefix,
 )
 from counterfoil.recipe.names import did_you_mean
@@ -269,7 +269,7 @@ def _trained(name: str, files: _TimmFiles) -> tuple[nn.Module, str]:
     except RuntimeError as error:
         if "state_dict" not in str(error):
             raise
-        raise misfit(name, file, weights, expected, config.num_classes) from error
+        raise weights_misfit(name, file, weights, expected, config.num_classes) from error
     # timm keeps its arguments in the module, so the module would hold the weights twice.
     module.pretrained_cfg.pop("state_dict", None)
     refuse_infinite(name, module)
@@ -320,7 +320,7 @@ _Side = Annotated[int, Field(ge=1, le=LARGEST_SIDE)]
 _Size = Annotated[
     # Only the tuple is not strict, because JSON has lists. A literal 3 would accept 3.0.
     Annotated[tuple[Annotated[int, Field(ge=3, le=3)], _Side, _Side], Strict(False)] | None,
-    expected(f"[3, height, width] with sides from 1 to {LARGEST_SIDE:,}"),
+    expected_words(f"[3, height, width] with sides from 1 to {LARGEST_SIDE:,}"),
 ]
 _Shift = Annotated[float, Field(ge=-_MOST_SHIFT, le=_MOST_SHIFT)]
 _Deviation = Annotated[float, Field(ge=_LEAST_STD, le=_MOST_SHIFT)]
@@ -332,22 +332,22 @@ class InputForm(Foreign):
 
     input_size: _Size = None
     test_input_size: _Size = None
-    fixed_input_size: Annotated[bool | None, expected("true or false")] = None
+    fixed_input_size: Annotated[bool | None, expected_words("true or false")] = None
     interpolation: Annotated[
-        Interpolation | None, expected(f"one of {', '.join(INTERPOLATIONS)}")
+        Interpolation | None, expected_words(f"one of {', '.join(INTERPOLATIONS)}")
     ] = None
     crop_pct: Crop = None
     test_crop_pct: Crop = None
-    crop_mode: Annotated[CropMode | None, expected(f"one of {', '.join(get_args(CropMode))}")] = (
-        None
-    )
+    crop_mode: Annotated[
+        CropMode | None, expected_words(f"one of {', '.join(get_args(CropMode))}")
+    ] = None
     mean: Annotated[
         Annotated[tuple[_Shift, _Shift, _Shift], Strict(False)] | None,
-        expected("three finite numbers"),
+        expected_words("three finite numbers"),
     ] = None
     std: Annotated[
         Annotated[tuple[_Deviation, _Deviation, _Deviation], Strict(False)] | None,
-        expected(f"three numbers from {_LEAST_STD:f} to {_MOST_SHIFT:,.0f}"),
+        expected_words(f"three numbers from {_LEAST_STD:f} to {_MOST_SHIFT:,.0f}"),
     ] = None
 
 
@@ -355,19 +355,20 @@ class TimmDocument(Foreign):
     architecture: Annotated[
         str,
         fulfils(known_to_timm),
-        expected(f"timm {version('timm')} does not know", "an architecture that "),
+        expected_words(f"timm {version('timm')} does not know", "an architecture that "),
     ]
     num_classes: Annotated[
         int,
         Field(ge=1, le=MOST_CLASSES),
-        expected(f"a whole number from 1 to {MOST_CLASSES:,}: it has no classification head"),
+        expected_words(f"a whole number from 1 to {MOST_CLASSES:,}: it has no classification head"),
     ]
     label_names: Annotated[
-        Annotated[tuple[Annotated[Label, expected("printable text")], ...], Strict(False)] | None,
-        expected("a list of printable texts"),
+        Annotated[tuple[Annotated[Label, expected_words("printable text")], ...], Strict(False)]
+        | None,
+        expected_words("a list of printable texts"),
     ] = None
-    pretrained_cfg: Annotated[dict[str, Any] | None, expected("a mapping")] = None
-    model_args: Annotated[dict[str, Any] | None, expected("a mapping")] = None
+    pretrained_cfg: Annotated[dict[str, Any] | None, expected_words("a mapping")] = None
+    model_args: Annotated[dict[str, Any] | None, expected_words("a mapping")] = None
 
 
 @dataclass(frozen=True)
@@ -398,11 +399,11 @@ def checked_config(
         arguments = {}
     num_classes = document.get("num_classes", described.get("num_classes"))
     labels = document.get("label_names") or described.get("label_names") or None
-    model_facts, problems = declared(
+    model_facts, problems = declared_values(
         kind, {**document, "num_classes": num_classes, "label_names": labels}
     )
     form = {key: described[key] for key in InputForm.model_fields if described.get(key) is not None}
-    form_problems = declared(InputForm, form, prefix)[1]
+    form_problems = declared_values(InputForm, form, prefix)[1]
     if not form_problems:
         size = form.get("test_input_size", form.get("input_size"))
         crop = form.get("test_crop_pct", form.get("crop_pct"))
@@ -416,7 +417,7 @@ def checked_config(
         colour = form.get("mean", ())
         if form.get("crop_mode") == "border" and not all(0 <= share <= 1 for share in colour):
             problems.append(
-                f"{prefix}mean: found {shown(colour)}, expected three numbers from 0 to 1,"
+                f"{prefix}mean: found {shown_value(colour)}, expected three numbers from 0 to 1,"
                 " the colour of the border"
             )
     problems += form_problems
@@ -482,7 +483,9 @@ def _argument_problems(arguments: Mapping[str, Any], num_classes: Any) -> list[s
     for key, value in arguments.items():
         wanted = _expected_value(value)
         if key != "num_classes" and wanted is not None:
-            problems.append(f"model_args.{shown_key(key)}: found {shown(value)}, expected {wanted}")
+            problems.append(
+                f"model_args.{shown_key(key)}: found {shown_value(value)}, expected {wanted}"
+            )
     # Arguments of timm's factory itself: names of files, devices, whether all weights must fit.
     factory = timm.create_model
     builder = sys.modules[factory.__module__.rpartition(".")[0] + "._builder"]
@@ -497,18 +500,18 @@ def _argument_problems(arguments: Mapping[str, Any], num_classes: Any) -> list[s
     ]
     if arguments.get("num_classes") not in (None, num_classes):
         problems.append(
-            f"model_args.num_classes is {shown(arguments['num_classes'])}, num_classes"
-            f" {shown(num_classes)}"
+            f"model_args.num_classes is {shown_value(arguments['num_classes'])}, num_classes"
+            f" {shown_value(num_classes)}"
         )
     if arguments.get("in_chans", 3) not in (3, None):
         problems.append(
-            f"model_args.in_chans: found {shown(arguments['in_chans'])}, expected 3: a dataset's"
+            f"model_args.in_chans: found {shown_value(arguments['in_chans'])}, expected 3: a dataset's"
             " are RGB"
         )
     sides = arguments.get("img_size")
     if sides is not None and not all(is_integer(side, 1, LARGEST_SIDE) for side in _two(sides)):
         problems.append(
-            f"model_args.img_size: found {shown(sides)}, expected sides from 1 to {LARGEST_SIDE:,}"
+            f"model_args.img_size: found {shown_value(sides)}, expected sides from 1 to {LARGEST_SIDE:,}"
         )
     return problems
 

@@ -27,13 +27,13 @@ from counterfoil.models.config_files import (
     Foreign,
     Label,
     checked_processor,
-    declared,
-    expected,
+    declared_values,
+    expected_words,
     followed_problems,
     number_problems,
     read_config,
     refuse_problems,
-    shown,
+    shown_value,
     without_places,
 )
 from counterfoil.models.loading_errors import while_loading
@@ -44,7 +44,7 @@ from counterfoil.models.transformers_files import (
     image_processor_of,
     input_key_of,
     prepared_by,
-    quiet,
+    quiet_transformers,
     trained_module,
 )
 from counterfoil.models.weights_files import prefix_note
@@ -91,16 +91,16 @@ class TransformersDocument(Foreign):
 
     id2label: Annotated[
         Annotated[
-            dict[str, Annotated[Label, expected("printable text")]],
+            dict[str, Annotated[Label, expected_words("printable text")]],
             Field(min_length=1, max_length=MOST_CLASSES),
         ]
         | None,
-        expected("printable text for each output: it has no classification head"),
+        expected_words("printable text for each output: it has no classification head"),
     ] = None
     num_labels: Annotated[
-        int | None, Field(ge=1, le=MOST_CLASSES), expected("a number of outputs")
+        int | None, Field(ge=1, le=MOST_CLASSES), expected_words("a number of outputs")
     ] = None
-    num_channels: Annotated[Literal[3], expected("3: a dataset's images are RGB")] = 3
+    num_channels: Annotated[Literal[3], expected_words("3: a dataset's images are RGB")] = 3
 
     def labels(self) -> tuple[str, ...] | str:
         """Return the names of the outputs in order, or a text that says why there are none."""
@@ -162,13 +162,13 @@ def checked_transformers(
         refuse_problems(
             model, [f"{CONFIG}: it is a timm model: name it hf-hub:NAME, or local-dir:FOLDER"]
         )
-    common, problems = declared(TransformersDocument, document)
+    common, problems = declared_values(TransformersDocument, document)
     problems += number_problems(_without_labels(document), "config")
     problems += kind.followed(document)
     classes = kind.classes(model_type)
     if not classes:
         problems.append(
-            f"model_type: found {shown(model_type)}, and transformers has no {kind.what} of that"
+            f"model_type: found {shown_value(model_type)}, and transformers has no {kind.what} of that"
             " kind"
         )
     labels = () if common is None else common.labels()
@@ -259,7 +259,7 @@ def trained_model(
 ) -> tuple[nn.Module, str]:
     import transformers
 
-    with quiet():
+    with quiet_transformers():
         described = as_configuration(name, config.model_type, config.document)
     module, prefix = trained_module(
         name, files, getattr(transformers, config.architecture), described, hint=hint

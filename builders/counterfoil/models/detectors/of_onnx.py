@@ -36,7 +36,7 @@ from counterfoil.models.detectors.onnx_forms import (
     letterboxed,
     read_outputs,
 )
-from counterfoil.models.loading_errors import computing
+from counterfoil.models.loading_errors import explain_computing
 from counterfoil.models.onnx_graphs import FLOAT_TYPES, Graph, open_graph
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class OnnxDetector(Detector):
         import torch
 
         pixels, placement = self._prepared(image)
-        with computing(f"model {self.name!r}", "find objects", self.device):
+        with explain_computing(f"model {self.name!r}", "find objects", self.device):
             outputs = run_graph(self.session, pixels)
             if self.form is None:
                 raw = SimpleNamespace()

@@ -18,14 +18,19 @@ from counterfoil.models.classifiers.of_transformers import (
     checked_transformers,
     trained_model,
 )
-from counterfoil.models.config_files import PROCESSORS, followed_problems, known_to_timm, shown
+from counterfoil.models.config_files import (
+    PROCESSORS,
+    followed_problems,
+    known_to_timm,
+    shown_value,
+)
 from counterfoil.models.detectors.detector import (
     Detector,
     ImageDetections,
     checked_detections,
     of_one_shape,
 )
-from counterfoil.models.loading_errors import computing, while_loading
+from counterfoil.models.loading_errors import explain_computing, while_loading
 from counterfoil.models.transformers_files import (
     found_files,
     image_processor_of,
@@ -60,14 +65,14 @@ def _followed(document: Mapping[str, Any]) -> Iterator[str]:
     for part in parts:
         backbone = part.get("backbone")
         if backbone is not None and not (isinstance(backbone, str) and _is_of_timm(backbone)):
-            yield f"backbone: found {shown(backbone)}, expected the name of an architecture of timm"
+            yield f"backbone: found {shown_value(backbone)}, expected the name of an architecture of timm"
     by_name = (
         document.get("model_type") in _BY_NAME
         and document.get("use_timm_backbone") is not False
         and not inner
     )
     if document.get("backbone") is not None and not by_name:
-        backbone = shown(document["backbone"])
+        backbone = shown_value(document["backbone"])
         yield f"backbone: found {backbone}, which is not followed here, expected null"
 
 
@@ -106,7 +111,7 @@ class TransformersDetector(Detector):
                 stacked[key] = torch.stack([prepared[row][key] for row in rows])
             sides = [(images[row].height, images[row].width) for row in rows]
             with (
-                computing(f"model {self.name!r}", "find objects", self.device),
+                explain_computing(f"model {self.name!r}", "find objects", self.device),
                 torch.inference_mode(),
             ):
                 placed = {key: tensor.to(self.device) for key, tensor in stacked.items()}

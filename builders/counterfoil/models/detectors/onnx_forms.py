@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from counterfoil.arrays import Bools, Floats, Ints
-from counterfoil.models.config_files import Foreign, Label, declared, expected
+from counterfoil.models.config_files import Foreign, Label, declared_values, expected_words
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 SECTION = "detector"
 BoxOrder = Literal["xyxy", "cxcywh", "xywh"]
 Resize = Literal["squash", "letterbox", "letterbox_corner", "none"]
-_Share = Annotated[float, Field(ge=0, le=1), expected("a number from 0 to 1")]
-_Stride = Annotated[int, Field(ge=1, le=1024), expected("whole numbers from 1 to 1,024")]
+_Share = Annotated[float, Field(ge=0, le=1), expected_words("a number from 0 to 1")]
+_Stride = Annotated[int, Field(ge=1, le=1024), expected_words("whole numbers from 1 to 1,024")]
 # Candidates of higher scores are compared with each other; Ultralytics takes as many.
 _MOST_COMPARED = 30_000
 
@@ -35,35 +35,39 @@ _MOST_COMPARED = 30_000
 class OutputForm(Foreign):
     """The form of a graph's outputs and of its input, beside timm's keys."""
 
-    form: Annotated[Literal["separate", "rows", "raw"], expected("separate, rows or raw")]
+    form: Annotated[Literal["separate", "rows", "raw"], expected_words("separate, rows or raw")]
     outputs: Annotated[
-        list[Label], Field(min_length=1, max_length=3), expected("a list of names of outputs")
+        list[Label], Field(min_length=1, max_length=3), expected_words("a list of names of outputs")
     ]
     """Names, in the order boxes, scores, labels for `separate`."""
-    boxes: Annotated[BoxOrder, expected("xyxy, cxcywh or xywh")] = "xyxy"
+    boxes: Annotated[BoxOrder, expected_words("xyxy, cxcywh or xywh")] = "xyxy"
     """Order of the four numbers."""
-    unit: Annotated[Literal["pixels", "shares"], expected("pixels or shares")] = "pixels"
+    unit: Annotated[Literal["pixels", "shares"], expected_words("pixels or shares")] = "pixels"
     """Pixels of the input, or shares of its sides."""
-    scores: Annotated[Literal["probabilities", "logits"], expected("probabilities or logits")] = (
-        "probabilities"
-    )
-    objectness: Annotated[bool, expected("true or false")] = False
+    scores: Annotated[
+        Literal["probabilities", "logits"], expected_words("probabilities or logits")
+    ] = "probabilities"
+    objectness: Annotated[bool, expected_words("true or false")] = False
     strides: Annotated[
-        list[_Stride] | None, Field(max_length=8), expected("a list of whole numbers, or null")
+        list[_Stride] | None,
+        Field(max_length=8),
+        expected_words("a list of whole numbers, or null"),
     ] = None
     """Of the grids that boxes are relative to, where the graph leaves them so (YOLOX)."""
     nms_iou: _Share | None = None
     """Boxes of one label that overlap more are one object; null if none are removed."""
     least_score: _Share = 0.001
     most_boxes: Annotated[
-        int, Field(ge=1, le=10_000), expected("a whole number from 1 to 10,000")
+        int, Field(ge=1, le=10_000), expected_words("a whole number from 1 to 10,000")
     ] = 300
-    resize: Annotated[Resize, expected("squash, letterbox, letterbox_corner or none")] = "squash"
+    resize: Annotated[Resize, expected_words("squash, letterbox, letterbox_corner or none")] = (
+        "squash"
+    )
     """The image is squashed to the input, scaled as a whole into its middle or its upper left
     corner, or given as it is."""
-    pad: Annotated[int, Field(ge=0, le=255), expected("a whole number from 0 to 255")] = 114
+    pad: Annotated[int, Field(ge=0, le=255), expected_words("a whole number from 0 to 255")] = 114
     """The grey around it."""
-    channels: Annotated[Literal["rgb", "bgr"], expected("rgb or bgr")] = "rgb"
+    channels: Annotated[Literal["rgb", "bgr"], expected_words("rgb or bgr")] = "rgb"
 
 
 def checked_form(document: Mapping[str, Any]) -> tuple[OutputForm | None, list[str]]:
@@ -72,7 +76,7 @@ def checked_form(document: Mapping[str, Any]) -> tuple[OutputForm | None, list[s
     section = document.get(SECTION)
     if not isinstance(section, Mapping):
         return None, [f"{SECTION}: expected a mapping"]
-    form, problems = declared(OutputForm, section, f"{SECTION}.")
+    form, problems = declared_values(OutputForm, section, f"{SECTION}.")
     if form is not None:
         count = 1
         names = "one output"

@@ -230,7 +230,7 @@ def interpolated(base: Encoded, shifted: Encoded, scale: float) -> dict[str, Any
     return between
 
 
-def company(family: Family, encoded: Encoded) -> Hashable:
+def batch_key(family: Family, encoded: Encoded) -> Hashable:
     """Return a key. Prompts with equal keys may share a batch, because they do not change each
     other's padding."""
     if family.company is not None:

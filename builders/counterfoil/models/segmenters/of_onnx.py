@@ -15,7 +15,7 @@ from counterfoil.errors import UserError
 from counterfoil.models.classifiers.of_onnx import OUTPUT, deployed_graph, refuse_other_size
 from counterfoil.models.config_files import CONFIG
 from counterfoil.models.detectors.of_onnx import input_shape, only_resizes, run_graph
-from counterfoil.models.loading_errors import computing
+from counterfoil.models.loading_errors import explain_computing
 from counterfoil.models.onnx_graphs import open_graph
 from counterfoil.models.segmenters.of_transformers import SEGMENTERS
 from counterfoil.models.segmenters.segmenter import Segmenter
@@ -37,7 +37,7 @@ class OnnxSegmenter(Segmenter):
         answers = []
         for image in images:
             pixels = self.prepare(image).numpy()
-            with computing(f"model {self.name!r}", "segment", self.device):
+            with explain_computing(f"model {self.name!r}", "segment", self.device):
                 answers.append(run_graph(self.session, pixels)[self.output][0])
         return answers
 

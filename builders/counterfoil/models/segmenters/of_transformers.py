@@ -18,7 +18,7 @@ from counterfoil.models.classifiers.of_transformers import (
     trained_model,
 )
 from counterfoil.models.config_files import PROCESSORS
-from counterfoil.models.loading_errors import computing, while_loading
+from counterfoil.models.loading_errors import explain_computing, while_loading
 from counterfoil.models.segmenters.segmenter import Segmenter
 from counterfoil.models.transformers_files import (
     found_files,
@@ -53,7 +53,10 @@ class TransformersSegmenter(Segmenter):
         scores = []
         for image in images:
             pixels = prepare(image)["pixel_values"][None].to(self.device)
-            with computing(f"model {self.name!r}", "segment", self.device), torch.inference_mode():
+            with (
+                explain_computing(f"model {self.name!r}", "segment", self.device),
+                torch.inference_mode(),
+            ):
                 scores.append(self.module(pixel_values=pixels).logits[0].float().cpu())
         return scores
 

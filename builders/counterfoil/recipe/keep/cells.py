@@ -52,19 +52,19 @@ def filled_at(reasons: Sequence[str], accepted: int) -> int | None:
     return kept[accepted - 1] + 1 if len(kept) >= accepted else None
 
 
-def passing(rules: Sequence[KeepRule], verdicts: Sequence[Verdict]) -> int:
+def quota_passes(rules: Sequence[KeepRule], verdicts: Sequence[Verdict]) -> int:
     """Return how many candidates pass the rules of a quota."""
     return decide_cell(rules, verdicts, None).count(ACCEPTED)
 
 
-def drawn(
+def quota_draws(
     rules: Sequence[KeepRule], verdicts: Sequence[Verdict], batches: Iterable[int], accepted: int
 ) -> int:
     """Return how many candidates a quota draws: whole batches of these sizes, until enough verdicts
     pass."""
     count = passed = 0
     for size in batches:
-        passed += passing(rules, verdicts[count : count + size])
+        passed += quota_passes(rules, verdicts[count : count + size])
         count += size
         if passed >= accepted:
             break

@@ -13,7 +13,7 @@ from counterfoil.errors import ProblemLine
 from counterfoil.recipe.keep.rule import Column, KeepRule, Verdict
 from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import judge_column, last_part
-from counterfoil.recipe.section import checked
+from counterfoil.recipe.section import field_check
 
 # The names of failure rules. A failure rule says which answers of a classifier are wrong, and
 # `prediction/` applies it.
@@ -87,7 +87,7 @@ class MisclassifiedRule(KeepRule):
                 raise ValueError(message("invalid-name.classifier", found=model))
         return models
 
-    _known_failure = checked("failure", by=failure_problem)
+    _known_failure = field_check("failure", by=failure_problem)
 
     def problem(self) -> str | None:
         most = len(self.models)

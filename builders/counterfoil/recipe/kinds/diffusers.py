@@ -11,9 +11,9 @@ from pydantic import Field, field_validator
 from counterfoil.recipe.kinds.drawing import DrawingKind
 from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import class_id_problem, nameless_problem, without_folders
-from counterfoil.recipe.parts import RecipeParts, RecipeProblem, embedding_specs, mapping
+from counterfoil.recipe.parts import RecipeParts, RecipeProblem, as_mapping, embedding_specs
 from counterfoil.recipe.schema_output import HeldFromBase, first_compared
-from counterfoil.recipe.section import Section, checked, refuse
+from counterfoil.recipe.section import Section, field_check, raise_problem
 
 if TYPE_CHECKING:
     from counterfoil.recipe.schema import Recipe
@@ -82,7 +82,7 @@ class DiffusersKind(DrawingKind):
         " compiler.",
     )
 
-    _adapter_has_a_name = checked("adapter", by=nameless_problem)
+    _adapter_has_a_name = field_check("adapter", by=nameless_problem)
 
     def named_models(self) -> dict[str, str]:
         adapter = {} if self.adapter is None else {"generator.adapter": self.adapter}
@@ -133,7 +133,7 @@ class DiffusersKind(DrawingKind):
     @field_validator("lora")
     @classmethod
     def _lora_names(cls, value: dict[str, Lora]) -> dict[str, Lora]:
-        refuse(
+        raise_problem(
             f"found {len(value)}, expected at most {_MOST_LORAS}"
             if len(value) > _MOST_LORAS
             else None
@@ -141,7 +141,7 @@ class DiffusersKind(DrawingKind):
         problems = [
             class_id_problem(name) or nameless_problem(lora.path) for name, lora in value.items()
         ]
-        refuse(next((problem for problem in problems if problem is not None), None))
+        raise_problem(next((problem for problem in problems if problem is not None), None))
         return value
 
     def problem(self) -> str | None:
@@ -172,7 +172,7 @@ def _held_problems(held: Any, steps: Any) -> Iterator[RecipeProblem]:
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
         return
     try:
-        settings = HeldFromBase.model_validate(dict(mapping(held)))
+        settings = HeldFromBase.model_validate(dict(as_mapping(held)))
     except ValueError:  # the check of the section reports this error
         return
     holds_nothing = settings == HeldFromBase() or not settings.share or not settings.until

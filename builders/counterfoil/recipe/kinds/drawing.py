@@ -11,7 +11,7 @@ from pydantic import Field, field_validator
 
 from counterfoil.recipe.kinds.kind import GENERATOR, GeneratorKind, SideInPixels
 from counterfoil.recipe.names import nameless_problem, quoted, without_folders
-from counterfoil.recipe.section import checked
+from counterfoil.recipe.section import field_check
 
 if TYPE_CHECKING:
     from counterfoil.recipe.schema import Recipe
@@ -144,7 +144,7 @@ class DrawingKind(GeneratorKind):
         " an optional extra.",
     )
 
-    _model_has_a_name = checked("model", by=nameless_problem)
+    _model_has_a_name = field_check("model", by=nameless_problem)
 
     def named_models(self) -> dict[str, str]:
         return {"generator.model": self.model}

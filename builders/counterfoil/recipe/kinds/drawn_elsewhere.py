@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from counterfoil.recipe.kinds.rows import RowsKind
 from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import without_folders
-from counterfoil.recipe.section import written
+from counterfoil.recipe.section import written_keys
 
 if TYPE_CHECKING:
     from counterfoil.recipe.prompts import Shift
@@ -36,7 +36,7 @@ class DrawnElsewhereKind(RowsKind):
     def problem(self) -> str | None:
         if self.dataset is None:
             return super().problem()
-        return message("wrong-kind.labels") if written(self, ("labels",)) else None
+        return message("wrong-kind.labels") if written_keys(self, ("labels",)) else None
 
     @property
     def reads_labels(self) -> bool:

@@ -13,7 +13,7 @@ from counterfoil.recipe.kinds.kind import AlteringKind
 from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import nameless_problem
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem, embedding_specs
-from counterfoil.recipe.section import checked
+from counterfoil.recipe.section import field_check
 
 
 class EditKind(DrawingKind, AlteringKind):
@@ -37,7 +37,7 @@ class EditKind(DrawingKind, AlteringKind):
         " captioners of `mine`.",
     )
 
-    _captioner_has_a_name = checked("captioner", by=nameless_problem)
+    _captioner_has_a_name = field_check("captioner", by=nameless_problem)
 
     def problem(self) -> str | None:
         if self.caption_column is not None and self.captioner is not None:

@@ -16,7 +16,7 @@ from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import nameless_problem, without_folders
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem, embedding_specs
 from counterfoil.recipe.rows_table import ChosenKind
-from counterfoil.recipe.section import LARGEST_SIDE, Section, checked
+from counterfoil.recipe.section import LARGEST_SIDE, Section, field_check
 
 if TYPE_CHECKING:
     from counterfoil.recipe.prompts import Shift
@@ -272,7 +272,7 @@ class PoolKind(RowKind):
         " image files.",
     )
 
-    _has_a_name = checked("dataset", by=nameless_problem)
+    _has_a_name = field_check("dataset", by=nameless_problem)
 
     @classmethod
     def problems(cls, parts: RecipeParts) -> Iterator[RecipeProblem]:

@@ -12,7 +12,7 @@ from counterfoil.recipe.keep.rule import Column
 from counterfoil.recipe.kinds.kind import RETRIEVAL, PoolKind
 from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import nameless_problem, without_folders
-from counterfoil.recipe.section import Section, checked
+from counterfoil.recipe.section import Section, field_check
 
 if TYPE_CHECKING:
     from counterfoil.recipe.schema import Recipe
@@ -28,7 +28,7 @@ class RetrievalClip(Section):
     model: str = Field(min_length=1, description="As screen.model.")
     weights: str | None = Field(default=None, description="As screen.weights.")
 
-    _has_a_name = checked("model", by=nameless_problem)
+    _has_a_name = field_check("model", by=nameless_problem)
 
 
 class RetrieveKind(PoolKind):

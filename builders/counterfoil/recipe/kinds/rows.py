@@ -10,8 +10,8 @@ from pydantic import Field
 from counterfoil.recipe.kinds.kind import PoolKind
 from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import did_you_mean
-from counterfoil.recipe.parts import RecipeParts, RecipeProblem, mapping, sequence
-from counterfoil.recipe.section import written
+from counterfoil.recipe.parts import RecipeParts, RecipeProblem, as_mapping, as_sequence
+from counterfoil.recipe.section import written_keys
 
 # Keys of images that were drawn elsewhere.
 _GIVEN = ("shift_column", "prompt_column", "seed_column", "index_column")
@@ -73,7 +73,7 @@ class RowsKind(PoolKind):
     def problem(self) -> str | None:
         if not self.rows:
             return message("missing-key.rows")
-        keys = written(self, _GIVEN)
+        keys = written_keys(self, _GIVEN)
         return message("wrong-kind.columns", found=" and ".join(keys)) if keys else None
 
     @property
@@ -84,15 +84,15 @@ class RowsKind(PoolKind):
     def problems(cls, parts: RecipeParts) -> Iterator[RecipeProblem]:
         yield from super().problems(parts)
         names = ("base", *parts.shifts)
-        for name, classes in mapping(parts.generator.rows).items():
+        for name, classes in as_mapping(parts.generator.rows).items():
             where = ("generator", "rows", name)
             if name not in names:
                 hint = did_you_mean(str(name), names)
                 yield where, message("unknown-name.shift", found=name, hint=hint)
                 continue
-            chosen = parts.ids_of(mapping(parts.shifts.get(name)))
-            for class_id, rows in mapping(classes).items():
-                numbers = [row for row in sequence(rows) if isinstance(row, int)]
+            chosen = parts.ids_of(as_mapping(parts.shifts.get(name)))
+            for class_id, rows in as_mapping(classes).items():
+                numbers = [row for row in as_sequence(rows) if isinstance(row, int)]
                 path = (*where, class_id)
                 if parts.every and class_id not in chosen:
                     hint = did_you_mean(str(class_id), list(chosen))

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from counterfoil.recipe.keep.rule import Column
 from counterfoil.recipe.names import quoted
-from counterfoil.recipe.parts import RecipeParts, RecipeProblem, mapping
-from counterfoil.recipe.section import Section, checked
+from counterfoil.recipe.parts import RecipeParts, RecipeProblem, as_mapping
+from counterfoil.recipe.section import Section, field_check
 from counterfoil.recipe.tasks.objects import categories_problem
 from counterfoil.recipe.tasks.task import PlacedTruth, SourceTask
 
@@ -35,7 +35,7 @@ class Masks(Section):
     """The number of each class in masks, where these are not 0, 1 and so on. Other numbers are then
     no class."""
 
-    _names = checked("classes", by=categories_problem)
+    _names = field_check("classes", by=categories_problem)
 
     def problem(self) -> str | None:
         numbers = self.numbers
@@ -98,6 +98,6 @@ class MasksSource(PlacedTruth):
 
     def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
         yield from SourceTask.problems(self, parts)
-        if mapping(parts.recipe.get("output")).get("format") == "webdataset":
+        if as_mapping(parts.recipe.get("output")).get("format") == "webdataset":
             yield ("output", "format"), "masks are a column of Parquet files, expected parquet"
         yield from super().problems(parts)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from counterfoil.recipe.keep.rule import Column
 from counterfoil.recipe.names import LONGEST_CLASS_NAME, plain_name, quoted
-from counterfoil.recipe.parts import RecipeParts, RecipeProblem, sequence
+from counterfoil.recipe.parts import RecipeParts, RecipeProblem, as_sequence
 from counterfoil.recipe.tasks.task import PlacedTruth
 
 if TYPE_CHECKING:
@@ -90,15 +90,15 @@ class ObjectsSource(PlacedTruth):
         return (note,) if "occlusion" in corruptions else ()
 
     def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
-        if not sequence(parts.source.get("categories")):
+        if not as_sequence(parts.source.get("categories")):
             message = (
                 "missing, expected the names of the objects' categories; `counterfoil init`"
                 " writes them"
             )
             yield ("source", "categories"), message
-        ids = sequence(parts.source.get("category_ids"))
+        ids = as_sequence(parts.source.get("category_ids"))
         if ids and (
-            len(ids) != len(sequence(parts.source.get("categories")))
+            len(ids) != len(as_sequence(parts.source.get("categories")))
             or len(set(map(str, ids))) < len(ids)
         ):
             message = f"found {quoted(str([*ids]))}, expected a number of its own for each category"

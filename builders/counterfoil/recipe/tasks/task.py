@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from counterfoil.corrupting.corruptions import CORRUPTIONS
 from counterfoil.recipe.keep.rule import FIRST_ROWS, Column
-from counterfoil.recipe.parts import RecipeParts, RecipeProblem, mapping, sequence
+from counterfoil.recipe.parts import RecipeParts, RecipeProblem, as_mapping, as_sequence
 from counterfoil.recipe.section import Section
 
 if TYPE_CHECKING:
@@ -195,5 +195,5 @@ class PlacedTruth(WholeImages):
 def is_every_image(classes: Any) -> bool:
     """Return whether a list of classes, of any form, holds only the class of every image."""
     return [
-        {key: mapping(entry).get(key) for key in EVERY_IMAGE} for entry in sequence(classes)
+        {key: as_mapping(entry).get(key) for key in EVERY_IMAGE} for entry in as_sequence(classes)
     ] == [EVERY_IMAGE]

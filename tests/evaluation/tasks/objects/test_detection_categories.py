@@ -11,7 +11,7 @@ from counterfoil.evaluation.tasks.objects.categories import (
     COCO_IDS,
     COCO_NAMES,
     category_ids,
-    map_found,
+    map_categories,
     map_names,
 )
 
@@ -70,7 +70,7 @@ def counts(labels: list[Any]) -> dict[Any, int]:
 def test_categories_are_matched(
     labels: list[Any], categories: tuple[str, ...], order: Any, indices: dict[Any, int]
 ) -> None:
-    assert map_found(counts(labels), categories, "model", order).index_of == indices
+    assert map_categories(counts(labels), categories, "model", order).index_of == indices
 
 
 @pytest.mark.parametrize(
@@ -102,13 +102,13 @@ def test_what_may_mean_anything_is_refused(
     labels: list[Any], categories: tuple[str, ...], order: Any, problem: str
 ) -> None:
     with pytest.raises(UserError) as caught:
-        map_found(counts(labels), categories, "model", order)
+        map_categories(counts(labels), categories, "model", order)
     assert problem.partition(", did")[0] in caught.value.problems[0]
 
 
 def test_each_meaning_says_how_many_detections_it_keeps() -> None:
     with pytest.raises(UserError) as caught:
-        map_found({0: 10, 1: 20, 2: 30}, COCO_THREE, "model", None)
+        map_categories({0: 10, 1: 20, 2: 30}, COCO_THREE, "model", None)
     assert caught.value.problems[0].partition("meanings: ")[2].split("; ") == [
         "position (numbers are 0 to 2, in the dataset's order) keeps 60 of 60 detections",
         "coco80 (numbers are COCO's, 0 to 79) keeps 40 of 60 detections",
@@ -118,10 +118,15 @@ def test_each_meaning_says_how_many_detections_it_keeps() -> None:
 
 def test_numbers_of_the_source_are_a_meaning() -> None:
     assert category_ids(("cup", "hook"), (3, 7)) == (3, 7)
-    assert map_found({3: 1, 7: 1}, ("cup", "hook"), "model", None, (3, 7)).index_of == {3: 0, 7: 1}
+    assert map_categories({3: 1, 7: 1}, ("cup", "hook"), "model", None, (3, 7)).index_of == {
+        3: 0,
+        7: 1,
+    }
     with pytest.raises(UserError, match="several meanings"):
-        map_found({2: 1, 3: 1}, ("cup", "hook", "peg"), "model", None, (2, 3, 4))
-    assert map_found({2: 1, 3: 1}, ("cup", "hook", "peg"), "model", "ids", (2, 3, 4)).index_of == {
+        map_categories({2: 1, 3: 1}, ("cup", "hook", "peg"), "model", None, (2, 3, 4))
+    assert map_categories(
+        {2: 1, 3: 1}, ("cup", "hook", "peg"), "model", "ids", (2, 3, 4)
+    ).index_of == {
         2: 0,
         3: 1,
     }
@@ -141,7 +146,7 @@ def test_detections_of_no_category_are_counted(
     sentence = (
         f"{words[0]} detections left out, because the dataset lacks their categories: {words[1]}"
     )
-    assert sentence in map_found(detections, categories, "model", order).matched
+    assert sentence in map_categories(detections, categories, "model", order).matched
 
 
 def test_a_detector_that_lacks_a_category_is_refused() -> None:

@@ -18,7 +18,7 @@ from counterfoil.detection_stats import (
     Objects,
     average_precision,
     best_f1_score,
-    match,
+    match_detections,
 )
 from counterfoil.evaluation.tasks.objects.curves import curve_points, precision_curve
 from counterfoil.evaluation.tasks.objects.error_kinds import KINDS, error_kinds
@@ -68,7 +68,7 @@ def test_a_constructed_image_has_the_errors_that_tide_names(case: str) -> None:
     objects = Objects.of([0], [TRUE], [0])
     boxes, categories, scores = ([entry[part] for entry in answers] for part in range(3))
     detections = Detections.of([0] * len(answers), boxes, categories, scores)
-    matches = match(objects, detections, 1, CATEGORIES)
+    matches = match_detections(objects, detections, 1, CATEGORIES)
     assert error_kinds(objects, detections, matches, 0.5).counts() == {
         **dict.fromkeys((*KINDS, "missed"), 0),
         **errors,
@@ -78,7 +78,7 @@ def test_a_constructed_image_has_the_errors_that_tide_names(case: str) -> None:
 def test_boxes_in_crowds_and_crowds_are_no_errors() -> None:
     objects = Objects.of([0, 0], [TRUE, (60, 60, 30, 30)], [0, 1], crowd=[True, False])
     detections = Detections.of([0, 0], [(12, 12, 10, 10), (60, 60, 30, 30)], [0, 1], [0.9, 0.8])
-    matches = match(objects, detections, 1, CATEGORIES)
+    matches = match_detections(objects, detections, 1, CATEGORIES)
     assert not any(error_kinds(objects, detections, matches, 0.5).counts().values())
 
 
@@ -99,7 +99,7 @@ def scene(seed: int) -> tuple[Objects, Detections, Matches]:
     )
     images = np.append(image[of], rng.integers(0, IMAGES, 20))
     detections = Detections.of(images, boxes, labels, rng.random(110))
-    return objects, detections, match(objects, detections, IMAGES, CATEGORIES)
+    return objects, detections, match_detections(objects, detections, IMAGES, CATEGORIES)
 
 
 def plain_errors(
@@ -212,5 +212,9 @@ def test_precision_at_each_recall_is_that_of_pycocotools(seed: int) -> None:
 def test_categories_without_an_object_are_in_no_curve() -> None:
     objects = Objects.of([0], [TRUE], [1])
     detections = Detections.of([0, 0], [TRUE, TRUE], [1, 2], [0.9, 0.8])
-    assert precision_curve(match(objects, detections, 1, 3)).tolist() == pytest.approx([1.0] * 101)
-    assert np.isnan(precision_curve(match(Objects.of([], [], []), detections, 1, 3))).all()
+    assert precision_curve(match_detections(objects, detections, 1, 3)).tolist() == pytest.approx(
+        [1.0] * 101
+    )
+    assert np.isnan(
+        precision_curve(match_detections(Objects.of([], [], []), detections, 1, 3))
+    ).all()

@@ -10,7 +10,13 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFilter
 
 from contrast import faint_texts
-from counterfoil.detection_stats import Detections, Objects, best_f1_score, image_f1, match
+from counterfoil.detection_stats import (
+    Detections,
+    Objects,
+    best_f1_score,
+    image_f1,
+    match_detections,
+)
 from counterfoil.evaluation.tasks.objects.error_kinds import KINDS, error_kinds
 from counterfoil.evaluation.tasks.objects.failures import (
     DetectionFailures,
@@ -59,7 +65,9 @@ def scenes(seed: int = 0) -> tuple[Objects, list[ScoredDetector]]:
                 [rng.uniform(0.5, 0.99, int(kept.sum())), rng.uniform(0.3, 0.7, len(more))]
             )
             detections = Detections.of(images, boxes, labels, score)
-            groups.append((detections, match(objects, detections, IMAGES, len(CATEGORIES))))
+            groups.append(
+                (detections, match_detections(objects, detections, IMAGES, len(CATEGORIES)))
+            )
         score = best_f1_score(groups[0][1])
         detectors.append(
             ScoredDetector(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from counterfoil.detection_stats import Detections, Matches, Objects, match
+from counterfoil.detection_stats import Detections, Matches, Objects, match_detections
 from counterfoil.evaluation.tasks.objects.notes import crowded_sentence, cut_sentence
 
 GRID = [[4.0 * column, 3.0 * row, 3.0, 2.0] for row in range(20) for column in range(10)]
@@ -19,7 +19,7 @@ def group(objects: int, scores: Sequence[float]) -> tuple[Detections, Matches]:
     """Return exact detections of the first objects of one image, with these scores."""
     truth = Objects.of([0] * objects, GRID[:objects], [0] * objects)
     detections = Detections.of([0] * len(scores), GRID[: len(scores)], [0] * len(scores), scores)
-    return detections, match(truth, detections, 1, 1)
+    return detections, match_detections(truth, detections, 1, 1)
 
 
 CUT = {

@@ -22,7 +22,7 @@ from counterfoil.mining.methods.bugs.drawing import RoundDrawer
 from counterfoil.mining.methods.bugs.trials import DrawnRound, RoundAsked
 from counterfoil.mining.mine_recipe import mine
 from counterfoil.mining.mined_files import MineResult
-from counterfoil.progress import report
+from counterfoil.progress import report_progress
 from counterfoil.recipe import Recipe, RecipeClass, load_recipe
 from counterfoil.recipe.schema_mine import BugsSettings, Mine
 from counterfoil.store.layout import INDEX
@@ -61,7 +61,7 @@ class World:
 
     def draw(self, request: RoundAsked) -> DrawnRound:
         self.rounds.append(request)
-        report(request.name, 0, 1)
+        report_progress(request.name, 0, 1)
         rows = []
         cells = [(0, "base", label, Description(())) for label in request.labels]
         cells += [
@@ -98,7 +98,7 @@ class World:
         return self._round(request, rows)
 
     def look(self, keys: Sequence[str]) -> NDArray[np.float32]:
-        report("features", 0, len(keys))
+        report_progress("features", 0, len(keys))
         features = np.zeros((len(keys), len(PLACES) + len(COLOURS)), dtype=np.float32)
         for row, key in enumerate(keys):
             features[row, PLACES.index(self.seen[key][0])] = 2.0
@@ -106,7 +106,7 @@ class World:
         return features / np.linalg.norm(features, axis=1, keepdims=True)
 
     def describe(self, clusters: Sequence[FailureCluster]) -> Sequence[Described]:
-        report("describe", 0, len(clusters))
+        report_progress("describe", 0, len(clusters))
         results = []
         for cluster in clusters:
             seen = [self.seen[key] for key in cluster.keys]

@@ -44,7 +44,7 @@ from counterfoil.mining.methods.bugs.trials import (
     carry_to_test,
 )
 from counterfoil.paired_stats import PairCount, pairs_of_half_width, tango_interval
-from counterfoil.progress import report
+from counterfoil.progress import report_progress
 
 CLASSES = (SANDAL_CLASS, COAT_CLASS)
 SNOW = Description((place("in the snow"),))
@@ -222,7 +222,7 @@ class Drawn:
     rounds: list[RoundAsked] = field(default_factory=list)
 
     def draw(self, request: RoundAsked) -> DrawnRound:
-        report(request.name, 0, 1)
+        report_progress(request.name, 0, 1)
         request = replace(request, number=len(self.rounds) + 1)
         self.rounds.append(request)
         base = self.rng.random(request.candidates) < BASE_RATE

@@ -65,7 +65,7 @@ def near_chance_on_base(
         accuracy = np.stack(of_classes).mean(axis=0)
         chance = chances[present].mean(axis=0)
         return NearChance(accuracy_stats.near_chance(accuracy, int(counts.sum()), chance))
-    kept = accuracy_stats.surviving(class_units(subject, answers, 0), min_images)
+    kept = accuracy_stats.classes_with_images(class_units(subject, answers, 0), min_images)
     if not kept:
         return NearChance(np.zeros(chances.shape[1], dtype=bool))
     label_of = {cls.id: label for label, cls in enumerate(subject.classes)}
@@ -335,7 +335,7 @@ class AllAnswers:
 
     def enough(self, index: int) -> list[ClassUnits]:
         """Return the classes with enough images on both sides."""
-        return accuracy_stats.surviving(self.units(index), self.min_images)
+        return accuracy_stats.classes_with_images(self.units(index), self.min_images)
 
     def kept(self, index: int) -> list[ClassUnits]:
         """Return the classes of a drop: with enough images on both sides, and not near chance on
@@ -367,7 +367,7 @@ class AllAnswers:
         """Return every model's accuracy on the base, averaged over all of its classes."""
         seen = self.seen(0)
         salt = self.group(0).name
-        return accuracy_stats.averages(seen, seed=self.seed, salt=salt)
+        return accuracy_stats.class_averages(seen, seed=self.seed, salt=salt)
 
     def shared_units(self, rows: Ints) -> Ints | None:
         """Return the units of these images, (n,); None if images share none."""
@@ -392,7 +392,7 @@ class AllAnswers:
         group = self.group(index)
         if not kept:
             return None
-        return accuracy_stats.drops(
+        return accuracy_stats.drops_of_classes(
             kept, paired=group.paired, seed=self.seed, salt=group.name, averaged=self.sound
         )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from counterfoil.evaluation.entries import NEAR_CHANCE, drop_words, interval_words
 from counterfoil.report.reference import OVER_CLASSES, VALIDATION, VALIDATION_GAP
 from counterfoil.report.results import DROP_BASE, GroupFacts, ModelFacts, Results
-from counterfoil.report.words import counted, over_classes
+from counterfoil.report.words import format_count, over_classes
 
 
 def class_entry(
@@ -28,7 +28,7 @@ def class_entry(
     if group is results.base_group:
         average = results.base_number(model.name)
         if average is not None:
-            classes = counted(group.classes, "class", "classes")
+            classes = format_count(group.classes, "class", "classes")
             notes += (
                 f"; averaged over {classes} {100 * average.value:.1f}, {interval_words(average)}"
             )

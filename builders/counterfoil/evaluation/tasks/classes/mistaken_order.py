@@ -15,7 +15,7 @@ import numpy as np
 from counterfoil.arrays import Ints
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers
 from counterfoil.prediction.class_map import folder_orders
-from counterfoil.report.words import listed, percent
+from counterfoil.report.words import format_list, format_percent
 from counterfoil.stats import Estimate, chance_line, wilson_estimate
 
 # With more classes, counting every pair of classes takes too much memory for a warning.
@@ -119,8 +119,8 @@ def likely_order(answered: AllAnswers, model: int) -> str:
     for index in moved[:3]:
         name = classes[class_at[better.means[index]]].name
         meant.append(f"output {outputs[class_at[index]]} is {name}")
-    matches = f"{', '.join(meant)} and so on" if len(moved) > 3 else listed(meant)
+    matches = f"{', '.join(meant)} and so on" if len(moved) > 3 else format_list(meant)
     return (
-        f"{better.kind}: {percent(better.better.value)} of images are right if {matches}, and"
-        f" {percent(better.given.value)} as they are matched. Check --class-order."
+        f"{better.kind}: {format_percent(better.better.value)} of images are right if {matches}, and"
+        f" {format_percent(better.given.value)} as they are matched. Check --class-order."
     )

@@ -13,9 +13,9 @@ from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, AnsweredGroup, Resampled
 from counterfoil.models.score_scale import UNKNOWN
-from counterfoil.report.results import ResultRow, row
+from counterfoil.report.results import ResultRow, estimate_row
 from counterfoil.resampled_stats import Drawn
-from counterfoil.stats import REPLICATES, bootstrap_weights, seeded
+from counterfoil.stats import REPLICATES, bootstrap_weights, seeded_generator
 
 _WEIGHTS_AT_ONCE = 1 << 22  # replicates times images
 
@@ -69,7 +69,9 @@ def _generators(subject: Subject, seed: int) -> Callable[[int], np.random.Genera
 
     def generator_of(stratum: int) -> np.random.Generator:
         label, first = divmod(stratum, len(subject.groups))
-        return seeded(seed, "compare", subject.groups[first].name, subject.classes[label].id)
+        return seeded_generator(
+            seed, "compare", subject.groups[first].name, subject.classes[label].id
+        )
 
     return generator_of
 
@@ -183,4 +185,4 @@ def resampled_rows(
                 samples.append(Resample(value_of, index, model, labels))
     for key, number in zip(keys, resampled_numbers(answered, samples), strict=True):
         if math.isfinite(number.value):
-            yield row(name, number.interval(), n=number.images, **key)
+            yield estimate_row(name, number.interval(), n=number.images, **key)

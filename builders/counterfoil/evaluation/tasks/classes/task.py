@@ -24,7 +24,7 @@ from counterfoil.evaluation.scored_models import (
     classifier_facts,
     is_stored,
     read_stored,
-    told_apart,
+    with_distinct_short_names,
 )
 from counterfoil.evaluation.task import Task
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking, Request, answer_names
@@ -49,7 +49,7 @@ from counterfoil.evaluation.tasks.classes.tables import image_answers, result_ta
 from counterfoil.evaluation.tasks.classes.terminal import terminal_lines
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier
 from counterfoil.prediction.passes import WORKERS_IMPORT, Placement, Scored, join_scored
-from counterfoil.progress import report
+from counterfoil.progress import report_progress
 from counterfoil.recipe import RecipeClass
 from counterfoil.report.reference import order_warnings
 from counterfoil.report.results import (
@@ -158,7 +158,7 @@ class ClassesTask(Task):
         for done, shift in enumerate(answered.shifts, start=1):
             if subject.base:
                 answered.drops(shift)
-            report("measuring", done, len(answered.shifts))
+            report_progress("measuring", done, len(answered.shifts))
         self.answered = answered
         unreadable = np.flatnonzero(~answered.answers.readable).tolist()
         self.unreadable = tuple(subject.keys[row] for row in unreadable)
@@ -204,7 +204,9 @@ class ClassesTask(Task):
             preview=subject.preview,
             scored=subject.scored_sentences,
             classes=tuple(ClassFacts(cls.id, cls.name) for cls in subject.classes),
-            models=told_apart(self._model_facts(model) for model in range(len(answered.scored))),
+            models=with_distinct_short_names(
+                self._model_facts(model) for model in range(len(answered.scored))
+            ),
             groups=tuple(answered.facts(index) for index in answered.places),
             measures=(*(measure.facts(name) for name, measure in MEASURES.items()), *nested_facts),
             rows=ResultRows(rows),

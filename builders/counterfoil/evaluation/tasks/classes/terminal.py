@@ -16,12 +16,12 @@ from counterfoil.report.words import (
     TableCell,
     TableColumn,
     TableRow,
-    between,
-    counted,
-    listed,
+    format_count,
+    format_interval,
+    format_list,
+    format_percent,
+    format_points,
     measure_tables,
-    percent,
-    points,
     text_cell,
 )
 from counterfoil.stats import Estimate
@@ -48,7 +48,7 @@ def terminal_lines(results: Results) -> Iterator[str | Table]:
             classes = group.classes + len(few)
             yield (
                 f"{group.name}: no image of {len(few):,} of"
-                f" {counted(classes, 'class', 'classes')}: {listed(few)}"
+                f" {format_count(classes, 'class', 'classes')}: {format_list(few)}"
             )
     if len(results.models) > len(shown):
         yield f"and {len(results.models) - len(shown)} more models, listed in the report"
@@ -71,7 +71,7 @@ def accuracies_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
         for model in shown:
             key = {"model": model.name, "group": group.name}
             top1 = _number(results.rows.estimate("top1", **key), " %")
-            average = percent(results.rows.value("accuracy", **key))
+            average = format_percent(results.rows.value("accuracy", **key))
             cells.append(_with(top1, f"class average {average}"))
         rows.append((group.name, *cells))
     return Table.of("", [TableColumn("group", "shift"), *map(_heading, shown)], rows)
@@ -108,11 +108,11 @@ def drops_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
             drop = _number(number.estimate("drop", **key))
             base = number.one(DROP_BASE, **key)
             if base and base.note:
-                drop = _with(drop, f"of {percent(base.value)}", base.note)
+                drop = _with(drop, f"of {format_percent(base.value)}", base.note)
             cells.append(drop)
         if several:
             cells.append(_number(number.estimate("impact", group=shift.name)))
-        cells.append(TableCell(percent(results.averaged("relative_drop", group=shift.name))))
+        cells.append(TableCell(format_percent(results.averaged("relative_drop", group=shift.name))))
         if sloped:
             slope = number.value("slope", group=shift.name)
             cells.append(TableCell(NOTHING if slope is None else f"{slope:.2f}"))
@@ -128,7 +128,7 @@ def _heading(model: ModelFacts) -> TableColumn:
 def _number(estimate: Estimate | None, unit: str = " points") -> TableCell:
     if estimate is None:
         return TableCell(NOTHING)
-    return TableCell(f"{points(estimate.value)}{unit}", between(estimate))
+    return TableCell(f"{format_points(estimate.value)}{unit}", format_interval(estimate))
 
 
 def _with(cell: TableCell, *lines: str) -> TableCell:

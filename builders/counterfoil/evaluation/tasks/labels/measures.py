@@ -31,7 +31,7 @@ from counterfoil.multilabel_stats import (
 )
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.failures import ConditionScores
-from counterfoil.progress import report
+from counterfoil.progress import report_progress
 from counterfoil.report.results import (
     DIFFERENCE,
     DROP,
@@ -41,7 +41,7 @@ from counterfoil.report.results import (
     ModelFacts,
     ResultRow,
     Results,
-    row,
+    estimate_row,
 )
 from counterfoil.report.words import over_classes
 from counterfoil.resampled_stats import Drawn, share_estimate, simultaneous_intervals
@@ -171,7 +171,7 @@ def measure_classifier(
         thresholds,
         seed,
         units=subject.units,
-        done=lambda replicates: report(f"measuring {name}", replicates, REPLICATES),
+        done=lambda replicates: report_progress(f"measuring {name}", replicates, REPLICATES),
     )
     answers = np.stack([thresholds.answers(group) for group in values])
     return MeasuredClassifier(name, subject, answered, class_map, thresholds, answers, scores)
@@ -197,9 +197,9 @@ def multilabel_rows(
                     "class_id": cls.id,
                 }
                 missed = model.wrong_share(group, label, True)
-                yield row(MISSED, missed, n=having[label], **key)
+                yield estimate_row(MISSED, missed, n=having[label], **key)
                 wrongly_given = model.wrong_share(group, label, False)
-                yield row(WRONGLY_GIVEN, wrongly_given, n=lacking[label], **key)
+                yield estimate_row(WRONGLY_GIVEN, wrongly_given, n=lacking[label], **key)
         for label, cls in enumerate(subject.labels):
             key = {
                 "model": model.name,
@@ -208,8 +208,8 @@ def multilabel_rows(
             }
             # One half's threshold is chosen on the other half.
             first, second = model.thresholds.values[:, label].tolist()
-            yield row(THRESHOLD, first, at="half 1", **key)
-            yield row(THRESHOLD, second, at="half 2", **key)
+            yield estimate_row(THRESHOLD, first, at="half 1", **key)
+            yield estimate_row(THRESHOLD, second, at="half 2", **key)
     yield from difference_rows(models, groups, MEAN_PRECISION)
 
 
@@ -230,13 +230,15 @@ def _label_rows(
                 "class_id": cls.id,
                 "n": known[label],
             }
-            yield row(label_measure, model.share(group, measure, cls.label).interval(), **key)
+            yield estimate_row(
+                label_measure, model.share(group, measure, cls.label).interval(), **key
+            )
             is_shift = group > 0
             if is_shift and label in model.above_chance:
                 drops.append(model.drop(group, measure, cls.label))
                 keys.append(key)
     for key, estimate in zip(keys, simultaneous_intervals(drops), strict=True):
-        yield row(DROP, estimate, at=label_measure, **key)
+        yield estimate_row(DROP, estimate, at=label_measure, **key)
 
 
 def drop_labels(results: Results, model: ModelFacts) -> tuple[ClassFacts, ...]:

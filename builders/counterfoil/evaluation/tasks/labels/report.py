@@ -15,10 +15,10 @@ from counterfoil.report.words import (
     TableColumn,
     TableRow,
     count_cell,
-    counted,
+    format_count,
+    format_list,
+    format_percent,
     in_words,
-    listed,
-    percent,
     points_cell,
     text_cell,
 )
@@ -41,17 +41,17 @@ def multilabel_notes(results: Results) -> Iterator[str]:
         yield (
             "Not measured and in no mean, because fewer than"
             f" {max(2, results.min_images_per_class)} images have the"
-            f" label, or are known to lack it: {listed(few, _MOST_NAMED)}."
+            f" label, or are known to lack it: {format_list(few, _MOST_NAMED)}."
         )
     partly = []
     for label in results.classes:
         images = _known_images(results, label)
         if images < base.images:
-            partly.append(f"{label.name} ({counted(images, 'image')})")
+            partly.append(f"{label.name} ({format_count(images, 'image')})")
     if partly:
         yield (
             "Each label is measured on the images for which it is known. These labels are known for"
-            f" fewer than {counted(base.images, 'image')}: {listed(partly, _MOST_NAMED)}."
+            f" fewer than {format_count(base.images, 'image')}: {format_list(partly, _MOST_NAMED)}."
         )
     yield from near_chance_notes(results)
 
@@ -66,13 +66,13 @@ def near_chance_notes(results: Results) -> Iterator[str]:
             key = {"model": model.name, "group": results.shifts[0].name}
             base = results.rows.value(DROP_BASE, at=results.lead, **key)
             of_all = results.base_number(model.name)
-            all_percent = percent(of_all.value if of_all else None)
+            all_percent = format_percent(of_all.value if of_all else None)
             left_out = "this label" if len(guessed) == 1 else "these labels"
             averaged = f"{len(of_drops)} of {len(results.classes)} labels"
             yield (
-                f"{model.short_name}: near chance on the base for {listed(guessed, _MOST_NAMED)}."
+                f"{model.short_name}: near chance on the base for {format_list(guessed, _MOST_NAMED)}."
                 f" Mean drops leave out {left_out}: they are over {averaged}. On the base,"
-                f" {results.lead} is {percent(base)} over the labels of the drops, and"
+                f" {results.lead} is {format_percent(base)} over the labels of the drops, and"
                 f" {all_percent} over all labels."
             )
 

@@ -83,7 +83,7 @@ def measured_labels(
     return np.asarray(measured)
 
 
-def previewed(
+def preview_labels(
     dataset: OpenDataset,
     truth: LabelTruth,
     minimum: int,

@@ -32,7 +32,7 @@ from counterfoil.evaluation.tasks.labels.report import label_sections, multilabe
 from counterfoil.evaluation.tasks.labels.subject import (
     MultilabelSubject,
     open_conditions,
-    previewed,
+    preview_labels,
 )
 from counterfoil.models.classifiers.classifier import apart_from_scores
 from counterfoil.models.devices import resolve_device
@@ -77,7 +77,7 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
         self.subject, self.truth = open_conditions(subject)
         self.of_whole: Bools | None = None
         if options.limit is not None:
-            preview, self.of_whole = previewed(
+            preview, self.of_whole = preview_labels(
                 self.subject, self.truth, self.min_images, options.limit
             )
             self.subject, self.truth = open_conditions(preview)

@@ -25,13 +25,13 @@ from counterfoil.evaluation.tasks.objects.categories import map_names
 from counterfoil.mask_stats import PixelCounts, confusion
 from counterfoil.models.classifiers.of_python import in_eval_mode
 from counterfoil.models.segmenters.segmenter import Segmenter
-from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key, joined
+from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key, join_stretches
 from counterfoil.prediction.asking import AskedFunction, Pass
 from counterfoil.progress import track
 from counterfoil.recipe.names import PREDICTIONS
 from counterfoil.recipe.tasks.masks import UNLABELLED
 from counterfoil.regular_files import named_path, read_regular
-from counterfoil.report.words import counted
+from counterfoil.report.words import format_count
 from counterfoil.store.decoding import UnreadableImage, rgb_image
 from counterfoil.store.inside import list_files
 
@@ -112,7 +112,7 @@ def read_masks(name: str, subject: MaskSubject, names: Sequence[str] | None) -> 
             problems += [f"{problem} ({key})" for problem in error.problems]
     if problems:
         raise UserError(first_of(problems), _FORM)
-    return ModelMasks(name, joined(parts), matched, digest.hexdigest(), again)
+    return ModelMasks(name, join_stretches(parts), matched, digest.hexdigest(), again)
 
 
 def _files(
@@ -127,7 +127,8 @@ def _files(
     lacking = [keys[row] for row in rows if keys[row] not in files]
     if lacking:
         raise UserError(
-            f"{name} has no mask of {counted(len(lacking), 'image')}: {some_of(lacking)}", _FORM
+            f"{name} has no mask of {format_count(len(lacking), 'image')}: {some_of(lacking)}",
+            _FORM,
         )
     for row in rows:
         try:

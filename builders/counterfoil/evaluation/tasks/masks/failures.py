@@ -20,7 +20,7 @@ from counterfoil.evaluation.scored_models import short_names
 from counterfoil.evaluation.tasks.masks.measures import MeasuredSegmenter
 from counterfoil.evaluation.tasks.masks.subject import MaskSubject
 from counterfoil.recipe.tasks.masks import UNLABELLED
-from counterfoil.report.pictures import webp
+from counterfoil.report.pictures import encode_webp
 from counterfoil.report.words import in_words
 from counterfoil.store.decoding import readable_image
 
@@ -176,4 +176,4 @@ def _strips(
                 continue
             truth = subject.mask(subject.number_of[row])
             panels = strip(picture, truth, answer)
-            yield files[number, row], webp(panels, 82)
+            yield files[number, row], encode_webp(panels, 82)

@@ -28,9 +28,16 @@ from counterfoil.mask_stats import (
     PixelCounts,
     score_masks,
 )
-from counterfoil.progress import report
+from counterfoil.progress import report_progress
 from counterfoil.report import severity
-from counterfoil.report.results import DIFFERENCE, DROP, DROP_BASE, MeasureFacts, ResultRow, row
+from counterfoil.report.results import (
+    DIFFERENCE,
+    DROP,
+    DROP_BASE,
+    MeasureFacts,
+    ResultRow,
+    estimate_row,
+)
 from counterfoil.report.words import over_classes
 from counterfoil.resampled_stats import Drawn, simultaneous_intervals
 from counterfoil.stats import chance_line
@@ -111,7 +118,9 @@ def measure_segmenter(subject: MaskSubject, answered: ModelMasks, seed: int) -> 
         counts,
         seed,
         units=subject.units,
-        done=lambda replicates: report(f"measuring {answered.name}", replicates, REPLICATES),
+        done=lambda replicates: report_progress(
+            f"measuring {answered.name}", replicates, REPLICATES
+        ),
     )
     return MeasuredSegmenter(answered.name, subject, answered, counts, scores)
 
@@ -124,7 +133,7 @@ def segmenter_rows(
     images = (subject.pixels > 0).sum(axis=0).tolist()
     for label in subject.measured:
         name = subject.classes[label]
-        yield row(SHARE, float(subject.shares[label]), class_id=name, n=images[label])
+        yield estimate_row(SHARE, float(subject.shares[label]), class_id=name, n=images[label])
     groups = subject.dataset.groups
     for model in models:
         for measure in MEANS:
@@ -141,11 +150,11 @@ def segmenter_rows(
         }
         for (group, label), key in keys.items():
             for measure in (IOU, RECALL):
-                yield row(measure, model.share(group, measure, label).interval(), **key)
+                yield estimate_row(measure, model.share(group, measure, label).interval(), **key)
         cells = [(group, label) for group, label in keys if group and label in model.sound]
         drops = [model.drop(group, IOU, label) for group, label in cells]
         for cell, estimate in zip(cells, simultaneous_intervals(drops), strict=True):
-            yield row(DROP, estimate, at=IOU, **keys[cell])
+            yield estimate_row(DROP, estimate, at=IOU, **keys[cell])
     yield from difference_rows(models, groups, MEAN_IOU)
 
 

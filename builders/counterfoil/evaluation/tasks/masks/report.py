@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from counterfoil.evaluation.figures import legend, severity_figure
-from counterfoil.evaluation.resampled_page import compared_section, group_table, of_model
+from counterfoil.evaluation.figures import lines_of_models, severity_figure
+from counterfoil.evaluation.resampled_page import caption_of_model, compared_section, group_table
 from counterfoil.evaluation.tasks.masks.measures import CURVE, MEAN_IOU, MEANS, SHARE
 from counterfoil.mask_stats import IOU, RECALL
 from counterfoil.report.results import DROP, ModelFacts, Results
@@ -15,8 +15,8 @@ from counterfoil.report.words import (
     Table,
     TableColumn,
     TableRow,
+    format_list,
     in_words,
-    listed,
     points_cell,
     text_cell,
 )
@@ -50,7 +50,7 @@ def class_table(results: Results, model: ModelFacts) -> Table:
         TableColumn("loses most under", "text"),
         "drop of IoU (points)",
     )
-    table = Table.of(of_model(results, model, "by class"), columns, rows)
+    table = Table.of(caption_of_model(results, model, "by class"), columns, rows)
     return table.first(_MOST_CLASSES, "classes", "segmentation.csv")
 
 
@@ -70,7 +70,7 @@ def mask_sections(results: Results) -> Iterator[ReportSection]:
             short="Severity",
             sentences=severity_words(results),
             figures=[figure] if figure else [],
-            legend=legend(sound),
+            legend=lines_of_models(sound),
             tables=[ten_points_table(results, models)],
             note="The drop of mIoU is made to rise with the level and is linear between levels."
             " Level 0 is the base, 1 the whole shift.",
@@ -94,7 +94,7 @@ def mask_notes(results: Results) -> Iterator[str]:
     measured = [share.class_id for share in results.rows.where(SHARE)]
     absent = [cls.name for cls in results.classes if cls.id not in measured]
     if absent:
-        yield f"Not measured, because no pixel has them: {listed(absent, _MOST_NAMED)}."
+        yield f"Not measured, because no pixel has them: {format_list(absent, _MOST_NAMED)}."
     for model in results.models:
         if model.matched:
             yield f"{model.short_name}: {model.matched}."
@@ -102,6 +102,6 @@ def mask_notes(results: Results) -> Iterator[str]:
         guessed = [name for name in measured if name not in sound]
         if results.shifts and guessed and not model.near_chance:
             yield (
-                f"{model.short_name}: near chance on the base for {listed(guessed, _MOST_NAMED)}."
+                f"{model.short_name}: near chance on the base for {format_list(guessed, _MOST_NAMED)}."
                 f" Mean drops are over the other {len(sound) - 1} classes."
             )

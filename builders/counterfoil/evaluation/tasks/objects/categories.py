@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from counterfoil.data.written_objects import identity
+from counterfoil.data.written_objects import written_id
 from counterfoil.errors import UserError, first_of
 from counterfoil.recipe.names import did_you_mean, plain_name
 from counterfoil.regular_files import named_path, read_regular
-from counterfoil.report.words import listed
+from counterfoil.report.words import format_list
 
 COCO_NAMES = (
     "person", "bicycle", "car", "motorcycle", "airplane", "bus", "train", "truck", "boat", "traffic light",
@@ -142,7 +142,7 @@ class _Reading:
         return sum(count for number, count in counts.items() if number in self.index_of)
 
 
-def map_found(
+def map_categories(
     detections: Mapping[Any, int],
     categories: Sequence[str],
     model: str,
@@ -162,7 +162,7 @@ def map_found(
     counts: Counter[Any] = Counter()
     for value, count in detections.items():
         is_name = isinstance(value, str) and plain_name(value) in known
-        number = identity(value)  # tables may write numbers as text
+        number = written_id(value)  # tables may write numbers as text
         if not is_name and isinstance(number, int):
             number_of[value] = number
             counts[number] += count
@@ -179,7 +179,7 @@ def map_found(
         chosen = _Reading("", by_name.matched, by_name.index_of)
     if not chosen.kept(counts):
         numbers = [f"{number} ({count:,})" for number, count in counts.most_common()]
-        shown = listed(numbers, _MOST_UNKNOWN)
+        shown = format_list(numbers, _MOST_UNKNOWN)
         raise UserError(
             f"{model}: no detection is of the dataset's categories: {shown}, {chosen.words}", _HINT
         )
@@ -213,7 +213,7 @@ def _readings(categories: Sequence[str], ids: Sequence[int]) -> list[_Reading]:
     add(FROM_ONE, f"numbers are 1 to {count}, in the dataset's order", range(1, count + 1))
     if ids:
         add(IDS, "numbers are those of the dataset's source (source.category_ids)", ids)
-    as_numbers = [identity(name) for name in categories]
+    as_numbers = [written_id(name) for name in categories]
     if all(isinstance(number, int) for number in as_numbers):
         add("", "numbers are the names of categories", as_numbers)
     coco = _coco_indices(categories)
@@ -273,7 +273,7 @@ def _decided(
     for reading in possible or readings:
         kept = f"keeps {reading.kept(counts):,} of {total:,} detections"
         meanings.append(f"{reading.order or 'names'} ({reading.words}) {kept}")
-    numbers = listed([str(number) for number in sorted(counts)], _MOST_SHOWN)
+    numbers = format_list([str(number) for number in sorted(counts)], _MOST_SHOWN)
     problem = "have several meanings" if possible else "have no meaning that explains all"
     raise UserError(
         f"{model}: its categories are the numbers {numbers}, which {problem}: {'; '.join(meanings)}",
@@ -287,7 +287,7 @@ def _left_out(unmatched: Mapping[Any, int], total: int) -> str:
     if not unmatched:
         return ""
     most = sorted(unmatched.items(), key=lambda entry: -entry[1])
-    shown = listed([f"{category} ({count:,})" for category, count in most], _MOST_UNKNOWN)
+    shown = format_list([f"{category} ({count:,})" for category, count in most], _MOST_UNKNOWN)
     left_out = f"{sum(unmatched.values()):,} of {total:,} detections left out"
     return f"{left_out}, because the dataset lacks their categories: {shown}"
 

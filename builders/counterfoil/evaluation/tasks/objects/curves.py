@@ -20,7 +20,7 @@ from counterfoil.evaluation.figures import (
 )
 from counterfoil.evaluation.resampled_page import sorted_drops
 from counterfoil.report.results import ModelFacts, ResultRow, Results
-from counterfoil.report.words import in_words, percent
+from counterfoil.report.words import format_percent, in_words
 from counterfoil.resampled_stats import mean_of_finite
 
 CURVE = "precision"
@@ -114,8 +114,8 @@ def curve_figure(results: Results, models: Sequence[ModelFacts]) -> str | None:
             )
             tips[gid] = []
             for row in rows:
-                precision = f"precision {percent(row.value)}"
-                recall = f"recall {percent(float(row.at), 0)}"
+                precision = f"precision {format_percent(row.value)}"
+                recall = f"recall {format_percent(float(row.at), 0)}"
                 tips[gid].append(f"{model.name}, {in_words(name)}: {precision} at {recall}")
         panel.set(xlim=(-2, 102), ylim=(-2, 102))
         panel.set_aspect("equal")

@@ -28,7 +28,11 @@ from counterfoil.detection_stats import Detections
 from counterfoil.documents import csv_text, document_text, parse_entries
 from counterfoil.errors import UserError, first_of
 from counterfoil.evaluation.dataset import OpenDataset
-from counterfoil.evaluation.tasks.objects.categories import CategoryMap, category_ids, map_found
+from counterfoil.evaluation.tasks.objects.categories import (
+    CategoryMap,
+    category_ids,
+    map_categories,
+)
 from counterfoil.evaluation.tasks.objects.placement import misplaced_detections
 from counterfoil.evaluation.tasks.objects.subject import DetectionSubject, open_objects
 from counterfoil.foreign_tables import (
@@ -162,7 +166,7 @@ def read_detections(
     found = Counter(category for _, _, category, _ in rows)
     categories = CategoryMap({})
     if found:
-        categories = map_found(
+        categories = map_categories(
             found,
             subject.categories,
             name,

@@ -17,7 +17,7 @@ from counterfoil.arrays import Floats, Ints
 from counterfoil.detection_stats import AREAS, Detections, Matches, Objects, image_f1
 from counterfoil.evaluation.failures import FOLDER, browser_html, ranks_in_cells, write_browser
 from counterfoil.evaluation.tasks.objects.error_kinds import KINDS, ErrorKinds
-from counterfoil.report.pictures import webp
+from counterfoil.report.pictures import encode_webp
 from counterfoil.report.words import in_words
 
 if TYPE_CHECKING:
@@ -209,6 +209,6 @@ def write_detection_failures(
         for number, (group, image) in enumerate(failures.pictures):
             stored = picture(group, image)
             if stored is not None:
-                yield picture_file(number), webp(stored.convert("RGB"), 82, SIDE)
+                yield picture_file(number), encode_webp(stored.convert("RGB"), 82, SIDE)
 
     return write_browser(folder, html, pictures(), len(failures.pictures))

@@ -22,7 +22,7 @@ from counterfoil.detection_stats import (
     best_f1_score,
     bootstrap_scores,
     image_f1,
-    match,
+    match_detections,
 )
 from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.task import ResampledModel
@@ -32,10 +32,10 @@ from counterfoil.evaluation.tasks.objects.curves import curve_points
 from counterfoil.evaluation.tasks.objects.detections import ModelDetections
 from counterfoil.evaluation.tasks.objects.error_kinds import ErrorKinds, error_kinds
 from counterfoil.evaluation.tasks.objects.subject import DetectionSubject
-from counterfoil.progress import report
+from counterfoil.progress import report_progress
 from counterfoil.report import severity
-from counterfoil.report.results import DIFFERENCE, DROP, MeasureFacts, ResultRow, row
-from counterfoil.resampled_stats import Drawn, combined, ratio
+from counterfoil.report.results import DIFFERENCE, DROP, MeasureFacts, ResultRow, estimate_row
+from counterfoil.resampled_stats import Drawn, resampled_ratio, weighted_sum
 from counterfoil.trajectory_stats import rising_reaches
 
 REPLICATES = 1000
@@ -109,13 +109,13 @@ def measure_model(
     truth = subject.truth
     categories = len(subject.categories)
     answers = [detections.of_group(subject, index) for index in range(len(groups))]
-    matches = [match(truth, answer, subject.images, categories) for answer in answers]
+    matches = [match_detections(truth, answer, subject.images, categories) for answer in answers]
     score = best_f1_score(matches[0])
     scores = []
     f1 = []
     errors = []
     for group, (answer, of_group) in enumerate(zip(answers, matches, strict=True)):
-        report(f"measuring {detections.name}", group, len(groups))
+        report_progress(f"measuring {detections.name}", group, len(groups))
         scores.append(bootstrap_scores(of_group, score, seed, REPLICATES, subject.units))
         f1.append(image_f1(of_group, score))
         errors.append(error_kinds(truth, answer, of_group, score))
@@ -142,7 +142,7 @@ def detector_rows(
         of_category = (truth.category == category) & ~truth.crowd
         if of_category.any():
             images = len(np.unique(truth.image[of_category]))
-            yield row(OBJECTS, float(of_category.sum()), class_id=name, n=images)
+            yield estimate_row(OBJECTS, float(of_category.sum()), class_id=name, n=images)
     for model in models:
         for name in NAMES:
             yield from model.rows(name, subject.dataset.groups, subject.images, subject.units)
@@ -159,10 +159,10 @@ def detector_rows(
                     "class_id": name,
                     "n": number.images,
                 }
-                yield row(BY_CATEGORY, number.interval(), **key)
+                yield estimate_row(BY_CATEGORY, number.interval(), **key)
                 if index:
                     drop = model.drop(index, "AP", category).interval()
-                    yield row(DROP, drop, at=BY_CATEGORY, **key)
+                    yield estimate_row(DROP, drop, at=BY_CATEGORY, **key)
 
 
 def error_rows(subject: DetectionSubject, model: MeasuredModel) -> Iterator[ResultRow]:
@@ -175,14 +175,14 @@ def error_rows(subject: DetectionSubject, model: MeasuredModel) -> Iterator[Resu
             "n": subject.images,
         }
         for kind, count in errors.counts().items():
-            yield row(ERRORS, float(count), at=kind, **key)
+            yield estimate_row(ERRORS, float(count), at=kind, **key)
         table = errors.confusions(subject.truth, matches)
         for true, taken in np.argwhere(table).tolist():
             names = {"class_id": subject.categories[true], "against": subject.categories[taken]}
-            yield row(TAKEN_FOR, float(table[true, taken]), **names, **key)
+            yield estimate_row(TAKEN_FOR, float(table[true, taken]), **names, **key)
         for recall, precision in curve_points(matches):
             if math.isfinite(precision):
-                yield row(PRECISION, precision, at=recall, **key)
+                yield estimate_row(PRECISION, precision, at=recall, **key)
 
 
 def mean_corruption_rows(subject: DetectionSubject, model: MeasuredModel) -> Iterator[ResultRow]:
@@ -200,7 +200,7 @@ def mean_corruption_rows(subject: DetectionSubject, model: MeasuredModel) -> Ite
         weights |= dict.fromkeys(indices, 1 / len(by_shift) / len(indices))
     for name in ("AP", "AP50", "AP75") if weights else ():
         parts = [(weight, model.share(index, name)) for index, weight in weights.items()]
-        mean = combined(parts)
+        mean = weighted_sum(parts)
         if not math.isfinite(mean.value):
             continue
         key = {
@@ -208,10 +208,10 @@ def mean_corruption_rows(subject: DetectionSubject, model: MeasuredModel) -> Ite
             "at": name,
             "n": subject.images,
         }
-        yield row(MPC, mean.interval(), **key)
-        share = ratio(mean, model.share(0, name))
+        yield estimate_row(MPC, mean.interval(), **key)
+        share = resampled_ratio(mean, model.share(0, name))
         if math.isfinite(share.value) and not model.near_chance:
-            yield row(RPC, share.interval(), **key)
+            yield estimate_row(RPC, share.interval(), **key)
 
 
 def measure_levels(
@@ -251,10 +251,12 @@ def measure_levels(
         for model in models:
             key = {"model": model.name, "group": shift, "n": images}
             for at, index in zip(of_shift.ats, [0, *indices], strict=True):
-                rows.append(row(curve, model.share(index, measure).interval(), at=at, **key))
+                rows.append(
+                    estimate_row(curve, model.share(index, measure).interval(), at=at, **key)
+                )
             drops = [model.drop(index, measure).interval() for index in indices]
             for at, drop in zip(of_shift.ats[1:], drops, strict=True):
-                rows.append(row(severity.DROP, drop, at=at, **key))
+                rows.append(estimate_row(severity.DROP, drop, at=at, **key))
             ten = rising_reaches(drops, np.array(levels), np.ones(len(levels)), _TEN_POINTS)
             rows.append(level_row(severity.TEN_POINTS, ten, **key))
     return tuple(facts), rows

@@ -13,7 +13,13 @@ import numpy as np
 from counterfoil.detection_stats import MOST_DETECTIONS, Detections, Matches, Objects
 from counterfoil.evaluation.tasks.objects.placement import misplaced_objects
 from counterfoil.evaluation.tasks.objects.subject import DetectionSubject
-from counterfoil.report.words import counted, in_words, listed, number, percent
+from counterfoil.report.words import (
+    format_count,
+    format_list,
+    format_number,
+    format_percent,
+    in_words,
+)
 
 # Programs that keep all answers have some below this score. The usual cuts are .05 (torchvision)
 # and .25 (Ultralytics).
@@ -42,9 +48,9 @@ def cut_sentence(names: Sequence[str], groups: Sequence[tuple[Detections, Matche
         return ""
     where = ""
     if len(cut) < len(lowest):
-        where = f" on {listed([in_words(name) for name in cut], _MOST_NAMED)}"
+        where = f" on {format_list([in_words(name) for name in cut], _MOST_NAMED)}"
     return (
-        f"the lowest score{where} is {number(min(cut.values()))}: if answers below it were left"
+        f"the lowest score{where} is {format_number(min(cut.values()))}: if answers below it were left"
         f" out, AP and recall{' there' if where else ''} are lower bounds. Ask for all answers,"
         " down to a score of .001"
     )
@@ -77,15 +83,15 @@ def crowded_sentence(
     totals = objects.sum(axis=0)
     limited = np.flatnonzero(reachable < totals)
     limited = limited[np.argsort(reachable[limited] / totals[limited], kind="stable")]
-    subject = counted(int(crowded), "image has", "images have")
+    subject = format_count(int(crowded), "image has", "images have")
     bounds = []
     for index in limited:
-        bound = percent(float(reachable[index] / totals[index]))
+        bound = format_percent(float(reachable[index] / totals[index]))
         bounds.append(f"{bound} ({categories[index]})")
     return (
         f"{subject} more than {MOST_DETECTIONS} objects of a category, at most {objects.max():,}."
         f" COCO counts {MOST_DETECTIONS} detections an image and category, so recall is at most"
-        f" {listed(bounds, _MOST_NAMED)}, and AP and F1 are lower than with all detections."
+        f" {format_list(bounds, _MOST_NAMED)}, and AP and F1 are lower than with all detections."
     )
 
 
@@ -99,7 +105,7 @@ def truth_notes(subject: DetectionSubject) -> Iterator[str]:
     category = truth.category[~truth.crowd]
     if not len(boxes):
         return
-    total = counted(len(boxes), "object")
+    total = format_count(len(boxes), "object")
     different = np.unique(np.column_stack([image, category, boxes]), axis=0)
     copies = len(boxes) - len(different)
     if copies:
@@ -141,7 +147,7 @@ def truth_notes(subject: DetectionSubject) -> Iterator[str]:
         reduced = int((shorter_sides == shortest).sum())
     if reduced:
         yield (
-            f"{counted(reduced, 'image')} of {subject.images:,} were reduced to a shorter side of"
+            f"{format_count(reduced, 'image')} of {subject.images:,} were reduced to a shorter side of"
             f" {shortest} pixels. Small, medium and large are sizes in the reduced images, so AP by"
             " size is not that of the originals."
         )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from counterfoil.detection_stats import MEASURES
-from counterfoil.evaluation.figures import legend, severity_figure
-from counterfoil.evaluation.resampled_page import compared_section, group_table, of_model
+from counterfoil.evaluation.figures import lines_of_models, severity_figure
+from counterfoil.evaluation.resampled_page import caption_of_model, compared_section, group_table
 from counterfoil.evaluation.tasks.objects.curves import curve_figure
 from counterfoil.evaluation.tasks.objects.error_kinds import KINDS, MISSED
 from counterfoil.evaluation.tasks.objects.measures import (
@@ -29,7 +29,7 @@ from counterfoil.report.words import (
     TableColumn,
     TableRow,
     count_cell,
-    counted,
+    format_count,
     in_words,
     points_cell,
     text_cell,
@@ -86,7 +86,7 @@ def _category_table(results: Results, model: ModelFacts) -> Table:
         TableColumn("loses most under", "text"),
         "drop of AP (points)",
     )
-    table = Table.of(of_model(results, model, "by category"), columns, rows)
+    table = Table.of(caption_of_model(results, model, "by category"), columns, rows)
     return table.first(_MOST_CATEGORIES, "categories", "measures.csv")
 
 
@@ -101,7 +101,7 @@ def _error_table(results: Results, model: ModelFacts) -> Table:
             counts.append(count_cell(int(count or 0)))
         rows.append((group.name, *counts))
     columns = (TableColumn("group", "shift"), *KINDS, MISSED)
-    return Table.of(of_model(results, model, "kinds of errors"), columns, rows)
+    return Table.of(caption_of_model(results, model, "kinds of errors"), columns, rows)
 
 
 def _confusion_table(results: Results, model: ModelFacts) -> Table:
@@ -129,7 +129,7 @@ def _confusion_table(results: Results, model: ModelFacts) -> Table:
         TableColumn("most under", "text"),
         "times",
     )
-    table = Table.of(of_model(results, model, "confusions"), columns, rows)
+    table = Table.of(caption_of_model(results, model, "confusions"), columns, rows)
     return table.first(_MOST_CONFUSIONS, "pairs of categories", "measures.csv")
 
 
@@ -141,7 +141,7 @@ def _error_sections(results: Results) -> Iterator[ReportSection]:
         yield ReportSection(
             title="Precision and recall",
             figures=[figure],
-            legend=legend(shown),
+            legend=lines_of_models(shown),
             note="At IoU .50, the mean over categories; the mean of a curve is AP50. Dashed: the"
             " base. Shifts that cost most AP50 come first.",
         )
@@ -182,7 +182,7 @@ def detection_sections(results: Results) -> Iterator[ReportSection]:
             short="Severity",
             sentences=severity_words(results),
             figures=[figure] if figure else [],
-            legend=legend(sound),
+            legend=lines_of_models(sound),
             tables=[ten_points_table(results, models)],
             note="The drop of AP is made to rise with the level and is linear between levels. The"
             " interval is where the ends of the drop’s intervals reach ten points. Level 0 is the"
@@ -223,6 +223,6 @@ def detection_notes(results: Results) -> Iterator[str]:
     images = results.groups[0].images
     if images < _FEW_IMAGES:
         yield (
-            f"The dataset has only {counted(images, 'image')} in each group: intervals of so few"
+            f"The dataset has only {format_count(images, 'image')} in each group: intervals of so few"
             " say little."
         )

@@ -19,7 +19,7 @@ from counterfoil.models.detectors import Detector
 from counterfoil.models.detectors.detector import refuse_unnamed_labels
 from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key
 from counterfoil.prediction.asking import AskedFunction, Pass
-from counterfoil.report.words import named
+from counterfoil.report.words import safe_text
 
 _SIDES = ("left", "top", "right", "bottom")
 
@@ -102,7 +102,7 @@ def _first_label_note(
     if not len(labels) or 0 not in categories.index_of or labels.min() == 0:
         return ""
     return (
-        f"no box has label 0, '{named(names[0])}': if its labels count from 1, label_names lacks a"
+        f"no box has label 0, '{safe_text(names[0])}': if its labels count from 1, label_names lacks a"
         " first name that stands for none"
     )
 

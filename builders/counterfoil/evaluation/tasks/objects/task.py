@@ -57,7 +57,7 @@ from counterfoil.recipe.tasks.objects import ObjectsSource
 from counterfoil.report.results import DROP, ClassFacts, ModelFacts, ResultRows, Results
 from counterfoil.report.sections import MeasureFacts, ReportSection
 from counterfoil.report.severity import at
-from counterfoil.report.words import csv_interval, percent
+from counterfoil.report.words import csv_interval, format_percent
 from counterfoil.store.decoding import readable_image
 
 _NAMED = (
@@ -201,7 +201,7 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
 
     def near_chance(self, results: Results, model: ModelFacts) -> str:
         base = results.rows.value("AP", model=model.name, group=results.base or "") or 0.0
-        return f"finds next to nothing on the base (AP {percent(base)})"
+        return f"finds next to nothing on the base (AP {format_percent(base)})"
 
     def sections(self, results: Results) -> Iterator[ReportSection]:
         return detection_sections(results)

@@ -25,7 +25,7 @@ from counterfoil.mining.methods.bugs.descriptions import CLASS, Description, Pie
 from counterfoil.mining.methods.bugs.trials import filled_base
 from counterfoil.models.captioners import Captioner, CaptionExample
 from counterfoil.prediction.captioning import caption_images, likelihoods_of
-from counterfoil.progress import report
+from counterfoil.progress import report_progress
 from counterfoil.recipe import RecipeClass
 
 MOST_PARTS = 6
@@ -238,9 +238,9 @@ class ClusterDescriber:
     def __call__(self, clusters: Sequence[FailureCluster]) -> list[Described]:
         descriptions = []
         for index, cluster in enumerate(clusters):
-            report("describing clusters", index, len(clusters))
+            report_progress("describing clusters", index, len(clusters))
             descriptions.append(self._described(cluster, index))
-        report("describing clusters", len(clusters), len(clusters))
+        report_progress("describing clusters", len(clusters), len(clusters))
         return descriptions
 
     def _described(self, cluster: FailureCluster, index: int) -> Described:

@@ -26,12 +26,12 @@ from counterfoil.mining.methods.bugs.phrases import (
     REFUSED,
     before_noun,
     first_sentence,
-    grouped,
-    openings,
+    grouped_words,
     opens_noun,
+    phrase_openings,
     phrases_of,
     sentences_of,
-    tidy,
+    tidy_text,
     word_set,
     words_of_text,
 )
@@ -217,11 +217,11 @@ def pieces_of(caption: str, base: str, class_name: str) -> tuple[Piece, ...] | N
     Raise ValueError for a base without `{class}`.
     """
     stem, _, tail, _, rest = _cut(base)
-    name = tidy(class_name)
-    text = tidy(caption)
+    name = tidy_text(class_name)
+    text = tidy_text(caption)
     noun = rf"(?:{re.escape(name)}|{re.escape(CLASS)})"
-    stem_words = tidy(stem)
-    tail_words = tidy(tail)
+    stem_words = tidy_text(stem)
+    tail_words = tidy_text(tail)
     led = re.match(_pattern(stem_words, noun), text) if stem_words else None
     # A base such as "{class}s" continues the word.
     glued = "" if not tail or tail[0].isspace() else rf"(?={_pattern(tail_words, noun)})|"
@@ -236,8 +236,8 @@ def pieces_of(caption: str, base: str, class_name: str) -> tuple[Piece, ...] | N
     if tail_words and (same := re.match(rf"\s*{_pattern(tail_words, noun)}", behind)):
         behind = behind[same.end() :]
     first, more = first_sentence(behind)
-    more = more.strip().removeprefix(tidy(rest))
-    base_sentences = sentences_of(tidy(base.replace(CLASS, class_name)))
+    more = more.strip().removeprefix(tidy_text(rest))
+    base_sentences = sentences_of(tidy_text(base.replace(CLASS, class_name)))
     pieces = [Piece(words, "lead") for words in (lead,) if words is not None]
     pieces += [Piece(words, "before") for words in before_noun(before)]
     pieces += [Piece(words, "after") for words in _beyond(name, phrases_of(first))]
@@ -316,7 +316,7 @@ def _behind(phrases: Sequence[str]) -> str:
     text = ""
     for before, words in zip([None, *phrases], phrases, strict=False):
         alone = phrases_of(f"{before} {words}") == [before, words]
-        parted = bool(openings(words.split())) if before is None else alone
+        parted = bool(phrase_openings(words.split())) if before is None else alone
         text += f"{'' if parted else ','} {words}"
     return text
 
@@ -404,12 +404,14 @@ def _adjectives(words: Sequence[str]) -> Iterator[tuple[int, int]]:
     last word of the determiner's phrase.
     """
     ends = (
-        {at for at in range(len(words)) if _ends(words, at)} | set(openings(words)) | {len(words)}
+        {at for at in range(len(words)) if _ends(words, at)}
+        | set(phrase_openings(words))
+        | {len(words)}
     )
     for determiner in (at for at, word in enumerate(words) if word in DETERMINERS):
         at = determiner + 1
         last = min(end for end in ends if end >= at) - 1
-        for group in grouped(words[at:last]):
+        for group in grouped_words(words[at:last]):
             while words[at] != group[0]:
                 at += 1
             if group[-1] not in JOINING and group[-1] != "of":
@@ -502,9 +504,9 @@ def is_background(piece: Piece) -> bool:
         return True
     at = next((at for at, word in enumerate(words) if word in _IS), 0)
     behind = words[at + 1 :]
-    if not at or words[0] in _NOTHING_OF_ITS_OWN or openings(behind)[:1] != [0]:
+    if not at or words[0] in _NOTHING_OF_ITS_OWN or phrase_openings(behind)[:1] != [0]:
         return False
-    return any(_begins_with_place(behind[low:]) for low in openings(behind))
+    return any(_begins_with_place(behind[low:]) for low in phrase_openings(behind))
 
 
 def background_of(description: Description) -> tuple[Piece, ...]:

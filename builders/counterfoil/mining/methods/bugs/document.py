@@ -64,7 +64,7 @@ from counterfoil.paired_stats import (
     tango_interval,
 )
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.progress import report
+from counterfoil.progress import report_progress
 from counterfoil.recipe.schema_mine import BugsSettings, Mine
 from counterfoil.stats import POWER, StoppedRate, e_q_values, simultaneous_level, wilson_interval
 
@@ -419,7 +419,7 @@ def estimate_rates(
         answers = wrong_answers([pairs], answer_names)
         estimated[name] = replace(wanted_finding, pairs=test, answers=answers)
         rounds.append(round_drawn(drawn))
-        report("estimating rates of findings", len(estimated), len(to_estimate))
+        report_progress("estimating rates of findings", len(estimated), len(to_estimate))
     everything = [estimated.get(finding.name, finding) for finding in findings.findings]
     judged = adjusted_together(everything, findings.fdr, findings.margin)
     return replace(findings, findings=judged, rounds=with_rounds(findings, rounds))

@@ -61,7 +61,7 @@ _AS_PLAIN = str.maketrans(
 _Words = Sequence[str | None]
 
 
-def tidy(text: str) -> str:
+def tidy_text(text: str) -> str:
     """Return a text in lower case on one line, with plain quotes and single spaces, cut at
     `LONGEST_CAPTION`."""
     text = "".join(map(_printed, text[: 2 * LONGEST_CAPTION].translate(_AS_PLAIN)))
@@ -86,7 +86,7 @@ def before_noun(text: str) -> list[str]:
     for at, word in enumerate(words):
         if word is not None and opens_noun(word):
             opening = words[: at + 1]
-    groups = grouped(words[len(opening) :])
+    groups = grouped_words(words[len(opening) :])
     if opening and opening[-1] == "an":
         opening[-1] = "a"
     phrases = [group for group in groups if group[-1] not in JOINING]
@@ -100,7 +100,7 @@ def opens_noun(word: str) -> bool:
     return word in ARTICLES or word in _PREPOSITIONS or word in _TRANSITIVE
 
 
-def grouped(words: _Words) -> list[list[str | None]]:
+def grouped_words(words: _Words) -> list[list[str | None]]:
     """Return each word as a group of its own, except that "black and white" and "pair of" are one
     group each. An "and" at the end is in the group of the word before it.
     """
@@ -129,7 +129,7 @@ def phrases_of(text: str) -> list[str]:
     for part in _BREAK.split(text):
         words = words_of_text(part)
         # Words before the first opening belong to its phrase: "that is sitting on a floor".
-        cuts = [0, *openings(words)[1:], len(words)]
+        cuts = [0, *phrase_openings(words)[1:], len(words)]
         for low, high in pairwise(cuts):
             phrase = words[low:high]
             while phrase and phrase[-1] in _DANGLING:
@@ -139,7 +139,7 @@ def phrases_of(text: str) -> list[str]:
     return _each_once(phrases)
 
 
-def openings(words: _Words) -> list[int]:
+def phrase_openings(words: _Words) -> list[int]:
     """Return the indices of the words that open a phrase. If several words in a row could open one
     ("sitting on"), only the first of them does.
     """

@@ -20,11 +20,11 @@ from counterfoil.mining.methods.bugs.descriptions import Description
 from counterfoil.paired_stats import (
     PairCount,
     count_pairs,
-    decide,
+    decide_test,
     log_e_value,
     most_pairs_to_decide,
 )
-from counterfoil.progress import report
+from counterfoil.progress import report_progress
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.prompts import BASE
 from counterfoil.recipe.schema_mine import Mine
@@ -271,10 +271,10 @@ def carry_to_test(
             more = replace(trial, pairs=(*trial.pairs, drawn.pairs(name)))
             count = more.count
             log_e = log_e_value(count.failing, count.discordant)
-            state = decide(count, log_e, threshold, mine.margin) if count.pairs else "open"
+            state = decide_test(count, log_e, threshold, mine.margin) if count.pairs else "open"
             tested[name] = replace(more, looks=(*trial.looks, (count.pairs, log_e)), state=state)
         decided = sum(trial.state != "open" for trial in tested.values())
-        report(f"{purpose}: hypotheses decided", decided, len(tested))
+        report_progress(f"{purpose}: hypotheses decided", decided, len(tested))
     return tuple(tested.values()), tuple(rounds)
 
 

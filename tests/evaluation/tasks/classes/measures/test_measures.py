@@ -34,7 +34,7 @@ from counterfoil.evaluation.tasks.classes.measures.label_checks import with_scor
 from counterfoil.report import results
 from counterfoil.report.labels import labels_text
 from counterfoil.report.published import PublishedResults
-from counterfoil.report.results import NESTED, ResultRow, results_from, row
+from counterfoil.report.results import NESTED, ResultRow, estimate_row, results_from
 from counterfoil.report.sections import ReportSection, Shown
 from counterfoil.report.words import Table, TableColumn, TableRow, text_cell
 from support.tables import csv_rows
@@ -44,7 +44,7 @@ def answers_of(answered: AllAnswers) -> Iterator[ResultRow]:
     for shift in answered.shifts:
         for model in answered.models:
             images = len(answered.rows(shift))
-            yield row(
+            yield estimate_row(
                 "brightness", images / 100, model=model, group=answered.group(shift).name, n=images
             )
 
@@ -97,7 +97,7 @@ def test_a_nested_measure_of_ones_own_is_in_every_output(
 ) -> None:
     def measure(answered: AllAnswers) -> tuple[PublishedResults, list[ResultRow]]:
         facts = PublishedResults("a" * 40, (), dict.fromkeys(answered.models, "made here"))
-        return facts, [row("glare", 0.25, model=answered.models[0], group="swap")]
+        return facts, [estimate_row("glare", 0.25, model=answered.models[0], group="swap")]
 
     table = Table(
         "Glare of each model",

@@ -18,7 +18,7 @@ from counterfoil.evaluation.tasks.classes.answers import (
 from counterfoil.evaluation.tasks.classes.resampling import weighted_mean
 from counterfoil.prediction.class_map import Outputs
 from counterfoil.report.reference import OVER_ALL, OVER_CLASSES
-from counterfoil.report.results import ResultRow, row
+from counterfoil.report.results import ResultRow, estimate_row
 from counterfoil.resampled_stats import share_estimate
 from counterfoil.stats import Estimate, wilson_estimate
 
@@ -39,7 +39,7 @@ def _over_images(
         for number, model in enumerate(answered.models):
             estimate = share_estimate(correct[rows, number], answered.shared_units(rows))
             at = str(answered.maps[number].top_k) if name == "top_k" else ""
-            yield row(
+            yield estimate_row(
                 name,
                 estimate,
                 model=model,
@@ -64,11 +64,13 @@ def _accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
             values = np.mean([cls.shift_accuracy for cls in seen], axis=0).tolist()
         if values:
             for name, value in zip(answered.models, values, strict=True):
-                yield row("accuracy", value, model=name, group=group, n=images, units=units)
+                yield estimate_row(
+                    "accuracy", value, model=name, group=group, n=images, units=units
+                )
         for cls in answered.enough(index):
             key = {"group": group, "class_id": cls.class_id}
             for name, value in zip(answered.models, cls.shift_accuracy.tolist(), strict=True):
-                yield row("accuracy", value, model=name, n=_shift_images(cls), **key)
+                yield estimate_row("accuracy", value, model=name, n=_shift_images(cls), **key)
 
 
 def _shift_images(cls: ClassUnits) -> int:
@@ -87,7 +89,7 @@ def _base_accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
             accuracies = cls.base_accuracy.tolist()
             for name, value, guesses in zip(answered.models, accuracies, near_chance, strict=True):
                 note = "near chance" if guesses else ""
-                yield row(
+                yield estimate_row(
                     "base_accuracy",
                     value,
                     model=name,
@@ -137,7 +139,7 @@ def _class_shares(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
                 share = wilson_estimate(int(part[label]), n)
                 if units is not None:
                     share = share_estimate(right[of_class], units[of_class])
-                yield row(
+                yield estimate_row(
                     name,
                     share,
                     class_id=classes[label].id,
@@ -178,7 +180,7 @@ def _confusion(answered: AllAnswers) -> Iterator[ResultRow]:
     for (model_name, group, class_id, against), (share, n) in confusions.items():
         if n >= least:
             key = {"model": model_name, "group": group, "class_id": class_id, "against": against}
-            yield row("confusion", share, n=n, **key)
+            yield estimate_row("confusion", share, n=n, **key)
 
 
 def _answered_groups(answered: AllAnswers) -> Iterator[tuple[int, int, Ints]]:
@@ -246,7 +248,7 @@ def _accuracy_over(measure: str, way: Outputs) -> Measure:
                 right = np.bincount(labels, weights=correct[rows], minlength=classes)[seen]
                 value = float((right / images).mean())
                 key = answered.key(model, index)
-                yield row(measure, value, n=int(images.sum()), **key)
+                yield estimate_row(measure, value, n=int(images.sum()), **key)
 
     over = "the outputs of the dataset's classes alone"
     if way == "all":
@@ -263,7 +265,7 @@ def _accuracy_over(measure: str, way: Outputs) -> Measure:
 
 def _chance(answered: AllAnswers) -> Iterator[ResultRow]:
     for name, class_map in zip(answered.models, answered.maps, strict=True):
-        yield row("chance", float(class_map.chances.mean()), model=name)
+        yield estimate_row("chance", float(class_map.chances.mean()), model=name)
 
 
 # The rows of these measures come after the rows of drops.

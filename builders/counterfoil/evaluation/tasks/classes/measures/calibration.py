@@ -11,8 +11,8 @@ from counterfoil.arrays import AnyFloats, Bools, Floats
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, AnsweredGroup, Measure
 from counterfoil.evaluation.tasks.classes.resampling import Resample, resampled_numbers
 from counterfoil.models.score_scale import UNKNOWN
-from counterfoil.report.results import ResultRow, Results, row
-from counterfoil.stats import Estimate, seeded
+from counterfoil.report.results import ResultRow, Results, estimate_row
+from counterfoil.stats import Estimate, seeded_generator
 
 _MOST_LINES = 8
 _DIGITS = 5  # confidences are rounded, because another batch size changes their last bits
@@ -46,14 +46,14 @@ def _error(answered: AllAnswers) -> Iterator[ResultRow]:
             confidence = np.stack([confidence for _, _, confidence, _ in members], axis=1)
             right = np.stack([correct for *_, correct in members], axis=1)
             # All models of a group share their draws.
-            rng = seeded(answered.seed, "calibration", answered.group(index).name)
+            rng = seeded_generator(answered.seed, "calibration", answered.group(index).name)
             errors = calibration_errors(confidence, right, rng)
         for model, error in zip(models, errors, strict=True):
             errors_of[model, index] = error
     for model, index, _, right in groups:
         error = errors_of[model, index]
         key = answered.key(model, index)
-        yield row("calibration_error", error, n=len(right), **key)
+        yield estimate_row("calibration_error", error, n=len(right), **key)
 
 
 def _resampled_error(images: AnsweredGroup, weights: Floats) -> Floats:
@@ -81,7 +81,7 @@ def _bins(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
                 in_bin = bins == number
                 mean = float(values[in_bin].mean())
                 end = f"{(number + 1) / BINS:.4f}"
-                yield row(
+                yield estimate_row(
                     name,
                     mean,
                     at=end,
@@ -106,7 +106,7 @@ def reliability_figure(results: Results) -> str | None:
         as_svg,
         draw_diagonal,
         new_figure,
-        short,
+        short_name,
     )
 
     if not results.groups:
@@ -150,7 +150,7 @@ def reliability_figure(results: Results) -> str | None:
             "textcoords": "offset points",
             "fontsize": 8.5,
         }
-        axes.annotate(short(model.short_name, 18), (x[-1], y[-1]), color=INK, **beside)
+        axes.annotate(short_name(model.short_name, 18), (x[-1], y[-1]), color=INK, **beside)
     axes.set_xlim(0, 100)
     axes.set_ylim(0, 100)
     axes.set_aspect("equal")

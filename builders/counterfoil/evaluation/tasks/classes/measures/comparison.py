@@ -28,13 +28,13 @@ from counterfoil.report.comparison import (
     ComparedGroup,
     ModelComparison,
 )
-from counterfoil.report.results import ResultRow, row
+from counterfoil.report.results import ResultRow, estimate_row
 from counterfoil.resampled_stats import interval_of_draws
 from counterfoil.stats import (
     NORMAL,
     Bounds,
     Estimate,
-    holm,
+    holm_adjusted,
     sign_test,
     wilson_interval,
 )
@@ -130,11 +130,11 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
             smaller = _drop_gain(answered, places, group)
             if smaller is not None:
                 key = comparison.key(subject.groups[group].name)
-                rows.append(row(DROP_GAIN, smaller, n=len(rows_of_group), **key))
+                rows.append(estimate_row(DROP_GAIN, smaller, n=len(rows_of_group), **key))
         if len(rows_of_group):
             measured_reaches.append(reach)
             counts.append(answered.unit_count(rows_of_group))
-    adjusted = iter(holm([result.p for result in rows if result.p is not None]))
+    adjusted = iter(holm_adjusted([result.p for result in rows if result.p is not None]))
     values = []
     for index, result in enumerate(rows):
         if result.p is not None:
@@ -154,7 +154,7 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
         least_units = min((count for count in counts if count is not None), default=None)
         mean = float(np.mean(values))
         average = interval_of_draws(mean, drawn, (below, above), units=least_units)
-        rows.append(row(GAIN, average, **comparison.key()))
+        rows.append(estimate_row(GAIN, average, **comparison.key()))
     return comparison, rows
 
 
@@ -189,8 +189,8 @@ def _compared(
             accuracy = float(np.mean(by_class))
             accuracies.append(accuracy)
             share = alone / n
-        result_rows.append(row(ACCURACY, accuracy, n=n, **key))
-        result_rows.append(row(ONLY_RIGHT, share, n=n, **key))
+        result_rows.append(estimate_row(ACCURACY, accuracy, n=n, **key))
+        result_rows.append(estimate_row(ONLY_RIGHT, share, n=n, **key))
     gain = None
     p = None
     if n:
@@ -198,7 +198,7 @@ def _compared(
         gain = interval_of_draws(value, replicates, reach, units=answered.unit_count(rows))
         p = sign_test(*only)
     key = comparison.key(name)
-    result_rows.append(row(GAIN, gain, n=n, test=MCNEMAR, p=p, **key))
+    result_rows.append(estimate_row(GAIN, gain, n=n, test=MCNEMAR, p=p, **key))
     return result_rows
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from counterfoil import accuracy_stats
 from counterfoil.accuracy_stats import Drops, Slope
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Measure
-from counterfoil.report.results import DROP_BASE, ResultRow, row
+from counterfoil.report.results import DROP_BASE, ResultRow, estimate_row
 from counterfoil.resampled_stats import interval_of_draws
 from counterfoil.stats import Estimate
 
@@ -55,7 +55,7 @@ def _drop(answered: AllAnswers) -> Iterator[ResultRow]:
         key = {"group": measured.group, "note": measured.note}
         for model, name in enumerate(answered.models):
             drop = drops.interval(model)
-            yield row(
+            yield estimate_row(
                 "drop",
                 drop,
                 model=name,
@@ -68,7 +68,7 @@ def _drop(answered: AllAnswers) -> Iterator[ResultRow]:
             lost = (cls.base_accuracy - cls.shift_accuracy).tolist()
             key = {"group": answered.group(shift).name, "class_id": cls.class_id}
             for name, value in zip(answered.models, lost, strict=True):
-                yield row(
+                yield estimate_row(
                     "drop",
                     value,
                     model=name,
@@ -82,7 +82,7 @@ def _drop_base(answered: AllAnswers) -> Iterator[ResultRow]:
         key = {"group": measured.group, "note": measured.note}
         bases = measured.drops.base_accuracy.tolist()
         for name, base in zip(answered.models, bases, strict=True):
-            yield row(
+            yield estimate_row(
                 DROP_BASE,
                 base,
                 model=name,
@@ -99,7 +99,7 @@ def _pairs_drop(answered: AllAnswers) -> Iterator[ResultRow]:
             key = {"group": measured.group, "note": answered.over(classes)}
             pairs = sum(cls.counts[1] for cls in classes)
             for model, name in enumerate(answered.models):
-                yield row(
+                yield estimate_row(
                     "pairs_drop",
                     drops.interval(model),
                     model=name,
@@ -113,7 +113,7 @@ def _average_drop(answered: AllAnswers) -> Iterator[ResultRow]:
     if drops:
         for model, name in enumerate(answered.models):
             mean = float(np.mean([float(drop[model]) for drop in drops]))
-            yield row("average_drop", mean, model=name, n=len(drops))
+            yield estimate_row("average_drop", mean, model=name, n=len(drops))
 
 
 def _impact(answered: AllAnswers) -> Iterator[ResultRow]:
@@ -122,7 +122,7 @@ def _impact(answered: AllAnswers) -> Iterator[ResultRow]:
         group = measured.group
         whole = measured.drops.impact()
         if whole is not None:
-            yield row(
+            yield estimate_row(
                 "impact",
                 whole,
                 group=group,
@@ -132,7 +132,7 @@ def _impact(answered: AllAnswers) -> Iterator[ResultRow]:
         images = {cls.class_id: cls.counts[1] for cls in answered.kept(measured.shift)}
         for class_id, impact in measured.drops.classes.items():
             if impact is not None:
-                yield row(
+                yield estimate_row(
                     "impact",
                     impact,
                     group=group,
@@ -172,7 +172,7 @@ def _relative_drop(answered: AllAnswers) -> Iterator[ResultRow]:
         for model, name in enumerate(answered.models):
             ratio = relative_drop(measured.drops, model)
             if ratio is not None:
-                yield row("relative_drop", ratio, model=name, **key)
+                yield estimate_row("relative_drop", ratio, model=name, **key)
 
 
 def _of_line(
@@ -188,9 +188,9 @@ def _of_line(
                 images = measured.base_images, measured.images
             base = measured.drops.base_accuracy[sound].tolist()
             shifted = measured.drops.accuracy[sound].tolist()
-            line = accuracy_stats.slope(base, shifted, images)
+            line = accuracy_stats.accuracy_slope(base, shifted, images)
             if line is not None:
-                yield row(name, number(line), group=measured.group, n=line.n_models)
+                yield estimate_row(name, number(line), group=measured.group, n=line.n_models)
 
     return rows
 
@@ -208,7 +208,7 @@ def _effective_robustness(answered: AllAnswers) -> Iterator[ResultRow]:
         intervals = accuracy_stats.effective_robustness_intervals(measured.drops, images)
         for model, estimate in intervals.items():
             key = answered.key(model, measured.shift)
-            yield row("effective_robustness", estimate, n=measured.images, **key)
+            yield estimate_row("effective_robustness", estimate, n=measured.images, **key)
 
 
 MEASURES: dict[str, Measure] = {

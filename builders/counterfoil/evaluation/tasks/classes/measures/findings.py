@@ -27,7 +27,7 @@ from counterfoil.prediction.passes import Scored
 from counterfoil.progress import track
 from counterfoil.recipe.layering import without_folders
 from counterfoil.report.findings import BASE_RATE, DIFFERENCE, RATE, FindingModel, MinedShiftResult
-from counterfoil.report.results import ResultRow, row
+from counterfoil.report.results import ResultRow, estimate_row
 from counterfoil.store.lock import without_validation
 
 _FILE = (
@@ -207,7 +207,9 @@ class _Measuring:
         if not kept:
             why = self._none_left(units)
             return [self._unmeasured(shift, scores, why) for scores in scored]
-        drops = accuracy_stats.drops(kept, paired=group.paired, seed=seed, salt=group.name)
+        drops = accuracy_stats.drops_of_classes(
+            kept, paired=group.paired, seed=seed, salt=group.name
+        )
         models = []
         for column, scores in enumerate(scored):
             name = scores.classifier.name
@@ -222,7 +224,7 @@ class _Measuring:
                 note,
                 base_rate,
             )
-            self.numbers.append(row(DIFFERENCE, drops.interval(column), **key))
+            self.numbers.append(estimate_row(DIFFERENCE, drops.interval(column), **key))
             failures = _failures(kept, column)
             models.append(FindingModel(name, target, measured_on, len(kept), *failures))
         return models
@@ -241,8 +243,8 @@ class _Measuring:
         key = {"model": model, "group": self.subject.groups[shift.index].name}
         base_images = sum(cls.counts[0] for cls in kept)
         images = sum(cls.counts[1] for cls in kept)
-        self.numbers.append(row(RATE, rate, n=images, note=note, **key))
-        self.numbers.append(row(BASE_RATE, base_rate, n=base_images, **key))
+        self.numbers.append(estimate_row(RATE, rate, n=images, note=note, **key))
+        self.numbers.append(estimate_row(BASE_RATE, base_rate, n=base_images, **key))
         return key
 
     def _add_reason(
@@ -253,7 +255,7 @@ class _Measuring:
     ) -> None:
         """Add a row that says why a model has no rate."""
         group = self.subject.groups[shift.index].name
-        self.numbers.append(row(RATE, None, model=model, group=group, note=why))
+        self.numbers.append(estimate_row(RATE, None, model=model, group=group, note=why))
 
     def _unmeasured(
         self,
@@ -266,13 +268,13 @@ class _Measuring:
         return FindingModel(name, _is_target(shift, name, scores.classifier.sha256))
 
     def _kept(self, units: Sequence[ClassUnits]) -> list[ClassUnits]:
-        enough = accuracy_stats.surviving(units, self.answered.min_images)
+        enough = accuracy_stats.classes_with_images(units, self.answered.min_images)
         return [cls for cls in enough if cls.class_id not in self.answered.near_chance.classes]
 
     def _none_left(self, units: Sequence[ClassUnits]) -> str:
         """Return the reason that no class is measured."""
         least = self.answered.min_images
-        if accuracy_stats.surviving(units, least):
+        if accuracy_stats.classes_with_images(units, least):
             return "cannot be measured: every class with enough images is near chance on the base"
         return f"cannot be measured: no class has {least} such candidates and as many base images"
 

@@ -15,7 +15,7 @@ from counterfoil.report.labels import (
     SELECTED_AS_SHIFT,
     LabelChecks,
 )
-from counterfoil.report.results import ResultRow, row
+from counterfoil.report.results import ResultRow, estimate_row
 
 
 def with_scored_judge(
@@ -55,20 +55,20 @@ def label_rows(checks: LabelChecks) -> list[ResultRow]:
                     "against": checks.judge or "",
                 }
                 n = judged.images
-                rows.append(row(DISAGREEMENT, judged.disagreement.estimate, n=n, **key))
+                rows.append(estimate_row(DISAGREEMENT, judged.disagreement.estimate, n=n, **key))
                 if judged.label_error is not None:
-                    rows.append(row(LABEL_ERROR, judged.label_error.estimate, n=n, **key))
+                    rows.append(estimate_row(LABEL_ERROR, judged.label_error.estimate, n=n, **key))
         people = shift.people
         if people is None:
             continue
         selected = people.class_selected
         if selected is not None:
             n = people.class_images
-            rows.append(row(SELECTED_AS_CLASS, selected.estimate, group=group, n=n))
+            rows.append(estimate_row(SELECTED_AS_CLASS, selected.estimate, group=group, n=n))
         selected = people.shift_selected
         if selected is not None:
             n = people.shift_images
-            rows.append(row(SELECTED_AS_SHIFT, selected.estimate, group=group, n=n))
+            rows.append(estimate_row(SELECTED_AS_SHIFT, selected.estimate, group=group, n=n))
     return rows
 
 

@@ -17,7 +17,7 @@ from counterfoil.evaluation.figures import published_figure
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, NestedMeasure
 from counterfoil.recipe.layering import bundled_folder
 from counterfoil.report.published import ACCURACY, SETS, PublishedLine, PublishedResults
-from counterfoil.report.results import ResultRow, row
+from counterfoil.report.results import ResultRow, estimate_row
 from counterfoil.stats import least_squares_line
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def measure_published(answered: AllAnswers) -> tuple[PublishedResults | None, li
     for name, (published_name, accuracies) in published_models(names).items():
         shown[name] = published_name
         for column, value in accuracies.items():
-            rows.append(row(ACCURACY, value, model=name, at=column))
+            rows.append(estimate_row(ACCURACY, value, model=name, at=column))
     commit = (read_published("model").schema.metadata or {})[b"commit"].decode()
     lines = tuple(published_line(shifted) for shifted in COUNTERPARTS)
     several = any(len(index) > 1 for index in indices)

@@ -17,10 +17,10 @@ from counterfoil import stats, trajectory_stats
 from counterfoil.accuracy_stats import Drops, drawn_accuracies
 from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.evaluation.dataset import Subject
-from counterfoil.evaluation.figures import MOST_SHIFTS, legend, severity_figure, thumbnails
+from counterfoil.evaluation.figures import MOST_SHIFTS, lines_of_models, severity_figure, thumbnails
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, NestedMeasure
 from counterfoil.report import severity as names
-from counterfoil.report.results import ModelFacts, ResultRow, Results, row
+from counterfoil.report.results import ModelFacts, ResultRow, Results, estimate_row
 from counterfoil.resampled_stats import (
     FEWEST_IMAGES,
     Units,
@@ -244,7 +244,7 @@ class _Curve:
                 drop_ends.append(np.full_like(squares, np.nan))
                 continue
             every = np.ones(len(of_label.labels), dtype=bool)
-            rng = stats.seeded(answered.seed, "severity", shift, class_id)
+            rng = stats.seeded_generator(answered.seed, "severity", shift, class_id)
             drawn = np.stack(drawn_accuracies(parts, every, rng, stats.REPLICATES), axis=1)
             usable = ~np.isnan(drawn).any(axis=(1, 2), keepdims=True)
             total += np.where(usable, drawn, 0.0)
@@ -341,7 +341,7 @@ class _Curve:
                         self.units,
                     )
                     n = images[side]
-                    yield row(
+                    yield estimate_row(
                         names.ACCURACY,
                         accuracy,
                         at=level,
@@ -350,7 +350,7 @@ class _Curve:
                         **key,
                     )
             for level, n, drop in zip(ats[1:], images[1:], drops, strict=True):
-                yield row(
+                yield estimate_row(
                     names.DROP + ending,
                     drop,
                     at=level,
@@ -379,7 +379,7 @@ class _Curve:
                 accuracy: stats.Estimate | float = value
                 if self.units is None:
                     accuracy = stats.wilson_estimate(round(value * n), n)
-                yield row(
+                yield estimate_row(
                     names.ACCURACY,
                     accuracy,
                     class_id=class_id,
@@ -390,7 +390,7 @@ class _Curve:
                 if side:
                     ends = self.drops_of_class[index, :, side, model].tolist()
                     drop = stats.Estimate(base - value, *map(_finite, ends))
-                    yield row(
+                    yield estimate_row(
                         names.DROP,
                         drop,
                         class_id=class_id,
@@ -431,7 +431,7 @@ def _failures(
                 counting = counting & scenes.complete
             if not counting.any():
                 continue
-            rng = stats.seeded(answered.seed, "failed", shift)
+            rng = stats.seeded_generator(answered.seed, "failed", shift)
             n = int(counting.sum())
             failing = first[counting, model], last[counting, model]
             unit_of = None
@@ -441,7 +441,7 @@ def _failures(
                 units = Units.of(unit_of)
             curve = trajectory_stats.failed_curve(*failing, len(levels), rng, units)
             for level, share in zip(ats, curve, strict=True):
-                yield row(
+                yield estimate_row(
                     names.FAILED + ending,
                     share,
                     at=level,
@@ -452,7 +452,7 @@ def _failures(
             yield level_row(names.MEDIAN + ending, median, n=n, **key)
             if not ending:
                 recovered = share_estimate(again[counting, model], unit_of)
-                yield row(names.RECOVERED, recovered, n=n, **key)
+                yield estimate_row(names.RECOVERED, recovered, n=n, **key)
 
 
 def _compared(
@@ -495,7 +495,7 @@ def _compared(
     for side, level in enumerate(ats):
         for key, of_pair in zip(keys, ends[side].tolist(), strict=True):
             estimate = stats.Estimate(*of_pair)
-            yield row(
+            yield estimate_row(
                 names.DIFFERENCE,
                 estimate,
                 at=level,
@@ -507,10 +507,10 @@ def _compared(
         least_ahead[other, first] = -high[side]
         most_ahead[first, other] = high[side]
         most_ahead[other, first] = -low[side]
-        ranks = trajectory_stats.ranks(least_ahead, most_ahead, accuracy[side]).tolist()
+        ranks = trajectory_stats.model_ranks(least_ahead, most_ahead, accuracy[side]).tolist()
         for name, rank in zip(called, ranks, strict=True):
             of_model = {"model": name, "group": shift, "at": level}
-            yield row(names.RANK, stats.Estimate(*rank), n=len(models), **of_model)
+            yield estimate_row(names.RANK, stats.Estimate(*rank), n=len(models), **of_model)
     at_levels = scenes.right[:, 1:, models]
     runs = trajectory_stats.failure_runs(scenes.present[:, 1:], at_levels)
     at_base = scenes.right_at_base[:, models]
@@ -522,16 +522,16 @@ def _compared(
     # the models are swapped in all trajectories of a unit
     swapped = np.zeros((units.max() + 1, apart.shape[1]))
     np.add.at(swapped, units, np.nan_to_num(apart))
-    p = trajectory_stats.swap_test(swapped, stats.seeded(answered.seed, "swaps", shift))
-    adjusted = stats.holm(p)
+    p = trajectory_stats.swap_test(swapped, stats.seeded_generator(answered.seed, "swaps", shift))
+    adjusted = stats.holm_adjusted(p)
     for key, difference, p_of_pair, q in zip(keys, apart.T, p, adjusted, strict=True):
         known = np.isfinite(difference)
         n = int(known.sum())
         mean = None
         if n:
-            rng = stats.seeded(answered.seed, "failure difference", shift)
+            rng = stats.seeded_generator(answered.seed, "failure difference", shift)
             mean = stats.mean_over_units(difference[known], units[known], rng)
-        yield row(
+        yield estimate_row(
             names.FAILURE_DIFFERENCE,
             mean,
             n=n,
@@ -545,7 +545,7 @@ def _compared(
 def _draw(results: Results) -> list[Any]:
     """Return the curves, and the models in them with the colour of each."""
     sound = [model for model in results.best_first if not model.near_chance]
-    return [severity_figure(results, sound), legend(sound)]
+    return [severity_figure(results, sound), lines_of_models(sound)]
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,13 @@ import numpy as np
 from counterfoil import accuracy_stats, feature_stats
 from counterfoil.accuracy_stats import ClassUnits, near_chance
 from counterfoil.arrays import AnyFloats, Bools, Ints
-from counterfoil.data.folders import placed
+from counterfoil.data.folders import placed_source
 from counterfoil.data.labelled_images import (
     LabelledImages,
     deal_halves,
+    evenly_spaced,
     first_of_classes,
     rows_of,
-    thinned,
 )
 from counterfoil.data.labelled_sources import labelled_rows, labelled_source, labelled_split
 from counterfoil.data.labels import ConditionLabels
@@ -39,7 +39,7 @@ from counterfoil.models.loading_errors import reading_errors, skipped_reason
 from counterfoil.models.names import LAB, Pin, local_folder
 from counterfoil.prediction.embedding import Embedder, classifier_embedder, clip_embedder, embed
 from counterfoil.prediction.passes import Scored
-from counterfoil.progress import renamed, report
+from counterfoil.progress import rename_stages, report_progress
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.names import OPEN_CLIP, PREDICTIONS, PYTHON, is_local
@@ -50,7 +50,7 @@ from counterfoil.report.reference import (
     VALIDATION_GAP,
     ReferenceResult,
 )
-from counterfoil.report.results import ResultRow, row
+from counterfoil.report.results import ResultRow, estimate_row
 from counterfoil.stats import Estimate
 from counterfoil.store.layout import writable_cache
 
@@ -195,7 +195,7 @@ def _distances(
         )
         sets.append(images)
         rows += set_rows
-        report(stage, done, len(groups) + 1)
+        report_progress(stage, done, len(groups) + 1)
     # For scale, also measure the source against itself: its two splits, or two halves of its only
     # split.
     if opened.other is not None:
@@ -230,7 +230,7 @@ def _distances(
     )
     sets.append(images)
     rows += set_rows
-    report(stage, len(groups) + 1, len(groups) + 1)
+    report_progress(stage, len(groups) + 1, len(groups) + 1)
     return replace(distances, sets=tuple(sets)), rows
 
 
@@ -255,7 +255,7 @@ def _features(
     """Return features [n, d] of n images, NaN if an image cannot be decoded. Unit vectors get
     length √d."""
     # KID of similar sets is a small difference of large means, so half precision is too coarse.
-    with renamed(f"features, {model.name}: {images.name}"):
+    with rename_stages(f"features, {model.name}: {images.name}"):
         features = embed(
             images,
             model.embedder,
@@ -339,7 +339,7 @@ def _compared(
             f"{independent} independent images, and subsets need {feature_stats.FEWEST_IMAGES}"
             " on either side"
         )
-        return images, [row(KID, None, n=images.images, note=note, **key)]
+        return images, [estimate_row(KID, None, n=images.images, note=note, **key)]
     kid = feature_stats.kernel_distance(
         side.features, against.features, side.units, against.units, seed=distances.seed
     )
@@ -350,8 +350,8 @@ def _compared(
         images, kid_subset=kid.subset, kid_source_subset=kid.other_subset, fid_biased=biased
     )
     estimate = Estimate(kid.value, kid.low, kid.high)
-    kid_row = row(KID, estimate, n=images.images, **key)
-    return images, [kid_row, row(FID, fid, n=images.images, **key)]
+    kid_row = estimate_row(KID, estimate, n=images.images, **key)
+    return images, [kid_row, estimate_row(FID, fid, n=images.images, **key)]
 
 
 # The CLIP model that the recipe screens with.
@@ -486,7 +486,7 @@ def open_against(subject: Subject, against: str | Path | None) -> MeasuredAgains
 def _source_images(images: LabelledImages, sets: ConditionLabels | None = None) -> SourceImages:
     dataset, _, split = images.name.rpartition("/")
     name = shown_source(dataset, split)
-    return SourceImages(thinned(images, MOST_IMAGES), name, len(images), sets)
+    return SourceImages(evenly_spaced(images, MOST_IMAGES), name, len(images), sets)
 
 
 def with_source_placed(subject: Subject) -> Subject:
@@ -495,7 +495,7 @@ def with_source_placed(subject: Subject) -> Subject:
     recipe = subject.recipe
     if recipe is None:
         return subject
-    source = placed(recipe.source, subject.pins.get("source"))
+    source = placed_source(recipe.source, subject.pins.get("source"))
     return replace(subject, recipe=recipe.model_copy(update={"source": source}))
 
 
@@ -622,7 +622,7 @@ def measure_reference(answered: AllAnswers) -> tuple[ReferenceResult | None, lis
     if images is not None:
         folder = writable_cache() / "predictions"
         try:
-            with renamed(lambda stage: replace(stage, name=f"{stage.name}, validation")):
+            with rename_stages(lambda stage: replace(stage, name=f"{stage.name}, validation")):
                 scored = answered.asking.scored(images, scorable, folder, failed)
             if not scored:
                 skipped = "; ".join(skipped_because(error) for error in failed.values())
@@ -695,15 +695,17 @@ def _gaps(
         return result, []
     base_name = answered.group(0).name
     measured = {
-        VALIDATION: accuracy_stats.averages(both, seed=answered.seed, salt=_SALT),
-        VALIDATION_BASE: accuracy_stats.averages(bases, seed=answered.seed, salt=base_name),
-        VALIDATION_GAP: accuracy_stats.drops(both, paired=False, seed=answered.seed, salt=_SALT),
+        VALIDATION: accuracy_stats.class_averages(both, seed=answered.seed, salt=_SALT),
+        VALIDATION_BASE: accuracy_stats.class_averages(bases, seed=answered.seed, salt=base_name),
+        VALIDATION_GAP: accuracy_stats.drops_of_classes(
+            both, paired=False, seed=answered.seed, salt=_SALT
+        ),
     }
     result_rows = []
     for column, name in enumerate(scored):
         for measure, numbers in measured.items():
             estimate = numbers.interval(column)
-            result_rows.append(row(measure, estimate, model=name, n=result.images))
+            result_rows.append(estimate_row(measure, estimate, model=name, n=result.images))
     return result, result_rows
 
 

@@ -16,11 +16,11 @@ from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, NestedMeasure
 from counterfoil.evaluation.tasks.classes.measures.findings import judges_among
-from counterfoil.prediction.failures import failures, ranks_enough
+from counterfoil.prediction.failures import failed_answers, ranks_enough
 from counterfoil.prediction.passes import Scored
 from counterfoil.recipe.keep.misclassified import PARENTS, TOP1, TOP3
 from counterfoil.report import transfer as names
-from counterfoil.report.results import ResultRow, row
+from counterfoil.report.results import ResultRow, estimate_row
 from counterfoil.stats import Estimate, clustered_rates, matched_rates
 
 
@@ -56,7 +56,7 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[names.Transfer, ...], 
         known_rules = names.RULES if ranks_enough(scores.predictions, scores.class_map) else (TOP1,)
         of_model = {}
         for rule in known_rules:
-            of_model[rule] = failures(
+            of_model[rule] = failed_answers(
                 rule, scores.predictions, subject.labels, subject.classes, scores.class_map
             )
         failed.append(of_model)
@@ -221,8 +221,10 @@ def _rates(
         }
         note = names.BY_CONSTRUCTION
         for rule in constructed:
-            result_rows.append(row(names.TRANSFER, 1.0, at=rule, note=note, **of_images, **key))
-            result_rows.append(row(names.ON_BASE, None, at=rule, n=len(base), **key))
+            result_rows.append(
+                estimate_row(names.TRANSFER, 1.0, at=rule, note=note, **of_images, **key)
+            )
+            result_rows.append(estimate_row(names.ON_BASE, None, at=rule, n=len(base), **key))
     for rule in names.RULES:
         able = [index for index, by_rule in enumerate(failures_of) if rule in by_rule]
         if not able:
@@ -251,12 +253,14 @@ def _rates(
                 # The judge's own rate is fixed by construction: it is not an estimate.
                 rate = estimates[column].value
                 note = names.BY_CONSTRUCTION
-            result_rows.append(row(names.TRANSFER, rate, at=rule, note=note, **of_images, **key))
+            result_rows.append(
+                estimate_row(names.TRANSFER, rate, at=rule, note=note, **of_images, **key)
+            )
             base_rate = None if on_base is None else float(on_base[column])
-            result_rows.append(row(names.ON_BASE, base_rate, at=rule, n=len(base), **key))
+            result_rows.append(estimate_row(names.ON_BASE, base_rate, at=rule, n=len(base), **key))
             for name, rates in others.items():
                 at = f"{rule} {name}"
-                result_rows.append(row(names.BESIDE, float(rates[column]), at=at, **key))
+                result_rows.append(estimate_row(names.BESIDE, float(rates[column]), at=at, **key))
     return result_rows
 
 
