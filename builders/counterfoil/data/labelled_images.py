@@ -131,7 +131,7 @@ class LabelledImages:
         return [on_a_line(known.get(key, key)) for key in keys]
 
 
-def evenly_spaced(images: LabelledImages, most: int) -> LabelledImages:
+def evenly_thinned(images: LabelledImages, most: int) -> LabelledImages:
     """Return at most `most` of the images, evenly spaced."""
     if len(images) <= most:
         return images

@@ -16,7 +16,7 @@ import numpy as np
 
 from counterfoil.arrays import Bools, Ints
 from counterfoil.data.hub import HubDataset, locate_dataset
-from counterfoil.data.labelled_images import LabelledImages, evenly_chosen, evenly_spaced, rows_of
+from counterfoil.data.labelled_images import LabelledImages, evenly_chosen, evenly_thinned, rows_of
 from counterfoil.data.labelled_sources import NamedDataset, labelled_source
 from counterfoil.data.pictures import MOST_LOOKED_AT, look_at_pictures
 from counterfoil.data.pins import SourcePin
@@ -737,7 +737,7 @@ def _labelled(
             name, classes, configs_are_groups=configs_are_groups, group_column=column
         )
         if images.paths is not None:  # read from a folder: look at a sample of its pictures
-            some = evenly_spaced(images, MOST_LOOKED_AT)
+            some = evenly_thinned(images, MOST_LOOKED_AT)
             pictures = look_at_pictures(some.images(), len(some), decode=False)
             images = replace(images, notes=(*images.notes, *pictures.notes(len(images))))
         return images
@@ -768,7 +768,7 @@ def usual_side(sets: Iterable[LabelledImages]) -> int | None:
     usual_sides = []
     for images in sets:
         sides = []
-        for _, encoded in evenly_spaced(images, _LOOKED_AT).images():
+        for _, encoded in evenly_thinned(images, _LOOKED_AT).images():
             image = images.decoded(encoded)
             if image is not None:
                 sides.append(min(image.size))

@@ -76,7 +76,7 @@ def thumbnails(subject: Subject, keys: Iterable[str]) -> dict[str, str]:
     return addresses
 
 
-def short_name(name: str, longest: int = _LONGEST_NAME) -> str:
+def short_shift_name(name: str, longest: int = _LONGEST_NAME) -> str:
     """Return a shift's name for a figure, cut to `longest` characters."""
     return cut_text(in_words(name), longest)
 
@@ -268,7 +268,7 @@ def panels_in_rows(count: int) -> tuple[Figure, list[Axes]]:
 def title_panel(panel: Axes, name: str) -> None:
     """Write a shift's name above its panel, and draw the grid."""
     panel.set_title(
-        short_name(name, 26), fontsize=10, color=INK, loc="left", pad=4, parse_math=False
+        short_shift_name(name, 26), fontsize=10, color=INK, loc="left", pad=4, parse_math=False
     )
     panel.grid(color=RULE, linewidth=0.6, zorder=0)
 
@@ -332,7 +332,7 @@ def slope_figure(results: Results) -> str | None:
             slope += f" ({line.low:.2f} to {line.high:.2f})"
         tip = f"{in_words(shift.name)} ({kind}): impact {impact_words} points, slope {slope}"
         tips[gid] = [tip]
-        labels.append((x, y, short_name(shift.name)))
+        labels.append((x, y, short_shift_name(shift.name)))
     axes.margins(x=0.1, y=0.08)
     axes.axhline(1, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
     axes.grid(color=RULE, linewidth=0.7, zorder=0)

@@ -15,7 +15,7 @@ from counterfoil.evaluation.figures import (
     RULE,
     as_svg,
     new_figure,
-    short_name,
+    short_shift_name,
 )
 from counterfoil.mending import document
 from counterfoil.mending.evaluating import COMPARED
@@ -67,7 +67,7 @@ def gains_figure(model: document.ModelMended, index: int) -> str:
                 f"{format_percent(measured.before)} before, {format_percent(measured.after)} after"
             )
             tips[gid] = [f"{variant.called}, {document.TITLES[name]}: {shares}"]
-    names = [short_name(variant.called, _NAME) for variant in reversed(variants)]
+    names = [short_shift_name(variant.called, _NAME) for variant in reversed(variants)]
     axes.set_yticks(range(len(variants)), names)
     axes.set_ylim(-0.6, len(variants) - 0.4)
     axes.set_xlabel("gain over the original model (points)")
@@ -111,7 +111,7 @@ def draw_gain_curve(
     axes.set_xticks(range(len(points)), [f"{point.value:g}" for point in points])
     axes.set_xlabel(over)
     axes.set_ylabel("gain over λ = 0 (points)")
-    return as_svg(figure, name, f"Accuracy over {over}, {short_name(variant.name)}")
+    return as_svg(figure, name, f"Accuracy over {over}, {short_shift_name(variant.name)}")
 
 
 def overlap_figure(collective: document.Collective) -> str:
@@ -120,7 +120,7 @@ def overlap_figure(collective: document.Collective) -> str:
     from matplotlib.patches import Rectangle
 
     order = sorted(range(len(collective.models)), key=lambda at: (collective.families[at], at))
-    names = [short_name(collective.models[at], _NAME) for at in order]
+    names = [short_shift_name(collective.models[at], _NAME) for at in order]
     side = max(3.0, 0.55 * len(names) + 2.2)
     figure, axes = new_figure(min(_WIDTH, side + 1.2), side)
     for row, index in enumerate(order):

@@ -22,7 +22,7 @@ from counterfoil.data.labelled_images import (
     LabelledImages,
     deal_halves,
     evenly_chosen,
-    evenly_spaced,
+    evenly_thinned,
     rows_of,
 )
 from counterfoil.data.labelled_sources import labelled_conditions, labelled_rows, labelled_split
@@ -601,7 +601,7 @@ class AskedTarget:
         split = self.recipe.source.train_split
         if split in self.mine.on or split not in self.source.splits:
             return None
-        images = evenly_spaced(
+        images = evenly_thinned(
             audited_train_rows(self.recipe, self.source)[0], self.mine.train_rows
         )
         rows = np.asarray(features_of(images, embedder), dtype=np.float64)

@@ -126,7 +126,7 @@ def declared_values(
             lines.append(f"{key} is missing")
         else:
             words = "expected a mapping" if problem["type"] == "model_type" else problem["msg"]
-            lines.append(f"{key}: found {shown_value(problem['input'])}, {words}")
+            lines.append(f"{key}: found {shown_setting(problem['input'])}, {words}")
     return None, lines
 
 
@@ -157,7 +157,7 @@ _ClassName = Annotated[
 ]
 
 
-def shown_value(value: Any) -> str:
+def shown_setting(value: Any) -> str:
     """Format a JSON value for a message, shortened."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
@@ -182,7 +182,7 @@ def read_config(file: Path, model: str, most_bytes: int = MOST_CONFIG_BYTES) -> 
         raise UserError(f"model {model!r}: {file} is not readable JSON: {error}") from error
     if not isinstance(document, dict):
         raise UserError(
-            f"model {model!r}: {file} should hold a JSON mapping, not {shown_value(document)}"
+            f"model {model!r}: {file} should hold a JSON mapping, not {shown_setting(document)}"
         )
     return document
 
@@ -198,7 +198,7 @@ def is_text(value: Any, longest: int = LONGEST_TEXT) -> bool:
 
 
 def shown_key(key: str) -> str:
-    return key if is_text(key, 60) else shown_value(key)
+    return key if is_text(key, 60) else shown_setting(key)
 
 
 def _most_of(key: str) -> int:
@@ -223,7 +223,7 @@ def number_problems(
         elif isinstance(value, float) and not math.isfinite(value):
             yield f"{path} is {value}, expected a finite number"
         elif type(value) is int and abs(value) > most_of(key):
-            yield f"{path} is {shown_value(value)}, expected at most {most_of(key):,}"
+            yield f"{path} is {shown_setting(value)}, expected at most {most_of(key):,}"
 
 
 def refuse_problems(model: str, problems: Sequence[str]) -> None:

@@ -29,7 +29,7 @@ from counterfoil.models.config_files import (
     number_problems,
     read_config,
     refuse_problems,
-    shown_value,
+    shown_setting,
 )
 from counterfoil.models.devices import resolve_dtype
 from counterfoil.models.generators import Family, family_of, known_families, why_no_family
@@ -515,7 +515,7 @@ def _depth_problems(part: str, config: Mapping[str, Any], folder: Path) -> Itera
     given = ((name, section[name]) for name in names for section in sections if name in section)
     key, layers = next(given, (names[0], None))
     if held and layers != len(held):
-        yield f"{part}/config.json: {key} is {shown_value(layers)}, and its weights have {len(held)}"
+        yield f"{part}/config.json: {key} is {shown_setting(layers)}, and its weights have {len(held)}"
 
 
 def place_pipeline(pipeline: Any, device: str, offload: str) -> Any:

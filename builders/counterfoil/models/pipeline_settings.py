@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import UserError
-from counterfoil.models.config_files import shown_value
+from counterfoil.models.config_files import shown_setting
 from counterfoil.models.diffusion import index_here
 from counterfoil.models.generators import Family, family_of, known_families, why_no_family
 from counterfoil.models.quantizing import absent_library, quantize_problem
@@ -304,7 +304,7 @@ def option_problems(
                 _takes(annotation, value, name in TEXTS) or (value is None and default is None)
             ):
                 yield (
-                    f"{key}: found {shown_value(value)}, expected"
+                    f"{key}: found {shown_setting(value)}, expected"
                     f" {_expected_words(annotation, default, name in TEXTS)}"
                 )
 
@@ -400,5 +400,5 @@ def _word(branch: Any, text: bool) -> str:
             words |= _words(item, text)
         return f"a list of {' or '.join(words)}" if words else ""
     if typing.get_origin(branch) is typing.Literal:
-        return " or ".join(shown_value(value) for value in typing.get_args(branch))
+        return " or ".join(shown_setting(value) for value in typing.get_args(branch))
     return _WORDS.get(branch, "")

@@ -39,7 +39,7 @@ from counterfoil.models.config_files import (
     number_problems,
     read_config,
     refuse_problems,
-    shown_value,
+    shown_setting,
     without_places,
 )
 from counterfoil.models.loading_errors import error_line, while_loading
@@ -202,7 +202,7 @@ def _kind_problems(
 
     model_type = document.get("model_type")
     if not isinstance(model_type, str) or model_type not in known:
-        yield f"model_type is {shown_value(model_type)}, and transformers has no {what} of that kind"
+        yield f"model_type is {shown_setting(model_type)}, and transformers has no {what} of that kind"
         return
     yield from number_problems(_sizes_alone(document), "config")
     yield from followed_problems(document)
@@ -210,7 +210,7 @@ def _kind_problems(
     expected_class = known[model_type]
     if isinstance(saved, list) and saved and expected_class not in saved:
         yield (
-            f"architectures are {shown_value(saved)}, expected {expected_class}: it was trained for"
+            f"architectures are {shown_setting(saved)}, expected {expected_class}: it was trained for"
             " something else"
         )
     # A model inside the model must be one that transformers itself builds. Another library would
@@ -219,7 +219,7 @@ def _kind_problems(
         inner = value.get("model_type")
         odd = not isinstance(inner, str) or inner not in CONFIG_MAPPING or inner.startswith("timm")
         if inner is not None and odd:
-            yield f"it has a model inside whose model_type is {shown_value(inner)}, which is not built"
+            yield f"it has a model inside whose model_type is {shown_setting(inner)}, which is not built"
 
 
 def _known_decoder(model_type: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from counterfoil.dataset.card.markdown import marked_text, split_card, without_marks
 from counterfoil.errors import UserError
-from counterfoil.models.config_files import shown_value
+from counterfoil.models.config_files import shown_setting
 from counterfoil.recipe.strict_yaml import dump_yaml
 
 _LICENSE = ("license", "license_name", "license_link")
@@ -87,12 +87,12 @@ def _kept_metadata(
         metadata = {key: value for key, value in metadata.items() if key not in _LICENSE}
         kept |= {key: others[key] for key in _LICENSE if key in others}
         lines.append(
-            f"license stays {shown_value(others['license'])}, as the repository says: none is named here"
+            f"license stays {shown_setting(others['license'])}, as the repository says: none is named here"
         )
     compared = mine.keys() & others.keys() & metadata.keys()
     for key in sorted(compared - _OF_THE_DATA):
         if mine[key] != others[key]:
             lines.append(
-                f"{key} of the repository, {shown_value(others[key])}, is replaced by {shown_value(mine[key])}"
+                f"{key} of the repository, {shown_setting(others[key])}, is replaced by {shown_setting(mine[key])}"
             )
     return metadata | kept, lines

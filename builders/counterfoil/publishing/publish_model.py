@@ -20,7 +20,7 @@ from counterfoil.dataset.card.markdown import marked_text, split_card, with_mark
 from counterfoil.dataset.card.metadata import license_metadata
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.models.classifiers import ClassifierFacts, describe_classifier, load_classifier
-from counterfoil.models.config_files import is_text, read_config, shown_value
+from counterfoil.models.config_files import is_text, read_config, shown_setting
 from counterfoil.models.mended import MENDED, MendedNote, read_mended
 from counterfoil.models.names import HUB, LOCAL
 from counterfoil.options import takes
@@ -187,7 +187,7 @@ def _metadata(remote: Remote, verified: _Verified, license: str | None) -> Model
             continue
         if not is_text(declared):
             raise UserError(
-                f"{CARD}: license is {shown_value(declared)}, expected the name of a licence",
+                f"{CARD}: license is {shown_setting(declared)}, expected the name of a licence",
                 "Name it with --license.",
             )
         license = None if declared == UNKNOWN else str(declared)
@@ -297,7 +297,7 @@ def _joined(metadata: Mapping[str, Any], key: str, added: Iterable[str]) -> list
         listed = [value]
     is_short = isinstance(listed, list) and len(listed) <= _MOST_LISTED
     if not is_short or not all(is_text(name) for name in listed):
-        raise UserError(f"{CARD}: {key} is {shown_value(value)}, expected a list of names")
+        raise UserError(f"{CARD}: {key} is {shown_setting(value)}, expected a list of names")
     return list(dict.fromkeys([*listed, *added]))
 
 

@@ -31,7 +31,13 @@ from counterfoil.models.classifiers.of_transformers import (
     ModelKind,
     checked_transformers,
 )
-from counterfoil.models.config_files import CONFIG, Label, expected_words, read_config, shown_value
+from counterfoil.models.config_files import (
+    CONFIG,
+    Label,
+    expected_words,
+    read_config,
+    shown_setting,
+)
 from counterfoil.models.names import refuse_elsewhere
 from counterfoil.models.onnx_graphs import FLOAT_TYPES, open_graph, refuse_vast_input
 from counterfoil.models.score_scale import ScaleEvidence, as_logits, scale_note
@@ -174,7 +180,7 @@ def _output_of(name: str, deployed: Deployed, shapes: Mapping[str, list[int]], i
             f" {', '.join(fitting)}",
             f'Name the one that scores them in {CONFIG}: "{OUTPUT}": {json.dumps(fitting[0])}.',
         )
-    called = "" if named_output is None else f" called {shown_value(named_output)}"
+    called = "" if named_output is None else f" called {shown_setting(named_output)}"
     raise UserError(
         f"model {name!r}: for {images} images the graph gives {given}, expected {wanted}{called}, a"
         f" score for each output of {CONFIG}"

@@ -41,7 +41,7 @@ from counterfoil.models.config_files import (
     read_config,
     refuse_unlike_sides,
     shown_key,
-    shown_value,
+    shown_setting,
 )
 from counterfoil.models.loading_errors import while_loading
 from counterfoil.models.names import LAB, local_folder, resolve_name
@@ -417,7 +417,7 @@ def checked_config(
         colour = form.get("mean", ())
         if form.get("crop_mode") == "border" and not all(0 <= share <= 1 for share in colour):
             problems.append(
-                f"{prefix}mean: found {shown_value(colour)}, expected three numbers from 0 to 1,"
+                f"{prefix}mean: found {shown_setting(colour)}, expected three numbers from 0 to 1,"
                 " the colour of the border"
             )
     problems += form_problems
@@ -484,7 +484,7 @@ def _argument_problems(arguments: Mapping[str, Any], num_classes: Any) -> list[s
         wanted = _expected_value(value)
         if key != "num_classes" and wanted is not None:
             problems.append(
-                f"model_args.{shown_key(key)}: found {shown_value(value)}, expected {wanted}"
+                f"model_args.{shown_key(key)}: found {shown_setting(value)}, expected {wanted}"
             )
     # Arguments of timm's factory itself: names of files, devices, whether all weights must fit.
     factory = timm.create_model
@@ -500,18 +500,18 @@ def _argument_problems(arguments: Mapping[str, Any], num_classes: Any) -> list[s
     ]
     if arguments.get("num_classes") not in (None, num_classes):
         problems.append(
-            f"model_args.num_classes is {shown_value(arguments['num_classes'])}, num_classes"
-            f" {shown_value(num_classes)}"
+            f"model_args.num_classes is {shown_setting(arguments['num_classes'])}, num_classes"
+            f" {shown_setting(num_classes)}"
         )
     if arguments.get("in_chans", 3) not in (3, None):
         problems.append(
-            f"model_args.in_chans: found {shown_value(arguments['in_chans'])}, expected 3: a dataset's"
+            f"model_args.in_chans: found {shown_setting(arguments['in_chans'])}, expected 3: a dataset's"
             " are RGB"
         )
     sides = arguments.get("img_size")
     if sides is not None and not all(is_integer(side, 1, LARGEST_SIDE) for side in _two(sides)):
         problems.append(
-            f"model_args.img_size: found {shown_value(sides)}, expected sides from 1 to {LARGEST_SIDE:,}"
+            f"model_args.img_size: found {shown_setting(sides)}, expected sides from 1 to {LARGEST_SIDE:,}"
         )
     return problems
 

@@ -33,7 +33,7 @@ from counterfoil.models.config_files import (
     number_problems,
     read_config,
     refuse_problems,
-    shown_value,
+    shown_setting,
     without_places,
 )
 from counterfoil.models.loading_errors import while_loading
@@ -168,7 +168,7 @@ def checked_transformers(
     classes = kind.classes(model_type)
     if not classes:
         problems.append(
-            f"model_type: found {shown_value(model_type)}, and transformers has no {kind.what} of that"
+            f"model_type: found {shown_setting(model_type)}, and transformers has no {kind.what} of that"
             " kind"
         )
     labels = () if common is None else common.labels()

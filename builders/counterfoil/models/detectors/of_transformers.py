@@ -22,7 +22,7 @@ from counterfoil.models.config_files import (
     PROCESSORS,
     followed_problems,
     known_to_timm,
-    shown_value,
+    shown_setting,
 )
 from counterfoil.models.detectors.detector import (
     Detector,
@@ -65,14 +65,14 @@ def _followed(document: Mapping[str, Any]) -> Iterator[str]:
     for part in parts:
         backbone = part.get("backbone")
         if backbone is not None and not (isinstance(backbone, str) and _is_of_timm(backbone)):
-            yield f"backbone: found {shown_value(backbone)}, expected the name of an architecture of timm"
+            yield f"backbone: found {shown_setting(backbone)}, expected the name of an architecture of timm"
     by_name = (
         document.get("model_type") in _BY_NAME
         and document.get("use_timm_backbone") is not False
         and not inner
     )
     if document.get("backbone") is not None and not by_name:
-        backbone = shown_value(document["backbone"])
+        backbone = shown_setting(document["backbone"])
         yield f"backbone: found {backbone}, which is not followed here, expected null"
 
 

@@ -106,7 +106,7 @@ def reliability_figure(results: Results) -> str | None:
         as_svg,
         draw_diagonal,
         new_figure,
-        short_name,
+        short_shift_name,
     )
 
     if not results.groups:
@@ -150,7 +150,7 @@ def reliability_figure(results: Results) -> str | None:
             "textcoords": "offset points",
             "fontsize": 8.5,
         }
-        axes.annotate(short_name(model.short_name, 18), (x[-1], y[-1]), color=INK, **beside)
+        axes.annotate(short_shift_name(model.short_name, 18), (x[-1], y[-1]), color=INK, **beside)
     axes.set_xlim(0, 100)
     axes.set_ylim(0, 100)
     axes.set_aspect("equal")

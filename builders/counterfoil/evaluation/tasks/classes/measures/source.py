@@ -22,7 +22,7 @@ from counterfoil.data.folders import placed_source
 from counterfoil.data.labelled_images import (
     LabelledImages,
     deal_halves,
-    evenly_spaced,
+    evenly_thinned,
     first_of_classes,
     rows_of,
 )
@@ -486,7 +486,7 @@ def open_against(subject: Subject, against: str | Path | None) -> MeasuredAgains
 def _source_images(images: LabelledImages, sets: ConditionLabels | None = None) -> SourceImages:
     dataset, _, split = images.name.rpartition("/")
     name = shown_source(dataset, split)
-    return SourceImages(evenly_spaced(images, MOST_IMAGES), name, len(images), sets)
+    return SourceImages(evenly_thinned(images, MOST_IMAGES), name, len(images), sets)
 
 
 def with_source_placed(subject: Subject) -> Subject:
