@@ -33,7 +33,7 @@ def texts_of(declared: type) -> dict[str, str]:
     """Return the texts under the fields of a class and of its bases, by field."""
     texts: dict[str, str] = {}
     for base in declared.__mro__:
-        module = sys.modules[base.__module__]
+        module = sys.modules.get(base.__module__)
         file = str(getattr(module, "__file__", None))
         if file.endswith(".py"):
             of_base = _texts(Path(file)).get(base.__name__, {})

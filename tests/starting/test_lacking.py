@@ -348,8 +348,9 @@ def test_the_bundled_generators_are_checked(name: str) -> None:
 def test_size_and_tokens_are_compared_without_heavy_libraries(folder: str) -> None:
     code = (
         "import sys; from counterfoil.recipe import load_recipe; from counterfoil.starting.lacking"
-        " import lacking\n"
-        "print(any(lack.key == 'generator.size' for lack in lacking(load_recipe('wardrobe-mini',"
+        " import list_lacking\n"
+        "print(any(lack.key == 'generator.size' for lack in"
+        " list_lacking(load_recipe('wardrobe-mini',"
         f" [{folder!r},"
         " 'generator.size=72', 'tokens=null']))))\n"
         "print([name for name in ('torch', 'diffusers', 'transformers') if name in sys.modules])"
