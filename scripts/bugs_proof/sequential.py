@@ -118,7 +118,7 @@ def decided(
     """Return by run (runs,) whether counts at each look (runs, looks) confirm it, whether it is
     futile, and its pairs.
 
-    A run ends at the first look that decides, as `paired_stats.decide` does.
+    A run ends at the first look that decides, as `paired_stats.decide_test` does.
     """
     looks = design.looks
     # Runs share most of their counts: each is judged once.
