@@ -12,11 +12,11 @@ recipe key stands in `docs/reference/examples.yaml`. Beside each page the site h
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import json
 import re
 import shutil
-import sys
 from collections.abc import Collection, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -491,7 +491,9 @@ def _example(name: str, value: Any) -> list[str]:
 
 
 def main() -> None:
-    folder = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(description="Write all pages of the documentation.")
+    parser.add_argument("folder", type=Path, help="where the pages go")
+    folder: Path = parser.parse_args().folder
     # as `exclude_docs` of mkdocs.yml
     left_out = shutil.ignore_patterns("examples.yaml", "tutorial.ipynb")
     shutil.copytree(DOCS, folder, ignore=left_out, dirs_exist_ok=True)

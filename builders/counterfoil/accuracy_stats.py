@@ -524,7 +524,7 @@ class ClassAverage:
     shares: Floats
     """(classes,) the share of right answers per class."""
     variance: float
-    """Of the value."""
+    """The variance of the average."""
     freedom: float
     """The degrees of freedom of the variance (Satterthwaite 1946)."""
     draws: Floats

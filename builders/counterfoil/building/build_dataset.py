@@ -51,7 +51,7 @@ from counterfoil.store.replacement import settle_directory
 
 
 class _Rendered:
-    """What a result of a build tells of the run."""
+    """The facts of a build's run that its result holds."""
 
     __slots__ = ()
 

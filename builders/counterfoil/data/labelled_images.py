@@ -39,7 +39,7 @@ class LabelledImages:
     """A set of n images in a fixed order. Arrays are (n,) int64."""
 
     name: str
-    """What messages call the set."""
+    """The name of the set in messages."""
     content: str
     """The sha256 over the images and their order."""
     keys: tuple[str, ...]

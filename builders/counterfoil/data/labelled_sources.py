@@ -44,7 +44,7 @@ class NamedDataset:
     dataset: str
     """A folder, `lab:NAME` or a name of the Hub."""
     split: str | None = None
-    """None if none is named."""
+    """A split, or None if the person names none."""
     revision: str | None = None
     """A commit, a tag or a branch of the Hub."""
     config: str | None = None

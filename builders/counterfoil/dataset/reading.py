@@ -76,7 +76,7 @@ class Fault:
 
     path: str
     what: str
-    """What is wrong, written after the path."""
+    """The problem, as words that follow the path."""
     lines: tuple[str, ...] = ()
     """Details."""
     mistake: bool = False

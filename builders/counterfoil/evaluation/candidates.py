@@ -66,7 +66,7 @@ class MinedShift:
     index: int
     """Its position among the groups."""
     facts: MinedFacts
-    """What it was mined from."""
+    """The finding that it was mined from."""
     open: bool
     """Whether its threshold is a percentile over its candidates."""
     screened: int
@@ -76,7 +76,7 @@ class MinedShift:
     quota: int | None = None
     """The number of kept images at which the drawing of a cell ends, if there is one."""
     unpicked: Unpicked | None = None
-    """None without judges; then the accepted images are measured."""
+    """None without judges: the accepted images are measured then."""
 
 
 @dataclass(frozen=True)

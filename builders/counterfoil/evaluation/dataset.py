@@ -157,11 +157,11 @@ class Group:
     """The base, a shift, or a part of other labelled images. Each level of a shift is a group."""
 
     name: str
-    """What lines, tables and pages call it."""
+    """The name in lines, tables and pages."""
     kind: str | None
     """The kind of the shift, if the recipe gives one."""
     prompt: str
-    """What made its images, in words; empty for images that no build made."""
+    """The maker of the images, in words; empty if no build made them."""
     group: str
     """The folder of its shards; for other images, its name."""
     class_labels: tuple[int, ...]
@@ -195,9 +195,9 @@ class Subject:
     """All (n,) images in a fixed order, part after part."""
 
     source: str
-    """What a person typed: a path or a name."""
+    """The path or name that a person typed."""
     name: str
-    """What pages call the images."""
+    """The name of the images on pages."""
     directory: Path | None
     """The directory of a built dataset."""
     workplace: Path

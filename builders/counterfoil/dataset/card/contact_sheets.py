@@ -33,7 +33,7 @@ from counterfoil.store.rows import TableForm, unique_names
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What the candidates of a dataset say, by cell."""
+    """The accepted and the judged candidates of a dataset, by cell."""
 
     accepted: Mapping[tuple[str, int], int]
     """(shift, label) → the accepted indices as bits."""
