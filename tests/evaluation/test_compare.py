@@ -25,6 +25,8 @@ from counterfoil.evaluation.dataset import Subject, labelled_subject
 from counterfoil.evaluation.scored_models import ChosenModels
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking, ModelAnswers
 from counterfoil.evaluation.tasks.classes.measures.comparison import ComparedModels, compare_models
+from counterfoil.prediction.class_map import ClassMap
+from counterfoil.prediction.inference import Predictions
 from counterfoil.recipe import RecipeClass
 from counterfoil.report.comparison import ModelComparison, comparison_sentences, comparison_table
 from counterfoil.report.results import ResultRow, ResultRows, Results
@@ -113,12 +115,17 @@ def compared(
     near: NearChance | None = None,
 ) -> Compared:
     """Compare the columns of `correct` (images, 2): mended and original."""
-    answers = ModelAnswers(
-        np.ones(len(correct), dtype=bool), np.zeros_like(correct, dtype=np.int32), correct, correct
-    )
+    labels = subject.labels[:, None].astype(np.int32)
+    prediction = np.where(correct, labels, 1 - labels).astype(np.int32)
+    answers = ModelAnswers(np.ones(len(correct), dtype=bool), prediction, correct, correct)
     near = near or NearChance(np.zeros(2, dtype=bool))
     scored: Any = tuple(
-        SimpleNamespace(classifier=SimpleNamespace(name=name, sha256=None)) for name in PAIR
+        SimpleNamespace(
+            classifier=SimpleNamespace(name=name, sha256=None),
+            class_map=ClassMap("names", 2, ((0,), (1,))),
+            predictions=Predictions.empty(len(correct)),
+        )
+        for name in PAIR
     )
     asking = Asking(ChosenModels(subject.classes), "cpu", 1)
     requests = (ComparedModels(*PAIR),)
@@ -403,6 +410,8 @@ def test_evaluate_compares_two_models(
     assert [row["shift"] for row in rows] == ["base", "dusk", "swap", ""]
     assert [row["only_model_right"] for row in rows] == ["12", "12", "8", ""]
     assert float(rows[0]["gain"]) == pytest.approx(100 / 3, abs=1e-3)
+    assert float(rows[0]["different_answers"]) == pytest.approx(100 / 3, abs=1e-3)
+    assert 0 < float(rows[0]["largest_difference"]) <= 100
     for row in rows[:3]:  # green, near chance, counts on both sides
         assert float(row["model_accuracy"]) - float(row["other_accuracy"]) == pytest.approx(
             float(row["gain"]), abs=2e-3

@@ -60,8 +60,9 @@ MOST_NEEDED = 100_000
 Answer = Literal["pass", "fail", "undecided"]
 # Each measure that compares two numbers, with the number of names in its parentheses. A line with
 # such a measure is written with <=.
-COMPARISONS = {"drop": 1, "relative_drop": 1, "worse_than": 2}
+COMPARISONS = {"drop": 1, "relative_drop": 1, "worse_than": 2, "differs": 2}
 DROPS = ("drop", "relative_drop")
+DIFFERS = "differs"
 
 
 def _hint(measures: Mapping[str, MeasureFacts]) -> str:
@@ -76,7 +77,8 @@ def _hint(measures: Mapping[str, MeasureFacts]) -> str:
     ]
     return (
         f"A line is one of: {', '.join([*singles, *drops])}, relative_drop(SHIFT) <= PERCENT%,"
-        " worse_than(MODEL, GROUP) <= POINTS. GROUP is base, a shift or any"
+        " worse_than(MODEL, GROUP) <= POINTS, differs(MODEL, GROUP) <= PERCENT% (of the images;"
+        " classifiers only). GROUP is base, a shift or any"
         ' ("any" in quotes is a group of that name). `, class=NAME` (or label=NAME) behind it asks'
         " for one class."
         " `advisory:` before a line reports it without failing. A name with spaces goes in double"
@@ -109,7 +111,8 @@ class GateLine:
     limit: float
     """A fraction."""
     other_model: str = ""
-    """What `worse_than` compares with: a model, or the results.json of an earlier evaluation."""
+    """What a line compares with: a model or, for `worse_than`, the results.json of an earlier
+    evaluation."""
     every: bool = False
     """Whether the line is for all groups."""
     class_name: str = ""
@@ -144,14 +147,14 @@ class Judged:
     nothing was measured."""
     images: float = 0.0
     """The smaller side's images per class (harmonic mean); for a detector, its images with an
-    object."""
+    object; for `differs`, its images."""
     needed: int | None = None
     """The number of images per class with which the same value would decide the line; None if the
     line is decided, or if no number would decide it."""
     reason: str = ""
     """Why the line is undecided, if not because of its interval."""
     classes: tuple[int, int] = (0, 0)
-    """Measured classes and classes of the group; zeros for a detector."""
+    """Measured classes and classes of the group; zeros for a detector and for `differs`."""
     level: float | None = None
     """The level of a graded shift."""
     base: float | None = None
@@ -356,13 +359,14 @@ def _parsed(text: Any, measures: Mapping[str, MeasureFacts]) -> GateLine | str:
         class_name = written.pop()[of_class.end() :].strip('"')
     what = "a model and a group" if count == 2 else "one group"
     takes = f"{measure} takes {what}, and perhaps class=NAME"
-    if compares and len(measures) > 1 and len(written) == count + 1:
+    names_measure = compares and measure != DIFFERS and len(measures) > 1
+    if names_measure and len(written) == count + 1:
         share = written.pop()
         if share not in measures:
             return f"there is no measure {share[:40]!r}{did_you_mean(share, measures)}; {takes}"
     facts = measures[share]
     sign = "<=" if compares or facts.lower_is_better else ">="
-    least = -100.0 if compares else 0.0
+    least = -100.0 if compares and measure != DIFFERS else 0.0
     names = [name.strip('"') for name in written]
     if len(names) != count or not all(names) or class_name == "":
         return takes

@@ -26,6 +26,7 @@ from counterfoil.evaluation.dataset import Group, OpenDataset, Subject
 from counterfoil.evaluation.entries import NEAR_CHANCE, drop_words, entry_files, interval_words
 from counterfoil.evaluation.failure_folder import Failure
 from counterfoil.evaluation.gate import (
+    DIFFERS,
     DROPS,
     Comparing,
     GateLine,
@@ -406,6 +407,8 @@ class ResampledTask(Task, Generic[Model]):
 
     def line_problems(self, line: GateLine) -> Iterator[str]:
         yield from super().line_problems(line)
+        if line.measure == DIFFERS:
+            yield f"{DIFFERS} compares the answers of classifiers of one class an image"
         if is_stored(line.other_model):
             yield (
                 "earlier evaluations are for classifiers of one class an image; name a model, or"

@@ -3,7 +3,7 @@ verdict in words."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from counterfoil.report.words import (
     format_count,
     format_interval,
     format_list,
+    format_percent,
     format_points,
     interval_sign,
     points_cell,
@@ -36,6 +37,8 @@ GAIN = "gain"
 DROP_GAIN = "drop_gain"
 ACCURACY = "compared_accuracy"
 ONLY_RIGHT = "only_right"
+DIFFERENT_ANSWERS = "different_answers"
+LARGEST_DIFFERENCE = "largest_difference"
 MEASURES = (
     MeasureFacts(GAIN, "Gain", "points", "Accuracy less that of `against`, averaged over classes."),
     MeasureFacts(
@@ -52,6 +55,18 @@ MEASURES = (
         "Only right",
         "percent",
         "The share of images that this model alone is right about.",
+    ),
+    MeasureFacts(
+        DIFFERENT_ANSWERS,
+        "Different answers",
+        "percent",
+        "The share of images on which the model answers otherwise than `against`.",
+    ),
+    MeasureFacts(
+        LARGEST_DIFFERENCE,
+        "Largest difference",
+        "points",
+        "By how much the confidence of the two models in one answer differs at most.",
     ),
 )
 MCNEMAR = "McNemar exact, Holm over groups"
@@ -129,6 +144,7 @@ def comparison_table(comparison: ModelComparison, rows: ResultRows) -> Table:
         "drop smaller by (points)",
         TableColumn(f"only {first} right", named=True),
         TableColumn(f"only {second} right", named=True),
+        "answers differ (%)",
         "p",
         TableColumn("says", "text"),
     )
@@ -153,6 +169,7 @@ def comparison_table(comparison: ModelComparison, rows: ResultRows) -> Table:
             points_cell(rows.estimate(DROP_GAIN, **key), signed=True),
             count_cell(_only(rows, key)),
             count_cell(_only(rows, original)),
+            points_cell(rows.estimate(DIFFERENT_ANSWERS, **key), decimals=2),
             p,
             text_cell(comparison.says(group.name, rows)),
         )
@@ -197,7 +214,8 @@ def comparison_sentences(
             ]
             sentences.append(f"It is significantly {word} often right in {format_list(named)}.")
     if len(sentences) == 2:
-        sentences.append("In no group do the two models differ significantly.")
+        sentences.append("In no group is one of the two models significantly more often right.")
+    sentences += _how_alike(comparison, rows)
     based = any(group.is_base for group in comparison.groups)
     if comparison.near_chance and not based:
         sentences.append(f"Near chance on these images: {format_list(comparison.near_chance)}.")
@@ -242,6 +260,8 @@ def compare_csv(results: Results) -> str | None:
                 **csv_interval("gain", rows.estimate(GAIN, **key)),
                 "only_model_right": _only(rows, key),
                 "only_other_right": _only(rows, original),
+                **csv_interval("different_answers", rows.estimate(DIFFERENT_ANSWERS, **key)),
+                "largest_difference": csv_percent(rows.value(LARGEST_DIFFERENCE, **key)),
                 "mcnemar_p": "" if gain is None or gain.p is None else f"{gain.p:.6g}",
                 "mcnemar_p_holm": "" if gain is None or gain.q is None else f"{gain.q:.6g}",
                 **csv_interval("drop_gain", rows.estimate(DROP_GAIN, **key)),
@@ -286,6 +306,38 @@ def _whether_worth(average: Estimate, gains: list[ResultRow]) -> str:
             else f"It only gains: {gained} of {len(gains)}."
         )
     return f"It is not clear whether it gains more than it loses: {gained}; {lost}."
+
+
+def _how_alike(comparison: ModelComparison, rows: ResultRows) -> Iterator[str]:
+    """Yield on how many images answers differ, and by how much confidence does."""
+    shares = []
+    largest = []
+    for group in comparison.groups:
+        key = comparison.key(group.name)
+        share = rows.one(DIFFERENT_ANSWERS, **key)
+        if share is not None and share.value is not None:
+            shares.append(share)
+        difference = rows.value(LARGEST_DIFFERENCE, **key)
+        if difference is not None:
+            largest.append(difference)
+    if not shares:
+        return
+    images = sum(share.n or 0 for share in shares)
+    different = sum(share.count for share in shares)
+    counted = format_count(images, "image")
+    if different:
+        most = max(shares, key=lambda share: share.value or 0.0)
+        percent = format_percent(most.value, 2)
+        interval = format_interval(most.estimate, decimals=2)
+        yield (
+            f"They answer differently on {different:,} of {counted}; most often in {most.group}"
+            f" ({percent}, {interval})."
+        )
+    else:
+        yield f"They give the same answer to each of {counted}."
+    if largest:
+        by = format_points(max(largest), decimals=2)
+        yield f"Their confidence in one answer differs by {by} points at most."
 
 
 def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:

@@ -304,7 +304,7 @@ def count_cell(count: int) -> TableCell:
 
 
 def points_cell(
-    value: Estimate | float | None, *, signed: bool = False, tint: bool = False
+    value: Estimate | float | None, *, signed: bool = False, tint: bool = False, decimals: int = 1
 ) -> TableCell:
     """Return a fraction in percent or points without its unit, with its interval below; a dash for
     None."""
@@ -315,8 +315,8 @@ def points_cell(
     estimate = value if isinstance(value, Estimate) else Estimate(value)
     heat = -estimate.value if tint else None
     return TableCell(
-        format_points(estimate.value, signed=signed),
-        format_interval(estimate),
+        format_points(estimate.value, signed=signed, decimals=decimals),
+        format_interval(estimate, decimals=decimals),
         estimate.value,
         heat,
     )

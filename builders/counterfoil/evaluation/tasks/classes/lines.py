@@ -19,6 +19,7 @@ from counterfoil.accuracy_stats import AverageComparison, ClassAverage
 from counterfoil.arrays import Bools, Ints
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.gate import (
+    DIFFERS,
     DROPS,
     GateLine,
     Judged,
@@ -27,6 +28,7 @@ from counterfoil.evaluation.gate import (
     line_number,
 )
 from counterfoil.evaluation.scored_models import StoredAnswers
+from counterfoil.evaluation.tasks.classes.agreement import differing_answers, differing_share
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers
 from counterfoil.evaluation.tasks.classes.measures import MEASURES
 from counterfoil.evaluation.tasks.classes.measures.findings import judges_among
@@ -116,13 +118,13 @@ class ClassLines:
                 index,
                 (len(labels), classes),
             )
-            if not drop and not line.class_name:
+            if line.measure == DIFFERS or not (drop or line.class_name):
                 class_ids = {cls.class_id for cls in answered.seen(index)}
                 labels = self._labels(line_labels, class_ids)
             sides: tuple[tuple[int, str], ...] = ((index, model),)
             if drop:
                 sides = ((0, model), *sides)
-            elif line.other_model:
+            elif line.other_model and line.measure != DIFFERS:
                 sides = ((index, stored.name if stored else line.other_model), *sides)
             question = None
             if labels:
@@ -132,13 +134,16 @@ class ClassLines:
                     if not answered.answers.correct[on_base, column].any():
                         question = None
                         reason = reason or f"{model} is right on no image of the base"
+            of_classes = (len(labels), classes)
+            if line.measure == DIFFERS:  # which counts images, not classes
+                of_classes = (0, 0)
             undecided = Judged(
                 line,
                 model,
                 group.name,
                 "undecided",
                 reason=reason,
-                classes=(len(labels), classes),
+                classes=of_classes,
                 level=group.level,
             )
             yield undecided, question
@@ -162,6 +167,8 @@ class ClassLines:
         samples: dict[tuple[GateLine, tuple[int, str]], Resample] = {}
         for question in questions:
             labels = question.labels
+            if question.line.measure == DIFFERS:
+                continue
             for group, model in question.sides:
                 if question.line.share == _ACCURACY:
                     sides[group, model, labels] = self._rows(group, labels), right[model]
@@ -182,7 +189,13 @@ class ClassLines:
         numbers: list[Number] = []
         for question in questions:
             line = question.line
-            if line.share == _ACCURACY:
+            if line.measure == DIFFERS:
+                ((group, model),) = question.sides
+                pair = [answered.models.index(name) for name in (model, line.other_model)]
+                differs = differing_answers(answered, *pair)
+                rows = self._rows(group, question.labels)
+                numbers.append(differing_share(answered, rows, differs))
+            elif line.share == _ACCURACY:
                 of_sides = [averages[*side, question.labels] for side in question.sides]
                 relative = line.measure == "relative_drop"
                 numbers.append(AverageComparison(*of_sides, relative=relative))
@@ -231,6 +244,9 @@ class ClassLines:
         subject = self.subject
         checks = self.checks
         drop = line.measure in DROPS
+        if line.measure == DIFFERS:
+            readable = self._rows(group, range(len(subject.classes)))
+            return "" if len(readable) else "it has no image that can be read"
         measured, present = classes
         if not measured and line.class_name:
             near_chance = " or is near chance on the base" if drop else ""

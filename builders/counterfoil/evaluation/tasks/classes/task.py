@@ -15,7 +15,7 @@ from counterfoil.engines import engine_and_device
 from counterfoil.evaluation.dataset import Subject, limit_subject, usual_side
 from counterfoil.evaluation.failure_folder import Failure, ModelAnswer
 from counterfoil.evaluation.figures import thumbnails
-from counterfoil.evaluation.gate import GateLine
+from counterfoil.evaluation.gate import DIFFERS, GateLine
 from counterfoil.evaluation.options import EvaluationOptions
 from counterfoil.evaluation.page import ReportPage
 from counterfoil.evaluation.scored_models import (
@@ -110,7 +110,8 @@ class ClassesTask(Task):
 
     def line_problems(self, line: GateLine) -> Iterator[str]:
         yield from super().line_problems(line)
-        if is_stored(line.other_model) and line.share != "accuracy":
+        beyond_accuracy = line.share != "accuracy" or line.measure == DIFFERS
+        if is_stored(line.other_model) and beyond_accuracy:
             yield "an earlier evaluation gives accuracies alone; name a model, or predictions:FILE"
 
     def choose_models(self, against: Sequence[str]) -> Sequence[str]:

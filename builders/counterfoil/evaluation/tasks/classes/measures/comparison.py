@@ -17,12 +17,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from counterfoil.arrays import Bools, Floats, Ints
+from counterfoil.evaluation.tasks.classes.agreement import (
+    differing_answers,
+    differing_share,
+    largest_difference,
+)
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, NestedMeasure, Request
 from counterfoil.evaluation.tasks.classes.resampling import drawn_averages, strata_and_units
 from counterfoil.report.comparison import (
     ACCURACY,
+    DIFFERENT_ANSWERS,
     DROP_GAIN,
     GAIN,
+    LARGEST_DIFFERENCE,
     MCNEMAR,
     ONLY_RIGHT,
     ComparedGroup,
@@ -111,6 +118,7 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
         near_chance=tuple(guessing),
         classes_near_chance=tuple(cls.name for cls in subject.classes if cls.id in near.classes),
     )
+    differs = differing_answers(answered, *places)
     rows: list[ResultRow] = []
     measured_reaches = []
     counts = []
@@ -126,10 +134,17 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
             reach,
             comparison,
         )
+        key = comparison.key(subject.groups[group].name)
+        every = answered.rows(group)
+        if len(every):
+            share = differing_share(answered, every, differs).interval(NORMAL)
+            rows.append(estimate_row(DIFFERENT_ANSWERS, share, n=len(every), **key))
+            largest = largest_difference(answered, *places, every)
+            if largest is not None:
+                rows.append(estimate_row(LARGEST_DIFFERENCE, largest, n=len(every), **key))
         if subject.base and group:
             smaller = _drop_gain(answered, places, group)
             if smaller is not None:
-                key = comparison.key(subject.groups[group].name)
                 rows.append(estimate_row(DROP_GAIN, smaller, n=len(rows_of_group), **key))
         if len(rows_of_group):
             measured_reaches.append(reach)

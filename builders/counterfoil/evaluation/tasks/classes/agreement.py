@@ -1,0 +1,92 @@
+"""Measure whether two models answer alike: on which images their answers differ, and by how much
+their confidence does.
+
+An export, a quantized model or another runtime should be the same model. Whether it is as accurate
+does not show that: answers may change in both directions.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from counterfoil.accuracy_stats import AverageComparison, ClassAverage
+from counterfoil.arrays import Bools, Floats, Ints
+from counterfoil.evaluation.tasks.classes.answers import AllAnswers
+from counterfoil.prediction.class_map import ClassMap
+from counterfoil.prediction.inference import Predictions
+from counterfoil.stats import REPLICATES, seeded_generator
+
+
+def differing_answers(answered: AllAnswers, first: int, second: int) -> Bools:
+    """Return whether the top answers of two models differ, (images,).
+
+    Models with the same outputs are compared by output. Otherwise by the class of the dataset that
+    an output stands for; all outputs that stand for none count as one answer.
+    """
+    prediction = answered.answers.prediction
+    maps = answered.maps[first], answered.maps[second]
+    if _same_outputs(*maps):
+        return prediction[:, first] != prediction[:, second]
+    labels = []
+    for place, class_map in zip((first, second), maps, strict=True):
+        label_of = np.full(class_map.num_classes, -1)
+        for label, outputs in enumerate(class_map.targets):
+            label_of[list(outputs)] = label
+        labels.append(label_of[prediction[:, place]])
+    return labels[0] != labels[1]
+
+
+def largest_difference(answered: AllAnswers, first: int, second: int, rows: Ints) -> float | None:
+    """Return by how much two models' confidence in one output differs at most, on some images.
+
+    Only the best answers of each model are known (`prediction.inference.RANKED`). If an output is
+    among those of one model alone, the other's confidence counts as that in its last one, so the
+    difference may be larger. None if outputs are not the same, or if scores have no known scale.
+    """
+    scored = answered.scored
+    if not _same_outputs(scored[first].class_map, scored[second].class_map):
+        return None
+    sides = scored[first].predictions, scored[second].predictions
+    largest = max(_largest(sides[0], sides[1], rows), _largest(sides[1], sides[0], rows))
+    return largest if np.isfinite(largest) else None
+
+
+def differing_share(answered: AllAnswers, rows: Ints, differs: Bools) -> AverageComparison:
+    """Return the share of some images on which answers differ, with its resamples.
+
+    It is over images, not averaged over classes: an answer is compared with an answer, whatever is
+    right. rows: the images, at least one. differs: (images,) of all images.
+    """
+    chosen = differs[rows]
+    images = len(rows)
+    units = answered.subject.units
+    if units is None:
+        rng = seeded_generator(answered.seed, "differing answers")
+        # How many of n images differ in a resample of n.
+        draws = rng.binomial(images, chosen.mean(), REPLICATES) / images
+    else:
+        draws = units.mean(units.of_image[rows], chosen[:, None])[:, 0]
+    one_class = np.zeros(images, np.int64)
+    share = ClassAverage.of(one_class, chosen, draws, answered.unit_count(rows))
+    return AverageComparison(share)
+
+
+def _same_outputs(first: ClassMap, second: ClassMap) -> bool:
+    alike = first.num_classes == second.num_classes and first.targets == second.targets
+    names = {first.label_names, second.label_names} - {None}
+    return alike and len(names) < 2
+
+
+def _largest(of_one: Predictions, of_other: Predictions, rows: Ints) -> float:
+    """Return the largest difference over the best answers of one model; NaN if it is not known."""
+    others = of_other.answers[rows]
+    shares = of_other.shares[rows].astype(np.float64)
+    largest: Floats = np.zeros(len(rows))
+    for answer, share in zip(of_one.answers[rows].T, of_one.shares[rows].T, strict=True):
+        among = others == answer[:, None]
+        found = np.where(among, shares, 0.0).sum(axis=1)
+        # The other model's confidence in an output that is not among its best is at most this.
+        of_last = np.minimum(shares[:, -1], share)
+        known = np.where(among.any(axis=1), found, of_last)
+        largest = np.maximum(largest, np.abs(share - known))
+    return float(largest.max(initial=0.0))
