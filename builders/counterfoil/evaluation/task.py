@@ -46,6 +46,8 @@ from counterfoil.evaluation.resampled_page import (
 )
 from counterfoil.evaluation.scored_models import (
     is_stored,
+    models_by_name,
+    short_name,
     with_distinct_short_names,
     with_public_names,
 )
@@ -76,6 +78,7 @@ from counterfoil.resampled_stats import (
     weighted_sum,
 )
 from counterfoil.stats import CONFIDENCE
+from counterfoil.store.atomic import write_atomically
 
 # Only so many models are compared pair by pair: those that are best on the base.
 _MOST_COMPARED = 12
@@ -395,6 +398,8 @@ class ResampledTask(Task, Generic[Model]):
     """The name of the measure that leads, as leaderboards have it."""
     shown: ClassVar[tuple[Sequence[str], Sequence[str]]]
     """The measures, and those whose drops stand beside them, in the terminal's tables."""
+    hint: ClassVar[str]
+    """How to name models, for an error."""
     beside: ClassVar[str] = ""
     """A measure whose loss is told with the one that leads."""
     subject: OpenDataset  # pyrefly: ignore[bad-override-mutable-attribute]
@@ -412,9 +417,14 @@ class ResampledTask(Task, Generic[Model]):
                 " predictions:FILE"
             )
 
+    def choose_models(self, against: Sequence[str]) -> Sequence[str]:
+        of_recipe = self.subject.models if self.named is None else ()
+        self.given = models_by_name(self.noun, self.named, of_recipe, against, self.hint)
+        return tuple(self.given)
+
     @abstractmethod
     def answers(self, name: str) -> Any:
-        """Return a model's answers to all images."""
+        """Return the answers of the model `self.given[name]` to all images."""
 
     @abstractmethod
     def measure(self, answers: Mapping[str, Any]) -> None:
@@ -565,6 +575,34 @@ class ResampledTask(Task, Generic[Model]):
     def judged(self, judged: Judged, number: Number, reach: float) -> Judged:
         return judged.measured(number, reach)
 
+    def model_facts(
+        self,
+        name: str,
+        classes: int,
+        chance: float,
+        near_chance: bool,
+        sha256: str = "",
+        matched: str = "",
+    ) -> ModelFacts:
+        """Return what results say of a model without the facts of an image classifier."""
+        return ModelFacts(
+            name=name,
+            short_name=short_name(name),
+            architecture="",
+            outputs=self.outputs,
+            num_classes=classes,
+            img_size=None,
+            crop_pct=None,
+            interpolation=None,
+            param_count=None,
+            sha256=sha256,
+            top_k=1,
+            chance=chance,
+            near_chance=near_chance,
+            tied=0,
+            matched=matched,
+        )
+
     def shared_results(
         self,
         images: int,
@@ -612,6 +650,18 @@ class ResampledTask(Task, Generic[Model]):
             units=None if units is None else UnitFacts(column, units.count),
             **others,
         )
+
+
+def write_key_list(
+    subject: Subject, file: Path, answered: Sequence[str] = (), **known: Sequence[str]
+) -> int:
+    """Write a CSV with a row for each image: its key, its path, columns that are `known`, and empty
+    columns for answers. Return the number of images."""
+    paths = subject.paths or (None,) * len(subject.keys)
+    columns = {"key": subject.keys, "path": paths, **known}
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    write_atomically(file, csv_text(rows, (*columns, *answered)).encode())
+    return len(subject.keys)
 
 
 def unit_note(units: UnitFacts, images: int) -> str:

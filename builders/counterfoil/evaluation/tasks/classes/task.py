@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from counterfoil.arrays import Ints
-from counterfoil.documents import csv_text
 from counterfoil.engines import engine_and_device
 from counterfoil.evaluation.dataset import Subject, limit_subject, usual_side
 from counterfoil.evaluation.failure_folder import Failure, ModelAnswer
@@ -26,7 +25,7 @@ from counterfoil.evaluation.scored_models import (
     read_stored,
     with_distinct_short_names,
 )
-from counterfoil.evaluation.task import Task
+from counterfoil.evaluation.task import Task, write_key_list
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking, Request, answer_names
 from counterfoil.evaluation.tasks.classes.entries import class_entry
 from counterfoil.evaluation.tasks.classes.failures import (
@@ -65,9 +64,6 @@ from counterfoil.report.results import (
 from counterfoil.report.sections import MeasureFacts
 from counterfoil.report.words import Table
 from counterfoil.stats import CONFIDENCE, REPLICATES
-from counterfoil.store.atomic import write_atomically
-
-KEY_COLUMNS = ("key", "path", "class_id", "label")
 
 
 class ClassesTask(Task):
@@ -92,13 +88,9 @@ class ClassesTask(Task):
 
     @classmethod
     def write_keys(cls, subject: Subject, file: Path) -> int:
-        paths = subject.paths or (None,) * len(subject.keys)
-        rows = []
-        for key, path, label in zip(subject.keys, paths, subject.labels.tolist(), strict=True):
-            shown = subject.classes[label]
-            rows.append({"key": key, "path": path, "class_id": shown.id, "label": shown.name})
-        write_atomically(file, csv_text(rows, KEY_COLUMNS).encode())
-        return len(subject.keys)
+        classes = [subject.classes[label] for label in subject.labels.tolist()]
+        ids = [cls.id for cls in classes]
+        return write_key_list(subject, file, class_id=ids, label=[cls.name for cls in classes])
 
     @property
     def classes(self) -> tuple[RecipeClass, ...]:

@@ -38,7 +38,6 @@ from counterfoil.report.results import (
     DROP_BASE,
     ClassFacts,
     MeasureFacts,
-    ModelFacts,
     ResultRow,
     Results,
     estimate_row,
@@ -241,9 +240,9 @@ def _label_rows(
         yield estimate_row(DROP, estimate, at=label_measure, **key)
 
 
-def drop_labels(results: Results, model: ModelFacts) -> tuple[ClassFacts, ...]:
+def drop_labels(results: Results, model: str) -> tuple[ClassFacts, ...]:
     """Return the labels that a model's mean drops are over."""
-    of_drops = {drop.class_id for drop in results.rows.where(DROP, model=model.name, at=PRECISION)}
+    of_drops = {drop.class_id for drop in results.rows.where(DROP, model=model, at=PRECISION)}
     return tuple(label for label in results.classes if label.id in of_drops)
 
 

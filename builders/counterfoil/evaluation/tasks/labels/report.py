@@ -60,7 +60,7 @@ def near_chance_notes(results: Results) -> Iterator[str]:
     """Yield a sentence for each model whose drops leave out labels: it names the labels and gives
     `drop_base`."""
     for model in results.models:
-        of_drops = drop_labels(results, model)
+        of_drops = drop_labels(results, model.name)
         guessed = [label.name for label in results.classes if label not in of_drops]
         if results.shifts and guessed and not model.near_chance:
             key = {"model": model.name, "group": results.shifts[0].name}

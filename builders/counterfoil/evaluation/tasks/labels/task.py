@@ -14,8 +14,9 @@ from counterfoil.documents import csv_text
 from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.failure_folder import Failure, ModelAnswer
 from counterfoil.evaluation.options import EvaluationOptions
+from counterfoil.evaluation.resampled_page import csv_cells
 from counterfoil.evaluation.scored_models import choose_models, classifier_facts
-from counterfoil.evaluation.task import ResampledTask
+from counterfoil.evaluation.task import ResampledTask, write_key_list
 from counterfoil.evaluation.tasks.labels.failures import label_columns, write_label_failures
 from counterfoil.evaluation.tasks.labels.measures import (
     FACTS,
@@ -50,7 +51,6 @@ from counterfoil.report.results import (
 )
 from counterfoil.report.sections import MeasureFacts, ReportSection
 from counterfoil.report.words import csv_interval, csv_percent
-from counterfoil.store.atomic import write_atomically
 
 
 class LabelsTask(ResampledTask[MeasuredClassifier]):
@@ -89,11 +89,7 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
     @classmethod
     def write_keys(cls, subject: OpenDataset, file: Path) -> int:
         opened, _ = open_conditions(subject)
-        columns = ("key", "path", *(label.name for label in opened.classes))
-        paths = subject.paths or (None,) * len(subject.keys)
-        rows = [{"key": key, "path": path} for key, path in zip(subject.keys, paths, strict=True)]
-        write_atomically(file, csv_text(rows, columns).encode())
-        return len(subject.keys)
+        return write_key_list(subject, file, [label.name for label in opened.classes])
 
     @property
     def classes(self) -> tuple[RecipeClass, ...]:
@@ -244,27 +240,22 @@ def multilabel_csv(results: Results) -> str:
     """
     number = results.rows.one
     rows = []
-    for model in results.models:
-        of_drops = len(drop_labels(results, model))
-        for group in results.groups:
-            key = {"model": model.name, "group": group.name}
-            row: dict[str, Any] = {
-                "model": model.name,
-                "shift": group.name,
-                "n_images": group.images,
-                "n_labels": len(results.classes),
-                "n_labels_of_drop": of_drops,
-            }
-            for name in MEANS:
-                row |= csv_interval(name, results.rows.estimate(name, **key))
-                drop = number(DROP, at=name, **key)
-                base = None
-                if drop is not None:
-                    on_base = number(name, model=model.name, group=results.base or "")
-                    base = number(DROP_BASE, at=name, **key) or on_base
-                row |= csv_interval(f"drop_{name}", drop.estimate if drop else None)
-                row[f"drop_base_{name}"] = csv_percent(base.value if base else None)
-            rows.append(row)
+    of_drops = {model.name: len(drop_labels(results, model.name)) for model in results.models}
+    for group, key, row in csv_cells(results):
+        model = key["model"]
+        row["n_images"] = group.images
+        row["n_labels"] = len(results.classes)
+        row["n_labels_of_drop"] = of_drops[model]
+        for name in MEANS:
+            row |= csv_interval(name, results.rows.estimate(name, **key))
+            drop = number(DROP, at=name, **key)
+            base = None
+            if drop is not None:
+                on_base = number(name, model=model, group=results.base or "")
+                base = number(DROP_BASE, at=name, **key) or on_base
+            row |= csv_interval(f"drop_{name}", drop.estimate if drop else None)
+            row[f"drop_base_{name}"] = csv_percent(base.value if base else None)
+        rows.append(row)
     return csv_text(rows)
 
 
@@ -272,32 +263,22 @@ def labels_csv(results: Results) -> str:
     """Write one line for each model, group and label: measures and drops with intervals; thresholds
     as scores."""
     rows = []
-    for model in results.models:
-        for group in results.groups:
-            for label in results.classes:
-                key = {
-                    "model": model.name,
-                    "group": group.name,
-                    "class_id": label.id,
-                }
-                sides = [results.rows.one(name, **key) for name in (MISSED, WRONGLY_GIVEN)]
-                having, lacking = (getattr(side, "n", 0) or 0 for side in sides)
-                row: dict[str, Any] = {
-                    "model": model.name,
-                    "shift": group.name,
-                    "label": label.name,
-                    "n_known": having + lacking,
-                    "n_with": having,
-                }
-                number = results.rows.estimate
-                for name in MEANS.values():
-                    row |= csv_interval(name, number(name, **key))
-                    row |= csv_interval(f"drop_{name}", number(DROP, at=name, **key))
-                for name in (MISSED, WRONGLY_GIVEN):
-                    row |= csv_interval(name, number(name, **key))
-                key["group"] = results.base or ""
-                for half in ("1", "2"):
-                    threshold = results.rows.value(THRESHOLD, at=f"half {half}", **key)
-                    row[f"threshold_{half}"] = threshold
-                rows.append(row)
+    number = results.rows.estimate
+    for _, of_group, first_columns in csv_cells(results):
+        for label in results.classes:
+            key = of_group | {"class_id": label.id}
+            sides = [results.rows.one(name, **key) for name in (MISSED, WRONGLY_GIVEN)]
+            having, lacking = (getattr(side, "n", 0) or 0 for side in sides)
+            counts = {"label": label.name, "n_known": having + lacking, "n_with": having}
+            row = first_columns | counts
+            for name in MEANS.values():
+                row |= csv_interval(name, number(name, **key))
+                row |= csv_interval(f"drop_{name}", number(DROP, at=name, **key))
+            for name in (MISSED, WRONGLY_GIVEN):
+                row |= csv_interval(name, number(name, **key))
+            key["group"] = results.base or ""
+            for half in ("1", "2"):
+                threshold = results.rows.value(THRESHOLD, at=f"half {half}", **key)
+                row[f"threshold_{half}"] = threshold
+            rows.append(row)
     return csv_text(rows)

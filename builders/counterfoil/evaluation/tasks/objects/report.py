@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from counterfoil.detection_stats import MEASURES
-from counterfoil.evaluation.figures import lines_of_models, severity_figure
-from counterfoil.evaluation.resampled_page import caption_of_model, compared_section, group_table
+from counterfoil.evaluation.figures import lines_of_models
+from counterfoil.evaluation.resampled_page import (
+    caption_of_model,
+    compared_section,
+    group_table,
+    severity_section,
+)
 from counterfoil.evaluation.tasks.objects.curves import curve_figure
 from counterfoil.evaluation.tasks.objects.error_kinds import KINDS, MISSED
 from counterfoil.evaluation.tasks.objects.measures import (
@@ -21,7 +26,6 @@ from counterfoil.evaluation.tasks.objects.measures import (
 )
 from counterfoil.report.results import DROP, ModelFacts, Results
 from counterfoil.report.sections import ReportSection
-from counterfoil.report.severity import severity_words, ten_points_table
 from counterfoil.report.words import (
     NOTHING,
     Table,
@@ -174,20 +178,7 @@ def detection_sections(results: Results) -> Iterator[ReportSection]:
         title="Every group",
         tables=[group_table(results, model, measures, ("AP", "AP50", F1)) for model in models],
     )
-    if results.severity:
-        sound = [model for model in results.best_first if not model.near_chance]
-        figure = severity_figure(results, sound, CURVE, "AP")
-        yield ReportSection(
-            title="How much is too much",
-            short="Severity",
-            sentences=severity_words(results),
-            figures=[figure] if figure else [],
-            legend=lines_of_models(sound),
-            tables=[ten_points_table(results, models)],
-            note="The drop of AP is made to rise with the level and is linear between levels. The"
-            " interval is where the ends of the drop’s intervals reach ten points. Level 0 is the"
-            " base, 1 the whole shift.",
-        )
+    yield from severity_section(results, CURVE)
     yield from compared_section(
         results, "detector", "Detectors that find next to nothing on the base are left out."
     )

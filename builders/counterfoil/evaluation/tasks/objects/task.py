@@ -18,7 +18,8 @@ from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.failure_folder import Failure, ModelAnswer
 from counterfoil.evaluation.gate import GateLine
 from counterfoil.evaluation.options import EvaluationOptions
-from counterfoil.evaluation.scored_models import models_by_name, short_name, short_names
+from counterfoil.evaluation.resampled_page import csv_cells
+from counterfoil.evaluation.scored_models import short_names
 from counterfoil.evaluation.task import ResampledTask, difference_rows
 from counterfoil.evaluation.tasks.objects.categories import POSITION, given_order
 from counterfoil.evaluation.tasks.objects.detections import (
@@ -60,12 +61,6 @@ from counterfoil.report.severity import at
 from counterfoil.report.words import csv_interval, format_percent
 from counterfoil.store.decoding import readable_image
 
-_NAMED = (
-    "Name detectors as predictions:FILE (.json of COCO results, .parquet or .csv),"
-    " transformers:FOLDER, onnx:FILE or"
-    " lab:NAME; in Python, hand over a function: evaluate(dataset, {'mine': detector})."
-)
-
 
 class ObjectsTask(ResampledTask[MeasuredModel]):
     """Detectors on a dataset with objects."""
@@ -75,6 +70,11 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
     of_dataset = "objects, and detectors"
     table = ObjectsSource.table
     noun = ObjectsSource.noun
+    hint = (
+        "Name detectors as predictions:FILE (.json of COCO results, .parquet or .csv),"
+        " transformers:FOLDER, onnx:FILE or"
+        " lab:NAME; in Python, hand over a function: evaluate(dataset, {'mine': detector})."
+    )
     metric = "mAP (COCO, AP@IoU=0.50:0.95)"
     shown = (("AP", "AP50", "AP75", F1), ("AP", F1))
     beside = F1
@@ -111,13 +111,8 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         if line.class_name and line.share != "AP":
             yield "only AP is measured by category"
 
-    def choose_models(self, against: Sequence[str]) -> Sequence[str]:
-        of_recipe = self.subject.models if self.named is None else ()
-        self.detectors = models_by_name(self.noun, self.named, of_recipe, against, _NAMED)
-        return tuple(self.detectors)
-
     def answers(self, name: str) -> ModelDetections:
-        detector = self.detectors[name]
+        detector = self.given[name]
         subject = self.objects
         batch_size = self.options.batch_size
         order = given_order(self.options.class_order, name)
@@ -174,22 +169,11 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         if not model.detections.complete:
             groups = list(zip(model.answers, model.matches, strict=True))
             cut = cut_sentence(model.groups, groups)
-        return ModelFacts(
-            name=model.name,
-            short_name=short_name(model.name),
-            architecture="",
-            outputs=self.outputs,
-            num_classes=len(self.objects.categories),
-            img_size=None,
-            crop_pct=None,
-            interpolation=None,
-            param_count=None,
-            sha256=model.detections.sha256,
-            top_k=1,
-            chance=0.0,
-            near_chance=model.near_chance,
-            tied=0,
-            matched="; ".join(filter(None, (model.detections.matched, cut))),
+        detections = model.detections
+        matched = "; ".join(filter(None, (detections.matched, cut)))
+        categories = len(self.objects.categories)
+        return self.model_facts(
+            model.name, categories, 0.0, model.near_chance, detections.sha256, matched
         )
 
     def tables(self, results: Results) -> dict[str, tuple[str, str]]:
@@ -336,23 +320,17 @@ def detection_csv(results: Results) -> str:
             level_of[level.group] = at(level.level)
     number = results.rows.estimate
     rows = []
-    for model in results.models:
-        for group in results.groups:
-            key = {"model": model.name, "group": group.name}
-            row: dict[str, Any] = {
-                "model": model.name,
-                "shift": group.name,
-                "level": level_of.get(group.name, ""),
-                "n_images": group.images,
-            }
-            for name in NAMES:
-                row |= csv_interval(name, number(name, **key))
-            for name in NAMES:
-                row |= csv_interval(f"drop_{name}", number(DROP, at=name, **key))
-            for name in (MPC, RPC):
-                mean = None
-                if group is results.base_group:
-                    mean = number(name, model=model.name, at="AP")
-                row |= csv_interval(name, mean)
-            rows.append(row)
+    for group, key, row in csv_cells(results):
+        row["level"] = level_of.get(group.name, "")
+        row["n_images"] = group.images
+        for name in NAMES:
+            row |= csv_interval(name, number(name, **key))
+        for name in NAMES:
+            row |= csv_interval(f"drop_{name}", number(DROP, at=name, **key))
+        for name in (MPC, RPC):
+            mean = None
+            if group is results.base_group:
+                mean = number(name, model=key["model"], at="AP")
+            row |= csv_interval(name, mean)
+        rows.append(row)
     return csv_text(rows)
