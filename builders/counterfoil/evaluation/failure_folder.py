@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from counterfoil.evaluation.task import Task
 
 
+def classification(name: str, **others: Any) -> dict[str, Any]:
+    """Return a class as a label of FiftyOne."""
+    return {"_cls": "Classification", "tags": [], "label": name, **others}
+
+
 @dataclass(frozen=True)
 class ModelAnswer:
     """A model's answer to an image."""

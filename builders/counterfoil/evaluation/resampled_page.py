@@ -15,12 +15,14 @@ from counterfoil.report.results import (
     DROP_BASE,
     GroupFacts,
     ModelFacts,
+    ResultRow,
     ResultRows,
     Results,
 )
 from counterfoil.report.sections import ReportSection
 from counterfoil.report.severity import severity_words, ten_points_table
 from counterfoil.report.words import (
+    NOTHING,
     Table,
     TableCell,
     TableColumn,
@@ -103,6 +105,21 @@ def sorted_drops(
         if drop is not None:
             drops.append((group, drop))
     return sorted(drops, key=lambda entry: -entry[1].value)
+
+
+def worst_drop(results: Results, measure: str, key: Mapping[str, str]) -> ResultRow | None:
+    """Return the largest drop of a measure under any shift; None without a drop."""
+    drops = results.rows.where(DROP, at=measure, **key)
+    return max(drops, key=lambda drop: drop.value or 0.0, default=None)
+
+
+def worst_cells(results: Results, worst: ResultRow | None) -> tuple[TableCell, TableCell]:
+    """Return the shift of the largest drop, and this drop; why there is none, if models are near
+    chance."""
+    if worst is None:
+        why = "near chance on the base" if results.shifts else NOTHING
+        return text_cell(why), points_cell(None)
+    return text_cell(in_words(worst.group)), points_cell(worst.estimate)
 
 
 def caption_of_model(results: Results, model: ModelFacts, caption: str) -> str:

@@ -24,9 +24,8 @@ from counterfoil.evaluation.dataset import (
     limit_subject,
     rows_in_every_group,
 )
-from counterfoil.evaluation.failure_folder import Failure, ModelAnswer
+from counterfoil.evaluation.failure_folder import Failure, ModelAnswer, classification
 from counterfoil.evaluation.failures import (
-    browser_html,
     choose_failures,
     failures_data,
     write_sheets,
@@ -246,9 +245,9 @@ class ScoredTask(ResampledTask[ScoredModel]):
                 answer = model.answers[row]
                 columns = {"truth": truth, "answer": answer, "score": score}
                 given = [{"answer": answer, "score": score}]
-                answers.append(ModelAnswer(_label(answer), score == 1, columns, given))
+                answers.append(ModelAnswer(classification(answer), score == 1, columns, given))
             shift = self.subject.groups[self.subject.shifts[row]].name
-            yield Failure(row, shift, _label(truth), [{"truth": truth}], answers)
+            yield Failure(row, shift, classification(truth), [{"truth": truth}], answers)
 
     def write_failures(self, results: Results, folder: Path) -> Path:
         subject = self.subject
@@ -265,22 +264,17 @@ class ScoredTask(ResampledTask[ScoredModel]):
         names = [(model.name, known.tolist().__getitem__, "") for model in self.models]
         groups = [group.name for group in (*subject.groups[1:], subject.groups[0])]
         data = failures_data(subject, answered, right, unknown, chosen, names, groups)
-        html = browser_html(
+        keys = frozenset(subject.keys[row] for row in chosen.images.tolist())
+        pictures = (readable_image(encoded) for _, encoded in subject.images(keys))
+        return write_sheets(
+            folder,
             "failures-of-classes.html.j2",
             subject.name,
             results.preview_sentence,
             data,
-            found=chosen.count,
-            shown=len(chosen.rows),
+            chosen,
+            pictures,
             images=len(order),
             paired=True,
             changed=True,
         )
-        keys = frozenset(subject.keys[row] for row in chosen.images.tolist())
-        pictures = (readable_image(encoded) for _, encoded in subject.images(keys))
-        return write_sheets(folder, html, pictures, len(chosen.images))
-
-
-def _label(text: str) -> dict[str, Any]:
-    """Return a text as a label of FiftyOne."""
-    return {"_cls": "Classification", "tags": [], "label": text}

@@ -12,7 +12,7 @@ import numpy as np
 from counterfoil.arrays import Ints
 from counterfoil.engines import engine_and_device
 from counterfoil.evaluation.dataset import Subject, limit_subject, usual_side
-from counterfoil.evaluation.failure_folder import Failure, ModelAnswer
+from counterfoil.evaluation.failure_folder import Failure, ModelAnswer, classification
 from counterfoil.evaluation.figures import thumbnails
 from counterfoil.evaluation.gate import GateLine
 from counterfoil.evaluation.options import EvaluationOptions
@@ -299,7 +299,6 @@ class ClassesTask(Task):
         for row in np.flatnonzero(wrong).tolist():
             label = int(subject.labels[row])
             name = subject.classes[label].name
-            truth = {"_cls": "Classification", "tags": [], "label": name}
             of_models = []
             for model, answer_name in enumerate(called):
                 answer = answer_name(int(answers.prediction[row, model]))
@@ -307,20 +306,12 @@ class ClassesTask(Task):
                 confidence = None if np.isnan(share) else round(share, 6)
                 columns = {"label": label, "class": name}
                 columns |= {"answered": answer, "confidence": confidence}
-                of_model = ModelAnswer(
-                    label={**truth, "label": answer, "confidence": confidence},
-                    right=bool(answers.correct[row, model]),
-                    columns=columns,
-                    coco=[{"answer": answer, "score": confidence}],
-                )
-                of_models.append(of_model)
-            yield Failure(
-                row,
-                name,
-                truth,
-                [{"category_id": label}],
-                of_models,
-            )
+                given = classification(answer, confidence=confidence)
+                coco = [{"answer": answer, "score": confidence}]
+                right = bool(answers.correct[row, model])
+                of_models.append(ModelAnswer(given, right, columns, coco))
+            truth = classification(name)
+            yield Failure(row, name, truth, [{"category_id": label}], of_models)
 
     def partners(self) -> Ints:
         groups = self.subject.groups

@@ -18,7 +18,6 @@ import numpy as np
 from counterfoil.arrays import Bools
 from counterfoil.evaluation.failures import (
     base_partners,
-    browser_html,
     choose_failures,
     failures_data,
     write_sheets,
@@ -87,18 +86,18 @@ def write_label_failures(
         for key, encoded in dataset.images(frozenset(times)):
             yield from repeat(readable_image(encoded), times[key])
 
-    html = browser_html(
+    return write_sheets(
+        folder,
         "failures-of-labels.html.j2",
         dataset.name,
         preview,
         data,
-        found=chosen.count,
-        shown=len(chosen.rows),
+        chosen,
+        pictures(),
         images=len(right),
         paired=True,
         changed=True,
     )
-    return write_sheets(folder, html, pictures(), len(chosen.images))
 
 
 def label_columns(

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from counterfoil.evaluation.resampled_page import compared_section, group_table
+from counterfoil.evaluation.resampled_page import (
+    compared_section,
+    group_table,
+    worst_cells,
+    worst_drop,
+)
 from counterfoil.evaluation.tasks.labels.measures import MEANS, MISSED, WRONGLY_GIVEN, drop_labels
 from counterfoil.multilabel_stats import ACCURACY, AUROC, PRECISION
-from counterfoil.report.results import DROP, DROP_BASE, ClassFacts, ModelFacts, Results
+from counterfoil.report.results import DROP_BASE, ClassFacts, ModelFacts, Results
 from counterfoil.report.sections import ReportSection
 from counterfoil.report.words import (
-    NOTHING,
     Table,
     TableColumn,
     TableRow,
@@ -18,7 +22,6 @@ from counterfoil.report.words import (
     format_count,
     format_list,
     format_percent,
-    in_words,
     points_cell,
     text_cell,
 )
@@ -101,16 +104,11 @@ def label_table(results: Results, model: ModelFacts) -> Table:
         cells.append(count_cell(having))
         for name in _OF_LABELS:
             cells.append(points_cell(results.rows.estimate(name, group=group, **key)))
-        drops = results.rows.where(DROP, at=PRECISION, **key)
-        worst = max(drops, key=lambda drop: drop.value or 0.0, default=None)
-        if worst is None:
-            cells.append(text_cell("near chance on the base" if results.shifts else NOTHING))
-            cells += [points_cell(None)] * 3
-        else:
-            cells.append(text_cell(in_words(worst.group)))
-            cells.append(points_cell(worst.estimate))
-            for name in (MISSED, WRONGLY_GIVEN):
-                cells.append(points_cell(results.rows.estimate(name, group=worst.group, **key)))
+        worst = worst_drop(results, PRECISION, key)
+        cells += worst_cells(results, worst)
+        for name in (MISSED, WRONGLY_GIVEN):
+            there = worst and results.rows.estimate(name, group=worst.group, **key)
+            cells.append(points_cell(there))
         rows.append(TableRow(tuple(cells)))
     columns = [
         TableColumn("label", "name"),

@@ -12,7 +12,7 @@ import numpy as np
 from counterfoil.arrays import Bools, Ints
 from counterfoil.documents import csv_text
 from counterfoil.evaluation.dataset import OpenDataset
-from counterfoil.evaluation.failure_folder import Failure, ModelAnswer
+from counterfoil.evaluation.failure_folder import Failure, ModelAnswer, classification
 from counterfoil.evaluation.options import EvaluationOptions
 from counterfoil.evaluation.resampled_page import csv_cells
 from counterfoil.evaluation.scored_models import choose_models, classifier_facts
@@ -227,8 +227,7 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
 
 def _labels(names: Iterable[str]) -> dict[str, Any]:
     """Return labels as FiftyOne has them."""
-    each = [{"_cls": "Classification", "tags": [], "label": name} for name in names]
-    return {"_cls": "Classifications", "classifications": each}
+    return {"_cls": "Classifications", "classifications": list(map(classification, names))}
 
 
 def multilabel_csv(results: Results) -> str:

@@ -9,6 +9,8 @@ from counterfoil.evaluation.resampled_page import (
     compared_section,
     group_table,
     severity_section,
+    worst_cells,
+    worst_drop,
 )
 from counterfoil.evaluation.tasks.masks.measures import CURVE, MEANS, SHARE
 from counterfoil.mask_stats import IOU, RECALL
@@ -19,7 +21,6 @@ from counterfoil.report.words import (
     TableColumn,
     TableRow,
     format_list,
-    in_words,
     points_cell,
     text_cell,
 )
@@ -35,11 +36,7 @@ def class_table(results: Results, model: ModelFacts) -> Table:
     for share in results.rows.where(SHARE):
         key = {"model": model.name, "class_id": share.class_id}
         base = {"group": results.base or "", **key}
-        drops = results.rows.where(DROP, at=IOU, **key)
-        worst = max(drops, key=lambda drop: drop.value or 0.0, default=None)
-        cells = text_cell("near chance on the base" if results.shifts else "–"), points_cell(None)
-        if worst is not None:
-            cells = text_cell(in_words(worst.group)), points_cell(worst.estimate)
+        cells = worst_cells(results, worst_drop(results, IOU, key))
         numbers = (points_cell(results.rows.estimate(name, **base)) for name in (IOU, RECALL))
         rows.append(
             TableRow((text_cell(share.class_id), points_cell(share.estimate), *numbers, *cells))

@@ -14,9 +14,8 @@ import numpy as np
 
 from counterfoil.arrays import Ints
 from counterfoil.documents import csv_text
-from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import OpenDataset
-from counterfoil.evaluation.failure_folder import Failure, ModelAnswer
+from counterfoil.evaluation.failure_folder import Failure, ModelAnswer, classification
 from counterfoil.evaluation.gate import GateLine
 from counterfoil.evaluation.options import EvaluationOptions
 from counterfoil.evaluation.resampled_page import csv_cells
@@ -40,7 +39,7 @@ from counterfoil.evaluation.tasks.masks.measures import (
 )
 from counterfoil.evaluation.tasks.masks.report import mask_notes, mask_sections
 from counterfoil.evaluation.tasks.masks.subject import open_masks
-from counterfoil.evaluation.tasks.objects.categories import POSITION, given_order
+from counterfoil.evaluation.tasks.objects.categories import given_names
 from counterfoil.evaluation.tasks.objects.detections import write_key_table
 from counterfoil.evaluation.tasks.objects.measures import measure_levels
 from counterfoil.mask_stats import IOU, PIXELS, RECALL, REPLICATES
@@ -104,13 +103,7 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
     def answers(self, name: str) -> ModelMasks:
         segmenter = self.given[name]
         subject = self.masks
-        order = given_order(self.options.class_order, name)
-        names = subject.classes if order == POSITION else order
-        if isinstance(names, str):
-            raise UserError(
-                f"{name}: found the order '{names[:40]}', expected position, or the names of its"
-                " classes"
-            )
+        names = given_names(self.options.class_order, name, subject.classes, "classes")
         if isinstance(segmenter, str) and segmenter.startswith(PREDICTIONS):
             return replace(read_masks(segmenter, subject, names), name=name)
         device = resolve_device(self.options.device)
@@ -205,11 +198,9 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
             number = group * subject.images + image
             pixels = subject.pixels[image]
             having = np.flatnonzero(pixels).tolist()
-            shown = []
+            shown = [classification(subject.classes[label]) for label in having]
             annotations = []
             for label in having:
-                name = subject.classes[label]
-                shown.append({"_cls": "Classification", "tags": [], "label": name})
                 annotations.append({"category_id": label, "area": int(pixels[label])})
             answers = []
             for model in self.models:

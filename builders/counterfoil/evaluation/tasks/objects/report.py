@@ -11,6 +11,8 @@ from counterfoil.evaluation.resampled_page import (
     compared_section,
     group_table,
     severity_section,
+    worst_cells,
+    worst_drop,
 )
 from counterfoil.evaluation.tasks.objects.curves import curve_figure
 from counterfoil.evaluation.tasks.objects.error_kinds import KINDS, MISSED
@@ -24,7 +26,7 @@ from counterfoil.evaluation.tasks.objects.measures import (
     RPC,
     TAKEN_FOR,
 )
-from counterfoil.report.results import DROP, ModelFacts, Results
+from counterfoil.report.results import ModelFacts, Results
 from counterfoil.report.sections import ReportSection
 from counterfoil.report.words import (
     NOTHING,
@@ -74,13 +76,11 @@ def _category_table(results: Results, model: ModelFacts) -> Table:
             continue
         objects = int(results.rows.value(OBJECTS, class_id=cls.id) or 0)
         cells = [text_cell(cls.name), count_cell(objects), points_cell(base)]
-        drops = results.rows.where(DROP, at=BY_CATEGORY, **key)
-        worst = max(drops, key=lambda drop: drop.value or 0.0, default=None)
+        worst = worst_drop(results, BY_CATEGORY, key)
         if worst is None:
             cells += [points_cell(None)] * 2
         else:
-            cells.append(text_cell(in_words(worst.group)))
-            cells.append(points_cell(worst.estimate))
+            cells += worst_cells(results, worst)
         rows.append(TableRow(tuple(cells)))
     rows.sort(key=lambda row: -float(row.cells[4].sort or -1.0))
     columns = (

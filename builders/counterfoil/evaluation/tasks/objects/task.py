@@ -13,7 +13,6 @@ import numpy as np
 from counterfoil.arrays import Ints
 from counterfoil.detection_stats import Detections, Objects
 from counterfoil.documents import csv_text
-from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.failure_folder import Failure, ModelAnswer
 from counterfoil.evaluation.gate import GateLine
@@ -21,7 +20,7 @@ from counterfoil.evaluation.options import EvaluationOptions
 from counterfoil.evaluation.resampled_page import csv_cells
 from counterfoil.evaluation.scored_models import short_names
 from counterfoil.evaluation.task import ResampledTask, difference_rows
-from counterfoil.evaluation.tasks.objects.categories import POSITION, given_order
+from counterfoil.evaluation.tasks.objects.categories import given_names, given_order
 from counterfoil.evaluation.tasks.objects.detections import (
     PREFIX,
     ModelDetections,
@@ -115,15 +114,11 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         detector = self.given[name]
         subject = self.objects
         batch_size = self.options.batch_size
-        order = given_order(self.options.class_order, name)
+        order = self.options.class_order
         if isinstance(detector, str) and detector.startswith(PREFIX):
-            return replace(read_detections(detector, subject, order), name=name)
-        names = subject.categories if order == POSITION else order
-        if isinstance(names, str):
-            raise UserError(
-                f"{name}: found the order '{names[:40]}', expected position, or the names of its"
-                " labels"
-            )
+            detections = read_detections(detector, subject, given_order(order, name))
+            return replace(detections, name=name)
+        names = given_names(order, name, subject.categories, "labels")
         if not isinstance(detector, str):
             return run_detector(name, detector, subject, names, batch_size)
         if detector.startswith(PYTHON):
