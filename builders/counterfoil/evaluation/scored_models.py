@@ -386,8 +386,7 @@ def choose_models(
     if way == "classes" and subject.judged.shifts:
         raise UserError(
             "this dataset's images were chosen by what classifiers answered over all their outputs,"
-            " so accuracies over"
-            " its classes alone cannot be compared with that choice",
+            " so accuracies over its classes alone cannot be compared with that choice",
             "Leave out `outputs: classes`.",
         )
     if compare is not None and (len(compare) != 2 or compare[0] == compare[1]):
@@ -629,8 +628,7 @@ def _public_names(sha256: Mapping[str, str]) -> dict[str, str]:
 _REPORTED_EVERY = 1000  # images between two reports of progress
 _TRAINED_ON_HINT = (
     "Images that a model was fitted to cannot measure what it learned. Evaluate it on others: a"
-    " dataset built with"
-    " another samples.seed, another split of the source, or other rows."
+    " dataset built with another samples.seed, another split of the source, or other rows."
 )
 
 

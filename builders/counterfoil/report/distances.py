@@ -39,12 +39,10 @@ MEASURES = (
 # A note beside every table of distances.
 WORTH = (
     "KID and FID measure how different two sets of images are in the features of one model. They do"
-    " not say what is"
-    " different, nor whether classifiers fail: a shift is meant to be far. Do not compare them"
-    " across features or"
-    " sources, nor with those that papers print, which are of Inception's features; they also"
-    " depend on the class"
-    " proportions. KID is unbiased with few images; read a negative KID as 0."
+    " not say what is different, nor whether classifiers fail: a shift is meant to be far. Do not"
+    " compare them across features or sources, nor with those that papers print, which are of"
+    " Inception's features; they also depend on the class proportions. KID is unbiased with few"
+    " images; read a negative KID as 0."
 )
 _MOST_ROWS = 40
 _MOST_ON_CARD = 4
@@ -128,16 +126,12 @@ def how_measured(distances: Distances) -> str:
     )
     return (
         f"Features of {distances.features} ({kind} {value[:_HASH]}): {distances.width:,} per"
-        f" image{scaled}. Against"
-        f" {distances.source}{part}, each row with the images of its own classes. KID is the"
-        " unbiased MMD² with the"
-        f" kernel (x·y/{distances.width} + 1)³: the mean over {distances.subsets} pairs of subsets,"
-        " each half the"
-        f" images of a side, {LARGEST_SUBSET:,} at most, drawn without replacement (seed"
-        f" {distances.seed}). Its 95 %"
+        f" image{scaled}. Against {distances.source}{part}, each row with the images of its own"
+        f" classes. KID is the unbiased MMD² with the kernel (x·y/{distances.width} + 1)³: the mean"
+        f" over {distances.subsets} pairs of subsets, each half the images of a side,"
+        f" {LARGEST_SUBSET:,} at most, drawn without replacement (seed {distances.seed}). Its 95 %"
         " interval comes from the variance over the subsets: a part from single images, which is 0"
-        " between equal"
-        " sets, and a part from pairs of images, each scaled to all images."
+        " between equal sets, and a part from pairs of images, each scaled to all images."
     )
 
 
@@ -147,10 +141,8 @@ def about_bias(distances: Distances) -> str:
         return ""
     return (
         f"{_BIASED} Too high: a side has fewer than {IMAGES_A_FEATURE} images for each of the"
-        f" {distances.width:,}"
-        " features, and FID is then far from 0 even between halves of one set. Do not compare FIDs"
-        " of different"
-        " numbers of images."
+        f" {distances.width:,} features, and FID is then far from 0 even between halves of one set."
+        " Do not compare FIDs of different numbers of images."
     )
 
 

@@ -23,7 +23,6 @@ from counterfoil.multilabel_stats import (
     ACCURACY,
     AUROC,
     PRECISION,
-    REPLICATES,
     LabelScores,
     LabelThresholds,
     choose_thresholds,
@@ -31,7 +30,6 @@ from counterfoil.multilabel_stats import (
 )
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.failures import ConditionScores
-from counterfoil.progress import report_progress
 from counterfoil.report.results import (
     DIFFERENCE,
     DROP,
@@ -170,7 +168,7 @@ def measure_classifier(
         thresholds,
         seed,
         units=subject.units,
-        done=lambda replicates: report_progress(f"measuring {name}", replicates, REPLICATES),
+        stage=f"measuring {name}",
     )
     answers = np.stack([thresholds.answers(group) for group in values])
     return MeasuredClassifier(name, subject, answered, class_map, thresholds, answers, scores)
@@ -195,10 +193,9 @@ def multilabel_rows(
                     "group": facts.name,
                     "class_id": cls.id,
                 }
-                missed = model.wrong_share(group, label, True)
-                yield estimate_row(MISSED, missed, n=having[label], **key)
-                wrongly_given = model.wrong_share(group, label, False)
-                yield estimate_row(WRONGLY_GIVEN, wrongly_given, n=lacking[label], **key)
+                for name, images in ((MISSED, having), (WRONGLY_GIVEN, lacking)):
+                    share = model.wrong_share(group, label, images is having)
+                    yield estimate_row(name, share, n=images[label], **key)
         for label, cls in enumerate(subject.labels):
             key = {
                 "model": model.name,
