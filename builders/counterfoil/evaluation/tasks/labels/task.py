@@ -3,9 +3,12 @@ of labels."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,11 +16,22 @@ from counterfoil.arrays import Bools, Ints
 from counterfoil.documents import csv_text
 from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.failure_folder import Failure, ModelAnswer, classification
+from counterfoil.evaluation.failures import (
+    base_partners,
+    choose_failures,
+    failures_data,
+    write_sheets,
+)
 from counterfoil.evaluation.options import EvaluationOptions
-from counterfoil.evaluation.resampled_page import csv_cells
+from counterfoil.evaluation.resampled_page import (
+    compared_section,
+    csv_cells,
+    group_table,
+    worst_cells,
+    worst_drop,
+)
 from counterfoil.evaluation.scored_models import choose_models, classifier_facts
 from counterfoil.evaluation.task import ResampledTask, write_key_list
-from counterfoil.evaluation.tasks.labels.failures import label_columns, write_label_failures
 from counterfoil.evaluation.tasks.labels.measures import (
     FACTS,
     MEANS,
@@ -29,7 +43,6 @@ from counterfoil.evaluation.tasks.labels.measures import (
     measure_classifier,
     multilabel_rows,
 )
-from counterfoil.evaluation.tasks.labels.report import label_sections, multilabel_notes
 from counterfoil.evaluation.tasks.labels.subject import (
     MultilabelSubject,
     open_conditions,
@@ -37,10 +50,10 @@ from counterfoil.evaluation.tasks.labels.subject import (
 )
 from counterfoil.models.classifiers.classifier import apart_from_scores
 from counterfoil.models.devices import resolve_device
-from counterfoil.multilabel_stats import REPLICATES
+from counterfoil.multilabel_stats import ACCURACY, AUROC, PRECISION, REPLICATES
 from counterfoil.prediction.failures import ConditionScores, condition_scores, refuse_one_label
 from counterfoil.recipe import RecipeClass
-from counterfoil.recipe.tasks.labels import LabelsSource
+from counterfoil.recipe.tasks.labels import UNKNOWN, LabelsSource
 from counterfoil.report.results import (
     DROP,
     DROP_BASE,
@@ -50,7 +63,29 @@ from counterfoil.report.results import (
     Results,
 )
 from counterfoil.report.sections import MeasureFacts, ReportSection
-from counterfoil.report.words import csv_interval, csv_percent
+from counterfoil.report.words import (
+    Table,
+    TableColumn,
+    TableRow,
+    count_cell,
+    csv_interval,
+    csv_percent,
+    format_count,
+    format_list,
+    format_percent,
+    points_cell,
+    text_cell,
+)
+from counterfoil.store.decoding import readable_image
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+_OF_LABELS = (PRECISION, AUROC, ACCURACY, MISSED, WRONGLY_GIVEN)
+_MOST_LABELS = 60
+_MOST_NAMED = 12
+# The outcome for one label. Its index is 2 · (the image has the label) + (the model is right).
+_OUTCOMES = ("wrongly given", "rightly not given", "missed", "found")
 
 
 class LabelsTask(ResampledTask[MeasuredClassifier]):
@@ -166,16 +201,115 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
 
     def notes(self, results: Results) -> Iterator[str]:
         yield from super().notes(results)
-        yield from multilabel_notes(results)
+        base = results.groups[0]
+        for model in results.models:
+            if model.matched:
+                yield f"{model.short_name}: outputs were matched {model.matched}."
+            if model.read:
+                yield f"{model.short_name}: {model.read}."
+        if base.left_out:
+            few = [label.name for label in base.left_out]
+            yield (
+                "Not measured and in no mean, because fewer than"
+                f" {max(2, results.min_images_per_class)} images have the"
+                f" label, or are known to lack it: {format_list(few, _MOST_NAMED)}."
+            )
+        partly = []
+        for label in results.classes:
+            images = _known_images(results, label)
+            if images < base.images:
+                partly.append(f"{label.name} ({format_count(images, 'image')})")
+        if partly:
+            yield (
+                "Each label is measured on the images for which it is known. These labels are known for"
+                f" fewer than {format_count(base.images, 'image')}: {format_list(partly, _MOST_NAMED)}."
+            )
+        yield from near_chance_notes(results)
 
     def near_chance(self, results: Results, model: ModelFacts) -> str:
         return "is near chance on the base for every label"
 
     def sections(self, results: Results) -> Iterator[ReportSection]:
-        return label_sections(results)
+        measures = tuple(MEANS)
+        yield ReportSection(
+            title="Every group",
+            tables=[
+                group_table(results, model, measures, drops=measures) for model in results.models
+            ],
+            note=" ".join(near_chance_notes(results)),
+        )
+        yield from compared_section(
+            results,
+            "classifier",
+            "Differences are over the labels that neither classifier ranks near chance on the base.",
+        )
+        yield ReportSection(
+            title="Label by label",
+            tables=[label_table(results, model) for model in results.models],
+            note="The columns from AP to wrongly given are on the base. Missed: share of the images with the label that are"
+            " not given it. Wrongly given: share of the images without it that are given it. Intervals"
+            " of labels’ drops are for all labels and shifts at once.",
+        )
 
     def write_failures(self, results: Results, folder: Path) -> Path:
-        return write_label_failures(self.conditions, self.models, results.preview_sentence, folder)
+        subject = self.conditions
+        models = self.models
+        dataset = subject.dataset
+        truth = subject.truth
+        # A question is one known label of one image, image after image. An unknown label asks no
+        # question: no answer to it is a failure.
+        groups = len(subject.rows)
+        order = np.argsort(subject.rows, axis=None)
+        known = np.tile(truth.known, (groups, 1))[order]
+        present = np.tile(truth.present, (groups, 1))[order][known]
+        image, label = np.nonzero(known)
+        rows = subject.rows.ravel()[order][image]
+        answers = []
+        for model in models:
+            of_images = model.answers.reshape(known.shape)
+            answers.append(of_images[order][known])
+        right = np.stack(answers, axis=1) == present[:, None]
+        shifts = dataset.shifts[rows]
+        questions = replace(
+            dataset,
+            classes=tuple(replace(cls, label=number) for number, cls in enumerate(subject.labels)),
+            keys=tuple(dataset.keys[row] for row in rows.tolist()),
+            labels=label,
+            shifts=shifts,
+            indices=dataset.indices[rows],
+        )
+        readable = np.ones(len(right), dtype=bool)
+        compared = range(1, len(dataset.groups))
+        partners = base_partners(label, shifts, questions.indices, readable, compared)
+        chosen = choose_failures(right, readable, label, shifts, partners)
+        base, *others = (group.name for group in dataset.groups)
+        data = failures_data(
+            questions,
+            2 * present[:, None] + right,
+            right,
+            np.full(right.shape, np.nan, np.float32),
+            chosen,
+            [(model.name, _OUTCOMES.__getitem__, "") for model in models],
+            [*others, base],
+        )
+        times = Counter(questions.keys[question] for question in chosen.images.tolist())
+
+        def pictures() -> Iterator[Image | None]:
+            for key, encoded in dataset.images(frozenset(times)):
+                yield from repeat(readable_image(encoded), times[key])
+
+        return write_sheets(
+            folder,
+            "failures-of-labels.html.j2",
+            dataset.name,
+            results.preview_sentence,
+            data,
+            chosen,
+            pictures(),
+            images=len(right),
+            paired=True,
+            changed=True,
+        )
 
     @classmethod
     def wrong(cls, frame: Any) -> Any:
@@ -222,7 +356,33 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
             yield Failure(row, shift, _labels(labels), annotations, of_models)
 
     def image_columns(self) -> tuple[Ints, dict[str, Any]]:
-        return self.conditions.rows.ravel(), label_columns(self.conditions, self.models)
+        """Return the rows of images, and their columns: conditions, those that are unknown if any
+        is, then three columns for each model.
+
+        `missed.MODEL`, `wrongly_given.MODEL` and `scores.MODEL` are about the measured labels.
+        """
+        subject = self.conditions
+        import pyarrow as pa
+
+        names = np.array([cls.name for cls in subject.labels], dtype=object)
+        groups = (len(subject.rows), 1, 1)
+
+        def names_in(mask: Bools) -> Any:
+            """Return the labels of each image, from a mask (groups, images, labels)."""
+            lists = [names[of_image].tolist() for of_image in mask.reshape(-1, len(names))]
+            return pa.array(lists, pa.list_(pa.string()))
+
+        truth = subject.truth
+        columns: dict[str, Any] = {"conditions": names_in(np.tile(truth.having, groups))}
+        if not truth.known.all():
+            columns[UNKNOWN] = names_in(np.tile(~truth.known, groups))
+        labels = [cls.label for cls in subject.labels]
+        for model in self.models:
+            columns[f"missed.{model.name}"] = names_in(truth.having & ~model.answers)
+            columns[f"wrongly_given.{model.name}"] = names_in(truth.lacking & model.answers)
+            scores = model.answered.values[subject.rows.ravel()][:, labels]
+            columns[f"scores.{model.name}"] = pa.array(scores.tolist(), pa.list_(pa.float64()))
+        return subject.rows.ravel(), columns
 
 
 def _labels(names: Iterable[str]) -> dict[str, Any]:
@@ -281,3 +441,75 @@ def labels_csv(results: Results) -> str:
                 row[f"threshold_{half}"] = threshold
             rows.append(row)
     return csv_text(rows)
+
+
+def near_chance_notes(results: Results) -> Iterator[str]:
+    """Yield a sentence for each model whose drops leave out labels: it names the labels and gives
+    `drop_base`."""
+    for model in results.models:
+        of_drops = drop_labels(results, model.name)
+        guessed = [label.name for label in results.classes if label not in of_drops]
+        if results.shifts and guessed and not model.near_chance:
+            key = {"model": model.name, "group": results.shifts[0].name}
+            base = results.rows.value(DROP_BASE, at=results.lead, **key)
+            of_all = results.base_number(model.name)
+            all_percent = format_percent(of_all.value if of_all else None)
+            left_out = "this label" if len(guessed) == 1 else "these labels"
+            averaged = f"{len(of_drops)} of {len(results.classes)} labels"
+            yield (
+                f"{model.short_name}: near chance on the base for {format_list(guessed, _MOST_NAMED)}."
+                f" Mean drops leave out {left_out}: they are over {averaged}. On the base,"
+                f" {results.lead} is {format_percent(base)} over the labels of the drops, and"
+                f" {all_percent} over all labels."
+            )
+
+
+def _known_images(results: Results, label: ClassFacts) -> int:
+    model = results.models[0].name
+    return _images(results, PRECISION, model=model, group=results.base or "", class_id=label.id)
+
+
+def _images(results: Results, measure: str, **key: str) -> int:
+    row = results.rows.one(measure, **key)
+    if row is None or row.n is None:
+        return 0
+    return row.n
+
+
+def label_table(results: Results, model: ModelFacts) -> Table:
+    """Return one row for each label: its numbers on the base, and under the shift where its AP
+    drops most."""
+    rows = []
+    for label in results.classes:
+        key = {"model": model.name, "class_id": label.id}
+        group = results.base or ""
+        having = _images(results, MISSED, group=group, **key)
+        cells = [text_cell(label.name), count_cell(_known_images(results, label))]
+        cells.append(count_cell(having))
+        for name in _OF_LABELS:
+            cells.append(points_cell(results.rows.estimate(name, group=group, **key)))
+        worst = worst_drop(results, PRECISION, key)
+        cells += worst_cells(results, worst)
+        for name in (MISSED, WRONGLY_GIVEN):
+            there = worst and results.rows.estimate(name, group=worst.group, **key)
+            cells.append(points_cell(there))
+        rows.append(TableRow(tuple(cells)))
+    columns = [
+        TableColumn("label", "name"),
+        "images that know it",
+        "with it",
+        "AP (%)",
+        "AUROC (%)",
+        "accuracy (%)",
+        "missed (%)",
+        "wrongly given (%)",
+        TableColumn("AP drops most under", "text"),
+        "drop of AP (points)",
+        "missed there (%)",
+        "wrongly given there (%)",
+    ]
+    drop_column = columns.index("drop of AP (points)")
+    # Labels without a drop come last.
+    rows.sort(key=lambda row: -float(row.cells[drop_column].sort or -1.0))
+    caption = f"{model.short_name}: label by label"
+    return Table.of(caption, columns, rows).first(_MOST_LABELS, "labels", "labels.csv")
