@@ -27,7 +27,6 @@ from counterfoil.evaluation.scored_models import (
 )
 from counterfoil.evaluation.task import Task, write_key_list
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking, Request, answer_names
-from counterfoil.evaluation.tasks.classes.entries import class_entry
 from counterfoil.evaluation.tasks.classes.failures import (
     failure_partners,
     pick_examples,
@@ -42,10 +41,9 @@ from counterfoil.evaluation.tasks.classes.measures.source import (
     prepared_reference,
 )
 from counterfoil.evaluation.tasks.classes.mistaken_order import likely_order
-from counterfoil.evaluation.tasks.classes.report import classes_page
+from counterfoil.evaluation.tasks.classes.report import class_entry, classes_page, terminal_lines
 from counterfoil.evaluation.tasks.classes.resampling import resampled_rows
 from counterfoil.evaluation.tasks.classes.tables import image_answers, result_tables
-from counterfoil.evaluation.tasks.classes.terminal import terminal_lines
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier
 from counterfoil.prediction.passes import WORKERS_IMPORT, Placement, Scored, join_scored
 from counterfoil.progress import report_progress

@@ -1,5 +1,9 @@
-"""Score multi-label classifiers on a built dataset: what differs from other tasks, and the tables
-of labels."""
+"""Score multi-label classifiers on a built dataset: what differs from other tasks, the tables of
+labels, the sections of the page, and its failures.
+
+In the browser of failures an image appears once for each label that a model misses or wrongly
+gives.
+"""
 
 from __future__ import annotations
 
@@ -246,9 +250,9 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
         yield ReportSection(
             title="Label by label",
             tables=[label_table(results, model) for model in results.models],
-            note="The columns from AP to wrongly given are on the base. Missed: share of the images with the label that are"
-            " not given it. Wrongly given: share of the images without it that are given it. Intervals"
-            " of labels’ drops are for all labels and shifts at once.",
+            note="The columns from AP to wrongly given are on the base. Missed: share of the images"
+            " with the label that are not given it. Wrongly given: share of the images without it"
+            " that are given it. Intervals of labels’ drops are for all labels and shifts at once.",
         )
 
     def write_failures(self, results: Results, folder: Path) -> Path:

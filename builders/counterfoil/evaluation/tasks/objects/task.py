@@ -1,5 +1,5 @@
-"""Score detectors on a built dataset with objects: what differs from other tasks, and the files of
-detectors."""
+"""Score detectors on a built dataset with objects: what differs from other tasks, the table of
+detectors and the sections of the page."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ from counterfoil.evaluation.tasks.objects.detections import (
     PREFIX,
     ModelDetections,
     read_detections,
+    run_detector,
     write_image_keys,
 )
 from counterfoil.evaluation.tasks.objects.error_kinds import KINDS, MISSED
@@ -61,7 +62,6 @@ from counterfoil.evaluation.tasks.objects.measures import (
     measure_model,
 )
 from counterfoil.evaluation.tasks.objects.notes import crowded_sentence, cut_sentence, truth_notes
-from counterfoil.evaluation.tasks.objects.running import run_detector
 from counterfoil.evaluation.tasks.objects.subject import open_objects
 from counterfoil.models.classifiers.of_python import refuse_unnamed
 from counterfoil.models.detectors import load_detector
