@@ -178,6 +178,12 @@ def _share_right(present: Bools, correct: Bools) -> Floats:
     return correct[present].mean(axis=0)
 
 
+def image_counts(classes: Sequence[ClassUnits]) -> tuple[int, int]:
+    """Return how many base images and shifted images the classes have together."""
+    base, shifted = np.sum([cls.counts for cls in classes], axis=0).tolist() if classes else (0, 0)
+    return base, shifted
+
+
 def classes_with_images(classes: Sequence[ClassUnits], min_images: int) -> list[ClassUnits]:
     return [cls for cls in classes if min(cls.counts) >= min_images]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -595,7 +595,12 @@ def pair_texts(subject: Subject) -> list[str]:
     return [f"{label}_{index}" for label, index in pairs]
 
 
-def limit_subject(subject: Subject, most: int, preferred: frozenset[str] = frozenset()) -> Subject:
+AnySubject = TypeVar("AnySubject", bound=Subject)
+
+
+def limit_subject(
+    subject: AnySubject, most: int, preferred: frozenset[str] = frozenset()
+) -> AnySubject:
     """Return a preview: at most so many images of each group, as evenly over classes as they come.
 
     Pairs in `preferred` come first, then, in shifts, the pairs of the base. A group counts as many

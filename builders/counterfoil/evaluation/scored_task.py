@@ -31,7 +31,7 @@ from counterfoil.evaluation.failures import (
     write_sheets,
 )
 from counterfoil.evaluation.gate import NamedClasses
-from counterfoil.evaluation.options import EvaluationOptions
+from counterfoil.evaluation.page import Tables
 from counterfoil.evaluation.resampled_page import csv_cells
 from counterfoil.evaluation.task import (
     ResampledModel,
@@ -104,12 +104,9 @@ class ScoredTask(ResampledTask[ScoredModel]):
     truth_columns = ("truth",)
     answer_columns = ("answer", "score")
 
-    def __init__(self, subject: OpenDataset, models: Any, options: EvaluationOptions) -> None:
-        super().__init__(subject, models, options)
-        if options.limit is not None:
-            limited = limit_subject(subject, options.limit)
-            assert isinstance(limited, OpenDataset)
-            self.subject = limited
+    def open(self) -> None:
+        if self.options.limit is not None:
+            self.subject = limit_subject(self.subject, self.options.limit)
         self.rows = rows_in_every_group(self.subject, np.arange(len(self.subject.keys)))
         self.left_out = len(self.subject.keys) - self.rows.size, ""
         self.units = compared_units(self.subject, self.rows)
@@ -201,7 +198,7 @@ class ScoredTask(ResampledTask[ScoredModel]):
             rows=ResultRows(rows),
         )
 
-    def tables(self, results: Results) -> dict[str, tuple[str, str]]:
+    def tables(self, results: Results) -> Tables:
         rows = []
         for group, key, row in csv_cells(results):
             row["n_images"] = group.images

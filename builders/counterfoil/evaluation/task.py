@@ -37,7 +37,7 @@ from counterfoil.evaluation.gate import (
     name_problems,
 )
 from counterfoil.evaluation.options import EvaluationOptions
-from counterfoil.evaluation.page import ReportPage, drop_bars
+from counterfoil.evaluation.page import ReportPage, Tables, drop_bars
 from counterfoil.evaluation.resampled_page import (
     compared_sentences,
     group_table,
@@ -126,6 +126,11 @@ class Task(ABC):
                 f"the dataset has {self.of_dataset} take no {', '.join(refused)}",
                 "Leave it out: groups are compared with the base, and all models with each other.",
             )
+        self.open()
+
+    def open(self) -> None:
+        """Read what answers are measured by from the dataset."""
+        return
 
     @property
     def min_images(self) -> int:
@@ -188,10 +193,10 @@ class Task(ABC):
         """Return what answers the lines of a gate."""
 
     @abstractmethod
-    def tables(self, results: Results) -> dict[str, tuple[str, str]]:
+    def tables(self, results: Results) -> Tables:
         """Return the tables of this task: short name → (file name, CSV)."""
 
-    def all_tables(self, results: Results) -> dict[str, tuple[str, str]]:
+    def all_tables(self, results: Results) -> Tables:
         """Return every table: short name → (file name, CSV). The one of all measures has
         fractions."""
         columns = [field.name for field in fields(ResultRow)]

@@ -419,8 +419,7 @@ class AllAnswers:
         compared = self.subject.base and index > 0
         kept = self.kept(index) if compared else self.seen(index)
         in_group = self.subject.shifts == index
-        base = sum(cls.counts[0] for cls in kept)
-        images = sum(cls.counts[1] for cls in kept)
+        base, images = accuracy_stats.image_counts(kept)
         measured = {cls.class_id for cls in kept}
         left_out = []
         for cls in self.units(index):

@@ -16,7 +16,7 @@ from counterfoil.evaluation.failure_folder import Failure, ModelAnswer, classifi
 from counterfoil.evaluation.figures import thumbnails
 from counterfoil.evaluation.gate import GateLine
 from counterfoil.evaluation.options import EvaluationOptions
-from counterfoil.evaluation.page import ReportPage
+from counterfoil.evaluation.page import ReportPage, Tables
 from counterfoil.evaluation.scored_models import (
     StoredAnswers,
     choose_models,
@@ -74,15 +74,9 @@ class ClassesTask(Task):
     truth_columns = ("label", "class")
     answer_columns = ("answered", "confidence", "right")
 
-    def __init__(
-        self,
-        subject: Subject,
-        models: Any,
-        options: EvaluationOptions,
-    ) -> None:
-        super().__init__(subject, models, options)
-        if options.limit is not None:
-            self.subject = limit_subject(subject, options.limit)
+    def open(self) -> None:
+        if self.options.limit is not None:
+            self.subject = limit_subject(self.subject, self.options.limit)
 
     @classmethod
     def write_keys(cls, subject: Subject, file: Path) -> int:
@@ -246,7 +240,7 @@ class ClassesTask(Task):
     def comparing(self, results: Results) -> ClassLines:
         return ClassLines(self.answered, results.label_checks, self.stored)
 
-    def tables(self, results: Results) -> dict[str, tuple[str, str]]:
+    def tables(self, results: Results) -> Tables:
         return result_tables(results)
 
     def page(self, results: Results) -> ReportPage:

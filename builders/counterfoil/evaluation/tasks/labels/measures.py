@@ -188,24 +188,15 @@ def multilabel_rows(
             yield from _label_rows(subject, model, measure)
         for group, facts in enumerate(groups):
             for label, cls in enumerate(subject.labels):
-                key = {
-                    "model": model.name,
-                    "group": facts.name,
-                    "class_id": cls.id,
-                }
+                key = {"model": model.name, "group": facts.name, "class_id": cls.id}
                 for name, images in ((MISSED, having), (WRONGLY_GIVEN, lacking)):
                     share = model.wrong_share(group, label, images is having)
                     yield estimate_row(name, share, n=images[label], **key)
         for label, cls in enumerate(subject.labels):
-            key = {
-                "model": model.name,
-                "group": groups[0].name,
-                "class_id": cls.id,
-            }
+            key = {"model": model.name, "group": groups[0].name, "class_id": cls.id}
             # One half's threshold is chosen on the other half.
-            first, second = model.thresholds.values[:, label].tolist()
-            yield estimate_row(THRESHOLD, first, at="half 1", **key)
-            yield estimate_row(THRESHOLD, second, at="half 2", **key)
+            for half, threshold in enumerate(model.thresholds.values[:, label].tolist(), 1):
+                yield estimate_row(THRESHOLD, threshold, at=f"half {half}", **key)
     yield from difference_rows(models, groups, MEAN_PRECISION)
 
 

@@ -113,9 +113,7 @@ def preview_labels(
             "Take more images, or leave out rare labels with a higher min_images_per_class"
             " (--min-images).",
         )
-    preview = limit_subject(dataset, most, frozenset(pairs[row] for row in needed))
-    assert isinstance(preview, OpenDataset)
-    return preview, measured
+    return limit_subject(dataset, most, frozenset(pairs[row] for row in needed)), measured
 
 
 @dataclass(frozen=True)

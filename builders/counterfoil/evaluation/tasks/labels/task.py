@@ -26,7 +26,7 @@ from counterfoil.evaluation.failures import (
     failures_data,
     write_sheets,
 )
-from counterfoil.evaluation.options import EvaluationOptions
+from counterfoil.evaluation.page import Tables
 from counterfoil.evaluation.resampled_page import (
     compared_section,
     csv_cells,
@@ -106,18 +106,13 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
     truth_columns = ("conditions",)
     answer_columns = ("missed", "wrongly_given")
 
-    def __init__(
-        self,
-        subject: OpenDataset,
-        models: Any,
-        options: EvaluationOptions,
-    ) -> None:
-        super().__init__(subject, models, options)
-        self.subject, self.truth = open_conditions(subject)
+    def open(self) -> None:
+        limit = self.options.limit
+        self.subject, self.truth = open_conditions(self.subject)
         self.of_whole: Bools | None = None
-        if options.limit is not None:
+        if limit is not None:
             preview, self.of_whole = preview_labels(
-                self.subject, self.truth, self.min_images, options.limit
+                self.subject, self.truth, self.min_images, limit
             )
             self.subject, self.truth = open_conditions(preview)
 
@@ -197,7 +192,7 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
             read=apart_from_scores(classifier.read),
         )
 
-    def tables(self, results: Results) -> dict[str, tuple[str, str]]:
+    def tables(self, results: Results) -> Tables:
         return {
             "shifts": (self.table, multilabel_csv(results)),
             "labels": ("labels.csv", labels_csv(results)),

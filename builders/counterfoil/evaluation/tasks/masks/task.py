@@ -17,7 +17,7 @@ from counterfoil.documents import csv_text
 from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.failure_folder import Failure, ModelAnswer, classification
 from counterfoil.evaluation.gate import GateLine
-from counterfoil.evaluation.options import EvaluationOptions
+from counterfoil.evaluation.page import Tables
 from counterfoil.evaluation.resampled_page import csv_cells
 from counterfoil.evaluation.task import ResampledTask
 from counterfoil.evaluation.tasks.masks.answers import (
@@ -75,9 +75,8 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
     truth_columns = ("classes",)
     answer_columns = ("iou", "pixel_accuracy")
 
-    def __init__(self, subject: OpenDataset, models: Any, options: EvaluationOptions) -> None:
-        super().__init__(subject, models, options)
-        self.masks = open_masks(subject, options.limit)
+    def open(self) -> None:
+        self.masks = open_masks(self.subject, self.options.limit)
         self.left_out = self.masks.left_out, ""
 
     @property
@@ -166,7 +165,7 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
             answered.matched,
         )
 
-    def tables(self, results: Results) -> dict[str, tuple[str, str]]:
+    def tables(self, results: Results) -> Tables:
         return {"segmentation": (self.table, segmentation_csv(results))}
 
     def notes(self, results: Results) -> Iterator[str]:

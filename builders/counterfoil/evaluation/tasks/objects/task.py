@@ -17,7 +17,7 @@ from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.failure_folder import Failure, ModelAnswer
 from counterfoil.evaluation.figures import lines_of_models
 from counterfoil.evaluation.gate import GateLine
-from counterfoil.evaluation.options import EvaluationOptions
+from counterfoil.evaluation.page import Tables
 from counterfoil.evaluation.resampled_page import (
     caption_of_model,
     compared_section,
@@ -112,17 +112,12 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
     truth_columns = ("objects",)
     answer_columns = ("f1", "found", "missed", "false")
 
-    def __init__(
-        self,
-        subject: OpenDataset,
-        models: Any,
-        options: EvaluationOptions,
-    ) -> None:
-        super().__init__(subject, models, options)
-        self.objects = open_objects(subject, options.limit)
-        self.left_out = self.objects.left_out, ""
-        crowded = crowded_sentence(self.objects.truth, self.objects.images, self.objects.categories)
-        self.of_dataset_notes = (*truth_notes(self.objects), *filter(None, [crowded]))
+    def open(self) -> None:
+        objects = open_objects(self.subject, self.options.limit)
+        self.objects = objects
+        self.left_out = objects.left_out, ""
+        crowded = crowded_sentence(objects.truth, objects.images, objects.categories)
+        self.of_dataset_notes = (*truth_notes(objects), *filter(None, [crowded]))
 
     @property
     def measures(self) -> Mapping[str, MeasureFacts]:
@@ -203,7 +198,7 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
             model.name, categories, 0.0, model.near_chance, detections.sha256, matched
         )
 
-    def tables(self, results: Results) -> dict[str, tuple[str, str]]:
+    def tables(self, results: Results) -> Tables:
         return {"detection": (self.table, detection_csv(results))}
 
     def notes(self, results: Results) -> Iterator[str]:

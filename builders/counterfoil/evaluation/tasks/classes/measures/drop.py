@@ -42,8 +42,7 @@ def _measured(answered: AllAnswers) -> Iterator[_ShiftDrops]:
         drops = answered.drops(shift)
         if drops is not None:
             kept = answered.kept(shift)
-            base_images = sum(cls.counts[0] for cls in kept)
-            images = sum(cls.counts[1] for cls in kept)
+            base_images, images = accuracy_stats.image_counts(kept)
             group = answered.group(shift).name
             note = answered.over(kept)
             yield _ShiftDrops(shift, group, drops, base_images, images, note)
