@@ -415,6 +415,16 @@ def compared_rows(dataset: OpenDataset, limit: int | None) -> tuple[Ints, int]:
     return rows, left_out
 
 
+def image_numbers(dataset: OpenDataset, rows: Ints) -> Ints:
+    """Return the image number of every row of a dataset, -1 for rows that are not compared.
+
+    rows: those of one group, (n,), or of all groups, (groups, n).
+    """
+    numbers = np.full(len(dataset.keys), -1, np.int64)
+    numbers[rows] = np.arange(rows.shape[-1])
+    return numbers
+
+
 def _accepted_rows(dataset: SoundDataset) -> tuple[tuple[str, ...], Ints, Ints, Ints]:
     """Return keys, shifts (as positions), labels and indices of all accepted images, (n,) each."""
     position = {shift.name: index for index, shift in enumerate(dataset.recipe.all_shifts())}

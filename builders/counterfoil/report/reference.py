@@ -200,35 +200,14 @@ def near_chance_sentences(results: Results, *, short: bool = True) -> tuple[str,
             for model in results.models
             if model.near_chance
         )
-    sentences = []
     classes = [cls.name for cls in results.near_chance_classes]
     models = [model.called(short) for model in results.models if model.near_chance]
-    named_classes = some_of(classes, _MOST_NAMES)
-    named_models = some_of(models, _MOST_NAMES)
-    every = len(results.classes)
-    if classes and len(classes) == every:
-        subject = "The only class" if every == 1 else f"All {every:,} classes"
-        sentences.append(
-            f"{subject} ({named_classes}) {_are(classes)} near chance on the base: no drop can be"
-            " measured."
-        )
-    elif classes:
-        sentences.append(
-            f"{len(classes):,} of {every:,} classes ({named_classes}) {_are(classes)} near chance"
-            f" on the base: accuracies count {'it' if len(classes) == 1 else 'them'}, drops do not."
-        )
-    if models and len(models) == len(results.models):
-        subject = "The only model" if len(models) == 1 else f"All {len(models):,} models"
-        sentences.append(
-            f"{subject} ({named_models}) {_are(models)} near chance on the base: no average over"
-            " models."
-        )
-    elif models:
-        sentences.append(
-            f"{len(models):,} of {len(results.models):,} models ({named_models}) {_are(models)}"
-            " near chance on the"
-            f" base: averages over models leave {'it' if len(models) == 1 else 'them'} out."
-        )
+    of_drops = "no drop can be measured", "accuracies count {}, drops do not"
+    of_averages = "no average over models", "averages over models leave {} out"
+    sentences = [
+        *_near_chance(classes, len(results.classes), ("class", "classes"), *of_drops),
+        *_near_chance(models, len(results.models), ("model", "models"), *of_averages),
+    ]
     reference = results.reference
     if (
         classes
@@ -240,6 +219,22 @@ def near_chance_sentences(results: Results, *, short: bool = True) -> tuple[str,
         where = f"on validation images either ({format_percent(reference.unseen)} right there)"
         sentences.append(f"The models do not know {what} {where}.")  # so the base is not at fault
     return tuple(sentences)
+
+
+def _near_chance(
+    names: Sequence[str], every: int, nouns: tuple[str, str], of_all: str, of_some: str
+) -> Iterator[str]:
+    """Yield that so many of all are near chance, and what follows if all or only some are."""
+    if not names:
+        return
+    one, several = nouns
+    verb, them = ("is", "it") if len(names) == 1 else ("are", "them")
+    subject = f"{len(names):,} of {every:,} {several}"
+    follows = of_some.format(them)
+    if len(names) == every:
+        subject = f"The only {one}" if every == 1 else f"All {every:,} {several}"
+        follows = of_all
+    yield f"{subject} ({some_of(names, _MOST_NAMES)}) {verb} near chance on the base: {follows}."
 
 
 def order_warnings(results: Results, *, short: bool = True) -> tuple[str, ...]:
@@ -334,10 +329,6 @@ def _gap_words(gap: Estimate | None) -> str:
     if _is_large(gap):
         return f"base {lower} by more than {100 * LARGE_GAP:.0f} points"
     return f"base {lower}, the interval excludes 0"
-
-
-def _are(names: list[str]) -> str:
-    return "is" if len(names) == 1 else "are"
 
 
 def without_reference(results: Results) -> str | None:

@@ -229,21 +229,15 @@ def found_words(transfer: Transfer, results: Results) -> str:
 def transfer_csv(results: Results) -> str | None:
     """Write one line for each judge, shift and model. An empty shift means all shifts. Rates are in
     percent."""
-    names = list(
-        dict.fromkeys(
-            name for transfer in results.transfer for name in _beside(transfer, results.rows)
-        )
-    )
+    names: dict[str, None] = {}
+    for transfer in results.transfer:
+        names |= dict.fromkeys(_beside(transfer, results.rows))
     lines: list[dict[str, Any]] = []
     for transfer in results.transfer:
-        for shift in (
-            "",
-            *(
-                transfer_shift.name
-                for transfer_shift in transfer.shifts
-                if len(transfer.shifts) > 1
-            ),
-        ):
+        shifts = [""]
+        if len(transfer.shifts) > 1:
+            shifts += [shift.name for shift in transfer.shifts]
+        for shift in shifts:
             for model in transfer.models:
                 key = {"model": model.name, "group": shift, "against": transfer.judge}
                 first = results.rows.one(TRANSFER, at=TOP1, **key)
@@ -312,11 +306,8 @@ def _of_shift(
 
 
 def _beside(transfer: Transfer, rows: ResultRows) -> list[str]:
-    return list(
-        dict.fromkeys(
-            row.at.partition(" ")[2] for row in rows.where(BESIDE, against=transfer.judge)
-        )
-    )
+    beside = rows.where(BESIDE, against=transfer.judge)
+    return list(dict.fromkeys(row.at.partition(" ")[2] for row in beside))
 
 
 def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:

@@ -30,7 +30,7 @@ from counterfoil.data.written_objects import is_box, is_number
 from counterfoil.detection_stats import Detections
 from counterfoil.documents import csv_text, document_text, parse_entries
 from counterfoil.errors import UserError, first_of
-from counterfoil.evaluation.dataset import OpenDataset
+from counterfoil.evaluation.dataset import OpenDataset, image_numbers
 from counterfoil.evaluation.tasks.objects.categories import (
     CategoryMap,
     category_ids,
@@ -101,9 +101,7 @@ class ModelDetections:
 
     def of_group(self, subject: DetectionSubject, place: int) -> Detections:
         """Return the detections on a group's images, by the numbers of images."""
-        number = np.full(len(subject.dataset.keys), -1, np.int64)
-        number[subject.rows[place]] = np.arange(subject.images)
-        image = number[self.row]
+        image = image_numbers(subject.dataset, subject.rows[place])[self.row]
         kept = image >= 0
         return Detections.of(image[kept], self.box[kept], self.category[kept], self.score[kept])
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.detection_stats import MOST_DETECTIONS, Detections, Matches, Objects
+from counterfoil.evaluation.dataset import image_numbers
 from counterfoil.evaluation.tasks.objects.subject import DetectionSubject
 from counterfoil.report.words import (
     format_count,
@@ -41,16 +42,15 @@ def misplaced_detections(
     Only the better half of the detections counts, because detections of low scores may be anywhere.
     The other arguments are the fields of `ModelDetections`.
     """
-    number = np.full(len(subject.dataset.keys), -1, np.int64)
-    number[subject.rows] = np.arange(subject.images)
-    chosen = number[row] >= 0
+    image = image_numbers(subject.dataset, subject.rows)[row]
+    chosen = image >= 0
     if not chosen.any():
         return False, ""
     chosen &= score >= np.median(score[chosen])
     box = box[chosen]
     if box.max() <= 1:
         return True, "no number of its boxes is above 1, so they are no pixels"
-    sides = subject.sides[number[row[chosen]]]
+    sides = subject.sides[image[chosen]]
     start = box[:, :2] / sides
     extent = box[:, 2:] / sides
     end = start + extent

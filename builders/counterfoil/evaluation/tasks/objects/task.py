@@ -341,27 +341,24 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         They are named `f1.MODEL` and so on, and count at IoU .50, from the score with the best F1
         on the base.
         """
-        images = self.objects.images
-        columns: dict[str, Any] = {}
+        subject = self.objects
+        shown = subject.truth.image[~subject.truth.crowd]
+        objects = np.bincount(shown, minlength=subject.images)
+        columns: dict[str, Any] = {"objects": np.tile(objects, len(subject.rows))}
         for model in self.models:
-            objects = []
             true = []
             boxes = []
             for matches in model.matches:
                 counted = matches.counting(model.score)
                 hit = counted & matches.matched[0, 0]
-                true.append(np.bincount(matches.image[hit], minlength=images))
-                boxes.append(np.bincount(matches.image[counted], minlength=images))
-                present = matches.object_image[matches.counted[0]]
-                objects.append(np.bincount(present, minlength=images))
-            # The objects are the same for every model.
-            columns["objects"] = np.concatenate(objects)
+                true.append(np.bincount(matches.image[hit], minlength=subject.images))
+                boxes.append(np.bincount(matches.image[counted], minlength=subject.images))
             hits = np.concatenate(true)
             columns[f"f1.{model.name}"] = np.concatenate(model.f1)
             columns[f"found.{model.name}"] = hits
             columns[f"missed.{model.name}"] = columns["objects"] - hits
             columns[f"false.{model.name}"] = np.concatenate(boxes) - hits
-        return self.objects.rows.ravel(), columns
+        return subject.rows.ravel(), columns
 
 
 def _coco_box(boxes: Objects | Detections, index: int) -> dict[str, Any]:

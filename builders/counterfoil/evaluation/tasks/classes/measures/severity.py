@@ -44,6 +44,19 @@ def shifts_with_levels(subject: Subject) -> dict[str, list[int]]:
     return groups_of
 
 
+def severity_levels(
+    subject: Subject, groups: Sequence[int], lost: Sequence[int]
+) -> tuple[names.SeverityLevel, ...]:
+    """Return the levels of a shift, by their groups. lost: how many base images have no image
+    there."""
+    levels = []
+    for index, missing in zip(groups, lost, strict=True):
+        group = subject.groups[index]
+        accepted = int((subject.shifts == index).sum())
+        levels.append(names.SeverityLevel(group.level or 0.0, group.name, accepted, missing))
+    return tuple(levels)
+
+
 @dataclass(frozen=True)
 class Trajectories:
     """n trajectories of a shift with K levels, in the order of class and index. Each has K + 1
@@ -130,18 +143,12 @@ def measure_severity(answered: AllAnswers) -> tuple[tuple[names.Severity, ...], 
         curve = _Curve.of(answered, shift, scenes, drops)
         with_base = scenes.present[:, 0]
         lost = (~scenes.present[with_base, 1:]).sum(axis=0).tolist()
-        levels = []
-        for index, missing in zip(places, lost, strict=True):
-            group = subject.groups[index]
-            level = group.level or 0.0
-            accepted = int((subject.shifts == index).sum())
-            levels.append(names.SeverityLevel(level, group.name, accepted, missing))
         left_out = np.setdiff1d(scenes.labels, curve.labels).tolist()
         severities.append(
             names.Severity(
                 shift=shift,
                 realised=subject.groups[places[0]].realised,
-                levels=tuple(levels),
+                levels=severity_levels(subject, places, lost),
                 classes=len(curve.labels),
                 left_out=tuple(subject.classes[label].name for label in left_out),
                 trajectories=int(with_base.sum()),
