@@ -220,7 +220,14 @@ def _rows_of(
     maker = maker_of(recipe)
     if kind is None or pool is None:
         return rows_file(recipe), ()
-    rows = _known_rows(recipe, kind, out, begun)
+    rows = None
+    pin = None if begun is None else begun.inputs.get(kind)
+    if isinstance(pin, Mapping):  # a directory that was begun before pins its rows
+        # If they cannot be read, rows are chosen again, and the store refuses them if they differ.
+        with contextlib.suppress(OSError, CounterfoilError):
+            table = RowTable.read(read_inside(out, ROWS, MOST_BYTES), ROWS, kind)
+            if table.sha256 == pin.get("sha256") and not any(table.problems(recipe)):
+                rows = ChosenTable(table, pin)
     if rows is None:
         # With a GPU, use a separate process, as for thresholds.
         on = maker.device_of_rows(recipe, device)
@@ -234,25 +241,6 @@ def rows_file(recipe: Recipe) -> bytes | None:
     rows."""
     rows = recipe.generator.get("rows")
     return None if rows is None else rows_csv(rows)
-
-
-def _known_rows(
-    recipe: Recipe,
-    kind: ChosenKind,
-    out: Path,
-    lock: Lock | None,
-) -> ChosenTable | None:
-    """Return the rows of a directory that was begun before, or None if its lock does not pin
-    them."""
-    pin = None if lock is None else lock.inputs.get(kind)
-    if not isinstance(pin, Mapping):
-        return None
-    try:
-        table = RowTable.read(read_inside(out, ROWS, MOST_BYTES), ROWS, kind)
-    except (OSError, CounterfoilError):
-        return None  # the build chooses rows again, and the store refuses them if they differ
-    same = table.sha256 == pin.get("sha256") and not any(table.problems(recipe))
-    return ChosenTable(table, pin) if same else None
 
 
 def thresholds_of(

@@ -485,7 +485,13 @@ def run_detector(
     asking = Pass(images, f"detecting with {name}", batch_size, device)
     columns = asking.answers_of(answering, cache)
     refuse_unnamed_labels(name, columns["label"], names, "label_names")
-    shifted = _first_label_note(columns["label"], names, categories)
+    shifted = ""
+    labels = columns["label"]
+    if len(labels) and 0 in categories.index_of and labels.min():
+        shifted = (
+            f"no box has label 0, '{safe_text(names[0])}': if its labels count from 1, label_names"
+            " lacks a first name that stands for none"
+        )
     known = np.isin(columns["label"], list(categories.index_of))
     columns = {column: values[known] for column, values in columns.items()}
     rows = chosen[columns["row"]]
@@ -504,20 +510,6 @@ def run_detector(
         matched="; ".join(filter(None, (categories.matched, shifted, misplaced))),
         sha256=getattr(detector, "sha256", ""),
         complete=getattr(detector, "complete", False),
-    )
-
-
-def _first_label_note(
-    labels: NDArray[Any],
-    names: Sequence[str],
-    categories: CategoryMap,
-) -> str:
-    """Return a sentence if label 0 is a category of the dataset and no box has it; else empty."""
-    if not len(labels) or 0 not in categories.index_of or labels.min() == 0:
-        return ""
-    return (
-        f"no box has label 0, '{safe_text(names[0])}': if its labels count from 1, label_names lacks a"
-        " first name that stands for none"
     )
 
 
