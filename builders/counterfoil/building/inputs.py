@@ -140,9 +140,14 @@ def resolve_inputs(
     pinned_source = None if lock is None else lock.inputs.get("source")
     source = open_source(recipe.source, pinned_source).pin
     pins = pins_of(recipe, tokens, source, lock, embeddings)
-    begun = None
-    if lock is not None and _began_alike(recipe, lock, pins):
-        begun = lock
+    begun = None  # the lock, if its directory was begun alike: then its measurements still hold
+    if lock is not None and lock.hashes.get("screen") == recipe.screen_hash:
+        measured = ("thresholds", LEVELS, *get_args(ChosenKind))
+        locked = {name: value for name, value in lock.inputs.items() if name not in measured}
+        if isinstance(locked.get("judges"), Mapping):
+            locked["judges"] = without_validation(locked["judges"])
+        if locked == pins:
+            begun = lock
     if any(shift.realised for shift in recipe.all_shifts()):
         scales = None
         if begun is not None and begun.hashes.get("plan") == recipe.plan_hash:
@@ -291,16 +296,6 @@ def thresholds_of(
         scores = ValidationScores(recipe, clip, images.labels, embeddings)
         thresholds = resolve_thresholds(recipe, scores, known)
         return thresholds.with_known(classes or scores.known_classes(), recipe)
-
-
-def _began_alike(recipe: Recipe, lock: Lock, pins: Mapping[str, Any]) -> bool:
-    """Return whether a directory was begun with the same screen and pins, so that its measurements
-    still hold."""
-    measured = ("thresholds", LEVELS, *get_args(ChosenKind))
-    locked = {name: value for name, value in lock.inputs.items() if name not in measured}
-    if isinstance(locked.get("judges"), Mapping):
-        locked["judges"] = without_validation(locked["judges"])
-    return lock.hashes.get("screen") == recipe.screen_hash and locked == dict(pins)
 
 
 def _with_judge_errors(

@@ -181,8 +181,16 @@ class Task(ABC):
 
     def notes(self, results: Results) -> Iterator[str]:
         """Yield what a reader needs to understand the numbers, beside the notes of the dataset."""
-        if results.units is not None:
-            yield unit_note(results.units, results.groups[0].images)
+        units = results.units
+        if units is not None:
+            images = format_count(results.groups[0].images, "image")
+            note = f"{images} share {format_count(units.count, 'unit')} of `{units.column}`."
+            worth = (
+                "Intervals resample these units, for images of one unit are no independent data."
+            )
+            if units.count < FEWEST_IMAGES:
+                worth = f"Numbers have no interval: it needs {FEWEST_IMAGES} units."
+            yield f"{note} {worth}"
 
     def warnings(self, results: Results) -> Iterable[str]:
         """Return what a person must know before reading any number."""
@@ -667,11 +675,3 @@ def write_key_list(
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     write_atomically(file, csv_text(rows, (*columns, *answered)).encode())
     return len(subject.keys)
-
-
-def unit_note(units: UnitFacts, images: int) -> str:
-    """Say over how many units of what intervals are."""
-    note = f"{format_count(images, 'image')} share {format_count(units.count, 'unit')} of `{units.column}`."
-    if units.count < FEWEST_IMAGES:
-        return f"{note} Numbers have no interval: it needs {FEWEST_IMAGES} units."
-    return f"{note} Intervals resample these units, for images of one unit are no independent data."

@@ -105,11 +105,27 @@ class Distances(Strict):
 def distances_table(distances: Distances, rows: ResultRows) -> Table:
     """Return KID with its interval, FID, and images of either side; the last row is the source
     against itself."""
-    table = Table.of(
-        f"Distances to {distances.source}, features of {distances.features}",
-        (TableColumn("images", "shift"), "KID", "FID", "images of both"),
-        [_row(distances, image_set, rows) for image_set in distances.sets],
-    )
+    table_rows = []
+    for image_set in distances.sets:
+        key = distances.key(image_set)
+        whole = ", all of it" if image_set.what == "dataset" else ""
+        fid = rows.value(FID, **key)
+        fid_cell = TableCell(NOTHING)
+        if fid is not None:
+            decimals = max(0, 2 - math.floor(math.log10(fid))) if fid > 0 else 2
+            mark = _BIASED if image_set.fid_biased else ""
+            fid_cell = TableCell(f"{format_number(fid, min(12, decimals))}{mark}", sort=fid)
+        counts = f"{image_set.images:,} and {image_set.source_images:,}"
+        cells = (
+            text_cell(f"{image_set.name}{whole}"),
+            _kid_cell(rows.one(KID, **key)),
+            fid_cell,
+            TableCell(counts, sort=image_set.images),
+        )
+        table_rows.append(TableRow(cells, "quiet" if image_set.what == "source" else ""))
+    caption = f"Distances to {distances.source}, features of {distances.features}"
+    columns = (TableColumn("images", "shift"), "KID", "FID", "images of both")
+    table = Table.of(caption, columns, table_rows)
     return table.first(_MOST_ROWS, "sets of images", _FILE)
 
 
@@ -180,19 +196,6 @@ def distances_csv(results: Results) -> str | None:
     return csv_text(lines) if lines else None
 
 
-def _row(distances: Distances, image_set: ImageSet, rows: ResultRows) -> TableRow:
-    key = distances.key(image_set)
-    name = text_cell(
-        f"{image_set.name}, all of it" if image_set.what == "dataset" else image_set.name
-    )
-    counts = TableCell(
-        f"{image_set.images:,} and {image_set.source_images:,}", sort=image_set.images
-    )
-    fid = rows.value(FID, **key)
-    cells = (name, _kid_cell(rows.one(KID, **key)), _fid_cell(fid, image_set.fid_biased), counts)
-    return TableRow(cells, "quiet" if image_set.what == "source" else "")
-
-
 def _kid_cell(row: ResultRow | None) -> TableCell:
     """Return KID with two digits of its interval's width, or why there is none."""
     estimate: Estimate | None = row.estimate if row else None
@@ -204,16 +207,6 @@ def _kid_cell(row: ResultRow | None) -> TableCell:
     decimals = min(12, max(0, 1 - math.floor(math.log10(width)))) if width > 0 else 4
     low, high = (format_number(end, decimals) for end in (estimate.low, estimate.high))
     return TableCell(format_number(estimate.value, decimals), f"{low} to {high}", estimate.value)
-
-
-def _fid_cell(value: float | None, biased: bool) -> TableCell:
-    """Return FID with three digits, and a mark if it is too high for lack of images."""
-    if value is None:
-        return TableCell(NOTHING)
-    decimals = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 2
-    return TableCell(
-        format_number(value, min(12, decimals)) + (_BIASED if biased else ""), sort=value
-    )
 
 
 def _digits(value: float | None) -> str:

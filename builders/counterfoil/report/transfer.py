@@ -163,10 +163,18 @@ def transfer_tables(transfer: Transfer, results: Results, *, short: bool = True)
     ]
     if len(transfer.shifts) > 1:
         head = [TableColumn("shift", "shift"), "images", "captions"]
+        rows_of_shifts = []
+        for shift in transfer.shifts:
+            key = {"group": shift.name, "against": transfer.judge, "at": TOP1}
+            numbers = [rows.one(TRANSFER, model=model.name, **key) for model in models]
+            known = next(filter(None, numbers), None)
+            counts = (known.n or 0, known.units or 0) if known else (0, 0)
+            rates = [points_cell(number and number.estimate) for number in numbers]
+            rows_of_shifts.append((shift.name, *map(count_cell, counts), *rates))
         by_shift = Table.of(
             "Wrong answers under each shift, top-1 (%)",
             (*head, *(TableColumn(label, note=note, named=True) for label, note in names.values())),
-            [_of_shift(transfer, shift.name, models, rows) for shift in transfer.shifts],
+            rows_of_shifts,
         )
         tables.append(by_shift.first(_MOST_SHIFTS, "shifts", _FILE))
     return tables
@@ -284,25 +292,6 @@ def _rate(transfer: Transfer, model: TransferModel, rows: ResultRows, rule: str)
     if result is not None and result.note:
         return TableCell(points_cell(result.value).text, result.note, result.value or 0.0)
     return points_cell(None if result is None else result.estimate)
-
-
-def _of_shift(
-    transfer: Transfer, shift: str, models: Sequence[TransferModel], rows: ResultRows
-) -> Sequence[TableCell | str]:
-    results_of_shift = [
-        rows.one(TRANSFER, model=model.name, group=shift, against=transfer.judge, at=TOP1)
-        for model in models
-    ]
-    some = next((result for result in results_of_shift if result is not None), None)
-    counts = (
-        count_cell((some.n or 0) if some else 0),
-        count_cell((some.units or 0) if some else 0),
-    )
-    return (
-        shift,
-        *counts,
-        *(points_cell(getattr(result, "estimate", None)) for result in results_of_shift),
-    )
 
 
 def _beside(transfer: Transfer, rows: ResultRows) -> list[str]:

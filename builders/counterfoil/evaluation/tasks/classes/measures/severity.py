@@ -368,43 +368,21 @@ class _Curve:
             weights = self.images[1:].astype(np.float64)
             ten = trajectory_stats.rising_reaches(drops, self.levels, weights, _TEN_POINTS)
             yield level_row(names.TEN_POINTS + ending, ten, n=images[0], **key)
-            if not ending:
-                yield from self._of_classes(model, ats, key)
-
-    def _of_classes(
-        self,
-        model: int,
-        ats: Sequence[str],
-        key: dict[str, str],
-    ) -> Iterator[ResultRow]:
-        for index, label in enumerate(self.labels.tolist()):
-            class_id = self.answered.subject.classes[label].id
-            base = float(self.by_class[index, 0, model])
-            for side, level in enumerate(ats):
-                n = int(self.counts[index, side])
-                value = float(self.by_class[index, side, model])
-                accuracy: stats.Estimate | float = value
-                if self.units is None:
-                    accuracy = stats.wilson_estimate(round(value * n), n)
-                yield estimate_row(
-                    names.ACCURACY,
-                    accuracy,
-                    class_id=class_id,
-                    at=level,
-                    n=n,
-                    **key,
-                )
-                if side:
-                    ends = self.drops_of_class[index, :, side, model].tolist()
-                    drop = stats.Estimate(base - value, *map(_finite, ends))
-                    yield estimate_row(
-                        names.DROP,
-                        drop,
-                        class_id=class_id,
-                        at=level,
-                        n=n,
-                        **key,
-                    )
+            for index, label in enumerate(self.labels.tolist() if not ending else ()):
+                class_id = self.answered.subject.classes[label].id
+                base = float(self.by_class[index, 0, model])
+                for side, level in enumerate(ats):
+                    n = int(self.counts[index, side])
+                    of_class = {"class_id": class_id, "at": level, "n": n, **key}
+                    value = float(self.by_class[index, side, model])
+                    share: stats.Estimate | float = value
+                    if self.units is None:
+                        share = stats.wilson_estimate(round(value * n), n)
+                    yield estimate_row(names.ACCURACY, share, **of_class)
+                    if side:
+                        ends = self.drops_of_class[index, :, side, model].tolist()
+                        lost = stats.Estimate(base - value, *map(_finite, ends))
+                        yield estimate_row(names.DROP, lost, **of_class)
 
 
 def _failures(
