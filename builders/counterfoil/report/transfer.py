@@ -169,7 +169,7 @@ def transfer_tables(transfer: Transfer, results: Results, *, short: bool = True)
             numbers = [rows.one(TRANSFER, model=model.name, **key) for model in models]
             known = next(filter(None, numbers), None)
             counts = (known.n or 0, known.units or 0) if known else (0, 0)
-            rates = [points_cell(number and number.estimate) for number in numbers]
+            rates = [points_cell(number.estimate if number else None) for number in numbers]
             rows_of_shifts.append((shift.name, *map(count_cell, counts), *rates))
         by_shift = Table.of(
             "Wrong answers under each shift, top-1 (%)",

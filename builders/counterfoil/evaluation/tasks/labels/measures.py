@@ -36,6 +36,7 @@ from counterfoil.report.results import (
     DROP_BASE,
     ClassFacts,
     MeasureFacts,
+    ModelFacts,
     ResultRow,
     Results,
     estimate_row,
@@ -213,9 +214,9 @@ def multilabel_rows(
     yield from difference_rows(models, groups, MEAN_PRECISION)
 
 
-def drop_labels(results: Results, model: str) -> tuple[ClassFacts, ...]:
+def drop_labels(results: Results, model: ModelFacts) -> tuple[ClassFacts, ...]:
     """Return the labels that a model's mean drops are over."""
-    of_drops = {drop.class_id for drop in results.rows.where(DROP, model=model, at=PRECISION)}
+    of_drops = {drop.class_id for drop in results.rows.where(DROP, model=model.name, at=PRECISION)}
     return tuple(label for label in results.classes if label.id in of_drops)
 
 

@@ -398,7 +398,7 @@ def multilabel_csv(results: Results) -> str:
     """
     number = results.rows.one
     rows = []
-    of_drops = {model.name: len(drop_labels(results, model.name)) for model in results.models}
+    of_drops = {model.name: len(drop_labels(results, model)) for model in results.models}
     for group, key, row in csv_cells(results):
         model = key["model"]
         row["n_images"] = group.images
@@ -446,7 +446,7 @@ def near_chance_notes(results: Results) -> Iterator[str]:
     """Yield a sentence for each model whose drops leave out labels: it names the labels and gives
     `drop_base`."""
     for model in results.models:
-        of_drops = drop_labels(results, model.name)
+        of_drops = drop_labels(results, model)
         guessed = [label.name for label in results.classes if label not in of_drops]
         if results.shifts and guessed and not model.near_chance:
             key = {"model": model.name, "group": results.shifts[0].name}
@@ -490,8 +490,8 @@ def label_table(results: Results, model: ModelFacts) -> Table:
         worst = worst_drop(results, PRECISION, key)
         cells += worst_cells(results, worst)
         for name in (MISSED, WRONGLY_GIVEN):
-            there = worst and results.rows.estimate(name, group=worst.group, **key)
-            cells.append(points_cell(there))
+            there = worst.group if worst else ""
+            cells.append(points_cell(results.rows.estimate(name, group=there, **key)))
         rows.append(TableRow(tuple(cells)))
     columns = [
         TableColumn("label", "name"),
