@@ -178,6 +178,12 @@ def _share_right(present: Bools, correct: Bools) -> Floats:
     return correct[present].mean(axis=0)
 
 
+def image_counts(classes: Sequence[ClassUnits]) -> tuple[int, int]:
+    """Return how many base images and shifted images the classes have together."""
+    base, shifted = np.sum([cls.counts for cls in classes], axis=0).tolist() if classes else (0, 0)
+    return base, shifted
+
+
 def classes_with_images(classes: Sequence[ClassUnits], min_images: int) -> list[ClassUnits]:
     return [cls for cls in classes if min(cls.counts) >= min_images]
 
@@ -221,7 +227,13 @@ def drops_of_classes(
         base += base_of_class
         shift += shift_of_class
         rng = seeded_generator(seed, salt, cls.class_id)
-        base_at, shift_at = _draws(cls, rng, replicates, paired)
+        sides = [(cls.base_present, cls.base_correct), (cls.shift_present, cls.shift_correct)]
+        if paired:
+            units = cls.base_present | cls.shift_present
+            base_at, shift_at = drawn_accuracies(sides, units, rng, replicates)
+        else:
+            (base_at,) = drawn_accuracies(sides[:1], cls.base_present, rng, replicates)
+            (shift_at,) = drawn_accuracies(sides[1:], cls.shift_present, rng, replicates)
         difference = base_at - shift_at
         usable = ~np.isnan(difference).any(axis=1, keepdims=True)
         total += np.where(usable, difference, 0.0)
@@ -305,13 +317,12 @@ def class_averages(
     total = np.zeros((replicates, models))
     squares = np.zeros((2, models))
     for cls in classes:
-        of_class = cls.base_accuracy
-        right = cls.base_correct[cls.base_present].astype(np.float64)
-        accuracy += of_class
+        present = cls.base_present
         rng = seeded_generator(seed, salt, cls.class_id)
-        weights = bootstrap_weights(len(right), replicates, rng)
-        total += weights @ right / len(right)
-        squares += np.square(distances_of_share(of_class, len(right)))
+        (drawn,) = drawn_accuracies([(present, cls.base_correct)], present, rng, replicates)
+        accuracy += cls.base_accuracy
+        total += drawn
+        squares += np.square(distances_of_share(cls.base_accuracy, cls.counts[0]))
     below, above = np.sqrt(squares) / len(classes)
     return Averages(accuracy / len(classes), total / len(classes), (below, above))
 
@@ -420,22 +431,6 @@ def _impact(
     beside = (float(below[averaged].mean()), float(above[averaged].mean()))
     drawn = replicates[:, averaged].mean(axis=1)
     return interval_of_draws(float(drop[averaged].mean()), drawn, beside, units=units)
-
-
-def _draws(
-    cls: ClassUnits, rng: np.random.Generator, replicates: int, paired: bool
-) -> tuple[Floats, Floats]:
-    """Return the accuracy of one class in every replicate, on base and on shift, (replicates,
-    models) each."""
-    base = (cls.base_present, cls.base_correct)
-    shift = (cls.shift_present, cls.shift_correct)
-    if paired:
-        drawn = cls.base_present | cls.shift_present
-        on_base, on_shift = drawn_accuracies([base, shift], drawn, rng, replicates)
-        return on_base, on_shift
-    (on_base,) = drawn_accuracies([base], cls.base_present, rng, replicates)
-    (on_shift,) = drawn_accuracies([shift], cls.shift_present, rng, replicates)
-    return on_base, on_shift
 
 
 def drawn_accuracies(

@@ -13,7 +13,7 @@ of two shares of right answers, among the images with the label and among the im
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.arrays import AnyFloats, Bools, Floats, Floats32, Ints
+from counterfoil.progress import report_progress
 from counterfoil.resampled_stats import Drawn, Units, mean_over_categories
 from counterfoil.stats import best_threshold, seeded_generator
 
@@ -218,13 +219,13 @@ def score_labels(
     seed: int,
     replicates: int = REPLICATES,
     units: Units | None = None,
-    done: Callable[[int], None] = lambda replicate: None,
+    stage: str = "measuring",
 ) -> tuple[LabelScores, ...]:
     """Score a classifier on the images of each group and on resamples of them. All groups share
     their resamples.
 
-    scores: one array (n, k) per group; image i of every group is made from the same row. done: is
-    called with the number of finished resamples.
+    scores: one array (n, k) per group; image i of every group is made from the same row.
+    stage: what progress is reported of.
     """
     images, labels = truth.present.shape
     units = units or Units.of_images(images)
@@ -250,7 +251,7 @@ def score_labels(
         for group, group_draws in enumerate(draws):
             for measure, values in measured(group, weights).items():
                 group_draws[measure][:, block] = values
-        done(block.stop)
+        report_progress(stage, block.stop, replicates)
     least = np.minimum(units.counted(truth.having), units.counted(truth.lacking))
     results = []
     for group, group_draws in enumerate(draws):

@@ -17,7 +17,7 @@ from counterfoil.data.folders import folder_content, placed_source
 from counterfoil.data.labelled_sources import labelled_source
 from counterfoil.data.open_source import open_source
 from counterfoil.errors import CounterfoilError, UserError
-from counterfoil.evaluation.result_files import write_keys
+from counterfoil.evaluation.evaluate_dataset import write_keys
 from counterfoil.progress import Stage, listening
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.schema_inputs import Source

@@ -24,7 +24,7 @@ from counterfoil.cli.main import app
 from counterfoil.documents import csv_text
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.result_files import write_keys
+from counterfoil.evaluation.evaluate_dataset import write_keys
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.lab.scenes import load_wardrobe
 from counterfoil.models.classifiers import load_classifier

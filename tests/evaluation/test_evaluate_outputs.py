@@ -18,7 +18,7 @@ from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.entries import entry_files
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.tasks.classes.entries import class_entry
+from counterfoil.evaluation.tasks.classes.report import class_entry
 from counterfoil.plan.layout import sample_key
 from counterfoil.prediction.asking import Pass
 from counterfoil.report.results import results_from

@@ -16,7 +16,7 @@ from colour_world import build_colours
 from counterfoil.data.labelled_images import evenly_chosen
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.result_files import write_keys
+from counterfoil.evaluation.evaluate_dataset import write_keys
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.report.words import preview_sentence
 

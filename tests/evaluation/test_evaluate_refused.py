@@ -24,7 +24,7 @@ from colour_world import build_colours, png_of, save_colour_model
 from counterfoil.cli.main import app
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.scored_models import NamedModel, named_models
+from counterfoil.evaluation.scored_models import named_models
 from counterfoil.models.classifiers.of_python import classifier_of
 from counterfoil.models.names import usable_name
 from counterfoil.models.trials import largest_tensor_bytes
@@ -192,8 +192,8 @@ def test_what_is_no_dataset_is_a_users_mistake(tmp_path: Path, dataset: Path) ->
 
 def names(*words: str | Path) -> list[str]:
     models, problems = named_models(words)
-    assert problems == ()
-    return [model.name for model in models]
+    assert problems == []
+    return list(models)
 
 
 def test_a_list_holds_a_name_a_line_with_comments_and_blank_lines(tmp_path: Path) -> None:
@@ -203,11 +203,11 @@ def test_a_list_holds_a_name_a_line_with_comments_and_blank_lines(tmp_path: Path
     )
     file = write(tmp_path / "models.txt", text)
     models, problems = named_models([str(file)])
-    assert problems == ()
-    assert models == (
-        NamedModel("resnet50.a1_in1k", f"{file}, line 2"),
-        NamedModel("lab:vit_tiny_patch8", f"{file}, line 4"),
-    )
+    assert problems == []
+    assert list(models.items()) == [
+        ("resnet50.a1_in1k", f"{file}, line 2"),
+        ("lab:vit_tiny_patch8", f"{file}, line 4"),
+    ]
 
 
 def test_names_and_lists_mix_in_order_and_each_model_counts_once(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_what_is_wrong_with_a_list_is_reported(tmp_path: Path, content: bytes, s
 def test_a_missing_list_is_no_model_name(tmp_path: Path) -> None:
     for word in (str(tmp_path / "none.txt"), f"@{tmp_path / 'none'}"):
         models, problems = named_models([word])
-        assert models == () and "there is no list of models" in problems[0]
+        assert models == {} and "there is no list of models" in problems[0]
 
 
 def test_bad_lines_and_unknown_models_are_reported_together_with_their_lines(

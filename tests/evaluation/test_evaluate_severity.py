@@ -15,7 +15,7 @@ from counterfoil.evaluation.entries import entry_files
 from counterfoil.evaluation.gate import gate_table
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import with_public_names
-from counterfoil.evaluation.tasks.classes.entries import class_entry
+from counterfoil.evaluation.tasks.classes.report import class_entry
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.report.results import NESTED, results_from
 from counterfoil.report.severity import middle_model, order_changes, severity_words

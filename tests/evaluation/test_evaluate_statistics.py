@@ -22,6 +22,7 @@ from colour_world import CANDIDATES, build_colours, png_of
 from counterfoil import accuracy_stats
 from counterfoil.accuracy_stats import (
     ClassUnits,
+    Drops,
     accuracy_slope,
     class_averages,
     classes_with_images,
@@ -419,11 +420,16 @@ def test_blocks_of_draws_change_no_bit(paired: bool, monkeypatch: pytest.MonkeyP
     present = rng.random((2, 57)) < 0.8
     right = rng.random((2, 57, 3)) < 0.6
     cls = accuracy_stats.ClassUnits("a", present[0], right[0], present[1], right[1])
-    whole = accuracy_stats._draws(cls, np.random.default_rng(5), 301, paired)
+
+    def drawn() -> Drops:
+        return drops_of_classes([cls], paired=paired, seed=5, salt="s", replicates=301)
+
+    whole = drawn()
     for block in (1, 57 * 7, 57 * 301):
         monkeypatch.setattr(accuracy_stats, "_DRAWN_AT_ONCE", block)
-        again = accuracy_stats._draws(cls, np.random.default_rng(5), 301, paired)
-        assert all(np.array_equal(a, b) for a, b in zip(whole, again, strict=True))
+        again = drawn()
+        assert np.array_equal(whole.replicates, again.replicates)
+        assert np.array_equal(whole.base_replicates, again.base_replicates)
 
 
 def units(base: np.ndarray, shift: np.ndarray, name: str = "c") -> ClassUnits:

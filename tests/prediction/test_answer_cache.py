@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from counterfoil.data.labelled_images import LabelledImages
-from counterfoil.evaluation.tasks.objects.running import are_detections
+from counterfoil.evaluation.tasks.objects.detections import are_detections
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key
 from counterfoil.prediction.class_map import ClassMap

@@ -10,7 +10,7 @@ import pytest
 
 from counterfoil.dataset.card.sections import robustness_of
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.tasks.classes.terminal import drops_table
+from counterfoil.evaluation.tasks.classes.report import drops_table
 from counterfoil.report.comparison import ComparedGroup, ModelComparison, comparison_sentences
 from counterfoil.report.headline import by_loss, headline_of
 from counterfoil.report.labels import (

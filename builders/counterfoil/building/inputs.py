@@ -140,9 +140,14 @@ def resolve_inputs(
     pinned_source = None if lock is None else lock.inputs.get("source")
     source = open_source(recipe.source, pinned_source).pin
     pins = pins_of(recipe, tokens, source, lock, embeddings)
-    begun = None
-    if lock is not None and _began_alike(recipe, lock, pins):
-        begun = lock
+    begun = None  # the lock, if its directory was begun alike: then its measurements still hold
+    if lock is not None and lock.hashes.get("screen") == recipe.screen_hash:
+        measured = ("thresholds", LEVELS, *get_args(ChosenKind))
+        locked = {name: value for name, value in lock.inputs.items() if name not in measured}
+        if isinstance(locked.get("judges"), Mapping):
+            locked["judges"] = without_validation(locked["judges"])
+        if locked == pins:
+            begun = lock
     if any(shift.realised for shift in recipe.all_shifts()):
         scales = None
         if begun is not None and begun.hashes.get("plan") == recipe.plan_hash:
@@ -220,7 +225,14 @@ def _rows_of(
     maker = maker_of(recipe)
     if kind is None or pool is None:
         return rows_file(recipe), ()
-    rows = _known_rows(recipe, kind, out, begun)
+    rows = None
+    pin = None if begun is None else begun.inputs.get(kind)
+    if isinstance(pin, Mapping):  # a directory that was begun before pins its rows
+        # If they cannot be read, rows are chosen again, and the store refuses them if they differ.
+        with contextlib.suppress(OSError, CounterfoilError):
+            table = RowTable.read(read_inside(out, ROWS, MOST_BYTES), ROWS, kind)
+            if table.sha256 == pin.get("sha256") and not any(table.problems(recipe)):
+                rows = ChosenTable(table, pin)
     if rows is None:
         # With a GPU, use a separate process, as for thresholds.
         on = maker.device_of_rows(recipe, device)
@@ -234,25 +246,6 @@ def rows_file(recipe: Recipe) -> bytes | None:
     rows."""
     rows = recipe.generator.get("rows")
     return None if rows is None else rows_csv(rows)
-
-
-def _known_rows(
-    recipe: Recipe,
-    kind: ChosenKind,
-    out: Path,
-    lock: Lock | None,
-) -> ChosenTable | None:
-    """Return the rows of a directory that was begun before, or None if its lock does not pin
-    them."""
-    pin = None if lock is None else lock.inputs.get(kind)
-    if not isinstance(pin, Mapping):
-        return None
-    try:
-        table = RowTable.read(read_inside(out, ROWS, MOST_BYTES), ROWS, kind)
-    except (OSError, CounterfoilError):
-        return None  # the build chooses rows again, and the store refuses them if they differ
-    same = table.sha256 == pin.get("sha256") and not any(table.problems(recipe))
-    return ChosenTable(table, pin) if same else None
 
 
 def thresholds_of(
@@ -303,16 +296,6 @@ def thresholds_of(
         scores = ValidationScores(recipe, clip, images.labels, embeddings)
         thresholds = resolve_thresholds(recipe, scores, known)
         return thresholds.with_known(classes or scores.known_classes(), recipe)
-
-
-def _began_alike(recipe: Recipe, lock: Lock, pins: Mapping[str, Any]) -> bool:
-    """Return whether a directory was begun with the same screen and pins, so that its measurements
-    still hold."""
-    measured = ("thresholds", LEVELS, *get_args(ChosenKind))
-    locked = {name: value for name, value in lock.inputs.items() if name not in measured}
-    if isinstance(locked.get("judges"), Mapping):
-        locked["judges"] = without_validation(locked["judges"])
-    return lock.hashes.get("screen") == recipe.screen_hash and locked == dict(pins)
 
 
 def _with_judge_errors(

@@ -8,7 +8,7 @@ source, so no later command needs the source.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,6 @@ from counterfoil.store.lock import MOST_A_CLASS, OTHER, count_answers, without_v
 if TYPE_CHECKING:
     from PIL import Image
 
-    from counterfoil.arrays import Ints
     from counterfoil.data.pins import SourcePin
     from counterfoil.generate.screen.scores import Scorer
     from counterfoil.models.classifiers import Classifier
@@ -142,9 +141,12 @@ class Judges:
         self, samples: Sequence[Sample], images: Sequence[bytes | None]
     ) -> list[dict[str, float]]:
         """Return the answers to each image by column. A missing image has no answers."""
+        import torch
+
         answers: list[dict[str, float]] = [{} for _ in samples]
         recipe = self.plan.recipe
-        for name in self.judges:
+        size = recipe.generator.batch_size
+        for name, (classifier, class_map) in self.judges.items():
             rules = {}
             for index, sample in enumerate(samples):
                 rule = recipe.failure_asked(self.plan.shift(sample.shift), name)
@@ -152,47 +154,27 @@ class Judges:
                     rules[index] = rule
             if not rules:
                 continue
-            judged_images = [images[index] for index in rules]
             labels = np.array([samples[index].label for index in rules])
-            columns = self._ask(name, judged_images, labels, list(rules.values()))
-            for index, answer in zip(rules, columns, strict=True):
-                answers[index] |= answer
+            transform = classifier.transform()
+            tensors = [transform(rgb_image(images[index])) for index in rules]
+            # Fill the batch, because on most machines the batch size changes the last bits of an
+            # answer.
+            full = tensors + [tensors[-1]] * (size - len(tensors))
+            logits = logits_of(classifier, torch.stack(full), self.device)[: len(rules)]
+            columns = answer_columns(logits.numpy(), labels, class_map, _RANKED)
+            answered = Predictions(np.ones(len(rules), dtype=bool), **columns)
+            failed = {}
+            for rule in {*rules.values()} - {TOP1}:
+                failed[rule] = failed_answers(rule, answered, labels, recipe.classes, class_map)
+            for row, (index, rule) in enumerate(rules.items()):
+                answers[index] |= {
+                    judge_column(name, ANSWER): int(columns["answers"][row, 0]),
+                    judge_column(name, CONFIDENCE): float(columns["shares"][row, 0]),
+                    judge_column(name, RIGHT): float(columns["correct"][row]),
+                }
+                if rule in failed:
+                    answers[index][judge_column(name, FAILED)] = float(failed[rule][row])
         return answers
-
-    def _ask(
-        self,
-        name: str,
-        images: Sequence[bytes | None],
-        labels: Ints,
-        rules: Sequence[str],
-    ) -> Iterator[dict[str, float]]:
-        """Yield the columns of a judge for each image. Each image comes with its label and its
-        failure rule."""
-        import torch
-
-        classifier, class_map = self.judges[name]
-        transform = classifier.transform()
-        tensors = [transform(rgb_image(image)) for image in images]
-        # Fill the batch, because on most machines the batch size changes the last bits of an
-        # answer.
-        size = self.plan.recipe.generator.batch_size
-        full = tensors + [tensors[-1]] * (size - len(tensors))
-        logits = logits_of(classifier, torch.stack(full), self.device)[: len(images)]
-        columns = answer_columns(logits.numpy(), labels, class_map, _RANKED)
-        answers = Predictions(np.ones(len(images), dtype=bool), **columns)
-        classes = self.plan.recipe.classes
-        failed = {}
-        for rule in {*rules} - {TOP1}:
-            failed[rule] = failed_answers(rule, answers, labels, classes, class_map)
-        for row, rule in enumerate(rules):
-            answer = {
-                judge_column(name, ANSWER): int(columns["answers"][row, 0]),
-                judge_column(name, CONFIDENCE): float(columns["shares"][row, 0]),
-                judge_column(name, RIGHT): float(columns["correct"][row]),
-            }
-            if rule in failed:
-                answer[judge_column(name, FAILED)] = float(failed[rule][row])
-            yield answer
 
 
 _BATCH = 64

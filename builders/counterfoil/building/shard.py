@@ -87,12 +87,7 @@ class ShardMaker:
         """Render a batch, and queue the batch for screening after the earlier batches."""
         # Only this thread reads rows, because a reader of datasets may not support several threads.
         drawn_ahead = self.renderer.ahead(batch)
-        sources = self._compared(batch)
-        return self._behind.submit(self._screen, batch, drawn_ahead, sources)
-
-    def _compared(self, batch: Sequence[Sample]) -> list[Image.Image | None]:
-        """Return the image of the row for each edit that a keep rule compares with its row, or None
-        for others."""
+        # The image of the row, for each edit that a keep rule compares with its row.
         sources: list[Image.Image | None] = [None] * len(batch)
         compared = []
         for index, sample in enumerate(batch):
@@ -102,7 +97,7 @@ class ShardMaker:
         images = self.renderer.sources([batch[index] for index in compared])
         for index, image in zip(compared, images, strict=True):
             sources[index] = image
-        return sources
+        return self._behind.submit(self._screen, batch, drawn_ahead, sources)
 
     def decided(self, cell: Cell, rows: Sequence[Candidate]) -> Iterator[Candidate]:
         """Yield the candidates of a cell in order, with the reason of each decision."""

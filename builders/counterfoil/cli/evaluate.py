@@ -121,7 +121,7 @@ def _write_keys(given: Given, out: Path) -> None:
     problems = given.strange("--write-keys", "evaluates nothing", *taken)
     if problems:
         raise UserError(problems, "--recipe, --groups and --base say which images are listed.")
-    from counterfoil.evaluation.result_files import write_keys
+    from counterfoil.evaluation.evaluate_dataset import write_keys
 
     arguments = given.made(EvaluateArguments)
     count = write_keys(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -46,7 +46,7 @@ from counterfoil.report.labels import LabelChecks
 from counterfoil.resampled_stats import Units
 from counterfoil.store.layout import LOCK, RECIPE, writable_cache
 from counterfoil.store.manifest import VERIFY, changed_data, content_of_receipts, refuse_changed
-from counterfoil.store.reading import planned_rows, read_receipts, read_shard, shard_batches
+from counterfoil.store.reading import planned_rows, read_receipts, read_shard
 from counterfoil.store.receipts import Receipt, counts_of, preview_images
 from counterfoil.store.rows import TableForm
 
@@ -99,20 +99,25 @@ def read_judged(
         return JudgedImages()
     row_of = {key: row for row, key in enumerate(keys)}
     wrong = {judge: np.zeros(len(keys), dtype=bool) for judge, _ in shifts_of}
-    form = TableForm.of(recipe)
-    columns = list(dict.fromkeys(judge_column(*key) for key in shifts_of))
-    for receipt in receipts:
-        if receipt.group not in groups:
-            continue
-        for batch in shard_batches(directory, receipt, ["key", *columns], "data", form):
-            batch_rows = [row_of[key] for key in batch.column("key").to_pylist()]
-            rows = np.array(batch_rows, dtype=np.int64)
-            for (judge, what), judged_shifts in shifts_of.items():
-                # A judge is not wrong about an image if it was not asked or gave no answer.
-                answers = batch.column(judge_column(judge, what)).to_pylist()
-                fails = np.array([answer is (what == FAILED) for answer in answers], dtype=bool)
-                wrong[judge][rows] |= fails & np.isin(shifts[rows], judged_shifts)
+    columns = dict.fromkeys(judge_column(*key) for key in shifts_of)
+    of_groups = [receipt for receipt in receipts if receipt.group in groups]
+    for stored in stored_rows(directory, recipe, of_groups, *columns):
+        row = row_of[stored["key"]]
+        for (judge, what), judged_shifts in shifts_of.items():
+            # A judge is not wrong about an image if it was not asked or gave no answer.
+            fails = stored[judge_column(judge, what)] is (what == FAILED)
+            if fails and shifts[row] in judged_shifts:
+                wrong[judge][row] = True
     return JudgedImages(tuple(judged), wrong)
+
+
+def stored_rows(
+    directory: Path, recipe: Recipe, receipts: Iterable[Receipt], *columns: str
+) -> Iterator[dict[str, Any]]:
+    """Yield the key and these columns of the accepted images in some shards."""
+    form = TableForm.of(recipe)
+    for receipt in receipts:
+        yield from read_shard(directory, receipt, ["key", *columns], form=form)
 
 
 def _read_units(dataset: SoundDataset, keys: Sequence[str], pairs: Ints) -> Units | None:
@@ -121,14 +126,11 @@ def _read_units(dataset: SoundDataset, keys: Sequence[str], pairs: Ints) -> Unit
     Raise RunFailure if an image has no unit, or another one than its base image: no build can have
     written that.
     """
-    form = TableForm.of(dataset.recipe)
-    if UNIT not in form.added:
+    if UNIT not in TableForm.of(dataset.recipe).added:
         return None
     unit_of: dict[str, int] = {}
-    for receipt in dataset.receipts:
-        for batch in shard_batches(dataset.directory, receipt, ["key", UNIT], "data", form):
-            for row in batch.to_pylist():
-                unit_of[row["key"]] = -1 if row[UNIT] is None else row[UNIT]
+    for row in stored_rows(dataset.directory, dataset.recipe, dataset.receipts, UNIT):
+        unit_of[row["key"]] = -1 if row[UNIT] is None else row[UNIT]
     units = np.array([unit_of[key] for key in keys], np.int64)
     of_pairs = np.unique(np.stack([pairs, units]), axis=1)[0]
     if (units < 0).any() or len(of_pairs) > len(np.unique(pairs)):
@@ -299,6 +301,11 @@ class OpenDataset(Subject):
     def labelled(self) -> LabelledImages:
         return self.parts[0].images
 
+    def stored(self, *columns: str) -> Iterator[dict[str, Any]]:
+        """Yield the key and these columns of every accepted image, in plan order."""
+        receipts = read_receipts(self.directory)
+        return stored_rows(self.directory, self.recipe, receipts, *columns)
+
 
 def open_dataset(source: str | Path) -> OpenDataset:
     """Return the dataset at a path or Hub id (`user/name`, `user/name@revision`).
@@ -395,6 +402,29 @@ def rows_in_every_group(dataset: OpenDataset, known: Ints) -> Ints:
     return rows
 
 
+def compared_rows(dataset: OpenDataset, limit: int | None) -> tuple[Ints, int]:
+    """Return the rows that every group has, of at most `limit` source rows, (groups, n); and how
+    many images have no partner in some group."""
+    every = np.arange(len(dataset.keys))
+    rows = rows_in_every_group(dataset, every)
+    left_out = len(every) - rows.size
+    if limit is not None:
+        indices = [str(index) for index in dataset.indices[rows[0]].tolist()]
+        one_class = np.zeros(len(indices), np.int64)
+        rows = rows[:, evenly_chosen(indices, one_class, limit)]
+    return rows, left_out
+
+
+def image_numbers(dataset: OpenDataset, rows: Ints) -> Ints:
+    """Return the image number of every row of a dataset, -1 for rows that are not compared.
+
+    rows: those of one group, (n,), or of all groups, (groups, n).
+    """
+    numbers = np.full(len(dataset.keys), -1, np.int64)
+    numbers[rows] = np.arange(rows.shape[-1])
+    return numbers
+
+
 def _accepted_rows(dataset: SoundDataset) -> tuple[tuple[str, ...], Ints, Ints, Ints]:
     """Return keys, shifts (as positions), labels and indices of all accepted images, (n,) each."""
     position = {shift.name: index for index, shift in enumerate(dataset.recipe.all_shifts())}
@@ -460,15 +490,12 @@ def read_judged_labels(
     counts: dict[tuple[str, str], tuple[int, int]] = {}
     if recipe.screen.judge is not None:
         right = judge_column(recipe.screen.judge, RIGHT)
-        form = TableForm.of(recipe)
-        for receipt in receipts:
-            for batch in shard_batches(directory, receipt, ["shift", "label", right], "data", form):
-                for row in batch.to_pylist():
-                    answer = row[right]
-                    if answer is not None:
-                        cell = (row["shift"], recipe.classes[row["label"]].id)
-                        images, disagreed = counts.get(cell, (0, 0))
-                        counts[cell] = (images + 1, disagreed + (not answer))
+        for row in stored_rows(directory, recipe, receipts, "shift", "label", right):
+            answer = row[right]
+            if answer is not None:
+                cell = (row["shift"], recipe.classes[row["label"]].id)
+                images, disagreed = counts.get(cell, (0, 0))
+                counts[cell] = (images + 1, disagreed + (not answer))
     try:
         return checks_of_dataset(recipe, inputs, counts)
     except ValueError as error:
@@ -578,7 +605,12 @@ def pair_texts(subject: Subject) -> list[str]:
     return [f"{label}_{index}" for label, index in pairs]
 
 
-def limit_subject(subject: Subject, most: int, preferred: frozenset[str] = frozenset()) -> Subject:
+AnySubject = TypeVar("AnySubject", bound=Subject)
+
+
+def limit_subject(
+    subject: AnySubject, most: int, preferred: frozenset[str] = frozenset()
+) -> AnySubject:
     """Return a preview: at most so many images of each group, as evenly over classes as they come.
 
     Pairs in `preferred` come first, then, in shifts, the pairs of the base. A group counts as many
@@ -801,11 +833,8 @@ def rows_in_pool(directory: Path, recipe: Recipe, keys: Sequence[str]) -> list[i
     unknown."""
     if not recipe.kind.takes_rows:
         raise ValueError(f"the images of {recipe.name} are not rows")
-    row_of: dict[str, int] = {}
-    form = TableForm.of(recipe)
-    for receipt in read_receipts(directory):
-        for data_row in read_shard(directory, receipt, ["key", ROW], form=form):
-            row_of[data_row["key"]] = data_row[ROW]
+    stored = stored_rows(directory, recipe, read_receipts(directory), ROW)
+    row_of = {row["key"]: row[ROW] for row in stored}
     pool_rows = []
     unknown = []
     for key in keys:

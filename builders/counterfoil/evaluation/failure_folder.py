@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from counterfoil.evaluation.task import Task
 
 
+def classification(name: str, **others: Any) -> dict[str, Any]:
+    """Return a class as a label of FiftyOne."""
+    return {"_cls": "Classification", "tags": [], "label": name, **others}
+
+
 @dataclass(frozen=True)
 class ModelAnswer:
     """A model's answer to an image."""
@@ -152,54 +157,50 @@ def write_failure_folder(task: Task, models: Sequence[str], folder: str | Path) 
     appears whole."""
     target = check_new_folder(folder)
     make_folder(target.parent)
-    with disk_errors(target), temporary_folder(target) as temporary:
-        made = temporary / target.name
-        _write(task, models, made)
-        made.rename(target)  # replaces an empty folder
-    return target
-
-
-def _write(task: Task, models: Sequence[str], folder: Path) -> None:
     subject = task.subject
-    failures = {subject.keys[failure.row]: failure for failure in task.failures()}
-    partners = task.partners()
-    paths = subject.paths
-    taken: set[str] = set()
-    folders: dict[str, str] = {}
-    stems: set[str] = set()
-    images: list[ExportedImage] = []
-    for number, (key, encoded) in enumerate(subject.images(frozenset(failures)), start=1):
-        report_progress("images of failures", number, len(failures))
-        failure = failures[key]
-        row = failure.row
-        with open_image(encoded, photograph=True) as picture:
-            size = picture.size
-            suffix = str(picture.format).lower()
-        if failure.folder not in folders:
-            folders[failure.folder] = _stem(failure.folder, len(folders), taken)
-        stem = _stem(key, row, stems)
-        path = f"images/{folders[failure.folder]}/{stem}.{_SUFFIXES.get(suffix, suffix)}"
-        file = folder / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(encoded or b"")
-        partner = partners[row]
-        origin = {
-            "shift": subject.groups[subject.shifts[row]].name,
-            "key": key,
-            "base_key": subject.keys[partner] if partner >= 0 else None,
-            "source_path": None if paths is None else paths[row],
-        }
-        images.append(ExportedImage(path, size, failure, origin))
-    folder.mkdir(exist_ok=True)
-    fields: set[str] = set()
-    columns = {}
-    for index, name in enumerate(models):
-        columns[name] = _stem(re.sub(r"\W+", "_", name), index, fields)
-    classes = tuple(cls.name for cls in task.classes)
-    exported = ExportedFailures(subject.name, subject.content, columns, classes, images)
-    for export in EXPORTS.values():
-        for name, text in export(exported).items():
-            (folder / name).write_text(text, encoding="utf-8")
+    with disk_errors(target), temporary_folder(target) as temporary:
+        folder = temporary / target.name
+        failures = {subject.keys[failure.row]: failure for failure in task.failures()}
+        partners = task.partners()
+        paths = subject.paths
+        taken: set[str] = set()
+        folders: dict[str, str] = {}
+        stems: set[str] = set()
+        images: list[ExportedImage] = []
+        for number, (key, encoded) in enumerate(subject.images(frozenset(failures)), start=1):
+            report_progress("images of failures", number, len(failures))
+            failure = failures[key]
+            row = failure.row
+            with open_image(encoded, photograph=True) as picture:
+                size = picture.size
+                suffix = str(picture.format).lower()
+            if failure.folder not in folders:
+                folders[failure.folder] = _stem(failure.folder, len(folders), taken)
+            stem = _stem(key, row, stems)
+            path = f"images/{folders[failure.folder]}/{stem}.{_SUFFIXES.get(suffix, suffix)}"
+            file = folder / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(encoded or b"")
+            partner = partners[row]
+            origin = {
+                "shift": subject.groups[subject.shifts[row]].name,
+                "key": key,
+                "base_key": subject.keys[partner] if partner >= 0 else None,
+                "source_path": None if paths is None else paths[row],
+            }
+            images.append(ExportedImage(path, size, failure, origin))
+        folder.mkdir(exist_ok=True)
+        fields: set[str] = set()
+        columns = {}
+        for index, name in enumerate(models):
+            columns[name] = _stem(re.sub(r"\W+", "_", name), index, fields)
+        classes = tuple(cls.name for cls in task.classes)
+        exported = ExportedFailures(subject.name, subject.content, columns, classes, images)
+        for export in EXPORTS.values():
+            for name, text in export(exported).items():
+                (folder / name).write_text(text, encoding="utf-8")
+        folder.rename(target)  # replaces an empty folder
+    return target
 
 
 def csv_export(failures: ExportedFailures) -> dict[str, str]:

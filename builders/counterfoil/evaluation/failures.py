@@ -68,11 +68,23 @@ def write_browser(
     return page
 
 
-def write_sheets(folder: Path, html: str, pictures: Iterable[Image | None], images: int) -> Path:
-    """Write the sheets of so many pictures, then the page; return its path."""
+def write_sheets(
+    folder: Path,
+    template: str,
+    name: str,
+    preview: str,
+    data: dict[str, Any],
+    chosen: ChosenFailures,
+    pictures: Iterable[Image | None],
+    **values: Any,
+) -> Path:
+    """Write the sheets of the pictures of all chosen images, then the page as `browser_html` has
+    it; return its path."""
     numbered = enumerate(sprite_sheets(pictures))
     sheets = ((sheet_file(number), sheet) for number, sheet in numbered)
-    return write_browser(folder, html, sheets, len(sheet_rows(images)))
+    shown = len(chosen.rows)
+    html = browser_html(template, name, preview, data, found=chosen.count, shown=shown, **values)
+    return write_browser(folder, html, sheets, len(sheet_rows(len(chosen.images))))
 
 
 # A page with more failures loads slowly, and its pictures take several hundred megabytes.
@@ -116,6 +128,13 @@ def base_partners(
     for row in np.flatnonzero(in_shift & readable).tolist():
         partners[row] = row_of.get(cells[row], -1)
     return partners
+
+
+def even_choice(cells: Ints, most: int) -> Ints:
+    """Return at most so many items, ascending: as evenly over cells as they come, each cell's first
+    items first."""
+    in_turn = np.argsort(ranks_in_cells(cells), kind="stable")
+    return np.sort(in_turn[:most])
 
 
 def ranks_in_cells(cells: Ints) -> Ints:

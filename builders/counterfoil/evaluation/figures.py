@@ -300,9 +300,37 @@ def line_figure(results: Results) -> str | None:
     margin = max(2.0, 0.06 * (high - low))
     low = max(-2.0, low - margin)
     high = min(102.0, high + margin)
+    near_chance = [model for model in results.models if model.near_chance]
     tips = {}
     for index, (panel, shift) in enumerate(zip(panels, shown, strict=True)):
-        tips |= _draw_line_panel(panel, f"panel{index}", results, shift, low, high)
+        colour = KIND_COLOURS[kind_of_shift(shift)]
+        draw_diagonal(panel, low, high)
+        note = ""
+        slope = results.rows.value("slope", group=shift.name)
+        intercept = results.rows.value("intercept", group=shift.name)
+        filled: dict[str, Any] = {"facecolors": colour, "edgecolors": colour, "linewidths": 0}
+        rings: dict[str, Any] = {"facecolors": "none", "edgecolors": MUTED, "linewidths": 1}
+        for gid, models, marks in (
+            (f"panel{index}", results.sound_models, filled),
+            (f"panel{index}chance", near_chance, rings),  # models near chance are rings
+        ):
+            if not models:
+                continue
+            sides = _sides(results, models, shift)
+            x, y = 100 * sides
+            if slope is not None and intercept is not None and marks is filled:
+                ends = np.array([x.min(), x.max()])
+                fitted = slope * ends + 100 * intercept
+                panel.plot(ends, fitted, color=colour, linewidth=1.6, zorder=2)
+                note = f"slope {slope:.2f}"
+            panel.scatter(x, y, s=20, zorder=3, gid=gid, clip_on=False, **marks)
+            tips[gid] = _sides_tips(models, sides, shift)
+        panel.set_xlim(low, high)
+        panel.set_ylim(low, high)
+        panel.set_aspect("equal")
+        panel.locator_params(nbins=5)
+        title_panel(panel, shift.name)
+        panel.text(0.05, 0.9, note, transform=panel.transAxes, fontsize=8.5, color=MUTED)
     label_panels(figure, "accuracy on the base (%)", "accuracy under the shift (%)")
     title = "Accuracy under each shift against accuracy on the base, one point a model"
     return as_svg(figure, "lines", title, tips)
@@ -340,44 +368,6 @@ def slope_figure(results: Results) -> str | None:
     axes.set_ylabel("ID/OOD slope", color=MUTED)
     place_labels(axes, labels)
     return as_svg(figure, "slopes", "Absolute impact against ID/OOD slope, one point a shift", tips)
-
-
-def _draw_line_panel(
-    axes: Axes, gid: str, results: Results, shift: GroupFacts, low: float, high: float
-) -> dict[str, list[str]]:
-    """Draw one shift's panel, models near chance as rings. Return a sentence for each point, by
-    gid."""
-    colour = KIND_COLOURS[kind_of_shift(shift)]
-    draw_diagonal(axes, low, high)
-    tips = {}
-    note = ""
-    slope = results.rows.value("slope", group=shift.name)
-    intercept = results.rows.value("intercept", group=shift.name)
-    near_chance = [model for model in results.models if model.near_chance]
-    filled: dict[str, Any] = {"facecolors": colour, "edgecolors": colour, "linewidths": 0}
-    rings: dict[str, Any] = {"facecolors": "none", "edgecolors": MUTED, "linewidths": 1}
-    for name, models, marks in (
-        (gid, results.sound_models, filled),
-        (f"{gid}chance", near_chance, rings),
-    ):
-        if not models:
-            continue
-        sides = _sides(results, models, shift)
-        x, y = 100 * sides
-        if slope is not None and intercept is not None and marks is filled:
-            ends = np.array([x.min(), x.max()])
-            fitted = slope * ends + 100 * intercept
-            axes.plot(ends, fitted, color=colour, linewidth=1.6, zorder=2)
-            note = f"slope {slope:.2f}"
-        axes.scatter(x, y, s=20, zorder=3, gid=name, clip_on=False, **marks)
-        tips[name] = _sides_tips(models, sides, shift)
-    axes.set_xlim(low, high)
-    axes.set_ylim(low, high)
-    axes.set_aspect("equal")
-    axes.locator_params(nbins=5)
-    title_panel(axes, shift.name)
-    axes.text(0.05, 0.9, note, transform=axes.transAxes, fontsize=8.5, color=MUTED)
-    return tips
 
 
 def _sides(results: Results, models: Sequence[ModelFacts], shift: GroupFacts) -> Floats:

@@ -28,6 +28,8 @@ from counterfoil.stats import Estimate
 if TYPE_CHECKING:
     from markupsafe import Markup
 
+# Short name of a table → its file name, and CSV.
+Tables = dict[str, tuple[str, str]]
 # A drop of this many points has the full heat colour.
 HOTTEST = 50.0
 

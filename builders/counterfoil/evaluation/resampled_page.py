@@ -6,18 +6,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
+from typing import Any
 
+from counterfoil.evaluation.figures import lines_of_models, severity_figure
 from counterfoil.report.results import (
     DIFFERENCE,
     DROP,
     DROP_BASE,
     GroupFacts,
     ModelFacts,
+    ResultRow,
     ResultRows,
     Results,
 )
 from counterfoil.report.sections import ReportSection
+from counterfoil.report.severity import severity_words, ten_points_table
 from counterfoil.report.words import (
+    NOTHING,
     Table,
     TableCell,
     TableColumn,
@@ -34,6 +39,37 @@ from counterfoil.report.words import (
 from counterfoil.stats import Estimate
 
 _MOST_DIFFERENCES = 60
+
+
+def csv_cells(
+    results: Results,
+) -> Iterator[tuple[GroupFacts, dict[str, str], dict[str, Any]]]:
+    """Yield for each model and group: the group, the key of the numbers, and the first columns of a
+    CSV row."""
+    for model in results.models:
+        for group in results.groups:
+            key = {"model": model.name, "group": group.name}
+            yield group, key, {"model": model.name, "shift": group.name}
+
+
+def severity_section(results: Results, curve: str) -> Iterator[ReportSection]:
+    """Yield the part of the page on shifts with levels, if there are any. curve: what rows of the
+    lead measure at a level are called."""
+    if not results.severity:
+        return
+    sound = [model for model in results.best_first if not model.near_chance]
+    figure = severity_figure(results, sound, curve, results.lead)
+    yield ReportSection(
+        title="How much is too much",
+        short="Severity",
+        sentences=severity_words(results),
+        figures=[figure] if figure else [],
+        legend=lines_of_models(sound),
+        tables=[ten_points_table(results, results.models)],
+        note=f"The drop of {results.lead} is made to rise with the level and is linear between"
+        " levels. The interval is where the ends of the drop’s intervals reach ten points. Level 0"
+        " is the base, 1 the whole shift.",
+    )
 
 
 def loss_beside(results: Results, model: ModelFacts, measure: str) -> str:
@@ -69,6 +105,21 @@ def sorted_drops(
         if drop is not None:
             drops.append((group, drop))
     return sorted(drops, key=lambda entry: -entry[1].value)
+
+
+def worst_drop(results: Results, measure: str, key: Mapping[str, str]) -> ResultRow | None:
+    """Return the largest drop of a measure under any shift; None without a drop."""
+    drops = results.rows.where(DROP, at=measure, **key)
+    return max(drops, key=lambda drop: drop.value or 0.0, default=None)
+
+
+def worst_cells(results: Results, worst: ResultRow | None) -> tuple[TableCell, TableCell]:
+    """Return the shift of the largest drop, and this drop; why there is none, if models are near
+    chance."""
+    if worst is None:
+        why = "near chance on the base" if results.shifts else NOTHING
+        return text_cell(why), points_cell(None)
+    return text_cell(in_words(worst.group)), points_cell(worst.estimate)
 
 
 def caption_of_model(results: Results, model: ModelFacts, caption: str) -> str:

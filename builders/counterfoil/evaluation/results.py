@@ -63,6 +63,12 @@ _OF_LEVELS_OF_DETECTORS = {
 }
 
 
+def _with_ends(name: str, number: Estimate | ResultRow | None) -> dict[str, float | None]:
+    """Return a number and the ends of its interval as three columns."""
+    value, low, high = (number.value, number.low, number.high) if number else (None, None, None)
+    return {name: value, f"{name}_low": low, f"{name}_high": high}
+
+
 @dataclass(frozen=True)
 class Score:
     """One model in one group, as the rows have it: `score.drop`, or `score.get(NAME)` of any
@@ -372,8 +378,7 @@ class Evaluation:
                 column = _COLUMNS.get(name, name)
                 row[column] = estimate and estimate.value
                 if name not in _BARE:
-                    row[f"{column}_low"] = estimate and estimate.low
-                    row[f"{column}_high"] = estimate and estimate.high
+                    row |= _with_ends(column, estimate)
             rows.append(row)
         return pa.Table.from_pylist(rows).to_pandas()
 
@@ -406,9 +411,7 @@ class Evaluation:
                     }
                     for column, (measure, of_levels) in columns.items():
                         number = self.results.rows.one(measure, at=at if of_levels else "", **key)
-                        row[column] = number and number.value
-                        row[f"{column}_low"] = number and number.low
-                        row[f"{column}_high"] = number and number.high
+                        row |= _with_ends(column, number)
                     rows.append(row)
         return pa.Table.from_pylist(rows, pa.schema(types)).to_pandas()
 

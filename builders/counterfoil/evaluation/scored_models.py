@@ -52,33 +52,27 @@ _SOURCE = re.compile(r"[a-z][a-z_-]+:")
 _COMMENT = re.compile(r"(^|\s)#.*")
 
 
-@dataclass(frozen=True)
-class NamedModel:
-    """A model's name, and the line that lists it; None for a model named directly."""
-
-    name: str
-    line: str | None = None
+# The name of a model → the line that lists it; None for a model named directly.
+NamedModels = dict[str, str | None]
 
 
 def named_models(
     words: Sequence[str | Path], against: Sequence[str] = ()
-) -> tuple[tuple[NamedModel, ...], tuple[str, ...]]:
-    """Return the models that the words name, each once and in order, and the problems of the lists.
+) -> tuple[NamedModels, list[str]]:
+    """Return the models that the words name, in order, and the problems of the lists.
 
     against: further models, which a gate names. None of them is a list.
     """
-    models: dict[str, NamedModel] = {}
+    models: NamedModels = {}
     problems: list[str] = []
     for word in words:
         file = _list_file(word)
-        if file is None:
-            models.setdefault(str(word), NamedModel(str(word)))
-            continue
-        for model in _read_list(file, problems):
-            models.setdefault(model.name, model)
+        listed: NamedModels = {str(word): None} if file is None else _read_list(file, problems)
+        for name, line in listed.items():
+            models.setdefault(name, line)
     for name in against:
-        models.setdefault(name, NamedModel(name))
-    return tuple(models.values()), tuple(problems)
+        models.setdefault(name)
+    return models, problems
 
 
 def models_by_name(
@@ -91,7 +85,7 @@ def models_by_name(
     """
     if isinstance(models, Mapping):
         chosen = dict(models)
-        problems: Sequence[str] = [
+        problems = [
             f"gate: {name!r} is not one of the given models"
             for name in against
             if name not in models
@@ -100,7 +94,7 @@ def models_by_name(
         words = [models] if isinstance(models, str | Path) else list(models or ())
         named, problems = named_models(words)
         # Names only: the recipe of a published dataset must not make this machine read files.
-        models = {model.name: model.name for model in named}
+        models = {name: name for name in named}
         chosen = {name: name for name in (*of_recipe, *models, *against)}
     if problems:
         raise UserError(problems, hint)
@@ -134,29 +128,29 @@ def _list_file(word: str | Path) -> Path | None:
     return None if timm.is_model(word.partition(".")[0]) else file
 
 
-def _read_list(file: Path, problems: list[str]) -> list[NamedModel]:
+def _read_list(file: Path, problems: list[str]) -> NamedModels:
     before = len(problems)
     try:
         text = read_regular(file, LARGEST_LIST).decode("utf-8-sig")
     except FileNotFoundError:
         problems.append(f"there is no list of models {file}")
-        return []
+        return {}
     except UnicodeDecodeError:
         problems.append(
             f"{file} is not a list of models: expected plain text with one name per line"
         )
-        return []
+        return {}
     except OSError as error:
         problems.append(f"the list of models {file} cannot be read: {error.strerror or error}")
-        return []
-    models = []
+        return {}
+    models: NamedModels = {}
     for number, line in enumerate(text.splitlines(), start=1):
         name = _COMMENT.sub("", line).strip()
         if not name:
             continue
         wrong = _line_problem(name)
         if wrong is None:
-            models.append(NamedModel(name, f"{file}, line {number}"))
+            models.setdefault(name, f"{file}, line {number}")
         else:
             problems.append(f"{file}, line {number}: {wrong}")
     if not models and len(problems) == before:
@@ -204,18 +198,20 @@ def given_models(
                 "transform needs a callable, and none is given",
                 'Give one: evaluate(dataset, {"mine": model}, …)',
             )
-        names = [model.name for model in named_models(models)[0]]
-        models = {name: name for name in names if name.startswith(PYTHON)}
-    called = [name for name, model in models.items() if not isinstance(model, str)]
-    imported_names = [
-        name
-        for name, model in models.items()
-        if isinstance(model, str) and model.startswith(PYTHON)
-    ]
+        named, _ = named_models(models)
+        models = {name: name for name in named if name.startswith(PYTHON)}
+    called = []
+    versioned = []
+    for name, model in models.items():
+        if not isinstance(model, str):
+            called.append(name)
+            versioned.append(name)
+        elif model.startswith(PYTHON):
+            versioned.append(name)
     errors: list[CounterfoilError] = []
     for what, by_model, known in (
         ("transform", transform, called),
-        ("version", version, called + imported_names),
+        ("version", version, versioned),
     ):
         for name in by_model if isinstance(by_model, Mapping) else ():
             if name not in known:
@@ -386,15 +382,14 @@ def choose_models(
     if way == "classes" and subject.judged.shifts:
         raise UserError(
             "this dataset's images were chosen by what classifiers answered over all their outputs,"
-            " so accuracies over"
-            " its classes alone cannot be compared with that choice",
+            " so accuracies over its classes alone cannot be compared with that choice",
             "Leave out `outputs: classes`.",
         )
     if compare is not None and (len(compare) != 2 or compare[0] == compare[1]):
         given_names = " and ".join(map(repr, compare))
         raise UserError(f"compare takes two different models, found {given_names}", _HINT)
     named, given, errors = _named_and_given(subject, models, options, against)
-    names = tuple(model.name for model in named)
+    names = tuple(named)
     stands_for: dict[str, Any] = {name: name for name in names}
     if isinstance(models, Mapping):
         stands_for = {name: models.get(name) for name in names}
@@ -410,14 +405,14 @@ def choose_models(
     if trained is None and recipe is not None:
         source = placed_source(recipe.source, subject.pins.get("source"))
         trained = trained_names(source, subject.classes)
-    described = {name: given_model.facts for name, given_model in given.items()}
-    for model in named:
-        order = orders.get(model.name)
+    for name, line in named.items():
+        order = orders.get(name)
         try:
-            facts = described.get(model.name) or describe_classifier(model.name, subject.classes)
-            maps[model.name] = map_classes(classes, facts, order, folders=folders, trained=trained)
+            own = given.get(name)
+            facts = own.facts if own else describe_classifier(name, subject.classes)
+            maps[name] = map_classes(classes, facts, order, folders=folders, trained=trained)
         except CounterfoilError as error:
-            where = f"{model.line}: " if model.line else ""
+            where = f"{line}: " if line else ""
             problems = [f"{where}{problem}" for problem in error.problems]
             errors.append(type(error)(problems, error.hint))
     scales = _scales(options.scores_are, names, maps, errors)
@@ -459,19 +454,15 @@ def _scales(
     elif requested:
         given = dict.fromkeys(names, requested)
     without_scores = {name for name, class_map in maps.items() if class_map.most_ranked == 1}
-    problems = [
-        f"scores are: {name!r} is not one of the models{did_you_mean(name, names)}"
-        for name in given
-        if name not in names
-    ]
-    unknown = {*given.values()} - {*SCALES}
-    problems += [f"scores are: found {scale!r:.60}" for scale in unknown]
-    if isinstance(requested, Mapping):
-        problems += [
-            f"scores are: model {name!r} is a file of labels, without scores"
-            for name in given
-            if name in without_scores
-        ]
+    problems = []
+    for name in given:
+        if name not in names:
+            problems.append(f"{name!r} is not one of the models{did_you_mean(name, names)}")
+    problems += [f"found {scale!r:.60}" for scale in {*given.values()} - {*SCALES}]
+    for name in given:
+        if name in without_scores and isinstance(requested, Mapping):
+            problems.append(f"model {name!r} is a file of labels, without scores")
+    problems = [f"scores are: {problem}" for problem in problems]
     if problems:
         errors.append(UserError(problems, f"Scores are {', '.join(SCALES[:-1])} or {SCALES[-1]}."))
     with_scores = maps.keys() - without_scores
@@ -486,7 +477,7 @@ def _named_and_given(
     models: Any,
     options: EvaluationOptions,
     against: Sequence[str],
-) -> tuple[tuple[NamedModel, ...], dict[str, GivenModel], list[CounterfoilError]]:
+) -> tuple[NamedModels, dict[str, GivenModel], list[CounterfoilError]]:
     """Return the models to score, those of a person's code, and an error for each problem of a
     list.
 
@@ -499,16 +490,17 @@ def _named_and_given(
     if isinstance(models, Mapping):
         known = [str(name) for name in models]
         for what, others in (("compare", compare or ()), ("gate", against)):
-            problems = [
-                f"{what}: {name!r} is not one of the given models{did_you_mean(name, known)}"
-                for name in others
-                if name not in models
-            ]
-            if problems:
-                raise UserError(problems)
+            unknown = [name for name in others if name not in models]
+            if unknown:
+                raise UserError(
+                    [
+                        f"{what}: {name!r} is not one of the given models{did_you_mean(name, known)}"
+                        for name in unknown
+                    ]
+                )
         given = given_models(models, transform, version, images, subject.classes)
-        named = tuple(NamedModel(name) for name in given)
-        problems = ()
+        named: NamedModels = dict.fromkeys(given)
+        problems: list[str] = []
     else:
         others = [models] if isinstance(models, str | Path) else list(models or ())
         words = list(compare or ())
@@ -517,10 +509,7 @@ def _named_and_given(
         named, problems = named_models(words, against)
         if not words and models is None:
             # Names only: the recipe of a published dataset must not make this machine read files.
-            by_name = {name: NamedModel(name) for name in subject.models}
-            for model in named:
-                by_name.setdefault(model.name, model)
-            named = tuple(by_name.values())
+            named = dict.fromkeys((*subject.models, *named))
     if not named and not problems:
         raise UserError(
             "no model to score: none was named, and the recipe lists none under evaluate.models",
@@ -629,8 +618,7 @@ def _public_names(sha256: Mapping[str, str]) -> dict[str, str]:
 _REPORTED_EVERY = 1000  # images between two reports of progress
 _TRAINED_ON_HINT = (
     "Images that a model was fitted to cannot measure what it learned. Evaluate it on others: a"
-    " dataset built with"
-    " another samples.seed, another split of the source, or other rows."
+    " dataset built with another samples.seed, another split of the source, or other rows."
 )
 
 

@@ -18,24 +18,27 @@ import numpy as np
 
 from counterfoil.arrays import Floats, Ints
 from counterfoil.documents import csv_text
-from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import (
     OpenDataset,
     compared_units,
     limit_subject,
     rows_in_every_group,
 )
-from counterfoil.evaluation.failure_folder import Failure, ModelAnswer
+from counterfoil.evaluation.failure_folder import Failure, ModelAnswer, classification
 from counterfoil.evaluation.failures import (
-    browser_html,
     choose_failures,
     failures_data,
     write_sheets,
 )
 from counterfoil.evaluation.gate import NamedClasses
-from counterfoil.evaluation.options import EvaluationOptions
-from counterfoil.evaluation.scored_models import named_models, short_name
-from counterfoil.evaluation.task import ResampledModel, ResampledTask, difference_rows
+from counterfoil.evaluation.page import Tables
+from counterfoil.evaluation.resampled_page import csv_cells
+from counterfoil.evaluation.task import (
+    ResampledModel,
+    ResampledTask,
+    difference_rows,
+    write_key_list,
+)
 from counterfoil.report.results import (
     DIFFERENCE,
     DROP,
@@ -48,10 +51,7 @@ from counterfoil.report.sections import MeasureFacts, ReportSection
 from counterfoil.report.words import csv_interval
 from counterfoil.resampled_stats import Drawn, Units
 from counterfoil.stats import REPLICATES, chance_line
-from counterfoil.store.atomic import write_atomically
 from counterfoil.store.decoding import readable_image
-from counterfoil.store.reading import read_receipts, read_shard
-from counterfoil.store.rows import TableForm
 
 
 @dataclass(frozen=True)
@@ -101,17 +101,12 @@ class ScoredTask(ResampledTask[ScoredModel]):
 
     facts: ClassVar[Sequence[MeasureFacts]]
     """The measures, in percent. The first leads, and is the one of failures."""
-    hint: ClassVar[str]
-    """How to name models, for an error."""
     truth_columns = ("truth",)
     answer_columns = ("answer", "score")
 
-    def __init__(self, subject: OpenDataset, models: Any, options: EvaluationOptions) -> None:
-        super().__init__(subject, models, options)
-        if options.limit is not None:
-            limited = limit_subject(subject, options.limit)
-            assert isinstance(limited, OpenDataset)
-            self.subject = limited
+    def open(self) -> None:
+        if self.options.limit is not None:
+            self.subject = limit_subject(self.subject, self.options.limit)
         self.rows = rows_in_every_group(self.subject, np.arange(len(self.subject.keys)))
         self.left_out = len(self.subject.keys) - self.rows.size, ""
         self.units = compared_units(self.subject, self.rows)
@@ -144,13 +139,8 @@ class ScoredTask(ResampledTask[ScoredModel]):
 
     def stored(self, column: str) -> list[Any]:
         """Return a column of the dataset's rows for every image, in the order of keys."""
-        subject = self.subject
-        form = TableForm.of(subject.recipe)
-        values: dict[str, Any] = {}
-        for receipt in read_receipts(subject.directory):
-            for row in read_shard(subject.directory, receipt, ["key", column], form=form):
-                values[row["key"]] = row[column]
-        return [values[key] for key in subject.keys]
+        values = {row["key"]: row[column] for row in self.subject.stored(column)}
+        return [values[key] for key in self.subject.keys]
 
     @property
     def measures(self) -> Mapping[str, MeasureFacts]:
@@ -162,24 +152,7 @@ class ScoredTask(ResampledTask[ScoredModel]):
 
     @classmethod
     def write_keys(cls, subject: OpenDataset, file: Path) -> int:
-        paths = subject.paths or (None,) * len(subject.keys)
-        rows = ({"key": key, "path": path} for key, path in zip(subject.keys, paths, strict=True))
-        write_atomically(file, csv_text(rows, ("key", "path", "answer")).encode())
-        return len(subject.keys)
-
-    def choose_models(self, against: Sequence[str]) -> Sequence[str]:
-        models = self.named
-        if isinstance(models, Mapping):
-            self.given = dict(models)
-        else:
-            words = [models] if isinstance(models, str | Path) else list(models or ())
-            named, problems = named_models(words or self.subject.models, against)
-            if problems:
-                raise UserError(problems, self.hint)
-            self.given = {model.name: model.name for model in named}
-        if not self.given:
-            raise UserError(f"no {self.noun} was named", self.hint)
-        return tuple(self.given)
+        return write_key_list(subject, file, ("answer",))
 
     def measure(self, answers: Mapping[str, Sequence[Any]]) -> None:
         units = self.units or Units.of_images(self.rows.shape[1])
@@ -216,42 +189,24 @@ class ScoredTask(ResampledTask[ScoredModel]):
             min_images_per_class=1,
             replicates=REPLICATES,
             classes=(),
-            models=map(self._facts, self.models),
+            models=[
+                self.model_facts(model.name, 0, model.chance, model.near_chance)
+                for model in self.models
+            ],
             units=self.units,
             measures=(*self.facts, *drops),
             rows=ResultRows(rows),
         )
 
-    def _facts(self, model: ScoredModel) -> ModelFacts:
-        return ModelFacts(
-            name=model.name,
-            short_name=short_name(model.name),
-            architecture="",
-            outputs=self.outputs,
-            num_classes=0,
-            img_size=None,
-            crop_pct=None,
-            interpolation=None,
-            param_count=None,
-            sha256="",
-            top_k=1,
-            chance=model.chance,
-            near_chance=model.near_chance,
-            tied=0,
-        )
-
-    def tables(self, results: Results) -> dict[str, tuple[str, str]]:
+    def tables(self, results: Results) -> Tables:
         rows = []
-        for model in results.models:
-            for group in results.groups:
-                key = {"model": model.name, "group": group.name}
-                row: dict[str, Any] = {"model": model.name, "shift": group.name}
-                row["n_images"] = group.images
-                for facts in self.facts:
-                    row |= csv_interval(facts.name, results.rows.estimate(facts.name, **key))
-                    drop = results.rows.estimate(DROP, at=facts.name, **key)
-                    row |= csv_interval(f"drop_{facts.name}", drop)
-                rows.append(row)
+        for group, key, row in csv_cells(results):
+            row["n_images"] = group.images
+            for facts in self.facts:
+                row |= csv_interval(facts.name, results.rows.estimate(facts.name, **key))
+                drop = results.rows.estimate(DROP, at=facts.name, **key)
+                row |= csv_interval(f"drop_{facts.name}", drop)
+            rows.append(row)
         return {"shifts": (self.table, csv_text(rows))}
 
     def near_chance(self, results: Results, model: ModelFacts) -> str:
@@ -287,9 +242,9 @@ class ScoredTask(ResampledTask[ScoredModel]):
                 answer = model.answers[row]
                 columns = {"truth": truth, "answer": answer, "score": score}
                 given = [{"answer": answer, "score": score}]
-                answers.append(ModelAnswer(_label(answer), score == 1, columns, given))
+                answers.append(ModelAnswer(classification(answer), score == 1, columns, given))
             shift = self.subject.groups[self.subject.shifts[row]].name
-            yield Failure(row, shift, _label(truth), [{"truth": truth}], answers)
+            yield Failure(row, shift, classification(truth), [{"truth": truth}], answers)
 
     def write_failures(self, results: Results, folder: Path) -> Path:
         subject = self.subject
@@ -306,22 +261,17 @@ class ScoredTask(ResampledTask[ScoredModel]):
         names = [(model.name, known.tolist().__getitem__, "") for model in self.models]
         groups = [group.name for group in (*subject.groups[1:], subject.groups[0])]
         data = failures_data(subject, answered, right, unknown, chosen, names, groups)
-        html = browser_html(
+        keys = frozenset(subject.keys[row] for row in chosen.images.tolist())
+        pictures = (readable_image(encoded) for _, encoded in subject.images(keys))
+        return write_sheets(
+            folder,
             "failures-of-classes.html.j2",
             subject.name,
             results.preview_sentence,
             data,
-            found=chosen.count,
-            shown=len(chosen.rows),
+            chosen,
+            pictures,
             images=len(order),
             paired=True,
             changed=True,
         )
-        keys = frozenset(subject.keys[row] for row in chosen.images.tolist())
-        pictures = (readable_image(encoded) for _, encoded in subject.images(keys))
-        return write_sheets(folder, html, pictures, len(chosen.images))
-
-
-def _label(text: str) -> dict[str, Any]:
-    """Return a text as a label of FiftyOne."""
-    return {"_cls": "Classification", "tags": [], "label": text}

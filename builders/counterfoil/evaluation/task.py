@@ -38,7 +38,7 @@ from counterfoil.evaluation.gate import (
     name_problems,
 )
 from counterfoil.evaluation.options import EvaluationOptions
-from counterfoil.evaluation.page import ReportPage, drop_bars
+from counterfoil.evaluation.page import ReportPage, Tables, drop_bars
 from counterfoil.evaluation.resampled_page import (
     compared_sentences,
     group_table,
@@ -47,6 +47,8 @@ from counterfoil.evaluation.resampled_page import (
 )
 from counterfoil.evaluation.scored_models import (
     is_stored,
+    models_by_name,
+    short_name,
     with_distinct_short_names,
     with_public_names,
 )
@@ -77,6 +79,7 @@ from counterfoil.resampled_stats import (
     weighted_sum,
 )
 from counterfoil.stats import CONFIDENCE
+from counterfoil.store.atomic import write_atomically
 
 # Only so many models are compared pair by pair: those that are best on the base.
 _MOST_COMPARED = 12
@@ -124,6 +127,11 @@ class Task(ABC):
                 f"the dataset has {self.of_dataset} take no {', '.join(refused)}",
                 "Leave it out: groups are compared with the base, and all models with each other.",
             )
+        self.open()
+
+    def open(self) -> None:
+        """Read what answers are measured by from the dataset."""
+        return
 
     @property
     def min_images(self) -> int:
@@ -174,8 +182,16 @@ class Task(ABC):
 
     def notes(self, results: Results) -> Iterator[str]:
         """Yield what a reader needs to understand the numbers, beside the notes of the dataset."""
-        if results.units is not None:
-            yield unit_note(results.units, results.groups[0].images)
+        units = results.units
+        if units is not None:
+            images = format_count(results.groups[0].images, "image")
+            note = f"{images} share {format_count(units.count, 'unit')} of `{units.column}`."
+            worth = (
+                "Intervals resample these units, for images of one unit are no independent data."
+            )
+            if units.count < FEWEST_IMAGES:
+                worth = f"Numbers have no interval: it needs {FEWEST_IMAGES} units."
+            yield f"{note} {worth}"
 
     def warnings(self, results: Results) -> Iterable[str]:
         """Return what a person must know before reading any number."""
@@ -186,10 +202,10 @@ class Task(ABC):
         """Return what answers the lines of a gate."""
 
     @abstractmethod
-    def tables(self, results: Results) -> dict[str, tuple[str, str]]:
+    def tables(self, results: Results) -> Tables:
         """Return the tables of this task: short name → (file name, CSV)."""
 
-    def all_tables(self, results: Results) -> dict[str, tuple[str, str]]:
+    def all_tables(self, results: Results) -> Tables:
         """Return every table: short name → (file name, CSV). The one of all measures has
         fractions."""
         columns = [field.name for field in fields(ResultRow)]
@@ -396,6 +412,8 @@ class ResampledTask(Task, Generic[Model]):
     """The name of the measure that leads, as leaderboards have it."""
     shown: ClassVar[tuple[Sequence[str], Sequence[str]]]
     """The measures, and those whose drops stand beside them, in the terminal's tables."""
+    hint: ClassVar[str]
+    """How to name models, for an error."""
     beside: ClassVar[str] = ""
     """A measure whose loss is told with the one that leads."""
     subject: OpenDataset  # pyrefly: ignore[bad-override-mutable-attribute]
@@ -415,9 +433,14 @@ class ResampledTask(Task, Generic[Model]):
                 " predictions:FILE"
             )
 
+    def choose_models(self, against: Sequence[str]) -> Sequence[str]:
+        of_recipe = self.subject.models if self.named is None else ()
+        self.given = models_by_name(self.noun, self.named, of_recipe, against, self.hint)
+        return tuple(self.given)
+
     @abstractmethod
     def answers(self, name: str) -> Any:
-        """Return a model's answers to all images."""
+        """Return the answers of the model `self.given[name]` to all images."""
 
     @abstractmethod
     def measure(self, answers: Mapping[str, Any]) -> None:
@@ -568,6 +591,34 @@ class ResampledTask(Task, Generic[Model]):
     def judged(self, judged: Judged, number: Number, reach: float) -> Judged:
         return judged.measured(number, reach)
 
+    def model_facts(
+        self,
+        name: str,
+        classes: int,
+        chance: float,
+        near_chance: bool,
+        sha256: str = "",
+        matched: str = "",
+    ) -> ModelFacts:
+        """Return what results say of a model without the facts of an image classifier."""
+        return ModelFacts(
+            name=name,
+            short_name=short_name(name),
+            architecture="",
+            outputs=self.outputs,
+            num_classes=classes,
+            img_size=None,
+            crop_pct=None,
+            interpolation=None,
+            param_count=None,
+            sha256=sha256,
+            top_k=1,
+            chance=chance,
+            near_chance=near_chance,
+            tied=0,
+            matched=matched,
+        )
+
     def shared_results(
         self,
         images: int,
@@ -617,9 +668,13 @@ class ResampledTask(Task, Generic[Model]):
         )
 
 
-def unit_note(units: UnitFacts, images: int) -> str:
-    """Say over how many units of what intervals are."""
-    note = f"{format_count(images, 'image')} share {format_count(units.count, 'unit')} of `{units.column}`."
-    if units.count < FEWEST_IMAGES:
-        return f"{note} Numbers have no interval: it needs {FEWEST_IMAGES} units."
-    return f"{note} Intervals resample these units, for images of one unit are no independent data."
+def write_key_list(
+    subject: Subject, file: Path, answered: Sequence[str] = (), **known: Sequence[str]
+) -> int:
+    """Write a CSV with a row for each image: its key, its path, columns that are `known`, and empty
+    columns for answers. Return the number of images."""
+    paths = subject.paths or (None,) * len(subject.keys)
+    columns = {"key": subject.keys, "path": paths, **known}
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    write_atomically(file, csv_text(rows, (*columns, *answered)).encode())
+    return len(subject.keys)

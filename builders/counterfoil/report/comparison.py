@@ -228,9 +228,8 @@ def comparison_sentences(
         sentences.append("Both models are near chance on the base, so their drops mean nothing.")
     if names := comparison.classes_near_chance:
         sentences.append(
-            f"Classes near chance on the base ({format_list(names)}) count in all numbers but drops, so"
-            " a class that only"
-            " one model knows counts."
+            f"Classes near chance on the base ({format_list(names)}) count in all numbers but"
+            " drops, so a class that only one model knows counts."
         )
     return [*sentences, *([comparison.note] if comparison.note else [])]
 

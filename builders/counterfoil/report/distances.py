@@ -39,12 +39,10 @@ MEASURES = (
 # A note beside every table of distances.
 WORTH = (
     "KID and FID measure how different two sets of images are in the features of one model. They do"
-    " not say what is"
-    " different, nor whether classifiers fail: a shift is meant to be far. Do not compare them"
-    " across features or"
-    " sources, nor with those that papers print, which are of Inception's features; they also"
-    " depend on the class"
-    " proportions. KID is unbiased with few images; read a negative KID as 0."
+    " not say what is different, nor whether classifiers fail: a shift is meant to be far. Do not"
+    " compare them across features or sources, nor with those that papers print, which are of"
+    " Inception's features; they also depend on the class proportions. KID is unbiased with few"
+    " images; read a negative KID as 0."
 )
 _MOST_ROWS = 40
 _MOST_ON_CARD = 4
@@ -107,11 +105,27 @@ class Distances(Strict):
 def distances_table(distances: Distances, rows: ResultRows) -> Table:
     """Return KID with its interval, FID, and images of either side; the last row is the source
     against itself."""
-    table = Table.of(
-        f"Distances to {distances.source}, features of {distances.features}",
-        (TableColumn("images", "shift"), "KID", "FID", "images of both"),
-        [_row(distances, image_set, rows) for image_set in distances.sets],
-    )
+    table_rows = []
+    for image_set in distances.sets:
+        key = distances.key(image_set)
+        whole = ", all of it" if image_set.what == "dataset" else ""
+        fid = rows.value(FID, **key)
+        fid_cell = TableCell(NOTHING)
+        if fid is not None:
+            decimals = max(0, 2 - math.floor(math.log10(fid))) if fid > 0 else 2
+            mark = _BIASED if image_set.fid_biased else ""
+            fid_cell = TableCell(f"{format_number(fid, min(12, decimals))}{mark}", sort=fid)
+        counts = f"{image_set.images:,} and {image_set.source_images:,}"
+        cells = (
+            text_cell(f"{image_set.name}{whole}"),
+            _kid_cell(rows.one(KID, **key)),
+            fid_cell,
+            TableCell(counts, sort=image_set.images),
+        )
+        table_rows.append(TableRow(cells, "quiet" if image_set.what == "source" else ""))
+    caption = f"Distances to {distances.source}, features of {distances.features}"
+    columns = (TableColumn("images", "shift"), "KID", "FID", "images of both")
+    table = Table.of(caption, columns, table_rows)
     return table.first(_MOST_ROWS, "sets of images", _FILE)
 
 
@@ -128,16 +142,12 @@ def how_measured(distances: Distances) -> str:
     )
     return (
         f"Features of {distances.features} ({kind} {value[:_HASH]}): {distances.width:,} per"
-        f" image{scaled}. Against"
-        f" {distances.source}{part}, each row with the images of its own classes. KID is the"
-        " unbiased MMD² with the"
-        f" kernel (x·y/{distances.width} + 1)³: the mean over {distances.subsets} pairs of subsets,"
-        " each half the"
-        f" images of a side, {LARGEST_SUBSET:,} at most, drawn without replacement (seed"
-        f" {distances.seed}). Its 95 %"
+        f" image{scaled}. Against {distances.source}{part}, each row with the images of its own"
+        f" classes. KID is the unbiased MMD² with the kernel (x·y/{distances.width} + 1)³: the mean"
+        f" over {distances.subsets} pairs of subsets, each half the images of a side,"
+        f" {LARGEST_SUBSET:,} at most, drawn without replacement (seed {distances.seed}). Its 95 %"
         " interval comes from the variance over the subsets: a part from single images, which is 0"
-        " between equal"
-        " sets, and a part from pairs of images, each scaled to all images."
+        " between equal sets, and a part from pairs of images, each scaled to all images."
     )
 
 
@@ -147,10 +157,8 @@ def about_bias(distances: Distances) -> str:
         return ""
     return (
         f"{_BIASED} Too high: a side has fewer than {IMAGES_A_FEATURE} images for each of the"
-        f" {distances.width:,}"
-        " features, and FID is then far from 0 even between halves of one set. Do not compare FIDs"
-        " of different"
-        " numbers of images."
+        f" {distances.width:,} features, and FID is then far from 0 even between halves of one set."
+        " Do not compare FIDs of different numbers of images."
     )
 
 
@@ -188,19 +196,6 @@ def distances_csv(results: Results) -> str | None:
     return csv_text(lines) if lines else None
 
 
-def _row(distances: Distances, image_set: ImageSet, rows: ResultRows) -> TableRow:
-    key = distances.key(image_set)
-    name = text_cell(
-        f"{image_set.name}, all of it" if image_set.what == "dataset" else image_set.name
-    )
-    counts = TableCell(
-        f"{image_set.images:,} and {image_set.source_images:,}", sort=image_set.images
-    )
-    fid = rows.value(FID, **key)
-    cells = (name, _kid_cell(rows.one(KID, **key)), _fid_cell(fid, image_set.fid_biased), counts)
-    return TableRow(cells, "quiet" if image_set.what == "source" else "")
-
-
 def _kid_cell(row: ResultRow | None) -> TableCell:
     """Return KID with two digits of its interval's width, or why there is none."""
     estimate: Estimate | None = row.estimate if row else None
@@ -212,16 +207,6 @@ def _kid_cell(row: ResultRow | None) -> TableCell:
     decimals = min(12, max(0, 1 - math.floor(math.log10(width)))) if width > 0 else 4
     low, high = (format_number(end, decimals) for end in (estimate.low, estimate.high))
     return TableCell(format_number(estimate.value, decimals), f"{low} to {high}", estimate.value)
-
-
-def _fid_cell(value: float | None, biased: bool) -> TableCell:
-    """Return FID with three digits, and a mark if it is too high for lack of images."""
-    if value is None:
-        return TableCell(NOTHING)
-    decimals = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 2
-    return TableCell(
-        format_number(value, min(12, decimals)) + (_BIASED if biased else ""), sort=value
-    )
 
 
 def _digits(value: float | None) -> str:

@@ -50,8 +50,7 @@ LEAST_IMAGES = 10
 ALSO_SCORED = "this judge is also one of the models here: its own drop is part of this estimate"
 ASSUMED = (
     "the estimate assumes that the judge errs here as often as on validation images: it is too high"
-    " if the judge errs"
-    " more under a shift, and too low if the judge learned the source's shortcuts"
+    " if the judge errs more under a shift, and too low if the judge learned the source's shortcuts"
 )
 UNCHECKED = "unchecked"
 
@@ -120,12 +119,13 @@ class ShiftChecks(Strict):
     def checked(self) -> bool:
         """Whether people, or a judge that did not pick the images, checked `LEAST_IMAGES`."""
         by_judge = self.judge is not None and not self.picked and self.judge.images >= LEAST_IMAGES
+        return by_judge or self.seen is not None
+
+    @property
+    def seen(self) -> CheckedShare | None:
+        """How often people saw the class, if they checked `LEAST_IMAGES`."""
         people = self.people
-        return by_judge or (
-            people is not None
-            and people.class_selected is not None
-            and people.class_images >= LEAST_IMAGES
-        )
+        return people.class_selected if people and people.class_images >= LEAST_IMAGES else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,14 +323,9 @@ def wrong_labels(checks: LabelChecks | None, shift: str) -> CheckedShare | None:
     """Return the share of a shift's labels that is wrong: by people, else by the judge; None if
     neither says."""
     of_shift = ShiftChecks(shift) if checks is None else checks.of(shift)
-    people = of_shift.people
     judge = of_shift.judge
-    if (
-        people is not None
-        and people.class_selected is not None
-        and people.class_images >= LEAST_IMAGES
-    ):
-        seen = people.class_selected
+    seen = of_shift.seen
+    if seen is not None:
         return CheckedShare(1 - seen.value, 1 - seen.high, 1 - seen.low)
     return (
         None

@@ -92,10 +92,9 @@ def worth(results: Results) -> str:
     )
     return (
         f"{images} of {format_count(len(results.classes), 'class', 'classes')} are not ImageNet's"
-        " validation set"
-        f"{several}: accuracy on this base is not accuracy there. The lines show how much models"
-        " lose on real test sets"
-        " that are harder; they do not say what your models would reach on these."
+        f" validation set{several}: accuracy on this base is not accuracy there. The lines show how"
+        " much models lose on real test sets that are harder; they do not say what your models"
+        " would reach on these."
     )
 
 

@@ -102,10 +102,8 @@ def gaps_table(results: Results) -> Table | None:
         table_rows.append(TableRow(cells, "quiet" if model.near_chance else ""))
     return Table.of(
         f"Accuracy on {reference.images:,} images of {reference.split} and on the base, averaged"
-        " over the same"
-        f" {format_count(reference.classes, 'class', 'classes')}. Percent; the gap is in points,"
-        " validation minus base,"
-        " with its 95 % confidence interval.",
+        f" over the same {format_count(reference.classes, 'class', 'classes')}. Percent; the gap is"
+        " in points, validation minus base, with its 95 % confidence interval.",
         (
             TableColumn("model", "name"),
             "validation (%)",
@@ -139,18 +137,16 @@ def reference_warnings(results: Results, *, short: bool = True) -> tuple[str, ..
         subject = f"{len(over):,} of {len(gaps):,} models" if len(gaps) > 1 else "the model"
         sentences.append(
             "The base differs from the input dataset: from the source's validation images to the"
-            " base, the"
-            f" accuracy of {subject} changes by more than {100 * LARGE_GAP:.0f} points"
-            f" ({'at most ' if len(over) > 1 else ''}{format_points(abs(gap.value))} points, for {name}:"
-            f" {format_percent(validation)} → {format_percent(base)})."
+            f" base, the accuracy of {subject} changes by more than {100 * LARGE_GAP:.0f} points"
+            f" ({'at most ' if len(over) > 1 else ''}{format_points(abs(gap.value))} points, for"
+            f" {name}: {format_percent(validation)} → {format_percent(base)})."
         )
     smaller = [(name, gap) for name, _, gap in gaps if interval_sign(gap) and not _is_large(gap)]
     if smaller:
         named = [f"{name} by {format_points(abs(gap.value))}" for name, gap in smaller]
         sentences.append(
             "Accuracy on the base differs significantly from accuracy on validation images (the"
-            " interval of the gap"
-            f" excludes 0): {some_of(named, _MOST_NAMES)} points."
+            f" interval of the gap excludes 0): {some_of(named, _MOST_NAMES)} points."
         )
     classes = [cls.name for cls in results.near_chance_classes]
     if (
@@ -183,8 +179,7 @@ def reference_note(results: Results) -> str | None:
             f"{reference.classes:,} of {format_count(len(results.classes), 'class', 'classes')}"
         )
     note = (
-        f"validation → base: {reference.images:,} images of {reference.split} and the base,"
-        " over"
+        f"validation → base: {reference.images:,} images of {reference.split} and the base, over"
         f" the same {classes}"
     )
     short = results.short_names
@@ -205,36 +200,14 @@ def near_chance_sentences(results: Results, *, short: bool = True) -> tuple[str,
             for model in results.models
             if model.near_chance
         )
-    sentences = []
     classes = [cls.name for cls in results.near_chance_classes]
     models = [model.called(short) for model in results.models if model.near_chance]
-    named_classes = some_of(classes, _MOST_NAMES)
-    named_models = some_of(models, _MOST_NAMES)
-    every = len(results.classes)
-    if classes and len(classes) == every:
-        subject = "The only class" if every == 1 else f"All {every:,} classes"
-        sentences.append(
-            f"{subject} ({named_classes}) {_are(classes)} near chance on the base: no drop can be"
-            " measured."
-        )
-    elif classes:
-        sentences.append(
-            f"{len(classes):,} of {every:,} classes ({named_classes}) {_are(classes)} near chance"
-            " on the base:"
-            f" accuracies count {'it' if len(classes) == 1 else 'them'}, drops do not."
-        )
-    if models and len(models) == len(results.models):
-        subject = "The only model" if len(models) == 1 else f"All {len(models):,} models"
-        sentences.append(
-            f"{subject} ({named_models}) {_are(models)} near chance on the base: no average over"
-            " models."
-        )
-    elif models:
-        sentences.append(
-            f"{len(models):,} of {len(results.models):,} models ({named_models}) {_are(models)}"
-            " near chance on the"
-            f" base: averages over models leave {'it' if len(models) == 1 else 'them'} out."
-        )
+    of_drops = "no drop can be measured", "accuracies count {}, drops do not"
+    of_averages = "no average over models", "averages over models leave {} out"
+    sentences = [
+        *_near_chance(classes, len(results.classes), ("class", "classes"), *of_drops),
+        *_near_chance(models, len(results.models), ("model", "models"), *of_averages),
+    ]
     reference = results.reference
     if (
         classes
@@ -246,6 +219,22 @@ def near_chance_sentences(results: Results, *, short: bool = True) -> tuple[str,
         where = f"on validation images either ({format_percent(reference.unseen)} right there)"
         sentences.append(f"The models do not know {what} {where}.")  # so the base is not at fault
     return tuple(sentences)
+
+
+def _near_chance(
+    names: Sequence[str], every: int, nouns: tuple[str, str], of_all: str, of_some: str
+) -> Iterator[str]:
+    """Yield that so many of all are near chance, and what follows if all or only some are."""
+    if not names:
+        return
+    one, several = nouns
+    verb, them = ("is", "it") if len(names) == 1 else ("are", "them")
+    subject = f"{len(names):,} of {every:,} {several}"
+    follows = of_some.format(them)
+    if len(names) == every:
+        subject = f"The only {one}" if every == 1 else f"All {every:,} {several}"
+        follows = of_all
+    yield f"{subject} ({some_of(names, _MOST_NAMES)}) {verb} near chance on the base: {follows}."
 
 
 def order_warnings(results: Results, *, short: bool = True) -> tuple[str, ...]:
@@ -266,8 +255,7 @@ def outputs_sentences(results: Results) -> tuple[str, ...]:
     if results.outputs == "classes":
         return (
             "Models answer over the outputs of this dataset's classes alone (outputs: classes)."
-            " measures.csv has the"
-            f" accuracy over all outputs too ({OVER_ALL}).",
+            f" measures.csv has the accuracy over all outputs too ({OVER_ALL}).",
         )
     return (
         "Models answer over all their outputs (outputs: all): an answer that is no class of this"
@@ -300,12 +288,9 @@ def model_sentences(results: Results) -> Iterator[str]:
         ):
             yield (
                 f"{model.short_name} sees these images enlarged {model.img_size / side:.0f} times:"
-                f" they have {side}"
-                f" pixels a side, and its folder says {model.img_size}. If it was trained on {side}"
-                " pixels, its answers"
-                f" here are worth little: set input_size to [3, {side}, {side}] in the"
-                " pretrained_cfg of the folder's"
-                " config.json."
+                f" they have {side} pixels a side, and its folder says {model.img_size}. If it was"
+                f" trained on {side} pixels, its answers here are worth little: set input_size to"
+                f" [3, {side}, {side}] in the pretrained_cfg of the folder's config.json."
             )
     yield from near_chance_sentences(results)
     yield from outputs_sentences(results)
@@ -344,10 +329,6 @@ def _gap_words(gap: Estimate | None) -> str:
     if _is_large(gap):
         return f"base {lower} by more than {100 * LARGE_GAP:.0f} points"
     return f"base {lower}, the interval excludes 0"
-
-
-def _are(names: list[str]) -> str:
-    return "is" if len(names) == 1 else "are"
 
 
 def without_reference(results: Results) -> str | None:

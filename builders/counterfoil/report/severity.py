@@ -250,12 +250,13 @@ def _ranks_table(severity: Severity, results: Results) -> Table:
             results.rows.one(RANK, model=model.name, group=severity.shift, at=at)
             for at in severity.ats
         ]
+        cells = [text_cell(model.short_name)]
+        for rank in filter(None, ranks):
+            ends = f"{format_number(rank.low, 0)} to {format_number(rank.high, 0)}"
+            shown = "" if rank.low == rank.high else ends
+            cells.append(TableCell(format_number(rank.value, 0), shown, rank.value or 0.0))
         if all(ranks):
-            rows.append(
-                TableRow(
-                    (text_cell(model.short_name), *(_whole_cell(rank) for rank in ranks if rank))
-                )
-            )
+            rows.append(TableRow(tuple(cells)))
     rows.sort(key=lambda table_row: float(table_row.cells[1].sort))
     columns = [
         TableColumn("model", "name"),
@@ -263,15 +264,6 @@ def _ranks_table(severity: Severity, results: Results) -> Table:
         *map(TableColumn, severity.ats[1:]),
     ]
     return Table.of(f"Rank by accuracy: {in_words(severity.shift)}", columns, rows)
-
-
-def _whole_cell(result: ResultRow) -> TableCell:
-    interval = (
-        ""
-        if result.low == result.high
-        else f"{format_number(result.low, 0)} to {format_number(result.high, 0)}"
-    )
-    return TableCell(format_number(result.value, 0), interval, result.value or 0.0)
 
 
 def _pairs_table(severity: Severity, results: Results) -> Table:

@@ -163,10 +163,18 @@ def transfer_tables(transfer: Transfer, results: Results, *, short: bool = True)
     ]
     if len(transfer.shifts) > 1:
         head = [TableColumn("shift", "shift"), "images", "captions"]
+        rows_of_shifts = []
+        for shift in transfer.shifts:
+            key = {"group": shift.name, "against": transfer.judge, "at": TOP1}
+            numbers = [rows.one(TRANSFER, model=model.name, **key) for model in models]
+            known = next(filter(None, numbers), None)
+            counts = (known.n or 0, known.units or 0) if known else (0, 0)
+            rates = [points_cell(number.estimate if number else None) for number in numbers]
+            rows_of_shifts.append((shift.name, *map(count_cell, counts), *rates))
         by_shift = Table.of(
             "Wrong answers under each shift, top-1 (%)",
             (*head, *(TableColumn(label, note=note, named=True) for label, note in names.values())),
-            [_of_shift(transfer, shift.name, models, rows) for shift in transfer.shifts],
+            rows_of_shifts,
         )
         tables.append(by_shift.first(_MOST_SHIFTS, "shifts", _FILE))
     return tables
@@ -229,21 +237,15 @@ def found_words(transfer: Transfer, results: Results) -> str:
 def transfer_csv(results: Results) -> str | None:
     """Write one line for each judge, shift and model. An empty shift means all shifts. Rates are in
     percent."""
-    names = list(
-        dict.fromkeys(
-            name for transfer in results.transfer for name in _beside(transfer, results.rows)
-        )
-    )
+    names: dict[str, None] = {}
+    for transfer in results.transfer:
+        names |= dict.fromkeys(_beside(transfer, results.rows))
     lines: list[dict[str, Any]] = []
     for transfer in results.transfer:
-        for shift in (
-            "",
-            *(
-                transfer_shift.name
-                for transfer_shift in transfer.shifts
-                if len(transfer.shifts) > 1
-            ),
-        ):
+        shifts = [""]
+        if len(transfer.shifts) > 1:
+            shifts += [shift.name for shift in transfer.shifts]
+        for shift in shifts:
             for model in transfer.models:
                 key = {"model": model.name, "group": shift, "against": transfer.judge}
                 first = results.rows.one(TRANSFER, at=TOP1, **key)
@@ -292,31 +294,9 @@ def _rate(transfer: Transfer, model: TransferModel, rows: ResultRows, rule: str)
     return points_cell(None if result is None else result.estimate)
 
 
-def _of_shift(
-    transfer: Transfer, shift: str, models: Sequence[TransferModel], rows: ResultRows
-) -> Sequence[TableCell | str]:
-    results_of_shift = [
-        rows.one(TRANSFER, model=model.name, group=shift, against=transfer.judge, at=TOP1)
-        for model in models
-    ]
-    some = next((result for result in results_of_shift if result is not None), None)
-    counts = (
-        count_cell((some.n or 0) if some else 0),
-        count_cell((some.units or 0) if some else 0),
-    )
-    return (
-        shift,
-        *counts,
-        *(points_cell(getattr(result, "estimate", None)) for result in results_of_shift),
-    )
-
-
 def _beside(transfer: Transfer, rows: ResultRows) -> list[str]:
-    return list(
-        dict.fromkeys(
-            row.at.partition(" ")[2] for row in rows.where(BESIDE, against=transfer.judge)
-        )
-    )
+    beside = rows.where(BESIDE, against=transfer.judge)
+    return list(dict.fromkeys(row.at.partition(" ")[2] for row in beside))
 
 
 def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:

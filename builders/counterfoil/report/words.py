@@ -334,7 +334,18 @@ def measure_tables(
         if output not in measure.shown or not measured:
             continue
         models = list(dict.fromkeys(row.model for row in measured))
-        cells = {(row.model, row.group): _measured(measure, row.estimate) for row in measured}
+        cells = {}
+        for row in measured:
+            text = format_percent(row.value)
+            ends = format_interval(row.estimate)
+            if measure.unit == "points":
+                text = f"{format_points(row.value)} points"
+            elif measure.unit == "plain":
+                text = format_number(row.value)
+                ends = ""
+                if row.low is not None:
+                    ends = f"{format_number(row.low)} to {format_number(row.high)}"
+            cells[row.model, row.group] = TableCell(text, ends, row.value or 0.0)
         rows = []
         for group in dict.fromkeys(row.group for row in measured):
             of_group = [cells.get((model, group), NOTHING) for model in models]
@@ -347,24 +358,6 @@ def measure_tables(
             (measure, Table.of(measure.title, (TableColumn("group", "shift"), *names), rows))
         )
     return tables
-
-
-def _measured(measure: MeasureFacts, estimate: Estimate | None) -> TableCell:
-    if estimate is None:
-        return TableCell(NOTHING)
-    if measure.unit == "plain":
-        ends = (
-            f"{format_number(estimate.low)} to {format_number(estimate.high)}"
-            if estimate.low is not None
-            else ""
-        )
-        return TableCell(format_number(estimate.value), ends, estimate.value)
-    text = (
-        f"{format_points(estimate.value)} points"
-        if measure.unit == "points"
-        else format_percent(estimate.value)
-    )
-    return TableCell(text, format_interval(estimate), estimate.value)
 
 
 def shown_table(

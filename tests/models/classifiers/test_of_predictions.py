@@ -23,13 +23,13 @@ from hypothesis import strategies as st
 from counterfoil import foreign_tables
 from counterfoil.documents import as_cell, csv_text
 from counterfoil.errors import CounterfoilError, UserError
-from counterfoil.evaluation.tasks.classes.task import KEY_COLUMNS
 from counterfoil.models import answer_tables
 from counterfoil.models.classifiers import describe_classifier, load_classifier
 from counterfoil.prediction.class_map import map_classes
 from counterfoil.recipe.names import plain_name
 from counterfoil.recipe.prompts import RecipeClass
 
+KEY_COLUMNS = ("key", "path", "class_id", "label")
 CLASSES = [RecipeClass("00", "t-shirt", 0, 0, ()), RecipeClass("01", "ankle boot", 1, 1, ())]
 
 

@@ -16,7 +16,7 @@ from colour_world import CANDIDATES, build_colours
 from counterfoil.cli.terminal import print_table
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.tasks.classes.terminal import drops_table
+from counterfoil.evaluation.tasks.classes.report import drops_table
 from counterfoil.evaluation.trackers import tracked_run
 from counterfoil.plan.layout import Sample
 from counterfoil.report.headline import loss_sentence

@@ -25,8 +25,8 @@ from counterfoil.dataset.verification import verify
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
+from counterfoil.evaluation.evaluate_dataset import write_keys
 from counterfoil.evaluation.gate import gate_sentence
-from counterfoil.evaluation.result_files import write_keys
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import short_names
 from counterfoil.evaluation.tasks.labels.subject import MultilabelSubject, open_conditions

@@ -23,7 +23,7 @@ from counterfoil.dataset.verification import verify
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
-from counterfoil.evaluation.result_files import write_keys
+from counterfoil.evaluation.evaluate_dataset import write_keys
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.tasks.labels.measures import drop_labels
 from counterfoil.evaluation.tasks.labels.subject import MultilabelSubject, open_conditions

@@ -25,7 +25,7 @@ from counterfoil.dataset.verification import verify
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
-from counterfoil.evaluation.result_files import write_keys
+from counterfoil.evaluation.evaluate_dataset import write_keys
 from counterfoil.evaluation.results import Evaluation
 from support.masks import COLOURS, NAMES, RECIPE, ColourSegmenter, mask_folder
 

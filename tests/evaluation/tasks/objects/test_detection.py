@@ -29,7 +29,7 @@ from counterfoil.engines import EngineChoice
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
-from counterfoil.evaluation.result_files import write_keys
+from counterfoil.evaluation.evaluate_dataset import write_keys
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.tasks.objects.detections import read_detections
 from counterfoil.evaluation.tasks.objects.measures import measure_model

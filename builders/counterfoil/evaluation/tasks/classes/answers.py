@@ -3,7 +3,7 @@ drops."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,8 +22,16 @@ from counterfoil.evaluation.scored_models import ChosenModels
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.passes import Placement, Scored, score_models
 from counterfoil.recipe import RecipeClass
-from counterfoil.report.results import GroupFacts, LeftOut, MeasureFacts, ResultRow, Results
+from counterfoil.report.results import (
+    GroupFacts,
+    LeftOut,
+    MeasureFacts,
+    ResultRow,
+    Results,
+    estimate_row,
+)
 from counterfoil.report.words import over_classes
+from counterfoil.stats import Estimate
 
 Made = TypeVar("Made")
 
@@ -308,6 +316,14 @@ class AllAnswers:
         """Return the names in the key of a row: of a model, and of a group."""
         return {"model": self.models[model], "group": self.group(index).name}
 
+    def model_rows(
+        self, measure: str, numbers: Iterable[Estimate | float | None], **key: Any
+    ) -> Iterator[ResultRow]:
+        """Yield a row for each model's number; none for a model without one."""
+        for model, number in zip(self.models, numbers, strict=True):
+            if number is not None:
+                yield estimate_row(measure, number, model=model, **key)
+
     @cached_property
     def label_of(self) -> dict[str, int]:
         """The number of each class, by its id."""
@@ -403,8 +419,7 @@ class AllAnswers:
         compared = self.subject.base and index > 0
         kept = self.kept(index) if compared else self.seen(index)
         in_group = self.subject.shifts == index
-        base = sum(cls.counts[0] for cls in kept)
-        images = sum(cls.counts[1] for cls in kept)
+        base, images = accuracy_stats.image_counts(kept)
         measured = {cls.class_id for cls in kept}
         left_out = []
         for cls in self.units(index):

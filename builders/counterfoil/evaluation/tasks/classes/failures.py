@@ -15,7 +15,6 @@ from counterfoil.arrays import Ints
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.failures import (
     base_partners,
-    browser_html,
     choose_failures,
     failures_data,
     write_sheets,
@@ -63,19 +62,18 @@ def write_failures(
     data = failures_data(
         subject, answers.prediction, answers.correct, answered.confidence, chosen, models, order
     )
-    html = browser_html(
+    return write_sheets(
+        folder,
         "failures-of-classes.html.j2",
         results.dataset,
         results.preview_sentence,
         data,
-        found=chosen.count,
-        shown=len(chosen.rows),
+        chosen,
+        _pictures(subject, frozenset(subject.keys[row] for row in chosen.images)),
         images=len(subject.keys),
         paired=any(subject.groups[index].paired for index in built),
         changed=results.label_checks is not None and results.label_checks.own,
     )
-    pictures = _pictures(subject, frozenset(subject.keys[row] for row in chosen.images))
-    return write_sheets(folder, html, pictures, len(chosen.images))
 
 
 def _pictures(subject: Subject, keys: frozenset[str]) -> Iterator[Image | None]:

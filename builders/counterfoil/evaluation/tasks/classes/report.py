@@ -1,4 +1,5 @@
-"""Make the page of classifiers of one class an image: tables, figures and pictures."""
+"""What people read of classifiers of one class an image: the page, with tables, figures and
+pictures, the lines of the terminal, and entries for the Hub."""
 
 from __future__ import annotations
 
@@ -9,22 +10,50 @@ from typing import Any
 
 from counterfoil.accuracy_stats import FEWEST_MODELS_FOR_A_SLOPE
 from counterfoil.evaluation import figures
+from counterfoil.evaluation.entries import NEAR_CHANCE, drop_words, interval_words
 from counterfoil.evaluation.page import HOTTEST, ReportPage, drop_bars
 from counterfoil.evaluation.tasks.classes.failures import ClassExamples
 from counterfoil.evaluation.tasks.classes.measures import MEASURES, NESTED_MEASURES
 from counterfoil.report.headline import headline_of
 from counterfoil.report.labels import checked_shifts
-from counterfoil.report.reference import averaged, everyone, model_sentences, order_warnings
+from counterfoil.report.reference import (
+    OVER_CLASSES,
+    VALIDATION,
+    VALIDATION_GAP,
+    averaged,
+    everyone,
+    model_sentences,
+    order_warnings,
+)
 from counterfoil.report.results import (
+    DROP_BASE,
     NESTED,
     ClassNumbers,
+    GroupFacts,
     ModelFacts,
     Results,
     classes_of,
     section_order,
 )
 from counterfoil.report.sections import ReportSection
-from counterfoil.report.words import in_words, measure_tables
+from counterfoil.report.words import (
+    MOST_TERMINAL_ROWS,
+    NOTHING,
+    Table,
+    TableCell,
+    TableColumn,
+    TableRow,
+    format_count,
+    format_interval,
+    format_list,
+    format_percent,
+    format_points,
+    in_words,
+    measure_tables,
+    over_classes,
+    text_cell,
+)
+from counterfoil.stats import Estimate
 
 # The classes with the lowest recall are shown, of the best models only; measures.csv has all.
 _MOST_MODELS = 8
@@ -233,3 +262,152 @@ def class_rows(results: Results, shifts: Sequence[str]) -> tuple[list[ClassRow],
         if names[row.name] > 1:
             shown[index] = replace(row, name=f"{row.name} ({row.known.class_id})")
     return shown, len(rows)
+
+
+MOST_MODELS = 12  # wider tables wrap; the report shows every model
+
+
+def terminal_lines(results: Results) -> Iterator[str | Table]:
+    """Yield the tables and sentences, of `MOST_MODELS` models at most."""
+    shown = results.models[:MOST_MODELS]
+    if results.base is None:
+        yield (
+            f"{results.dataset}: accuracy over all images (95 % confidence interval), and"
+            " averaged over classes"
+        )
+        yield accuracies_table(results, shown)
+    else:
+        yield drops_table(results, shown)
+    for measure, table in measure_tables(results, "terminal"):
+        captioned = replace(table, caption=f"{measure.title}: {measure.reading}")
+        yield captioned.first(MOST_TERMINAL_ROWS, "rows", "measures.csv")
+    for group in results.groups if results.base is None else ():
+        if few := [cls.name for cls in group.left_out]:
+            classes = group.classes + len(few)
+            yield (
+                f"{group.name}: no image of {len(few):,} of"
+                f" {format_count(classes, 'class', 'classes')}: {format_list(few)}"
+            )
+    if len(results.models) > len(shown):
+        yield f"and {len(results.models) - len(shown)} more models, listed in the report"
+    yield from filter(None, (headline_of(results), *model_sentences(results)))
+    for name in section_order():
+        if name not in NESTED:
+            continue
+        where = NESTED[name].file or "measures.csv"
+        for line in NESTED[name].terminal(results, MOST_MODELS):
+            if isinstance(line, Table):
+                yield line.first(MOST_TERMINAL_ROWS, "rows", where)
+            else:
+                yield line
+
+
+def accuracies_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
+    rows = []
+    for group in results.groups:
+        cells = []
+        for model in shown:
+            key = {"model": model.name, "group": group.name}
+            top1 = _number(results.rows.estimate("top1", **key), " %")
+            average = format_percent(results.rows.value("accuracy", **key))
+            cells.append(_with(top1, f"class average {average}"))
+        rows.append((group.name, *cells))
+    return Table.of("", [TableColumn("group", "shift"), *map(_heading, shown)], rows)
+
+
+def drops_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
+    """Return the base and the gap to it, then the drops in points."""
+    number = results.rows
+    # Of one model, the average over models would say its drop again.
+    several = len(results.models) > 1
+    sloped = any(row.value is not None for row in number.where("slope"))
+    averages = ["relative drop"]
+    if several:
+        averages.insert(0, everyone(results))
+    if sloped:
+        averages.append("slope")
+    columns = [TableColumn("shift", "shift"), *map(_heading, shown), *averages]
+    empty = [text_cell("")] * len(averages)
+    beside = {"base": [_number(results.base_number(model.name), " %") for model in shown]}
+    if number.where(VALIDATION_GAP):
+        validation = []
+        gaps = []
+        for model in shown:
+            validation.append(_number(number.estimate(VALIDATION, model=model.name), " %"))
+            gaps.append(_number(number.estimate(VALIDATION_GAP, model=model.name)))
+        beside = {"validation": validation, **beside, "validation → base": gaps}
+    rows = []
+    for name, cells in beside.items():
+        rows.append(TableRow((text_cell(name), *cells, *empty), "base"))
+    for shift in results.shifts:
+        cells = [text_cell(shift.name)]
+        for model in shown:
+            key = {"model": model.name, "group": shift.name}
+            drop = _number(number.estimate("drop", **key))
+            base = number.one(DROP_BASE, **key)
+            if base and base.note:
+                drop = _with(drop, f"of {format_percent(base.value)}", base.note)
+            cells.append(drop)
+        if several:
+            cells.append(_number(number.estimate("impact", group=shift.name)))
+        cells.append(TableCell(format_percent(results.averaged("relative_drop", group=shift.name))))
+        if sloped:
+            slope = number.value("slope", group=shift.name)
+            cells.append(TableCell(NOTHING if slope is None else f"{slope:.2f}"))
+        rows.append(TableRow(tuple(cells)))
+    caption = f"{results.dataset}: accuracy drop from the base (95 % confidence interval)"
+    return Table.of(caption, columns, rows)
+
+
+def _heading(model: ModelFacts) -> TableColumn:
+    return TableColumn(model.short_name, note=model.note)
+
+
+def _number(estimate: Estimate | None, unit: str = " points") -> TableCell:
+    if estimate is None:
+        return TableCell(NOTHING)
+    return TableCell(f"{format_points(estimate.value)}{unit}", format_interval(estimate))
+
+
+def _with(cell: TableCell, *lines: str) -> TableCell:
+    """Return a cell with more lines of small print."""
+    return replace(cell, below="\n".join(filter(None, (cell.below, *lines))))
+
+
+def class_entry(
+    results: Results,
+    model: ModelFacts,
+    group: GroupFacts,
+) -> tuple[float, str] | None:
+    """Return the Hub's entry of a classifier: plain accuracy, every accepted image counting once,
+    with notes on intervals, the class average, the drop and validation → base."""
+    number = results.rows
+    top1 = number.estimate("top1", model=model.name, group=group.name)
+    if top1 is None:
+        return None
+    notes = f"top-1 accuracy in percent; {interval_words(top1)}, {group.accepted} images"
+    if results.outputs == "classes" and number.where(OVER_CLASSES, model=model.name):
+        notes += "; answers over the dataset's classes alone"
+    drop = number.estimate("drop", model=model.name, group=group.name)
+    if group is results.base_group:
+        average = results.base_number(model.name)
+        if average is not None:
+            classes = format_count(group.classes, "class", "classes")
+            notes += (
+                f"; averaged over {classes} {100 * average.value:.1f}, {interval_words(average)}"
+            )
+        if model.near_chance:
+            notes += NEAR_CHANCE
+        gap = number.estimate(VALIDATION_GAP, model=model.name)
+        validation = number.value(VALIDATION, model=model.name)
+        if gap is not None and validation is not None:
+            accuracy = f"{100 * validation:.1f} on validation images of the source"
+            notes += (
+                f"; {accuracy}: gap to the base {100 * gap.value:.1f} points, {interval_words(gap)}"
+            )
+    elif drop is not None:
+        over = over_classes(group.classes, group.classes + len(group.left_out))
+        over = over or f"over {group.classes} classes"
+        base = number.value(DROP_BASE, model=model.name, group=group.name)
+        notes += drop_words(drop, base, f" {over}")
+    return top1.value, notes

@@ -44,26 +44,6 @@ def drawn_averages(answered: AllAnswers, sides: Sequence[Side]) -> Floats:
     return averages
 
 
-def image_weights(subject: Subject, seed: int) -> Iterator[tuple[slice, Floats]]:
-    """Yield blocks of replicates, and how often each of the n images is drawn in them, (block,
-    n)."""
-    strata, units = strata_and_units(subject)
-    generator_of = _generators(subject, seed)
-    drawn = []
-    for stratum in np.unique(strata).tolist():
-        rows = np.flatnonzero(strata == stratum)
-        different, unit_of_row = np.unique(units[rows], return_inverse=True)
-        drawn.append((rows, unit_of_row, len(different), generator_of(stratum)))
-    most = max(1, _WEIGHTS_AT_ONCE // len(strata))
-    for start in range(0, REPLICATES, most):
-        size = min(most, REPLICATES - start)
-        weights = np.empty((size, len(strata)))
-        for rows, unit_of_row, count, generator in drawn:
-            weights_of_units = bootstrap_weights(count, size, generator)
-            weights[:, rows] = weights_of_units[:, unit_of_row]
-        yield slice(start, start + size), weights
-
-
 def _generators(subject: Subject, seed: int) -> Callable[[int], np.random.Generator]:
     """Return the generator of each stratum: a class in the groups that share units."""
 
@@ -142,11 +122,22 @@ def resampled_numbers(answered: AllAnswers, samples: Sequence[Resample]) -> list
         correct_top_k = answers.correct_top_k[rows, model]
         group = AnsweredGroup(labels, correct, correct_top_k, confidence)
         groups.append((sample.value_of, rows, group))
+    generator_of = _generators(subject, answered.seed)
+    of_strata = []
+    for stratum in np.unique(strata).tolist():
+        rows = np.flatnonzero(strata == stratum)
+        different, unit_of_row = np.unique(units[rows], return_inverse=True)
+        of_strata.append((rows, unit_of_row, len(different), generator_of(stratum)))
     drawn = np.full((len(samples), REPLICATES), np.nan)
-    for block, weights in image_weights(subject, answered.seed):
+    most = max(1, _WEIGHTS_AT_ONCE // len(strata))
+    for start in range(0, REPLICATES, most):
+        size = min(most, REPLICATES - start)
+        weights = np.empty((size, len(strata)))  # how often each image is drawn
+        for rows, unit_of_row, count, generator in of_strata:
+            weights[:, rows] = bootstrap_weights(count, size, generator)[:, unit_of_row]
         for number, (value_of, rows, group) in enumerate(groups):
             if len(rows):
-                drawn[number, block] = value_of(group, weights[:, rows])
+                drawn[number, start : start + size] = value_of(group, weights[:, rows])
     numbers = []
     for (value_of, rows, group), draws in zip(groups, drawn, strict=True):
         value = math.nan

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.documents import csv_text
+from counterfoil.evaluation.page import Tables
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, answer_names
 from counterfoil.report.reference import VALIDATION, VALIDATION_GAP
 from counterfoil.report.results import DROP_BASE, NESTED, ResultRow, Results, classes_of
@@ -19,7 +20,7 @@ from counterfoil.report.words import csv_percent as percent
 _OWN = ("accuracy", DROP_BASE, "drop", "pairs_drop", "top1", "top_k")
 
 
-def result_tables(results: Results) -> dict[str, tuple[str, str]]:
+def result_tables(results: Results) -> Tables:
     """Write every table of these results: short name → (file name, CSV)."""
     tables = {
         "results": ("results.csv", results_csv(results)),

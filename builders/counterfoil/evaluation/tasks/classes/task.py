@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 
 from counterfoil.arrays import Ints
-from counterfoil.documents import csv_text
 from counterfoil.engines import engine_and_device
 from counterfoil.evaluation.dataset import Subject, limit_subject, usual_side
-from counterfoil.evaluation.failure_folder import Failure, ModelAnswer
+from counterfoil.evaluation.failure_folder import Failure, ModelAnswer, classification
 from counterfoil.evaluation.figures import thumbnails
 from counterfoil.evaluation.gate import DIFFERS, GateLine
 from counterfoil.evaluation.options import EvaluationOptions
-from counterfoil.evaluation.page import ReportPage
+from counterfoil.evaluation.page import ReportPage, Tables
 from counterfoil.evaluation.scored_models import (
     StoredAnswers,
     choose_models,
@@ -26,9 +25,8 @@ from counterfoil.evaluation.scored_models import (
     read_stored,
     with_distinct_short_names,
 )
-from counterfoil.evaluation.task import Task
+from counterfoil.evaluation.task import Task, write_key_list
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking, Request, answer_names
-from counterfoil.evaluation.tasks.classes.entries import class_entry
 from counterfoil.evaluation.tasks.classes.failures import (
     failure_partners,
     pick_examples,
@@ -43,10 +41,9 @@ from counterfoil.evaluation.tasks.classes.measures.source import (
     prepared_reference,
 )
 from counterfoil.evaluation.tasks.classes.mistaken_order import likely_order
-from counterfoil.evaluation.tasks.classes.report import classes_page
+from counterfoil.evaluation.tasks.classes.report import class_entry, classes_page, terminal_lines
 from counterfoil.evaluation.tasks.classes.resampling import resampled_rows
 from counterfoil.evaluation.tasks.classes.tables import image_answers, result_tables
-from counterfoil.evaluation.tasks.classes.terminal import terminal_lines
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier
 from counterfoil.prediction.passes import WORKERS_IMPORT, Placement, Scored, join_scored
 from counterfoil.progress import report_progress
@@ -65,9 +62,6 @@ from counterfoil.report.results import (
 from counterfoil.report.sections import MeasureFacts
 from counterfoil.report.words import Table
 from counterfoil.stats import CONFIDENCE, REPLICATES
-from counterfoil.store.atomic import write_atomically
-
-KEY_COLUMNS = ("key", "path", "class_id", "label")
 
 
 class ClassesTask(Task):
@@ -80,25 +74,15 @@ class ClassesTask(Task):
     truth_columns = ("label", "class")
     answer_columns = ("answered", "confidence", "right")
 
-    def __init__(
-        self,
-        subject: Subject,
-        models: Any,
-        options: EvaluationOptions,
-    ) -> None:
-        super().__init__(subject, models, options)
-        if options.limit is not None:
-            self.subject = limit_subject(subject, options.limit)
+    def open(self) -> None:
+        if self.options.limit is not None:
+            self.subject = limit_subject(self.subject, self.options.limit)
 
     @classmethod
     def write_keys(cls, subject: Subject, file: Path) -> int:
-        paths = subject.paths or (None,) * len(subject.keys)
-        rows = []
-        for key, path, label in zip(subject.keys, paths, subject.labels.tolist(), strict=True):
-            shown = subject.classes[label]
-            rows.append({"key": key, "path": path, "class_id": shown.id, "label": shown.name})
-        write_atomically(file, csv_text(rows, KEY_COLUMNS).encode())
-        return len(subject.keys)
+        classes = [subject.classes[label] for label in subject.labels.tolist()]
+        ids = [cls.id for cls in classes]
+        return write_key_list(subject, file, class_id=ids, label=[cls.name for cls in classes])
 
     @property
     def classes(self) -> tuple[RecipeClass, ...]:
@@ -257,7 +241,7 @@ class ClassesTask(Task):
     def comparing(self, results: Results) -> ClassLines:
         return ClassLines(self.answered, results.label_checks, self.stored)
 
-    def tables(self, results: Results) -> dict[str, tuple[str, str]]:
+    def tables(self, results: Results) -> Tables:
         return result_tables(results)
 
     def page(self, results: Results) -> ReportPage:
@@ -308,7 +292,6 @@ class ClassesTask(Task):
         for row in np.flatnonzero(wrong).tolist():
             label = int(subject.labels[row])
             name = subject.classes[label].name
-            truth = {"_cls": "Classification", "tags": [], "label": name}
             of_models = []
             for model, answer_name in enumerate(called):
                 answer = answer_name(int(answers.prediction[row, model]))
@@ -316,20 +299,12 @@ class ClassesTask(Task):
                 confidence = None if np.isnan(share) else round(share, 6)
                 columns = {"label": label, "class": name}
                 columns |= {"answered": answer, "confidence": confidence}
-                of_model = ModelAnswer(
-                    label={**truth, "label": answer, "confidence": confidence},
-                    right=bool(answers.correct[row, model]),
-                    columns=columns,
-                    coco=[{"answer": answer, "score": confidence}],
-                )
-                of_models.append(of_model)
-            yield Failure(
-                row,
-                name,
-                truth,
-                [{"category_id": label}],
-                of_models,
-            )
+                given = classification(answer, confidence=confidence)
+                coco = [{"answer": answer, "score": confidence}]
+                right = bool(answers.correct[row, model])
+                of_models.append(ModelAnswer(given, right, columns, coco))
+            truth = classification(name)
+            yield Failure(row, name, truth, [{"category_id": label}], of_models)
 
     def partners(self) -> Ints:
         groups = self.subject.groups

@@ -23,7 +23,6 @@ from counterfoil.multilabel_stats import (
     ACCURACY,
     AUROC,
     PRECISION,
-    REPLICATES,
     LabelScores,
     LabelThresholds,
     choose_thresholds,
@@ -31,7 +30,6 @@ from counterfoil.multilabel_stats import (
 )
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.failures import ConditionScores
-from counterfoil.progress import report_progress
 from counterfoil.report.results import (
     DIFFERENCE,
     DROP,
@@ -171,7 +169,7 @@ def measure_classifier(
         thresholds,
         seed,
         units=subject.units,
-        done=lambda replicates: report_progress(f"measuring {name}", replicates, REPLICATES),
+        stage=f"measuring {name}",
     )
     answers = np.stack([thresholds.answers(group) for group in values])
     return MeasuredClassifier(name, subject, answered, class_map, thresholds, answers, scores)
@@ -185,60 +183,35 @@ def multilabel_rows(
     groups = subject.dataset.groups
     having = subject.truth.having.sum(axis=0).tolist()
     lacking = subject.truth.lacking.sum(axis=0).tolist()
+    known = subject.truth.known.sum(axis=0).tolist()
     for model in models:
-        for measure in MEANS:
-            yield from model.rows(measure, groups, subject.images, subject.units)
-            yield from _label_rows(subject, model, measure)
+        keys = {}
         for group, facts in enumerate(groups):
             for label, cls in enumerate(subject.labels):
-                key = {
-                    "model": model.name,
-                    "group": facts.name,
-                    "class_id": cls.id,
-                }
-                missed = model.wrong_share(group, label, True)
-                yield estimate_row(MISSED, missed, n=having[label], **key)
-                wrongly_given = model.wrong_share(group, label, False)
-                yield estimate_row(WRONGLY_GIVEN, wrongly_given, n=lacking[label], **key)
+                key = {"model": model.name, "group": facts.name, "class_id": cls.id}
+                keys[group, label] = key
+        # A shift costs only labels that the model does not rank near chance.
+        lost = [cell for cell in keys if cell[0] and cell[1] in model.above_chance]
+        for measure, of_label in MEANS.items():
+            yield from model.rows(measure, groups, subject.images, subject.units)
+            for (group, label), key in keys.items():
+                number = model.share(group, measure, subject.labels[label].label)
+                yield estimate_row(of_label, number.interval(), n=known[label], **key)
+            drops = [
+                model.drop(group, measure, subject.labels[label].label) for group, label in lost
+            ]
+            for cell, drop in zip(lost, simultaneous_intervals(drops), strict=True):
+                yield estimate_row(DROP, drop, at=of_label, n=known[cell[1]], **keys[cell])
+        for (group, label), key in keys.items():
+            for name, images in ((MISSED, having), (WRONGLY_GIVEN, lacking)):
+                share = model.wrong_share(group, label, images is having)
+                yield estimate_row(name, share, n=images[label], **key)
         for label, cls in enumerate(subject.labels):
-            key = {
-                "model": model.name,
-                "group": groups[0].name,
-                "class_id": cls.id,
-            }
+            key = {"model": model.name, "group": groups[0].name, "class_id": cls.id}
             # One half's threshold is chosen on the other half.
-            first, second = model.thresholds.values[:, label].tolist()
-            yield estimate_row(THRESHOLD, first, at="half 1", **key)
-            yield estimate_row(THRESHOLD, second, at="half 2", **key)
+            for half, threshold in enumerate(model.thresholds.values[:, label].tolist(), 1):
+                yield estimate_row(THRESHOLD, threshold, at=f"half {half}", **key)
     yield from difference_rows(models, groups, MEAN_PRECISION)
-
-
-def _label_rows(
-    subject: MultilabelSubject,
-    model: MeasuredClassifier,
-    measure: str,
-) -> Iterator[ResultRow]:
-    known = subject.truth.known.sum(axis=0).tolist()
-    label_measure = MEANS[measure]
-    drops = []
-    keys = []
-    for group, facts in enumerate(subject.dataset.groups):
-        for label, cls in enumerate(subject.labels):
-            key = {
-                "model": model.name,
-                "group": facts.name,
-                "class_id": cls.id,
-                "n": known[label],
-            }
-            yield estimate_row(
-                label_measure, model.share(group, measure, cls.label).interval(), **key
-            )
-            is_shift = group > 0
-            if is_shift and label in model.above_chance:
-                drops.append(model.drop(group, measure, cls.label))
-                keys.append(key)
-    for key, estimate in zip(keys, simultaneous_intervals(drops), strict=True):
-        yield estimate_row(DROP, estimate, at=label_measure, **key)
 
 
 def drop_labels(results: Results, model: ModelFacts) -> tuple[ClassFacts, ...]:

@@ -23,7 +23,6 @@ from counterfoil.recipe.tasks.labels import CONDITIONS, UNKNOWN
 from counterfoil.report.results import LeftOut
 from counterfoil.resampled_stats import Units
 from counterfoil.store.manifest import VERIFY
-from counterfoil.store.reading import read_receipts, read_shard
 from counterfoil.store.rows import TableForm
 
 # A threshold is chosen on one half of the images with a label and without it, and used on the other
@@ -37,28 +36,26 @@ def open_conditions(dataset: OpenDataset) -> tuple[OpenDataset, LabelTruth]:
     Raise RunFailure if no build can have written the table.
     """
     form = TableForm.of(dataset.recipe)
-    directory = dataset.directory
     present = np.zeros((len(dataset.keys), len(form.names)), dtype=bool)
     known = np.ones_like(present)
     row_of = {key: row for row, key in enumerate(dataset.keys)}
-    columns = ["key", CONDITIONS]
+    columns = [CONDITIONS]
     if UNKNOWN in form.added:
         columns.append(UNKNOWN)
     allowed = set(range(len(form.names)))
-    for receipt in read_receipts(directory):
-        for row in read_shard(directory, receipt, columns, "data", form):
-            key = row["key"]
-            numbers = row[CONDITIONS]
-            unknown = row.get(UNKNOWN, [])
-            sound = numbers is not None and unknown is not None
-            sound = sound and {*numbers, *unknown} <= allowed
-            if not sound or {*numbers} & {*unknown}:
-                raise RunFailure(
-                    f"{directory}: {key[:80]} has conditions that no build writes", VERIFY
-                )
-            if key in row_of:  # a preview has only some images
-                present[row_of[key], numbers] = True
-                known[row_of[key], unknown] = False
+    for row in dataset.stored(*columns):
+        key = row["key"]
+        numbers = row[CONDITIONS]
+        unknown = row.get(UNKNOWN, [])
+        sound = numbers is not None and unknown is not None
+        sound = sound and {*numbers, *unknown} <= allowed
+        if not sound or {*numbers} & {*unknown}:
+            raise RunFailure(
+                f"{dataset.directory}: {key[:80]} has conditions that no build writes", VERIFY
+            )
+        if key in row_of:  # a preview has only some images
+            present[row_of[key], numbers] = True
+            known[row_of[key], unknown] = False
     classes = []
     for label, name in enumerate(form.names):
         classes.append(RecipeClass(name, name, label, label, ()))
@@ -116,9 +113,7 @@ def preview_labels(
             "Take more images, or leave out rare labels with a higher min_images_per_class"
             " (--min-images).",
         )
-    preview = limit_subject(dataset, most, frozenset(pairs[row] for row in needed))
-    assert isinstance(preview, OpenDataset)
-    return preview, measured
+    return limit_subject(dataset, most, frozenset(pairs[row] for row in needed)), measured
 
 
 @dataclass(frozen=True)

@@ -1,22 +1,41 @@
-"""Score multi-label classifiers on a built dataset: what differs from other tasks, and the tables
-of labels."""
+"""Score multi-label classifiers on a built dataset: what differs from other tasks, the tables of
+labels, the sections of the page, and its failures.
+
+In the browser of failures an image appears once for each label that a model misses or wrongly
+gives.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from counterfoil.arrays import Bools, Ints
 from counterfoil.documents import csv_text
 from counterfoil.evaluation.dataset import OpenDataset
-from counterfoil.evaluation.failure_folder import Failure, ModelAnswer
-from counterfoil.evaluation.options import EvaluationOptions
+from counterfoil.evaluation.failure_folder import Failure, ModelAnswer, classification
+from counterfoil.evaluation.failures import (
+    base_partners,
+    choose_failures,
+    failures_data,
+    write_sheets,
+)
+from counterfoil.evaluation.page import Tables
+from counterfoil.evaluation.resampled_page import (
+    compared_section,
+    csv_cells,
+    group_table,
+    worst_cells,
+    worst_drop,
+)
 from counterfoil.evaluation.scored_models import choose_models, classifier_facts
-from counterfoil.evaluation.task import ResampledTask
-from counterfoil.evaluation.tasks.labels.failures import label_columns, write_label_failures
+from counterfoil.evaluation.task import ResampledTask, write_key_list
 from counterfoil.evaluation.tasks.labels.measures import (
     FACTS,
     MEANS,
@@ -28,7 +47,6 @@ from counterfoil.evaluation.tasks.labels.measures import (
     measure_classifier,
     multilabel_rows,
 )
-from counterfoil.evaluation.tasks.labels.report import label_sections, multilabel_notes
 from counterfoil.evaluation.tasks.labels.subject import (
     MultilabelSubject,
     open_conditions,
@@ -36,10 +54,10 @@ from counterfoil.evaluation.tasks.labels.subject import (
 )
 from counterfoil.models.classifiers.classifier import apart_from_scores
 from counterfoil.models.devices import resolve_device
-from counterfoil.multilabel_stats import REPLICATES
+from counterfoil.multilabel_stats import ACCURACY, AUROC, PRECISION, REPLICATES
 from counterfoil.prediction.failures import ConditionScores, condition_scores, refuse_one_label
 from counterfoil.recipe import RecipeClass
-from counterfoil.recipe.tasks.labels import LabelsSource
+from counterfoil.recipe.tasks.labels import UNKNOWN, LabelsSource
 from counterfoil.report.results import (
     DROP,
     DROP_BASE,
@@ -49,8 +67,29 @@ from counterfoil.report.results import (
     Results,
 )
 from counterfoil.report.sections import MeasureFacts, ReportSection
-from counterfoil.report.words import csv_interval, csv_percent
-from counterfoil.store.atomic import write_atomically
+from counterfoil.report.words import (
+    Table,
+    TableColumn,
+    TableRow,
+    count_cell,
+    csv_interval,
+    csv_percent,
+    format_count,
+    format_list,
+    format_percent,
+    points_cell,
+    text_cell,
+)
+from counterfoil.store.decoding import readable_image
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+_OF_LABELS = (PRECISION, AUROC, ACCURACY, MISSED, WRONGLY_GIVEN)
+_MOST_LABELS = 60
+_MOST_NAMED = 12
+# The outcome for one label. Its index is 2 · (the image has the label) + (the model is right).
+_OUTCOMES = ("wrongly given", "rightly not given", "missed", "found")
 
 
 class LabelsTask(ResampledTask[MeasuredClassifier]):
@@ -67,18 +106,13 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
     truth_columns = ("conditions",)
     answer_columns = ("missed", "wrongly_given")
 
-    def __init__(
-        self,
-        subject: OpenDataset,
-        models: Any,
-        options: EvaluationOptions,
-    ) -> None:
-        super().__init__(subject, models, options)
-        self.subject, self.truth = open_conditions(subject)
+    def open(self) -> None:
+        limit = self.options.limit
+        self.subject, self.truth = open_conditions(self.subject)
         self.of_whole: Bools | None = None
-        if options.limit is not None:
+        if limit is not None:
             preview, self.of_whole = preview_labels(
-                self.subject, self.truth, self.min_images, options.limit
+                self.subject, self.truth, self.min_images, limit
             )
             self.subject, self.truth = open_conditions(preview)
 
@@ -89,11 +123,7 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
     @classmethod
     def write_keys(cls, subject: OpenDataset, file: Path) -> int:
         opened, _ = open_conditions(subject)
-        columns = ("key", "path", *(label.name for label in opened.classes))
-        paths = subject.paths or (None,) * len(subject.keys)
-        rows = [{"key": key, "path": path} for key, path in zip(subject.keys, paths, strict=True)]
-        write_atomically(file, csv_text(rows, columns).encode())
-        return len(subject.keys)
+        return write_key_list(subject, file, [label.name for label in opened.classes])
 
     @property
     def classes(self) -> tuple[RecipeClass, ...]:
@@ -162,7 +192,7 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
             read=apart_from_scores(classifier.read),
         )
 
-    def tables(self, results: Results) -> dict[str, tuple[str, str]]:
+    def tables(self, results: Results) -> Tables:
         return {
             "shifts": (self.table, multilabel_csv(results)),
             "labels": ("labels.csv", labels_csv(results)),
@@ -170,16 +200,115 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
 
     def notes(self, results: Results) -> Iterator[str]:
         yield from super().notes(results)
-        yield from multilabel_notes(results)
+        base = results.groups[0]
+        for model in results.models:
+            if model.matched:
+                yield f"{model.short_name}: outputs were matched {model.matched}."
+            if model.read:
+                yield f"{model.short_name}: {model.read}."
+        if base.left_out:
+            few = [label.name for label in base.left_out]
+            yield (
+                "Not measured and in no mean, because fewer than"
+                f" {max(2, results.min_images_per_class)} images have the"
+                f" label, or are known to lack it: {format_list(few, _MOST_NAMED)}."
+            )
+        partly = []
+        for label in results.classes:
+            images = _known_images(results, label)
+            if images < base.images:
+                partly.append(f"{label.name} ({format_count(images, 'image')})")
+        if partly:
+            yield (
+                "Each label is measured on the images for which it is known. These labels are known for"
+                f" fewer than {format_count(base.images, 'image')}: {format_list(partly, _MOST_NAMED)}."
+            )
+        yield from near_chance_notes(results)
 
     def near_chance(self, results: Results, model: ModelFacts) -> str:
         return "is near chance on the base for every label"
 
     def sections(self, results: Results) -> Iterator[ReportSection]:
-        return label_sections(results)
+        measures = tuple(MEANS)
+        yield ReportSection(
+            title="Every group",
+            tables=[
+                group_table(results, model, measures, drops=measures) for model in results.models
+            ],
+            note=" ".join(near_chance_notes(results)),
+        )
+        yield from compared_section(
+            results,
+            "classifier",
+            "Differences are over the labels that neither classifier ranks near chance on the base.",
+        )
+        yield ReportSection(
+            title="Label by label",
+            tables=[label_table(results, model) for model in results.models],
+            note="The columns from AP to wrongly given are on the base. Missed: share of the images"
+            " with the label that are not given it. Wrongly given: share of the images without it"
+            " that are given it. Intervals of labels’ drops are for all labels and shifts at once.",
+        )
 
     def write_failures(self, results: Results, folder: Path) -> Path:
-        return write_label_failures(self.conditions, self.models, results.preview_sentence, folder)
+        subject = self.conditions
+        models = self.models
+        dataset = subject.dataset
+        truth = subject.truth
+        # A question is one known label of one image, image after image. An unknown label asks no
+        # question: no answer to it is a failure.
+        groups = len(subject.rows)
+        order = np.argsort(subject.rows, axis=None)
+        known = np.tile(truth.known, (groups, 1))[order]
+        present = np.tile(truth.present, (groups, 1))[order][known]
+        image, label = np.nonzero(known)
+        rows = subject.rows.ravel()[order][image]
+        answers = []
+        for model in models:
+            of_images = model.answers.reshape(known.shape)
+            answers.append(of_images[order][known])
+        right = np.stack(answers, axis=1) == present[:, None]
+        shifts = dataset.shifts[rows]
+        questions = replace(
+            dataset,
+            classes=tuple(replace(cls, label=number) for number, cls in enumerate(subject.labels)),
+            keys=tuple(dataset.keys[row] for row in rows.tolist()),
+            labels=label,
+            shifts=shifts,
+            indices=dataset.indices[rows],
+        )
+        readable = np.ones(len(right), dtype=bool)
+        compared = range(1, len(dataset.groups))
+        partners = base_partners(label, shifts, questions.indices, readable, compared)
+        chosen = choose_failures(right, readable, label, shifts, partners)
+        base, *others = (group.name for group in dataset.groups)
+        data = failures_data(
+            questions,
+            2 * present[:, None] + right,
+            right,
+            np.full(right.shape, np.nan, np.float32),
+            chosen,
+            [(model.name, _OUTCOMES.__getitem__, "") for model in models],
+            [*others, base],
+        )
+        times = Counter(questions.keys[question] for question in chosen.images.tolist())
+
+        def pictures() -> Iterator[Image | None]:
+            for key, encoded in dataset.images(frozenset(times)):
+                yield from repeat(readable_image(encoded), times[key])
+
+        return write_sheets(
+            folder,
+            "failures-of-labels.html.j2",
+            dataset.name,
+            results.preview_sentence,
+            data,
+            chosen,
+            pictures(),
+            images=len(right),
+            paired=True,
+            changed=True,
+        )
 
     @classmethod
     def wrong(cls, frame: Any) -> Any:
@@ -226,13 +355,38 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
             yield Failure(row, shift, _labels(labels), annotations, of_models)
 
     def image_columns(self) -> tuple[Ints, dict[str, Any]]:
-        return self.conditions.rows.ravel(), label_columns(self.conditions, self.models)
+        """Return the rows of images, and their columns: conditions, those that are unknown if any
+        is, then three columns for each model.
+
+        `missed.MODEL`, `wrongly_given.MODEL` and `scores.MODEL` are about the measured labels.
+        """
+        subject = self.conditions
+        import pyarrow as pa
+
+        names = np.array([cls.name for cls in subject.labels], dtype=object)
+        groups = (len(subject.rows), 1, 1)
+
+        def names_in(mask: Bools) -> Any:
+            """Return the labels of each image, from a mask (groups, images, labels)."""
+            lists = [names[of_image].tolist() for of_image in mask.reshape(-1, len(names))]
+            return pa.array(lists, pa.list_(pa.string()))
+
+        truth = subject.truth
+        columns: dict[str, Any] = {"conditions": names_in(np.tile(truth.having, groups))}
+        if not truth.known.all():
+            columns[UNKNOWN] = names_in(np.tile(~truth.known, groups))
+        labels = [cls.label for cls in subject.labels]
+        for model in self.models:
+            columns[f"missed.{model.name}"] = names_in(truth.having & ~model.answers)
+            columns[f"wrongly_given.{model.name}"] = names_in(truth.lacking & model.answers)
+            scores = model.answered.values[subject.rows.ravel()][:, labels]
+            columns[f"scores.{model.name}"] = pa.array(scores.tolist(), pa.list_(pa.float64()))
+        return subject.rows.ravel(), columns
 
 
 def _labels(names: Iterable[str]) -> dict[str, Any]:
     """Return labels as FiftyOne has them."""
-    each = [{"_cls": "Classification", "tags": [], "label": name} for name in names]
-    return {"_cls": "Classifications", "classifications": each}
+    return {"_cls": "Classifications", "classifications": list(map(classification, names))}
 
 
 def multilabel_csv(results: Results) -> str:
@@ -244,27 +398,22 @@ def multilabel_csv(results: Results) -> str:
     """
     number = results.rows.one
     rows = []
-    for model in results.models:
-        of_drops = len(drop_labels(results, model))
-        for group in results.groups:
-            key = {"model": model.name, "group": group.name}
-            row: dict[str, Any] = {
-                "model": model.name,
-                "shift": group.name,
-                "n_images": group.images,
-                "n_labels": len(results.classes),
-                "n_labels_of_drop": of_drops,
-            }
-            for name in MEANS:
-                row |= csv_interval(name, results.rows.estimate(name, **key))
-                drop = number(DROP, at=name, **key)
-                base = None
-                if drop is not None:
-                    on_base = number(name, model=model.name, group=results.base or "")
-                    base = number(DROP_BASE, at=name, **key) or on_base
-                row |= csv_interval(f"drop_{name}", drop.estimate if drop else None)
-                row[f"drop_base_{name}"] = csv_percent(base.value if base else None)
-            rows.append(row)
+    of_drops = {model.name: len(drop_labels(results, model)) for model in results.models}
+    for group, key, row in csv_cells(results):
+        model = key["model"]
+        row["n_images"] = group.images
+        row["n_labels"] = len(results.classes)
+        row["n_labels_of_drop"] = of_drops[model]
+        for name in MEANS:
+            row |= csv_interval(name, results.rows.estimate(name, **key))
+            drop = number(DROP, at=name, **key)
+            base = None
+            if drop is not None:
+                on_base = number(name, model=model, group=results.base or "")
+                base = number(DROP_BASE, at=name, **key) or on_base
+            row |= csv_interval(f"drop_{name}", drop.estimate if drop else None)
+            row[f"drop_base_{name}"] = csv_percent(base.value if base else None)
+        rows.append(row)
     return csv_text(rows)
 
 
@@ -272,32 +421,94 @@ def labels_csv(results: Results) -> str:
     """Write one line for each model, group and label: measures and drops with intervals; thresholds
     as scores."""
     rows = []
-    for model in results.models:
-        for group in results.groups:
-            for label in results.classes:
-                key = {
-                    "model": model.name,
-                    "group": group.name,
-                    "class_id": label.id,
-                }
-                sides = [results.rows.one(name, **key) for name in (MISSED, WRONGLY_GIVEN)]
-                having, lacking = (getattr(side, "n", 0) or 0 for side in sides)
-                row: dict[str, Any] = {
-                    "model": model.name,
-                    "shift": group.name,
-                    "label": label.name,
-                    "n_known": having + lacking,
-                    "n_with": having,
-                }
-                number = results.rows.estimate
-                for name in MEANS.values():
-                    row |= csv_interval(name, number(name, **key))
-                    row |= csv_interval(f"drop_{name}", number(DROP, at=name, **key))
-                for name in (MISSED, WRONGLY_GIVEN):
-                    row |= csv_interval(name, number(name, **key))
-                key["group"] = results.base or ""
-                for half in ("1", "2"):
-                    threshold = results.rows.value(THRESHOLD, at=f"half {half}", **key)
-                    row[f"threshold_{half}"] = threshold
-                rows.append(row)
+    number = results.rows.estimate
+    for _, of_group, first_columns in csv_cells(results):
+        for label in results.classes:
+            key = of_group | {"class_id": label.id}
+            sides = [results.rows.one(name, **key) for name in (MISSED, WRONGLY_GIVEN)]
+            having, lacking = (getattr(side, "n", 0) or 0 for side in sides)
+            counts = {"label": label.name, "n_known": having + lacking, "n_with": having}
+            row = first_columns | counts
+            for name in MEANS.values():
+                row |= csv_interval(name, number(name, **key))
+                row |= csv_interval(f"drop_{name}", number(DROP, at=name, **key))
+            for name in (MISSED, WRONGLY_GIVEN):
+                row |= csv_interval(name, number(name, **key))
+            key["group"] = results.base or ""
+            for half in ("1", "2"):
+                threshold = results.rows.value(THRESHOLD, at=f"half {half}", **key)
+                row[f"threshold_{half}"] = threshold
+            rows.append(row)
     return csv_text(rows)
+
+
+def near_chance_notes(results: Results) -> Iterator[str]:
+    """Yield a sentence for each model whose drops leave out labels: it names the labels and gives
+    `drop_base`."""
+    for model in results.models:
+        of_drops = drop_labels(results, model)
+        guessed = [label.name for label in results.classes if label not in of_drops]
+        if results.shifts and guessed and not model.near_chance:
+            key = {"model": model.name, "group": results.shifts[0].name}
+            base = results.rows.value(DROP_BASE, at=results.lead, **key)
+            of_all = results.base_number(model.name)
+            all_percent = format_percent(of_all.value if of_all else None)
+            left_out = "this label" if len(guessed) == 1 else "these labels"
+            averaged = f"{len(of_drops)} of {len(results.classes)} labels"
+            yield (
+                f"{model.short_name}: near chance on the base for {format_list(guessed, _MOST_NAMED)}."
+                f" Mean drops leave out {left_out}: they are over {averaged}. On the base,"
+                f" {results.lead} is {format_percent(base)} over the labels of the drops, and"
+                f" {all_percent} over all labels."
+            )
+
+
+def _known_images(results: Results, label: ClassFacts) -> int:
+    model = results.models[0].name
+    return _images(results, PRECISION, model=model, group=results.base or "", class_id=label.id)
+
+
+def _images(results: Results, measure: str, **key: str) -> int:
+    row = results.rows.one(measure, **key)
+    if row is None or row.n is None:
+        return 0
+    return row.n
+
+
+def label_table(results: Results, model: ModelFacts) -> Table:
+    """Return one row for each label: its numbers on the base, and under the shift where its AP
+    drops most."""
+    rows = []
+    for label in results.classes:
+        key = {"model": model.name, "class_id": label.id}
+        group = results.base or ""
+        having = _images(results, MISSED, group=group, **key)
+        cells = [text_cell(label.name), count_cell(_known_images(results, label))]
+        cells.append(count_cell(having))
+        for name in _OF_LABELS:
+            cells.append(points_cell(results.rows.estimate(name, group=group, **key)))
+        worst = worst_drop(results, PRECISION, key)
+        cells += worst_cells(results, worst)
+        for name in (MISSED, WRONGLY_GIVEN):
+            there = worst.group if worst else ""
+            cells.append(points_cell(results.rows.estimate(name, group=there, **key)))
+        rows.append(TableRow(tuple(cells)))
+    columns = [
+        TableColumn("label", "name"),
+        "images that know it",
+        "with it",
+        "AP (%)",
+        "AUROC (%)",
+        "accuracy (%)",
+        "missed (%)",
+        "wrongly given (%)",
+        TableColumn("AP drops most under", "text"),
+        "drop of AP (points)",
+        "missed there (%)",
+        "wrongly given there (%)",
+    ]
+    drop_column = columns.index("drop of AP (points)")
+    # Labels without a drop come last.
+    rows.sort(key=lambda row: -float(row.cells[drop_column].sort or -1.0))
+    caption = f"{model.short_name}: label by label"
+    return Table.of(caption, columns, rows).first(_MOST_LABELS, "labels", "labels.csv")

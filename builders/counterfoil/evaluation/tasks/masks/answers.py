@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from counterfoil.data.labelled_images import rows_of
 from counterfoil.data.masks import PixelClasses, decoded_mask
 from counterfoil.errors import UserError, first_of, some_of
+from counterfoil.evaluation.dataset import image_numbers
 from counterfoil.evaluation.tasks.masks.subject import MaskSubject
 from counterfoil.evaluation.tasks.objects.categories import map_names
 from counterfoil.mask_stats import PixelCounts, confusion
@@ -64,9 +65,7 @@ class ModelMasks:
 
     def of_group(self, subject: MaskSubject, group: int) -> PixelCounts:
         """Return the counts of a group's images, by their numbers."""
-        number = np.full(len(subject.dataset.keys), -1, np.int64)
-        number[subject.rows[group]] = np.arange(subject.images)
-        image = number[self.cells["row"]]
+        image = image_numbers(subject.dataset, subject.rows[group])[self.cells["row"]]
         others = [self.cells[name] for name in ("true", "answered", "pixels")]
         cells = np.stack([image, *others])[:, image >= 0]
         return PixelCounts.of(cells, subject.images, len(subject.classes))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.data.masks import PixelClasses
-from counterfoil.evaluation.failures import FOLDER, browser_html, ranks_in_cells, write_browser
+from counterfoil.evaluation.failures import FOLDER, browser_html, even_choice, write_browser
 from counterfoil.evaluation.scored_models import short_names
 from counterfoil.evaluation.tasks.masks.measures import MeasuredSegmenter
 from counterfoil.evaluation.tasks.masks.subject import MaskSubject
@@ -96,12 +96,10 @@ def write_mask_failures(
     shift = shift[order] + 1
     image = image[order]
     cells = model * len(subject.rows) + shift
-    ranks = ranks_in_cells(cells)
-    first = np.argsort(ranks, kind="stable")[:MOST_ROWS]
     keys = subject.dataset.keys
     files: dict[tuple[int, int], str] = {}
     rows: list[dict[str, Any]] = []
-    for chosen in np.sort(first).tolist():
+    for chosen in even_choice(cells, MOST_ROWS).tolist():
         number = int(model[chosen])
         group = int(shift[chosen])
         scene = int(image[chosen])

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from counterfoil.evaluation.figures import lines_of_models, severity_figure
-from counterfoil.evaluation.resampled_page import caption_of_model, compared_section, group_table
-from counterfoil.evaluation.tasks.masks.measures import CURVE, MEAN_IOU, MEANS, SHARE
+from counterfoil.evaluation.resampled_page import (
+    caption_of_model,
+    compared_section,
+    group_table,
+    severity_section,
+    worst_cells,
+    worst_drop,
+)
+from counterfoil.evaluation.tasks.masks.measures import CURVE, MEANS, SHARE
 from counterfoil.mask_stats import IOU, RECALL
 from counterfoil.report.results import DROP, ModelFacts, Results
 from counterfoil.report.sections import ReportSection
-from counterfoil.report.severity import severity_words, ten_points_table
 from counterfoil.report.words import (
     Table,
     TableColumn,
     TableRow,
     format_list,
-    in_words,
     points_cell,
     text_cell,
 )
@@ -32,11 +36,7 @@ def class_table(results: Results, model: ModelFacts) -> Table:
     for share in results.rows.where(SHARE):
         key = {"model": model.name, "class_id": share.class_id}
         base = {"group": results.base or "", **key}
-        drops = results.rows.where(DROP, at=IOU, **key)
-        worst = max(drops, key=lambda drop: drop.value or 0.0, default=None)
-        cells = text_cell("near chance on the base" if results.shifts else "–"), points_cell(None)
-        if worst is not None:
-            cells = text_cell(in_words(worst.group)), points_cell(worst.estimate)
+        cells = worst_cells(results, worst_drop(results, IOU, key))
         numbers = (points_cell(results.rows.estimate(name, **base)) for name in (IOU, RECALL))
         rows.append(
             TableRow((text_cell(share.class_id), points_cell(share.estimate), *numbers, *cells))
@@ -62,19 +62,7 @@ def mask_sections(results: Results) -> Iterator[ReportSection]:
         title="Every group",
         tables=[group_table(results, model, means, means) for model in models],
     )
-    if results.severity:
-        sound = [model for model in results.best_first if not model.near_chance]
-        figure = severity_figure(results, sound, CURVE, MEAN_IOU)
-        yield ReportSection(
-            title="How much is too much",
-            short="Severity",
-            sentences=severity_words(results),
-            figures=[figure] if figure else [],
-            legend=lines_of_models(sound),
-            tables=[ten_points_table(results, models)],
-            note="The drop of mIoU is made to rise with the level and is linear between levels."
-            " Level 0 is the base, 1 the whole shift.",
-        )
+    yield from severity_section(results, CURVE)
     yield from compared_section(
         results,
         "segmenter",

@@ -8,16 +8,14 @@ from functools import cached_property
 import numpy as np
 
 from counterfoil.arrays import Floats, Ints
-from counterfoil.data.labelled_images import evenly_chosen
 from counterfoil.data.masks import PixelClasses, decoded_mask
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.evaluation.dataset import OpenDataset, compared_units, rows_in_every_group
+from counterfoil.evaluation.dataset import OpenDataset, compared_rows, compared_units, stored_rows
 from counterfoil.recipe.tasks.masks import MASK, UNLABELLED
 from counterfoil.resampled_stats import Units
 from counterfoil.store.decoding import UnreadableImage, open_image
 from counterfoil.store.manifest import VERIFY
-from counterfoil.store.reading import read_receipts, shard_batches
-from counterfoil.store.rows import TableForm
+from counterfoil.store.reading import read_receipts
 
 
 @dataclass(frozen=True)
@@ -100,12 +98,7 @@ def open_masks(dataset: OpenDataset, limit: int | None = None) -> MaskSubject:
 
     Raise RunFailure if a shift changes a mask, and UserError if no image is in every group.
     """
-    every = np.arange(len(dataset.keys))
-    rows = rows_in_every_group(dataset, every)
-    left_out = len(every) - rows.size
-    if limit is not None:
-        indices = [str(index) for index in dataset.indices[rows[0]].tolist()]
-        rows = rows[:, evenly_chosen(indices, np.zeros(len(indices), np.int64), limit)]
+    rows, left_out = compared_rows(dataset, limit)
     base_of: dict[str, str] = {}
     for of_row in rows.T.tolist():
         base = dataset.keys[of_row[0]]
@@ -113,21 +106,17 @@ def open_masks(dataset: OpenDataset, limit: int | None = None) -> MaskSubject:
             key = dataset.keys[row]
             base_of[key] = base
     masks: dict[str, bytes] = {}
-    form = TableForm.of(dataset.recipe)
+    receipts = read_receipts(dataset.directory)
     # The base is the first group, so its masks are read first.
-    for receipt in sorted(
-        read_receipts(dataset.directory),
-        key=lambda receipt: receipt.group != dataset.groups[0].group,
-    ):
-        for batch in shard_batches(dataset.directory, receipt, ["key", MASK], "data", form):
-            for key, cell in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                if key not in base_of:
-                    continue
-                encoded = (cell or {}).get("bytes") or b""
-                if encoded != masks.setdefault(base_of[key], encoded):
-                    raise RunFailure(
-                        f"{dataset.directory}: {key} has another mask than its base image", VERIFY
-                    )
+    receipts.sort(key=lambda receipt: receipt.group != dataset.groups[0].group)
+    for row in stored_rows(dataset.directory, dataset.recipe, receipts, MASK):
+        key = row["key"]
+        if key in base_of:
+            encoded = (row[MASK] or {}).get("bytes") or b""
+            if encoded != masks.setdefault(base_of[key], encoded):
+                raise RunFailure(
+                    f"{dataset.directory}: {key} has another mask than its base image", VERIFY
+                )
     of_base = tuple(masks[dataset.keys[row]] for row in rows[0].tolist())
     preview = limit is not None or dataset.preview is not None
     return MaskSubject(dataset, of_base, rows, left_out, compared_units(dataset, rows), preview)

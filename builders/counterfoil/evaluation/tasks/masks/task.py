@@ -3,7 +3,7 @@ files of segmenters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -14,12 +14,11 @@ import numpy as np
 
 from counterfoil.arrays import Ints
 from counterfoil.documents import csv_text
-from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import OpenDataset
-from counterfoil.evaluation.failure_folder import Failure, ModelAnswer
+from counterfoil.evaluation.failure_folder import Failure, ModelAnswer, classification
 from counterfoil.evaluation.gate import GateLine
-from counterfoil.evaluation.options import EvaluationOptions
-from counterfoil.evaluation.scored_models import models_by_name, short_name
+from counterfoil.evaluation.page import Tables
+from counterfoil.evaluation.resampled_page import csv_cells
 from counterfoil.evaluation.task import ResampledTask
 from counterfoil.evaluation.tasks.masks.answers import (
     ModelMasks,
@@ -40,7 +39,7 @@ from counterfoil.evaluation.tasks.masks.measures import (
 )
 from counterfoil.evaluation.tasks.masks.report import mask_notes, mask_sections
 from counterfoil.evaluation.tasks.masks.subject import open_masks
-from counterfoil.evaluation.tasks.objects.categories import POSITION, given_order
+from counterfoil.evaluation.tasks.objects.categories import given_names
 from counterfoil.evaluation.tasks.objects.detections import write_key_table
 from counterfoil.evaluation.tasks.objects.measures import measure_levels
 from counterfoil.mask_stats import IOU, PIXELS, RECALL, REPLICATES
@@ -52,11 +51,6 @@ from counterfoil.report.results import DROP, ClassFacts, ModelFacts, ResultRows,
 from counterfoil.report.sections import MeasureFacts, ReportSection
 from counterfoil.report.words import csv_interval
 
-_NAMED = (
-    "Name segmenters as predictions:FOLDER (KEY.png for each image), transformers:FOLDER,"
-    " onnx:FOLDER or python:MODULE:NAME; in Python, hand over a function or a torch module:"
-    " evaluate(dataset, {'mine': segmenter})."
-)
 # An image of a lower IoU is among the failures.
 _HALF = 0.5
 
@@ -70,15 +64,19 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
     takes = frozenset(("transform",))
     table = MasksSource.table
     noun = MasksSource.noun
+    hint = (
+        "Name segmenters as predictions:FOLDER (KEY.png for each image), transformers:FOLDER,"
+        " onnx:FOLDER or python:MODULE:NAME; in Python, hand over a function or a torch module:"
+        " evaluate(dataset, {'mine': segmenter})."
+    )
     metric = "mIoU"
     shown = (tuple(MEANS), tuple(MEANS))
     beside = PIXELS
     truth_columns = ("classes",)
     answer_columns = ("iou", "pixel_accuracy")
 
-    def __init__(self, subject: OpenDataset, models: Any, options: EvaluationOptions) -> None:
-        super().__init__(subject, models, options)
-        self.masks = open_masks(subject, options.limit)
+    def open(self) -> None:
+        self.masks = open_masks(self.subject, self.options.limit)
         self.left_out = self.masks.left_out, ""
 
     @property
@@ -101,21 +99,10 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
         if not line.class_name and line.share in (IOU, RECALL):
             yield f"{line.share} is of one class: name it, as in {line.share}(fog, class=NAME)"
 
-    def choose_models(self, against: Sequence[str]) -> Sequence[str]:
-        of_recipe = self.subject.models if self.named is None else ()
-        self.segmenters = models_by_name(self.noun, self.named, of_recipe, against, _NAMED)
-        return tuple(self.segmenters)
-
     def answers(self, name: str) -> ModelMasks:
-        segmenter = self.segmenters[name]
+        segmenter = self.given[name]
         subject = self.masks
-        order = given_order(self.options.class_order, name)
-        names = subject.classes if order == POSITION else order
-        if isinstance(names, str):
-            raise UserError(
-                f"{name}: found the order '{names[:40]}', expected position, or the names of its"
-                " classes"
-            )
+        names = given_names(self.options.class_order, name, subject.classes, "classes")
         if isinstance(segmenter, str) and segmenter.startswith(PREDICTIONS):
             return replace(read_masks(segmenter, subject, names), name=name)
         device = resolve_device(self.options.device)
@@ -125,7 +112,7 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
 
     def _opened(self, name: str, device: str) -> Callable[[], AbstractContextManager[Segmenting]]:
         """Return what gives a model for a while: a named one is loaded each time."""
-        segmenter = self.segmenters[name]
+        segmenter = self.given[name]
         if isinstance(segmenter, str):
             return lambda: nullcontext(load_segmenter(segmenter, device))
         transform = self.options.transform
@@ -167,25 +154,18 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
 
     def _facts(self, model: MeasuredSegmenter) -> ModelFacts:
         subject = self.masks
-        return ModelFacts(
-            name=model.name,
-            short_name=short_name(model.name),
-            architecture="",
-            outputs=self.outputs,
-            num_classes=len(subject.classes),
-            img_size=None,
-            crop_pct=None,
-            interpolation=None,
-            param_count=None,
-            sha256=model.answered.sha256,
-            top_k=1,
-            chance=float(subject.shares.max() / len(subject.measured)),
-            near_chance=not model.sound,
-            tied=0,
-            matched=model.answered.matched,
+        answered = model.answered
+        chance = float(subject.shares.max() / len(subject.measured))
+        return self.model_facts(
+            model.name,
+            len(subject.classes),
+            chance,
+            not model.sound,
+            answered.sha256,
+            answered.matched,
         )
 
-    def tables(self, results: Results) -> dict[str, tuple[str, str]]:
+    def tables(self, results: Results) -> Tables:
         return {"segmentation": (self.table, segmentation_csv(results))}
 
     def notes(self, results: Results) -> Iterator[str]:
@@ -217,11 +197,9 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
             number = group * subject.images + image
             pixels = subject.pixels[image]
             having = np.flatnonzero(pixels).tolist()
-            shown = []
+            shown = [classification(subject.classes[label]) for label in having]
             annotations = []
             for label in having:
-                name = subject.classes[label]
-                shown.append({"_cls": "Classification", "tags": [], "label": name})
                 annotations.append({"category_id": label, "area": int(pixels[label])})
             answers = []
             for model in self.models:
@@ -262,17 +240,16 @@ def segmentation_csv(results: Results) -> str:
     percent, drops in points, both with intervals."""
     rows = []
     names = ["", *(cls.id for cls in results.classes)]
-    for model in results.models:
-        for group in results.groups:
-            for class_id in names:
-                key = {"model": model.name, "group": group.name, "class_id": class_id}
-                row: dict[str, Any] = {"model": model.name, "shift": group.name, "class": class_id}
-                measures = (IOU, RECALL) if class_id else tuple(MEANS)
-                for name in measures:
-                    number = results.rows.estimate(name, **key)
-                    drop = results.rows.estimate(DROP, at=name, **key)
-                    row |= csv_interval(name, number)
-                    row |= csv_interval(f"drop_{name}", drop)
-                rows.append(row)
+    for _, key, first_columns in csv_cells(results):
+        for class_id in names:
+            key["class_id"] = class_id
+            row = first_columns | {"class": class_id}
+            measures = (IOU, RECALL) if class_id else tuple(MEANS)
+            for name in measures:
+                number = results.rows.estimate(name, **key)
+                drop = results.rows.estimate(DROP, at=name, **key)
+                row |= csv_interval(name, number)
+                row |= csv_interval(f"drop_{name}", drop)
+            rows.append(row)
     columns = dict.fromkeys(name for row in rows for name in row)
     return csv_text(rows, tuple(columns))

@@ -322,6 +322,19 @@ def _by_name(
     return CategoryMap(index_of, _left_out(others, sum(detections.values())))
 
 
+def given_names(order: Any, name: str, classes: Sequence[str], what: str) -> Sequence[str] | None:
+    """Return the names of a model's numbers that the user gives; None if none are. classes: the
+    dataset's. Raise UserError for an order that only files have."""
+    names = given_order(order, name)
+    if names == POSITION:
+        return classes
+    if isinstance(names, str):
+        raise UserError(
+            f"{name}: found the order '{names[:40]}', expected position, or the names of its {what}"
+        )
+    return names
+
+
 def given_order(order: Any, name: str) -> str | Sequence[str] | None:
     """Return the order of a model's labels that the user gives: a known order, or the names in a
     file or a list."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from counterfoil.arrays import Bools, Floats, Ints
+from counterfoil.arrays import Bools, Ints
 from counterfoil.detection_stats import THRESHOLDS, Detections, Matches, Objects, box_iou
 
 KINDS = ("class", "place", "both", "double", "background")
@@ -84,45 +84,26 @@ def error_kinds(
             continue
         boxes = detections.box[matches.row[of_image]]
         category = matches.category[of_image]
-        kind[of_image], about[of_image] = _kinds(
-            boxes,
-            category,
-            objects,
-            shown,
-            used,
-        )
+        first_boxes = np.repeat(boxes, len(shown), axis=0)
+        second_boxes = np.tile(objects.box[shown], (len(boxes), 1))
+        no_crowd = np.zeros(len(first_boxes), np.bool_)
+        iou = box_iou(first_boxes, second_boxes, no_crowd).reshape(len(boxes), len(shown))
+        same = category[:, None] == objects.category[shown]
+        of_category = np.where(same, iou, 0.0)
+        of_others = np.where(same, 0.0, iou)
+        found_before = np.where(used[shown], of_category, 0.0).max(axis=1)
+        best = of_category.max(axis=1)
+        cases = {
+            PLACE: (best >= _BACKGROUND) & (best < _FOREGROUND),
+            CLASS: of_others.max(axis=1) >= _FOREGROUND,
+            DOUBLE: found_before >= _FOREGROUND,
+            BACKGROUND: iou.max(axis=1) <= _BACKGROUND,
+        }
+        kinds = np.select(list(cases.values()), list(cases), BOTH)
+        kind[of_image] = kinds
+        for meant, overlap in ((PLACE, of_category), (CLASS, of_others)):
+            of_kind = kinds == meant
+            about[of_image[of_kind]] = shown[overlap[of_kind].argmax(axis=1)]
     touched = np.zeros_like(used)
     touched[about[about >= 0]] = True
     return ErrorKinds(kind, about, matches.counted[0] & ~used & ~touched)
-
-
-def _kinds(
-    boxes: Floats,
-    category: Ints,
-    objects: Objects,
-    shown: Ints,
-    used: Bools,
-) -> tuple[Ints, Ints]:
-    """Return the kind of each false box of an image, and the row of the object that it is about, or
-    -1. shown: the rows of the image's objects; at least one."""
-    first = np.repeat(boxes, len(shown), axis=0)
-    second = np.tile(objects.box[shown], (len(boxes), 1))
-    no_crowd = np.zeros(len(first), np.bool_)
-    iou = box_iou(first, second, no_crowd).reshape(len(boxes), len(shown))
-    same = category[:, None] == objects.category[shown]
-    of_category = np.where(same, iou, 0.0)
-    of_others = np.where(same, 0.0, iou)
-    found_before = np.where(used[shown], of_category, 0.0).max(axis=1)
-    best = of_category.max(axis=1)
-    cases = {
-        PLACE: (best >= _BACKGROUND) & (best < _FOREGROUND),
-        CLASS: of_others.max(axis=1) >= _FOREGROUND,
-        DOUBLE: found_before >= _FOREGROUND,
-        BACKGROUND: iou.max(axis=1) <= _BACKGROUND,
-    }
-    kind = np.select(list(cases.values()), list(cases), BOTH)
-    about = np.full(len(boxes), -1, np.int64)
-    for meant, overlap in ((PLACE, of_category), (CLASS, of_others)):
-        of_kind = kind == meant
-        about[of_kind] = shown[overlap[of_kind].argmax(axis=1)]
-    return kind, about

@@ -15,7 +15,7 @@ import numpy as np
 
 from counterfoil.arrays import Floats, Ints
 from counterfoil.detection_stats import AREAS, Detections, Matches, Objects, image_f1
-from counterfoil.evaluation.failures import FOLDER, browser_html, ranks_in_cells, write_browser
+from counterfoil.evaluation.failures import FOLDER, browser_html, even_choice, write_browser
 from counterfoil.evaluation.tasks.objects.error_kinds import KINDS, ErrorKinds
 from counterfoil.report.pictures import encode_webp
 from counterfoil.report.words import in_words
@@ -82,8 +82,7 @@ def detection_failures(
     order = np.argsort(-lost[tuple(failing.T)], kind="stable")
     failing = failing[order]
     cell = failing[:, 0] * len(groups) + failing[:, 1]
-    in_turn = np.argsort(ranks_in_cells(cell), kind="stable")
-    shown = failing[np.sort(in_turn[:most])]
+    shown = failing[even_choice(cell, most)]
     images = np.unique(shown[:, 2]).tolist()
     answers: dict[tuple[int, int, int], int] = {}
     pictures: dict[tuple[int, int], int] = {}

@@ -26,7 +26,11 @@ from counterfoil.detection_stats import (
 )
 from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.task import ResampledModel
-from counterfoil.evaluation.tasks.classes.measures.severity import level_row, shifts_with_levels
+from counterfoil.evaluation.tasks.classes.measures.severity import (
+    level_row,
+    severity_levels,
+    shifts_with_levels,
+)
 from counterfoil.evaluation.tasks.objects.curves import CURVE as PRECISION
 from counterfoil.evaluation.tasks.objects.curves import curve_points
 from counterfoil.evaluation.tasks.objects.detections import ModelDetections
@@ -231,17 +235,12 @@ def measure_levels(
     rows = []
     groups = dataset.groups
     for shift, indices in shifts_with_levels(dataset).items():
-        levels = []
-        level_facts = []
-        for index in indices:
-            level = groups[index].level or 0.0
-            accepted = int((dataset.shifts == index).sum())
-            levels.append(level)
-            level_facts.append(severity.SeverityLevel(level, groups[index].name, accepted, 0))
+        facts_of_levels = severity_levels(dataset, indices, [0] * len(indices))
+        levels = np.array([level.level for level in facts_of_levels])
         of_shift = severity.Severity(
             shift=shift,
             realised=groups[indices[0]].realised,
-            levels=tuple(level_facts),
+            levels=facts_of_levels,
             classes=classes,
             left_out=(),
             trajectories=images,
@@ -257,7 +256,7 @@ def measure_levels(
             drops = [model.drop(index, measure).interval() for index in indices]
             for at, drop in zip(of_shift.ats[1:], drops, strict=True):
                 rows.append(estimate_row(severity.DROP, drop, at=at, **key))
-            ten = rising_reaches(drops, np.array(levels), np.ones(len(levels)), _TEN_POINTS)
+            ten = rising_reaches(drops, levels, np.ones(len(levels)), _TEN_POINTS)
             rows.append(level_row(severity.TEN_POINTS, ten, **key))
     return tuple(facts), rows
 

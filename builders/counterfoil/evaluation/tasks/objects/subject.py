@@ -10,16 +10,14 @@ from typing import Any
 import numpy as np
 
 from counterfoil.arrays import Ints
-from counterfoil.data.labelled_images import evenly_chosen
 from counterfoil.data.written_objects import is_box, is_number
 from counterfoil.detection_stats import Objects
 from counterfoil.errors import RunFailure
-from counterfoil.evaluation.dataset import OpenDataset, compared_units, rows_in_every_group
+from counterfoil.evaluation.dataset import OpenDataset, compared_rows, compared_units
 from counterfoil.recipe.tasks.objects import OBJECTS, objects_feature
 from counterfoil.resampled_stats import Units
 from counterfoil.store.decoding import UnreadableImage, open_image
 from counterfoil.store.manifest import VERIFY
-from counterfoil.store.reading import read_receipts, read_shard
 from counterfoil.store.rows import TableForm
 
 
@@ -98,21 +96,15 @@ def open_objects(dataset: OpenDataset, limit: int | None = None) -> DetectionSub
     Raise RunFailure if no build can have written the table, and UserError if no image is in every
     group.
     """
-    form = TableForm.of(dataset.recipe)
     directory = dataset.directory
+    names = TableForm.of(dataset.recipe).names
     objects: list[Mapping[str, list[Any]]] = []
-    for receipt in read_receipts(directory):
-        for row in read_shard(directory, receipt, ["key", OBJECTS], "data", form):
-            if not _is_whole(row[OBJECTS], len(form.names)):
-                key = row["key"][:80]
-                raise RunFailure(f"{directory}: {key} has objects that no build writes", VERIFY)
-            objects.append(row[OBJECTS])
-    rows = rows_in_every_group(dataset, np.arange(len(objects)))
-    left_out = len(objects) - rows.size
-    if limit is not None:
-        indices = [str(index) for index in dataset.indices[rows[0]].tolist()]
-        one_class = np.zeros(len(indices), np.int64)
-        rows = rows[:, evenly_chosen(indices, one_class, limit)]
+    for stored in dataset.stored(OBJECTS):
+        if not _is_whole(stored[OBJECTS], len(names)):
+            key = stored["key"][:80]
+            raise RunFailure(f"{directory}: {key} has objects that no build writes", VERIFY)
+        objects.append(stored[OBJECTS])
+    rows, left_out = compared_rows(dataset, limit)
     for first, *others in rows.T.tolist():
         for other in others:
             if objects[other] != objects[first]:
@@ -120,13 +112,8 @@ def open_objects(dataset: OpenDataset, limit: int | None = None) -> DetectionSub
                 raise RunFailure(
                     f"{directory}: {key} has other objects than its base image", VERIFY
                 )
-    return DetectionSubject(
-        dataset,
-        tuple(objects),
-        rows,
-        left_out,
-        compared_units(dataset, rows),
-    )
+    units = compared_units(dataset, rows)
+    return DetectionSubject(dataset, tuple(objects), rows, left_out, units)
 
 
 def _is_whole(cell: Any, categories: int) -> bool:

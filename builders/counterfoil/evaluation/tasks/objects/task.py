@@ -1,5 +1,5 @@
-"""Score detectors on a built dataset with objects: what differs from other tasks, and the files of
-detectors."""
+"""Score detectors on a built dataset with objects: what differs from other tasks, the table of
+detectors and the sections of the page."""
 
 from __future__ import annotations
 
@@ -11,43 +11,57 @@ from typing import Any
 import numpy as np
 
 from counterfoil.arrays import Ints
-from counterfoil.detection_stats import Detections, Objects
+from counterfoil.detection_stats import MEASURES, Detections, Objects
 from counterfoil.documents import csv_text
-from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.failure_folder import Failure, ModelAnswer
+from counterfoil.evaluation.figures import lines_of_models
 from counterfoil.evaluation.gate import GateLine
-from counterfoil.evaluation.options import EvaluationOptions
-from counterfoil.evaluation.scored_models import models_by_name, short_name, short_names
+from counterfoil.evaluation.page import Tables
+from counterfoil.evaluation.resampled_page import (
+    caption_of_model,
+    compared_section,
+    csv_cells,
+    group_table,
+    severity_section,
+    worst_cells,
+    worst_drop,
+)
+from counterfoil.evaluation.scored_models import short_names
 from counterfoil.evaluation.task import ResampledTask, difference_rows
-from counterfoil.evaluation.tasks.objects.categories import POSITION, given_order
+from counterfoil.evaluation.tasks.objects.categories import given_names, given_order
+from counterfoil.evaluation.tasks.objects.curves import curve_figure
 from counterfoil.evaluation.tasks.objects.detections import (
     PREFIX,
     ModelDetections,
     read_detections,
+    run_detector,
     write_image_keys,
 )
+from counterfoil.evaluation.tasks.objects.error_kinds import KINDS, MISSED
 from counterfoil.evaluation.tasks.objects.failures import (
     ScoredDetector,
     detection_failures,
     write_detection_failures,
 )
 from counterfoil.evaluation.tasks.objects.measures import (
+    BY_CATEGORY,
     CURVE,
+    ERRORS,
     F1,
     FACTS,
     MPC,
     NAMES,
+    OBJECTS,
     REPLICATES,
     RPC,
+    TAKEN_FOR,
     MeasuredModel,
     detector_rows,
     measure_levels,
     measure_model,
 )
 from counterfoil.evaluation.tasks.objects.notes import crowded_sentence, cut_sentence, truth_notes
-from counterfoil.evaluation.tasks.objects.report import detection_notes, detection_sections
-from counterfoil.evaluation.tasks.objects.running import run_detector
 from counterfoil.evaluation.tasks.objects.subject import open_objects
 from counterfoil.models.classifiers.of_python import refuse_unnamed
 from counterfoil.models.detectors import load_detector
@@ -57,14 +71,26 @@ from counterfoil.recipe.tasks.objects import ObjectsSource
 from counterfoil.report.results import DROP, ClassFacts, ModelFacts, ResultRows, Results
 from counterfoil.report.sections import MeasureFacts, ReportSection
 from counterfoil.report.severity import at
-from counterfoil.report.words import csv_interval, format_percent
+from counterfoil.report.words import (
+    NOTHING,
+    Table,
+    TableCell,
+    TableColumn,
+    TableRow,
+    count_cell,
+    csv_interval,
+    format_count,
+    format_percent,
+    in_words,
+    points_cell,
+    text_cell,
+)
 from counterfoil.store.decoding import readable_image
 
-_NAMED = (
-    "Name detectors as predictions:FILE (.json of COCO results, .parquet or .csv),"
-    " transformers:FOLDER, onnx:FILE or"
-    " lab:NAME; in Python, hand over a function: evaluate(dataset, {'mine': detector})."
-)
+SIZES = ("AP_small", "AP_medium", "AP_large")
+_MOST_CATEGORIES = 40
+_MOST_CONFUSIONS = 20
+_FEW_IMAGES = 50
 
 
 class ObjectsTask(ResampledTask[MeasuredModel]):
@@ -75,23 +101,23 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
     of_dataset = "objects, and detectors"
     table = ObjectsSource.table
     noun = ObjectsSource.noun
+    hint = (
+        "Name detectors as predictions:FILE (.json of COCO results, .parquet or .csv),"
+        " transformers:FOLDER, onnx:FILE or"
+        " lab:NAME; in Python, hand over a function: evaluate(dataset, {'mine': detector})."
+    )
     metric = "mAP (COCO, AP@IoU=0.50:0.95)"
     shown = (("AP", "AP50", "AP75", F1), ("AP", F1))
     beside = F1
     truth_columns = ("objects",)
     answer_columns = ("f1", "found", "missed", "false")
 
-    def __init__(
-        self,
-        subject: OpenDataset,
-        models: Any,
-        options: EvaluationOptions,
-    ) -> None:
-        super().__init__(subject, models, options)
-        self.objects = open_objects(subject, options.limit)
-        self.left_out = self.objects.left_out, ""
-        crowded = crowded_sentence(self.objects.truth, self.objects.images, self.objects.categories)
-        self.of_dataset_notes = (*truth_notes(self.objects), *filter(None, [crowded]))
+    def open(self) -> None:
+        objects = open_objects(self.subject, self.options.limit)
+        self.objects = objects
+        self.left_out = objects.left_out, ""
+        crowded = crowded_sentence(objects.truth, objects.images, objects.categories)
+        self.of_dataset_notes = (*truth_notes(objects), *filter(None, [crowded]))
 
     @property
     def measures(self) -> Mapping[str, MeasureFacts]:
@@ -111,24 +137,15 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         if line.class_name and line.share != "AP":
             yield "only AP is measured by category"
 
-    def choose_models(self, against: Sequence[str]) -> Sequence[str]:
-        of_recipe = self.subject.models if self.named is None else ()
-        self.detectors = models_by_name(self.noun, self.named, of_recipe, against, _NAMED)
-        return tuple(self.detectors)
-
     def answers(self, name: str) -> ModelDetections:
-        detector = self.detectors[name]
+        detector = self.given[name]
         subject = self.objects
         batch_size = self.options.batch_size
-        order = given_order(self.options.class_order, name)
+        order = self.options.class_order
         if isinstance(detector, str) and detector.startswith(PREFIX):
-            return replace(read_detections(detector, subject, order), name=name)
-        names = subject.categories if order == POSITION else order
-        if isinstance(names, str):
-            raise UserError(
-                f"{name}: found the order '{names[:40]}', expected position, or the names of its"
-                " labels"
-            )
+            detections = read_detections(detector, subject, given_order(order, name))
+            return replace(detections, name=name)
+        names = given_names(order, name, subject.categories, "labels")
         if not isinstance(detector, str):
             return run_detector(name, detector, subject, names, batch_size)
         if detector.startswith(PYTHON):
@@ -174,37 +191,65 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         if not model.detections.complete:
             groups = list(zip(model.answers, model.matches, strict=True))
             cut = cut_sentence(model.groups, groups)
-        return ModelFacts(
-            name=model.name,
-            short_name=short_name(model.name),
-            architecture="",
-            outputs=self.outputs,
-            num_classes=len(self.objects.categories),
-            img_size=None,
-            crop_pct=None,
-            interpolation=None,
-            param_count=None,
-            sha256=model.detections.sha256,
-            top_k=1,
-            chance=0.0,
-            near_chance=model.near_chance,
-            tied=0,
-            matched="; ".join(filter(None, (model.detections.matched, cut))),
+        detections = model.detections
+        matched = "; ".join(filter(None, (detections.matched, cut)))
+        categories = len(self.objects.categories)
+        return self.model_facts(
+            model.name, categories, 0.0, model.near_chance, detections.sha256, matched
         )
 
-    def tables(self, results: Results) -> dict[str, tuple[str, str]]:
+    def tables(self, results: Results) -> Tables:
         return {"detection": (self.table, detection_csv(results))}
 
     def notes(self, results: Results) -> Iterator[str]:
         yield from super().notes(results)
-        yield from detection_notes(results)
+        for model in results.models:
+            if model.matched:
+                yield f"{model.short_name}: {model.matched}."
+            if model.near_chance:
+                yield (
+                    f"{model.short_name} may have an AP50 under 10 % on the base: its drops mean"
+                    " little, and it has no rPC and is compared with no other detector."
+                )
+        images = results.groups[0].images
+        if images < _FEW_IMAGES:
+            yield (
+                f"The dataset has only {format_count(images, 'image')} in each group: intervals of so few"
+                " say little."
+            )
 
     def near_chance(self, results: Results, model: ModelFacts) -> str:
         base = results.rows.value("AP", model=model.name, group=results.base or "") or 0.0
         return f"finds next to nothing on the base (AP {format_percent(base)})"
 
     def sections(self, results: Results) -> Iterator[ReportSection]:
-        return detection_sections(results)
+        measures = [name for name in (*MEASURES, F1) if name not in SIZES]
+        models = results.models
+        yield ReportSection(
+            title="Every group",
+            tables=[group_table(results, model, measures, ("AP", "AP50", F1)) for model in models],
+        )
+        yield from severity_section(results, CURVE)
+        yield from compared_section(
+            results, "detector", "Detectors that find next to nothing on the base are left out."
+        )
+        yield ReportSection(title="Over all shifts", tables=[_mean_table(results)])
+        yield from _error_sections(results)
+        yield ReportSection(
+            title="By size of object",
+            short="Sizes",
+            tables=[group_table(results, model, SIZES, ()) for model in models],
+            note="Small objects have less than 32² pixels of the stored image, large ones more than"
+            " 96². A dash: no such object.",
+        )
+        yield ReportSection(
+            title="By category",
+            short="Categories",
+            tables=[_category_table(results, model) for model in models],
+            note="Categories without an object are left out; AP of few objects says little. The shift"
+            f" of each category is the worst of {len(results.shifts)}, chosen after the fact, and its"
+            " interval is of that drop alone.",
+        )
 
     def write_failures(self, results: Results, folder: Path) -> Path:
         subject = self.objects
@@ -296,27 +341,24 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         They are named `f1.MODEL` and so on, and count at IoU .50, from the score with the best F1
         on the base.
         """
-        images = self.objects.images
-        columns: dict[str, Any] = {}
+        subject = self.objects
+        shown = subject.truth.image[~subject.truth.crowd]
+        objects = np.bincount(shown, minlength=subject.images)
+        columns: dict[str, Any] = {"objects": np.tile(objects, len(subject.rows))}
         for model in self.models:
-            objects = []
             true = []
             boxes = []
             for matches in model.matches:
                 counted = matches.counting(model.score)
                 hit = counted & matches.matched[0, 0]
-                true.append(np.bincount(matches.image[hit], minlength=images))
-                boxes.append(np.bincount(matches.image[counted], minlength=images))
-                present = matches.object_image[matches.counted[0]]
-                objects.append(np.bincount(present, minlength=images))
-            # The objects are the same for every model.
-            columns["objects"] = np.concatenate(objects)
+                true.append(np.bincount(matches.image[hit], minlength=subject.images))
+                boxes.append(np.bincount(matches.image[counted], minlength=subject.images))
             hits = np.concatenate(true)
             columns[f"f1.{model.name}"] = np.concatenate(model.f1)
             columns[f"found.{model.name}"] = hits
             columns[f"missed.{model.name}"] = columns["objects"] - hits
             columns[f"false.{model.name}"] = np.concatenate(boxes) - hits
-        return self.objects.rows.ravel(), columns
+        return subject.rows.ravel(), columns
 
 
 def _coco_box(boxes: Objects | Detections, index: int) -> dict[str, Any]:
@@ -336,23 +378,140 @@ def detection_csv(results: Results) -> str:
             level_of[level.group] = at(level.level)
     number = results.rows.estimate
     rows = []
-    for model in results.models:
-        for group in results.groups:
-            key = {"model": model.name, "group": group.name}
-            row: dict[str, Any] = {
-                "model": model.name,
-                "shift": group.name,
-                "level": level_of.get(group.name, ""),
-                "n_images": group.images,
-            }
-            for name in NAMES:
-                row |= csv_interval(name, number(name, **key))
-            for name in NAMES:
-                row |= csv_interval(f"drop_{name}", number(DROP, at=name, **key))
-            for name in (MPC, RPC):
-                mean = None
-                if group is results.base_group:
-                    mean = number(name, model=model.name, at="AP")
-                row |= csv_interval(name, mean)
-            rows.append(row)
+    for group, key, row in csv_cells(results):
+        row["level"] = level_of.get(group.name, "")
+        row["n_images"] = group.images
+        for name in NAMES:
+            row |= csv_interval(name, number(name, **key))
+        for name in NAMES:
+            row |= csv_interval(f"drop_{name}", number(DROP, at=name, **key))
+        for name in (MPC, RPC):
+            mean = None
+            if group is results.base_group:
+                mean = number(name, model=key["model"], at="AP")
+            row |= csv_interval(name, mean)
+        rows.append(row)
     return csv_text(rows)
+
+
+def _mean_table(results: Results) -> Table:
+    """Return one row for each detector: AP on the base, mPC and rPC."""
+    rows = []
+    for model in results.models:
+        cells: list[TableCell | str] = [model.short_name]
+        cells.append(points_cell(results.base_number(model.name)))
+        for name in (MPC, RPC):
+            cells.append(points_cell(results.rows.estimate(name, model=model.name, at="AP")))
+        rows.append(cells)
+    columns = (
+        TableColumn("detector", "name"),
+        "AP on the base (%)",
+        "mPC: mean AP over shifts (%)",
+        "rPC: share of the base (%)",
+    )
+    return Table.of("Over all shifts", columns, rows)
+
+
+def _category_table(results: Results, model: ModelFacts) -> Table:
+    """Return the table of categories. The category with the largest drop of AP under any shift is
+    first."""
+    rows = []
+    for cls in results.classes:
+        key = {"model": model.name, "class_id": cls.id}
+        base = results.rows.estimate(BY_CATEGORY, group=results.base or "", **key)
+        if base is None:
+            continue
+        objects = int(results.rows.value(OBJECTS, class_id=cls.id) or 0)
+        cells = [text_cell(cls.name), count_cell(objects), points_cell(base)]
+        worst = worst_drop(results, BY_CATEGORY, key)
+        if worst is None:
+            cells += [points_cell(None)] * 2
+        else:
+            cells += worst_cells(results, worst)
+        rows.append(TableRow(tuple(cells)))
+    rows.sort(key=lambda row: -float(row.cells[4].sort or -1.0))
+    columns = (
+        TableColumn("category", "name"),
+        "objects",
+        "AP on the base (%)",
+        TableColumn("loses most under", "text"),
+        "drop of AP (points)",
+    )
+    table = Table.of(caption_of_model(results, model, "by category"), columns, rows)
+    return table.first(_MOST_CATEGORIES, "categories", "measures.csv")
+
+
+def _error_table(results: Results, model: ModelFacts) -> Table:
+    """Return one row for each group: how many errors of each kind."""
+    rows = []
+    for group in results.groups:
+        key = {"model": model.name, "group": group.name}
+        counts = []
+        for kind in (*KINDS, MISSED):
+            count = results.rows.value(ERRORS, at=kind, **key)
+            counts.append(count_cell(int(count or 0)))
+        rows.append((group.name, *counts))
+    columns = (TableColumn("group", "shift"), *KINDS, MISSED)
+    return Table.of(caption_of_model(results, model, "kinds of errors"), columns, rows)
+
+
+def _confusion_table(results: Results, model: ModelFacts) -> Table:
+    """Return a row for each pair of categories, the most frequent under any shift first."""
+    counts: dict[tuple[str, str], dict[str, int]] = {}
+    for taken in results.rows.where(TAKEN_FOR, model=model.name):
+        by_group = counts.setdefault((taken.class_id, taken.against), {})
+        by_group[taken.group] = int(taken.value or 0)
+    rows = []
+    for (true, detected), by_group in counts.items():
+        objects = int(results.rows.value(OBJECTS, class_id=true) or 0)
+        shifts = [group.name for group in results.shifts]
+        worst = max(shifts, key=lambda name: by_group.get(name, 0), default="")
+        cells = [text_cell(true), text_cell(detected), count_cell(objects)]
+        cells.append(count_cell(by_group.get(results.base or "", 0)))
+        cells.append(text_cell(in_words(worst) if shifts else NOTHING))
+        cells.append(count_cell(by_group.get(worst, 0)))
+        rows.append(TableRow(tuple(cells)))
+    rows.sort(key=lambda row: -max(float(row.cells[3].sort), float(row.cells[5].sort)))
+    columns = (
+        TableColumn("category", "name"),
+        TableColumn("taken for", "name"),
+        "objects",
+        "times on the base",
+        TableColumn("most under", "text"),
+        "times",
+    )
+    table = Table.of(caption_of_model(results, model, "confusions"), columns, rows)
+    return table.first(_MOST_CONFUSIONS, "pairs of categories", "measures.csv")
+
+
+def _error_sections(results: Results) -> Iterator[ReportSection]:
+    """Yield precision against recall, the kinds of errors, and the confusions if there are any."""
+    shown = [model for model in results.best_first if not model.near_chance]
+    figure = curve_figure(results, shown)
+    if figure is not None:
+        yield ReportSection(
+            title="Precision and recall",
+            figures=[figure],
+            legend=lines_of_models(shown),
+            note="At IoU .50, the mean over categories; the mean of a curve is AP50. Dashed: the"
+            " base. Shifts that cost most AP50 come first.",
+        )
+    yield ReportSection(
+        title="Kinds of errors",
+        tables=[_error_table(results, model) for model in results.models],
+        note="Counted among the boxes from the score on that is best on the base, as F1 is. Kinds"
+        " are those of TIDE (Bolya and others 2020), at an overlap (IoU) of .5 and .1. Class: right"
+        " place, wrong category. Place: right category, overlap of .1 to .5. Both: wrong category"
+        " and an overlap of .1 to .5. Double: a second box of an object. Background: a box where no"
+        " object is. Missed: an object that no box finds, and no error of class or place is about.",
+    )
+    confusions = [_confusion_table(results, model) for model in results.models]
+    confusions = [table for table in confusions if table.rows]
+    if confusions:
+        yield ReportSection(
+            title="Confusions between categories",
+            short="Confusions",
+            tables=confusions,
+            note="Errors of class: a box on an object of one category that names another. The shift"
+            " is the one with most.",
+        )

@@ -11,7 +11,6 @@ import numpy as np
 from counterfoil.arrays import Bools, Ints
 from counterfoil.evaluation.tasks.classes.answers import (
     AllAnswers,
-    ClassUnits,
     Measure,
     answer_names,
 )
@@ -54,7 +53,7 @@ def _accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
     for index in answered.places:
         group = answered.group(index).name
         seen = answered.seen(index)
-        images = sum(_shift_images(cls) for cls in seen)
+        images = sum(cls.counts[1] for cls in seen)
         values: list[Estimate] | list[float] = []
         units = answered.unit_count(answered.rows(index))
         if answered.subject.base and index == 0:
@@ -63,19 +62,11 @@ def _accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
         elif seen:
             values = np.mean([cls.shift_accuracy for cls in seen], axis=0).tolist()
         if values:
-            for name, value in zip(answered.models, values, strict=True):
-                yield estimate_row(
-                    "accuracy", value, model=name, group=group, n=images, units=units
-                )
+            yield from answered.model_rows("accuracy", values, group=group, n=images, units=units)
         for cls in answered.enough(index):
             key = {"group": group, "class_id": cls.class_id}
-            for name, value in zip(answered.models, cls.shift_accuracy.tolist(), strict=True):
-                yield estimate_row("accuracy", value, model=name, n=_shift_images(cls), **key)
-
-
-def _shift_images(cls: ClassUnits) -> int:
-    _, shift_images = cls.counts
-    return shift_images
+            of_models = cls.shift_accuracy.tolist()
+            yield from answered.model_rows("accuracy", of_models, n=cls.counts[1], **key)
 
 
 def _base_accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
@@ -264,8 +255,8 @@ def _accuracy_over(measure: str, way: Outputs) -> Measure:
 
 
 def _chance(answered: AllAnswers) -> Iterator[ResultRow]:
-    for name, class_map in zip(answered.models, answered.maps, strict=True):
-        yield estimate_row("chance", float(class_map.chances.mean()), model=name)
+    chances = [float(class_map.chances.mean()) for class_map in answered.maps]
+    yield from answered.model_rows("chance", chances)
 
 
 # The rows of these measures come after the rows of drops.

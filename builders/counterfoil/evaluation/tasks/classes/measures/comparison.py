@@ -82,21 +82,6 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
     sides = [(rows_of_group, gain) for rows_of_group in measured.values()]
     replicates = drawn_averages(answered, sides)
     _, units = strata_and_units(subject)
-    reaches = np.zeros((len(measured), 2))
-    groups = []
-    for index, (group, rows_of_group) in enumerate(measured.items()):
-        labels = subject.labels[rows_of_group]
-        samples = []
-        for label in np.unique(labels):
-            rows_of_class = rows_of_group[labels == label]
-            different = np.unique(units[rows_of_class])
-            samples.append((gain[rows_of_class], len(different)))
-        if samples:
-            of_classes = _reaches_of_equal_gains(samples)
-            reaches[index] = np.linalg.norm(of_classes, axis=0) / len(samples)
-        described = subject.groups[group]
-        is_base = subject.base and group == 0
-        groups.append(ComparedGroup(described.name, described.kind, is_base, len(samples)))
     origin = answered.asking.models.mended.get(compared.mended)
     sha256 = answered.scored[places[1]].classifier.sha256
     note = None
@@ -113,28 +98,35 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
     guessing = [name for name, index in zip(pair, places, strict=True) if near.models[index]]
     comparison = ModelComparison(
         *pair,
-        groups=tuple(groups),
+        groups=(),
         note=note,
         near_chance=tuple(guessing),
         classes_near_chance=tuple(cls.name for cls in subject.classes if cls.id in near.classes),
     )
     differs = differing_answers(answered, *places)
     rows: list[ResultRow] = []
-    measured_reaches = []
+    groups = []
+    reaches = []
     counts = []
     for column, (group, rows_of_group) in enumerate(measured.items()):
-        reach = tuple(reaches[column])
+        labels = subject.labels[rows_of_group]
+        samples = []
+        for label in np.unique(labels):
+            rows_of_class = rows_of_group[labels == label]
+            different = np.unique(units[rows_of_class])
+            samples.append((gain[rows_of_class], len(different)))
+        reach = (0.0, 0.0)
+        if samples:
+            of_classes = _reaches_of_equal_gains(samples)
+            reach = tuple(np.linalg.norm(of_classes, axis=0) / len(samples))
+            reaches.append(reach)
+            counts.append(answered.unit_count(rows_of_group))
+        described = subject.groups[group]
+        is_base = subject.base and group == 0
+        groups.append(ComparedGroup(described.name, described.kind, is_base, len(samples)))
         drawn = replicates[:, column]
-        rows += _compared(
-            answered,
-            correct,
-            group,
-            rows_of_group,
-            drawn,
-            reach,
-            comparison,
-        )
-        key = comparison.key(subject.groups[group].name)
+        rows += _compared(answered, correct, group, rows_of_group, drawn, reach, comparison)
+        key = comparison.key(described.name)
         every = answered.rows(group)
         if len(every):
             share = differing_share(answered, every, differs).interval(NORMAL)
@@ -146,9 +138,6 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
             smaller = _drop_gain(answered, places, group)
             if smaller is not None:
                 rows.append(estimate_row(DROP_GAIN, smaller, n=len(rows_of_group), **key))
-        if len(rows_of_group):
-            measured_reaches.append(reach)
-            counts.append(answered.unit_count(rows_of_group))
     adjusted = iter(holm_adjusted([result.p for result in rows if result.p is not None]))
     values = []
     for index, result in enumerate(rows):
@@ -165,12 +154,12 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
         np.divide(sums, held.sum(axis=1), out=drawn, where=held.any(axis=1))
         # Groups may share their images, so their errors may be fully correlated: average reaches,
         # not their squares.
-        below, above = np.mean(measured_reaches, axis=0)
+        below, above = np.mean(reaches, axis=0)
         least_units = min((count for count in counts if count is not None), default=None)
         mean = float(np.mean(values))
         average = interval_of_draws(mean, drawn, (below, above), units=least_units)
         rows.append(estimate_row(GAIN, average, **comparison.key()))
-    return comparison, rows
+    return replace(comparison, groups=tuple(groups)), rows
 
 
 def _compared(

@@ -42,8 +42,7 @@ def _measured(answered: AllAnswers) -> Iterator[_ShiftDrops]:
         drops = answered.drops(shift)
         if drops is not None:
             kept = answered.kept(shift)
-            base_images = sum(cls.counts[0] for cls in kept)
-            images = sum(cls.counts[1] for cls in kept)
+            base_images, images = accuracy_stats.image_counts(kept)
             group = answered.group(shift).name
             note = answered.over(kept)
             yield _ShiftDrops(shift, group, drops, base_images, images, note)
@@ -52,43 +51,21 @@ def _measured(answered: AllAnswers) -> Iterator[_ShiftDrops]:
 def _drop(answered: AllAnswers) -> Iterator[ResultRow]:
     for measured in _measured(answered):
         drops = measured.drops
-        key = {"group": measured.group, "note": measured.note}
-        for model, name in enumerate(answered.models):
-            drop = drops.interval(model)
-            yield estimate_row(
-                "drop",
-                drop,
-                model=name,
-                n=measured.images,
-                units=drops.units,
-                **key,
-            )
+        key = {"group": measured.group, "note": measured.note, "units": drops.units}
+        intervals = map(drops.interval, range(len(answered.models)))
+        yield from answered.model_rows("drop", intervals, n=measured.images, **key)
     for shift in answered.shifts if answered.subject.base else ():
         for cls in answered.enough(shift):
             lost = (cls.base_accuracy - cls.shift_accuracy).tolist()
             key = {"group": answered.group(shift).name, "class_id": cls.class_id}
-            for name, value in zip(answered.models, lost, strict=True):
-                yield estimate_row(
-                    "drop",
-                    value,
-                    model=name,
-                    n=cls.counts[1],
-                    **key,
-                )
+            yield from answered.model_rows("drop", lost, n=cls.counts[1], **key)
 
 
 def _drop_base(answered: AllAnswers) -> Iterator[ResultRow]:
     for measured in _measured(answered):
         key = {"group": measured.group, "note": measured.note}
         bases = measured.drops.base_accuracy.tolist()
-        for name, base in zip(answered.models, bases, strict=True):
-            yield estimate_row(
-                DROP_BASE,
-                base,
-                model=name,
-                n=measured.base_images,
-                **key,
-            )
+        yield from answered.model_rows(DROP_BASE, bases, n=measured.base_images, **key)
 
 
 def _pairs_drop(answered: AllAnswers) -> Iterator[ResultRow]:
@@ -98,22 +75,15 @@ def _pairs_drop(answered: AllAnswers) -> Iterator[ResultRow]:
             classes = answered.pairs(measured.shift)
             key = {"group": measured.group, "note": answered.over(classes)}
             pairs = sum(cls.counts[1] for cls in classes)
-            for model, name in enumerate(answered.models):
-                yield estimate_row(
-                    "pairs_drop",
-                    drops.interval(model),
-                    model=name,
-                    n=pairs,
-                    **key,
-                )
+            intervals = map(drops.interval, range(len(answered.models)))
+            yield from answered.model_rows("pairs_drop", intervals, n=pairs, **key)
 
 
 def _average_drop(answered: AllAnswers) -> Iterator[ResultRow]:
     drops = [measured.drops.drop for measured in _measured(answered)]
     if drops:
-        for model, name in enumerate(answered.models):
-            mean = float(np.mean([float(drop[model]) for drop in drops]))
-            yield estimate_row("average_drop", mean, model=name, n=len(drops))
+        means = np.mean(drops, axis=0).tolist()
+        yield from answered.model_rows("average_drop", means, n=len(drops))
 
 
 def _impact(answered: AllAnswers) -> Iterator[ResultRow]:
@@ -169,10 +139,9 @@ def relative_drop(drops: Drops, model: int) -> Estimate | None:
 def _relative_drop(answered: AllAnswers) -> Iterator[ResultRow]:
     for measured in _measured(answered):
         key = {"group": measured.group, "note": measured.note}
-        for model, name in enumerate(answered.models):
-            ratio = relative_drop(measured.drops, model)
-            if ratio is not None:
-                yield estimate_row("relative_drop", ratio, model=name, **key)
+        models = range(len(answered.models))
+        ratios = [relative_drop(measured.drops, model) for model in models]
+        yield from answered.model_rows("relative_drop", ratios, **key)
 
 
 def _of_line(

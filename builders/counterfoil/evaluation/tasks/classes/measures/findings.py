@@ -241,8 +241,7 @@ class _Measuring:
         """Add one row for the rate under the shift and one for the base rate; return the key of the
         rows."""
         key = {"model": model, "group": self.subject.groups[shift.index].name}
-        base_images = sum(cls.counts[0] for cls in kept)
-        images = sum(cls.counts[1] for cls in kept)
+        base_images, images = accuracy_stats.image_counts(kept)
         self.numbers.append(estimate_row(RATE, rate, n=images, note=note, **key))
         self.numbers.append(estimate_row(BASE_RATE, base_rate, n=base_images, **key))
         return key

@@ -44,6 +44,19 @@ def shifts_with_levels(subject: Subject) -> dict[str, list[int]]:
     return groups_of
 
 
+def severity_levels(
+    subject: Subject, groups: Sequence[int], lost: Sequence[int]
+) -> tuple[names.SeverityLevel, ...]:
+    """Return the levels of a shift, by their groups. lost: how many base images have no image
+    there."""
+    levels = []
+    for index, missing in zip(groups, lost, strict=True):
+        group = subject.groups[index]
+        accepted = int((subject.shifts == index).sum())
+        levels.append(names.SeverityLevel(group.level or 0.0, group.name, accepted, missing))
+    return tuple(levels)
+
+
 @dataclass(frozen=True)
 class Trajectories:
     """n trajectories of a shift with K levels, in the order of class and index. Each has K + 1
@@ -130,18 +143,12 @@ def measure_severity(answered: AllAnswers) -> tuple[tuple[names.Severity, ...], 
         curve = _Curve.of(answered, shift, scenes, drops)
         with_base = scenes.present[:, 0]
         lost = (~scenes.present[with_base, 1:]).sum(axis=0).tolist()
-        levels = []
-        for index, missing in zip(places, lost, strict=True):
-            group = subject.groups[index]
-            level = group.level or 0.0
-            accepted = int((subject.shifts == index).sum())
-            levels.append(names.SeverityLevel(level, group.name, accepted, missing))
         left_out = np.setdiff1d(scenes.labels, curve.labels).tolist()
         severities.append(
             names.Severity(
                 shift=shift,
                 realised=subject.groups[places[0]].realised,
-                levels=tuple(levels),
+                levels=severity_levels(subject, places, lost),
                 classes=len(curve.labels),
                 left_out=tuple(subject.classes[label].name for label in left_out),
                 trajectories=int(with_base.sum()),
@@ -361,43 +368,21 @@ class _Curve:
             weights = self.images[1:].astype(np.float64)
             ten = trajectory_stats.rising_reaches(drops, self.levels, weights, _TEN_POINTS)
             yield level_row(names.TEN_POINTS + ending, ten, n=images[0], **key)
-            if not ending:
-                yield from self._of_classes(model, ats, key)
-
-    def _of_classes(
-        self,
-        model: int,
-        ats: Sequence[str],
-        key: dict[str, str],
-    ) -> Iterator[ResultRow]:
-        for index, label in enumerate(self.labels.tolist()):
-            class_id = self.answered.subject.classes[label].id
-            base = float(self.by_class[index, 0, model])
-            for side, level in enumerate(ats):
-                n = int(self.counts[index, side])
-                value = float(self.by_class[index, side, model])
-                accuracy: stats.Estimate | float = value
-                if self.units is None:
-                    accuracy = stats.wilson_estimate(round(value * n), n)
-                yield estimate_row(
-                    names.ACCURACY,
-                    accuracy,
-                    class_id=class_id,
-                    at=level,
-                    n=n,
-                    **key,
-                )
-                if side:
-                    ends = self.drops_of_class[index, :, side, model].tolist()
-                    drop = stats.Estimate(base - value, *map(_finite, ends))
-                    yield estimate_row(
-                        names.DROP,
-                        drop,
-                        class_id=class_id,
-                        at=level,
-                        n=n,
-                        **key,
-                    )
+            for index, label in enumerate(self.labels.tolist() if not ending else ()):
+                class_id = self.answered.subject.classes[label].id
+                base = float(self.by_class[index, 0, model])
+                for side, level in enumerate(ats):
+                    n = int(self.counts[index, side])
+                    of_class = {"class_id": class_id, "at": level, "n": n, **key}
+                    value = float(self.by_class[index, side, model])
+                    share: stats.Estimate | float = value
+                    if self.units is None:
+                        share = stats.wilson_estimate(round(value * n), n)
+                    yield estimate_row(names.ACCURACY, share, **of_class)
+                    if side:
+                        ends = self.drops_of_class[index, :, side, model].tolist()
+                        lost = stats.Estimate(base - value, *map(_finite, ends))
+                        yield estimate_row(names.DROP, lost, **of_class)
 
 
 def _failures(

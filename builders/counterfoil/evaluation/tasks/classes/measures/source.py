@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +40,7 @@ from counterfoil.models.loading_errors import reading_errors, skipped_reason
 from counterfoil.models.names import LAB, Pin, local_folder
 from counterfoil.prediction.embedding import Embedder, classifier_embedder, clip_embedder, embed
 from counterfoil.prediction.passes import Scored
-from counterfoil.progress import rename_stages, report_progress
+from counterfoil.progress import rename_stages, track
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.names import OPEN_CLIP, PREDICTIONS, PYTHON, is_local
@@ -61,6 +62,10 @@ class _Side:
 
     features: AnyFloats
     units: Ints
+
+    @cached_property
+    def statistics(self) -> feature_stats.FeatureStatistics:
+        return feature_stats.feature_statistics(self.features)
 
     def only(self, which: Bools | Ints) -> _Side:
         return _Side(self.features[which], self.units[which])
@@ -168,34 +173,16 @@ def _distances(
         seed=answered.seed,
         unreadable=int((~readable).sum() + (~decodable).sum()),
     )
-    statistics: dict[tuple[int, ...], feature_stats.FeatureStatistics | None] = {}
-    sets: list[ImageSet] = []
-    rows: list[ResultRow] = []
-    groups = _groups(subject)
+    # What is compared: its kind, name and number of classes, its images of a side, and the other.
+    pairs: list[tuple[SetOfImages, str, int, _Side, Bools, _Side]] = []
+    of_classes: dict[tuple[int, ...], _Side] = {}
     of_subject = _Side(features, units)
-    stage = f"distances in the features of {model.name}"
-    for done, (what, name, labels, chosen) in enumerate(groups, 1):
-        side = of_subject.only(chosen & readable)
-        against = source.only(opened.source.of_classes(subject.classes, labels)[decodable])
-        if labels not in statistics:
-            statistics[labels] = _statistics(against)
-        images = ImageSet(
-            what,
-            name,
-            len(labels),
-            len(side.features),
-            len(against.features),
-        )
-        images, set_rows = _compared(
-            distances,
-            images,
-            side,
-            against,
-            statistics[labels],
-        )
-        sets.append(images)
-        rows += set_rows
-        report_progress(stage, done, len(groups) + 1)
+    for what, name, labels, chosen in _groups(subject):
+        if labels not in of_classes:
+            of_labels = opened.source.of_classes(subject.classes, labels)
+            of_classes[labels] = source.only(of_labels[decodable])
+        against = of_classes[labels]
+        pairs.append((what, name, len(labels), of_subject, chosen & readable, against))
     # For scale, also measure the source against itself: its two splits, or two halves of its only
     # split.
     if opened.other is not None:
@@ -213,24 +200,17 @@ def _distances(
         halves = deal_halves(labels_of_source, 0, list(map(str, source.units)), contents)
         first = source.only(halves.discover)
         another = source.only(halves.confirm)
-    classes = len(subject.classes)
-    images = ImageSet(
-        "source",
-        name,
-        classes,
-        len(first.features),
-        len(another.features),
-    )
-    images, set_rows = _compared(
-        distances,
-        images,
-        first,
-        another,
-        _statistics(another),
-    )
-    sets.append(images)
-    rows += set_rows
-    report_progress(stage, len(groups) + 1, len(groups) + 1)
+    every = np.ones(len(first.units), bool)
+    pairs.append(("source", name, len(subject.classes), first, every, another))
+    sets: list[ImageSet] = []
+    rows: list[ResultRow] = []
+    stage = f"distances in the features of {model.name}"
+    for what, name, classes, images_of, chosen, against in track(pairs, stage):
+        side = images_of.only(chosen)
+        images = ImageSet(what, name, classes, len(side.features), len(against.features))
+        images, set_rows = _compared(distances, images, side, against)
+        sets.append(images)
+        rows += set_rows
     return replace(distances, sets=tuple(sets)), rows
 
 
@@ -316,24 +296,14 @@ def _subject_units(subject: Subject) -> Ints:
     return np.concatenate(numbered)
 
 
-def _statistics(side: _Side) -> feature_stats.FeatureStatistics | None:
-    few = len(side.features) < feature_stats.FEWEST_IMAGES
-    return None if few else feature_stats.feature_statistics(side.features)
-
-
 def _compared(
-    distances: Distances,
-    images: ImageSet,
-    side: _Side,
-    against: _Side,
-    statistics: feature_stats.FeatureStatistics | None,
+    distances: Distances, images: ImageSet, side: _Side, against: _Side
 ) -> tuple[ImageSet, list[ResultRow]]:
-    """Return a set with its rows, KID and FID, or a note if there are too few images. statistics:
-    of `against`."""
+    """Return a set with its rows, KID and FID, or a note if there are too few images."""
     key = distances.key(images)
     first = len(np.unique(side.units))
     second = len(np.unique(against.units))
-    if statistics is None or min(first, second) < feature_stats.FEWEST_IMAGES:
+    if min(first, second) < feature_stats.FEWEST_IMAGES:
         independent = f"{first:,} and {second:,}"
         note = (
             f"{independent} independent images, and subsets need {feature_stats.FEWEST_IMAGES}"
@@ -343,8 +313,7 @@ def _compared(
     kid = feature_stats.kernel_distance(
         side.features, against.features, side.units, against.units, seed=distances.seed
     )
-    of_side = feature_stats.feature_statistics(side.features)
-    fid = feature_stats.frechet_distance(of_side, statistics)
+    fid = feature_stats.frechet_distance(side.statistics, against.statistics)
     biased = feature_stats.is_biased(images.images, images.source_images, distances.width)
     images = replace(
         images, kid_subset=kid.subset, kid_source_subset=kid.other_subset, fid_biased=biased
@@ -589,13 +558,7 @@ def prepared_reference(
                 raise UserError(
                     f"'{source.dataset}' is not on this machine", "Add --reference to download it."
                 )
-        images = labelled_split(
-            source,
-            validation,
-            subject.recipe.classes,
-            pin,
-            units=False,
-        )
+        images = labelled_split(source, validation, subject.recipe.classes, pin, units=False)
         images = rows_of(images, first_of_classes(images.keys, images.labels, IMAGES_A_CLASS))
     except reading_errors() as error:
         reason = skipped_because(skipped_reason(_INPUT, error))
