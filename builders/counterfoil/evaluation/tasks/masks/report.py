@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from counterfoil.evaluation.figures import lines_of_models, severity_figure
 from counterfoil.evaluation.resampled_page import caption_of_model, compared_section, group_table
-from counterfoil.evaluation.tasks.masks.measures import CURVE, MEAN_IOU, MEANS, SHARE
-from counterfoil.mask_stats import IOU, RECALL
+from counterfoil.evaluation.tasks.masks.measures import CURVE, MEAN_IOU, MEANS, OF_CLASS, SHARE
+from counterfoil.mask_stats import IOU
 from counterfoil.report.results import DROP, ModelFacts, Results
 from counterfoil.report.sections import ReportSection
 from counterfoil.report.severity import severity_words, ten_points_table
@@ -37,16 +37,17 @@ def class_table(results: Results, model: ModelFacts) -> Table:
         cells = text_cell("near chance on the base" if results.shifts else "–"), points_cell(None)
         if worst is not None:
             cells = text_cell(in_words(worst.group)), points_cell(worst.estimate)
-        numbers = (points_cell(results.rows.estimate(name, **base)) for name in (IOU, RECALL))
+        numbers = (points_cell(results.rows.estimate(name, **base)) for name in OF_CLASS)
         rows.append(
             TableRow((text_cell(share.class_id), points_cell(share.estimate), *numbers, *cells))
         )
-    rows.sort(key=lambda row: -float(row.cells[5].sort or -1.0))
+    rows.sort(key=lambda row: -float(row.cells[6].sort or -1.0))
     columns = (
         TableColumn("class", "name"),
         "share of pixels (%)",
         "IoU (%)",
         "recall (%)",
+        "boundary F1 (%)",
         TableColumn("loses most under", "text"),
         "drop of IoU (points)",
     )
@@ -84,7 +85,7 @@ def mask_sections(results: Results) -> Iterator[ReportSection]:
         title="Class by class",
         short="Classes",
         tables=[class_table(results, model) for model in models],
-        note="IoU and recall are on the base. Intervals of classes’ drops are for all classes and"
+        note="IoU, recall and boundary F1 are on the base. Intervals of classes’ drops are for all classes and"
         " shifts at once.",
     )
 
