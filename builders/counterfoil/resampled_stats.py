@@ -128,7 +128,7 @@ def _error_with_one_more(without: Floats) -> float:
     much as the unit that changes it most.
 
     The jackknife alone is too short for few units whose errors are skewed: in simulations
-    (scripts/masks_proof), intervals of 20 images held the truth in 83 to 94 %.
+    (`scripts/prove_masks.py`), intervals of 20 images held the truth in 83 to 94 %.
     """
     changes = np.abs(without - without.mean())
     squares = np.square(changes).sum() + changes.max() ** 2
