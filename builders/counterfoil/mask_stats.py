@@ -25,7 +25,7 @@ IOU = "IoU"
 RECALL = "recall"
 PIXELS = "pixel_accuracy"
 BOUNDARY = "boundary_F1"
-# How far apart boundaries match, as a share of the image's diagonal (Csurka et al. 2013, 4).
+# How far apart boundaries match, as a share of the image's diagonal (Csurka et al. 2013).
 _TOLERANCE = 0.0075
 # Numbers of resamples times images whose weights are in memory at once.
 _WEIGHTS_AT_ONCE = 5_000_000
@@ -51,7 +51,7 @@ def boundary_f1(truth: NDArray[np.integer], answer: NDArray[np.integer], classes
 
     A pixel is on a boundary if one of its four neighbours has another class. Precision is the share
     of the answer's boundary pixels within 0.75 % of the diagonal, at least 1 pixel, of a true one;
-    recall the share of true ones within it of an answer's (Csurka et al. 2013, section 4).
+    recall the share of true ones within it of an answer's (Csurka et al. 2013).
     Pixels whose truth is no class have none in the answer either, as with DAVIS's void pixels.
     """
     tolerance = max(1.0, _TOLERANCE * math.hypot(*truth.shape))

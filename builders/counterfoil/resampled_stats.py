@@ -365,7 +365,8 @@ def mean_over_categories(
     longer = np.sqrt(images / np.maximum(images - 1, 1))[:, None]
     drawn = mean_of_finite(values[:, None] + (draws - values[:, None]) * longer)
     higher = mean_of_finite(halves[finite].T) - values
-    bias = bias_of_halves * float(higher.mean())
+    # One image has no halves, and no bias that shows.
+    bias = bias_of_halves * float(np.nan_to_num(higher).mean())
     spread = np.fmax.reduce(draws, axis=1) - np.fmin.reduce(draws, axis=1)
     still = ~(spread > _STILL)
     unseen = (0.0, 0.0)

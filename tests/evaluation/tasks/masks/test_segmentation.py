@@ -260,6 +260,10 @@ def test_units_and_previews(built: Path, tmp_path: Path) -> None:
     assert preview.results.preview == 5
     number = preview.results.rows.one("mIoU", model="mine", group="base")
     assert number is not None and number.n == 5 and number.low is None
+    # classes are judged by their values, so one image has drops too
+    single = evaluate(built, {"mine": ColourSegmenter()}, limit=1, out=tmp_path / "single")
+    assert not single.results.models[0].near_chance
+    assert single.results.rows.value("drop", at="mIoU", model="mine", group="fog") is not None
 
 
 def test_keys_are_listed(built: Path, tmp_path: Path) -> None:

@@ -85,8 +85,8 @@ def mask_sections(results: Results) -> Iterator[ReportSection]:
         title="Class by class",
         short="Classes",
         tables=[class_table(results, model) for model in models],
-        note="IoU, recall and boundary F1 are on the base. Intervals of classes’ drops are for all classes and"
-        " shifts at once.",
+        note="IoU, recall and boundary F1 are on the base. Intervals of classes’ drops are for all"
+        " classes and shifts at once.",
     )
 
 
