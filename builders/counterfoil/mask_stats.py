@@ -1,29 +1,32 @@
 """Scores of semantic segmenters: IoU and recall of each class, and pixel accuracy, from confusion
-matrices.
+matrices; and how well the boundaries of classes are found.
 
 Pixels of all images are counted together, as Cityscapes, ADE20K and PASCAL VOC do, so an image's
 matrix adds to those of others and a resample weighs it. A class is measured where some pixel has
-it; without one in a resample, it has no value there.
+it; without one in a resample, it has no value there. Boundaries are scored by image, and a class
+has the mean over its images (Csurka et al. 2013).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.arrays import Floats, Ints
-from counterfoil.resampled_stats import Drawn, Units, mean_over_categories
+from counterfoil.resampled_stats import Drawn, Units, mean_of_finite, mean_over_categories
 from counterfoil.stats import seeded_generator
 
 REPLICATES = 1000
 IOU = "IoU"
 RECALL = "recall"
 PIXELS = "pixel_accuracy"
-# The bias of a ratio of sums is inverse to the number of images, so halves have twice that of all.
-_BIAS_OF_HALVES = 1.0
+BOUNDARY = "boundary_F1"
+# How far apart boundaries match, as a share of the image's diagonal (Csurka et al. 2013).
+_TOLERANCE = 0.0075
 # Numbers of resamples times images whose weights are in memory at once.
 _WEIGHTS_AT_ONCE = 5_000_000
 
@@ -42,19 +45,94 @@ def confusion(truth: NDArray[np.integer], answer: NDArray[np.integer], classes: 
     return counts.reshape(shape)
 
 
+def boundary_f1(truth: NDArray[np.integer], answer: NDArray[np.integer], classes: int) -> Floats:
+    """Return the F1 of each class's boundary in an image, (k,); NaN where truth has no boundary of
+    the class.
+
+    A pixel is on a boundary if one of its four neighbours has another class. Precision is the share
+    of the answer's boundary pixels within 0.75 % of the diagonal, at least 1 pixel, of a true one;
+    recall the share of true ones within it of an answer's (Csurka et al. 2013).
+    Pixels whose truth is no class have none in the answer either, as with DAVIS's void pixels.
+    """
+    tolerance = max(1.0, _TOLERANCE * math.hypot(*truth.shape))
+    limit = math.floor(tolerance**2)  # squared distances of pixels are whole numbers
+    true = _boundary_places(np.minimum(truth, classes), math.isqrt(limit))
+    known = np.where(truth < classes, np.minimum(answer, classes), classes)
+    given = _boundary_places(known, math.isqrt(limit))
+    precision, _ = _shares_near(given, true, limit, classes)
+    recall, pixels = _shares_near(true, given, limit, classes)
+    both = precision + recall
+    scores = np.divide(2 * precision * recall, both, out=np.zeros(classes), where=both > 0)
+    return np.where(pixels > 0, scores, np.nan)
+
+
+@dataclass(frozen=True)
+class _Places:
+    """The boundary pixels of all classes of an image. places: one number each, sorted: pixels of a
+    row are one apart, those of a column `line`, and no two rows or classes touch. labels: their
+    classes."""
+
+    places: Ints
+    labels: Ints
+    line: int
+
+
+def _boundary_places(numbers: NDArray[np.integer], margin: int) -> _Places:
+    """Return the boundary pixels of an image, with a margin around each class's."""
+    height, width = numbers.shape
+    on_boundary = np.zeros(numbers.shape, dtype=bool)
+    across = numbers[:, 1:] != numbers[:, :-1]
+    on_boundary[:, 1:] |= across
+    on_boundary[:, :-1] |= across
+    down = numbers[1:] != numbers[:-1]
+    on_boundary[1:] |= down
+    on_boundary[:-1] |= down
+    row, column = np.nonzero(on_boundary)
+    label = numbers[on_boundary].astype(np.int64)
+    line = width + 2 * margin + 1
+    places = (label * (height + 2 * margin) + row + margin) * line + column
+    order = np.argsort(places, kind="stable")
+    return _Places(places[order], label[order], line)
+
+
+def _shares_near(points: _Places, others: _Places, limit: int, classes: int) -> tuple[Floats, Ints]:
+    """Return for each class the share of its points that have another one within a squared
+    distance, (k,), 0 without a point; and the number of its points."""
+    near = np.zeros(len(points.places), dtype=bool)
+    left = np.arange(len(near))
+    last = np.iinfo(np.int64).max
+    sought = np.append(others.places, last)
+    reach = math.isqrt(limit)
+    for down in sorted(range(-reach, reach + 1), key=abs):  # most are found in the first rows
+        across = math.isqrt(limit - down**2)
+        place = points.places[left] + down * points.line
+        first = sought[np.searchsorted(others.places, place - across)]
+        found = first <= place + across
+        near[left[found]] = True
+        left = left[~found]
+    pixels = np.bincount(points.labels, minlength=classes + 1)[:classes]
+    hits = np.bincount(points.labels, near, minlength=classes + 1)[:classes]
+    return np.divide(hits, pixels, out=np.zeros(classes), where=pixels > 0), pixels
+
+
 @dataclass(frozen=True)
 class PixelCounts:
     """The pixels of n images by class, (n, k): those that have the class, that are given it, and
-    both."""
+    both; and `boundary_f1` of each image."""
 
     having: Ints
     given: Ints
     hits: Ints
+    boundary: Floats
 
     @classmethod
-    def of(cls, cells: Ints, images: int, classes: int) -> PixelCounts:
+    def of(cls, cells: Ints, boundary: Floats, images: int, classes: int) -> PixelCounts:
         """Return the counts of n images from the cells of their confusion matrices, (4, m): image,
-        true class, answered class and number of pixels."""
+        true class, answered class and number of pixels.
+
+        boundary: (m,) `boundary_f1` of the class in the image, at the cells where the true class is
+        the answered one.
+        """
         image, true, answered, pixels = cells
 
         def summed(chosen: NDArray[np.bool_], column: Ints) -> Ints:
@@ -65,22 +143,32 @@ class PixelCounts:
         every = np.ones(len(image), dtype=bool)
         having = summed(every, true)
         given = summed(answered < classes, answered)
-        return cls(having, given, summed(true == answered, true))
+        same = true == answered
+        of_images = np.full((images, classes), np.nan)
+        of_images[image[same], true[same]] = boundary[same]
+        return cls(having, given, summed(same, true), of_images)
 
     def measured(self, weights: NDArray[np.integer]) -> dict[str, Floats]:
-        """Return IoU and recall of each class, (k, r), and pixel accuracy, (1, r), for weights of
-        images, (n, r). A class that no weighed pixel has is NaN."""
+        """Return IoU, recall and boundary F1 of each class, (k, r), and pixel accuracy, (1, r), for
+        weights of images, (n, r). A class that no weighed pixel has is NaN."""
         drawn = weights.astype(np.float64)
-        having = self.having.T @ drawn
-        given = self.given.T @ drawn
-        hits = self.hits.T @ drawn
-        known = having > 0
-        every = having.sum(axis=0)
-        iou = _ratio(hits, having + given - hits, known)
-        recall = _ratio(hits, having, known)
-        right = hits.sum(axis=0)
-        accuracy = _ratio(right, every, every > 0)
-        return {IOU: iou, RECALL: recall, PIXELS: accuracy[None]}
+        return _measures(*(table.T @ drawn for table in self._tables))
+
+    def without_each(self, units: Units) -> dict[str, Floats]:
+        """Return the same, (k, u), of the images without each of u units in turn."""
+        sums = []
+        for table in self._tables:
+            of_units = np.zeros((units.count, table.shape[1]))
+            np.add.at(of_units, units.of_image, table)
+            sums.append((table.sum(axis=0) - of_units).T)
+        return _measures(*sums)
+
+    @property
+    def _tables(self) -> tuple[NDArray, ...]:
+        """What `_measures` takes, of each image, (n, k)."""
+        bounded = np.isfinite(self.boundary)
+        boundary = np.where(bounded, self.boundary, 0.0)
+        return self.having, self.given, self.hits, boundary, bounded.astype(np.int64)
 
     def image_iou(self) -> Floats:
         """Return the mean IoU of each image over the classes that it has, (n,); NaN without one."""
@@ -98,6 +186,23 @@ class PixelCounts:
         return _ratio(right, whole, whole > 0)
 
 
+def _measures(
+    having: Floats, given: Floats, hits: Floats, boundary: Floats, bounded: Floats
+) -> dict[str, Floats]:
+    """Return the measures of sums over images, (k, r). boundary: the sum of the boundary F1 of
+    `bounded` images."""
+    known = having > 0
+    every = having.sum(axis=0)
+    right = hits.sum(axis=0)
+    accuracy = _ratio(right, every, every > 0)
+    return {
+        IOU: _ratio(hits, having + given - hits, known),
+        RECALL: _ratio(hits, having, known),
+        PIXELS: accuracy[None],
+        BOUNDARY: _ratio(boundary, bounded, bounded > 0),
+    }
+
+
 def _ratio(part: NDArray, whole: NDArray, where: NDArray) -> Floats:
     unknown = np.full(np.shape(part), np.nan)
     return np.divide(part, whole, out=unknown, where=where)
@@ -105,36 +210,42 @@ def _ratio(part: NDArray, whole: NDArray, where: NDArray) -> Floats:
 
 @dataclass(frozen=True)
 class MaskScores:
-    """The scores of a segmenter in one group, by measure: values (k,), draws (k, r), halves (k, h).
-    Pixel accuracy has k = 1.
+    """The scores of a segmenter in one group, by measure: values (k,), draws (k, r), and without
+    (k, u), those with each of u units left out. Pixel accuracy has k = 1.
 
-    images: (k,) the number of units with a pixel of the class. whole: the number of all units.
+    images: (k,) the number of units that the measure of the class is of. whole: that of all units.
     """
 
     values: dict[str, Floats]
     draws: dict[str, Floats]
-    halves: dict[str, Floats]
-    images: Ints
+    without: dict[str, Floats]
+    images: dict[str, Ints]
     whole: int
     by_units: bool
 
     def mean(self, measure: str, classes: Sequence[int]) -> Drawn:
-        """Return the mean of IoU or recall over classes; pixel accuracy is over all pixels."""
-        chosen = list(classes)
-        images = self.images[chosen]
-        if measure == PIXELS:
-            chosen = [0]
-            images = np.array([self.whole])
+        """Return the mean of a measure over classes; pixel accuracy is over all pixels."""
+        chosen = [0] if measure == PIXELS else list(classes)
+        images = self.images[measure][chosen]
         whole = int(images[0]) if len(chosen) == 1 else self.whole
-        return mean_over_categories(
-            self.values[measure][chosen],
-            self.draws[measure][chosen],
-            self.halves[measure][chosen],
+        values = self.values[measure][chosen]
+        draws = self.draws[measure][chosen]
+        # A class of one unit varies in a way that no resample shows.
+        draws = np.where(images[:, None] > 1, draws, values[:, None])
+        without = self.without[measure][chosen]
+        number = mean_over_categories(
+            values,
+            draws,
+            without,
             images,
             whole,
-            _BIAS_OF_HALVES,
+            self.whole - 1.0,  # the jackknife's correction of a bias (Quenouille 1956)
             by_units=self.by_units,
         )
+        # Without its only unit, a class is not among those of the mean.
+        left_out = mean_of_finite(without)
+        left_out = np.where(np.isfinite(left_out), left_out, number.value)
+        return replace(number, without=left_out)
 
 
 def score_masks(
@@ -161,18 +272,24 @@ def score_masks(
         for counts, of_group in zip(groups, blocks, strict=True):
             of_group.append(counts.measured(weights))
         done(stop)
-    halves = units.halves(seed).T
     scores = []
     for counts, of_group in zip(groups, blocks, strict=True):
         whole = counts.measured(np.ones((images, 1), np.int32))
         draws = {}
         for name in whole:
             draws[name] = np.concatenate([block[name] for block in of_group], axis=1)
+        having = units.counted(counts.having > 0)
+        bounded = units.counted(np.isfinite(counts.boundary))
         score = MaskScores(
             values={name: values[:, 0] for name, values in whole.items()},
             draws=draws,
-            halves=counts.measured(halves),
-            images=units.counted(counts.having > 0),
+            without=counts.without_each(units),
+            images={
+                IOU: having,
+                RECALL: having,
+                PIXELS: np.array([units.count]),
+                BOUNDARY: bounded,
+            },
             whole=units.count,
             by_units=units.shared,
         )

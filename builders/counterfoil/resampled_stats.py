@@ -59,6 +59,9 @@ class Drawn:
     """Whether the number is a difference, which may be below 0."""
     by_units: bool = False
     """Whether images share units."""
+    without: Floats | None = None
+    """(units,) the value with each unit left out in turn, where it says better than resamples how
+    far the value varies."""
 
     @property
     def centre(self) -> float:
@@ -80,28 +83,36 @@ class Drawn:
         Few units have few values, and all of these additions together make the interval of a
         difference too long. If units change it, it has the longer one of Student's interval and of
         the one with another unit of two more.
+
+        With `without`, the standard error is the jackknife's, with one more unit that changes the
+        value as much as any does. Nothing else is added to a difference that any unit changes: a
+        unit changes a number of pixels by far less than the whole number.
         """
         drawn = self.drawn[np.isfinite(self.drawn)]
         if self.images < FEWEST_IMAGES or not math.isfinite(self.value) or len(drawn) < 2:
             return Estimate(self.value)
+        adds_image = self.signed and self.without is None
         error = float(np.std(drawn, ddof=1))
+        if self.without is not None:
+            error = _error_with_one_more(self.without)
         middle = self.value - self.bias
         if error <= _STILL:
             below = above = 0.0
         elif self.signed or not 0 < middle < 1:
             one_more_image = 0.0
-            if self.signed:
+            if adds_image:
                 one_more_image = reach / math.sqrt(self.images * (self.images + 2))
             by_student = error * student_reach(reach, self.images - 1)
             below = above = math.hypot(by_student, one_more_image)
-            if self.signed and self.by_units:
+            if adds_image and self.by_units:
                 below = above = max(by_student, math.hypot(error * reach, one_more_image))
         else:
             rows = middle * (1 - middle) / error**2
             low, high = wilson_reach(middle, rows, reach, self.images - 1)
             below = middle - low
             above = high - middle
-        if error <= _STILL or not (self.signed and self.by_units):
+        is_seen = self.signed and (self.by_units or self.without is not None)
+        if error <= _STILL or not is_seen:
             below, above = mover_distances((below, above), self.unseen)
         if below + above <= _STILL:
             below = above = wilson_interval(0, self.images)[1]
@@ -110,6 +121,18 @@ class Drawn:
         low = min(self.value, max(least, middle - below))
         high = max(self.value, min(1.0, middle + above))
         return Estimate(self.value, float(low), float(high))
+
+
+def _error_with_one_more(without: Floats) -> float:
+    """Return the jackknife's standard error for n units and one more, which changes the value as
+    much as the unit that changes it most.
+
+    The jackknife alone is too short for few units whose errors are skewed: in simulations
+    (`scripts/prove_masks.py`), intervals of 20 images held the truth in 83 to 94 %.
+    """
+    changes = np.abs(without - without.mean())
+    squares = np.square(changes).sum() + changes.max() ** 2
+    return math.sqrt(squares * (1 - 1 / len(without)))
 
 
 def weighted_sum(parts: Sequence[tuple[float, Drawn]]) -> Drawn:
@@ -123,6 +146,10 @@ def weighted_sum(parts: Sequence[tuple[float, Drawn]]) -> Drawn:
             part_below, part_above = part_above, part_below
         below.append(abs(weight) * part_below)
         above.append(abs(weight) * part_above)
+    without = None
+    left_out = [weight * part.without for weight, part in parts if part.without is not None]
+    if len(left_out) == len(parts):
+        without = np.sum(left_out, axis=0)
     return Drawn(
         value=sum(weight * part.value for weight, part in parts),
         drawn=np.sum([weight * part.drawn for weight, part in parts], axis=0),
@@ -131,6 +158,7 @@ def weighted_sum(parts: Sequence[tuple[float, Drawn]]) -> Drawn:
         images=min(part.images for _, part in parts),
         signed=any(weight < 0 or part.signed for weight, part in parts),
         by_units=any(part.by_units for _, part in parts),
+        without=without,
     )
 
 
@@ -147,7 +175,18 @@ def resampled_ratio(part: Drawn, whole: Drawn) -> Drawn:
     below, above = mover_distances(part.unseen, (value * whole_above, value * whole_below))
     unseen = (float(below) / whole.value, float(above) / whole.value)
     images = min(part.images, whole.images)
-    return Drawn(value, drawn, value - corrected, unseen, images, by_units=part.by_units)
+    without = None
+    if part.without is not None and whole.without is not None:
+        without = part.without / np.maximum(whole.without, whole.value / 2)
+    return Drawn(
+        value,
+        drawn,
+        value - corrected,
+        unseen,
+        images,
+        by_units=part.by_units,
+        without=without,
+    )
 
 
 class Number(Protocol):
@@ -313,7 +352,8 @@ def mean_over_categories(
     found, if none is, or if one image has all of them. Such categories together count as one share,
     of the number of images that their mean is worth. The bias is estimated from halves: fewer
     images score higher by chance. A half scores higher than all images, by about half of the bias
-    that all images have.
+    that all images have. halves may also be all images but one: bias_of_halves says how often what
+    they score higher is the bias.
     """
     finite = np.isfinite(values)
     if not finite.any():
@@ -325,7 +365,8 @@ def mean_over_categories(
     longer = np.sqrt(images / np.maximum(images - 1, 1))[:, None]
     drawn = mean_of_finite(values[:, None] + (draws - values[:, None]) * longer)
     higher = mean_of_finite(halves[finite].T) - values
-    bias = bias_of_halves * float(higher.mean())
+    # One image has no halves, and no bias that shows.
+    bias = bias_of_halves * float(np.nan_to_num(higher).mean())
     spread = np.fmax.reduce(draws, axis=1) - np.fmin.reduce(draws, axis=1)
     still = ~(spread > _STILL)
     unseen = (0.0, 0.0)

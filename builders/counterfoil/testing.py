@@ -274,7 +274,9 @@ def check_task(name: str) -> None:
 
     source = TASKS[name]
     assert source.name == name, f"{name}: its `name` is {source.name!r}"
-    assert source.reader is None or callable(part_named(source.reader)), f"{name}: no reader"
+    for word in ("reader", "row_fault"):
+        part = getattr(source, word)
+        assert part is None or callable(part_named(part)), f"{name}: `{word}` is no function"
     task = part_named(source.measured_by)
     assert isinstance(task, type) and issubclass(task, Task), f"{name}: {task!r} is no `Task`"
     left = sorted(getattr(task, "__abstractmethods__", ()))

@@ -6,7 +6,7 @@ A mask is a PNG of one channel or with a palette, whose values are numbers of cl
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -144,3 +144,20 @@ def masks_of(rows: Rows, source: Source) -> SourceMasks:
     masks = TASKS["masks"].keys(source)
     rows.need("source.masks", column=masks.column)
     return SourceMasks(rows, masks.column, masks.classes, masks.numbers)
+
+
+def mask_fault(source: Source, row: Mapping[str, Any], size: Size) -> str | None:
+    """Return what is wrong with the mask of a stored row, whose image has this width and height, or
+    None."""
+    try:
+        numbers = decoded_mask((row[MASK] or {}).get("bytes"), size)
+    except UnreadableImage as error:
+        return f"its mask cannot be used: {error}"
+    classes = len(TASKS["masks"].names(source))
+    beyond = np.unique(numbers[(numbers >= classes) & (numbers < UNLABELLED)])
+    if beyond.size:
+        return (
+            f"its mask has the number {beyond[0]}, expected 0 to {classes - 1}, or {UNLABELLED} for"
+            " none"
+        )
+    return None

@@ -4,14 +4,15 @@ are read once."""
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 import tarfile
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from itertools import repeat
+from itertools import product, repeat
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from counterfoil.recipe.keep.misclassified import FAILED as JUDGE_FAILED
 from counterfoil.recipe.keep.rule import CLIP_SCORES
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.names import judge_column
+from counterfoil.registry import part_named
 from counterfoil.regular_files import open_regular
 from counterfoil.store.decoding import FORMATS, UnreadableImage, load_image, open_image
 from counterfoil.store.layout import What, receipt_path, shard_path
@@ -365,12 +367,20 @@ class ShardCheck:
     # Map a size and a file to the number of such images, and to the key and the shard of the first.
     _sizes: Counter[tuple[tuple[int, int], str]] = field(default_factory=Counter)
     _first: dict[tuple[tuple[int, int], str], tuple[str, Shard]] = field(default_factory=dict)
+    # Map a column of pictures and a pair to the first row's key and its picture's hash.
+    _pairs: dict[tuple[str, str], tuple[str, bytes]] = field(default_factory=dict)
 
     @property
     def _columns(self) -> tuple[str, ...]:
         """Return the columns that `data` and `rejected` share with `candidates`."""
         shared = table_columns("candidates", self._form)
         return tuple(name for name in shared if name not in LAST_COLUMNS)
+
+    @property
+    def _pictures(self) -> tuple[str, ...]:
+        """Return the columns of pictures that the task stores beside the image, such as masks."""
+        added = self._form.added
+        return tuple(name for name, column in added.items() if column.type == "Image")
 
     @property
     def _form(self) -> TableForm:
@@ -469,7 +479,7 @@ class ShardCheck:
         count = 0
         positions = {row["key"]: position for position, row in enumerate(expected)}
         order = KeyOrder(positions, faults)
-        columns = [*self._columns, "image"]
+        columns = [*self._columns, "image", *self._pictures]
         if what == "rejected":
             columns.append("reason")
         with self._reported(path, shard):
@@ -503,7 +513,7 @@ class ShardCheck:
         # shorter side.
         side = generator.saved_size or (generator.get("size") if recipe.kind.draws else None)
         size = None if side is None else (side, side)
-        looks = self.pool.map(look_at, map(_encoded, rows), repeat(size))
+        looks = list(self.pool.map(look_at, map(_encoded, rows), repeat(size)))
         for row, look in zip(rows, looks, strict=True):
             key = row["key"]
             named = (row["image"] or {}).get("path")
@@ -526,7 +536,32 @@ class ShardCheck:
                     self._first.setdefault((look.size, path), (str(key), shard))
             elif look.size != size:
                 faults.add("size", key, size_fault(look.size, size))
+        if recipe.task.row_fault is not None:
+            self._look_at_truth(rows, looks, part_named(recipe.task.row_fault), faults)
         self.images += len(rows)
+
+    def _look_at_truth(
+        self,
+        rows: Sequence[Row],
+        looks: Sequence[Look],
+        row_fault: Callable[[Any, Row, tuple[int, int]], str | None],
+        faults: RowFaults,
+    ) -> None:
+        """Check what the task stores of images that decode, and that no shift changes a picture of
+        it."""
+        decoded = [
+            (row, look.size) for row, look in zip(rows, looks, strict=True) if look.fault is None
+        ]
+        found = self.pool.map(lambda each: row_fault(self.plan.recipe.source, *each), decoded)
+        for (row, _), fault in zip(decoded, found, strict=True):
+            if fault is not None:
+                faults.add("truth", row["key"], fault)
+        for name, row in product(self._pictures, rows):
+            encoded = (row[name] or {}).get("bytes") or b""
+            digest = hashlib.sha256(encoded).digest()
+            key, first = self._pairs.setdefault((name, row["pair"]), (row["key"], digest))
+            if digest != first:
+                faults.add(name, row["key"], f"its {name} differs from that of {shown_value(key)}")
 
     @contextlib.contextmanager
     def _reported(self, path: str, shard: Shard) -> Iterator[None]:

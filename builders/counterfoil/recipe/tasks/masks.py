@@ -55,6 +55,7 @@ class MasksSource(PlacedTruth):
     name = "masks"
     section = Masks
     reader = "counterfoil.data.masks:masks_of"
+    row_fault = "counterfoil.data.masks:mask_fault"
     measured_by = "counterfoil.evaluation.tasks.masks.task:MasksTask"
     measures = "IoU and drops of segmenters"
     models = "predictions"

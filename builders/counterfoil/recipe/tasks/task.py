@@ -2,7 +2,7 @@
 it, and its words.
 
 Other code reads the attributes and calls the methods of a task, so a new task does not change it.
-`reader` and `measured_by` name what higher layers have for the task, as `package.module:name`.
+`reader`, `row_fault` and `measured_by` name what higher layers have for the task, as `package.module:name`.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ class SourceTask:
     taken once, and its row stores what the image shows. placed: whether that lies on pixels.
     labelled: whether rows of the input dataset need labels. folders: whether the names of classes
     may be those of folders. reader: a function from rows and source to a `RowTruth`
-    (`data/truth.py`). measured_by: a `Task` (`evaluation/task.py`). table: the file with the rows
-    that people see first. nouns: what `names` are, one and several. measures: a phrase for what
-    results have. models: a kind of models of the task, as their names begin. hub: the Hub's names
-    of the task, and of the task's form.
+    (`data/truth.py`). row_fault: a function from the source, a stored row and the size of its image
+    to what is wrong with what the row stores of the task, or None. measured_by: a `Task`
+    (`evaluation/task.py`). table: the file with the rows that people see first. nouns: what `names`
+    are, one and several. measures: a phrase for what results have. models: a kind of models of the
+    task, as their names begin. hub: the Hub's names of the task, and of the task's form.
     """
 
     name = "classes"
@@ -47,6 +48,7 @@ class SourceTask:
     labelled = True
     folders = True
     reader: str | None = None
+    row_fault: str | None = None
     measured_by = "counterfoil.evaluation.tasks.classes.task:ClassesTask"
     table = "robustness.csv"
     nouns: tuple[str, str] = ("class", "classes")

@@ -27,6 +27,7 @@ from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.evaluate_dataset import write_keys
 from counterfoil.evaluation.results import Evaluation
+from counterfoil.mask_stats import boundary_f1
 from support.masks import COLOURS, NAMES, RECIPE, ColourSegmenter, mask_folder
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def answers(built: Path) -> Path:
 @pytest.fixture(scope="module")
 def evaluation(built: Path, answers: Path) -> Evaluation:
     lines = ["drop(fog, IoU, class=box) <= 5", "mIoU(base) >= 80", "drop(any, mIoU) <= 90"]
+    lines += ["boundary_F1(base, class=box) >= 70", "drop(fog, boundary_F1) <= 5"]
     return evaluate(
         built, [f"predictions:{answers}"], out=built.parent / "report", gate=lines, into_card=True
     )
@@ -107,6 +109,8 @@ def test_numbers_equal_a_plain_loop(built: Path, answers: Path, evaluation: Eval
         iou = []
         recall = []
         right = known = 0
+        of_images = np.array([boundary_f1(mask, answer, len(NAMES)) for mask, answer in pairs])
+        boundary = np.nanmean(of_images, axis=0)
         for label, name in enumerate(NAMES):
             both = sum(int(((mask == label) & (answer == label)).sum()) for mask, answer in pairs)
             true = sum(int((mask == label).sum()) for mask, _ in pairs)
@@ -118,11 +122,13 @@ def test_numbers_equal_a_plain_loop(built: Path, answers: Path, evaluation: Eval
             key = {"model": model, "group": group, "class_id": name}
             assert rows.value("IoU", **key) == pytest.approx(iou[-1], abs=1e-9)
             assert rows.value("recall", **key) == pytest.approx(recall[-1], abs=1e-9)
+            assert rows.value("boundary_F1", **key) == pytest.approx(boundary[label], abs=1e-9)
         key = {"model": model, "group": group}
         for measure, value in (
             ("mIoU", np.mean(iou)),
             ("pixel_accuracy", right / known),
             ("mean_accuracy", np.mean(recall)),
+            ("boundary_F1", np.mean(boundary)),
         ):
             number = rows.one(measure, **key)
             assert number is not None and number.value == pytest.approx(value, abs=1e-9)
@@ -142,6 +148,8 @@ def test_a_gate_names_classes_and_measures(evaluation: Evaluation, built: Path) 
     answers = {(judged.line.text, judged.group): judged.verdict for judged in gate.judged}
     assert answers["drop(fog, IoU, class=box) <= 5", "fog"] == "fail"
     assert answers["mIoU(base) >= 80", "base"] == "pass"
+    assert answers["boundary_F1(base, class=box) >= 70", "base"] == "pass"
+    assert answers["drop(fog, boundary_F1) <= 5", "fog"] == "fail"
     lines = [
         "IoU(fog) >= 5",
         "drop(fog, pixel_accuracy, class=box) <= 5",
@@ -252,6 +260,10 @@ def test_units_and_previews(built: Path, tmp_path: Path) -> None:
     assert preview.results.preview == 5
     number = preview.results.rows.one("mIoU", model="mine", group="base")
     assert number is not None and number.n == 5 and number.low is None
+    # classes are judged by their values, so one image has drops too
+    single = evaluate(built, {"mine": ColourSegmenter()}, limit=1, out=tmp_path / "single")
+    assert not single.results.models[0].near_chance
+    assert single.results.rows.value("drop", at="mIoU", model="mine", group="fog") is not None
 
 
 def test_keys_are_listed(built: Path, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """The classes that a segmenter gives the pixels of every image: of a folder of masks, or of a model
 that runs here.
 
-Only the cells of each image's confusion matrix are kept: how many pixels of a class have which
-answer.
+Only the cells of each image's confusion matrix are kept, how many pixels of a class have which
+answer, and how well each class's boundary is found.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from counterfoil.errors import UserError, first_of, some_of
 from counterfoil.evaluation.dataset import image_numbers
 from counterfoil.evaluation.tasks.masks.subject import MaskSubject
 from counterfoil.evaluation.tasks.objects.categories import map_names
-from counterfoil.mask_stats import PixelCounts, confusion
+from counterfoil.mask_stats import PixelCounts, boundary_f1, confusion
 from counterfoil.models.classifiers.of_python import in_eval_mode
 from counterfoil.models.segmenters.segmenter import Segmenter
 from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key, join_stretches
@@ -52,7 +52,8 @@ _ANSWERS = (
 @dataclass(frozen=True)
 class ModelMasks:
     """The answers of a segmenter to all images, as cells of their confusion matrices: the row of
-    the image, the true and the answered class, and the number of pixels."""
+    the image, the true and the answered class, the number of pixels, and the boundary F1 of a class
+    where it is both."""
 
     name: str
     cells: Columns
@@ -67,17 +68,28 @@ class ModelMasks:
         """Return the counts of a group's images, by their numbers."""
         image = image_numbers(subject.dataset, subject.rows[group])[self.cells["row"]]
         others = [self.cells[name] for name in ("true", "answered", "pixels")]
-        cells = np.stack([image, *others])[:, image >= 0]
-        return PixelCounts.of(cells, subject.images, len(subject.classes))
+        chosen = image >= 0
+        cells = np.stack([image, *others])[:, chosen]
+        boundary = self.cells["boundary"][chosen]
+        return PixelCounts.of(cells, boundary, subject.images, len(subject.classes))
 
 
 def image_cells(subject: MaskSubject, row: int, answer: PixelClasses) -> Columns:
     """Return the cells of one image. answer: classes by the dataset's numbers, as large as its
     mask."""
-    matrix = confusion(subject.mask(subject.number_of[row]), answer, len(subject.classes))
-    true, answered = np.nonzero(matrix)
-    rows = np.full(len(true), row)
-    return {"row": rows, "true": true, "answered": answered, "pixels": matrix[true, answered]}
+    truth = subject.mask(subject.number_of[row])
+    classes = len(subject.classes)
+    matrix = confusion(truth, answer, classes)
+    boundary = np.full(matrix.shape, np.nan)
+    np.fill_diagonal(boundary, boundary_f1(truth, answer, classes))
+    true, answered = np.nonzero((matrix > 0) | np.isfinite(boundary))
+    return {
+        "row": np.full(len(true), row),
+        "true": true,
+        "answered": answered,
+        "pixels": matrix[true, answered],
+        "boundary": boundary[true, answered],
+    }
 
 
 def read_masks(name: str, subject: MaskSubject, names: Sequence[str] | None) -> ModelMasks:
@@ -200,8 +212,9 @@ def run_segmenter(
 def are_cells(columns: Columns, rows: range) -> bool:
     """Return whether columns can be the cells of some images' confusion matrices."""
     kinds = {name: column.dtype.kind for name, column in columns.items()}
-    return kinds == dict.fromkeys(("row", "true", "answered", "pixels"), "i") and all(
-        (column >= 0).all() for column in columns.values()
+    numbers = ("row", "true", "answered", "pixels")
+    return kinds == dict.fromkeys(numbers, "i") | {"boundary": "f"} and all(
+        (columns[name] >= 0).all() for name in numbers
     )
 
 

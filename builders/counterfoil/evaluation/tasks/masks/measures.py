@@ -1,4 +1,5 @@
-"""What a shift costs a segmenter: IoU, accuracy of pixels and their drops, also by class.
+"""What a shift costs a segmenter: IoU, accuracy of pixels, boundary F1 and their drops, also by
+class.
 
 Intervals come from resamples of the images. In each resample, an image has the same weight under
 the base and every shift. Means are over the classes that some pixel has; drops, and the base that
@@ -8,6 +9,7 @@ every document.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,6 +22,7 @@ from counterfoil.evaluation.task import ResampledModel, difference_rows
 from counterfoil.evaluation.tasks.masks.answers import ModelMasks
 from counterfoil.evaluation.tasks.masks.subject import MaskSubject
 from counterfoil.mask_stats import (
+    BOUNDARY,
     IOU,
     PIXELS,
     RECALL,
@@ -45,7 +48,9 @@ from counterfoil.stats import chance_line
 # The names in rows of each measure's mean over classes.
 MEAN_IOU = "mIoU"
 MEAN_RECALL = "mean_accuracy"
-MEANS = {MEAN_IOU: IOU, PIXELS: PIXELS, MEAN_RECALL: RECALL}
+MEANS = {MEAN_IOU: IOU, PIXELS: PIXELS, MEAN_RECALL: RECALL, BOUNDARY: BOUNDARY}
+# The measures of a class.
+OF_CLASS = (IOU, RECALL, BOUNDARY)
 CURVE = "severity_mIoU"
 # The share of the pixels that a class has.
 SHARE = "share_of_pixels"
@@ -83,7 +88,7 @@ class MeasuredSegmenter(ResampledModel):
             return ""
         return over_classes(len(self.sound), len(self.subject.measured))
 
-    def beside(self, other: Self) -> Self:
+    def compared_with(self, other: Self) -> Self:
         return replace(self, known=other.sound)
 
     def share(
@@ -149,8 +154,10 @@ def segmenter_rows(
             for label in subject.measured
         }
         for (group, label), key in keys.items():
-            for measure in (IOU, RECALL):
-                yield estimate_row(measure, model.share(group, measure, label).interval(), **key)
+            for measure in OF_CLASS:
+                number = model.share(group, measure, label)
+                if math.isfinite(number.value):  # a class that fills its images has no boundary
+                    yield estimate_row(measure, number.interval(), **key)
         cells = [(group, label) for group, label in keys if group and label in model.sound]
         drops = [model.drop(group, IOU, label) for group, label in cells]
         for cell, estimate in zip(cells, simultaneous_intervals(drops), strict=True):
@@ -177,6 +184,13 @@ FACTS: tuple[MeasureFacts, ...] = (
     ),
     MeasureFacts(MEAN_RECALL, "mean accuracy", "percent", "mean of the classes’ recall"),
     MeasureFacts(RECALL, "recall", "percent", "share of the pixels of a class that are given it"),
+    MeasureFacts(
+        BOUNDARY,
+        "boundary F1",
+        "percent",
+        "F1 of the pixels on a class’s boundary, within 0.75 % of the diagonal, as a mean over the"
+        " images that have one; rows without a class are means over classes",
+    ),
     MeasureFacts(
         DROP,
         "drop",

@@ -12,8 +12,8 @@ from counterfoil.evaluation.resampled_page import (
     worst_cells,
     worst_drop,
 )
-from counterfoil.evaluation.tasks.masks.measures import CURVE, MEANS, SHARE
-from counterfoil.mask_stats import IOU, RECALL
+from counterfoil.evaluation.tasks.masks.measures import CURVE, MEANS, OF_CLASS, SHARE
+from counterfoil.mask_stats import IOU
 from counterfoil.report.results import DROP, ModelFacts, Results
 from counterfoil.report.sections import ReportSection
 from counterfoil.report.words import (
@@ -37,16 +37,17 @@ def class_table(results: Results, model: ModelFacts) -> Table:
         key = {"model": model.name, "class_id": share.class_id}
         base = {"group": results.base or "", **key}
         cells = worst_cells(results, worst_drop(results, IOU, key))
-        numbers = (points_cell(results.rows.estimate(name, **base)) for name in (IOU, RECALL))
+        numbers = (points_cell(results.rows.estimate(name, **base)) for name in OF_CLASS)
         rows.append(
             TableRow((text_cell(share.class_id), points_cell(share.estimate), *numbers, *cells))
         )
-    rows.sort(key=lambda row: -float(row.cells[5].sort or -1.0))
+    rows.sort(key=lambda row: -float(row.cells[6].sort or -1.0))
     columns = (
         TableColumn("class", "name"),
         "share of pixels (%)",
         "IoU (%)",
         "recall (%)",
+        "boundary F1 (%)",
         TableColumn("loses most under", "text"),
         "drop of IoU (points)",
     )
@@ -72,8 +73,8 @@ def mask_sections(results: Results) -> Iterator[ReportSection]:
         title="Class by class",
         short="Classes",
         tables=[class_table(results, model) for model in models],
-        note="IoU and recall are on the base. Intervals of classes’ drops are for all classes and"
-        " shifts at once.",
+        note="IoU, recall and boundary F1 are on the base. Intervals of classes’ drops are for all"
+        " classes and shifts at once.",
     )
 
 

@@ -33,6 +33,7 @@ from counterfoil.evaluation.tasks.masks.measures import (
     FACTS,
     MEAN_IOU,
     MEANS,
+    OF_CLASS,
     MeasuredSegmenter,
     measure_segmenter,
     segmenter_rows,
@@ -42,7 +43,7 @@ from counterfoil.evaluation.tasks.masks.subject import open_masks
 from counterfoil.evaluation.tasks.objects.categories import given_names
 from counterfoil.evaluation.tasks.objects.detections import write_key_table
 from counterfoil.evaluation.tasks.objects.measures import measure_levels
-from counterfoil.mask_stats import IOU, PIXELS, RECALL, REPLICATES
+from counterfoil.mask_stats import BOUNDARY, IOU, PIXELS, RECALL, REPLICATES
 from counterfoil.models.devices import resolve_device
 from counterfoil.models.segmenters import load_segmenter
 from counterfoil.recipe.names import PREDICTIONS
@@ -70,7 +71,7 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
         " evaluate(dataset, {'mine': segmenter})."
     )
     metric = "mIoU"
-    shown = (tuple(MEANS), tuple(MEANS))
+    shown = ((MEAN_IOU, PIXELS, BOUNDARY), (MEAN_IOU, BOUNDARY))
     beside = PIXELS
     truth_columns = ("classes",)
     answer_columns = ("iou", "pixel_accuracy")
@@ -81,7 +82,7 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
 
     @property
     def measures(self) -> Mapping[str, MeasureFacts]:
-        return {facts.name: facts for facts in FACTS if facts.name in {*MEANS, IOU, RECALL}}
+        return {facts.name: facts for facts in FACTS if facts.name in {*MEANS, *OF_CLASS}}
 
     @classmethod
     def write_keys(cls, subject: OpenDataset, file: Path) -> int:
@@ -244,7 +245,7 @@ def segmentation_csv(results: Results) -> str:
         for class_id in names:
             key["class_id"] = class_id
             row = first_columns | {"class": class_id}
-            measures = (IOU, RECALL) if class_id else tuple(MEANS)
+            measures = OF_CLASS if class_id else tuple(MEANS)
             for name in measures:
                 number = results.rows.estimate(name, **key)
                 drop = results.rows.estimate(DROP, at=name, **key)
