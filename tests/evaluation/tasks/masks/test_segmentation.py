@@ -308,8 +308,8 @@ FILES: dict[str, tuple[Callable[[Path], Any], str]] = {
         "it has 4×4 pixels, and its image 64×48",
     ),
     "16 bits": (
-        lambda path: Image.fromarray(np.zeros((48, 64), np.uint16)).save(path),
-        "it has 16 bits",
+        lambda path: Image.fromarray(np.full((48, 64), 256, np.uint16)).save(path),
+        "it has the number 256, expected at most 255",
     ),
     "colours": (lambda path: Image.new("RGB", (64, 48)).save(path), "the channels RGB"),
     "a JPEG": (
