@@ -6,14 +6,16 @@ from the outlines of COCO annotations.
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.arrays import Ints
 from counterfoil.data.mask_folders import OUTLINES
 from counterfoil.data.outlines import UnfitOutline, drawn, inside_of
 from counterfoil.data.truth import RowTruth, refuse_unclear_turns
@@ -92,6 +94,27 @@ def class_colours() -> NDArray[np.uint8]:
     return np.round(255 * np.array([*colours, (0, 0, 0)])).astype(np.uint8)
 
 
+@dataclass
+class MaskCounts:
+    """The pixels of each number in some masks, and the images that have it, (256,).
+
+    turned: how many photographs an EXIF tag turns. wrong: how many masks cannot be used. problems:
+    those of the first ones. sides: the shorter side of each image, in pixels.
+    """
+
+    pixels: Ints
+    images: Ints
+    turned: int = 0
+    wrong: int = 0
+    problems: list[str] = field(default_factory=list)
+    sides: list[int] = field(default_factory=list)
+
+    def refuse(self, hint: str) -> None:
+        """Raise UserError if masks cannot be used."""
+        if self.wrong:
+            raise UserError(first_of(self.problems, count=self.wrong), hint)
+
+
 @dataclass(frozen=True)
 class SourceMasks(RowTruth):
     """The masks of every row, which are PNG. numbers: that of each class in the data, if not its
@@ -119,36 +142,53 @@ class SourceMasks(RowTruth):
 
         Notes say how many pixels have no class, and which classes no pixel has.
         """
-        problems = []
-        counts = np.zeros(UNLABELLED + 1, np.int64)
-        wrong = 0
-        turned = 0
-        for done, (row, encoded) in enumerate(zip(chosen, rows.images(chosen), strict=True)):
-            try:
-                sides = picture_sides(encoded)
-                turned += sides.turned
-                size = sides.read(source.exif)
-                counts += np.bincount(self.of_image(row, size).ravel(), minlength=len(counts))
-            except UserError as error:
-                wrong += 1
-                problems += error.problems if wrong <= MOST_SHOWN else ()
-            if done % 100 == 0:
-                report_progress("reading masks", done, len(chosen))
+        counts = self.counted(chosen)
         if "exif" not in source.model_fields_set and rows.rendered is None:
-            refuse_unclear_turns(turned, rows, "masks")
-        if wrong:
-            raise UserError(first_of(problems, count=wrong), self.hint)
-        unlabelled = int(counts[UNLABELLED])
-        if unlabelled == counts.sum():
+            refuse_unclear_turns(counts.turned, rows, "masks")
+        counts.refuse(self.hint)
+        pixels = counts.pixels
+        unlabelled = int(pixels[UNLABELLED])
+        if unlabelled == pixels.sum():
             raise UserError(f"source.masks: no pixel of {rows.place} has a class", self.hint)
         notes = []
         if unlabelled:
-            notes.append(f"{unlabelled / counts.sum():.1%} of all pixels have no class")
-        absent = [name for name, count in zip(self.names, counts, strict=False) if not count]
+            notes.append(f"{unlabelled / pixels.sum():.1%} of all pixels have no class")
+        absent = [name for name, count in zip(self.names, pixels, strict=False) if not count]
         if absent:
             classes = format_count(len(absent), "class", "classes")
             notes.append(f"no pixel has {classes} of the recipe: {some_of(absent, 10)}")
         return notes
+
+    def counted(self, chosen: Sequence[int]) -> MaskCounts:
+        """Count the classes of the chosen rows. Photographs that cannot be opened are left out."""
+        counts = MaskCounts(*np.zeros((2, UNLABELLED + 1), np.int64))
+        for done, (row, encoded) in enumerate(zip(chosen, self.rows.images(chosen), strict=True)):
+            if done % 100 == 0:
+                report_progress("reading masks", done, len(chosen))
+            with contextlib.suppress(UnreadableImage):
+                sides = picture_sides(encoded)
+                counts.turned += sides.turned
+                # Photographs are turned already where they are to be.
+                counts.sides.append(min(sides.stored))
+                try:
+                    numbers = self.of_image(row, sides.stored)
+                except UserError as error:
+                    counts.wrong += 1
+                    if counts.wrong <= MOST_SHOWN:
+                        counts.problems += error.problems
+                    continue
+                of_image = np.bincount(numbers.ravel(), minlength=UNLABELLED + 1)
+                counts.pixels += of_image
+                counts.images += of_image > 0
+        return counts
+
+    def written_size(self, row: int) -> Size | None:
+        """Return the width and height that a row's mask is for; None if nothing says it."""
+        encoded = next(self.rows.pictures(self.column, [row]))
+        try:
+            return picture_sides(encoded).stored
+        except UnreadableImage:
+            return None
 
     def where(self, row: int) -> str:
         """Return the beginning of an error about a row's mask."""
@@ -189,10 +229,15 @@ class OutlinedMasks(SourceMasks):
 
     hint: ClassVar[str] = _OUTLINES_HINT
 
+    def written_size(self, row: int) -> Size | None:
+        written = self.cells[row]["size"]
+        return (written[0], written[1]) if len(written) == 2 else None
+
     def of_image(self, row: int, size: Size) -> PixelClasses:
         where = self.where(row)
-        categories, crowds, outlines, written = (self.cells[row][name] for name in OUTLINES)
-        if written and tuple(written) != size:
+        categories, crowds, outlines, _ = (self.cells[row][name] for name in OUTLINES)
+        written = self.written_size(row)
+        if written is not None and written != size:
             says, had = ("×".join(map(str, sides)) for sides in (written, size))
             raise UserError(
                 f"{where}: the file says that its image has {says} pixels, and the image has {had}",
@@ -217,12 +262,19 @@ def masks_of(rows: Rows, source: Source) -> SourceMasks:
     """Return the masks of rows by a recipe's `source`. Raise UserError for a missing column, and for
     classes that outlines do not have."""
     masks = TASKS["masks"].keys(source)
-    rows.need("source.masks", column=masks.column)
-    categories = rows.class_names(masks.column)
-    common = (rows, masks.column, masks.classes, masks.numbers)
+    return column_masks(rows, masks.column, masks.classes, masks.numbers)
+
+
+def column_masks(
+    rows: Rows, column: str, classes: Sequence[str], numbers: Sequence[int] = ()
+) -> SourceMasks:
+    """Return the masks in a column, with the names and numbers of classes. Raises as `masks_of`."""
+    rows.need("source.masks", column=column)
+    categories = rows.class_names(column)
+    common = (rows, column, tuple(classes), tuple(numbers))
     if categories is None:
         return SourceMasks(*common)
-    if masks.numbers:
+    if numbers:
         raise UserError(
             f"source.masks.numbers: found numbers, and the outlines of {rows.place} have names",
             "Leave out source.masks.numbers, and name the categories as source.masks.classes.",
@@ -230,7 +282,7 @@ def masks_of(rows: Rows, source: Source) -> SourceMasks:
     known = {plain_name(name): number for number, name in enumerate(categories)}
     lacking = []
     number_of = [UNLABELLED] * len(categories)
-    for number, name in enumerate(masks.classes):
+    for number, name in enumerate(classes):
         category = known.get(plain_name(name))
         if category is not None:
             number_of[category] = number
@@ -243,11 +295,11 @@ def masks_of(rows: Rows, source: Source) -> SourceMasks:
             f"Its categories are {', '.join(categories)[:500]}. The class {BACKGROUND} is what is"
             " outside all outlines.",
         )
-    cells = rows.column(masks.column)
+    cells = rows.column(column)
     odd = next((row for row, cell in enumerate(cells) if not _is_outlined(cell, categories)), None)
     if odd is not None:
         raise UserError(
-            f"source.masks: {rows.place}, row {odd}: the column '{masks.column}' holds no masks",
+            f"source.masks: {rows.place}, row {odd}: the column '{column}' holds no masks",
             "Name a column of images as source.masks.column. Outlines are read from COCO files.",
         )
     return OutlinedMasks(*common, cells, number_of)

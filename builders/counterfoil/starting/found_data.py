@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import median_low
 from typing import Any
 
+from counterfoil.data.coco_folders import SEGMENTATION
 from counterfoil.data.folder_splits import shown_name
 from counterfoil.data.image_folders import ImageFolder
 from counterfoil.data.labelled_sources import NamedDataset
@@ -28,11 +29,13 @@ from counterfoil.generate.screen.thresholds import images_needed
 from counterfoil.models.names import LAB
 from counterfoil.recipe.layering import class_slug
 from counterfoil.recipe.names import LONGEST_NAME, is_local, label_by_name
+from counterfoil.recipe.tasks.masks import MASK
 from counterfoil.recipe.tasks.objects import OBJECTS
 from counterfoil.regular_files import read_regular
 from counterfoil.report.words import format_count
+from counterfoil.starting.found_masks import find_masks, mask_folder, masks_column
 from counterfoil.starting.found_objects import (
-    FoundObjects,
+    FoundTruth,
     find_objects,
     object_folder,
     objects_column,
@@ -186,8 +189,8 @@ class FoundData:
     notes: tuple[str, ...]
     side: int | None = None
     """The median shorter side of opened images, in pixels."""
-    objects: FoundObjects | None = None
-    """Of images with boxes, which have no classes."""
+    placed: FoundTruth | None = None
+    """The boxes or masks of images, which have no classes."""
 
 
 def find_data(wanted: InitOptions, *, drawn: bool) -> FoundData:
@@ -204,10 +207,15 @@ def find_data(wanted: InitOptions, *, drawn: bool) -> FoundData:
             f"{str(source)[:200]}: found a split after the colon, expected the whole dataset",
             "Name splits with --train-split and --validation-split.",
         )
-    boxes = object_folder(origin) if wanted.label_column is None else None
+    boxes = masks = None
+    if wanted.label_column is None and wanted.mask_column is None:
+        boxes = object_folder(origin)
     if boxes is not None:
         origin = replace(origin, objects=OBJECTS)
-    folder = None if boxes is not None else plain_folder(origin)
+    elif wanted.label_column is None:
+        masks = mask_folder(origin, wanted.mask_column or MASK)
+        origin = replace(origin, mask_column=None if masks is None else masks.column)
+    folder = plain_folder(origin) if boxes is masks is None else None
     if folder is not None:
         named = (wanted.train_split, wanted.validation_split)
         # A split may be without classes, unless it is named.
@@ -244,9 +252,21 @@ def find_data(wanted: InitOptions, *, drawn: bool) -> FoundData:
         origin = replace(origin, exif=exif or "ignore")
         rows = open_source(origin, pin=opened.pin).rows(validation, labelled=False)
         objects = find_objects(rows, column, boxes, exif)
-        return FoundData(
-            origin, outline.rows, train, validation, (), (), objects.notes, objects.side, objects
-        )
+        return _placed(origin, outline, train, validation, objects)
+    column = wanted.mask_column or origin.mask_column
+    if column is None and wanted.label_column is None and wanted.image_column is None:
+        column = masks_column(outline)
+    if column is not None:
+        if column not in outline.columns:
+            raise UserError(
+                f"--mask-column: there is no column '{column[:80]}'",
+                f"Its columns are {_shown(outline)}. Outlines of COCO files are the column"
+                f" {SEGMENTATION}.",
+            )
+        origin = replace(origin, image_column=_image_column(outline, wanted, column))
+        train, validation = _splits(outline, wanted)
+        found = find_masks(origin, opened.pin, validation, column, masks)
+        return _placed(origin, outline, train, validation, found)
     flat = []
     if folder is not None:
         flat = list(filter(folder.is_flat, folder.splits))
@@ -304,8 +324,16 @@ def find_data(wanted: InitOptions, *, drawn: bool) -> FoundData:
     )
 
 
-def _image_column(outline: Outline, wanted: InitOptions) -> str:
-    images = [name for name, kind in outline.columns.items() if kind == "image"]
+def _placed(
+    origin: NamedDataset, outline: Outline, train: str, validation: str, found: FoundTruth
+) -> FoundData:
+    """Return what was found of images with boxes or masks."""
+    splits = (outline.rows, train, validation)
+    return FoundData(origin, *splits, (), (), found.notes, found.side, found)
+
+
+def _image_column(outline: Outline, wanted: InitOptions, masks: str | None = None) -> str:
+    images = [name for name, kind in outline.columns.items() if kind == "image" and name != masks]
     return _column(wanted.image_column, images, outline, "images", "--image-column")
 
 

@@ -53,9 +53,9 @@ from counterfoil.report.sections import MeasureFacts, ReportSection
 from counterfoil.report.words import csv_interval
 
 _NAMED = (
-    "Name segmenters as predictions:FOLDER (KEY.png for each image), transformers:FOLDER,"
-    " onnx:FOLDER or python:MODULE:NAME; in Python, hand over a function or a torch module:"
-    " evaluate(dataset, {'mine': segmenter})."
+    "Name segmenters as predictions:FOLDER (KEY.png for each image) or predictions:FILE.parquet"
+    " (key and mask), transformers:FOLDER, onnx:FOLDER or python:MODULE:NAME; in Python, hand over"
+    " a function or a torch module: evaluate(dataset, {'mine': segmenter})."
 )
 # An image of a lower IoU is among the failures.
 _HALF = 0.5

@@ -1,0 +1,320 @@
+"""Look at the masks of a newcomer's images: which numbers they have, how often, and what is wrong with
+some.
+
+A picture of some images with their masks laid over is written beside the recipe, because no number
+shows that masks belong to other images.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from counterfoil.arrays import Ints
+from counterfoil.data.coco_folders import SEGMENTATION
+from counterfoil.data.folders import folder_listing
+from counterfoil.data.labelled_sources import NamedDataset
+from counterfoil.data.mask_folders import (
+    MaskFolder,
+    OutlinedFolder,
+    read_mask_folder,
+    read_outlined_folder,
+)
+from counterfoil.data.masks import (
+    BACKGROUND,
+    MaskCounts,
+    SourceMasks,
+    class_colours,
+    column_masks,
+)
+from counterfoil.data.open_source import open_source
+from counterfoil.data.pictures import evenly_spread
+from counterfoil.data.pins import SourcePin
+from counterfoil.data.tables import Outline, Rows
+from counterfoil.errors import UserError
+from counterfoil.recipe.names import is_local, plain_name
+from counterfoil.recipe.tasks import TASKS
+from counterfoil.recipe.tasks.masks import MASK, UNLABELLED
+from counterfoil.recipe.tasks.objects import categories_problem
+from counterfoil.regular_files import read_regular
+from counterfoil.report.words import format_count, format_list
+from counterfoil.starting.found_objects import (
+    SHOWN,
+    TILE,
+    Exif,
+    FoundTruth,
+    picture_sheet,
+    tile_of,
+)
+from counterfoil.store.decoding import UnreadableImage, picture_sides
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+# Masks that are read, and photographs that are opened.
+_MOST_LOOKED_AT = 1000
+_MOST_NAMED = 12
+# Names of columns of masks on the Hub.
+_COLUMNS = (
+    MASK, "masks", "label", "labels", "annotation", "annotations", "segmentation", "segmentation_mask",
+    "semantic_segmentation", "label_mask", "semantic_mask", "seg", "seg_mask", "gt", "target",
+)  # fmt: skip
+# A file beside the folders with the name of a class on each line, in the order of their numbers.
+NAMES = "classes.txt"
+_MOST_BYTES = 1 << 20
+_WHITE = (0, UNLABELLED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundMasks(FoundTruth):
+    """The masks of a split. numbers: those of the classes, if they are not 0, 1 and so on."""
+
+    task: ClassVar = TASKS["masks"]
+    keys_file: ClassVar = "keys.csv"
+    answers: ClassVar = "predictions:FOLDER"
+    models: ClassVar = (
+        "predictions:answers (a folder with KEY.png for each image), transformers:./my-model,"
+        " onnx:./my-model"
+    )
+    about_names: ClassVar = (
+        "Classes are in the order of their numbers in the masks. Call them as your segmenter calls"
+        " them. If a number means no class, as 0 does in ADE20K, leave its class out, and give the"
+        " numbers of the others in the same order: numbers: [1, 2]."
+    )
+
+    numbers: tuple[int, ...] = ()
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        """The recipe's keys of `source` that say what images show."""
+        column = {} if self.column == MASK else {"column": self.column}
+        numbers = {"numbers": list(self.numbers)} if self.numbers else {}
+        return {"masks": {**column, "classes": list(self.names), **numbers}}
+
+
+def mask_folder(origin: NamedDataset, column: str) -> MaskFolder | OutlinedFolder | None:
+    """Return a folder of images and masks, or of COCO files if `column` is their key; None for any
+    other dataset. Raises as `read_mask_folder`."""
+    folder = Path(origin.dataset)
+    if not is_local(origin.dataset) or not folder.is_dir() or origin.config is not None:
+        return None
+    listing = folder_listing(folder)
+    folder = folder.resolve()
+    masks = read_mask_folder(folder, listing, column)
+    if masks is None and column == SEGMENTATION:
+        return read_outlined_folder(folder, listing, column)
+    return masks
+
+
+def masks_column(outline: Outline) -> str | None:
+    """Return the column of masks beside a column of images, by its name."""
+    images = [name for name, kind in outline.columns.items() if kind == "image"]
+    named = [name for name in images if name.lower() in _COLUMNS]
+    return named[0] if len(images) > len(named) == 1 else None
+
+
+def find_masks(
+    origin: NamedDataset,
+    pin: SourcePin,
+    split: str,
+    column: str,
+    folder: MaskFolder | OutlinedFolder | None,
+) -> FoundMasks:
+    """Look at the masks of a split. Raise UserError for masks that cannot be used."""
+    rows = open_source(origin, pin=pin).rows(split, labelled=False)
+    groups = folder.objects.groups if isinstance(folder, OutlinedFolder) else ()
+    categories = [name for name in rows.class_names(column) or () if name not in groups]
+    if len(categories) >= UNLABELLED:
+        raise UserError(
+            f"{rows.place} has {len(categories):,} categories, and masks have at most {UNLABELLED}"
+            f" classes with the {BACKGROUND}",
+            "Write the recipe by hand, with some of them as source.masks.classes.",
+        )
+    # Masks with numbers are read with names for all, to see which numbers there are.
+    names = [""] * UNLABELLED
+    if categories:
+        known = map(plain_name, categories)
+        names = categories if BACKGROUND in known else [BACKGROUND, *categories]
+    masks = column_masks(rows, column, names)
+    looked = evenly_spread(range(rows.count), _MOST_LOOKED_AT)
+    exif = _turning(masks, looked)
+    if exif == "apply":
+        turned = open_source(replace(origin, exif=exif), pin=pin)
+        masks = column_masks(turned.rows(split, labelled=False), column, names)
+    counts = masks.counted(looked)
+    counts.refuse(masks.hint)
+    notes = [
+        "masks are drawn from the outlines of a COCO file: of two objects the smaller lies above,"
+        f" crowds have no class, and the {BACKGROUND} is what is outside all outlines"
+    ]
+    numbers = tuple(range(len(names)))
+    if not categories:
+        listed = _listed_names(Path(origin.dataset))
+        names, numbers = _numbered(rows, counts.pixels, listed)
+        notes = [*_notes_on_numbers("" if folder else column, numbers, listed)]
+    return FoundMasks(
+        column=column,
+        names=tuple(names),
+        numbers=() if numbers == tuple(range(len(names))) else numbers,
+        images=rows.count,
+        notes=(
+            *notes,
+            *_notes_on_counts(counts, names, numbers),
+            *_notes_on_rows(rows, looked, exif),
+        ),
+        picture=_picture(masks, names, numbers),
+        side=sorted(counts.sides)[len(counts.sides) // 2] if counts.sides else None,
+        exif=exif,
+    )
+
+
+def _turning(masks: SourceMasks, looked: Sequence[int]) -> Exif | None:
+    """Return how photographs are read if an EXIF tag turns one: `ignore` if a mask is as large as
+    the photograph that is not turned, else `apply`, as programs show them."""
+    turned = False
+    for row, encoded in zip(looked, masks.rows.images(looked), strict=True):
+        with contextlib.suppress(UnreadableImage):
+            sides = picture_sides(encoded)
+            turned |= sides.turned
+            if sides.upright != sides.stored == masks.written_size(row):
+                return "ignore"
+    return "apply" if turned else None
+
+
+def _listed_names(folder: Path) -> list[str]:
+    """Return the names in `classes.txt`, by number; empty without such a file. Raise UserError for
+    names that are none."""
+    try:
+        content = read_regular(folder / NAMES, _MOST_BYTES, follow=False)
+    except OSError:
+        return []
+    lines = content.decode("utf-8-sig", "replace").splitlines()
+    names = [line.strip() for line in lines if line.strip()]
+    problem = categories_problem(names)
+    if problem is not None:
+        raise UserError(
+            f"{folder / NAMES}: {problem}", "Write the name of a class on each line, by number."
+        )
+    return names
+
+
+def _numbered(rows: Rows, pixels: Ints, listed: Sequence[str]) -> tuple[list[str], tuple[int, ...]]:
+    """Return the names and the numbers of classes in masks of which `pixels` have each number."""
+    found = tuple(np.flatnonzero(pixels[:UNLABELLED]).tolist())
+    # Masks of one class are often black and white.
+    if found == (0,) and pixels[UNLABELLED]:
+        found = (0, UNLABELLED)
+    if not found:
+        raise UserError(
+            f"{rows.place}: no pixel of its masks has a class: all have the number {UNLABELLED}"
+        )
+    if not listed:
+        return [f"class_{number}" for number in found], found
+    if len(listed) == len(found):
+        return [*listed], found
+    for first in (0, 1):
+        numbers = tuple(range(first, first + len(listed)))
+        if found[-1] <= numbers[-1]:
+            return [*listed], numbers
+    raise UserError(
+        f"{rows.place}: masks have the number {found[-1]}, and {NAMES} has"
+        f" {format_count(len(listed), 'name')}",
+        "Write the name of each class on a line, in the order of their numbers, from 0 on.",
+    )
+
+
+def _notes_on_numbers(column: str, numbers: Sequence[int], listed: Sequence[str]) -> Iterator[str]:
+    """Yield sentences on where masks are, and what says the names of their numbers. column: that of
+    a table, or nothing."""
+    if column:
+        yield (
+            f"masks are the column {column}: to test a classifier instead, name a column of labels"
+            " with --label-column"
+        )
+    if not listed:
+        yield (
+            f"the numbers in masks have no names here: write names into the recipe, or one on each"
+            f" line of {NAMES} beside the folders"
+        )
+    if tuple(numbers) == _WHITE:
+        yield (
+            f"masks have the numbers 0 and {UNLABELLED} alone, so {UNLABELLED} is read as a class. If"
+            " it means no class, remove it from the recipe with its name"
+        )
+
+
+def _notes_on_counts(
+    counts: MaskCounts, names: Sequence[str], numbers: Sequence[int]
+) -> Iterator[str]:
+    total = counts.pixels.sum()
+    classes = []
+    for name, number in zip(names, numbers, strict=True):
+        share = counts.pixels[number] / total
+        images = format_count(int(counts.images[number]), "image")
+        classes.append(f"{name} ({share:.1%} of pixels, in {images})")
+    yield f"{format_count(len(names), 'class', 'classes')}: {format_list(classes, _MOST_NAMED)}"
+    unlabelled = total - counts.pixels[list(numbers)].sum()
+    if unlabelled:
+        yield f"{unlabelled / total:.1%} of pixels have no class"
+
+
+def _notes_on_rows(rows: Rows, looked: Sequence[int], exif: Exif | None) -> Iterator[str]:
+    if len(looked) < rows.count:
+        yield f"{len(looked):,} of {rows.count:,} masks were read; a build reads all"
+    yield from rows.notes
+    if exif is not None:
+        state = "turned" if exif == "apply" else "stored"
+        yield (
+            f"an EXIF tag turns some photographs: source.exif is {exif}, so masks are of photographs"
+            f" as {state}"
+        )
+
+
+_LINE = 16  # pixels
+_LINES = 16  # of four classes each
+
+
+def _picture(masks: SourceMasks, names: Sequence[str], numbers: Sequence[int]) -> bytes:
+    """Return a PNG of some images with their masks laid over, and the colours of the classes. Pixels
+    without a class are dark."""
+    from PIL import Image
+
+    position = np.full(UNLABELLED + 1, UNLABELLED)
+    position[list(numbers)] = np.arange(len(numbers))
+    colours = class_colours()
+    tiles = []
+    for row in evenly_spread(range(masks.rows.count), SHOWN):
+        try:
+            picture = masks.rows.image(row)
+            numbered = masks.of_image(row, picture.size)
+        except UserError:
+            continue
+        over = Image.fromarray(colours[position[numbered]])
+        # Colours over grey are those of the legend.
+        tile = tile_of(picture.convert("L"))
+        over = over.resize(tile.size, Image.Resampling.NEAREST)
+        tiles.append(Image.blend(tile, over, 0.5))
+    return picture_sheet(tiles, _legend(names))
+
+
+def _legend(names: Sequence[str]) -> Image.Image:
+    """Return a strip with the colours of the first classes."""
+    from PIL import Image, ImageDraw
+
+    shown = names[: 4 * _LINES]
+    legend = Image.new("RGB", (4 * TILE, _LINE * (1 + -(-len(shown) // 4))), "white")
+    draw = ImageDraw.Draw(legend)
+    colours = class_colours()
+    for number, name in enumerate(shown):
+        left = 4 + TILE * (number % 4)
+        top = _LINE * (number // 4)
+        right = left + _LINE - 4
+        draw.rectangle((left, top, right, top + _LINE - 4), fill=tuple(colours[number].tolist()))
+        text = name[:40].encode("ascii", "replace").decode()
+        draw.text((left + _LINE, top), text, fill="black")
+    return legend
