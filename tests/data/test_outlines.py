@@ -20,8 +20,9 @@ from counterfoil.data.pool import pool_of, truth_of
 from counterfoil.errors import UserError
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.loader import load_recipe_text
-from support.boxes import NAMES, coco_folder
+from support.boxes import NAMES
 from support.masks import RECIPE
+from support.outlines import outlined_folder, runs_of
 
 
 def pixels_of(segmentation: Any, size: tuple[int, int]) -> np.ndarray:
@@ -47,7 +48,7 @@ def test_polygons_and_run_lengths_are_those_of_pycocotools(form: int) -> None:
         size = (int(rng.integers(1, 90)), int(rng.integers(1, 90)))
         shape = size[::-1]
         outline = polygons(rng, size, form)
-        runs = pycocotools.merge(pycocotools.frPyObjects(outline, *shape))
+        runs = runs_of(outline, *shape)
         expected = pycocotools.decode(runs)
         assert (pixels_of(outline, size) == expected).all()
         compressed = {"size": [*shape], "counts": runs["counts"].decode()}
@@ -115,23 +116,6 @@ def test_work_is_bounded() -> None:
         drawn([inside] * 100, [0] * 100, [False] * 100, size, 0)
 
 
-def outlined_folder(folder: Path, count: int = 6) -> dict[str, Any]:
-    """Write a COCO folder with outlines: rectangles as polygons, ellipses as run lengths, and a
-    crowd; return the document."""
-    coco_folder(folder, count)
-    path = folder / "annotations.json"
-    document = json.loads(path.read_text())
-    for number, entry in enumerate(document["annotations"]):
-        x, y, width, height = entry["bbox"]
-        entry["segmentation"] = [[x, y, x + width, y, x + width, y + height, x, y + height]]
-        if number % 3 == 1:
-            (runs,) = pycocotools.frPyObjects(entry["segmentation"], 120, 160)
-            entry["segmentation"] = {"size": [120, 160], "counts": runs["counts"].decode()}
-    document["annotations"][0]["iscrowd"] = 1
-    path.write_text(json.dumps(document))
-    return document
-
-
 def recipe_of(folder: Path, *changes: str) -> Recipe:
     classes = "source.masks={classes: [background, disk, box]}"
     return load_recipe_text(RECIPE.format(folder=folder), [classes, *changes])
@@ -156,7 +140,7 @@ def test_a_coco_folder_becomes_masks_by_name(tmp_path: Path) -> None:
         for entry in sorted(entries, key=lambda each: (not each["iscrowd"], -each["area"])):
             runs = entry["segmentation"]
             if isinstance(runs, list):
-                (runs,) = pycocotools.frPyObjects(runs, 120, 160)
+                runs = runs_of(runs, 120, 160)
             number = 255 if entry["iscrowd"] else number_of[names[entry["category_id"]]]
             expected[pycocotools.decode(runs) > 0] = number
         assert (read == expected).all()

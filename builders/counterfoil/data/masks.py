@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 
 PixelClasses = NDArray[np.uint8]
 _HINT = (
-    "A mask is a PNG of one channel or with a palette, as large as its image. Its values are the"
-    " positions of source.masks.classes, or source.masks.numbers; 255 is no class."
+    "A mask is a PNG of one channel or with a palette, as large as its image (resize it by the nearest"
+    " pixel). Its values are the positions of source.masks.classes, or source.masks.numbers; 255 is"
+    " no class. docs/how-to/segmentation.md converts masks in colours."
 )
 _OUTLINES_HINT = (
     "Masks are drawn from COCO's segmentation: polygons [[x1, y1, x2, y2, …]] or run lengths, in"
@@ -63,8 +64,7 @@ def decoded_mask(encoded: Any, size: Size | None = None) -> PixelClasses:
             raise UnreadableImage(f"it has {had} pixels, and its image {expected}")
         if picture.mode not in ("1", "L", "P", "I", "I;16"):
             raise UnreadableImage(
-                f"it has the channels {picture.mode}, expected one channel or a palette: give each"
-                " colour the number of its class"
+                f"it has the channels {picture.mode}, expected one channel or a palette"
             )
         numbers = np.asarray(load_image(picture))
         if numbers.dtype.kind != "b" and numbers.max(initial=0) > UNLABELLED:
@@ -102,8 +102,8 @@ class MaskCounts:
     those of the first ones. sides: the shorter side of each image, in pixels.
     """
 
-    pixels: Ints
-    images: Ints
+    pixels: Ints = field(default_factory=lambda: np.zeros(UNLABELLED + 1, np.int64))
+    images: Ints = field(default_factory=lambda: np.zeros(UNLABELLED + 1, np.int64))
     turned: int = 0
     wrong: int = 0
     problems: list[str] = field(default_factory=list)
@@ -161,7 +161,7 @@ class SourceMasks(RowTruth):
 
     def counted(self, chosen: Sequence[int]) -> MaskCounts:
         """Count the classes of the chosen rows. Photographs that cannot be opened are left out."""
-        counts = MaskCounts(*np.zeros((2, UNLABELLED + 1), np.int64))
+        counts = MaskCounts()
         for done, (row, encoded) in enumerate(zip(chosen, self.rows.images(chosen), strict=True)):
             if done % 100 == 0:
                 report_progress("reading masks", done, len(chosen))

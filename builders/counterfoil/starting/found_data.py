@@ -16,7 +16,6 @@ from pathlib import Path
 from statistics import median_low
 from typing import Any
 
-from counterfoil.data.coco_folders import SEGMENTATION
 from counterfoil.data.folder_splits import shown_name
 from counterfoil.data.image_folders import ImageFolder
 from counterfoil.data.labelled_sources import NamedDataset
@@ -33,7 +32,12 @@ from counterfoil.recipe.tasks.masks import MASK
 from counterfoil.recipe.tasks.objects import OBJECTS
 from counterfoil.regular_files import read_regular
 from counterfoil.report.words import format_count
-from counterfoil.starting.found_masks import find_masks, mask_folder, masks_column
+from counterfoil.starting.found_masks import (
+    find_masks,
+    mask_folder,
+    masks_beside,
+    masks_column,
+)
 from counterfoil.starting.found_objects import (
     FoundTruth,
     find_objects,
@@ -252,6 +256,10 @@ def find_data(wanted: InitOptions, *, drawn: bool) -> FoundData:
         origin = replace(origin, exif=exif or "ignore")
         rows = open_source(origin, pin=opened.pin).rows(validation, labelled=False)
         objects = find_objects(rows, column, boxes, exif)
+        of_masks = None if boxes is None else masks_beside(boxes)
+        if of_masks is not None:
+            note = f"images have masks too: for a segmenter, add --mask-column {of_masks}"
+            objects = replace(objects, notes=(*objects.notes, note))
         return _placed(origin, outline, train, validation, objects)
     column = wanted.mask_column or origin.mask_column
     if column is None and wanted.label_column is None and wanted.image_column is None:
@@ -260,8 +268,8 @@ def find_data(wanted: InitOptions, *, drawn: bool) -> FoundData:
         if column not in outline.columns:
             raise UserError(
                 f"--mask-column: there is no column '{column[:80]}'",
-                f"Its columns are {_shown(outline)}. Outlines of COCO files are the column"
-                f" {SEGMENTATION}.",
+                f"Its columns are {_shown(outline)}. A folder needs images/ and masks/ with files of"
+                " one name, or COCO files with outlines.",
             )
         origin = replace(origin, image_column=_image_column(outline, wanted, column))
         train, validation = _splits(outline, wanted)
@@ -334,7 +342,9 @@ def _placed(
 
 def _image_column(outline: Outline, wanted: InitOptions, masks: str | None = None) -> str:
     images = [name for name, kind in outline.columns.items() if kind == "image" and name != masks]
-    return _column(wanted.image_column, images, outline, "images", "--image-column")
+    more = "If one of them holds masks, name it with --mask-column."
+    more = more if len(images) > 1 and masks is None else ""
+    return _column(wanted.image_column, images, outline, "images", "--image-column", more)
 
 
 def _label_column(outline: Outline, wanted: InitOptions, several: str) -> str:

@@ -36,10 +36,10 @@ from counterfoil.data.open_source import open_source
 from counterfoil.data.pictures import evenly_spread
 from counterfoil.data.pins import SourcePin
 from counterfoil.data.tables import Outline, Rows
-from counterfoil.errors import UserError
+from counterfoil.data.written_objects import ObjectFolder
+from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.recipe.names import is_local, plain_name
-from counterfoil.recipe.tasks import TASKS
-from counterfoil.recipe.tasks.masks import MASK, UNLABELLED
+from counterfoil.recipe.tasks.masks import MASK, UNLABELLED, MasksSource
 from counterfoil.recipe.tasks.objects import categories_problem
 from counterfoil.regular_files import read_regular
 from counterfoil.report.words import format_count, format_list
@@ -74,7 +74,7 @@ _WHITE = (0, UNLABELLED)
 class FoundMasks(FoundTruth):
     """The masks of a split. numbers: those of the classes, if they are not 0, 1 and so on."""
 
-    task: ClassVar = TASKS["masks"]
+    task: ClassVar = MasksSource()
     keys_file: ClassVar = "keys.csv"
     answers: ClassVar = "predictions:FOLDER"
     models: ClassVar = (
@@ -98,17 +98,24 @@ class FoundMasks(FoundTruth):
 
 
 def mask_folder(origin: NamedDataset, column: str) -> MaskFolder | OutlinedFolder | None:
-    """Return a folder of images and masks, or of COCO files if `column` is their key; None for any
-    other dataset. Raises as `read_mask_folder`."""
+    """Return a folder of images and masks, or of COCO files; None for any other dataset. Raises as
+    `read_mask_folder`."""
     folder = Path(origin.dataset)
     if not is_local(origin.dataset) or not folder.is_dir() or origin.config is not None:
         return None
     listing = folder_listing(folder)
     folder = folder.resolve()
     masks = read_mask_folder(folder, listing, column)
-    if masks is None and column == SEGMENTATION:
-        return read_outlined_folder(folder, listing, column)
-    return masks
+    return masks or read_outlined_folder(folder, listing, column)
+
+
+def masks_beside(boxes: ObjectFolder) -> str | None:
+    """Return the column of masks that a folder with boxes has too: PNG files, or the outlines of its
+    objects."""
+    with contextlib.suppress(CounterfoilError):
+        if read_mask_folder(boxes.folder, folder_listing(boxes.folder), MASK) is not None:
+            return MASK
+    return SEGMENTATION if boxes.outlined else None
 
 
 def masks_column(outline: Outline) -> str | None:
@@ -154,8 +161,8 @@ def find_masks(
     ]
     numbers = tuple(range(len(names)))
     if not categories:
-        listed = _listed_names(Path(origin.dataset))
-        names, numbers = _numbered(rows, counts.pixels, listed)
+        listed = _listed_names(folder.folder) if isinstance(folder, MaskFolder) else []
+        names, numbers = _numbered(masks, counts.pixels, listed)
         notes = [*_notes_on_numbers("" if folder else column, numbers, listed)]
     return FoundMasks(
         column=column,
@@ -203,7 +210,9 @@ def _listed_names(folder: Path) -> list[str]:
     return names
 
 
-def _numbered(rows: Rows, pixels: Ints, listed: Sequence[str]) -> tuple[list[str], tuple[int, ...]]:
+def _numbered(
+    masks: SourceMasks, pixels: Ints, listed: Sequence[str]
+) -> tuple[list[str], tuple[int, ...]]:
     """Return the names and the numbers of classes in masks of which `pixels` have each number."""
     found = tuple(np.flatnonzero(pixels[:UNLABELLED]).tolist())
     # Masks of one class are often black and white.
@@ -211,7 +220,9 @@ def _numbered(rows: Rows, pixels: Ints, listed: Sequence[str]) -> tuple[list[str
         found = (0, UNLABELLED)
     if not found:
         raise UserError(
-            f"{rows.place}: no pixel of its masks has a class: all have the number {UNLABELLED}"
+            f"{masks.rows.place}: no pixel of its masks has a class: all have the number"
+            f" {UNLABELLED}",
+            masks.hint,
         )
     if not listed:
         return [f"class_{number}" for number in found], found
@@ -222,7 +233,7 @@ def _numbered(rows: Rows, pixels: Ints, listed: Sequence[str]) -> tuple[list[str
         if found[-1] <= numbers[-1]:
             return [*listed], numbers
     raise UserError(
-        f"{rows.place}: masks have the number {found[-1]}, and {NAMES} has"
+        f"{masks.rows.place}: masks have the number {found[-1]}, and {NAMES} has"
         f" {format_count(len(listed), 'name')}",
         "Write the name of each class on a line, in the order of their numbers, from 0 on.",
     )
@@ -237,10 +248,8 @@ def _notes_on_numbers(column: str, numbers: Sequence[int], listed: Sequence[str]
             " with --label-column"
         )
     if not listed:
-        yield (
-            f"the numbers in masks have no names here: write names into the recipe, or one on each"
-            f" line of {NAMES} beside the folders"
-        )
+        beside = "" if column else f", or one on each line of {NAMES} beside the folders"
+        yield f"the numbers in masks have no names here: write names into the recipe{beside}"
     if tuple(numbers) == _WHITE:
         yield (
             f"masks have the numbers 0 and {UNLABELLED} alone, so {UNLABELLED} is read as a class. If"
@@ -253,11 +262,18 @@ def _notes_on_counts(
 ) -> Iterator[str]:
     total = counts.pixels.sum()
     classes = []
+    absent = []
     for name, number in zip(names, numbers, strict=True):
+        if not counts.pixels[number]:
+            absent.append(name)
+            continue
         share = counts.pixels[number] / total
         images = format_count(int(counts.images[number]), "image")
         classes.append(f"{name} ({share:.1%} of pixels, in {images})")
-    yield f"{format_count(len(names), 'class', 'classes')}: {format_list(classes, _MOST_NAMED)}"
+    yield f"{format_count(len(classes), 'class', 'classes')}: {format_list(classes, _MOST_NAMED)}"
+    if absent:
+        which = format_count(len(absent), "class", "classes")
+        yield f"no pixel has {which}: {format_list(absent, _MOST_NAMED)}"
     unlabelled = total - counts.pixels[list(numbers)].sum()
     if unlabelled:
         yield f"{unlabelled / total:.1%} of pixels have no class"

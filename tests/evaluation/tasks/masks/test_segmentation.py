@@ -345,7 +345,7 @@ def test_a_folder_with_an_unfit_file_is_refused(
 def table_of(folder: Path, file: Path, **changes: Any) -> Path:
     """Write the masks of a folder as a table; changes: the columns of its rows by name."""
     paths = sorted(folder.iterdir(), reverse=True)
-    columns = {"key": [path.stem for path in paths]}
+    columns: dict[str, Any] = {"key": [path.stem for path in paths]}
     columns["mask"] = [path.read_bytes() for path in paths]
     pq.write_table(pa.table(columns | changes), file, row_group_size=5)
     return file
