@@ -96,8 +96,9 @@ def read_foreign_parquet(
     most = {TEXT: longest_text, IMAGES: LONGEST_IMAGE}
     texts = [name for name, kind in chosen.items() if kind in most]
     # The leaves that are read, by column.
-    leaves = dict(zip(chosen, chosen, strict=True))
-    for name in texts:
+    leaves = {}
+    for name in chosen:
+        leaves[name] = name
         if pa.types.is_struct(types[name]):
             leaves[name] = f"{name}.{_ENCODED}"
     into = {TEXT: pa.string(), WHOLE: pa.int64(), NUMBER: pa.float64(), TRUTH: pa.bool_()}
@@ -116,16 +117,20 @@ def read_foreign_parquet(
             arrays = {}
             for name in chosen:
                 column = batch.column(index[name])
-                # Only the part of a struct that is read is in it.
-                arrays[name] = column.flatten()[0] if pa.types.is_struct(column.type) else column
+                if pa.types.is_struct(column.type):
+                    # Its only part is the leaf that is read.
+                    (column,) = column.flatten()
+                arrays[name] = column
             longest = 0
             for name in texts:
                 length = _longest(arrays[name])
-                if length > most[chosen[name]]:
-                    what = "a text" if chosen[name] == TEXT else "an image"
+                kind = chosen[name]
+                limit = most[kind]
+                if length > limit:
+                    what = "a text" if kind == TEXT else "an image"
                     raise UnfitFile(
                         f"has {what} of {length:,} bytes in its column {name[:40]!r}, expected at"
-                        f" most {most[chosen[name]]:,}"
+                        f" most {limit:,}"
                     )
                 longest += length
             step = max(1, _BATCH_BYTES // max(1, longest))

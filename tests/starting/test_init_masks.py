@@ -209,7 +209,7 @@ def test_columns_of_images_that_may_be_masks_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("turn", [3, 6])
 def test_a_first_recipe_says_whether_photographs_are_turned(tmp_path: Path, turn: int) -> None:
-    """Masks of another size than the upright photograph are of the stored one; nothing tells a half
+    """Masks of another size than the upright photograph are of the stored one; nothing shows a half
     turn."""
     mask_folder(tmp_path / "patches", 2)
     path = tmp_path / "patches" / "images" / "001.png"

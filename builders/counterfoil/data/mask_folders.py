@@ -144,27 +144,30 @@ class OutlinedFolder:
 
         folder = self.objects
         rows = rows_of_split(folder.folder, folder.splits, split)
-        types = (
-            datasets.ClassLabel(names=list(folder.names)),
-            datasets.Value("bool"),
-            datasets.Value("string"),
-            datasets.Value("int64"),
-        )
+        category = datasets.ClassLabel(names=list(folder.names))
+        crowd = datasets.Value("bool")
+        outline = datasets.Value("string")
+        side = datasets.Value("int64")
         outlines = {}
-        for name, type in zip(OUTLINES, types, strict=True):
+        for name, type in zip(OUTLINES, (category, crowd, outline, side), strict=True):
             outlines[name] = datasets.List(type)
         features = datasets.Features({"image": datasets.Image(), self.column: outlines})
         cells = []
         for row in rows:
-            cell: dict[str, Any] = {name: row.lists[name] for name in OUTLINES[:2]}
-            cell[SEGMENTATION] = [json.dumps(each) for each in row.lists[SEGMENTATION]]
-            cell["size"] = list(row.size or ())
+            lists = row.lists
+            written = [json.dumps(each) for each in lists[SEGMENTATION]]
+            size = list(row.size or ())
+            parts = lists["category"], lists["iscrowd"], written, size
+            cell = dict(zip(OUTLINES, parts, strict=True))
             cells.append(cell)
+        paths = [row.path for row in rows]
+        cell_type = features.arrow_schema.field(self.column).type
         columns = {
-            "image": file_column(folder.folder, [row.path for row in rows]),
-            self.column: pyarrow.array(cells, features.arrow_schema.field(self.column).type),
+            "image": file_column(folder.folder, paths),
+            self.column: pyarrow.array(cells, cell_type),
         }
-        return described_table(columns, features, folder.notes_on(split), split)
+        notes = folder.notes_on(split)
+        return described_table(columns, features, notes, split)
 
 
 def read_outlined_folder(folder: Path, listing: Listing, column: str) -> OutlinedFolder | None:
@@ -174,6 +177,14 @@ def read_outlined_folder(folder: Path, listing: Listing, column: str) -> Outline
     Raise UserError for files that are not COCO's.
     """
     names = [name for name in listing.files if not in_junk(name)]
-    images = [name for name in names if posixpath.splitext(name)[1].lower() in PHOTOGRAPH_ENDINGS]
-    objects = coco_folder(folder, names, images, outlines=True) if images else None
-    return None if objects is None else OutlinedFolder(objects, column)
+    images = []
+    for name in names:
+        _, ending = posixpath.splitext(name)
+        if ending.lower() in PHOTOGRAPH_ENDINGS:
+            images.append(name)
+    if not images:
+        return None
+    objects = coco_folder(folder, names, images, outlines=True)
+    if objects is None:
+        return None
+    return OutlinedFolder(objects, column)

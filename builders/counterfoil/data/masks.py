@@ -235,7 +235,8 @@ class OutlinedMasks(SourceMasks):
 
     def of_image(self, row: int, size: Size) -> PixelClasses:
         where = self.where(row)
-        categories, crowds, outlines, _ = (self.cells[row][name] for name in OUTLINES)
+        cell = self.cells[row]
+        categories, crowds, outlines, _ = (cell[name] for name in OUTLINES)
         written = self.written_size(row)
         if written is not None and written != size:
             says, had = ("×".join(map(str, sides)) for sides in (written, size))
@@ -251,7 +252,9 @@ class OutlinedMasks(SourceMasks):
                 raise UserError(f"{where}: object {number}: {error}", self.hint) from error
         numbers = [self.number_of[category] for category in categories]
         names = [*map(plain_name, self.names)]
-        empty = names.index(BACKGROUND) if BACKGROUND in names else UNLABELLED
+        empty = UNLABELLED
+        if BACKGROUND in names:
+            empty = names.index(BACKGROUND)
         try:
             return drawn(insides, numbers, crowds, size, empty)
         except UnfitOutline as error:
@@ -296,10 +299,11 @@ def column_masks(
             " outside all outlines.",
         )
     cells = rows.column(column)
-    odd = next((row for row, cell in enumerate(cells) if not _is_outlined(cell, categories)), None)
-    if odd is not None:
+    for row, cell in enumerate(cells):
+        if _is_outlined(cell, categories):
+            continue
         raise UserError(
-            f"source.masks: {rows.place}, row {odd}: the column '{column}' holds no masks",
+            f"source.masks: {rows.place}, row {row}: the column '{column}' holds no masks",
             "Name a column of images as source.masks.column. Outlines are read from COCO files.",
         )
     return OutlinedMasks(*common, cells, number_of)
@@ -310,9 +314,14 @@ def _is_outlined(cell: Any, categories: Sequence[str]) -> bool:
     if not isinstance(cell, Mapping) or set(cell) != set(OUTLINES):
         return False
     parts = [cell[name] for name in OUTLINES]
-    if not all(isinstance(part, list) for part in parts):
-        return False
+    for part in parts:
+        if not isinstance(part, list):
+            return False
     numbers, crowds, outlines, _ = parts
-    known = all(type(number) is int and 0 <= number < len(categories) for number in numbers)
-    texts = all(isinstance(outline, str) for outline in outlines)
-    return known and texts and len(numbers) == len(crowds) == len(outlines)
+    for number in numbers:
+        if type(number) is not int or not 0 <= number < len(categories):
+            return False
+    for outline in outlines:
+        if not isinstance(outline, str):
+            return False
+    return len(numbers) == len(crowds) == len(outlines)

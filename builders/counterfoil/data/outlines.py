@@ -59,13 +59,16 @@ class Inside:
         """Return whether each pixel from the first to the end is inside."""
         inside = np.zeros(self.end - self.first, bool)
         for turns in self.turns:
-            start = int(turns[0])
-            steps = np.zeros(int(turns[-1]) - start + 1, np.int8)
-            np.add.at(steps, turns[0::2] - start, 1)
-            np.subtract.at(steps, turns[1::2] - start, 1)
-            np.cumsum(steps, dtype=np.int8, out=steps)
-            offset = start - self.first
-            inside[offset : offset + len(steps) - 1] |= steps[:-1].astype(bool)
+            offset = int(turns[0])
+            length = int(turns[-1]) - offset
+            changes = np.zeros(length + 1, np.int8)
+            begins = turns[0::2] - offset
+            ends = turns[1::2] - offset
+            np.add.at(changes, begins, 1)
+            np.subtract.at(changes, ends, 1)
+            np.cumsum(changes, dtype=np.int8, out=changes)
+            start = offset - self.first
+            inside[start : start + length] |= changes[:-1] > 0
         return inside
 
 
@@ -93,14 +96,16 @@ def _polygon_turns(polygon: Any, size: Size) -> Ints:
 
     Fewer than three corners have no inside.
     """
-    if not isinstance(polygon, list) or len(polygon) % 2 or not all(map(is_number, polygon)):
+    listed = isinstance(polygon, list) and len(polygon) % 2 == 0
+    if not listed or not all(map(is_number, polygon)):
         raise UnfitOutline(
             f"found the polygon {quoted(str(polygon))}, expected [x1, y1, x2, y2, …]"
         )
     if len(polygon) < 6:
         return np.zeros(0, np.int64)
     width, height = size
-    corners = (_STEPS * np.array(polygon, np.float64).reshape(-1, 2) + 0.5).astype(np.int64)
+    exact = _STEPS * np.array(polygon, np.float64) + 0.5
+    corners = exact.astype(np.int64).reshape(-1, 2)
     along, across = _steps(corners)
     # Where the line enters another column of steps, the pixels below it change sides.
     entered = np.flatnonzero(np.diff(along))
@@ -108,60 +113,76 @@ def _polygon_turns(polygon: Any, size: Size) -> Ints:
     rows = np.minimum(across[entered], across[entered + 1])
     # The step in the middle of a pixel decides.
     x = (columns + 0.5) / _STEPS - 0.5
-    middle = (np.floor(x) == x) & (x >= 0) & (x <= width - 1)
-    y = np.ceil(np.clip((rows[middle] + 0.5) / _STEPS - 0.5, 0, height))
-    turns = np.sort(x[middle].astype(np.int64) * height + y.astype(np.int64))
+    y = (rows + 0.5) / _STEPS - 0.5
+    middle = np.floor(x) == x
+    inside = (x >= 0) & (x <= width - 1)
+    chosen = middle & inside
+    column = x[chosen].astype(np.int64)
+    row = np.ceil(np.clip(y[chosen], 0, height)).astype(np.int64)
+    turns = np.sort(column * height + row)
     return _even(turns, width * height)
 
 
 def _steps(corners: Ints) -> tuple[Ints, Ints]:
     """Return the steps around a polygon: x and y, from corner to corner. Raise UnfitOutline for too
     many."""
-    ends = np.roll(corners, -1, axis=0)
-    lengths = np.abs(ends - corners).max(axis=1)
-    if lengths.sum(dtype=np.float64) > _MOST_STEPS:
+    nexts = np.roll(corners, -1, axis=0)
+    sides = np.abs(nexts - corners)
+    lengths = sides.max(axis=1)
+    total = lengths.sum(dtype=np.float64)
+    if total > _MOST_STEPS:
         far = np.abs(corners).max() // _STEPS
         raise UnfitOutline(
-            f"found a polygon that is {lengths.sum() // _STEPS:,} pixels long, with a coordinate of"
+            f"found a polygon that is {total / _STEPS:,.0f} pixels long, with a coordinate of"
             f" {far:,}, expected corners in pixels of the image"
         )
-    flat = np.abs(ends - corners)[:, 0] >= np.abs(ends - corners)[:, 1]
-    # Each line is followed from its lower end, so that both directions give the same pixels.
-    main = np.where(flat, 0, 1)
-    edges = np.arange(len(corners))
-    back = corners[edges, main] > ends[edges, main]
-    start = np.where(back[:, None], ends, corners)
-    rise = np.where(back[:, None], corners, ends) - start
-    slope = rise[edges, 1 - main] / np.maximum(lengths, 1)
-    edge = np.repeat(edges, lengths + 1)
-    step = np.arange(len(edge)) - np.repeat(np.cumsum(lengths + 1) - lengths - 1, lengths + 1)
-    step = np.where(back[edge], lengths[edge] - step, step)
-    on_main = start[edge, main[edge]] + step
-    on_other = (start[edge, 1 - main[edge]] + slope[edge] * step + 0.5).astype(np.int64)
-    return np.where(flat[edge], on_main, on_other), np.where(flat[edge], on_other, on_main)
+    # Each line goes along its longer side, from the lower end: both directions give the same pixels.
+    main = np.where(sides[:, 0] >= sides[:, 1], 0, 1)
+    lines = np.arange(len(corners))
+    back = corners[lines, main] > nexts[lines, main]
+    start = np.where(back[:, None], nexts, corners)
+    end = np.where(back[:, None], corners, nexts)
+    rise = (end - start)[lines, 1 - main]
+    slope = rise / np.maximum(lengths, 1)
+    # The line of each step, and its number there.
+    counts = lengths + 1
+    line = np.repeat(lines, counts)
+    firsts = np.cumsum(counts) - counts
+    step = np.arange(len(line)) - firsts[line]
+    step = np.where(back[line], lengths[line] - step, step)
+    along = start[line, main[line]] + step
+    exact = start[line, 1 - main[line]] + slope[line] * step + 0.5
+    across = exact.astype(np.int64)
+    flat = main[line] == 0
+    x = np.where(flat, along, across)
+    y = np.where(flat, across, along)
+    return x, y
 
 
 def _run_turns(runs: Mapping[str, Any], size: Size) -> Ints:
     """Return the turns of run lengths: counts of pixels outside and inside by turns, in a list or
     compressed into text."""
     width, height = size
-    if runs.get("size") != [height, width]:
+    pixels = width * height
+    written = runs.get("size")
+    if written != [height, width]:
         raise UnfitOutline(
-            f"found run lengths of the size {quoted(str(runs.get('size')))}, and the image has"
+            f"found run lengths of the size {quoted(str(written))}, and the image has"
             f" [{height}, {width}], its height and width"
         )
     counts = runs.get("counts")
     if isinstance(counts, str):
         counts = _uncompressed(counts)
-    if not isinstance(counts, list) or len(counts) > width * height + 1:
+    if not isinstance(counts, list) or len(counts) > pixels + 1:
         raise UnfitOutline("found run lengths without counts, expected a list or text of them")
-    if not all(type(count) is int and 0 <= count <= width * height for count in counts):
-        raise UnfitOutline("found a run length that is no number of pixels")
-    if sum(counts) != width * height:
-        raise UnfitOutline(
-            f"found run lengths of {sum(counts):,} pixels, and the image has {width * height:,}"
-        )
-    return _even(np.cumsum(counts[:-1], dtype=np.int64), width * height)
+    for count in counts:
+        if type(count) is not int or not 0 <= count <= pixels:
+            raise UnfitOutline("found a run length that is no number of pixels")
+    total = sum(counts)
+    if total != pixels:
+        raise UnfitOutline(f"found run lengths of {total:,} pixels, and the image has {pixels:,}")
+    turns = np.cumsum(counts[:-1], dtype=np.int64)
+    return _even(turns, pixels)
 
 
 def _uncompressed(text: str) -> list[int]:
@@ -203,7 +224,7 @@ def drawn(
     empty: int,
 ) -> NDArray[np.uint8]:
     """Return the number of each pixel, [height, width]: that of the smallest outline around it, and
-    of equals that of the last; `empty` outside all. Crowds have no class and lie below all others.
+    of equals that of the last; `empty` outside all. Crowds have no class and are below all others.
 
     Files order annotations as people drew them, not by depth. The smallest is seen whole: a cup on a
     table stays a cup. Raise UnfitOutline if the outlines take too long to draw.

@@ -273,8 +273,8 @@ def find_data(wanted: InitOptions, *, drawn: bool) -> FoundData:
             )
         origin = replace(origin, image_column=_image_column(outline, wanted, column))
         train, validation = _splits(outline, wanted)
-        found = find_masks(origin, opened.pin, validation, column, masks)
-        return _placed(origin, outline, train, validation, found)
+        marked = find_masks(origin, opened.pin, validation, column, masks)
+        return _placed(origin, outline, train, validation, marked)
     flat = []
     if folder is not None:
         flat = list(filter(folder.is_flat, folder.splits))
@@ -333,11 +333,11 @@ def find_data(wanted: InitOptions, *, drawn: bool) -> FoundData:
 
 
 def _placed(
-    origin: NamedDataset, outline: Outline, train: str, validation: str, found: FoundTruth
+    origin: NamedDataset, outline: Outline, train: str, validation: str, marked: FoundTruth
 ) -> FoundData:
     """Return what was found of images with boxes or masks."""
     splits = (outline.rows, train, validation)
-    return FoundData(origin, *splits, (), (), found.notes, found.side, found)
+    return FoundData(origin, *splits, (), (), marked.notes, marked.side, marked)
 
 
 def _image_column(outline: Outline, wanted: InitOptions, masks: str | None = None) -> str:

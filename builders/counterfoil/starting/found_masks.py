@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median_low
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -120,9 +121,16 @@ def masks_beside(boxes: ObjectFolder) -> str | None:
 
 def masks_column(outline: Outline) -> str | None:
     """Return the column of masks beside a column of images, by its name."""
-    images = [name for name, kind in outline.columns.items() if kind == "image"]
-    named = [name for name in images if name.lower() in _COLUMNS]
-    return named[0] if len(images) > len(named) == 1 else None
+    images = []
+    masks = []
+    for name, kind in outline.columns.items():
+        if kind != "image":
+            continue
+        if name.lower() in _COLUMNS:
+            masks.append(name)
+        else:
+            images.append(name)
+    return masks[0] if images and len(masks) == 1 else None
 
 
 def find_masks(
@@ -134,8 +142,16 @@ def find_masks(
 ) -> FoundMasks:
     """Look at the masks of a split. Raise UserError for masks that cannot be used."""
     rows = open_source(origin, pin=pin).rows(split, labelled=False)
-    groups = folder.objects.groups if isinstance(folder, OutlinedFolder) else ()
-    categories = [name for name in rows.class_names(column) or () if name not in groups]
+    groups = frozenset[str]()
+    listed: list[str] = []
+    if isinstance(folder, OutlinedFolder):
+        groups = folder.objects.groups
+    elif folder is not None:
+        listed = _listed_names(folder.folder)
+    categories = []
+    for name in rows.class_names(column) or ():
+        if name not in groups:
+            categories.append(name)
     if len(categories) >= UNLABELLED:
         raise UserError(
             f"{rows.place} has {len(categories):,} categories, and masks have at most {UNLABELLED}"
@@ -156,26 +172,28 @@ def find_masks(
     counts = masks.counted(looked)
     counts.refuse(masks.hint)
     notes = [
-        "masks are drawn from the outlines of a COCO file: of two objects the smaller lies above,"
+        "masks are drawn from the outlines of a COCO file: of two objects the smaller is above,"
         f" crowds have no class, and the {BACKGROUND} is what is outside all outlines"
     ]
     numbers = tuple(range(len(names)))
     if not categories:
-        listed = _listed_names(folder.folder) if isinstance(folder, MaskFolder) else []
+        of_table = column if folder is None else ""
         names, numbers = _numbered(masks, counts.pixels, listed)
-        notes = [*_notes_on_numbers("" if folder else column, numbers, listed)]
+        notes = [*_notes_on_numbers(of_table, numbers, listed)]
+    notes += _notes_on_counts(counts, names, numbers)
+    notes += _notes_on_rows(rows, looked, exif)
+    side = None
+    if counts.sides:
+        side = median_low(counts.sides)
+    positions = tuple(range(len(names)))
     return FoundMasks(
         column=column,
         names=tuple(names),
-        numbers=() if numbers == tuple(range(len(names))) else numbers,
+        numbers=() if numbers == positions else numbers,
         images=rows.count,
-        notes=(
-            *notes,
-            *_notes_on_counts(counts, names, numbers),
-            *_notes_on_rows(rows, looked, exif),
-        ),
+        notes=tuple(notes),
         picture=_picture(masks, names, numbers),
-        side=sorted(counts.sides)[len(counts.sides) // 2] if counts.sides else None,
+        side=side,
         exif=exif,
     )
 
@@ -201,7 +219,8 @@ def _listed_names(folder: Path) -> list[str]:
     except OSError:
         return []
     lines = content.decode("utf-8-sig", "replace").splitlines()
-    names = [line.strip() for line in lines if line.strip()]
+    stripped = [line.strip() for line in lines]
+    names = [line for line in stripped if line]
     problem = categories_problem(names)
     if problem is not None:
         raise UserError(
@@ -214,26 +233,26 @@ def _numbered(
     masks: SourceMasks, pixels: Ints, listed: Sequence[str]
 ) -> tuple[list[str], tuple[int, ...]]:
     """Return the names and the numbers of classes in masks of which `pixels` have each number."""
-    found = tuple(np.flatnonzero(pixels[:UNLABELLED]).tolist())
+    used = tuple(np.flatnonzero(pixels[:UNLABELLED]).tolist())
     # Masks of one class are often black and white.
-    if found == (0,) and pixels[UNLABELLED]:
-        found = (0, UNLABELLED)
-    if not found:
+    if used == (0,) and pixels[UNLABELLED]:
+        used = (0, UNLABELLED)
+    if not used:
         raise UserError(
             f"{masks.rows.place}: no pixel of its masks has a class: all have the number"
             f" {UNLABELLED}",
             masks.hint,
         )
     if not listed:
-        return [f"class_{number}" for number in found], found
-    if len(listed) == len(found):
-        return [*listed], found
+        return [f"class_{number}" for number in used], used
     for first in (0, 1):
         numbers = tuple(range(first, first + len(listed)))
-        if found[-1] <= numbers[-1]:
+        if used[-1] <= numbers[-1]:
             return [*listed], numbers
+    if len(listed) == len(used):
+        return [*listed], used
     raise UserError(
-        f"{masks.rows.place}: masks have the number {found[-1]}, and {NAMES} has"
+        f"{masks.rows.place}: masks have the number {used[-1]}, and {NAMES} has"
         f" {format_count(len(listed), 'name')}",
         "Write the name of each class on a line, in the order of their numbers, from 0 on.",
     )
@@ -323,14 +342,18 @@ def _legend(names: Sequence[str]) -> Image.Image:
     from PIL import Image, ImageDraw
 
     shown = names[: 4 * _LINES]
-    legend = Image.new("RGB", (4 * TILE, _LINE * (1 + -(-len(shown) // 4))), "white")
+    lines = -(-len(shown) // 4)
+    size = 4 * TILE, _LINE * (lines + 1)
+    legend = Image.new("RGB", size, "white")
     draw = ImageDraw.Draw(legend)
     colours = class_colours()
     for number, name in enumerate(shown):
         left = 4 + TILE * (number % 4)
         top = _LINE * (number // 4)
         right = left + _LINE - 4
-        draw.rectangle((left, top, right, top + _LINE - 4), fill=tuple(colours[number].tolist()))
+        bottom = top + _LINE - 4
+        colour = tuple(colours[number].tolist())
+        draw.rectangle((left, top, right, bottom), fill=colour)
         text = name[:40].encode("ascii", "replace").decode()
         draw.text((left + _LINE, top), text, fill="black")
     return legend

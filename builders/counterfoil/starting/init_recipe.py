@@ -484,22 +484,22 @@ _MOST_WITH_MARKS = 300
 _KINDS_WITH_MARKS = tuple(kind for kind in KINDS if kind != "occlusion")
 
 
-def placed_recipe_text(data: FoundData, found: FoundTruth, name: str, named: str) -> str:
+def placed_recipe_text(data: FoundData, marked: FoundTruth, name: str, named: str) -> str:
     """Return the text of a recipe for images with boxes or masks."""
-    task = found.task
+    task = marked.task
     source = {
         "dataset": named,
         "config": data.origin.config,
         "revision": data.origin.revision,
         "image_column": data.origin.image_column,
-        "exif": found.exif,
+        "exif": marked.exif,
         "train_split": data.train_split,
         "validation_split": data.validation_split,
-        **found.keys,
+        **marked.keys,
     }
-    large = found.side is None or found.side > _SIDE_WITH_MARKS
+    large = marked.side is None or marked.side > _SIDE_WITH_MARKS
     generator, image = _photographs(
-        data.validation_split, found.side, _SIDE_WITH_MARKS if large else None
+        data.validation_split, marked.side, _SIDE_WITH_MARKS if large else None
     )
     lines = [
         *opening_lines(
@@ -507,7 +507,7 @@ def placed_recipe_text(data: FoundData, found: FoundTruth, name: str, named: str
             f"Photographs with {task.name}, as they are and under {len(_KINDS_WITH_MARKS)} known"
             " changes.",
         ),
-        said(found.about_names),
+        said(marked.about_names),
         "source:",
         values({key: value for key, value in source.items() if value is not None}, 2),
         "",
@@ -536,7 +536,7 @@ def placed_recipe_text(data: FoundData, found: FoundTruth, name: str, named: str
         "",
         "samples:",
         said("Images, the same ones under every shift.", 2),
-        values({"candidates": min(_MOST_WITH_MARKS, found.images), "seed": 0}, 2),
+        values({"candidates": min(_MOST_WITH_MARKS, marked.images), "seed": 0}, 2),
         "",
         "output:",
         values({"image": image, "rows_per_shard": 200}, 2),
@@ -544,7 +544,7 @@ def placed_recipe_text(data: FoundData, found: FoundTruth, name: str, named: str
         "evaluate:",
         said(
             f"Name your own {task.noun}s here, or with `counterfoil evaluate --models`:"
-            f" {found.models}.",
+            f" {marked.models}.",
             2,
         ),
         values({"models": []}, 2),
@@ -613,21 +613,21 @@ def init(given: InitOptions) -> InitResult:
         last.strip("-_") or "photos", _CORRUPTED if corrupts else _DRAWN
     )
     named = _from(path, data.origin)
-    found = data.placed
-    if found is not None and (given.generator is not None or given.clip is not None):
+    marked = data.placed
+    if marked is not None and (given.generator is not None or given.clip is not None):
         raise UserError(
-            f"these images have {found.task.marks}, and an image that is drawn has none",
+            f"these images have {marked.task.marks}, and an image that is drawn has none",
             "Leave out --generator and --clip, or name a column of labels with --label-column.",
         )
-    if isinstance(found, FoundObjects):
-        return _init_placed(path, data, found, dataset, named, given.detector, given.force)
+    if isinstance(marked, FoundObjects):
+        return _init_placed(path, data, marked, dataset, named, given.detector, given.force)
     if given.detector is not None:
         raise UserError(
             "these images have no boxes, so no detector can be evaluated on them",
             "Leave out --detector.",
         )
-    if found is not None:
-        return _init_placed(path, data, found, dataset, named, None, given.force)
+    if marked is not None:
+        return _init_placed(path, data, marked, dataset, named, None, given.force)
     text = (
         corrupt_recipe_text(data, dataset, named)
         if models is None
@@ -662,32 +662,32 @@ def init(given: InitOptions) -> InitResult:
 def _init_placed(
     path: Path,
     data: FoundData,
-    found: FoundTruth,
+    marked: FoundTruth,
     dataset: str,
     named: str,
     onnx: str | Path | None,
     force: bool,
 ) -> InitResult:
-    text = placed_recipe_text(data, found, dataset, named)
+    text = placed_recipe_text(data, marked, dataset, named)
     recipe = load_recipe_text(
         text, [f"source.dataset={json.dumps(data.origin.dataset)}"], place=str(path)
     )
-    marks = found.task.marks
+    marks = marked.task.marks
     picture = path.with_name(f"{path.stem}-{marks}.png")
-    files = {picture: found.picture, path: text.encode()}
+    files = {picture: marked.picture, path: text.encode()}
     check, build, evaluate = _commands(path, dataset, cut=False)
     commands = [check, build]
     notes = [
-        *found.notes,
+        *marked.notes,
         f"{picture} shows some images with their {marks}: look whether they are right",
     ]
     if onnx is None:
         write_together(files)
         folder = shlex.quote(str(path.with_name(dataset)))
-        commands.append(f"counterfoil evaluate {folder} --write-keys {found.keys_file}")
-        model = found.answers
+        commands.append(f"counterfoil evaluate {folder} --write-keys {marked.keys_file}")
+        model = marked.answers
     else:
-        detector = find_detector(onnx, found.names, force=force, others=files)
+        detector = find_detector(onnx, marked.names, force=force, others=files)
         notes += detector.notes
         model = shlex.quote(detector.model)
     commands.append(evaluate.replace("YOUR-MODEL", model))
@@ -699,7 +699,7 @@ def _init_placed(
         rows=data.rows,
         notes=tuple(notes),
         models="Each shift is a known change to your own photographs, which leaves every"
-        f" {found.task.marked} where it is.",
+        f" {marked.task.marked} where it is.",
         commands=tuple(commands),
     )
 

@@ -106,8 +106,8 @@ def read_masks(name: str, subject: MaskSubject, names: Sequence[str] | None) -> 
             yield row, answer(row, encoded)
 
     rows = sorted(subject.rows.ravel().tolist())
-    found = encoded_masks(name, path, subject, rows)
-    for row, encoded in track(found, f"reading {name}", len(rows)):
+    written = encoded_masks(name, path, subject, rows)
+    for row, encoded in track(written, f"reading {name}", len(rows)):
         key = subject.dataset.keys[row]
         try:
             parts.append(image_cells(subject, row, answer(row, encoded)))
