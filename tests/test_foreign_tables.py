@@ -16,6 +16,7 @@ import pytest
 
 from counterfoil import foreign_tables
 from counterfoil.foreign_tables import (
+    IMAGES,
     NUMBER,
     NUMBERS,
     TEXT,
@@ -102,6 +103,30 @@ def test_every_type_of_text_is_text(type: pa.DataType) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"use_dictionary": False}, {"store_schema": False}], ids=str
+)
+@pytest.mark.parametrize("type", [pa.binary(), pa.large_binary()])
+def test_images_are_bytes_or_structs_with_bytes(
+    type: pa.DataType, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = [b"a", None, b"b" * 900, b"a"]
+    encoded = pa.array(values, type)
+    paths = pa.array(["x"] * 4)
+    cells = pa.StructArray.from_arrays(
+        [paths, encoded], ["path", "bytes"], mask=pa.array([True, False, False, False])
+    )
+    table = pa.table({"key": ["p", "q", "r", "s"], "plain": encoded, "cells": cells})
+    columns = {"cells": [IMAGES], "key": [TEXT], "plain": [IMAGES]}
+    expected = []
+    for key, value in zip("pqrs", values, strict=True):
+        expected.append({"cells": value, "key": key, "plain": value})
+    expected[0]["cells"] = None
+    assert rows_of(file_of(table, **options), columns) == expected
+    monkeypatch.setattr(foreign_tables, "_BATCH_BYTES", 1)
+    assert rows_of(file_of(table, **options), columns) == expected
+
+
 ENDS: list[tuple[str, float]] = [
     ("int8", -128), ("uint8", 255), ("int16", -(1 << 15)), ("uint16", 65_535), ("int32", -(1 << 31)),
     ("uint32", (1 << 32) - 1), ("float16", 65_504.0), ("float32", float(np.finfo(np.float32).max)),
@@ -184,6 +209,13 @@ BOMBS: dict[str, tuple[Callable[[], io.BytesIO], str]] = {
         lambda: file_of(pa.table({"bbox": [[0.0] * ROWS, [], [], []]})),
         "has 4,003 values in its column 'bbox', expected at most 64",
     ),
+    "one long image in many rows": (
+        lambda: file_of(
+            pa.table({"image": repeated("x" * (1 << 14), ROWS).cast(pa.binary())}),
+            compression="zstd",
+        ),
+        "has an image of 16,384 bytes in its column 'image', expected at most 10,000",
+    ),
     "many rows": (
         lambda: file_of(pa.table({"key": repeated("x", 1_001 + ROWS)})),
         "has 5,001 rows, expected at most 5,000",
@@ -196,10 +228,16 @@ def test_a_file_that_takes_much_memory_is_refused(
     case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(foreign_tables, "_MOST_UNFOLDED", 1_000_000)
+    monkeypatch.setattr(foreign_tables, "LONGEST_IMAGE", 10_000)
     make, says = BOMBS[case]
     file = make()
+    columns = {"key": [TEXT]}
+    if "list" in case:
+        columns = {"bbox": [NUMBERS]}
+    elif "image" in case:
+        columns = {"image": [IMAGES]}
     with pytest.raises(UnfitFile, match=says):
-        rows_of(file, {"bbox": [NUMBERS]} if "list" in case else {"key": [TEXT]}, most_rows=5_000)
+        rows_of(file, columns, most_rows=5_000)
 
 
 def test_another_columns_size_does_not_matter() -> None:

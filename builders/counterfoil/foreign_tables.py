@@ -19,16 +19,20 @@ from counterfoil.regular_files import UnfitFile, on_a_line
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# What a column may hold. Numbers become float64, whole numbers int64, lists are of float64.
+# What a column may hold. Numbers become float64, whole numbers int64, lists are of float64. Encoded
+# images are bytes, or a struct with `bytes` as `datasets` writes it.
 TEXT = "text"
 WHOLE = "whole numbers"
 NUMBER = "numbers"
 TRUTH = "true or false"
 NUMBERS = "lists of numbers"
+IMAGES = "encoded images"
+_ENCODED = "bytes"
 
 MOST_BYTES = 1 << 31
 MOST_COLUMNS = 100_000
 LONGEST_TEXT = 10_000
+LONGEST_IMAGE = 1 << 26
 # The values of a list: a box has four.
 LONGEST_LIST = 16
 # The bytes of a column in a row group. By default, writers put a million rows in a row group.
@@ -89,10 +93,17 @@ def read_foreign_parquet(
             )
         chosen[name] = fitting[0]
     _refuse_vast(file, chosen)
-    texts = [name for name, kind in chosen.items() if kind == TEXT]
+    most = {TEXT: longest_text, IMAGES: LONGEST_IMAGE}
+    texts = [name for name, kind in chosen.items() if kind in most]
+    # The leaves that are read, by column.
+    leaves = {}
+    for name in chosen:
+        leaves[name] = name
+        if pa.types.is_struct(types[name]):
+            leaves[name] = f"{name}.{_ENCODED}"
     into = {TEXT: pa.string(), WHOLE: pa.int64(), NUMBER: pa.float64(), TRUTH: pa.bool_()}
-    into[NUMBERS] = pa.list_(pa.float64())
-    with _opened(file, texts) as table:
+    into |= {NUMBERS: pa.list_(pa.float64()), IMAGES: pa.binary()}
+    with _opened(file, [leaves[name] for name in texts]) as table:
         rows = table.metadata.num_rows
         if rows > most_rows:
             raise UnfitFile(f"has {rows:,} rows, expected at most {most_rows:,}")
@@ -100,17 +111,26 @@ def read_foreign_parquet(
         for kind in chosen.values():
             numbers += LONGEST_LIST if kind == NUMBERS else 1
         size = max(1, min(_MOST_ROWS_A_BATCH, _BATCH_BYTES // (8 * max(1, numbers))))
-        for batch in table.iter_batches(batch_size=size, columns=list(chosen)):
+        for batch in table.iter_batches(batch_size=size, columns=list(leaves.values())):
             batch.validate(full=True)  # refuses text that is not UTF-8
             index = {name: number for number, name in enumerate(batch.schema.names)}
-            arrays = {name: batch.column(index[name]) for name in chosen}
+            arrays = {}
+            for name in chosen:
+                column = batch.column(index[name])
+                if pa.types.is_struct(column.type):
+                    # Its only part is the leaf that is read.
+                    (column,) = column.flatten()
+                arrays[name] = column
             longest = 0
             for name in texts:
                 length = _longest(arrays[name])
-                if length > longest_text:
+                kind = chosen[name]
+                limit = most[kind]
+                if length > limit:
+                    what = "a text" if kind == TEXT else "an image"
                     raise UnfitFile(
-                        f"has a text of {length:,} bytes in its column {name[:40]!r}, expected at"
-                        f" most {longest_text:,}"
+                        f"has {what} of {length:,} bytes in its column {name[:40]!r}, expected at"
+                        f" most {limit:,}"
                     )
                 longest += length
             step = max(1, _BATCH_BYTES // max(1, longest))
@@ -235,13 +255,18 @@ def _kinds(type: pa.DataType) -> tuple[str, ...]:
 
     value = type.value_type if pa.types.is_dictionary(type) else type
     if pa.types.is_null(value):
-        return (TEXT, WHOLE, NUMBER, TRUTH, NUMBERS)
+        return (TEXT, WHOLE, NUMBER, TRUTH, NUMBERS, IMAGES)
     if (
         pa.types.is_string(value)
         or pa.types.is_large_string(value)
         or pa.types.is_string_view(value)
     ):
         return (TEXT,)
+    if pa.types.is_struct(type):
+        index = type.get_field_index(_ENCODED)
+        value = pa.null() if index < 0 else type.field(index).type
+    if pa.types.is_binary(value) or pa.types.is_large_binary(value):
+        return (IMAGES,)
     if pa.types.is_dictionary(type):
         return ()
     if pa.types.is_boolean(type):

@@ -93,7 +93,6 @@ BLOCKS = {
     f"{HOW_TO}draw-scenes.md": {"cut.yaml": "in_the_snow: {threshold"},
     f"{HOW_TO}drawn-elsewhere.md": {"elsewhere.yaml": "name: drawn-elsewhere"},
     f"{HOW_TO}own-generator.md": {"my-flux.yaml": "name: my-flux"},
-    f"{HOW_TO}segmentation.md": {"roads.yaml": "name: roads-corrupt"},
     f"{HOW_TO}several-labels.md": {"faces.yaml": "name: faces-corrupt"},
 }
 # Lines that hold these words do not run here, and why.

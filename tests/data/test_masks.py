@@ -54,6 +54,46 @@ def test_numbers_of_the_data_become_positions_and_others_no_class(tmp_path: Path
         assert (classes == number_of[drawn]).all()
 
 
+def test_a_mask_of_16_bits_is_read_if_its_numbers_are_of_classes(tmp_path: Path) -> None:
+    drawn = mask_folder(tmp_path / "patches", 2)
+    for number, mask in enumerate(drawn):
+        path = tmp_path / "patches" / "masks" / f"{number:03d}.png"
+        path.write_bytes(saved(mask.astype(np.uint16)))
+        with Image.open(path) as picture:
+            assert picture.mode.startswith("I")
+    for read, mask in zip(masks_of_folder(tmp_path / "patches"), drawn, strict=True):
+        assert (read == mask).all()
+
+
+def test_zero_may_be_no_class_and_255_a_class(tmp_path: Path) -> None:
+    """As in ADE20K, where classes begin at 1, and in masks of one class, where it is white."""
+    drawn = mask_folder(tmp_path / "patches", 2)
+    from_one = ("source.masks={classes: [box, sign], numbers: [1, 2]}",)
+    for read, mask in zip(masks_of_folder(tmp_path / "patches", *from_one), drawn, strict=True):
+        assert (read[mask == 0] == 255).all() and (read[mask == 1] == 0).all()
+    for number, mask in enumerate(drawn):
+        white = np.where(mask == 1, 255, 0).astype(np.uint8)
+        (tmp_path / "patches" / "masks" / f"{number:03d}.png").write_bytes(saved(white))
+    white = ("source.masks={classes: [ground, box], numbers: [0, 255]}",)
+    for read, mask in zip(masks_of_folder(tmp_path / "patches", *white), drawn, strict=True):
+        assert (read == (mask == 1)).all()
+
+
+@pytest.mark.parametrize(
+    ("images", "masks"),
+    [("images/training", "annotations/training"), ("JPEGImages", "SegmentationClass")],
+)
+def test_folders_may_be_called_as_in_ade20k_and_voc(
+    tmp_path: Path, images: str, masks: str
+) -> None:
+    drawn = mask_folder(tmp_path / "plain", 2)
+    for side, name in (("images", images), ("masks", masks)):
+        (tmp_path / "folder" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "plain" / side).rename(tmp_path / "folder" / name)
+    for read, mask in zip(masks_of_folder(tmp_path / "folder"), drawn, strict=True):
+        assert (read == mask).all()
+
+
 @pytest.mark.parametrize("turn", [3, 6])
 def test_the_recipe_says_whether_masks_are_of_turned_photographs(tmp_path: Path, turn: int) -> None:
     """Refuse a half turn too: it keeps the size, so nothing else says that a mask is upside down."""
@@ -142,7 +182,10 @@ UNFIT: dict[str, tuple[bytes, str]] = {
         saved(np.zeros((60, 79), np.uint8)),
         "it has 79×60 pixels, and its image 80×60",
     ),
-    "16 bits": (saved(np.zeros((60, 80), np.uint16)), "it has 16 bits, expected one channel"),
+    "16 bits": (
+        saved(np.full((60, 80), 300, np.uint16)),
+        "it has the number 300, expected at most 255",
+    ),
     "colours": (saved(np.zeros((60, 80, 3), np.uint8)), "it has the channels RGB"),
     "a JPEG": (saved(np.zeros((60, 80), np.uint8), "JPEG"), "it is JPEG, expected PNG"),
     "a number beyond": (
@@ -177,7 +220,7 @@ def test_a_size_is_judged_before_pixels_are_decoded(monkeypatch: pytest.MonkeyPa
         raise AssertionError("it was decoded")
 
     monkeypatch.setattr("counterfoil.data.masks.load_image", load)
-    for content, _ in (UNFIT["another size"], UNFIT["16 bits"], UNFIT["a bomb"]):
+    for content, _ in (UNFIT["another size"], UNFIT["colours"], UNFIT["a bomb"]):
         with pytest.raises(ValueError, match="it "):
             decoded_mask(content, (80, 60))
 

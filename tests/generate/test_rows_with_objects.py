@@ -16,6 +16,7 @@ from counterfoil.generate.kinds.corrupt import CorruptMaker
 from counterfoil.generate.kinds.kind import ChosenTable
 from counterfoil.recipe import load_recipe
 from counterfoil.starting.found_data import find_data
+from counterfoil.starting.found_objects import FoundObjects
 from counterfoil.starting.options import InitOptions
 from support.boxes import NAMES, coco_folder, draw_images, drawn_objects, yolo_folder
 
@@ -111,7 +112,7 @@ def test_a_first_recipe_turns_photographs_and_their_boxes_fit(
     drawn = make(tmp_path / "data")
     turned(tmp_path / "data")
     data = find_data(InitOptions(tmp_path / "data"), drawn=False)
-    assert data.origin.exif == "apply" and data.objects is not None and data.objects.exif == "apply"
+    assert data.origin.exif == "apply" and data.placed is not None and data.placed.exif == "apply"
     rows = open_source(data.origin).rows("train", labelled=False)
     assert rows.image(0).size == (160, 120)
     boxes = [cell["bbox"] for cell in rows.column("objects")]
@@ -120,8 +121,8 @@ def test_a_first_recipe_turns_photographs_and_their_boxes_fit(
 
 def test_a_first_recipe_names_the_numbers_of_the_file(tmp_path: Path) -> None:
     coco_folder(tmp_path / "data")
-    objects = find_data(InitOptions(tmp_path / "data"), drawn=False).objects
-    assert objects is not None and (objects.names, objects.ids) == (NAMES, (3, 7))
+    objects = find_data(InitOptions(tmp_path / "data"), drawn=False).placed
+    assert isinstance(objects, FoundObjects) and (objects.names, objects.ids) == (NAMES, (3, 7))
 
 
 def test_notes_of_a_folder_and_on_the_order_of_categories_are_told(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def _write_keys(given: Given, out: Path) -> None:
     print_line(
         "For a detector: one row per detection, with category, score and bbox, or COCO results."
     )
-    print_line("For a segmenter: predictions:FOLDER, with KEY.png for each image.")
+    print_line("For a segmenter: a column mask of PNG, or predictions:FOLDER with KEY.png.")
 
 
 def _print(evaluation: Evaluation) -> None:

@@ -33,6 +33,8 @@ _MOST_JSON = 1 << 30
 # with boxes.
 _NO_BOXES = ("captions_", "person_keypoints_", "panoptic_", "stuff_", "image_info_")
 _KEYS = ("images", "annotations", "categories")
+# The key of an annotation's outline: polygons, or run lengths of a crowd.
+SEGMENTATION = "segmentation"
 _OWNER = re.compile(rb'"image_id"\s*:\s*("[^"]*"|[^\s,}]*)')
 _FORM = (
     "A COCO file has the lists images (id, file_name), annotations (image_id, category_id,"
@@ -40,8 +42,11 @@ _FORM = (
 )
 
 
-def coco_folder(folder: Path, names: Sequence[str], images: Sequence[str]) -> ObjectFolder | None:
-    """Return a folder of COCO files, or None if no file in it is one."""
+def coco_folder(
+    folder: Path, names: Sequence[str], images: Sequence[str], *, outlines: bool = False
+) -> ObjectFolder | None:
+    """Return a folder of COCO files, or None if no file in it is one. outlines: whether objects have
+    their `segmentation` too, as it is written."""
     documents = _documents(folder, names)
     if not documents:
         return None
@@ -80,7 +85,7 @@ def coco_folder(folder: Path, names: Sequence[str], images: Sequence[str]) -> Ob
     for split_name, (name,) in sorted(by_split.items()):
         document = documents[name]
         splits[split_name], absent[split_name] = _rows(
-            folder / name, name, document, categories[name], by_basename
+            folder / name, name, document, categories[name], by_basename, outlines
         )
         from_zero += sum(written_id(entry.get("id")) == 0 for entry in document["annotations"])
     used = {
@@ -106,8 +111,17 @@ def coco_folder(folder: Path, names: Sequence[str], images: Sequence[str]) -> Ob
     if ids == [*range(1, len(ids) + 1)]:
         ids = []
     numbers = tuple(number for number in ids if isinstance(number, int))
+    annotations = [entry for document in documents.values() for entry in document["annotations"]]
     return ObjectFolder(
-        folder, "COCO", tuple(names_of.values()), splits, absent, groups, numbers, tuple(notes)
+        folder,
+        "COCO",
+        tuple(names_of.values()),
+        splits,
+        absent,
+        groups,
+        numbers,
+        tuple(notes),
+        outlined=bool(annotations) and all(entry.get("segmentation") for entry in annotations),
     )
 
 
@@ -196,6 +210,7 @@ def _rows(
     document: Mapping[str, Any],
     categories: Mapping[int | str, str],
     by_basename: Mapping[str, list[str]],
+    outlines: bool,
 ) -> tuple[list[WrittenObjects], int]:
     """Return the images of a COCO file that are in the folder, with their objects, and the number
     of missing images."""
@@ -212,7 +227,7 @@ def _rows(
             expected = "expected a file_name, and an id of its own"
             problems.add(f"images[{number}] is {quoted(str(entry))}, {expected}")
             continue
-        lists_of[image] = no_objects()
+        lists_of[image] = no_objects() | ({SEGMENTATION: []} if outlines else {})
         matches = _files_named(file, name, by_basename)
         if len(matches) > 1:
             problems.add(
@@ -277,6 +292,8 @@ def _add(
     add_object(
         lists, id=number, bbox=sides, category=category_index, area=float(area), iscrowd=bool(crowd)
     )
+    if SEGMENTATION in lists:
+        add_object(lists, segmentation=entry.get(SEGMENTATION))
     return None
 
 

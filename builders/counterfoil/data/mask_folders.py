@@ -1,5 +1,5 @@
-"""Folders of images with masks: `images/` and `masks/` with files of one stem, read as a table with
-a column of masks.
+"""Folders of images with masks, read as tables with a column of masks: `images/` and `masks/` with
+files of one stem, or images with the outlines of a COCO file.
 
 Further folders are the same on both sides: `images/train/1.jpg` and `masks/train/1.png`, or
 `train/images/1.jpg` and `train/masks/1.png`. A folder with the name of a split is one.
@@ -7,6 +7,7 @@ Further folders are the same on both sides: `images/train/1.jpg` and `masks/trai
 
 from __future__ import annotations
 
+import json
 import posixpath
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -14,11 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.data.coco_folders import SEGMENTATION, coco_folder
 from counterfoil.data.folder_splits import DEFAULT_SPLIT, SPLIT_OF
 from counterfoil.data.image_folders import file_column, in_junk
-from counterfoil.data.written_objects import described_table
+from counterfoil.data.written_objects import (
+    ObjectFolder,
+    WrittenObjects,
+    described_table,
+    rows_of_split,
+)
 from counterfoil.errors import UserError, first_of
-from counterfoil.recipe.names import did_you_mean, quoted
+from counterfoil.recipe.names import quoted
 from counterfoil.report.words import format_count
 from counterfoil.store.decoding import PHOTOGRAPH_ENDINGS
 
@@ -27,6 +34,14 @@ if TYPE_CHECKING:
 
 IMAGES = "images"
 MASKS = "masks"
+# The names of folders in lower case, also those of PASCAL VOC and ADE20K.
+_SIDE_OF = {
+    "images": IMAGES,
+    "jpegimages": IMAGES,
+    "masks": MASKS,
+    "annotations": MASKS,
+    "segmentationclass": MASKS,
+}
 
 
 @dataclass(frozen=True)
@@ -43,13 +58,7 @@ class MaskFolder:
         """Return a split's rows as a table of `datasets`."""
         import datasets
 
-        if split not in self.splits:
-            raise UserError(
-                f"source: '{self.folder}' has no split"
-                f" '{split[:80]}'{did_you_mean(split, self.splits)}",
-                f"Its splits are {', '.join(self.splits)}.",
-            )
-        images, masks = zip(*self.splits[split], strict=True)
+        images, masks = zip(*rows_of_split(self.folder, self.splits, split), strict=True)
         features = datasets.Features({"image": datasets.Image(), self.column: datasets.Image()})
         columns = {
             "image": file_column(self.folder, images),
@@ -71,10 +80,10 @@ def read_mask_folder(folder: Path, listing: Listing, column: str) -> MaskFolder 
         if in_junk(path) or ending.lower() not in PHOTOGRAPH_ENDINGS:
             continue
         *folders, name = stem.split("/")
-        side = next((each for each in folders if each in sides), None)
+        side = next((each for each in folders if each.lower() in _SIDE_OF), None)
         if side is not None:
             folders.remove(side)
-            sides[side][(*folders, name)].append(path)
+            sides[_SIDE_OF[side.lower()]][(*folders, name)].append(path)
     images, masks = sides[IMAGES], sides[MASKS]
     if not images or not masks:
         return None
@@ -110,3 +119,72 @@ def read_mask_folder(folder: Path, listing: Listing, column: str) -> MaskFolder 
             "Name both alike: images/1.jpg and masks/1.png.",
         )
     return MaskFolder(folder, splits, column, tuple(notes))
+
+
+# The parts of a cell with outlines. A category is a number of the names that the column declares,
+# an outline JSON, and a size width and height, or nothing if the file has none.
+OUTLINES = ("category", "iscrowd", SEGMENTATION, "size")
+
+
+@dataclass(frozen=True)
+class OutlinedFolder:
+    """A folder of images with outlines. column: what the masks are called."""
+
+    objects: ObjectFolder
+    column: str
+
+    @property
+    def splits(self) -> Mapping[str, Sequence[WrittenObjects]]:
+        return self.objects.splits
+
+    def table(self, split: str) -> Any:
+        """Return a split's rows as a table of `datasets`."""
+        import datasets
+        import pyarrow
+
+        folder = self.objects
+        rows = rows_of_split(folder.folder, folder.splits, split)
+        category = datasets.ClassLabel(names=list(folder.names))
+        crowd = datasets.Value("bool")
+        outline = datasets.Value("string")
+        side = datasets.Value("int64")
+        outlines = {}
+        for name, type in zip(OUTLINES, (category, crowd, outline, side), strict=True):
+            outlines[name] = datasets.List(type)
+        features = datasets.Features({"image": datasets.Image(), self.column: outlines})
+        cells = []
+        for row in rows:
+            lists = row.lists
+            written = [json.dumps(each) for each in lists[SEGMENTATION]]
+            size = list(row.size or ())
+            parts = lists["category"], lists["iscrowd"], written, size
+            cell = dict(zip(OUTLINES, parts, strict=True))
+            cells.append(cell)
+        paths = [row.path for row in rows]
+        cell_type = features.arrow_schema.field(self.column).type
+        columns = {
+            "image": file_column(folder.folder, paths),
+            self.column: pyarrow.array(cells, cell_type),
+        }
+        notes = folder.notes_on(split)
+        return described_table(columns, features, notes, split)
+
+
+def read_outlined_folder(folder: Path, listing: Listing, column: str) -> OutlinedFolder | None:
+    """Return a folder of images with COCO files; None for another one. column: what masks are
+    called.
+
+    Raise UserError for files that are not COCO's.
+    """
+    names = [name for name in listing.files if not in_junk(name)]
+    images = []
+    for name in names:
+        _, ending = posixpath.splitext(name)
+        if ending.lower() in PHOTOGRAPH_ENDINGS:
+            images.append(name)
+    if not images:
+        return None
+    objects = coco_folder(folder, names, images, outlines=True)
+    if objects is None:
+        return None
+    return OutlinedFolder(objects, column)

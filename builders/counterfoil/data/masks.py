@@ -1,21 +1,28 @@
 """The masks of a split's rows: the class of each pixel, numbered by the recipe's own list.
 
-A mask is a PNG of one channel or with a palette, whose values are numbers of classes.
+A mask is a PNG of one channel or with a palette, whose values are numbers of classes, or is drawn
+from the outlines of COCO annotations.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.arrays import Ints
+from counterfoil.data.mask_folders import OUTLINES
+from counterfoil.data.outlines import UnfitOutline, drawn, inside_of
 from counterfoil.data.truth import RowTruth, refuse_unclear_turns
+from counterfoil.documents import parse_json
 from counterfoil.errors import MOST_SHOWN, UserError, first_of, some_of
 from counterfoil.progress import report_progress
+from counterfoil.recipe.names import did_you_mean, plain_name
 from counterfoil.recipe.tasks import TASKS
 from counterfoil.recipe.tasks.masks import MASK, UNLABELLED
 from counterfoil.report.words import format_count
@@ -28,16 +35,26 @@ if TYPE_CHECKING:
 
 PixelClasses = NDArray[np.uint8]
 _HINT = (
-    "A mask is a PNG of one channel or with a palette, as large as its image. Its values are the"
-    " positions of source.masks.classes, or source.masks.numbers; 255 is no class."
+    "A mask is a PNG of one channel or with a palette, as large as its image (resize it by the nearest"
+    " pixel). Its values are the positions of source.masks.classes, or source.masks.numbers; 255 is"
+    " no class. docs/how-to/segmentation.md converts masks in colours."
 )
+_OUTLINES_HINT = (
+    "Masks are drawn from COCO's segmentation: polygons [[x1, y1, x2, y2, …]] or run lengths, in"
+    " pixels of the image. Correct these annotations, or remove their images from the file."
+)
+# The class of COCO's pixels outside all outlines, if a recipe has it.
+BACKGROUND = "background"
+# Colours are far apart for neighbouring numbers, and hold for 255 classes.
+_GOLDEN = 0.618034
 
 
 def decoded_mask(encoded: Any, size: Size | None = None) -> PixelClasses:
     """Return the numbers in a mask, [height, width]. size: the only width and height that are
     decoded.
 
-    Raise UnreadableImage for anything else than a PNG of one channel of 8 bits or with a palette.
+    Raise UnreadableImage for anything else than a PNG of one channel or with a palette, and for
+    numbers above 255.
     """
     with open_image(encoded, photograph=True) as picture:
         if picture.format != "PNG":
@@ -45,10 +62,14 @@ def decoded_mask(encoded: Any, size: Size | None = None) -> PixelClasses:
         if size is not None and picture.size != size:
             had, expected = ("×".join(map(str, sides)) for sides in (picture.size, size))
             raise UnreadableImage(f"it has {had} pixels, and its image {expected}")
-        if picture.mode not in ("1", "L", "P"):
-            depth = "16 bits" if picture.mode.startswith("I") else f"the channels {picture.mode}"
-            raise UnreadableImage(f"it has {depth}, expected one channel of 8 bits or a palette")
-        return np.asarray(load_image(picture)).astype(np.uint8)
+        if picture.mode not in ("1", "L", "P", "I", "I;16"):
+            raise UnreadableImage(
+                f"it has the channels {picture.mode}, expected one channel or a palette"
+            )
+        numbers = np.asarray(load_image(picture))
+        if numbers.dtype.kind != "b" and numbers.max(initial=0) > UNLABELLED:
+            raise UnreadableImage(f"it has the number {numbers.max()}, expected at most 255")
+        return numbers.astype(np.uint8)
 
 
 def encoded_mask(numbers: PixelClasses) -> bytes:
@@ -60,15 +81,51 @@ def encoded_mask(numbers: PixelClasses) -> bytes:
     return stream.getvalue()
 
 
+def class_colours() -> NDArray[np.uint8]:
+    """Return the colour of each class, (256, 3); unlabelled pixels are black."""
+    import colorsys
+
+    colours = []
+    for number in range(UNLABELLED):
+        hue = number * _GOLDEN % 1
+        saturation = 0.55 + 0.35 * (number % 2)
+        value = 0.95 - 0.15 * (number % 3)
+        colours.append(colorsys.hsv_to_rgb(hue, saturation, value))
+    return np.round(255 * np.array([*colours, (0, 0, 0)])).astype(np.uint8)
+
+
+@dataclass
+class MaskCounts:
+    """The pixels of each number in some masks, and the images that have it, (256,).
+
+    turned: how many photographs an EXIF tag turns. wrong: how many masks cannot be used. problems:
+    those of the first ones. sides: the shorter side of each image, in pixels.
+    """
+
+    pixels: Ints = field(default_factory=lambda: np.zeros(UNLABELLED + 1, np.int64))
+    images: Ints = field(default_factory=lambda: np.zeros(UNLABELLED + 1, np.int64))
+    turned: int = 0
+    wrong: int = 0
+    problems: list[str] = field(default_factory=list)
+    sides: list[int] = field(default_factory=list)
+
+    def refuse(self, hint: str) -> None:
+        """Raise UserError if masks cannot be used."""
+        if self.wrong:
+            raise UserError(first_of(self.problems, count=self.wrong), hint)
+
+
 @dataclass(frozen=True)
 class SourceMasks(RowTruth):
-    """The masks of every row. numbers: that of each class in the data, if not its position; other
-    numbers are then no class."""
+    """The masks of every row, which are PNG. numbers: that of each class in the data, if not its
+    position; other numbers are then no class."""
 
     rows: Rows
     column: str
     names: tuple[str, ...]
     numbers: tuple[int, ...]
+
+    hint: ClassVar[str] = _HINT
 
     def columns(self, row: int, size: Size, stored: Size) -> dict[str, Any]:
         numbers = self.of_image(row, size)
@@ -85,42 +142,65 @@ class SourceMasks(RowTruth):
 
         Notes say how many pixels have no class, and which classes no pixel has.
         """
-        problems = []
-        counts = np.zeros(UNLABELLED + 1, np.int64)
-        wrong = 0
-        turned = 0
-        for done, (row, encoded) in enumerate(zip(chosen, rows.images(chosen), strict=True)):
-            try:
-                sides = picture_sides(encoded)
-                turned += sides.turned
-                size = sides.read(source.exif)
-                counts += np.bincount(self.of_image(row, size).ravel(), minlength=len(counts))
-            except UserError as error:
-                wrong += 1
-                problems += error.problems if wrong <= MOST_SHOWN else ()
-            if done % 100 == 0:
-                report_progress("reading masks", done, len(chosen))
+        counts = self.counted(chosen)
         if "exif" not in source.model_fields_set and rows.rendered is None:
-            refuse_unclear_turns(turned, rows, "masks")
-        if wrong:
-            raise UserError(first_of(problems, count=wrong), _HINT)
-        unlabelled = int(counts[UNLABELLED])
-        if unlabelled == counts.sum():
-            raise UserError(f"source.masks: no pixel of {rows.place} has a class", _HINT)
+            refuse_unclear_turns(counts.turned, rows, "masks")
+        counts.refuse(self.hint)
+        pixels = counts.pixels
+        unlabelled = int(pixels[UNLABELLED])
+        if unlabelled == pixels.sum():
+            raise UserError(f"source.masks: no pixel of {rows.place} has a class", self.hint)
         notes = []
         if unlabelled:
-            notes.append(f"{unlabelled / counts.sum():.1%} of all pixels have no class")
-        absent = [name for name, count in zip(self.names, counts, strict=False) if not count]
+            notes.append(f"{unlabelled / pixels.sum():.1%} of all pixels have no class")
+        absent = [name for name, count in zip(self.names, pixels, strict=False) if not count]
         if absent:
             classes = format_count(len(absent), "class", "classes")
             notes.append(f"no pixel has {classes} of the recipe: {some_of(absent, 10)}")
         return notes
 
+    def counted(self, chosen: Sequence[int]) -> MaskCounts:
+        """Count the classes of the chosen rows. Photographs that cannot be opened are left out."""
+        counts = MaskCounts()
+        for done, (row, encoded) in enumerate(zip(chosen, self.rows.images(chosen), strict=True)):
+            if done % 100 == 0:
+                report_progress("reading masks", done, len(chosen))
+            with contextlib.suppress(UnreadableImage):
+                sides = picture_sides(encoded)
+                counts.turned += sides.turned
+                # Photographs are turned already where they are to be.
+                counts.sides.append(min(sides.stored))
+                try:
+                    numbers = self.of_image(row, sides.stored)
+                except UserError as error:
+                    counts.wrong += 1
+                    if counts.wrong <= MOST_SHOWN:
+                        counts.problems += error.problems
+                    continue
+                of_image = np.bincount(numbers.ravel(), minlength=UNLABELLED + 1)
+                counts.pixels += of_image
+                counts.images += of_image > 0
+        return counts
+
+    def written_size(self, row: int) -> Size | None:
+        """Return the width and height that a row's mask is for; None if nothing says it."""
+        encoded = next(self.rows.pictures(self.column, [row]))
+        try:
+            return picture_sides(encoded).stored
+        except UnreadableImage:
+            return None
+
+    def where(self, row: int) -> str:
+        """Return the beginning of an error about a row's mask."""
+        paths = self.rows.paths()
+        file = "" if paths is None else f", {paths[row]}"
+        return f"source.masks: {self.rows.place}, row {row}{file}: mask"
+
     def of_image(self, row: int, size: Size) -> PixelClasses:
         """Return the classes of a row's pixels, whose image has this size. Raise UserError for a
         mask that cannot be used."""
         encoded = next(self.rows.pictures(self.column, [row]))
-        where = f"source.masks: {self.rows.place}, row {row}: mask"
+        where = self.where(row)
         try:
             numbers = decoded_mask(encoded, size)
         except UnreadableImage as error:
@@ -139,11 +219,53 @@ class SourceMasks(RowTruth):
         return number_of[numbers]
 
 
+@dataclass(frozen=True)
+class OutlinedMasks(SourceMasks):
+    """The masks of every row, drawn from outlines. cells: the parts of a row's outlines by name.
+    number_of: the number of each category in the data."""
+
+    cells: Sequence[Any]
+    number_of: Sequence[int]
+
+    hint: ClassVar[str] = _OUTLINES_HINT
+
+    def written_size(self, row: int) -> Size | None:
+        written = self.cells[row]["size"]
+        return (written[0], written[1]) if len(written) == 2 else None
+
+    def of_image(self, row: int, size: Size) -> PixelClasses:
+        where = self.where(row)
+        cell = self.cells[row]
+        categories, crowds, outlines, _ = (cell[name] for name in OUTLINES)
+        written = self.written_size(row)
+        if written is not None and written != size:
+            says, had = ("×".join(map(str, sides)) for sides in (written, size))
+            raise UserError(
+                f"{where}: the file says that its image has {says} pixels, and the image has {had}",
+                "Use the images that were labelled, or correct their width and height in the file.",
+            )
+        insides = []
+        for number, outline in enumerate(outlines):
+            try:
+                insides.append(inside_of(parse_json(outline.encode()), size))
+            except ValueError as error:
+                raise UserError(f"{where}: object {number}: {error}", self.hint) from error
+        numbers = [self.number_of[category] for category in categories]
+        names = [*map(plain_name, self.names)]
+        empty = UNLABELLED
+        if BACKGROUND in names:
+            empty = names.index(BACKGROUND)
+        try:
+            return drawn(insides, numbers, crowds, size, empty)
+        except UnfitOutline as error:
+            raise UserError(f"{where}: {error}", self.hint) from error
+
+
 def masks_of(rows: Rows, source: Source) -> SourceMasks:
-    """Return the masks of rows by a recipe's `source`. Raise UserError for a missing column."""
+    """Return the masks of rows by a recipe's `source`. Raise UserError for a missing column, and for
+    classes that outlines do not have."""
     masks = TASKS["masks"].keys(source)
-    rows.need("source.masks", column=masks.column)
-    return SourceMasks(rows, masks.column, masks.classes, masks.numbers)
+    return column_masks(rows, masks.column, masks.classes, masks.numbers)
 
 
 def mask_fault(source: Source, row: Mapping[str, Any], size: Size) -> str | None:
@@ -161,3 +283,62 @@ def mask_fault(source: Source, row: Mapping[str, Any], size: Size) -> str | None
             " none"
         )
     return None
+
+
+def column_masks(
+    rows: Rows, column: str, classes: Sequence[str], numbers: Sequence[int] = ()
+) -> SourceMasks:
+    """Return the masks in a column, with the names and numbers of classes. Raises as `masks_of`."""
+    rows.need("source.masks", column=column)
+    categories = rows.class_names(column)
+    common = (rows, column, tuple(classes), tuple(numbers))
+    if categories is None:
+        return SourceMasks(*common)
+    if numbers:
+        raise UserError(
+            f"source.masks.numbers: found numbers, and the outlines of {rows.place} have names",
+            "Leave out source.masks.numbers, and name the categories as source.masks.classes.",
+        )
+    known = {plain_name(name): number for number, name in enumerate(categories)}
+    lacking = []
+    number_of = [UNLABELLED] * len(categories)
+    for number, name in enumerate(classes):
+        category = known.get(plain_name(name))
+        if category is not None:
+            number_of[category] = number
+        elif plain_name(name) != BACKGROUND:
+            near = did_you_mean(name, categories)
+            lacking.append(f"source.masks.classes: {rows.place} has no category '{name}'{near}")
+    if lacking:
+        raise UserError(
+            first_of(lacking),
+            f"Its categories are {', '.join(categories)[:500]}. The class {BACKGROUND} is what is"
+            " outside all outlines.",
+        )
+    cells = rows.column(column)
+    for row, cell in enumerate(cells):
+        if _is_outlined(cell, categories):
+            continue
+        raise UserError(
+            f"source.masks: {rows.place}, row {row}: the column '{column}' holds no masks",
+            "Name a column of images as source.masks.column. Outlines are read from COCO files.",
+        )
+    return OutlinedMasks(*common, cells, number_of)
+
+
+def _is_outlined(cell: Any, categories: Sequence[str]) -> bool:
+    """Return whether a cell has the parts of outlines: a stranger's table may hold anything."""
+    if not isinstance(cell, Mapping) or set(cell) != set(OUTLINES):
+        return False
+    parts = [cell[name] for name in OUTLINES]
+    for part in parts:
+        if not isinstance(part, list):
+            return False
+    numbers, crowds, outlines, _ = parts
+    for number in numbers:
+        if type(number) is not int or not 0 <= number < len(categories):
+            return False
+    for outline in outlines:
+        if not isinstance(outline, str):
+            return False
+    return len(numbers) == len(crowds) == len(outlines)

@@ -28,7 +28,12 @@ from counterfoil.data.hub_folders import (
     made_of_files,
 )
 from counterfoil.data.image_folders import ImageFolder, read_image_folder, rows_mark
-from counterfoil.data.mask_folders import MaskFolder, read_mask_folder
+from counterfoil.data.mask_folders import (
+    MaskFolder,
+    OutlinedFolder,
+    read_mask_folder,
+    read_outlined_folder,
+)
 from counterfoil.data.metadata_tables import as_written
 from counterfoil.data.object_folders import ObjectFolder, read_object_folder
 from counterfoil.data.pins import (
@@ -535,10 +540,11 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
 def _of_images(source: InputDataset, folder: Path, listing: Listing, split: str | None) -> Any:
     """Return the table of a split, or all tables by split, of a folder whose rows are image files;
     None for another."""
-    read: ImageFolder | ObjectFolder | MaskFolder | None = None
+    read: ImageFolder | ObjectFolder | MaskFolder | OutlinedFolder | None = None
     mask_column = getattr(source, "mask_column", None)
     if mask_column is not None and source.config is None:
         read = read_mask_folder(folder, listing, mask_column)
+        read = read or read_outlined_folder(folder, listing, mask_column)
     if source.objects is not None and source.config is None:
         read = read_object_folder(folder, listing, split, source.exif)
         if read is not None and split is None:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal, TypeGuard, TypeVar
 
 from counterfoil.data.image_folders import file_column
 from counterfoil.errors import MOST_SHOWN, RunFailure, UserError, first_of
@@ -22,6 +22,7 @@ from counterfoil.regular_files import read_regular
 from counterfoil.report.words import format_count
 from counterfoil.store.decoding import PictureSides, UnreadableImage, picture_sides
 
+T = TypeVar("T")
 ObjectLists = dict[str, list[Any]]
 Size = tuple[int, int]
 # The limit of a file of labels, of a list of images and of an image.
@@ -69,6 +70,8 @@ class ObjectFolder:
     """Sentences on what was read."""
     exif: Literal["apply", "ignore"] = "ignore"
     """`apply` if photographs are turned as their EXIF tag says."""
+    outlined: bool = False
+    """Whether each object has an outline too, so that masks can be drawn."""
 
     def objects(self, split: str) -> tuple[list[ObjectLists], tuple[str, ...]]:
         """Return the objects of a split's images, with boxes in pixels of each image, and notes.
@@ -90,13 +93,7 @@ class ObjectFolder:
         import datasets
         import pyarrow
 
-        if split not in self.splits:
-            raise UserError(
-                f"source: '{self.folder}' has no split"
-                f" '{split[:80]}'{did_you_mean(split, self.splits)}",
-                f"Its splits are {', '.join(self.splits)}.",
-            )
-        rows = self.splits[split]
+        rows = rows_of_split(self.folder, self.splits, split)
         objects: Sequence[ObjectLists | None] = [None] * len(rows)
         notes: tuple[str, ...] = ()
         if measured:
@@ -108,12 +105,15 @@ class ObjectFolder:
             "image": file_column(self.folder, [image.path for image in rows]),
             OBJECTS: pyarrow.array(objects, features.arrow_schema.field(OBJECTS).type),
         }
-        if absent := self.absent.get(split):
-            notes = (
-                f"{format_count(absent, 'listed image')} not in the folder, and left out",
-                *notes,
-            )
-        return described_table(columns, features, (*self.notes, *notes), split)
+        return described_table(columns, features, (*self.notes_on(split), *notes), split)
+
+    def notes_on(self, split: str) -> tuple[str, ...]:
+        """Return sentences on what was read, and on the images that a split lacks."""
+        absent = self.absent.get(split)
+        if not absent:
+            return self.notes
+        lacking = f"{format_count(absent, 'listed image')} not in the folder, and left out"
+        return (*self.notes, lacking)
 
     def turning(self, split: str) -> Literal["apply", "ignore"] | None:
         """Return the `source.exif` that suits the boxes of a split: `ignore` if written sizes are
@@ -201,6 +201,16 @@ class ObjectFolder:
             ratio,
             f"boxes are multiplied by {ratio:.4g}, because images have another size: {unlike[0]}",
         )
+
+
+def rows_of_split(folder: Path, splits: Mapping[str, Sequence[T]], split: str) -> Sequence[T]:
+    """Return the rows of a folder's split. Raise UserError if the folder has no such split."""
+    if split not in splits:
+        raise UserError(
+            f"source: '{folder}' has no split '{split[:80]}'{did_you_mean(split, splits)}",
+            f"Its splits are {', '.join(splits)}.",
+        )
+    return splits[split]
 
 
 def described_table(

@@ -28,11 +28,18 @@ from counterfoil.generate.screen.thresholds import images_needed
 from counterfoil.models.names import LAB
 from counterfoil.recipe.layering import class_slug
 from counterfoil.recipe.names import LONGEST_NAME, is_local, label_by_name
+from counterfoil.recipe.tasks.masks import MASK
 from counterfoil.recipe.tasks.objects import OBJECTS
 from counterfoil.regular_files import read_regular
 from counterfoil.report.words import format_count
+from counterfoil.starting.found_masks import (
+    find_masks,
+    mask_folder,
+    masks_beside,
+    masks_column,
+)
 from counterfoil.starting.found_objects import (
-    FoundObjects,
+    FoundTruth,
     find_objects,
     object_folder,
     objects_column,
@@ -186,8 +193,8 @@ class FoundData:
     notes: tuple[str, ...]
     side: int | None = None
     """The median shorter side of opened images, in pixels."""
-    objects: FoundObjects | None = None
-    """Of images with boxes, which have no classes."""
+    placed: FoundTruth | None = None
+    """The boxes or masks of images, which have no classes."""
 
 
 def find_data(wanted: InitOptions, *, drawn: bool) -> FoundData:
@@ -204,10 +211,15 @@ def find_data(wanted: InitOptions, *, drawn: bool) -> FoundData:
             f"{str(source)[:200]}: found a split after the colon, expected the whole dataset",
             "Name splits with --train-split and --validation-split.",
         )
-    boxes = object_folder(origin) if wanted.label_column is None else None
+    boxes = masks = None
+    if wanted.label_column is None and wanted.mask_column is None:
+        boxes = object_folder(origin)
     if boxes is not None:
         origin = replace(origin, objects=OBJECTS)
-    folder = None if boxes is not None else plain_folder(origin)
+    elif wanted.label_column is None:
+        masks = mask_folder(origin, wanted.mask_column or MASK)
+        origin = replace(origin, mask_column=None if masks is None else masks.column)
+    folder = plain_folder(origin) if boxes is masks is None else None
     if folder is not None:
         named = (wanted.train_split, wanted.validation_split)
         # A split may be without classes, unless it is named.
@@ -244,9 +256,25 @@ def find_data(wanted: InitOptions, *, drawn: bool) -> FoundData:
         origin = replace(origin, exif=exif or "ignore")
         rows = open_source(origin, pin=opened.pin).rows(validation, labelled=False)
         objects = find_objects(rows, column, boxes, exif)
-        return FoundData(
-            origin, outline.rows, train, validation, (), (), objects.notes, objects.side, objects
-        )
+        of_masks = None if boxes is None else masks_beside(boxes)
+        if of_masks is not None:
+            note = f"images have masks too: for a segmenter, add --mask-column {of_masks}"
+            objects = replace(objects, notes=(*objects.notes, note))
+        return _placed(origin, outline, train, validation, objects)
+    column = wanted.mask_column or origin.mask_column
+    if column is None and wanted.label_column is None and wanted.image_column is None:
+        column = masks_column(outline)
+    if column is not None:
+        if column not in outline.columns:
+            raise UserError(
+                f"--mask-column: there is no column '{column[:80]}'",
+                f"Its columns are {_shown(outline)}. A folder needs images/ and masks/ with files of"
+                " one name, or COCO files with outlines.",
+            )
+        origin = replace(origin, image_column=_image_column(outline, wanted, column))
+        train, validation = _splits(outline, wanted)
+        marked = find_masks(origin, opened.pin, validation, column, masks)
+        return _placed(origin, outline, train, validation, marked)
     flat = []
     if folder is not None:
         flat = list(filter(folder.is_flat, folder.splits))
@@ -304,9 +332,19 @@ def find_data(wanted: InitOptions, *, drawn: bool) -> FoundData:
     )
 
 
-def _image_column(outline: Outline, wanted: InitOptions) -> str:
-    images = [name for name, kind in outline.columns.items() if kind == "image"]
-    return _column(wanted.image_column, images, outline, "images", "--image-column")
+def _placed(
+    origin: NamedDataset, outline: Outline, train: str, validation: str, marked: FoundTruth
+) -> FoundData:
+    """Return what was found of images with boxes or masks."""
+    splits = (outline.rows, train, validation)
+    return FoundData(origin, *splits, (), (), marked.notes, marked.side, marked)
+
+
+def _image_column(outline: Outline, wanted: InitOptions, masks: str | None = None) -> str:
+    images = [name for name, kind in outline.columns.items() if kind == "image" and name != masks]
+    more = "If one of them holds masks, name it with --mask-column."
+    more = more if len(images) > 1 and masks is None else ""
+    return _column(wanted.image_column, images, outline, "images", "--image-column", more)
 
 
 def _label_column(outline: Outline, wanted: InitOptions, several: str) -> str:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from counterfoil.data.folders import folder_listing
 from counterfoil.data.labelled_sources import NamedDataset
@@ -23,9 +23,13 @@ from counterfoil.data.tables import Outline, Rows
 from counterfoil.data.written_objects import ObjectFolder, Size
 from counterfoil.errors import UserError
 from counterfoil.recipe.names import is_local
-from counterfoil.recipe.tasks.objects import OBJECTS, categories_problem
+from counterfoil.recipe.tasks.objects import OBJECTS, ObjectsSource, categories_problem
+from counterfoil.recipe.tasks.task import PlacedTruth
 from counterfoil.report.words import format_count, format_list
 from counterfoil.store.decoding import UnreadableImage, picture_sides
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 # The number of images whose size is looked up, and the number of images in the picture.
 _MOST_LOOKED_AT = 500
@@ -45,24 +49,62 @@ Exif = Literal["apply", "ignore"]
 _TOLERANCE = 1.0  # pixels by which rounding may push a box out
 
 
-@dataclass(frozen=True)
-class FoundObjects:
-    """The objects of a split."""
+@dataclass(frozen=True, kw_only=True)
+class FoundTruth:
+    """What the images of a split show beside a class, such as boxes. A subclass says its task, how
+    a model of it is named, and how answers are written."""
+
+    task: ClassVar[PlacedTruth]
+    keys_file: ClassVar[str]
+    answers: ClassVar[str]
+    models: ClassVar[str]
+    about_names: ClassVar[str]
 
     column: str
-    form: BoxForm
-    """How boxes are written."""
     names: tuple[str, ...]
     images: int
     notes: tuple[str, ...]
     """Sentences."""
     picture: bytes
-    """PNG of some images with their boxes."""
+    """PNG of some images with what they show."""
     side: int | None
     exif: Exif | None = None
     """How photographs are read, None if no EXIF tag turns one."""
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        """The keys of a recipe's `source` that say what images show."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundObjects(FoundTruth):
+    """The objects of a split."""
+
+    task: ClassVar = ObjectsSource()
+    keys_file: ClassVar = "keys.json"
+    answers: ClassVar = "predictions:FILE"
+    models: ClassVar = (
+        "predictions:answers.json (COCO results), transformers:./my-model, onnx:model.onnx"
+    )
+    about_names: ClassVar = (
+        "Objects of other categories are left out. Call categories as your detector calls them, in"
+        " this order."
+    )
+
+    form: BoxForm
+    """How boxes are written."""
     ids: tuple[int, ...] = ()
     """Numbers of the categories, if they are not 1, 2 and so on."""
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        return {
+            "objects": self.column,
+            "boxes": None if self.form == "coco" else self.form,
+            "categories": list(self.names),
+            "category_ids": list(self.ids) or None,
+        }
 
 
 def object_folder(origin: NamedDataset) -> ObjectFolder | None:
@@ -150,7 +192,15 @@ def find_objects(
     categories = tuple(name for name in names if name not in groups)
     picture = _picture(rows, cells, names, form)
     return FoundObjects(
-        column, form, categories, rows.count, tuple(notes), picture, side, exif, ids
+        column=column,
+        names=categories,
+        images=rows.count,
+        notes=tuple(notes),
+        picture=picture,
+        side=side,
+        exif=exif,
+        form=form,
+        ids=ids,
     )
 
 
@@ -222,29 +272,26 @@ def _odd_boxes(
     return notes
 
 
-_TILE = 320
+TILE = 320  # pixels
+_EDGE = 4
 _COLOURS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#800000")
 
 
 def _picture(
     rows: Rows, cells: Sequence[Mapping[str, list[Any]]], names: Sequence[str], form: BoxForm
 ) -> bytes:
-    from PIL import Image, ImageDraw
+    from PIL import ImageDraw
 
-    chosen = evenly_spread([row for row, cell in enumerate(cells) if cell["bbox"]], SHOWN)
-    columns = min(4, len(chosen)) or 1
-    sheet = Image.new("RGB", (columns * _TILE, -(-max(1, len(chosen)) // columns) * _TILE), "white")
-    for index, row in enumerate(chosen):
+    tiles = []
+    for row in evenly_spread([row for row, cell in enumerate(cells) if cell["bbox"]], SHOWN):
         try:
             picture = rows.image(row)
         except UserError:
             continue
         size = picture.size
-        scale = (_TILE - 8) / max(size)
-        picture = picture.convert("RGB").resize(
-            (max(1, round(size[0] * scale)), max(1, round(size[1] * scale)))
-        )
-        draw = ImageDraw.Draw(picture)
+        scale = _scale(size)
+        tile = tile_of(picture)
+        draw = ImageDraw.Draw(tile)
         for box, category in zip(cells[row]["bbox"], cells[row]["category"], strict=True):
             visible = in_image(in_pixels(box, form, size), size)
             if visible is None:
@@ -256,7 +303,33 @@ def _picture(
             text = names[number][:24].encode("ascii", "replace").decode()
             draw.rectangle((x, max(0, y - 11), x + 6 * len(text) + 4, max(11, y)), fill=colour)
             draw.text((x + 2, max(0, y - 11)), text, fill="white")
-        sheet.paste(picture, (index % columns * _TILE + 4, index // columns * _TILE + 4))
+        tiles.append(tile)
+    return picture_sheet(tiles)
+
+
+def _scale(size: Size) -> float:
+    return (TILE - 2 * _EDGE) / max(size)
+
+
+def tile_of(picture: Image.Image) -> Image.Image:
+    """Return a photograph in the size of a tile of a sheet."""
+    scale = _scale(picture.size)
+    width, height = (max(1, round(side * scale)) for side in picture.size)
+    return picture.convert("RGB").resize((width, height))
+
+
+def picture_sheet(tiles: Sequence[Image.Image], legend: Image.Image | None = None) -> bytes:
+    """Return a PNG of tiles, four in a row, above a legend."""
+    from PIL import Image
+
+    columns = min(4, len(tiles)) or 1
+    lines = -(-max(1, len(tiles)) // columns)
+    below = 0 if legend is None else legend.height
+    sheet = Image.new("RGB", (columns * TILE, lines * TILE + below), "white")
+    for index, tile in enumerate(tiles):
+        sheet.paste(tile, (index % columns * TILE + _EDGE, index // columns * TILE + _EDGE))
+    if legend is not None:
+        sheet.paste(legend, (0, lines * TILE))
     stream = io.BytesIO()
     sheet.save(stream, "PNG")
     return stream.getvalue()

@@ -35,7 +35,7 @@ from counterfoil.recipe.strict_yaml import dump_yaml
 from counterfoil.regular_files import named_path
 from counterfoil.starting.found_data import PERCENTILE, FoundData, class_entries, find_data
 from counterfoil.starting.found_detector import find_detector
-from counterfoil.starting.found_objects import FoundObjects
+from counterfoil.starting.found_objects import FoundObjects, FoundTruth
 from counterfoil.starting.options import RECIPE, InitOptions
 from counterfoil.store.atomic import write_atomically, write_together
 
@@ -477,52 +477,48 @@ def corrupt_recipe_text(data: FoundData, name: str, named: str) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-# Detectors are trained on larger images.
-_SIDE_OF_OBJECTS = 640
-_MOST_WITH_OBJECTS = 300
-# Corruptions that hide objects are left out, because the boxes remain.
-_KINDS_WITH_OBJECTS = tuple(kind for kind in KINDS if kind != "occlusion")
+# Detectors and segmenters are trained on larger images.
+_SIDE_WITH_MARKS = 640
+_MOST_WITH_MARKS = 300
+# Corruptions that hide objects are left out, because boxes and masks remain.
+_KINDS_WITH_MARKS = tuple(kind for kind in KINDS if kind != "occlusion")
 
 
-def object_recipe_text(data: FoundData, objects: FoundObjects, name: str, named: str) -> str:
+def placed_recipe_text(data: FoundData, marked: FoundTruth, name: str, named: str) -> str:
+    """Return the text of a recipe for images with boxes or masks."""
+    task = marked.task
     source = {
         "dataset": named,
         "config": data.origin.config,
         "revision": data.origin.revision,
         "image_column": data.origin.image_column,
-        "objects": objects.column,
-        "boxes": None if objects.form == "coco" else objects.form,
-        "exif": objects.exif,
+        "exif": marked.exif,
         "train_split": data.train_split,
         "validation_split": data.validation_split,
-        "categories": list(objects.names),
-        "category_ids": list(objects.ids) or None,
+        **marked.keys,
     }
-    large = objects.side is None or objects.side > _SIDE_OF_OBJECTS
+    large = marked.side is None or marked.side > _SIDE_WITH_MARKS
     generator, image = _photographs(
-        data.validation_split, objects.side, _SIDE_OF_OBJECTS if large else None
+        data.validation_split, marked.side, _SIDE_WITH_MARKS if large else None
     )
     lines = [
         *opening_lines(
             name,
-            f"Photographs with objects, as they are and under {len(_KINDS_WITH_OBJECTS)} known"
+            f"Photographs with {task.name}, as they are and under {len(_KINDS_WITH_MARKS)} known"
             " changes.",
         ),
-        said(
-            "Objects of other categories are left out. Call categories as your detector calls them,"
-            " in this order."
-        ),
+        said(marked.about_names),
         "source:",
         values({key: value for key, value in source.items() if value is not None}, 2),
         "",
         said(
-            "Each shift is a known change that leaves every object where it is, so boxes hold for"
-            " every image."
+            f"Each shift is a known change that leaves every {task.marked} where it is, so"
+            f" {task.marks} hold for every image."
         ),
         said(
-            "Your detector should not have been trained on these images."
+            f"Your {task.noun} should not have been trained on these images."
             + (
-                f" Larger images are first reduced to a shorter side of {_SIDE_OF_OBJECTS} pixels."
+                f" Larger images are first reduced to a shorter side of {_SIDE_WITH_MARKS} pixels."
                 if large
                 else ""
             )
@@ -536,20 +532,19 @@ def object_recipe_text(data: FoundData, objects: FoundObjects, name: str, named:
         ),
         "prompts:",
         "  shifts:",
-        *(f"    {kind}: {{corruption: {kind}, severity: 3}}" for kind in _KINDS_WITH_OBJECTS),
+        *(f"    {kind}: {{corruption: {kind}, severity: 3}}" for kind in _KINDS_WITH_MARKS),
         "",
         "samples:",
         said("Images, the same ones under every shift.", 2),
-        values({"candidates": min(_MOST_WITH_OBJECTS, objects.images), "seed": 0}, 2),
+        values({"candidates": min(_MOST_WITH_MARKS, marked.images), "seed": 0}, 2),
         "",
         "output:",
         values({"image": image, "rows_per_shard": 200}, 2),
         "",
         "evaluate:",
         said(
-            "Name your own detectors here, or with `counterfoil evaluate --models`:"
-            " predictions:answers.json (COCO"
-            " results), transformers:./my-model, onnx:model.onnx.",
+            f"Name your own {task.noun}s here, or with `counterfoil evaluate --models`:"
+            f" {marked.models}.",
             2,
         ),
         values({"models": []}, 2),
@@ -618,18 +613,21 @@ def init(given: InitOptions) -> InitResult:
         last.strip("-_") or "photos", _CORRUPTED if corrupts else _DRAWN
     )
     named = _from(path, data.origin)
-    if data.objects is not None:
-        if given.generator is not None or given.clip is not None:
-            raise UserError(
-                "these images have boxes, and an image that is drawn has none",
-                "Leave out --generator and --clip, or name a column of labels with --label-column.",
-            )
-        return _init_objects(path, data, data.objects, dataset, named, given.detector, given.force)
+    marked = data.placed
+    if marked is not None and (given.generator is not None or given.clip is not None):
+        raise UserError(
+            f"these images have {marked.task.marks}, and an image that is drawn has none",
+            "Leave out --generator and --clip, or name a column of labels with --label-column.",
+        )
+    if isinstance(marked, FoundObjects):
+        return _init_placed(path, data, marked, dataset, named, given.detector, given.force)
     if given.detector is not None:
         raise UserError(
             "these images have no boxes, so no detector can be evaluated on them",
             "Leave out --detector.",
         )
+    if marked is not None:
+        return _init_placed(path, data, marked, dataset, named, None, given.force)
     text = (
         corrupt_recipe_text(data, dataset, named)
         if models is None
@@ -661,34 +659,35 @@ def init(given: InitOptions) -> InitResult:
     )
 
 
-def _init_objects(
+def _init_placed(
     path: Path,
     data: FoundData,
-    objects: FoundObjects,
+    marked: FoundTruth,
     dataset: str,
     named: str,
     onnx: str | Path | None,
     force: bool,
 ) -> InitResult:
-    text = object_recipe_text(data, objects, dataset, named)
+    text = placed_recipe_text(data, marked, dataset, named)
     recipe = load_recipe_text(
         text, [f"source.dataset={json.dumps(data.origin.dataset)}"], place=str(path)
     )
-    picture = path.with_name(f"{path.stem}-boxes.png")
-    files = {picture: objects.picture, path: text.encode()}
+    marks = marked.task.marks
+    picture = path.with_name(f"{path.stem}-{marks}.png")
+    files = {picture: marked.picture, path: text.encode()}
     check, build, evaluate = _commands(path, dataset, cut=False)
     commands = [check, build]
     notes = [
-        *objects.notes,
-        f"{picture} shows some images with their boxes: look whether they are right",
+        *marked.notes,
+        f"{picture} shows some images with their {marks}: look whether they are right",
     ]
     if onnx is None:
         write_together(files)
         folder = shlex.quote(str(path.with_name(dataset)))
-        commands.append(f"counterfoil evaluate {folder} --write-keys keys.json")
-        model = "predictions:FILE"
+        commands.append(f"counterfoil evaluate {folder} --write-keys {marked.keys_file}")
+        model = marked.answers
     else:
-        detector = find_detector(onnx, objects.names, force=force, others=files)
+        detector = find_detector(onnx, marked.names, force=force, others=files)
         notes += detector.notes
         model = shlex.quote(detector.model)
     commands.append(evaluate.replace("YOUR-MODEL", model))
@@ -699,8 +698,8 @@ def _init_objects(
         images={cls.name: images for cls in recipe.classes},
         rows=data.rows,
         notes=tuple(notes),
-        models="Each shift is a known change to your own photographs, which leaves every object"
-        " where it is.",
+        models="Each shift is a known change to your own photographs, which leaves every"
+        f" {marked.task.marked} where it is.",
         commands=tuple(commands),
     )
 

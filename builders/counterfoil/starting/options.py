@@ -15,8 +15,8 @@ class InitOptions:
 
     source: str | Path = argument(typed=str, metavar="SOURCE", default_words="none with --detector")
     """Your images: a folder with a folder for each class (below a folder for each split, if you
-    have splits), a folder of Parquet files, one that `datasets` saved, or USER/NAME[@REVISION] on
-    the Hub. Not needed with --detector."""
+    have splits), one with images and their boxes or masks, a folder of Parquet files, one that
+    `datasets` saved, or USER/NAME[@REVISION] on the Hub. Not needed with --detector."""
     out: str | Path = argument("--out", "-o", default=RECIPE)
     """Recipe file to write."""
     name: str | None = option(None, OUTPUT)
@@ -27,6 +27,9 @@ class InitOptions:
     """Column that holds the images. Default: the only one."""
     label_column: str | None = option(None, DATA)
     """Column that holds the labels. Default: the only one."""
+    mask_column: str | None = option(None, DATA)
+    """Column that holds the masks of a segmenter. `segmentation` draws them from the outlines of COCO
+    files. Default: found by name."""
     train_split: str | None = option(None, DATA)
     """Split to train on. Default: found by name."""
     validation_split: str | None = option(None, DATA)

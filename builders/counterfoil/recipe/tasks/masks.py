@@ -28,9 +28,11 @@ class Masks(Section):
     255 for none. null: images have no masks."""
 
     column: str = Field(default=MASK, min_length=1)
-    """Column that holds the masks. A folder with `images` and `masks` has it."""
+    """Column that holds the masks. A folder with `images` and `masks`, or with COCO files that have
+    outlines, has it by any name."""
     classes: tuple[str, ...] = Field(min_length=1, max_length=UNLABELLED)
-    """The names of classes, in the order of their numbers, from 0 on."""
+    """The names of classes, in the order of their numbers, from 0 on. Outlines are matched by
+    category, and `background` is outside all."""
     numbers: tuple[int, ...] = ()
     """The number of each class in masks, where these are not 0, 1 and so on. Other numbers are then
     no class."""

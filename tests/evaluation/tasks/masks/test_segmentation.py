@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import datasets
 import mlcroissant
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -320,8 +321,8 @@ FILES: dict[str, tuple[Callable[[Path], Any], str]] = {
         "it has 4×4 pixels, and its image 64×48",
     ),
     "16 bits": (
-        lambda path: Image.fromarray(np.zeros((48, 64), np.uint16)).save(path),
-        "it has 16 bits",
+        lambda path: Image.fromarray(np.full((48, 64), 256, np.uint16)).save(path),
+        "it has the number 256, expected at most 255",
     ),
     "colours": (lambda path: Image.new("RGB", (64, 48)).save(path), "the channels RGB"),
     "a JPEG": (
@@ -353,10 +354,80 @@ def test_a_folder_with_an_unfit_file_is_refused(
     assert "fog_images_000001" in "\n".join(caught.value.problems)
 
 
+def table_of(folder: Path, file: Path, **changes: Any) -> Path:
+    """Write the masks of a folder as a table; changes: the columns of its rows by name."""
+    paths = sorted(folder.iterdir(), reverse=True)
+    columns: dict[str, Any] = {"key": [path.stem for path in paths]}
+    columns["mask"] = [path.read_bytes() for path in paths]
+    pq.write_table(pa.table(columns | changes), file, row_group_size=5)
+    return file
+
+
+@pytest.mark.parametrize("form", ["bytes", "image", "names"])
+def test_a_table_has_the_numbers_of_a_folder(
+    built: Path, answers: Path, evaluation: Evaluation, tmp_path: Path, form: str
+) -> None:
+    file = tmp_path / "answers.parquet"
+    table_of(answers, file)
+    if form == "image":
+        rows = pq.read_table(file).to_pylist()
+        cells = [row | {"mask": {"bytes": row["mask"], "path": None}} for row in rows]
+        features = datasets.Features({"key": datasets.Value("string"), "mask": datasets.Image()})
+        datasets.Dataset.from_list(cells, features=features).to_parquet(file)
+    elif form == "names":
+        names = [f"out/{path.name}" for path in sorted(answers.iterdir(), reverse=True)]
+        table_of(answers, file, key=names)
+    scored = evaluate(built, [f"predictions:{file}"], out=tmp_path / "report")
+    (model,) = scored.results.models
+    (of_folder,) = evaluation.results.models
+    assert model.sha256 == of_folder.sha256
+    for group in GROUPS:
+        for measure in ("mIoU", "pixel_accuracy"):
+            (value, expected) = (
+                results.rows.value(measure, model=name, group=group)
+                for results, name in (
+                    (scored.results, model.name),
+                    (evaluation.results, of_folder.name),
+                )
+            )
+            assert value == expected is not None
+    assert Path(scored.files["failures"]).exists()
+
+
+def test_an_unfit_table_is_refused(built: Path, answers: Path, tmp_path: Path) -> None:
+    def written(**changes: Any) -> Path:
+        return table_of(answers, tmp_path / "answers.parquet", **changes)
+
+    keys = [path.stem for path in sorted(answers.iterdir(), reverse=True)]
+    masks = [path.read_bytes() for path in sorted(answers.iterdir(), reverse=True)]
+    for changes, problem in (
+        ({"key": [f"x{keys[0]}", *keys[1:]]}, "there is no image"),
+        ({"key": [keys[1], *keys[1:]]}, "it has two masks of"),
+        ({"mask": [None, *masks[1:]]}, "it is empty"),
+        ({"mask": [b"no", *masks[1:]]}, "UnidentifiedImageError"),
+        ({"mask": ["no"] * len(keys)}, "has the column 'mask' of string, expected encoded images"),
+        ({"mask": pa.array([{"path": "a.png"}] * len(keys))}, "expected encoded images"),
+    ):
+        with pytest.raises(UserError) as caught:
+            evaluate(built, [f"predictions:{written(**changes)}"])
+        assert problem in "\n".join(caught.value.problems)
+    short = pq.read_table(written()).slice(1)
+    pq.write_table(short, tmp_path / "short.parquet")
+    (tmp_path / "answers.csv").write_text("key,mask\n")
+    (tmp_path / "odd.parquet").write_bytes(b"PAR1")
+    for file, problem in (
+        ("short.parquet", "has no mask of 1 image"),
+        ("answers.csv", "is no Parquet file"),
+        ("odd.parquet", "cannot be read: Parquet file size is 4 bytes"),
+    ):
+        with pytest.raises(UserError, match=problem):
+            evaluate(built, [f"predictions:{tmp_path / file}"])
+
+
 def test_models_that_are_nothing_are_refused(built: Path) -> None:
     for models, problem in (
         ([], "no segmenter was named"),
-        (["predictions:./nowhere"], "is no folder"),
+        (["predictions:./nowhere"], "is neither a folder nor a file"),
         (["resnet18"], "there is no kind of segmenter"),
         ({"mine": lambda images: images}, "does not say what its classes are called"),
     ):

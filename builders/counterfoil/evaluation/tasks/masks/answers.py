@@ -1,5 +1,5 @@
-"""The classes that a segmenter gives the pixels of every image: of a folder of masks, or of a model
-that runs here.
+"""The classes that a segmenter gives the pixels of every image: of a folder or a table of masks, or
+of a model that runs here.
 
 Only the cells of each image's confusion matrix are kept, how many pixels of a class have which
 answer, and how well each class's boundary is found.
@@ -23,15 +23,16 @@ from counterfoil.errors import UserError, first_of, some_of
 from counterfoil.evaluation.dataset import image_numbers
 from counterfoil.evaluation.tasks.masks.subject import MaskSubject
 from counterfoil.evaluation.tasks.objects.categories import map_names
+from counterfoil.foreign_tables import IMAGES, TEXT, read_foreign_parquet
 from counterfoil.mask_stats import PixelCounts, boundary_f1, confusion
 from counterfoil.models.classifiers.of_python import in_eval_mode
 from counterfoil.models.segmenters.segmenter import Segmenter
 from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key, join_stretches
 from counterfoil.prediction.asking import AskedFunction, Pass
 from counterfoil.progress import track
-from counterfoil.recipe.names import PREDICTIONS
-from counterfoil.recipe.tasks.masks import UNLABELLED
-from counterfoil.regular_files import named_path, read_regular
+from counterfoil.recipe.names import PREDICTIONS, quoted
+from counterfoil.recipe.tasks.masks import MASK, UNLABELLED
+from counterfoil.regular_files import UnfitFile, named_path, open_regular, read_regular
 from counterfoil.report.words import format_count
 from counterfoil.store.decoding import UnreadableImage, rgb_image
 from counterfoil.store.inside import list_files
@@ -39,9 +40,11 @@ from counterfoil.store.inside import list_files
 Segmenting = Callable[[list[Any]], Sequence[Any]]
 _MOST_BYTES = 1 << 26
 _MOST_FILES = 20_000_000
+_COLUMNS = {"key": (TEXT,), MASK: (IMAGES,)}
 _FORM = (
-    "Expected a folder with KEY.png for each image (`--write-keys FILE` lists the keys): a PNG of"
-    " one channel or with a palette, as large as the image, with numbers of classes."
+    "Expected a folder with KEY.png for each image (`--write-keys FILE` lists the keys), or a Parquet"
+    f" table with the columns key and {MASK}: PNG of one channel or with a palette, as large as the"
+    " image, with numbers of classes."
 )
 _ANSWERS = (
     "Expected for each image numbers of classes [height, width], or scores"
@@ -93,13 +96,15 @@ def image_cells(subject: MaskSubject, row: int, answer: PixelClasses) -> Columns
 
 
 def read_masks(name: str, subject: MaskSubject, names: Sequence[str] | None) -> ModelMasks:
-    """Read `predictions:FOLDER`. names: those of its numbers; None: the dataset's own.
+    """Read `predictions:FOLDER` or `predictions:FILE.parquet`. names: those of its numbers; None: the
+    dataset's own.
 
     Raise UserError with all images that have no mask there, or one that cannot be used.
     """
-    folder = named_path(name.removeprefix(PREDICTIONS))
+    path = named_path(name.removeprefix(PREDICTIONS))
+    encoded_masks = _table if path.is_file() else _files
     number_of, matched = dataset_numbers(name, names, subject)
-    digest = hashlib.sha256()
+    digests: dict[str, str] = {}
     problems: list[str] = []
     parts: list[Columns] = []
 
@@ -108,22 +113,26 @@ def read_masks(name: str, subject: MaskSubject, names: Sequence[str] | None) -> 
         return as_dataset(name, decoded_mask(encoded, shape[::-1]), number_of)
 
     def again(rows: Sequence[int]) -> Iterator[tuple[int, PixelClasses]]:
-        for row, encoded in _files(name, folder, subject, rows):
+        for row, encoded in encoded_masks(name, path, subject, rows):
             yield row, answer(row, encoded)
 
     rows = sorted(subject.rows.ravel().tolist())
-    for row, encoded in track(_files(name, folder, subject, rows), f"reading {name}", len(rows)):
+    written = encoded_masks(name, path, subject, rows)
+    for row, encoded in track(written, f"reading {name}", len(rows)):
         key = subject.dataset.keys[row]
         try:
             parts.append(image_cells(subject, row, answer(row, encoded)))
-            digest.update(f"{key} {hashlib.sha256(encoded).hexdigest()}\n".encode())
+            digests[key] = hashlib.sha256(encoded).hexdigest()
         except UnreadableImage as error:
             problems.append(f"{name}: {key}: {error}")
         except UserError as error:
             problems += [f"{problem} ({key})" for problem in error.problems]
     if problems:
         raise UserError(first_of(problems), _FORM)
-    return ModelMasks(name, join_stretches(parts), matched, digest.hexdigest(), again)
+    # The hash of a table is that of a folder of the same masks.
+    lines = [f"{key} {digest}\n" for key, digest in sorted(digests.items())]
+    sha256 = hashlib.sha256("".join(lines).encode()).hexdigest()
+    return ModelMasks(name, join_stretches(parts), matched, sha256, again)
 
 
 def _files(
@@ -131,22 +140,57 @@ def _files(
 ) -> Iterator[tuple[int, bytes]]:
     """Yield each row and the file of its image. Raise UserError if the folder lacks one."""
     if not folder.is_dir():
-        raise UserError(f"{name} is no folder", _FORM)
+        raise UserError(f"{name} is neither a folder nor a file", _FORM)
     listed = (PurePosixPath(path) for path in list_files(folder, most=_MOST_FILES).files)
     files = {path.stem: path for path in listed if path.suffix.lower() == ".png"}
     keys = subject.dataset.keys
-    lacking = [keys[row] for row in rows if keys[row] not in files]
-    if lacking:
-        raise UserError(
-            f"{name} has no mask of {format_count(len(lacking), 'image')}: {some_of(lacking)}",
-            _FORM,
-        )
+    _refuse_lacking(name, [keys[row] for row in rows if keys[row] not in files])
     for row in rows:
         try:
             yield row, read_regular(folder / files[keys[row]], _MOST_BYTES, follow=False)
         except OSError as error:
             reason = error.strerror or "cannot be read"
             raise UserError(f"{name}: {files[keys[row]]}: {reason}", _FORM) from error
+
+
+def _table(
+    name: str, path: Path, subject: MaskSubject, rows: Sequence[int]
+) -> Iterator[tuple[int, bytes]]:
+    """Yield each row and the mask of its image, in the order of a Parquet table. Raise UserError if
+    it lacks one, has one twice, or cannot be read."""
+    import pyarrow as pa
+
+    if path.suffix.lower() != ".parquet":
+        raise UserError(f"{name} is no Parquet file", _FORM)
+    row_of = {key: row for row, key in enumerate(subject.dataset.keys)}
+    lacking = set(rows)
+    seen: set[int] = set()
+    try:
+        with open_regular(path) as file:
+            for batch in read_foreign_parquet(file, _COLUMNS, most_rows=len(row_of)):
+                for key, encoded in zip(*(each.to_pylist() for each in batch.columns), strict=True):
+                    row = row_of.get(key, row_of.get(PurePosixPath(key or "").stem))
+                    if row is None or row in seen:
+                        known = "there is no image" if row is None else "it has two masks of"
+                        raise UserError(f"{name}: {known} {quoted(str(key))}", _FORM)
+                    seen.add(row)
+                    if row in lacking:
+                        lacking.remove(row)
+                        yield row, encoded or b""
+    except UnfitFile as error:
+        raise UserError(f"{name} {error.strerror}", _FORM) from error
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise UserError(
+            f"{name} cannot be read: {' '.join(str(error).split())[:200]}", _FORM
+        ) from error
+    _refuse_lacking(name, [subject.dataset.keys[row] for row in sorted(lacking)])
+
+
+def _refuse_lacking(name: str, keys: Sequence[str]) -> None:
+    if keys:
+        raise UserError(
+            f"{name} has no mask of {format_count(len(keys), 'image')}: {some_of(keys)}", _FORM
+        )
 
 
 def run_segmenter(

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from counterfoil.data.masks import PixelClasses
+from counterfoil.data.masks import PixelClasses, class_colours
 from counterfoil.evaluation.failures import FOLDER, browser_html, even_choice, write_browser
 from counterfoil.evaluation.scored_models import short_names
 from counterfoil.evaluation.tasks.masks.measures import MeasuredSegmenter
@@ -32,22 +31,7 @@ MOST_ROWS = 300
 # The longer side of a panel in pixels; a smaller image keeps its own.
 SIDE = 240
 _GAP = 4
-# Black is no class. Colours are far apart for neighbouring numbers, and hold for 255 classes.
-_GOLDEN = 0.618034
 _WRONG = (230, 40, 40)
-
-
-def class_colours() -> NDArray[np.uint8]:
-    """Return the colour of each class, (256, 3); unlabelled pixels are black."""
-    import colorsys
-
-    colours = []
-    for number in range(UNLABELLED):
-        hue = number * _GOLDEN % 1
-        saturation = 0.55 + 0.35 * (number % 2)
-        value = 0.95 - 0.15 * (number % 3)
-        colours.append(colorsys.hsv_to_rgb(hue, saturation, value))
-    return np.round(255 * np.array([*colours, (0, 0, 0)])).astype(np.uint8)
 
 
 def strip(image: Image, truth: PixelClasses, answer: PixelClasses) -> Image:

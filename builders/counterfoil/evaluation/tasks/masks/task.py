@@ -66,9 +66,9 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
     table = MasksSource.table
     noun = MasksSource.noun
     hint = (
-        "Name segmenters as predictions:FOLDER (KEY.png for each image), transformers:FOLDER,"
-        " onnx:FOLDER or python:MODULE:NAME; in Python, hand over a function or a torch module:"
-        " evaluate(dataset, {'mine': segmenter})."
+        "Name segmenters as predictions:FOLDER (KEY.png for each image) or predictions:FILE.parquet"
+        " (key and mask), transformers:FOLDER, onnx:FOLDER or python:MODULE:NAME; in Python, hand"
+        " over a function or a torch module: evaluate(dataset, {'mine': segmenter})."
     )
     metric = "mIoU"
     shown = ((MEAN_IOU, PIXELS, BOUNDARY), (MEAN_IOU, BOUNDARY))
