@@ -29,6 +29,7 @@ from counterfoil.documents import sha256_json
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.models.names import COMMIT, LAB
 from counterfoil.recipe.names import MOST_LABELS, did_you_mean, is_local
+from counterfoil.recipe.tasks.masks import MASK
 
 if TYPE_CHECKING:
     import numpy as np
@@ -274,6 +275,7 @@ class LabDataset:
 
     version: the pin. names: the names of labels or categories. rows: split → number of rows.
     columns: name → values of a split's rows. pixels(split, row): uint8 [height, width, 3].
+    masks(split, row): the class of each pixel, uint8 [height, width]; None if images have no masks.
     """
 
     name: str
@@ -282,6 +284,7 @@ class LabDataset:
     rows: Mapping[str, int]
     columns: Mapping[str, Callable[[str], Sequence[Any]]]
     pixels: Callable[[str, int], np.ndarray]
+    masks: Callable[[str, int], np.ndarray] | None = None
 
 
 class _LabSource(OpenSource):
@@ -305,6 +308,8 @@ class _LabSource(OpenSource):
     def outline(self, most_bytes: int) -> Outline:
         kinds = {"label": "integers", "garment": "text", "objects": "objects"}
         columns = {column: kinds[column] for column in self.world.columns}
+        if self.world.masks is not None:
+            columns[MASK] = "image"
         names = {"objects": self.world.names} if "objects" in columns else {}
         return Outline(self.world.rows, {"image": "image"} | columns, names)
 
@@ -324,15 +329,27 @@ class _LabSource(OpenSource):
             for row in rows:
                 yield _lab_image(world.name, split, int(row))
 
+        def pictures(column: str, rows: Sequence[int]) -> Iterator[bytes]:
+            from counterfoil.data.masks import encoded_mask
+
+            for row in rows if world.masks is not None else ():
+                yield encoded_mask(world.masks(split, row))
+
         rows = Rows(
             dataset=world.name,
             split=split,
             count=world.rows[split],
-            columns=("image", *world.columns),
+            columns=("image", *world.columns, *([MASK] if world.masks is not None else [])),
             pinned=sha256_json({"dataset": world.name, "version": world.version, "split": split}),
-            column=lambda column: world.columns[column](split),
+            # A picture is no label.
+            column=lambda column: (
+                world.columns[column](split)
+                if column in world.columns
+                else [None] * world.rows[split]
+            ),
             class_names=lambda column: world.names if column == "objects" else None,
             images=images,
+            pictures=pictures,
             rendered=lambda row: _rendered(world, split, row),
         )
         rows.need(
@@ -380,14 +397,31 @@ def lab_dataset(name: str) -> LabDataset:
     if short == "wardrobe-boxes":
         columns = {"objects": boxes.split_objects}
         return LabDataset(name, boxes.VERSION, CLASSES, boxes.ROWS, columns, boxes.split_pixels)
+    if short == "wardrobe-masks":
+        return LabDataset(
+            name,
+            boxes.VERSION,
+            boxes.MASK_CLASSES,
+            boxes.ROWS,
+            {},
+            boxes.split_pixels,
+            boxes.split_mask,
+        )
     if short.startswith(_PLANTED):
         return _planted(name, short.removeprefix(_PLANTED))
     near = did_you_mean(
-        short, ["wardrobe", "wardrobe-boxes", *(f"{_PLANTED}{kind}-0" for kind in KINDS)]
+        short,
+        [
+            "wardrobe",
+            "wardrobe-boxes",
+            "wardrobe-masks",
+            *(f"{_PLANTED}{kind}-0" for kind in KINDS),
+        ],
     )
     raise UserError(
         f"source.dataset: the lab has no '{short}'{near}",
-        f"Its datasets are {LAB}wardrobe, {LAB}wardrobe-boxes and {LAB}{_PLANTED}KIND-SEED.",
+        f"Its datasets are {LAB}wardrobe, {LAB}wardrobe-boxes, {LAB}wardrobe-masks and"
+        f" {LAB}{_PLANTED}KIND-SEED.",
     )
 
 
