@@ -30,10 +30,10 @@ SCENES = [boxes_scene(split, number) for split in ROWS for number in range(20)]
 def lit(scene: BoxScene, number: int) -> np.ndarray:
     """Render a scene in which one class is white and all else black: [96, 96] in 0 … 255."""
     background = "white" if number == 0 else "black"
-    pieces = [
-        dataclasses.replace(piece, colour="white" if piece.label == number - 1 else "black")
-        for piece in scene.pieces
-    ]
+    pieces = []
+    for piece in scene.pieces:
+        colour = "white" if piece.label == number - 1 else "black"
+        pieces.append(dataclasses.replace(piece, colour=colour))
     scene = dataclasses.replace(scene, background=background, pieces=tuple(pieces))
     return render_boxes(scene)[..., 0].astype(int)
 

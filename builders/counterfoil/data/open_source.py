@@ -329,27 +329,34 @@ class _LabSource(OpenSource):
             for row in rows:
                 yield _lab_image(world.name, split, int(row))
 
-        def pictures(column: str, rows: Sequence[int]) -> Iterator[bytes]:
+        def masks(column: str, rows: Sequence[int]) -> Iterator[bytes]:
             from counterfoil.data.masks import encoded_mask
 
-            for row in rows if world.masks is not None else ():
-                yield encoded_mask(world.masks(split, row))
+            if world.masks is None:
+                return
+            for row in rows:
+                mask = world.masks(split, row)
+                yield encoded_mask(mask)
 
+        def values(column: str) -> Sequence[Any]:
+            if column in world.columns:
+                return world.columns[column](split)
+            # A picture has no value.
+            return [None] * world.rows[split]
+
+        columns = ["image", *world.columns]
+        if world.masks is not None:
+            columns.append(MASK)
         rows = Rows(
             dataset=world.name,
             split=split,
             count=world.rows[split],
-            columns=("image", *world.columns, *([MASK] if world.masks is not None else [])),
+            columns=tuple(columns),
             pinned=sha256_json({"dataset": world.name, "version": world.version, "split": split}),
-            # A picture is no label.
-            column=lambda column: (
-                world.columns[column](split)
-                if column in world.columns
-                else [None] * world.rows[split]
-            ),
+            column=values,
             class_names=lambda column: world.names if column == "objects" else None,
             images=images,
-            pictures=pictures,
+            pictures=masks,
             rendered=lambda row: _rendered(world, split, row),
         )
         rows.need(
@@ -409,15 +416,9 @@ def lab_dataset(name: str) -> LabDataset:
         )
     if short.startswith(_PLANTED):
         return _planted(name, short.removeprefix(_PLANTED))
-    near = did_you_mean(
-        short,
-        [
-            "wardrobe",
-            "wardrobe-boxes",
-            "wardrobe-masks",
-            *(f"{_PLANTED}{kind}-0" for kind in KINDS),
-        ],
-    )
+    known = ["wardrobe", "wardrobe-boxes", "wardrobe-masks"]
+    known += [f"{_PLANTED}{kind}-0" for kind in KINDS]
+    near = did_you_mean(short, known)
     raise UserError(
         f"source.dataset: the lab has no '{short}'{near}",
         f"Its datasets are {LAB}wardrobe, {LAB}wardrobe-boxes, {LAB}wardrobe-masks and"
