@@ -35,6 +35,8 @@ _GAP = 4
 # Black is no class. Colours are far apart for neighbouring numbers, and hold for 255 classes.
 _GOLDEN = 0.618034
 _WRONG = (230, 40, 40)
+# The class of most pixels, such as a background, is pale, so that others stand out.
+_MOST = (216, 216, 216)
 
 
 def class_colours() -> NDArray[np.uint8]:
@@ -50,11 +52,19 @@ def class_colours() -> NDArray[np.uint8]:
     return np.round(255 * np.array([*colours, (0, 0, 0)])).astype(np.uint8)
 
 
-def strip(image: Image, truth: PixelClasses, answer: PixelClasses) -> Image:
+def shown_colours(subject: MaskSubject) -> NDArray[np.uint8]:
+    """Return the colour of each class on the page, (256, 3)."""
+    colours = class_colours()
+    colours[subject.shares.argmax()] = _MOST
+    return colours
+
+
+def strip(
+    image: Image, truth: PixelClasses, answer: PixelClasses, colours: NDArray[np.uint8]
+) -> Image:
     """Return the four panels of an answer beside each other."""
     from PIL import Image
 
-    colours = class_colours()
     height, width = truth.shape
     resized = image.resize((width, height))
     pixels = np.asarray(resized)
@@ -124,7 +134,7 @@ def write_mask_failures(
             "keys": names,
         }
         rows.append(card)
-    colours = class_colours()
+    colours = shown_colours(subject)
     classes = []
     for number, name in enumerate(subject.classes):
         colour = bytes(colours[number]).hex()
@@ -163,6 +173,7 @@ def _strips(
     subject: MaskSubject, models: Sequence[MeasuredSegmenter], files: dict[tuple[int, int], str]
 ) -> Iterator[tuple[str, bytes]]:
     keys = subject.dataset.keys
+    colours = shown_colours(subject)
     for number, model in enumerate(models):
         rows = sorted(row for of_model, row in files if of_model == number)
         if not rows:
@@ -175,5 +186,5 @@ def _strips(
             if picture is None:
                 continue
             truth = subject.mask(subject.number_of[row])
-            panels = strip(picture, truth, answer)
+            panels = strip(picture, truth, answer, colours)
             yield files[number, row], encode_webp(panels, 82)
