@@ -26,6 +26,8 @@ run mend mend --model lab:resnet10t --on wardrobe-contexts --with contexts/built
 run mend_json mend --model lab:resnet10t --on wardrobe-contexts --with contexts/built --save best --out mended-json --json
 run boxes build wardrobe-boxes --out boxes --set samples.candidates=40
 run boxes_evaluate evaluate boxes --out boxes-evaluation --repo someone/boxes --into-card
+run masks build wardrobe-masks --out masks --set samples.candidates=40
+run masks_evaluate evaluate masks --out masks-evaluation --repo someone/masks --into-card
 # Photographs with several labels, three of each patient, and scores drawn for them.
 "$venv/bin/python" - <<'END'
 import csv

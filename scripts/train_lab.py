@@ -3,7 +3,7 @@
     python scripts/train_lab.py STAGE [STAGE …] [--work .train] [--threads N]
 
 Stages, in the order they build on each other: vae, latents, sd, export-sd, clip, oracle,
-classifiers, tokens, decoder, captioner, detector, measure.
+classifiers, tokens, decoder, captioner, detector, segmenter, measure.
 Each can be killed and started again; checkpoints lie in the work folder, which git ignores.
 """
 
@@ -26,6 +26,7 @@ STAGES = {
     "decoder": "lab_training.decoder:train_decoder",
     "captioner": "lab_training.captioner:train_captioner",
     "detector": "lab_training.detector:train_detector",
+    "segmenter": "lab_training.segmenter:train_segmenter",
     "measure": "lab_training.measure:measure_all",
 }
 

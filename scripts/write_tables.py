@@ -150,6 +150,7 @@ def lab_models() -> list[str]:
     right = common["told_right"]
     above = common["true_above_changed"]
     boxes = numbers_of("weights/rtdetr_boxes")
+    masks = numbers_of("weights/upernet_masks")
     folders = [path.parent for path in (LAB / "weights").glob("*/metrics.json")]
     named = (
         numbers_of(f"weights/{folder.name}").get("wardrobe_validation_accuracy")
@@ -208,6 +209,10 @@ def lab_models() -> list[str]:
         [
             "`lab:rtdetr_boxes` on `lab:wardrobe-boxes` validation: AP, AP50",
             of(boxes, "validation_ap", "validation_ap50"), "AP50 ≥ 0.6",
+        ],
+        [
+            "`lab:upernet_masks` on `lab:wardrobe-masks` validation: mIoU, pixel accuracy",
+            of(masks, "validation_miou", "validation_pixel_accuracy"), "mIoU ≥ 0.6",
         ],
         [
             "Mean of the eight on the base, prompted by `lab:tokens`",

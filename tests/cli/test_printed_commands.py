@@ -166,6 +166,7 @@ SMALLER: dict[str, dict[str, Any]] = {
         "extends": "wardrobe-mini",
         "prompts": {"shifts": {"at_night": {"severity": {"levels": [0.5, 1]}}}},
     },
+    "wardrobe-masks": {"samples": {"candidates": 4}},
     "wardrobe-retrieved": {"generator": {"split": "validation", "size": None}},
 }  # fmt: skip
 

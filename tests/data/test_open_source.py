@@ -804,6 +804,28 @@ def test_scenes_with_boxes_are_read_as_any_input_dataset() -> None:
         opened.split("validation")
 
 
+def test_scenes_with_masks_are_those_with_boxes() -> None:
+    opened = open_source(source_of("lab:wardrobe-masks"))
+    outline = opened.outline(1 << 30)
+    assert (outline.rows, outline.columns) == (boxes.ROWS, {"image": "image", "mask": "image"})
+    rows = opened.rows("validation", labelled=False)
+    assert (rows.count, rows.columns) == (boxes.ROWS["validation"], ("image", "mask"))
+    np.testing.assert_array_equal(np.asarray(rows.image(3)), boxes.split_pixels("validation", 3))
+    encoded = list(rows.pictures("mask", [3, 0]))
+    for row, mask in zip((3, 0), encoded, strict=True):
+        with Image.open(io.BytesIO(mask or b"")) as stored:
+            assert (stored.format, stored.mode) == ("PNG", "L")
+            expected = boxes.class_mask(boxes.boxes_scene("validation", row))
+            np.testing.assert_array_equal(np.asarray(stored), expected)
+
+
+@pytest.mark.parametrize("column", ["image", "mask"])
+def test_a_picture_of_the_lab_is_no_label(column: str) -> None:
+    opened = open_source(source_of("lab:wardrobe-masks", label_column=column))
+    with pytest.raises(UserError, match=f"'{column}' holds no value in any row"):
+        opened.split("validation")
+
+
 def test_the_largest_split_is_rendered_as_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     from counterfoil.lab import planted
 

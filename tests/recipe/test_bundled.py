@@ -10,6 +10,7 @@ from collections import Counter
 import pytest
 
 from counterfoil.data.open_source import open_source
+from counterfoil.lab.boxes import MASK_CLASSES
 from counterfoil.lab.vocabulary import CLASSES, SHIFTS
 from counterfoil.plan.estimate import estimate
 from counterfoil.plan.layout import make_plan
@@ -50,6 +51,8 @@ CORRUPTED = "wardrobe-corrupt"
 CORRUPTED_BY_DEGREES = "wardrobe-corrupt-severity"
 # The same, for detectors.
 BOXES = "wardrobe-boxes"
+# And for segmenters.
+MASKS = "wardrobe-masks"
 # Layers whose shifts come by degrees.
 GRADED = {"wardrobe-severity": "wardrobe-mini", "imagenet-severity": "imagenet-star"}
 
@@ -92,7 +95,7 @@ def table_1() -> dict[str, tuple[str, str, float]]:
 
 def test_these_recipes_are_bundled() -> None:
     layers = [*DRAWN, *MINED, *RETRIEVED, *EDITED, *GRADED]
-    corrupted = [CORRUPTED, CORRUPTED_BY_DEGREES, BOXES]
+    corrupted = [CORRUPTED, CORRUPTED_BY_DEGREES, BOXES, MASKS]
     assert sorted(bundled_recipes()) == sorted([*NAMES, *LARGE, *layers, PAIRS, *corrupted])
 
 
@@ -178,8 +181,17 @@ def test_the_one_of_boxes_names_the_labs_categories_and_corrupts_scenes_that_no_
     assert shifts.items() <= corruptions.items() and not {"rotation", "occlusion"} & set(shifts)
 
 
+def test_the_one_of_masks_changes_the_scenes_of_boxes_as_that_of_boxes_does() -> None:
+    masks = load_recipe(MASKS)
+    boxes = load_recipe(BOXES)
+    assert masks.source.dataset == "lab:wardrobe-masks"
+    assert tuple(masks.task.names(masks.source)) == MASK_CLASSES
+    assert masks.all_shifts() == boxes.all_shifts()
+    assert (masks.generator, masks.samples) == (boxes.generator, boxes.samples)
+
+
 @pytest.mark.parametrize(
-    "name", [PAIRS, BOXES, *RETRIEVED, *EDITED, *GRADED, *NAMES, *LARGE, *DRAWN]
+    "name", [PAIRS, BOXES, MASKS, *RETRIEVED, *EDITED, *GRADED, *NAMES, *LARGE, *DRAWN]
 )
 def test_a_bundled_recipe_names_its_schema_and_itself(name: str) -> None:
     text = bundled_recipes()[name].read_text(encoding="utf-8")
@@ -187,7 +199,7 @@ def test_a_bundled_recipe_names_its_schema_and_itself(name: str) -> None:
     assert load_recipe(name).name == name
 
 
-@pytest.mark.parametrize("name", [*NAMES, *LARGE, *DRAWN, BOXES])
+@pytest.mark.parametrize("name", [*NAMES, *LARGE, *DRAWN, BOXES, MASKS])
 def test_a_resolved_recipe_loads_back_equal(name: str) -> None:
     recipe = load_recipe(name, ["description='on: 5e-4'", "evaluate.models=[lab:a]"])
     text = dump_recipe(recipe)

@@ -14,7 +14,7 @@ from counterfoil.corrupting.corrupt import corrupt
 from counterfoil.corrupting.corruptions import CORRUPTIONS
 from counterfoil.corrupting.match import apply_gain, contrast_match
 from counterfoil.lab import scenery
-from counterfoil.lab.boxes import boxes_scene, objects_in, render_boxes
+from counterfoil.lab.boxes import boxes_scene, class_mask, objects_in, render_boxes
 from counterfoil.lab.planted import KINDS, planted_world
 from counterfoil.lab.scenes import load_wardrobe, wardrobe_scene
 from counterfoil.lab.vocabulary import SHIFTS
@@ -58,7 +58,10 @@ def world() -> str:
 def boxes() -> str:
     scenes = [boxes_scene(split, number) for split in ("train", "audit") for number in range(20)]
     return digest_of(
-        render_boxes(scene).tobytes() + json.dumps(objects_in(scene)).encode() for scene in scenes
+        render_boxes(scene).tobytes()
+        + json.dumps(objects_in(scene)).encode()
+        + class_mask(scene).tobytes()
+        for scene in scenes
     )
 
 

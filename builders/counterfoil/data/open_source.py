@@ -29,6 +29,7 @@ from counterfoil.documents import sha256_json
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.models.names import COMMIT, LAB
 from counterfoil.recipe.names import MOST_LABELS, did_you_mean, is_local
+from counterfoil.recipe.tasks.masks import MASK
 
 if TYPE_CHECKING:
     import numpy as np
@@ -274,6 +275,7 @@ class LabDataset:
 
     version: the pin. names: the names of labels or categories. rows: split → number of rows.
     columns: name → values of a split's rows. pixels(split, row): uint8 [height, width, 3].
+    masks(split, row): the class of each pixel, uint8 [height, width]; None if images have no masks.
     """
 
     name: str
@@ -282,6 +284,7 @@ class LabDataset:
     rows: Mapping[str, int]
     columns: Mapping[str, Callable[[str], Sequence[Any]]]
     pixels: Callable[[str, int], np.ndarray]
+    masks: Callable[[str, int], np.ndarray] | None = None
 
 
 class _LabSource(OpenSource):
@@ -305,6 +308,8 @@ class _LabSource(OpenSource):
     def outline(self, most_bytes: int) -> Outline:
         kinds = {"label": "integers", "garment": "text", "objects": "objects"}
         columns = {column: kinds[column] for column in self.world.columns}
+        if self.world.masks is not None:
+            columns[MASK] = "image"
         names = {"objects": self.world.names} if "objects" in columns else {}
         return Outline(self.world.rows, {"image": "image"} | columns, names)
 
@@ -324,15 +329,34 @@ class _LabSource(OpenSource):
             for row in rows:
                 yield _lab_image(world.name, split, int(row))
 
+        def masks(column: str, rows: Sequence[int]) -> Iterator[bytes]:
+            from counterfoil.data.masks import encoded_mask
+
+            if world.masks is None:
+                return
+            for row in rows:
+                mask = world.masks(split, row)
+                yield encoded_mask(mask)
+
+        def values(column: str) -> Sequence[Any]:
+            if column in world.columns:
+                return world.columns[column](split)
+            # A picture has no value.
+            return [None] * world.rows[split]
+
+        columns = ["image", *world.columns]
+        if world.masks is not None:
+            columns.append(MASK)
         rows = Rows(
             dataset=world.name,
             split=split,
             count=world.rows[split],
-            columns=("image", *world.columns),
+            columns=tuple(columns),
             pinned=sha256_json({"dataset": world.name, "version": world.version, "split": split}),
-            column=lambda column: world.columns[column](split),
+            column=values,
             class_names=lambda column: world.names if column == "objects" else None,
             images=images,
+            pictures=masks,
             rendered=lambda row: _rendered(world, split, row),
         )
         rows.need(
@@ -380,14 +404,25 @@ def lab_dataset(name: str) -> LabDataset:
     if short == "wardrobe-boxes":
         columns = {"objects": boxes.split_objects}
         return LabDataset(name, boxes.VERSION, CLASSES, boxes.ROWS, columns, boxes.split_pixels)
+    if short == "wardrobe-masks":
+        return LabDataset(
+            name,
+            boxes.VERSION,
+            boxes.MASK_CLASSES,
+            boxes.ROWS,
+            {},
+            boxes.split_pixels,
+            boxes.split_mask,
+        )
     if short.startswith(_PLANTED):
         return _planted(name, short.removeprefix(_PLANTED))
-    near = did_you_mean(
-        short, ["wardrobe", "wardrobe-boxes", *(f"{_PLANTED}{kind}-0" for kind in KINDS)]
-    )
+    known = ["wardrobe", "wardrobe-boxes", "wardrobe-masks"]
+    known += [f"{_PLANTED}{kind}-0" for kind in KINDS]
+    near = did_you_mean(short, known)
     raise UserError(
         f"source.dataset: the lab has no '{short}'{near}",
-        f"Its datasets are {LAB}wardrobe, {LAB}wardrobe-boxes and {LAB}{_PLANTED}KIND-SEED.",
+        f"Its datasets are {LAB}wardrobe, {LAB}wardrobe-boxes, {LAB}wardrobe-masks and"
+        f" {LAB}{_PLANTED}KIND-SEED.",
     )
 
 

@@ -1,7 +1,8 @@
-"""Draw scenes of several garments in the wardrobe world's style, and the exact boxes of what is
-seen of them.
+"""Draw scenes of several garments in the wardrobe world's style, and the exact boxes and masks of
+what is seen of them.
 
-A box is the tightest around the pixels that show more of a garment than of anything else.
+A pixel on an outline shows several things. A box is the tightest around the pixels of which a garment
+covers more than half. A mask gives each pixel the class that covers most of it.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ from PIL import Image
 from counterfoil.lab import scenery
 from counterfoil.lab.portable import portable_blur
 from counterfoil.lab.scenes import OUTDOORS, neutral_background, one_of
-from counterfoil.lab.vocabulary import COLOURS, PATTERNS
+from counterfoil.lab.vocabulary import CLASSES, COLOURS, PATTERNS
 from counterfoil.lab.world import cut_out, dress, load_garments
 
 SIDE = 96
 ROWS = {"train": 8000, "validation": 1000, "audit": 3000}
 """Rows of the dataset's splits, which share no garment."""
 VERSION = "1"
-"""Raise it with every change of a pixel or a box."""
+"""Raise it with every change of a pixel, a box or a mask."""
+MASK_CLASSES = ("background", *CLASSES)
+"""The classes of masks, by number."""
 
 FEWEST = 2
 MOST = 4
@@ -137,14 +140,8 @@ def objects_in(scene: BoxScene) -> dict[str, list[Any]]:
         "area": [],
         "iscrowd": [],
     }
-    open_share = np.ones((SIDE, SIDE), np.float32)
-    seen: list[np.ndarray] = []
-    for piece in reversed(scene.pieces):
-        coverage = _on_canvas(piece, _cut(scene.split, piece)[1])
-        seen.append(coverage * open_share > 0.5)
-        open_share *= 1 - coverage
-    for piece, shown in zip(scene.pieces, reversed(seen), strict=True):
-        rows, columns = np.nonzero(shown)
+    for piece, share in zip(scene.pieces, _shares_seen(scene)[1:], strict=True):
+        rows, columns = np.nonzero(share > 0.5)
         if not len(rows):
             continue
         left = columns.min()
@@ -158,15 +155,45 @@ def objects_in(scene: BoxScene) -> dict[str, list[Any]]:
     return objects
 
 
+def class_mask(scene: BoxScene) -> np.ndarray:
+    """Return the number of each pixel's class, uint8 [96, 96]: the class that covers most of it."""
+    background, *garments = _shares_seen(scene)
+    shares = np.zeros((len(MASK_CLASSES), SIDE, SIDE), np.float32)
+    shares[0] = background
+    for piece, share in zip(scene.pieces, garments, strict=True):
+        shares[1 + piece.label] += share
+    return shares.argmax(axis=0).astype(np.uint8)
+
+
+def _shares_seen(scene: BoxScene) -> list[np.ndarray]:
+    """Return how much of each pixel shows the background, and then each garment: float32 [96, 96]
+    in 0…1, together 1."""
+    seen: list[np.ndarray] = []
+    open_share = np.ones((SIDE, SIDE), np.float32)
+    for piece in reversed(scene.pieces):
+        coverage = _on_canvas(piece, _cut(scene.split, piece)[1])
+        seen.append(coverage * open_share)
+        open_share *= 1 - coverage
+    return [open_share, *reversed(seen)]
+
+
 @cache
 def split_objects(split: str) -> tuple[dict[str, list[Any]], ...]:
     return tuple(objects_in(boxes_scene(split, row)) for row in range(ROWS[split]))
 
 
 def split_pixels(split: str, row: int) -> np.ndarray:
+    return render_boxes(_scene_of(split, row))
+
+
+def split_mask(split: str, row: int) -> np.ndarray:
+    return class_mask(_scene_of(split, row))
+
+
+def _scene_of(split: str, row: int) -> BoxScene:
     if not 0 <= row < ROWS[split]:
         raise IndexError(f"row {row} of {ROWS[split]}")
-    return render_boxes(boxes_scene(split, row))
+    return boxes_scene(split, row)
 
 
 def _cut(split: str, piece: PlacedGarment) -> tuple[np.ndarray, np.ndarray]:

@@ -12,6 +12,7 @@ from counterfoil.recipe.names import did_you_mean
 
 # Prefix of a name, before its colon → what loads it on a device.
 SEGMENTER_KINDS: Mapping[str, Callable[[str, str], Segmenter]] = {
+    "lab": of_transformers.load,
     "transformers": of_transformers.load,
     "onnx": of_onnx.load,
 }

@@ -1,5 +1,5 @@
-"""Load segmenters of transformers: `transformers:NAME`, a model of the Hub, or
-`transformers:FOLDER`.
+"""Load segmenters of transformers: `transformers:NAME`, a model of the Hub, `transformers:FOLDER`,
+or `lab:NAME`.
 
 The scores are those of `AutoModelForSemanticSegmentation` and its image processor. Configuration
 and weights are checked as those of classifiers (`classifiers/of_transformers.py`).

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from counterfoil.data.masks import PixelClasses, class_colours
 from counterfoil.evaluation.failures import FOLDER, browser_html, even_choice, write_browser
@@ -32,13 +33,23 @@ MOST_ROWS = 300
 SIDE = 240
 _GAP = 4
 _WRONG = (230, 40, 40)
+# The class of most pixels, such as a background, is pale, so that others stand out.
+_MOST = (216, 216, 216)
 
 
-def strip(image: Image, truth: PixelClasses, answer: PixelClasses) -> Image:
+def shown_colours(subject: MaskSubject) -> NDArray[np.uint8]:
+    """Return the colour of each class on the page, (256, 3)."""
+    colours = class_colours()
+    colours[subject.shares.argmax()] = _MOST
+    return colours
+
+
+def strip(
+    image: Image, truth: PixelClasses, answer: PixelClasses, colours: NDArray[np.uint8]
+) -> Image:
     """Return the four panels of an answer beside each other."""
     from PIL import Image
 
-    colours = class_colours()
     height, width = truth.shape
     resized = image.resize((width, height))
     pixels = np.asarray(resized)
@@ -106,7 +117,7 @@ def write_mask_failures(
             "keys": names,
         }
         rows.append(card)
-    colours = class_colours()
+    colours = shown_colours(subject)
     classes = []
     for number, name in enumerate(subject.classes):
         colour = bytes(colours[number]).hex()
@@ -145,6 +156,7 @@ def _strips(
     subject: MaskSubject, models: Sequence[MeasuredSegmenter], files: dict[tuple[int, int], str]
 ) -> Iterator[tuple[str, bytes]]:
     keys = subject.dataset.keys
+    colours = shown_colours(subject)
     for number, model in enumerate(models):
         rows = sorted(row for of_model, row in files if of_model == number)
         if not rows:
@@ -157,5 +169,5 @@ def _strips(
             if picture is None:
                 continue
             truth = subject.mask(subject.number_of[row])
-            panels = strip(picture, truth, answer)
+            panels = strip(picture, truth, answer, colours)
             yield files[number, row], encode_webp(panels, 82)

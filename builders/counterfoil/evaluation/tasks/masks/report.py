@@ -21,6 +21,7 @@ from counterfoil.report.words import (
     TableColumn,
     TableRow,
     format_list,
+    over_classes,
     points_cell,
     text_cell,
 )
@@ -90,7 +91,8 @@ def mask_notes(results: Results) -> Iterator[str]:
         sound = {drop.class_id for drop in results.rows.where(DROP, model=model.name, at=IOU)}
         guessed = [name for name in measured if name not in sound]
         if results.shifts and guessed and not model.near_chance:
+            over = over_classes(len(measured) - len(guessed), len(measured))
             yield (
                 f"{model.short_name}: near chance on the base for {format_list(guessed, _MOST_NAMED)}."
-                f" Mean drops are over the other {len(sound) - 1} classes."
+                f" Mean drops are {over}."
             )
