@@ -32,6 +32,7 @@ from counterfoil.models.loras import wrong_loras
 from counterfoil.options import takes
 from counterfoil.recipe import Recipe, load_own_recipe
 from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.names import TRANSFORMERS
 from counterfoil.regular_files import named_path
 from counterfoil.store import layout
 from counterfoil.store.atomic import try_folder
@@ -72,6 +73,10 @@ def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
         if pin_judges(recipe) != pinned:
             key = "screen.keep" if recipe.screen.judge is None else "screen.judge"
             problems.append(f"{key}: the judges are not those that {layout.LOCK} pins")
+    asked = lock.inputs.get("asked") or {}
+    for rule in recipe.asking_rules:
+        pin = asked.get(without_folders(rule.model)) or {"revision": None, "sha256": None}
+        problems += wrong_model("screen.keep", rule.model.removeprefix(TRANSFORMERS), pin)
     if problems:
         hint = "To use another model, build another dataset: `counterfoil build RECIPE`."
         raise UserError(problems, f"Rebuilding needs the same weights. {hint}")

@@ -9,10 +9,11 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from counterfoil.building.asked_models import AskedModels
 from counterfoil.building.judges import Judges, measured_columns, source_similarities
 from counterfoil.building.spans import Way, way_of
 from counterfoil.generate.pictures import ImageRenderer, encode_image
@@ -61,6 +62,7 @@ class ShardMaker:
         scorer: Scorer | None,
         thresholds: Thresholds,
         judges: Judges | None = None,
+        asked: AskedModels | None = None,
         encoders: int = 1,
     ) -> None:
         self.plan = plan
@@ -68,6 +70,7 @@ class ShardMaker:
         self.scorer = scorer
         self.thresholds = thresholds
         self.judges = judges
+        self.asked = asked
         # The screening thread has one torch thread; each thread has its own setting.
         prepare = _one_torch_thread if plan.recipe.runs_models else None
         self._behind = ThreadPoolExecutor(1, "screen", prepare)
@@ -143,6 +146,9 @@ class ShardMaker:
         answers: Sequence[dict[str, float]] = [{}] * len(batch)
         if self.judges is not None:
             answers = self.judges.answers(batch, encoded)
+        asked: Sequence[dict[str, Any]] = [{}] * len(batch)
+        if self.asked is not None:
+            asked = self.asked.answers(batch, encoded)
         similar = source_similarities(self.scorer, embeddings, sources)
         scored = []
         for index, sample in enumerate(batch):
@@ -159,6 +165,7 @@ class ShardMaker:
                 OBJECT: object_score,
                 SHIFT: shift_score,
                 **answers[index],
+                **asked[index],
                 **measured_columns(shift.keep, image),
                 **similar[index],
             }

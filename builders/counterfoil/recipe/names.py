@@ -184,6 +184,13 @@ def judge_problem(name: str) -> ProblemLine | None:
     return nameless_problem(name)
 
 
+def text_detector_problem(name: str) -> ProblemLine | None:
+    """Return a problem with the name of an open-vocabulary detector, or None."""
+    if not name.removeprefix(ELSEWHERE).startswith(TRANSFORMERS):
+        return message("invalid-name.detector", found=name)
+    return nameless_problem(name)
+
+
 def without_folders(name: str) -> str:
     """Return `./` and the last part of a path, or `elsewhere:http://server` for an address. Other
     names stay unchanged.

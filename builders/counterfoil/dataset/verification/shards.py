@@ -34,7 +34,7 @@ from counterfoil.recipe.keep.misclassified import (
     answered_class,
 )
 from counterfoil.recipe.keep.misclassified import FAILED as JUDGE_FAILED
-from counterfoil.recipe.keep.rule import CLIP_SCORES
+from counterfoil.recipe.keep.rule import CLIP_SCORES, AskingRule
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.names import judge_column
 from counterfoil.regular_files import open_regular
@@ -90,6 +90,7 @@ def check_candidates(
         in_order = list(of_cell.values())
         check_judged(in_order, cell.shift, plan, dataset.judges, faults)
         check_measured(in_order, cell.shift, plan, faults)
+        _check_asked(in_order, cell.shift, plan, faults)
         _check_cell(of_cell, shard, cell, plan, dataset.read_thresholds, faults)
     return faults
 
@@ -315,6 +316,26 @@ def check_measured(rows: Sequence[Row], shift: str, plan: Plan, faults: RowFault
             wrong = row["object_score"] is not None if value is None else not low <= value <= high
             if wrong:
                 faults.wrong(name, row, f"expected from {low} to {high}")
+
+
+def _check_asked(rows: Sequence[Row], shift: str, plan: Plan, faults: RowFaults) -> None:
+    """Check that a cell's rows have the answers of the models that its rules ask, and no others.
+    Nothing is asked again."""
+    every = [name for rule in plan.recipe.asking_rules for name in rule.columns()]
+    required: set[str] = set()
+    asking = [rule for rule in plan.shift(shift).keep if isinstance(rule, AskingRule)]
+    for rule in asking:
+        required.update(rule.asks(plan.shift(shift)))
+    for row in rows:
+        for name in dict.fromkeys(every):
+            if name not in required and row[name] is not None:
+                faults.wrong(name, row, "expected none")
+            elif name in required and row[name] is None and row["object_score"] is not None:
+                # An image with invalid scores may still have answers.
+                faults.wrong(name, row, "expected the model's answer")
+        for rule in asking:
+            for name, expected in rule.faults(row):
+                faults.wrong(name, row, expected)
 
 
 _MOST_PLANNED = 100_000
