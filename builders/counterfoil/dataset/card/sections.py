@@ -148,6 +148,15 @@ def adversarial_of(
     )
 
 
+def asked_of(recipe: Recipe) -> list[tuple[str, str]]:
+    """Return each model that keep rules ask about images, and what they ask it, each pair once."""
+    asked: dict[tuple[str, str], None] = {}
+    for rule in recipe.asking_rules:
+        texts = [getattr(rule, key) for key in rule.texts]
+        asked |= dict.fromkeys((without_folders(rule.model), text) for text in texts if text)
+    return list(asked)
+
+
 @dataclass(frozen=True, slots=True)
 class MinedShifts:
     """Shifts that were chosen because a classifier failed there."""
@@ -571,6 +580,7 @@ def statements_of(
         "doubts": doubts,
         "looked_at": looked_at,
         "judges": list(map(without_folders, judges)),
+        "asked": asked_of(recipe),
         "borrowed": recipe.samples.pairs != "noise",
         "over_the_edited": percentiles and edited == recipe.source.validation_split,
         "match": MATCH,

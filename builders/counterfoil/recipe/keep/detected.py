@@ -89,6 +89,9 @@ class DetectedRule(AskingRule):
     def asks(self, shift: Shift) -> dict[str, str]:
         return dict.fromkeys(self.scores(), self.text)
 
+    def limits(self) -> dict[str, float | None]:
+        return {CONFIDENCES: self.confidence_at_least}
+
     def faults(self, answers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         lists = {name: answers[name] for name in self.scores()}
         numbers = {name: values for name, values in lists.items() if values is not None}

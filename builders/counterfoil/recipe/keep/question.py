@@ -87,6 +87,10 @@ class QuestionRule(AskingRule):
     def of_level(self) -> Self:
         return self.model_copy(update={"shift_yes_at_least": None})
 
+    def limits(self) -> dict[str, float | None]:
+        limits = {YES: self.yes_at_least, SHIFT_YES: self.shift_yes_at_least}
+        return {name: limits[name] for name in self.scores()}
+
     def faults(self, answers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         for name in self.scores():
             value = answers[name]
@@ -94,17 +98,13 @@ class QuestionRule(AskingRule):
                 yield name, "expected from 0 to 1"
 
     def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
-        limits = (
-            (YES, self.yes_at_least, "answered_no"),
-            (SHIFT_YES, self.shift_yes_at_least, "shift_answered_no"),
-        )
         reasons: list[str | None] = []
         for verdict in left:
-            reason = None
-            for name, least, no in limits:
+            low = []
+            for reason, (name, least) in zip(self.reasons, self.limits().items(), strict=False):
                 share = verdict.scores.get(name)
                 # A candidate without an answer is not dropped.
-                low = least is not None and share is not None and share < as_stored(least)
-                reason = reason or (no if low else None)
-            reasons.append(reason)
+                if least is not None and share is not None and share < as_stored(least):
+                    low.append(reason)
+            reasons.append(low[0] if low else None)
         return reasons

@@ -143,6 +143,11 @@ class AskingRule(KeepRule):
         """
         raise NotImplementedError
 
+    def limits(self) -> dict[str, float | None]:
+        """Return the lowest answer that passes, from 0 to 1, by column. Of a list, the first number
+        counts. None: only measured."""
+        raise NotImplementedError
+
     def faults(self, answers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """Yield each column whose answer no model gives, and what was expected. No answer is
         None."""
