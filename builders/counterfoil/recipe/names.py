@@ -9,7 +9,8 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from counterfoil.errors import ProblemLine, UserError, first_of, some_of
 from counterfoil.recipe.messages import message
@@ -154,6 +155,30 @@ _SERVER = f"{ELSEWHERE}http://server"
 def is_local(name: str) -> bool:
     """Return whether a name is a path of this machine or of another machine."""
     return _LOCAL.fullmatch(name.removeprefix(ELSEWHERE)) is not None
+
+
+def address_problem(address: str) -> str | None:
+    """Return a problem with the address of a server, or None. A key in it is not shown."""
+    try:
+        parts: Any = urlsplit(address.removeprefix(ELSEWHERE))
+        host = parts.hostname
+        _ = parts.port
+    except ValueError:
+        return "found an address that cannot be read, expected one such as http://localhost:8000/v1"
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        return (
+            "found an address with a user name, a key or a query, expected the plain address; set a"
+            " key in the"
+            " environment, as OPENAI_API_KEY"
+        )
+    if (
+        parts.scheme not in ("http", "https")
+        or not host
+        or not address.isprintable()
+        or " " in address
+    ):
+        return f"found '{address[:80]}', expected an address such as http://localhost:8000/v1"
+    return None
 
 
 def nameless_problem(name: str | None) -> ProblemLine | None:
