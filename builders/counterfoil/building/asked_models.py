@@ -1,17 +1,23 @@
-"""Pin, load and ask the models of keep rules that ask (`AskingRule`): detectors of what a text names.
+"""Pin, load and ask the models of keep rules that ask (`AskingRule`): chat models that see, and
+detectors of what a text names.
 
 Models see each image alone, as the dataset stores it, so that no other image changes an answer.
+What a server answered is kept in the cache of this user: a resumed build asks nothing twice.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.errors import CounterfoilError, raise_together
-from counterfoil.models.names import pin_model
+from counterfoil.documents import sha256_json
+from counterfoil.errors import CounterfoilError, UserError, raise_together
+from counterfoil.models.chat.judge import load_judge
+from counterfoil.models.names import Pin, pin_model
 from counterfoil.models.open_vocabulary import load_text_detector
 from counterfoil.recipe.keep.detected import (
     AREAS,
@@ -20,14 +26,18 @@ from counterfoil.recipe.keep.detected import (
     MOST_BOXES,
     DetectedRule,
 )
-from counterfoil.recipe.keep.rule import AskingRule
-from counterfoil.recipe.names import TRANSFORMERS, without_folders
+from counterfoil.recipe.keep.rule import AskingRule, as_stored
+from counterfoil.recipe.names import ELSEWHERE, TRANSFORMERS, without_folders
+from counterfoil.regular_files import read_regular
+from counterfoil.store.atomic import write_atomically
 from counterfoil.store.decoding import rgb_image
+from counterfoil.store.layout import writable_cache
 
 if TYPE_CHECKING:
     import torch
     from PIL import Image
 
+    from counterfoil.models.chat.judge import Judge
     from counterfoil.models.open_vocabulary import TextDetector
     from counterfoil.plan.layout import Plan, Sample
     from counterfoil.recipe import Recipe
@@ -37,26 +47,45 @@ Asked = Callable[["Image.Image", Mapping[str, str]], dict[str, Any]]
 
 # Boxes of one class that overlap more are of one object, as torchvision's detectors take it.
 _SAME_OBJECT = 0.5
+_OPTIONS = ("yes", "no")
+_LONGEST_NUMBER = 100  # bytes
+_HOW_TO_ANSWER = " Please answer yes or no."  # as VQAScore asks (Lin 2024, section 3)
 
 
 def pin_asked_models(recipe: Recipe) -> dict[str, dict[str, Any]]:
     """Return the pin of each asked model by its name without folders.
 
-    Raise UserError with every model that does not exist, and RunFailure if the Hub cannot be
-    reached.
+    Raise UserError with every model that does not exist and every address from a dataset's recipe,
+    and RunFailure if the Hub cannot be reached. No server is contacted.
     """
     pins: dict[str, dict[str, Any]] = {}
     errors: list[CounterfoilError] = []
     for rule in recipe.asking_rules:
         try:
-            repository, _, revision = rule.model.removeprefix(TRANSFORMERS).partition("@")
-            pin = pin_model(repository, revision or None)
+            if rule.address is None:
+                name, _, revision = rule.model.removeprefix(TRANSFORMERS).partition("@")
+                pin = pin_model(name, revision or None)
+            else:
+                refuse_address(rule)
+                # What a server runs under a name is not known.
+                pin = Pin(rule.model, None, None, None)
             pins[without_folders(rule.model)] = pin.document()
         except CounterfoilError as error:
             problems = [f"screen.keep: {problem}" for problem in error.problems]
             errors.append(type(error)(problems, error.hint))
     raise_together(errors)
     return pins
+
+
+def refuse_address(rule: AskingRule) -> None:
+    """Raise UserError if the address of a rule's server comes from a dataset's recipe."""
+    if (rule.address or "").startswith(ELSEWHERE):
+        raise UserError(
+            f"the address of the model '{rule.model}' comes from a dataset's recipe, and no image is"
+            " sent there",
+            "If you have such a server, give the rule yourself, with its address: --set"
+            " screen.keep=…",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +98,10 @@ class AskedModels:
     @classmethod
     def load(cls, plan: Plan, pins: Mapping[str, Any], device: str) -> AskedModels:
         """Load the models at their pinned commits."""
-        loaded: dict[tuple[type, str], Asked] = {}
+        loaded: dict[Any, Asked] = {}
         models: dict[AskingRule, Asked] = {}
         for rule in plan.recipe.asking_rules:
-            key = (type(rule), rule.model)
+            key = (type(rule), rule.model, rule.address)
             if key not in loaded:
                 loaded[key] = _load(rule, pins[without_folders(rule.model)], device)
             models[rule] = loaded[key]
@@ -98,11 +127,49 @@ class AskedModels:
 
 
 def _load(rule: AskingRule, pin: Mapping[str, Any], device: str) -> Asked:
+    """Load the model of a rule at its pinned commit. A server is not contacted."""
     name = rule.model
-    if pin["revision"] is not None:
+    address = rule.address
+    if pin.get("revision") is not None:
         name = f"{name.partition('@')[0]}@{pin['revision']}"
-    assert isinstance(rule, DetectedRule)
-    return partial(_detections, load_text_detector(name, device))
+    if isinstance(rule, DetectedRule):
+        return partial(_detections, load_text_detector(name, device))
+    judge = load_judge(name, base_url=address, device=device)
+    if address is None:
+        return partial(_shares_of_yes, judge)
+    return partial(_kept_shares, judge, writable_cache() / "questions")
+
+
+def _shares_of_yes(judge: Judge, image: Image.Image, texts: Mapping[str, str]) -> dict[str, float]:
+    """Return the probability of yes to each question, one call a question."""
+    shares: dict[str, float] = {}
+    for column, text in texts.items():
+        choice = judge.choose(image, f"{text}{_HOW_TO_ANSWER}", _OPTIONS)
+        probabilities = choice.probabilities()
+        # An answer that is neither yes nor no is not yes.
+        shares[column] = 0.0 if probabilities is None else as_stored(float(probabilities[0]))
+    return shares
+
+
+def _kept_shares(
+    judge: Judge, folder: Path, image: Image.Image, texts: Mapping[str, str]
+) -> dict[str, float]:
+    """Return the same of a server, which is asked each question about an image once."""
+    pixels = hashlib.sha256(image.tobytes()).hexdigest()
+    shares: dict[str, float] = {}
+    for column, text in texts.items():
+        key = sha256_json([judge.key, image.size, pixels, text, _HOW_TO_ANSWER])
+        file = folder / key[:2] / key
+        try:
+            kept = float(read_regular(file, _LONGEST_NUMBER))
+        except (OSError, ValueError):
+            kept = None
+        if kept is None or not 0 <= kept <= 1:
+            kept = _shares_of_yes(judge, image, {column: text})[column]
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(file, repr(kept).encode())
+        shares[column] = kept
+    return shares
 
 
 def _detections(

@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from counterfoil.building.asked_models import refuse_address
 from counterfoil.building.build_dataset import BuildResult, DatasetBuild
 from counterfoil.building.inputs import Inputs, rows_file
 from counterfoil.building.judges import pin_judges
@@ -75,6 +76,9 @@ def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
             problems.append(f"{key}: the judges are not those that {layout.LOCK} pins")
     asked = lock.inputs.get("asked") or {}
     for rule in recipe.asking_rules:
+        if rule.address is not None:
+            refuse_address(rule)
+            continue
         pin = asked.get(without_folders(rule.model)) or {"revision": None, "sha256": None}
         problems += wrong_model("screen.keep", rule.model.removeprefix(TRANSFORMERS), pin)
     if problems:

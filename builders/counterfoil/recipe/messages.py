@@ -37,6 +37,8 @@ missing-key: A key that the recipe needs and does not have.
   threshold: missing; the shift has a caption, expected a threshold here or screen.shift_threshold
   clip: missing, expected the CLIP that screens, such as lab:clip
   object-threshold: missing, expected a number or `percentile:`
+  address: base_url is missing; '{found}' is no model that runs here, such as
+    transformers:HuggingFaceTB/SmolVLM-256M-Instruct, so expected the address of its server
   confidence: confidence_at_least is missing, which {found} needs
   realised: missing, expected the caption whose score `realised:` is measured by
   rows: missing rows, which kind rows needs; or dataset: images that were drawn elsewhere
@@ -107,6 +109,7 @@ name-clash: Two different things that would be stored under one name.
 conflicting-keys: Keys of different sections that do not go together.
   caption: no prompt asks for '{{caption}}', expected null
   threshold: a threshold without a caption; expected a `caption` to compare images with
+  address: found base_url, and '{found}' runs in the build, expected one of them
   judge: found '{found}', the screening model (screen.model), expected another one: it would agree
     with itself
   lora: found {found}, expected one of generator.lora with by: lora, else null

@@ -209,6 +209,12 @@ def judge_problem(name: str) -> ProblemLine | None:
     return nameless_problem(name)
 
 
+def runs_here(name: str) -> bool:
+    """Return whether a chat model's name is one of a model that runs in this process, and not that
+    of a server."""
+    return name.removeprefix(ELSEWHERE).startswith((TRANSFORMERS, LOCAL)) or is_local(name)
+
+
 def text_detector_problem(name: str) -> ProblemLine | None:
     """Return a problem with the name of an open-vocabulary detector, or None."""
     if not name.removeprefix(ELSEWHERE).startswith(TRANSFORMERS):

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from pydantic import Field
 
 from counterfoil.recipe.keep.rule import AskingRule, Column, Verdict, as_stored
+from counterfoil.recipe.messages import message
+from counterfoil.recipe.names import address_problem, nameless_problem, runs_here
+from counterfoil.recipe.section import field_check
 
 if TYPE_CHECKING:
     from counterfoil.recipe.prompts import Shift
@@ -58,6 +61,17 @@ class QuestionRule(AskingRule):
         le=1,
         description="Lowest probability of yes to `ask_shift`; null: only measured.",
     )
+
+    _has_a_name = field_check("model", by=nameless_problem)
+    _reached = field_check("base_url", by=address_problem)
+
+    def problem(self) -> str | None:
+        here = runs_here(self.model)
+        if self.base_url is None and not here:
+            return message("missing-key.address", found=self.model)
+        if self.base_url is not None and here:
+            return message("conflicting-keys.address", found=self.model)
+        return None
 
     @property
     def address(self) -> str | None:
