@@ -216,7 +216,9 @@ def test_limits_of_detections_are_a_cut(asked: Path, models: Path, tmp_path: Pat
     counts = [sum(c >= np.float32(0.2) for c in row["detected_confidences"]) for row in red]
     most = min(count for count in counts if count)
     limits = f"confidence_at_least: 0.2, count_at_most: {most}"
-    text = f"prompts: {{shifts: {{red: {{keep: [{{detected: {{model: '{model}', {limits}}}}}]}}}}}}\n"
+    text = (
+        f"prompts: {{shifts: {{red: {{keep: [{{detected: {{model: '{model}', {limits}}}}}]}}}}}}\n"
+    )
     reasons = cut(asked, tmp_path / "cut", text)
     assert reasons["not_detected"] == counts.count(0)
     assert reasons["too_many"] == sum(count > most for count in counts) > 0
@@ -326,7 +328,12 @@ def test_a_server_is_asked_once_about_each_image(cached: Path, tmp_path: Path) -
         assert KEY.encode() not in content and server.address.encode() not in content
     assert all(request["model"] == "some/judge" for request in server.requests)
     pin = json.loads((tmp_path / "first" / "lock.json").read_text())["inputs"]["asked"]
-    assert pin["some/judge"] == {"name": "some/judge", "revision": None, "sha256": None, "license": None}
+    assert pin["some/judge"] == {
+        "name": "some/judge",
+        "revision": None,
+        "sha256": None,
+        "license": None,
+    }
     assert verify(tmp_path / "first").problems == ()
     with pytest.raises(UserError, match="comes from a dataset's recipe, and no image is sent"):
         regenerate(tmp_path / "first", tmp_path / "rebuilt")

@@ -103,7 +103,9 @@ def read_slider_pictures(
     scores = scored.scores
     shown = scored.shown
     objects = [class_scores for group in scored.shown_groups for class_scores in group.objects]
-    answers = [(unit, values) for unit, score in enumerate(scores) for values in score.answers.values()]
+    answers = [
+        (unit, values) for unit, score in enumerate(scores) for values in score.answers.values()
+    ]
     measured = sum(scores[unit].contrast is not None for unit in shown)
     wanted = MOST_A_SHIFT * len(shown) + MOST_A_CLASS * len(objects) + MOST_A_CONTRAST * measured
     wanted += MOST_AN_ANSWER * len(answers)
@@ -237,7 +239,11 @@ class Histogram:
 
 
 def histogram(
-    title: str, scores: np.ndarray, passes: np.ndarray, ends: tuple[float, float], limit: float | None
+    title: str,
+    scores: np.ndarray,
+    passes: np.ndarray,
+    ends: tuple[float, float],
+    limit: float | None,
 ) -> Histogram:
     """Count scores, (n,), in bins from one end to the other. passes: (n,)."""
     low, high = ends
@@ -258,9 +264,7 @@ class AnsweredShift:
     """The title of each answer, with its pictures: the index on the page, and the answer."""
 
 
-def answered_shifts(
-    scored: ScoredShifts, pictures: Sequence[Picture]
-) -> list[AnsweredShift]:
+def answered_shifts(scored: ScoredShifts, pictures: Sequence[Picture]) -> list[AnsweredShift]:
     shown = []
     for unit, score in enumerate(scored.scores[:MOST_SHIFTS]):
         asked = {name: values for name, values in score.answers.items() if score.scores.size}
@@ -291,7 +295,9 @@ def answered_shifts(
             ]
             answers.sort(key=lambda answer: answer[1])
             spread = np.linspace(0, len(answers) - 1, min(len(answers), MOST_AN_ANSWER))
-            strips[title] = [answers[at] for at in dict.fromkeys(spread.round().astype(int).tolist())]
+            strips[title] = [
+                answers[at] for at in dict.fromkeys(spread.round().astype(int).tolist())
+            ]
         shown.append(AnsweredShift(score.shift.name, histograms, strips))
     return shown
 

@@ -136,7 +136,9 @@ def scores_of(
     for at, receipt in enumerate(receipts):
         if rows.keys().isdisjoint(receipt.counts):
             continue
-        for row in read_shard(directory, receipt, [*_COLUMNS, *measured, *asked], "candidates", form):
+        for row in read_shard(
+            directory, receipt, [*_COLUMNS, *measured, *asked], "candidates", form
+        ):
             name = row["shift"]
             if name not in rows:
                 continue
