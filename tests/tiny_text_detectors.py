@@ -10,14 +10,15 @@ from typing import Any
 import torch
 import transformers
 
-from tiny_captioners import WORDS, bert_tokenizer
+from tiny_captioners import bert_tokenizer
 
 # Words end with a mark, as CLIP's do, and each is whole: the merges build it letter by letter.
 _WORDS = ("a", "photo", "of", "t", "-", "shirt", "sandal", "bag")
 
 
-def _clip_tokenizer(folder: Path) -> Any:
-    """Save a tokenizer of CLIP in the older format, a vocabulary and merges, and return it."""
+def _clip_tokenizer(folder: Path) -> int:
+    """Save a tokenizer of CLIP in the older format, a vocabulary and merges. Return its number of
+    words."""
     letters = sorted({letter for word in _WORDS for letter in word})
     merges = [f"{word[0]} {word[1]}</w>" for word in _WORDS if len(word) == 2]
     vocabulary = [*letters, *(f"{letter}</w>" for letter in letters)]
@@ -27,14 +28,14 @@ def _clip_tokenizer(folder: Path) -> Any:
     numbered = {word: index for index, word in enumerate(dict.fromkeys(vocabulary))}
     (folder / "vocab.json").write_text(json.dumps(numbered))
     (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *merges, ""]))
-    settings = {"tokenizer_class": "CLIPTokenizer", "model_max_length": 32, "pad_token": "!"}
+    settings = {"tokenizer_class": "CLIPTokenizer", "model_max_length": 32}
     settings["pad_token"] = "<|endoftext|>"
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    return transformers.CLIPTokenizer.from_pretrained(folder), len(numbered)
+    return len(numbered)
 
 
 def _owlv2(folder: Path) -> None:
-    _, words = _clip_tokenizer(folder)
+    words = _clip_tokenizer(folder)
     text: Any = {
         "vocab_size": words, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1,
         "num_attention_heads": 2, "max_position_embeddings": 32, "bos_token_id": words - 2,

@@ -68,7 +68,7 @@ def rules(models: Path) -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="module")
-def asked(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def dataset(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("asked") / "dataset"
     tiny(out, *rules(models))
     return out
@@ -112,23 +112,23 @@ def plain_objects(folder: Path, image: Image.Image, text: str) -> tuple[list[flo
     inputs = processor(text=[[text]], images=image, return_tensors="pt")
     with torch.inference_mode():
         outputs = model(**inputs)
-    (found,) = processor.post_process_grounded_object_detection(
+    (detections,) = processor.post_process_grounded_object_detection(
         outputs, threshold=0.05, target_sizes=[image.size[::-1]]
     )
-    kept = nms(found["boxes"], found["scores"], 0.5)
+    kept = nms(detections["boxes"], detections["scores"], 0.5)
     areas = []
-    for left, top, right, bottom in found["boxes"][kept].tolist():
+    for left, top, right, bottom in detections["boxes"][kept].tolist():
         width = min(right, image.width) - max(left, 0)
         height = min(bottom, image.height) - max(top, 0)
         areas.append(max(width, 0) * max(height, 0) / (image.width * image.height))
-    return found["scores"][kept].tolist()[:20], areas[:20]
+    return detections["scores"][kept].tolist()[:20], areas[:20]
 
 
-def test_answers_are_those_of_plain_calls_on_the_stored_images(asked: Path, models: Path) -> None:
-    recipe = load_recipe(asked)
+def test_answers_are_those_of_plain_calls_on_the_stored_images(dataset: Path, models: Path) -> None:
+    recipe = load_recipe(dataset)
     shifts = {shift.name: shift for shift in recipe.all_shifts()}
     answers = set()
-    for row in rows_of(asked):
+    for row in rows_of(dataset):
         name = recipe.classes[row["label"]].name
         how = " Please answer yes or no."
         question = f"Is there a {name} in this picture?{how}"
@@ -151,50 +151,50 @@ def test_answers_are_those_of_plain_calls_on_the_stored_images(asked: Path, mode
 
 
 def test_it_is_whole_and_a_killed_build_goes_on_to_the_same_bytes(
-    asked: Path, models: Path, tmp_path: Path
+    dataset: Path, models: Path, tmp_path: Path
 ) -> None:
-    assert verify(asked).problems == ()
-    out = Path(shutil.copytree(asked, tmp_path / "out"))
+    assert verify(dataset).problems == ()
+    out = Path(shutil.copytree(dataset, tmp_path / "out"))
     # What a kill leaves: no manifest, and shards without a receipt.
     (out / "manifest.json").unlink()
     for receipt in read_receipts(out):
         if receipt.group in ("red", "pencil_sketch"):
             (out / receipt.path).unlink()
     assert tiny(out, *rules(models)).images_made == 12
-    assert published(out) == published(asked)
+    assert published(out) == published(dataset)
 
 
 def test_the_card_and_the_lock_name_models_and_what_they_were_asked(
-    asked: Path, models: Path
+    dataset: Path, models: Path
 ) -> None:
-    card = (asked / "README.md").read_text()
+    card = (dataset / "README.md").read_text()
     assert "`transformers:./llava`: `Is there a {class} in this picture?`" in card
     assert "`transformers:./owl`: `a photo of a {class}`" in card
-    pins = json.loads((asked / "lock.json").read_text())["inputs"]["asked"]
+    pins = json.loads((dataset / "lock.json").read_text())["inputs"]["asked"]
     assert set(pins) == {"transformers:./llava", "transformers:./owl"}
     assert all(len(pin["sha256"]) == 64 for pin in pins.values())
-    for content in published(asked).values():
+    for content in published(dataset).values():
         assert str(models).encode() not in content
 
 
-def cut(asked: Path, to: Path, text: str) -> Counter[str]:
+def cut(dataset: Path, to: Path, text: str) -> Counter[str]:
     (to.with_suffix(".yaml")).write_text(text)
-    recut(asked, to.with_suffix(".yaml"), to)
+    recut(dataset, to.with_suffix(".yaml"), to)
     assert verify(to).problems == ()
     return Counter(row["reason"] for row in rows_of(to))
 
 
 def test_every_limit_is_a_cut_with_the_bytes_of_a_fresh_build(
-    asked: Path, models: Path, tmp_path: Path
+    dataset: Path, models: Path, tmp_path: Path
 ) -> None:
-    rows = list(rows_of(asked))
+    rows = list(rows_of(dataset))
     limit = float(np.median([row["question_yes"] for row in rows]))
     shifted = [row["question_shift_yes"] for row in rows if row["shift"] != "base"]
     of_shift = float(np.median(shifted))
     model = f"transformers:{models / 'llava'}"
     more = f", yes_at_least: {limit!r}, shift_yes_at_least: {of_shift!r}"
     text = f"{CUTS.format(model=model, more=more)}prompts: {{shifts: {{red: {{keep: null}}}}}}\n"
-    reasons = cut(asked, tmp_path / "cut", text)
+    reasons = cut(dataset, tmp_path / "cut", text)
     expected: Counter[str] = Counter()
     for row in rows:
         shift = row["question_shift_yes"]
@@ -210,16 +210,16 @@ def test_every_limit_is_a_cut_with_the_bytes_of_a_fresh_build(
     assert published(tmp_path / "cut") == published(tmp_path / "fresh")
 
 
-def test_limits_of_detections_are_a_cut(asked: Path, models: Path, tmp_path: Path) -> None:
-    red = [row for row in rows_of(asked) if row["shift"] == "red"]
+def test_limits_of_detections_are_a_cut(dataset: Path, models: Path, tmp_path: Path) -> None:
+    red = [row for row in rows_of(dataset) if row["shift"] == "red"]
     model = f"transformers:{models / 'owl'}"
-    counts = [sum(c >= np.float32(0.2) for c in row["detected_confidences"]) for row in red]
+    counts = [int((np.array(row["detected_confidences"]) >= np.float32(0.2)).sum()) for row in red]
     most = min(count for count in counts if count)
     limits = f"confidence_at_least: 0.2, count_at_most: {most}"
     text = (
         f"prompts: {{shifts: {{red: {{keep: [{{detected: {{model: '{model}', {limits}}}}}]}}}}}}\n"
     )
-    reasons = cut(asked, tmp_path / "cut", text)
+    reasons = cut(dataset, tmp_path / "cut", text)
     assert reasons["not_detected"] == counts.count(0)
     assert reasons["too_many"] == sum(count > most for count in counts) > 0
 
@@ -230,12 +230,12 @@ def test_limits_of_detections_are_a_cut(asked: Path, models: Path, tmp_path: Pat
     ("{detected: {model: 'transformers:./owl'}}", "was not asked 'a photo of a {class}' of the images of base,"),
 ])  # fmt: skip
 def test_what_nobody_asked_is_no_cut(
-    asked: Path, models: Path, tmp_path: Path, change: str, says: str
+    dataset: Path, models: Path, tmp_path: Path, change: str, says: str
 ) -> None:
     rule = change.replace("%s", f"'transformers:{models / 'llava'}'")
     (tmp_path / "cut.yaml").write_text(f"screen: {{keep: [thresholds, {rule}]}}\n")
     with pytest.raises(UserError) as refused_cut:
-        recut(asked, tmp_path / "cut.yaml", tmp_path / "out")
+        recut(dataset, tmp_path / "cut.yaml", tmp_path / "out")
     assert says in str(refused_cut.value)
     assert not (tmp_path / "out").exists()
 
@@ -249,9 +249,9 @@ DAMAGED: dict[str, tuple[str, Any, str]] = {
 
 
 @pytest.mark.parametrize("case", DAMAGED)
-def test_verify_finds_answers_that_no_model_gives(asked: Path, tmp_path: Path, case: str) -> None:
+def test_verify_finds_answers_that_no_model_gives(dataset: Path, tmp_path: Path, case: str) -> None:
     column, value, says = DAMAGED[case]
-    copy = Path(shutil.copytree(asked, tmp_path / "copy"))
+    copy = Path(shutil.copytree(dataset, tmp_path / "copy"))
     receipt = next(each for each in read_receipts(copy) if each.group == "in_the_snow")
     old = receipt.file("candidates")
     assert old is not None
@@ -270,8 +270,8 @@ def test_verify_finds_answers_that_no_model_gives(asked: Path, tmp_path: Path, c
     assert f"{column} is " in problems and says in problems
 
 
-def test_calibrate_shows_answers_beside_clips_scores(asked: Path, tmp_path: Path) -> None:
-    result = calibrate(asked, page=tmp_path / "page.html")
+def test_calibrate_shows_answers_beside_clips_scores(dataset: Path, tmp_path: Path) -> None:
+    result = calibrate(dataset, page=tmp_path / "page.html")
     page = result.page.read_text()
     for shift in ("base", "in_the_snow", "red", "pencil_sketch"):
         start = page.index(f'id="answered-{shift}"')
@@ -290,9 +290,9 @@ def test_calibrate_shows_answers_beside_clips_scores(asked: Path, tmp_path: Path
 
 def test_objects_are_boxes_that_no_better_box_covers() -> None:
     boxes = torch.tensor([[0, 0, 10, 10], [0, 0, 10, 9], [-5, 12, 5, 30], [8, 8, 9, 9]]).float()
-    found = detected_objects(boxes, torch.tensor([0.5, 0.9, 0.2, 0.3]), (20, 20))
-    assert found["detected_confidences"] == pytest.approx([0.9, 0.3, 0.2])
-    assert found["detected_areas"] == pytest.approx([90 / 400, 1 / 400, 40 / 400])
+    objects = detected_objects(boxes, torch.tensor([0.5, 0.9, 0.2, 0.3]), (20, 20))
+    assert objects["detected_confidences"] == pytest.approx([0.9, 0.3, 0.2])
+    assert objects["detected_areas"] == pytest.approx([90 / 400, 1 / 400, 40 / 400])
 
 
 # A server: asked once, one image a call, and survived whatever it answers.

@@ -36,10 +36,10 @@ def plain(folder: Path, image: Image.Image, text: Any, least: float) -> dict[str
     inputs = processor(text=text, images=image, return_tensors="pt")
     with torch.inference_mode():
         outputs = model(**inputs)
-    (found,) = processor.post_process_grounded_object_detection(
+    (detections,) = processor.post_process_grounded_object_detection(
         outputs, threshold=least, target_sizes=[image.size[::-1]]
     )
-    return found
+    return detections
 
 
 @pytest.mark.parametrize("family", TEXT_DETECTORS)
@@ -48,11 +48,11 @@ def test_boxes_and_confidences_are_those_of_a_plain_call(
 ) -> None:
     detector = load_text_detector(f"transformers:{folders[family]}", "cpu")
     for image in IMAGES:
-        found = plain(folders[family], image, [["a photo of a bag"]], 0.0)
+        expected = plain(folders[family], image, [["a photo of a bag"]], 0.0)
         boxes, confidences = detector(image, "a photo of a bag", 0.0)
-        assert len(boxes) == len(found["boxes"]) >= 9
-        torch.testing.assert_close(boxes, found["boxes"], rtol=0, atol=1e-6)
-        torch.testing.assert_close(confidences, found["scores"], rtol=0, atol=1e-6)
+        assert len(boxes) == len(expected["boxes"]) >= 9
+        torch.testing.assert_close(boxes, expected["boxes"], rtol=0, atol=1e-6)
+        torch.testing.assert_close(confidences, expected["scores"], rtol=0, atol=1e-6)
         middle = float(confidences.median())
         some, _ = detector(image, "a photo of a bag", middle)
         assert len(some) == int((confidences > middle).sum()) < len(boxes)
@@ -61,9 +61,9 @@ def test_boxes_and_confidences_are_those_of_a_plain_call(
 def test_a_dot_in_a_name_is_no_end_of_a_phrase(folders: dict[str, Path]) -> None:
     detector = load_text_detector(f"transformers:{folders['grounding_dino']}", "cpu")
     boxes, confidences = detector(IMAGES[0], "A photo of a Coat.  bag", 0.0)
-    found = plain(folders["grounding_dino"], IMAGES[0], "a photo of a coat bag.", 0.0)
-    torch.testing.assert_close(boxes, found["boxes"], rtol=0, atol=1e-6)
-    torch.testing.assert_close(confidences, found["scores"], rtol=0, atol=1e-6)
+    expected = plain(folders["grounding_dino"], IMAGES[0], "a photo of a coat bag.", 0.0)
+    torch.testing.assert_close(boxes, expected["boxes"], rtol=0, atol=1e-6)
+    torch.testing.assert_close(confidences, expected["scores"], rtol=0, atol=1e-6)
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from counterfoil.recipe import Recipe
 
 # Takes an RGB image and the text of each column. Returns the answers by column.
-Asked = Callable[["Image.Image", Mapping[str, str]], dict[str, Any]]
+Answerer = Callable[["Image.Image", Mapping[str, str]], dict[str, Any]]
 
 # Boxes of one class that overlap more are of one object, as torchvision's detectors take it.
 _SAME_OBJECT = 0.5
@@ -93,13 +93,13 @@ class AskedModels:
     """The loaded models of a plan's keep rules, by rule."""
 
     plan: Plan
-    models: Mapping[AskingRule, Asked]
+    models: Mapping[AskingRule, Answerer]
 
     @classmethod
     def load(cls, plan: Plan, pins: Mapping[str, Any], device: str) -> AskedModels:
         """Load the models at their pinned commits."""
-        loaded: dict[Any, Asked] = {}
-        models: dict[AskingRule, Asked] = {}
+        loaded: dict[Any, Answerer] = {}
+        models: dict[AskingRule, Answerer] = {}
         for rule in plan.recipe.asking_rules:
             key = (type(rule), rule.model, rule.address)
             if key not in loaded:
@@ -116,17 +116,17 @@ class AskedModels:
             if image is None:
                 continue
             shift = self.plan.shift(sample.shift)
-            asked_class = self.plan.class_of(sample.label)
+            sample_class = self.plan.class_of(sample.label)
             picture = rgb_image(image)
             for rule in shift.keep:
                 if isinstance(rule, AskingRule):
-                    asked = rule.asks(shift)
-                    texts = {column: asked_class.text(text) for column, text in asked.items()}
+                    templates = rule.asks(shift)
+                    texts = {name: sample_class.text(text) for name, text in templates.items()}
                     columns |= self.models[rule](picture, texts)
         return answers
 
 
-def _load(rule: AskingRule, pin: Mapping[str, Any], device: str) -> Asked:
+def _load(rule: AskingRule, pin: Mapping[str, Any], device: str) -> Answerer:
     """Load the model of a rule at its pinned commit. A server is not contacted."""
     name = rule.model
     address = rule.address

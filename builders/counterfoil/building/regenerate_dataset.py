@@ -74,12 +74,12 @@ def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
         if pin_judges(recipe) != pinned:
             key = "screen.keep" if recipe.screen.judge is None else "screen.judge"
             problems.append(f"{key}: the judges are not those that {layout.LOCK} pins")
-    asked = lock.inputs.get("asked") or {}
+    asked_pins = lock.inputs.get("asked") or {}
     for rule in recipe.asking_rules:
         if rule.address is not None:
             refuse_address(rule)
             continue
-        pin = asked.get(without_folders(rule.model)) or {"revision": None, "sha256": None}
+        pin = asked_pins.get(without_folders(rule.model)) or {"revision": None, "sha256": None}
         problems += wrong_model("screen.keep", rule.model.removeprefix(TRANSFORMERS), pin)
     if problems:
         hint = "To use another model, build another dataset: `counterfoil build RECIPE`."

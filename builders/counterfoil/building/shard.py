@@ -62,7 +62,7 @@ class ShardMaker:
         scorer: Scorer | None,
         thresholds: Thresholds,
         judges: Judges | None = None,
-        asked: AskedModels | None = None,
+        asked_models: AskedModels | None = None,
         encoders: int = 1,
     ) -> None:
         self.plan = plan
@@ -70,7 +70,7 @@ class ShardMaker:
         self.scorer = scorer
         self.thresholds = thresholds
         self.judges = judges
-        self.asked = asked
+        self.asked_models = asked_models
         # The screening thread has one torch thread; each thread has its own setting.
         prepare = _one_torch_thread if plan.recipe.runs_models else None
         self._behind = ThreadPoolExecutor(1, "screen", prepare)
@@ -143,12 +143,11 @@ class ShardMaker:
             embeddings = dict(zip(pictures, rows, strict=True))
         encoded = list(encoding)
         values = self.renderer.values(batch)
-        answers: Sequence[dict[str, float]] = [{}] * len(batch)
-        if self.judges is not None:
-            answers = self.judges.answers(batch, encoded)
-        asked: Sequence[dict[str, Any]] = [{}] * len(batch)
-        if self.asked is not None:
-            asked = self.asked.answers(batch, encoded)
+        answers: list[dict[str, Any]] = [{} for _ in batch]
+        for models in (self.judges, self.asked_models):
+            if models is not None:
+                for columns, more in zip(answers, models.answers(batch, encoded), strict=True):
+                    columns |= more
         similar = source_similarities(self.scorer, embeddings, sources)
         scored = []
         for index, sample in enumerate(batch):
@@ -165,7 +164,6 @@ class ShardMaker:
                 OBJECT: object_score,
                 SHIFT: shift_score,
                 **answers[index],
-                **asked[index],
                 **measured_columns(shift.keep, image),
                 **similar[index],
             }

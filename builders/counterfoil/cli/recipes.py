@@ -194,18 +194,18 @@ def check(given: Given) -> None:
     cost = estimate(plan, rate, edits_by_inversion(plan.recipe.generator), source.side)
     budget = rendered_budget(plan.recipe, rate)
     quotas = judged_quotas(plan.recipe)
-    asked = asked_budgets(plan)
+    questions = asked_budgets(plan)
     missing = [lack for lack in lacks if lack.weight == "missing"]
     if unlisted := license_note(loaded.license):
         print_note(unlisted)
     if given.json:
         lists = [{"key": lack.key, "weight": lack.weight, "text": lack.text} for lack in lacks]
         print_json(
-            _check_as_json(plan, source.exact, cost, budget, quotas, asked)
+            _check_as_json(plan, source.exact, cost, budget, quotas, questions)
             | {"buildable": not missing, "lacks": lists}
         )
     else:
-        _print_tables(plan, source.exact, cost, budget, quotas, asked)
+        _print_tables(plan, source.exact, cost, budget, quotas, questions)
         for lack in lacks:
             if lack.weight != "missing":
                 print_line(fit_text(lack.line))
@@ -234,7 +234,7 @@ def _check_as_json(
     cost: Cost,
     budget: RenderedBudget | None,
     quotas: Sequence[JudgedQuota],
-    asked: Sequence[AskedBudget],
+    questions: Sequence[AskedBudget],
 ) -> dict[str, Any]:
     shifts = []
     for shift in plan.recipe.all_shifts():
@@ -274,8 +274,8 @@ def _check_as_json(
         document["mine"] = asdict(budget)
     if quotas:
         document["judged"] = list(map(asdict, quotas))
-    if asked:
-        document["asked"] = list(map(asdict, asked))
+    if questions:
+        document["asked"] = list(map(asdict, questions))
     return document
 
 
@@ -285,7 +285,7 @@ def _print_tables(
     cost: Cost,
     budget: RenderedBudget | None,
     quotas: Sequence[JudgedQuota],
-    asked: Sequence[AskedBudget],
+    questions: Sequence[AskedBudget],
 ) -> None:
     from rich import box
     from rich.filesize import decimal
@@ -342,7 +342,7 @@ def _print_tables(
             )
             totals.add_row("", _duration(budget.finding_seconds), "per finding")
 
-    for model in asked:
+    for model in questions:
         where = "in the build"
         if model.address is not None:
             where = f"at {model.address}, which gets each image"

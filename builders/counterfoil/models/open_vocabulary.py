@@ -60,21 +60,21 @@ class TextDetector:
 
         if self.phrased:
             phrase = " ".join(text.lower().replace(".", " ").split())
-            asked: Any = f"{phrase}."
+            query: Any = f"{phrase}."
         else:
-            asked = [[text]]
+            query = [[text]]
         with (
             explain_computing(f"model {self.name!r}", f"look for {text[:80]!r}", self.device),
             quiet_transformers(),
             torch.inference_mode(),
         ):
-            inputs = self.processor(text=asked, images=image, return_tensors="pt").to(self.device)
+            inputs = self.processor(text=query, images=image, return_tensors="pt").to(self.device)
             outputs = self.module(**inputs)
-            (found,) = self.processor.post_process_grounded_object_detection(
+            (detections,) = self.processor.post_process_grounded_object_detection(
                 outputs, threshold=least, target_sizes=[(image.height, image.width)]
             )
-        boxes = found["boxes"].float().cpu()
-        confidences = found["scores"].float().cpu()
+        boxes = detections["boxes"].float().cpu()
+        confidences = detections["scores"].float().cpu()
         if not (torch.isfinite(boxes).all() and torch.isfinite(confidences).all()):
             raise RunFailure(f"model {self.name!r} gives boxes or scores that are not finite")
         return boxes, confidences

@@ -82,11 +82,16 @@ def template_problem(
 
     with_class: the template must contain `{class}` (True), may contain it (None), or may not
     contain it (False, for the caption of a shift). about_class: it may contain `{parent}` and
-    `{category}`. about_shift: it may contain `{shift}`. captioned: it may contain `{caption}`, also in place of `{class}`.
+    `{category}`. about_shift: it may contain `{shift}`. captioned: it may contain `{caption}`, also
+    in place of `{class}`.
     """
     if not template.strip():
         return message("invalid-text.empty")
-    known = (CLASS, *(ABOUT_CLASS if about_class else ()), *((SHIFT,) if about_shift else ()))
+    known: tuple[str, ...] = (CLASS,)
+    if about_class:
+        known += ABOUT_CLASS
+    if about_shift:
+        known += (SHIFT,)
     listed = " or ".join(f"'{{{name}}}'" for name in known)
     names = _PLACEHOLDER.findall(template)
     for name in names:

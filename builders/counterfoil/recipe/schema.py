@@ -272,8 +272,8 @@ class Recipe(Section):
     def runs_models(self) -> bool:
         """Return whether a model draws, ranks or screens images, so that rows depend on torch."""
         screens = self.screen.model is not None
-        asked = self.kind.models or self.judges or self.asking_rules
-        return self.kind.draws or screens or bool(asked)
+        others = self.kind.models or self.judges or self.asking_rules
+        return self.kind.draws or screens or bool(others)
 
     @property
     def plugins(self) -> dict[str, Plugin]:

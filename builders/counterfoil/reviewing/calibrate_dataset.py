@@ -4,7 +4,7 @@ cut that it gives."""
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,6 @@ from counterfoil.options import takes
 from counterfoil.plan.layout import sample_key
 from counterfoil.recipe import layer_text
 from counterfoil.recipe.keep import KEEP_RULES
-from counterfoil.recipe.keep.rule import AskingRule, Column
 from counterfoil.recipe.loader import layer_head
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import BASE
@@ -30,6 +29,7 @@ from counterfoil.regular_files import named_path
 from counterfoil.report.pictures import data_uri, encode_webp
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import in_words, preview_sentence
+from counterfoil.reviewing.model_answers import MOST_AN_ANSWER, answered_shifts, spread_ranks
 from counterfoil.reviewing.options import CalibrateOptions
 from counterfoil.reviewing.screen_scores import (
     DECIMALS,
@@ -71,9 +71,6 @@ TEMPLATE = "calibrate.html.j2"
 MOST_CANDIDATES = 200_000
 # Keep rules that the page's counts follow.
 _KNOWN = ("thresholds", "visible", "same_image", "question", "detected")
-BARS = 20
-# Pictures of one shift by one answer, evenly spread over its candidates.
-MOST_AN_ANSWER = 8
 # In the private folder, because the page is not part of the dataset.
 PAGE = f"{PRIVATE}/calibrate.html"
 MOST_SHIFTS = 100
@@ -103,9 +100,9 @@ def read_slider_pictures(
     scores = scored.scores
     shown = scored.shown
     objects = [class_scores for group in scored.shown_groups for class_scores in group.objects]
-    answers = [
-        (unit, values) for unit, score in enumerate(scores) for values in score.answers.values()
-    ]
+    answers: list[tuple[int, np.ndarray]] = []
+    for unit, score in enumerate(scores):
+        answers += [(unit, values) for values in score.answers.values()]
     measured = sum(scores[unit].contrast is not None for unit in shown)
     wanted = MOST_A_SHIFT * len(shown) + MOST_A_CLASS * len(objects) + MOST_A_CONTRAST * measured
     wanted += MOST_AN_ANSWER * len(answers)
@@ -124,11 +121,9 @@ def read_slider_pictures(
             indices = chosen_places(contrast, images, score.least_contrast, most)
             chosen |= {(unit, int(order[index])) for index in indices}
     for unit, values in answers:
-        available = np.flatnonzero(scores[unit].has_image & ~np.isnan(values))
-        order = available[np.argsort(values[available], kind="stable")]
-        most = min(order.size, int(share * MOST_AN_ANSWER))
-        spread = np.linspace(0, order.size - 1, most).round().astype(int)
-        chosen |= {(unit, int(rank)) for rank in order[spread]}
+        most = int(share * MOST_AN_ANSWER)
+        ranks = spread_ranks(values, scores[unit].has_image, most)
+        chosen |= {(unit, rank) for rank in ranks}
     for class_scores in objects:
         most = int(share * MOST_A_CLASS)
         line = class_scores.threshold
@@ -217,96 +212,15 @@ class ScoredShifts:
         return self.candidates <= MOST_CANDIDATES
 
 
-@dataclass(frozen=True, slots=True)
-class Histogram:
-    """The candidates of a shift by one score."""
-
-    title: str
-    low: float
-    high: float
-    bars: Sequence[tuple[int, int]]
-    """The number of candidates in each bin of equal width that pass, and that do not."""
-    limit: float | None
-    """The lowest score that passes."""
-
-    @property
-    def candidates(self) -> int:
-        return sum(map(sum, self.bars))
-
-    @property
-    def passing(self) -> int:
-        return sum(passing for passing, _ in self.bars)
-
-
-def histogram(
-    title: str,
-    scores: np.ndarray,
-    passes: np.ndarray,
-    ends: tuple[float, float],
-    limit: float | None,
-) -> Histogram:
-    """Count scores, (n,), in bins from one end to the other. passes: (n,)."""
-    low, high = ends
-    kept = np.histogram(scores[passes], BARS, ends)[0]
-    dropped = np.histogram(scores[~passes], BARS, ends)[0]
-    bars = list(zip(kept.tolist(), dropped.tolist(), strict=True))
-    return Histogram(title, low, high, bars, limit)
-
-
-@dataclass(frozen=True, slots=True)
-class AnsweredShift:
-    """What models answered about a shift's candidates: histograms of CLIP's object score and of the
-    answers, and pictures by each answer, lowest first."""
-
-    name: str
-    histograms: Sequence[Histogram]
-    strips: Mapping[str, Sequence[tuple[int, float]]]
-    """The title of each answer, with its pictures: the index on the page, and the answer."""
-
-
-def answered_shifts(scored: ScoredShifts, pictures: Sequence[Picture]) -> list[AnsweredShift]:
-    shown = []
-    for unit, score in enumerate(scored.scores[:MOST_SHIFTS]):
-        asked = {name: values for name, values in score.answers.items() if score.scores.size}
-        asked = {name: values for name, values in asked.items() if not np.isnan(values).all()}
-        if not asked:
-            continue
-        limits: dict[str, float | None] = {}
-        columns: dict[str, Column] = {}
-        for rule in score.shift.keep:
-            if isinstance(rule, AskingRule):
-                limits |= rule.limits()
-                columns |= rule.columns()
-        objects = score.object_scores
-        ends = (float(objects.min()), max(float(objects.max()), float(objects.min()) + 1e-4))
-        passes = objects >= score.object_thresholds
-        histograms = [histogram("Object score of CLIP", objects, passes, ends, None)]
-        strips: dict[str, list[tuple[int, float]]] = {}
-        for name, values in asked.items():
-            limit = limits[name]
-            answered = ~np.isnan(values)
-            passes = values[answered] >= np.float32(0 if limit is None else limit)
-            title = columns[name].description.removesuffix(".")
-            histograms.append(histogram(title, values[answered], passes, (0.0, 1.0), limit))
-            answers = [
-                (at, float(values[picture.rank]))
-                for at, picture in enumerate(pictures)
-                if picture.unit == unit and answered[picture.rank]
-            ]
-            answers.sort(key=lambda answer: answer[1])
-            spread = np.linspace(0, len(answers) - 1, min(len(answers), MOST_AN_ANSWER))
-            strips[title] = [
-                answers[at] for at in dict.fromkeys(spread.round().astype(int).tolist())
-            ]
-        shown.append(AnsweredShift(score.shift.name, histograms, strips))
-    return shown
-
-
 def calibration_page(scored: ScoredShifts, pictures: Sequence[Picture]) -> str:
     """Return the page; equal datasets give equal bytes."""
     recipe = scored.recipe
     scores = scored.scores
     groups = scored.groups
+    places: list[dict[int, int]] = [{} for _ in scores]
+    for at, picture in enumerate(pictures):
+        places[picture.unit][picture.rank] = at
+    answered = answered_shifts(scores[:MOST_SHIFTS], places)
     environment = template_environment(TEMPLATE, {"in_words": in_words, "number": "{:,}".format})
     stores: dict[str, list[tuple[int, Picture]]] = {}
     for at, picture in enumerate(pictures):
@@ -335,7 +249,7 @@ def calibration_page(scored: ScoredShifts, pictures: Sequence[Picture]) -> str:
         n_shifts=scored.n_shifts,
         n_objects=sum(len(group.objects) for group in groups),
         n_shown_objects=sum(len(group.objects) for group in scored.shown_groups),
-        answered=answered_shifts(scored, pictures),
+        answered=answered,
         pictures=pictures,
         other_rules=[name for name in others if KEEP_RULES[name] in used_kinds],
         quotas=sorted(quotas),

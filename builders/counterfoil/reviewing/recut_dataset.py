@@ -505,23 +505,23 @@ def _never_asked(before: Recipe, after: Recipe) -> Iterator[str]:
     for shift in after.all_shifts():
         for name in sorted(_measures(shift) - taken[shift.name]):
             missing.setdefault((f"{name} was not measured on", ""), []).append(shift.name)
-    texts = {shift.name: _asked(shift) for shift in before.all_shifts()}
+    texts = {shift.name: _answers(shift) for shift in before.all_shifts()}
     for shift in after.all_shifts():
-        for _, model, text in sorted(_asked(shift) - texts[shift.name]):
+        for _, model, text in sorted(_answers(shift) - texts[shift.name]):
             what = f"{model} was not asked {quoted(text)} of"
             missing.setdefault((what, ""), []).append(shift.name)
     for (what, by_rule), shifts in missing.items():
         yield f"{what} the images of {some_of(shifts, 3, what='shifts')}{by_rule}"
 
 
-def _asked(shift: Shift) -> set[tuple[str, str, str]]:
+def _answers(shift: Shift) -> set[tuple[str, str, str]]:
     """Return each column that a model answers for a shift's images, the model, and its text."""
-    asked: set[tuple[str, str, str]] = set()
+    answers: set[tuple[str, str, str]] = set()
     for rule in shift.keep:
         if isinstance(rule, AskingRule):
             model = without_folders(rule.model)
-            asked.update((column, model, text) for column, text in rule.asks(shift).items())
-    return asked
+            answers.update((column, model, text) for column, text in rule.asks(shift).items())
+    return answers
 
 
 def _measures(shift: Shift) -> set[str]:

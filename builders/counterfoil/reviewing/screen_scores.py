@@ -125,8 +125,10 @@ def scores_of(
     screened = {shift.name for shift in recipe.all_shifts() if has_threshold(shift)}
     form = TableForm.of(recipe)
     measured = [name for name in _MEASURED if name in form.added]
-    answered = dict.fromkeys(name for rule in recipe.asking_rules for name in rule.limits())
-    asked = dict.fromkeys(name for rule in recipe.asking_rules for name in rule.columns())
+    answered: dict[str, None] = {}
+    for rule in recipe.asking_rules:
+        measured += rule.columns()
+        answered |= dict.fromkeys(rule.limits())
     rules = {}
     for shift in recipe.all_shifts():
         rules[shift.name] = [rule for rule in shift.keep if isinstance(rule, AskingRule)]
@@ -137,7 +139,7 @@ def scores_of(
         if rows.keys().isdisjoint(receipt.counts):
             continue
         for row in read_shard(
-            directory, receipt, [*_COLUMNS, *measured, *asked], "candidates", form
+            directory, receipt, [*_COLUMNS, *dict.fromkeys(measured)], "candidates", form
         ):
             name = row["shift"]
             if name not in rows:

@@ -313,8 +313,8 @@ def _left_out(recipe: Recipe) -> Iterator[Lack]:
 
 
 def _of_another_scale(recipe: Recipe) -> Iterator[Lack]:
-    """Yield a note on thresholds given as numbers, if the CLIP is none whose thresholds are
-    published."""
+    """Yield a note on thresholds given as numbers, unless they may be those published for the
+    CLIP."""
     screen = recipe.screen
     if screen.model is None or screen.model.startswith(LAB):
         return

@@ -24,8 +24,8 @@ LEVELS = "levels"
 HASHES = ("plan", "screen", "inputs")
 # The inputs that a build pins, and the keys of a pin whose values are text or null.
 _INPUTS = (
-    "models", "source", "tokens", "embeddings", "judges", "asked", "loras", "pool", "retrieved", "edited", "given", "thresholds",
-    LEVELS,
+    "models", "source", "tokens", "embeddings", "judges", "asked", "loras", "pool", "retrieved", "edited", "given",
+    "thresholds", LEVELS,
 )  # fmt: skip
 _TEXTS = ("name", "dataset", "revision", "license", "content")
 _HINT = (

@@ -214,7 +214,8 @@ def input_rows(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[InputRow, ...
             name += f" ({recipe.screen.weights})"
         rows.append(_input_row("screen", name, models.get("screen") or {}))
     for name, pin in (inputs.get("asked") or {}).items():
-        rows.append(_input_row("keep rule", name, pin))
+        row = _input_row("keep rule", name, pin)
+        rows.append(row)
     source = inputs.get("source") or {}
     rows.append(_input_row("input dataset", without_folders(recipe.source.dataset), source))
     if recipe.tokens is not None:

@@ -318,20 +318,31 @@ def check_measured(rows: Sequence[Row], shift: str, plan: Plan, faults: RowFault
                 faults.wrong(name, row, f"expected from {low} to {high}")
 
 
-def _check_asked(rows: Sequence[Row], shift: str, plan: Plan, faults: RowFaults) -> None:
+def _check_asked(
+    rows: Sequence[Row],
+    shift: str,
+    plan: Plan,
+    faults: RowFaults,
+) -> None:
     """Check that a cell's rows have the answers of the models that its rules ask, and no others.
     Nothing is asked again."""
-    every = [name for rule in plan.recipe.asking_rules for name in rule.columns()]
-    required: set[str] = set()
-    asking = [rule for rule in plan.shift(shift).keep if isinstance(rule, AskingRule)]
-    for rule in asking:
-        required.update(rule.asks(plan.shift(shift)))
+    columns: dict[str, None] = {}
+    for rule in plan.recipe.asking_rules:
+        columns |= dict.fromkeys(rule.columns())
+    required: dict[str, str] = {}
+    asking = []
+    for rule in plan.shift(shift).keep:
+        if isinstance(rule, AskingRule):
+            asking.append(rule)
+            required |= rule.asks(plan.shift(shift))
     for row in rows:
-        for name in dict.fromkeys(every):
-            if name not in required and row[name] is not None:
+        # An image with invalid scores may still have answers.
+        has_scores = row["object_score"] is not None
+        for name in columns:
+            answered = row[name] is not None
+            if answered and name not in required:
                 faults.wrong(name, row, "expected none")
-            elif name in required and row[name] is None and row["object_score"] is not None:
-                # An image with invalid scores may still have answers.
+            if not answered and name in required and has_scores:
                 faults.wrong(name, row, "expected the model's answer")
         for rule in asking:
             for name, expected in rule.faults(row):

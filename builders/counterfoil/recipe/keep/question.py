@@ -66,10 +66,9 @@ class QuestionRule(AskingRule):
     _reached = field_check("base_url", by=address_problem)
 
     def problem(self) -> str | None:
-        here = runs_here(self.model)
-        if self.base_url is None and not here:
+        if self.base_url is None and not runs_here(self.model):
             return message("missing-key.address", found=self.model)
-        if self.base_url is not None and here:
+        if self.base_url is not None and runs_here(self.model):
             return message("conflicting-keys.address", found=self.model)
         return None
 
@@ -88,15 +87,14 @@ class QuestionRule(AskingRule):
         return {name: Column("float32", descriptions[name]) for name in self.scores()}
 
     def asks(self, shift: Shift) -> dict[str, str]:
-        asked = {YES: self.ask}
-        about_caption = self.ask_shift is not None and _SHIFT in self.ask_shift
-        is_base = shift.name == "base"
-        if self.ask_shift is not None and not is_base:
-            if not about_caption:
-                asked[SHIFT_YES] = self.ask_shift
-            elif shift.caption is not None:
-                asked[SHIFT_YES] = self.ask_shift.replace(_SHIFT, shift.caption)
-        return asked
+        questions = {YES: self.ask}
+        if self.ask_shift is None or shift.name == "base":
+            return questions
+        if _SHIFT not in self.ask_shift:
+            questions[SHIFT_YES] = self.ask_shift
+        elif shift.caption is not None:
+            questions[SHIFT_YES] = self.ask_shift.replace(_SHIFT, shift.caption)
+        return questions
 
     def of_level(self) -> Self:
         return self.model_copy(update={"shift_yes_at_least": None})
