@@ -329,7 +329,7 @@ def _of_another_scale(recipe: Recipe) -> Iterator[Lack]:
             f" of its own. Unless they were chosen with {screen.model}, choose them anew with"
             " counterfoil calibrate"
         )
-        yield Lack("screen.model", text, "optional")
+        yield Lack("screen.shift_threshold", text, "optional")
 
 
 def _if(needed: bool) -> Weight:
