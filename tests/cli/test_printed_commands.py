@@ -80,6 +80,7 @@ BEFORE = {
     f"{HOW_TO}own-photos.md": "photos my-model",
     f"{HOW_TO}publish.md": "wardrobe-mini",
     f"{HOW_TO}real-images.md": "photos pool=photos retrieve.yaml",
+    f"{HOW_TO}screen.md": "photos-star=wardrobe-mini",
     f"{HOW_TO}segmentation.md": "roads",
     f"{HOW_TO}several-labels.md": "faces",
 }
@@ -104,6 +105,7 @@ NOT_HERE = {
     "-m venv": "makes an environment",
     "pip wheel": "fetches what builds a wheel",
     "USER/": "needs a repository on the Hub",
+    "-judged": "needs the weights of two judges",
     "build drawn.yaml --out photos-star": "needs a GPU and the weights of Stable Diffusion 2",
     "stable-diffusion-v1-5/": "needs a GPU and the weights of Stable Diffusion 1.5",
     " RECIPE ": "stands for a recipe and machines of the reader's",

@@ -26,6 +26,7 @@ from counterfoil.recipe.layering import bundled_folder
 from lab_training.captions import caption_of
 
 NAMES = ["wardrobe-mini", "wardrobe-star"]
+NEWER_SCREENS = ["pets-siglip2", "pets-pe-core"]
 LARGE = ["aircraft-star", "imagenet-star", "pets-star"]
 # imagenet-star with another generator → its model, steps and guidance, as the model's card has
 # them.
@@ -96,7 +97,19 @@ def table_1() -> dict[str, tuple[str, str, float]]:
 def test_these_recipes_are_bundled() -> None:
     layers = [*DRAWN, *MINED, *RETRIEVED, *EDITED, *GRADED]
     corrupted = [CORRUPTED, CORRUPTED_BY_DEGREES, BOXES, MASKS]
-    assert sorted(bundled_recipes()) == sorted([*NAMES, *LARGE, *layers, PAIRS, *corrupted])
+    names = [*NAMES, *LARGE, *layers, PAIRS, *corrupted, *NEWER_SCREENS]
+    assert sorted(bundled_recipes()) == sorted(names)
+
+
+@pytest.mark.parametrize("name", NEWER_SCREENS)
+def test_a_newer_screen_draws_the_same_images_and_leaves_thresholds_open(name: str) -> None:
+    import open_clip
+
+    recipe = load_recipe(name)
+    assert recipe.plan_hash == load_recipe("pets-star").plan_hash
+    assert (recipe.screen.model, recipe.screen.weights) in open_clip.list_pretrained()
+    for shift in recipe.all_shifts()[1:]:
+        assert shift.threshold is not None and shift.threshold.percentile is not None
 
 
 def test_the_retrieved_one_asks_for_the_same_images_by_class_name() -> None:

@@ -191,6 +191,64 @@ def test_the_repositories_of_known_clips_are_open_clips_own() -> None:
         assert config["hf_hub"].rstrip("/") == clip.repository
 
 
+SCALE = "each CLIP has a scale of its own"
+
+
+def test_numbers_of_another_clip_are_noted() -> None:
+    published = ["screen.model=ViT-H-14", "screen.weights=laion2b_s32b_b79k"]
+    newer = ["screen.model=PE-Core-L-14-336", "screen.weights=meta"]
+    texts = {}
+    for name, overrides in {"lab": [], "published": published, "newer": newer}.items():
+        lacks = list_lacking(load_recipe("wardrobe-mini", overrides))
+        texts[name] = [lack.line for lack in lacks if SCALE in lack.text]
+    assert (texts["lab"], texts["published"]) == ([], [])
+    (line,) = texts["newer"]
+    assert line.startswith(
+        "note: screen.shift_threshold: thresholds are given as numbers for in_the"
+    )
+    assert "Unless they were chosen with PE-Core-L-14-336" in line
+    open_thresholds = list_lacking(load_recipe("pets-pe-core"))
+    assert not any(SCALE in lack.text for lack in open_thresholds)
+    assert any(
+        "until you choose one with counterfoil calibrate" in lack.text for lack in open_thresholds
+    )
+
+
+def test_models_that_rules_ask_are_fetched_or_missed(caches: Path, tmp_path: Path) -> None:
+    def asking(rule: str) -> Lack:
+        return of(f"screen.keep=[thresholds, {{{rule}}}]")["screen.keep"]
+
+    owl = "detected: {model: 'transformers:google/owl'}"
+    assert (asking(owl).weight, asking(owl).text[:10]) == ("fetched", "google/owl")
+    assert asking("question: {model: 'transformers:./nowhere'}").weight == "missing"
+    snapshot(caches, "models--google--owl", "model.safetensors")
+    served = "{question: {model: vlm, base_url: 'http://localhost/v1'}}"
+    keep = f"screen.keep=[thresholds, {{{owl}}}, {served}]"
+    assert "screen.keep" not in of(keep)
+    (tmp_path / "dataset").mkdir()
+    recipe = load_recipe("wardrobe-mini", [keep])
+    (tmp_path / "dataset" / "recipe.yaml").write_text(recipe.portable_yaml)
+    (tmp_path / "dataset" / "lock.json").write_text("{}")
+    lacks = list_lacking(load_recipe(tmp_path / "dataset"))
+    (lack,) = [lack for lack in lacks if lack.key == "screen.keep"]
+    assert lack.weight == "missing" and "comes from a dataset's recipe" in lack.text
+
+
+def test_check_states_how_many_questions_are_asked_and_where() -> None:
+    rule = "{question: {model: some/vlm, base_url: 'http://localhost:8000/v1', ask_shift: 'Is it so?'}}"
+    arguments = ["check", "wardrobe-mini", "--set", f"screen.keep=[thresholds, {rule}]"]
+    shown = CliRunner().invoke(app, arguments).stdout
+    words = " ".join(shown.split())
+    assert (
+        "2,200 questions about 1,200 images, to some/vlm at http://localhost:8000, which" in words
+    )
+    document = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
+    (questions,) = document["asked"]
+    assert questions == {
+        "model": "some/vlm", "address": "http://localhost:8000", "images": 1200, "questions": 2200,
+    }  # fmt: skip
+
+
 def test_check_tells_lines_for_people_and_json_for_machines(tmp_path: Path) -> None:
     draw_folder(tmp_path / "photos", per_class=2)
     recipe = str(

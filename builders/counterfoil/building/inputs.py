@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
+from counterfoil.building.asked_models import pin_asked_models
 from counterfoil.building.judges import pin_judges, validation_answers
 from counterfoil.building.realised_levels import realised_scales, with_scales
 from counterfoil.data.labelled_sources import labelled_split
@@ -202,6 +203,8 @@ def pins_of(
         pins["embeddings"] = embeddings.hashes()
     if recipe.judges:
         pins["judges"] = pin_judges(recipe)
+    if recipe.asking_rules:
+        pins["asked"] = pin_asked_models(recipe)
     if recipe.plugins:
         pins["plugins"] = {what: plugin.package for what, plugin in recipe.plugins.items()}
     if recipe.kind.takes_rows:

@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from counterfoil.building.asked_models import refuse_address
 from counterfoil.building.build_dataset import BuildResult, DatasetBuild
 from counterfoil.building.inputs import Inputs, rows_file
 from counterfoil.building.judges import pin_judges
@@ -32,6 +33,7 @@ from counterfoil.models.loras import wrong_loras
 from counterfoil.options import takes
 from counterfoil.recipe import Recipe, load_own_recipe
 from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.names import TRANSFORMERS
 from counterfoil.regular_files import named_path
 from counterfoil.store import layout
 from counterfoil.store.atomic import try_folder
@@ -72,6 +74,13 @@ def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
         if pin_judges(recipe) != pinned:
             key = "screen.keep" if recipe.screen.judge is None else "screen.judge"
             problems.append(f"{key}: the judges are not those that {layout.LOCK} pins")
+    asked_pins = lock.inputs.get("asked") or {}
+    for rule in recipe.asking_rules:
+        if rule.address is not None:
+            refuse_address(rule)
+            continue
+        pin = asked_pins.get(without_folders(rule.model)) or {"revision": None, "sha256": None}
+        problems += wrong_model("screen.keep", rule.model.removeprefix(TRANSFORMERS), pin)
     if problems:
         hint = "To use another model, build another dataset: `counterfoil build RECIPE`."
         raise UserError(problems, f"Rebuilding needs the same weights. {hint}")

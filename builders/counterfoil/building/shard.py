@@ -9,10 +9,11 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from counterfoil.building.asked_models import AskedModels
 from counterfoil.building.judges import Judges, measured_columns, source_similarities
 from counterfoil.building.spans import Way, way_of
 from counterfoil.generate.pictures import ImageRenderer, encode_image
@@ -61,6 +62,7 @@ class ShardMaker:
         scorer: Scorer | None,
         thresholds: Thresholds,
         judges: Judges | None = None,
+        asked_models: AskedModels | None = None,
         encoders: int = 1,
     ) -> None:
         self.plan = plan
@@ -68,6 +70,7 @@ class ShardMaker:
         self.scorer = scorer
         self.thresholds = thresholds
         self.judges = judges
+        self.asked_models = asked_models
         # The screening thread has one torch thread; each thread has its own setting.
         prepare = _one_torch_thread if plan.recipe.runs_models else None
         self._behind = ThreadPoolExecutor(1, "screen", prepare)
@@ -135,9 +138,11 @@ class ShardMaker:
             embeddings = dict(zip(pictures, rows, strict=True))
         encoded = list(encoding)
         values = self.renderer.values(batch)
-        answers: Sequence[dict[str, float]] = [{}] * len(batch)
-        if self.judges is not None:
-            answers = self.judges.answers(batch, encoded)
+        answers: list[dict[str, Any]] = [{} for _ in batch]
+        for models in (self.judges, self.asked_models):
+            if models is not None:
+                for columns, more in zip(answers, models.answers(batch, encoded), strict=True):
+                    columns |= more
         similar = source_similarities(self.scorer, embeddings, sources)
         scored = []
         for index, sample in enumerate(batch):

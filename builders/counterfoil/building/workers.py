@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.building.asked_models import AskedModels
 from counterfoil.building.inputs import Inputs
 from counterfoil.building.judges import Judges
 from counterfoil.building.shard import Made, ShardMaker
@@ -298,5 +299,9 @@ class Job:
         judges = None
         if recipe.judges:
             judges = Judges.load(plan, inputs.document.get("judges") or {}, self.device)
+        asked_models = None
+        if recipe.asking_rules:
+            asked_models = AskedModels.load(plan, inputs.document["asked"], self.device)
         threads = encoding_threads(self.device)
-        return ShardMaker(plan, renderer, scorer, inputs.thresholds, judges, threads)
+        thresholds = inputs.thresholds
+        return ShardMaker(plan, renderer, scorer, thresholds, judges, asked_models, threads)

@@ -26,7 +26,7 @@ from counterfoil.report.words import format_count
 from counterfoil.starting.options import InitOptions
 
 if TYPE_CHECKING:
-    from counterfoil.plan.estimate import Cost, JudgedQuota, RenderedBudget
+    from counterfoil.plan.estimate import AskedBudget, Cost, JudgedQuota, RenderedBudget
     from counterfoil.plan.layout import Plan
     from counterfoil.recipe import Recipe, ThresholdSpec
 
@@ -174,7 +174,7 @@ def check(given: Given) -> None:
     Loads and downloads no model. The exit code is 2 if the recipe cannot be built here.
     """
     from counterfoil.models.pipeline_settings import edits_by_inversion
-    from counterfoil.plan.estimate import estimate, judged_quotas, rendered_budget
+    from counterfoil.plan.estimate import asked_budgets, estimate, judged_quotas, rendered_budget
     from counterfoil.plan.layout import make_plan
     from counterfoil.recipe import load_recipe
     from counterfoil.recipe.names import license_note
@@ -194,17 +194,18 @@ def check(given: Given) -> None:
     cost = estimate(plan, rate, edits_by_inversion(plan.recipe.generator), source.side)
     budget = rendered_budget(plan.recipe, rate)
     quotas = judged_quotas(plan.recipe)
+    questions = asked_budgets(plan)
     missing = [lack for lack in lacks if lack.weight == "missing"]
     if unlisted := license_note(loaded.license):
         print_note(unlisted)
     if given.json:
         lists = [{"key": lack.key, "weight": lack.weight, "text": lack.text} for lack in lacks]
         print_json(
-            _check_as_json(plan, source.exact, cost, budget, quotas)
+            _check_as_json(plan, source.exact, cost, budget, quotas, questions)
             | {"buildable": not missing, "lacks": lists}
         )
     else:
-        _print_tables(plan, source.exact, cost, budget, quotas)
+        _print_tables(plan, source.exact, cost, budget, quotas, questions)
         for lack in lacks:
             if lack.weight != "missing":
                 print_line(fit_text(lack.line))
@@ -233,6 +234,7 @@ def _check_as_json(
     cost: Cost,
     budget: RenderedBudget | None,
     quotas: Sequence[JudgedQuota],
+    questions: Sequence[AskedBudget],
 ) -> dict[str, Any]:
     shifts = []
     for shift in plan.recipe.all_shifts():
@@ -272,6 +274,8 @@ def _check_as_json(
         document["mine"] = asdict(budget)
     if quotas:
         document["judged"] = list(map(asdict, quotas))
+    if questions:
+        document["asked"] = list(map(asdict, questions))
     return document
 
 
@@ -281,6 +285,7 @@ def _print_tables(
     cost: Cost,
     budget: RenderedBudget | None,
     quotas: Sequence[JudgedQuota],
+    questions: Sequence[AskedBudget],
 ) -> None:
     from rich import box
     from rich.filesize import decimal
@@ -336,6 +341,16 @@ def _print_tables(
                 f"more images at most for each confirmed one, to estimate its error rates; {most}",
             )
             totals.add_row("", _duration(budget.finding_seconds), "per finding")
+
+    for model in questions:
+        where = "in the build"
+        if model.address is not None:
+            where = f"at {model.address}, which gets each image"
+        totals.add_row(
+            "to ask",
+            f"{most}{model.questions:,}",
+            escape(f"questions about {model.images:,} images, to {model.model} {where}"),
+        )
 
     shifts = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     shifts.add_column("shift", no_wrap=True)

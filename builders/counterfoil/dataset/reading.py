@@ -523,6 +523,7 @@ def _pins_as_a_build(lock: Lock) -> bool:
             parts.append("adapter")
         pins = [models[part] for part in parts]
         pins += [lock.inputs["loras"][name] for name in lock.plan["generator"].get("lora", ())]
+        pins += lock.inputs.get("asked", {}).values()
         whole = isinstance(lock.inputs["tokens"], Mapping | None)
         for pin in pins:
             commit = pin["revision"]

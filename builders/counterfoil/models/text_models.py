@@ -66,6 +66,10 @@ _JSON_FILES = (
 )  # fmt: skip
 # All files of a captioner besides its configuration and its weights.
 CAPTIONER_FILES = (TOKENIZER, *_JSON_FILES, _TEMPLATE, GENERATION)
+# The tokenizer of CLIP in the older format, which published detectors by OWL still have.
+_OLDER_TOKENIZER = ("vocab.json", "merges.txt")
+# All files of an open-vocabulary detector besides its configuration and its weights.
+TEXT_DETECTOR_FILES = (TOKENIZER, *_OLDER_TOKENIZER, *_JSON_FILES)
 # The vision models of published captioners that have no text head and need no other library.
 _ENCODERS = frozenset(
     {"beit", "clip_vision_model", "deit", "dinov2", "dinov2_with_registers", "dinov3_vit", "donut-swin",
@@ -129,6 +133,25 @@ def checked_captioner(
         )
     config = _checked(model, model_files, document, known, without_template)
     return replace(config, processor=checked_processor(model, model_files.folder, pixels))
+
+
+def checked_text_detector(
+    model: str, model_files: ModelFiles, kinds: Collection[str]
+) -> TextModelConfig:
+    """Check and return the configuration of an open-vocabulary detector whose type is in `kinds`.
+
+    UserError with all problems.
+    """
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_ZERO_SHOT_OBJECT_DETECTION_MAPPING_NAMES as NAMES,
+    )
+
+    known = {kind: name for kind, name in _first_classes(NAMES).items() if kind in kinds}
+    document = read_config(model_files.folder / CONFIG, model, MOST_JSON_BYTES)
+    problems = _kind_problems(document, known, "open-vocabulary detector")
+    refuse_problems(model, [f"{CONFIG}: {problem}" for problem in problems])
+    config = _checked(model, model_files, document, known, None)
+    return replace(config, processor=checked_processor(model, model_files.folder))
 
 
 def checked_chat(model: str, model_files: ModelFiles) -> TextModelConfig:
@@ -265,15 +288,18 @@ def _tokenizer_files(
     """Return the files of the tokenizer and the processor, whether there is a chat template, and
     all problems."""
     problems: list[str] = []
+    names = (TOKENIZER,)
     if model_files.file(TOKENIZER) is None:
+        names = _OLDER_TOKENIZER
+    if any(model_files.file(name) is None for name in names):
         raise UserError(
             f"model {model!r}: {model_files.folder} has no {TOKENIZER}",
             "Save its tokenizer into the same folder in the current format:"
             " tokenizer.save_pretrained(FOLDER)",
         )
-    files = {TOKENIZER: _read(model, model_files, TOKENIZER, _MOST_TOKENIZER_BYTES)}
+    files = {name: _read(model, model_files, name, _MOST_TOKENIZER_BYTES) for name in names}
     try:
-        tokenizer = parse_json(files[TOKENIZER])
+        tokenizer = parse_json(files.get(TOKENIZER, b"{}"))
     except ValueError:
         tokenizer = {}  # loading the tokenizer raises an error
     for part in ("normalizer", "pre_tokenizer", "decoder"):

@@ -6,12 +6,14 @@ For quotas of images that classifiers get wrong, also estimate the number of can
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from urllib.parse import urlsplit
 
 from counterfoil.plan.layout import Plan
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.keep.misclassified import TOP1, MisclassifiedRule
+from counterfoil.recipe.keep.rule import AskingRule
 from counterfoil.recipe.names import LAB, without_folders
 from counterfoil.recipe.schema_mine import METHOD_SETTINGS, method_settings, mined_facts
 
@@ -121,9 +123,12 @@ class KnownClip:
 
 
 # The keys are open_clip's architecture and tag. This table repeats them, because an import of
-# open_clip would load torch.
+# open_clip would load torch. The gigabytes of SigLIP 2 and PE-Core are the number of parameters
+# times four bytes.
 KNOWN_CLIPS = {
     ("ViT-H-14", "laion2b_s32b_b79k"): KnownClip("laion/CLIP-ViT-H-14-laion2B-s32B-b79K", 3.9),
+    ("ViT-SO400M-14-SigLIP2-378", "webli"): KnownClip("timm/ViT-SO400M-14-SigLIP2-378", 4.5),
+    ("PE-Core-L-14-336", "meta"): KnownClip("timm/PE-Core-L-14-336", 2.7),
     ("ViT-B-32", "laion2b_s34b_b79k"): KnownClip("laion/CLIP-ViT-B-32-laion2B-s34B-b79K", 0.6),
 }
 # `START_UP_SECONDS` is the processor time that two cold builds (60 and 360 images) took for
@@ -422,6 +427,46 @@ class JudgedQuota:
     """The same number for a whole cell."""
     failure: str = TOP1
     """The rule that says which answers are wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskedBudget:
+    """The largest number of questions that keep rules ask a model about images."""
+
+    model: str
+    address: str | None
+    """The scheme, host and port of its server, or None if the model runs in the build."""
+    images: int
+    questions: int
+    """One question about one image is one call."""
+
+
+def asked_budgets(plan: Plan) -> tuple[AskedBudget, ...]:
+    budgets: dict[tuple[str, str | None], AskedBudget] = {}
+    for shift in plan.recipe.all_shifts():
+        images = plan.n_samples_of(shift)
+        for rule in shift.keep:
+            if not isinstance(rule, AskingRule):
+                continue
+            calls = len(set(rule.asks(shift).values()))
+            where = None if rule.address is None else host_of(rule.address)
+            before = budgets.get((rule.model, where), AskedBudget(rule.model, where, 0, 0))
+            budgets[rule.model, where] = replace(
+                before,
+                images=before.images + images,
+                questions=before.questions + calls * images,
+            )
+    return tuple(budgets.values())
+
+
+def host_of(address: str) -> str:
+    """Return the scheme, host and port of an address, without a password or a path."""
+    try:
+        parts = urlsplit(address)
+        port = f":{parts.port}" if parts.port is not None else ""
+    except ValueError:
+        return "an address that cannot be read"
+    return f"{parts.scheme}://{parts.hostname or ''}{port}"
 
 
 def judged_quotas(recipe: Recipe) -> tuple[JudgedQuota, ...]:

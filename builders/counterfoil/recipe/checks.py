@@ -13,6 +13,7 @@ from typing import Any
 from counterfoil.errors import some_of
 from counterfoil.recipe.keep import KEEP_RULES
 from counterfoil.recipe.keep.misclassified import PARENTS, answered_class
+from counterfoil.recipe.keep.rule import AskingRule
 from counterfoil.recipe.kinds import kind_of
 from counterfoil.recipe.layering import KEEP_JUDGES, class_slug, texts_at
 from counterfoil.recipe.messages import message
@@ -326,6 +327,23 @@ def _unknown_failures(parts: RecipeParts) -> Iterator[RecipeProblem]:
                 yield path, message("missing-word.parent", found=rule, classes=classes)
 
 
+def _asked_texts(parts: RecipeParts) -> Iterator[RecipeProblem]:
+    """Find texts of keep rules that do not say what is asked."""
+    for section, spec in [parts.of_screen, *parts.of_shifts]:
+        for index, step in enumerate(as_sequence(spec.keep)):
+            for name, settings in as_mapping(step).items():
+                rule = KEEP_RULES.get(name)
+                texts = rule.texts if rule is not None and issubclass(rule, AskingRule) else {}
+                for key, about_shift in texts.items():
+                    text = as_mapping(settings).get(key)
+                    if not isinstance(text, str):
+                        continue
+                    with_class = None if about_shift else True
+                    problem = template_problem(text, with_class=with_class, about_shift=about_shift)
+                    if problem is not None:
+                        yield (*section, "keep", index, name, key), problem
+
+
 def _ranking(keep: Any) -> str | None:
     """Return the first keep rule whose decision about a candidate depends on the other candidates
     of the cell."""
@@ -548,6 +566,7 @@ _CHECKS: tuple[Callable[[RecipeParts], Iterator[RecipeProblem]], ...] = (
     _judges_apart,
     _second_opinion,
     _unknown_failures,
+    _asked_texts,
     _captions_of_rows,
     _pairs,
     _ambiguous_keys,

@@ -177,6 +177,8 @@ _LONGEST_SHOWN = 300
 # Keys of classifiers in keep rules, for one rule or a list of rules. `*` stands for every value or
 # item.
 KEEP_JUDGES = ("keep.*.models.*", "keep.*.*.models.*")
+# Keys of the models that keep rules ask, and of their servers.
+KEEP_ASKED = ("keep.*.model", "keep.*.*.model", "keep.*.base_url", "keep.*.*.base_url")
 # Keys whose values are names that may be folders.
 _NAMES = (
     "source.dataset",
@@ -200,8 +202,8 @@ _NAMES = (
     "mine.settings.pooled.*",
     "mine.settings.chat.model",
     "mine.settings.chat.base_url",
-    *(f"screen.{judges}" for judges in KEEP_JUDGES),
-    *(f"prompts.shifts.*.{judges}" for judges in KEEP_JUDGES),
+    *(f"screen.{models}" for models in (*KEEP_JUDGES, *KEEP_ASKED)),
+    *(f"prompts.shifts.*.{models}" for models in (*KEEP_JUDGES, *KEEP_ASKED)),
 )
 # Keys whose values are always paths, even without a leading `./`.
 _PATHS = ("mine.settings.examples.*.image", "mine.settings.chat.answers")

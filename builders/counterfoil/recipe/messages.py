@@ -37,6 +37,9 @@ missing-key: A key that the recipe needs and does not have.
   threshold: missing; the shift has a caption, expected a threshold here or screen.shift_threshold
   clip: missing, expected the CLIP that screens, such as lab:clip
   object-threshold: missing, expected a number or `percentile:`
+  address: base_url is missing; '{found}' is no model that runs here, such as
+    transformers:HuggingFaceTB/SmolVLM-256M-Instruct, so expected the address of its server
+  confidence: confidence_at_least is missing, which {found} needs
   realised: missing, expected the caption whose score `realised:` is measured by
   rows: missing rows, which kind rows needs; or dataset: images that were drawn elsewhere
   corruption: missing, expected a corruption, such as fog
@@ -59,6 +62,7 @@ wrong-type: A value of another type than the key takes.
 out-of-range: A value of the right type that is too small, too large or too long.
   found {found}, expected {expected}{hint}
   judges: at_least is {found}, expected at most the number of judges ({most})
+  counts: count_at_most is {found}, expected at least count_at_least ({least})
   held: found {found:g}, with which no step holds a part: base and shifted image are first compared
     as step {ends}; expected at least {least:g}, or 0 to hold none
   row: found {found}, expected rows from 0
@@ -66,6 +70,8 @@ out-of-range: A value of the right type that is too small, too large or too long
 
 invalid-name: A name that cannot be used as an id, a shift, a group or a dataset.
   classifier: found '{found}', expected the name of a classifier
+  detector: found '{found}', expected a detector of transformers, such as
+    transformers:google/owlv2-base-patch16-ensemble
   long: found {found} of {length:,} characters, expected at most {most}
   dataset: found {found}, expected letters, digits, '.', '_', '-', as the Hub takes them: a letter
     or digit first, no '-' or '.' last, and no '--', '..' or '.git' at the end
@@ -103,6 +109,7 @@ name-clash: Two different things that would be stored under one name.
 conflicting-keys: Keys of different sections that do not go together.
   caption: no prompt asks for '{{caption}}', expected null
   threshold: a threshold without a caption; expected a `caption` to compare images with
+  address: found base_url, and '{found}' runs in the build, expected one of them
   judge: found '{found}', the screening model (screen.model), expected another one: it would agree
     with itself
   lora: found {found}, expected one of generator.lora with by: lora, else null

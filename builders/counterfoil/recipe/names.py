@@ -9,7 +9,8 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from counterfoil.errors import ProblemLine, UserError, first_of, some_of
 from counterfoil.recipe.messages import message
@@ -156,6 +157,30 @@ def is_local(name: str) -> bool:
     return _LOCAL.fullmatch(name.removeprefix(ELSEWHERE)) is not None
 
 
+def address_problem(address: str) -> str | None:
+    """Return a problem with the address of a server, or None. A key in it is not shown."""
+    try:
+        parts: Any = urlsplit(address.removeprefix(ELSEWHERE))
+        host = parts.hostname
+        _ = parts.port
+    except ValueError:
+        return "found an address that cannot be read, expected one such as http://localhost:8000/v1"
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        return (
+            "found an address with a user name, a key or a query, expected the plain address; set a"
+            " key in the"
+            " environment, as OPENAI_API_KEY"
+        )
+    if (
+        parts.scheme not in ("http", "https")
+        or not host
+        or not address.isprintable()
+        or " " in address
+    ):
+        return f"found '{address[:80]}', expected an address such as http://localhost:8000/v1"
+    return None
+
+
 def nameless_problem(name: str | None) -> ProblemLine | None:
     """Return a problem with a path that has no last part, such as `/`, or None."""
     match = _LOCAL.fullmatch(name) if name is not None else None
@@ -181,6 +206,19 @@ def judge_problem(name: str) -> ProblemLine | None:
         return message("wrong-type.judge", found=name)
     if not judge_column(name, ""):
         return message("invalid-name.classifier", found=name)
+    return nameless_problem(name)
+
+
+def runs_here(name: str) -> bool:
+    """Return whether a chat model's name is one of a model that runs in this process, and not that
+    of a server."""
+    return name.removeprefix(ELSEWHERE).startswith((TRANSFORMERS, LOCAL)) or is_local(name)
+
+
+def text_detector_problem(name: str) -> ProblemLine | None:
+    """Return a problem with the name of an open-vocabulary detector, or None."""
+    if not name.removeprefix(ELSEWHERE).startswith(TRANSFORMERS):
+        return message("invalid-name.detector", found=name)
     return nameless_problem(name)
 
 

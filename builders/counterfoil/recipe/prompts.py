@@ -71,17 +71,27 @@ def asks_caption(template: str | None) -> bool:
 
 
 def template_problem(
-    template: str, *, with_class: bool | None, about_class: bool = False, captioned: bool = False
+    template: str,
+    *,
+    with_class: bool | None,
+    about_class: bool = False,
+    about_shift: bool = False,
+    captioned: bool = False,
 ) -> ProblemLine | None:
     """Return a problem with a template, or None.
 
     with_class: the template must contain `{class}` (True), may contain it (None), or may not
     contain it (False, for the caption of a shift). about_class: it may contain `{parent}` and
-    `{category}`. captioned: it may contain `{caption}`, also in place of `{class}`.
+    `{category}`. about_shift: it may contain `{shift}`. captioned: it may contain `{caption}`, also
+    in place of `{class}`.
     """
     if not template.strip():
         return message("invalid-text.empty")
-    known = (CLASS, *ABOUT_CLASS) if about_class else (CLASS,)
+    known: tuple[str, ...] = (CLASS,)
+    if about_class:
+        known += ABOUT_CLASS
+    if about_shift:
+        known += (SHIFT,)
     listed = " or ".join(f"'{{{name}}}'" for name in known)
     names = _PLACEHOLDER.findall(template)
     for name in names:
@@ -92,7 +102,7 @@ def template_problem(
         if name not in known:
             close = did_you_mean(name, known)
             hint = close.replace("mean '", "mean '{").replace("'?", "}'?")
-            sentence = "unknown-placeholder" if about_class else "unknown-placeholder.only"
+            sentence = "unknown-placeholder" if known[1:] else "unknown-placeholder.only"
             return message(sentence, word=name, found=template, expected=listed, hint=hint)
     if re.search(r"[{}]", _PLACEHOLDER.sub("", template)):
         return message("invalid-text.brace", found=template, expected=listed)
@@ -285,6 +295,7 @@ def _levels(whole: Shift, spec: ShiftSpec, way: By) -> list[Shift]:
             scale=scale,
             by=spec.severity.by or way,
             lora=spec.severity.lora,
+            keep=tuple(rule.of_level() for rule in whole.keep),
             realised=levels.raw is None,
             top=level == levels.asked[-1],
         )

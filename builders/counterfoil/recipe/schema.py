@@ -43,12 +43,14 @@ from counterfoil.recipe.keep.rule import (
     EVERY_ROWS,
     FIRST_ROWS,
     NEWEST_ROWS,
+    AskingRule,
     Column,
     KeepRule,
 )
 from counterfoil.recipe.kinds import RETRIEVAL, DrawingKind, GeneratorKind, read_generator
 from counterfoil.recipe.kinds.retrieve import RetrievalClip
 from counterfoil.recipe.layering import (
+    KEEP_ASKED,
     KEEP_JUDGES,
     OWN_EMBEDDINGS,
     OWN_ROWS,
@@ -261,11 +263,17 @@ class Recipe(Section):
             names.append(self.screen.judge)
         return tuple(dict.fromkeys(names))
 
+    @cached_property
+    def asking_rules(self) -> tuple[AskingRule, ...]:
+        """Return the keep rules that ask a model about images, each once, in order."""
+        return tuple(dict.fromkeys(rule for rule in self._rules if isinstance(rule, AskingRule)))
+
     @property
     def runs_models(self) -> bool:
         """Return whether a model draws, ranks or screens images, so that rows depend on torch."""
         screens = self.screen.model is not None
-        return self.kind.draws or screens or bool(self.kind.models or self.judges)
+        others = self.kind.models or self.judges or self.asking_rules
+        return self.kind.draws or screens or bool(others)
 
     @property
     def plugins(self) -> dict[str, Plugin]:
@@ -565,8 +573,8 @@ def _about_classes(recipe: Recipe, shift: Shift, template: str | None) -> dict[s
 def _keep(steps: Sequence[Any]) -> Any:
     """Return the keep rules; the default one by its bare name, as older directories hash it."""
     rules = [step.model_dump(mode="json") for step in steps]
-    for models, index in texts_at({"keep": rules}, *KEEP_JUDGES):
-        models[index] = without_folders(models[index])
+    for values, key in texts_at({"keep": rules}, *KEEP_JUDGES, *KEEP_ASKED):
+        values[key] = without_folders(values[key])
     return "thresholds" if rules == ["thresholds"] else rules
 
 

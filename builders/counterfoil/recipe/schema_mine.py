@@ -9,13 +9,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar
-from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from counterfoil.errors import UserError
 from counterfoil.recipe.keep.misclassified import FAILURE_MEANS, failure_problem
-from counterfoil.recipe.names import ELSEWHERE, LOCAL, TRANSFORMERS, did_you_mean, nameless_problem
+from counterfoil.recipe.names import (
+    LOCAL,
+    TRANSFORMERS,
+    address_problem,
+    did_you_mean,
+    nameless_problem,
+)
 from counterfoil.recipe.parts import as_mapping, as_sequence
 from counterfoil.recipe.problems import problem_lines
 from counterfoil.recipe.prompts import RecipeClass, template_problem
@@ -318,7 +323,7 @@ class ChatSettings(Section):
     """Recorded answers (`answers.json` of an earlier run), as a path from the recipe's folder.
     Questions in it are answered from it; the model is not asked again."""
 
-    _is_an_address = field_check("base_url", by=lambda address: _address_problem(address))
+    _is_an_address = field_check("base_url", by=address_problem)
 
     def problem(self) -> str | None:
         if self.model is None and self.base_url is not None:
@@ -423,31 +428,6 @@ def _prompt_problem(prompt: str) -> str | None:
         if {*"{}"} & {*bare}
         else None
     )
-
-
-def _address_problem(address: str) -> str | None:
-    """Return a problem with an address that is stored in a file, or None; a key in it is not
-    shown."""
-    try:
-        parts: Any = urlsplit(address.removeprefix(ELSEWHERE))
-        host = parts.hostname
-        _ = parts.port
-    except ValueError:
-        return "found an address that cannot be read, expected one such as http://localhost:8000/v1"
-    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
-        return (
-            "found an address with a user name, a key or a query, expected the plain address; set a"
-            " key in the"
-            " environment, as OPENAI_API_KEY"
-        )
-    if (
-        parts.scheme not in ("http", "https")
-        or not host
-        or not address.isprintable()
-        or " " in address
-    ):
-        return f"found '{address[:80]}', expected an address such as http://localhost:8000/v1"
-    return None
 
 
 MOST_ALPHA = 0.3  # Jain 2023, A.7: above this nothing of the caption is left

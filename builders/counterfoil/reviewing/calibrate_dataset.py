@@ -29,6 +29,7 @@ from counterfoil.regular_files import named_path
 from counterfoil.report.pictures import data_uri, encode_webp
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import in_words, preview_sentence
+from counterfoil.reviewing.model_answers import MOST_AN_ANSWER, answered_shifts, spread_ranks
 from counterfoil.reviewing.options import CalibrateOptions
 from counterfoil.reviewing.screen_scores import (
     DECIMALS,
@@ -69,7 +70,7 @@ TEMPLATE = "calibrate.html.j2"
 # only counts at the steps of each shift's slider.
 MOST_CANDIDATES = 200_000
 # Keep rules that the page's counts follow.
-_KNOWN = ("thresholds", "visible", "same_image")
+_KNOWN = ("thresholds", "visible", "same_image", "question", "detected")
 # In the private folder, because the page is not part of the dataset.
 PAGE = f"{PRIVATE}/calibrate.html"
 MOST_SHIFTS = 100
@@ -99,8 +100,12 @@ def read_slider_pictures(
     scores = scored.scores
     shown = scored.shown
     objects = [class_scores for group in scored.shown_groups for class_scores in group.objects]
+    answers: list[tuple[int, np.ndarray]] = []
+    for unit, score in enumerate(scores):
+        answers += [(unit, values) for values in score.answers.values()]
     measured = sum(scores[unit].contrast is not None for unit in shown)
     wanted = MOST_A_SHIFT * len(shown) + MOST_A_CLASS * len(objects) + MOST_A_CONTRAST * measured
+    wanted += MOST_AN_ANSWER * len(answers)
     share = min(1.0, MOST_PICTURES / max(1, wanted))
     chosen: set[tuple[int, int]] = set()
     for unit in shown:
@@ -115,6 +120,10 @@ def read_slider_pictures(
             most = int(share * MOST_A_CONTRAST)
             indices = chosen_places(contrast, images, score.least_contrast, most)
             chosen |= {(unit, int(order[index])) for index in indices}
+    for unit, values in answers:
+        most = int(share * MOST_AN_ANSWER)
+        ranks = spread_ranks(values, scores[unit].has_image, most)
+        chosen |= {(unit, rank) for rank in ranks}
     for class_scores in objects:
         most = int(share * MOST_A_CLASS)
         line = class_scores.threshold
@@ -208,6 +217,10 @@ def calibration_page(scored: ScoredShifts, pictures: Sequence[Picture]) -> str:
     recipe = scored.recipe
     scores = scored.scores
     groups = scored.groups
+    places: list[dict[int, int]] = [{} for _ in scores]
+    for at, picture in enumerate(pictures):
+        places[picture.unit][picture.rank] = at
+    answered = answered_shifts(scores[:MOST_SHIFTS], places)
     environment = template_environment(TEMPLATE, {"in_words": in_words, "number": "{:,}".format})
     stores: dict[str, list[tuple[int, Picture]]] = {}
     for at, picture in enumerate(pictures):
@@ -236,6 +249,8 @@ def calibration_page(scored: ScoredShifts, pictures: Sequence[Picture]) -> str:
         n_shifts=scored.n_shifts,
         n_objects=sum(len(group.objects) for group in groups),
         n_shown_objects=sum(len(group.objects) for group in scored.shown_groups),
+        answered=answered,
+        pictures=pictures,
         other_rules=[name for name in others if KEEP_RULES[name] in used_kinds],
         quotas=sorted(quotas),
         doubts=scored.doubts,

@@ -39,9 +39,9 @@ from counterfoil.progress import report_progress
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.keep.cells import ACCEPTED, FAILED, decide_cell, keeps_image, quota_draws
 from counterfoil.recipe.keep.misclassified import TOP1
-from counterfoil.recipe.keep.rule import Verdict
+from counterfoil.recipe.keep.rule import AskingRule, Verdict
 from counterfoil.recipe.loader import load_cut
-from counterfoil.recipe.names import without_folders
+from counterfoil.recipe.names import quoted, without_folders
 from counterfoil.recipe.tasks.task import UNIT
 from counterfoil.regular_files import named_path
 from counterfoil.report.words import format_count
@@ -254,16 +254,18 @@ class _New:
         clip = Pin(*(screen.get(name) for name in ("name", "revision", "sha256", "license")))
         thresholds = thresholds_of(measuring, known, resolved, clip, pin, old.thresholds.known)
         inputs = {**old.lock.inputs, "thresholds": thresholds.pin()}
-        judges = inputs.pop("judges", None) or {}
-        if recipe.judges:
-            names = list(map(without_folders, recipe.judges))
-            unknown = [name for name in names if name not in judges]
+        needed = {"judges": recipe.judges, "asked": [rule.model for rule in recipe.asking_rules]}
+        for key, models in needed.items():
+            pins = inputs.pop(key, None) or {}
+            names = list(map(without_folders, models))
+            unknown = [name for name in names if name not in pins]
             if unknown:
                 raise RunFailure(
                     f"{old.directory / LOCK} does not pin {', '.join(unknown)}",
                     "Restore it from a copy.",
                 )
-            inputs["judges"] = {name: judges[name] for name in names}
+            if names:
+                inputs[key] = {name: pins[name] for name in names}
         plan = make_plan(recipe, edited=old.plan.table)
         return cls(old, recipe, plan, thresholds, inputs)
 
@@ -483,7 +485,7 @@ def _same_pins(old: SoundDataset, measuring: Recipe) -> SourcePin:
 
 
 def _never_asked(before: Recipe, after: Recipe) -> Iterator[str]:
-    """Yield judges and measures that the cut needs and the dataset lacks. The dataset always has
+    """Yield judges, answers and measures that the cut needs and the dataset lacks. The dataset always has
     the first answer of a judge. For any other failure rule, it has only the answer to that rule.
     """
     rules: dict[tuple[str, str], str] = {}
@@ -503,8 +505,23 @@ def _never_asked(before: Recipe, after: Recipe) -> Iterator[str]:
     for shift in after.all_shifts():
         for name in sorted(_measures(shift) - taken[shift.name]):
             missing.setdefault((f"{name} was not measured on", ""), []).append(shift.name)
+    texts = {shift.name: _answers(shift) for shift in before.all_shifts()}
+    for shift in after.all_shifts():
+        for _, model, text in sorted(_answers(shift) - texts[shift.name]):
+            what = f"{model} was not asked {quoted(text)} of"
+            missing.setdefault((what, ""), []).append(shift.name)
     for (what, by_rule), shifts in missing.items():
         yield f"{what} the images of {some_of(shifts, 3, what='shifts')}{by_rule}"
+
+
+def _answers(shift: Shift) -> set[tuple[str, str, str]]:
+    """Return each column that a model answers for a shift's images, the model, and its text."""
+    answers: set[tuple[str, str, str]] = set()
+    for rule in shift.keep:
+        if isinstance(rule, AskingRule):
+            model = without_folders(rule.model)
+            answers.update((column, model, text) for column, text in rule.asks(shift).items())
+    return answers
 
 
 def _measures(shift: Shift) -> set[str]:

@@ -14,6 +14,7 @@ import numpy as np
 from counterfoil.errors import RunFailure
 from counterfoil.generate.screen.thresholds import percentile_of
 from counterfoil.recipe.keep.cells import ACCEPTED, keeps_image
+from counterfoil.recipe.keep.rule import AskingRule, Verdict
 from counterfoil.recipe.keep.same_image import SOURCE_SIMILARITY
 from counterfoil.recipe.prompts import object_caption_for
 from counterfoil.store.manifest import VERIFY
@@ -53,7 +54,10 @@ class ShiftScores:
     """The index of each candidate's receipt."""
     contrast: np.ndarray | None
     visible: np.ndarray
-    """Whether a candidate passes the keep rules on black, on white and on an edit's similarity."""
+    """Whether a candidate passes the keep rules on black, on white, on an edit's similarity and on
+    the answers of models."""
+    answers: Mapping[str, np.ndarray]
+    """The answers of models that keep rules ask, from 0 to 1, by column. NaN: not asked."""
     failed: int
     """The number of candidates that have no score. They are in no array."""
 
@@ -121,13 +125,22 @@ def scores_of(
     screened = {shift.name for shift in recipe.all_shifts() if has_threshold(shift)}
     form = TableForm.of(recipe)
     measured = [name for name in _MEASURED if name in form.added]
+    answered: dict[str, None] = {}
+    for rule in recipe.asking_rules:
+        measured += rule.columns()
+        answered |= dict.fromkeys(rule.limits())
+    rules = {}
+    for shift in recipe.all_shifts():
+        rules[shift.name] = [rule for rule in shift.keep if isinstance(rule, AskingRule)]
     limits = {}  # the most black and white, and the least similarity of an edit and its row
     for shift in recipe.all_shifts():
         limits[shift.name] = [_limit(shift, name) for name in ("black", "white", "similarity")]
     for at, receipt in enumerate(receipts):
         if rows.keys().isdisjoint(receipt.counts):
             continue
-        for row in read_shard(directory, receipt, [*_COLUMNS, *measured], "candidates", form):
+        for row in read_shard(
+            directory, receipt, [*_COLUMNS, *dict.fromkeys(measured)], "candidates", form
+        ):
             name = row["shift"]
             if name not in rows:
                 continue
@@ -161,7 +174,8 @@ def scores_of(
                     index,
                     at,
                     contrast,
-                    _is_visible(row, *limits[name]),
+                    _is_visible(row, *limits[name]) and _is_confirmed(row, rules[name]),
+                    *(_answer(row[column]) for column in answered),
                 )
             )
     scores = []
@@ -169,8 +183,10 @@ def scores_of(
         if shift.name not in rows:
             continue
         shift_rows = sorted(rows[shift.name], key=lambda row: (row[0], row[4], row[5]))
-        columns = list(zip(*shift_rows, strict=True)) or [()] * len(_TYPES)
-        *arrays, contrasts, passing = map(np.array, columns, _TYPES)
+        types = (*_TYPES, *(np.float32 for _ in answered))
+        columns = list(zip(*shift_rows, strict=True)) or [()] * len(types)
+        every = list(map(np.array, columns, types))
+        *arrays, contrasts, passing = every[: len(_TYPES)]
         if not contrasts.size or np.isnan(contrasts).any():
             contrasts = None
         scores.append(
@@ -179,6 +195,7 @@ def scores_of(
                 *arrays,
                 contrast=contrasts,
                 visible=passing,
+                answers=dict(zip(answered, every[len(_TYPES) :], strict=True)),
                 failed=failed[shift.name],
             )
         )
@@ -198,6 +215,19 @@ def _is_visible(
     if similarity is None or least_similar is None:
         return True
     return not similarity < np.float32(least_similar)
+
+
+def _is_confirmed(row: Mapping[str, Any], rules: Sequence[AskingRule]) -> bool:
+    """Check whether a candidate passes the rules that ask models."""
+    verdict = Verdict(row, {})
+    return all(rule.dropped([verdict]) == [None] for rule in rules)
+
+
+def _answer(value: Any) -> float:
+    """Return an answer as one number: of a list the first, 0 for an empty one."""
+    if value is None:
+        return np.nan
+    return next(iter(value), 0.0) if isinstance(value, list) else value
 
 
 def _limit(shift: Shift, name: str) -> float | None:

@@ -24,7 +24,7 @@ from counterfoil.models.pipeline_settings import (
 )
 from counterfoil.plan.estimate import KNOWN_CLIPS, KNOWN_MODELS
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.names import BEFORE_FILES, BEFORE_FOLDERS, ELSEWHERE, is_local
+from counterfoil.recipe.names import BEFORE_FILES, BEFORE_FOLDERS, ELSEWHERE, TRANSFORMERS, is_local
 from counterfoil.recipe.prompts import BASE
 from counterfoil.regular_files import named_path
 from counterfoil.report.words import format_count
@@ -32,6 +32,8 @@ from counterfoil.report.words import format_count
 if TYPE_CHECKING:
     from counterfoil.plan.layout import Plan
 
+# The CLIP of the thresholds in Vendrow 2023, Table 1.
+_OF_PUBLISHED_THRESHOLDS = ("ViT-H-14", "laion2b_s32b_b79k")
 Weight = Literal["missing", "fetched", "optional"]
 
 
@@ -150,6 +152,15 @@ def _models(recipe: Recipe) -> Iterator[Lack]:
         yield from _clip("generator.clip.model", clip.model, clip.weights)
     if screen.model is not None:
         yield from _clip("screen.model", screen.model, screen.weights)
+    for rule in recipe.asking_rules:
+        if rule.address is None:
+            yield from _model("screen.keep", rule.model.removeprefix(TRANSFORMERS), None)
+        elif rule.address.startswith(ELSEWHERE):
+            text = (
+                f"the address of {rule.model} comes from a dataset's recipe, and no image is sent"
+                " there. Give the rule yourself, with your server's"
+            )
+            yield Lack("screen.keep", text, "missing")
 
 
 def _clip(key: str, model: str, weights: str | None) -> Iterator[Lack]:
@@ -283,6 +294,7 @@ def _left_out(recipe: Recipe) -> Iterator[Lack]:
         yield Lack(
             "screen.shift_threshold", f"no threshold yet for {some_of(waiting)}: {text}", "optional"
         )
+    yield from _of_another_scale(recipe)
     # The second judge is asked about labels alone and decides nothing.
     if recipe.screen.model is None:
         return
@@ -298,6 +310,26 @@ def _left_out(recipe: Recipe) -> Iterator[Lack]:
             " rendering them again"
         )
         yield Lack("screen.keep_rejected", text, "optional")
+
+
+def _of_another_scale(recipe: Recipe) -> Iterator[Lack]:
+    """Yield a note on thresholds given as numbers, unless they may be those published for the
+    CLIP."""
+    screen = recipe.screen
+    if screen.model is None or screen.model.startswith(LAB):
+        return
+    numbers = []
+    for shift in recipe.all_shifts():
+        values = [shift.threshold.value if shift.threshold else None, shift.object_threshold.value]
+        if any(value is not None and value > -1 for value in values):
+            numbers.append(shift.name)
+    if numbers and (screen.model, screen.weights) != _OF_PUBLISHED_THRESHOLDS:
+        text = (
+            f"thresholds are given as numbers for {some_of(numbers, 3)}, and each CLIP has a scale"
+            f" of its own. Unless they were chosen with {screen.model}, choose them anew with"
+            " counterfoil calibrate"
+        )
+        yield Lack("screen.shift_threshold", text, "optional")
 
 
 def _if(needed: bool) -> Weight:

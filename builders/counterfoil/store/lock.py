@@ -24,8 +24,8 @@ LEVELS = "levels"
 HASHES = ("plan", "screen", "inputs")
 # The inputs that a build pins, and the keys of a pin whose values are text or null.
 _INPUTS = (
-    "models", "source", "tokens", "embeddings", "judges", "loras", "pool", "retrieved", "edited", "given", "thresholds",
-    LEVELS,
+    "models", "source", "tokens", "embeddings", "judges", "asked", "loras", "pool", "retrieved", "edited", "given",
+    "thresholds", LEVELS,
 )  # fmt: skip
 _TEXTS = ("name", "dataset", "revision", "license", "content")
 _HINT = (
@@ -55,7 +55,7 @@ def _as_pinned(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     if wrong:
         raise ValueError(f"expected mappings, not values, for {', '.join(wrong)}")
     pins = {}
-    for kind in ("models", "loras"):
+    for kind in ("models", "loras", "asked"):
         for name, pin in (inputs.get(kind) or {}).items():
             pins[f"{kind}.{name}"] = pin
     for name in ("source", "pool"):

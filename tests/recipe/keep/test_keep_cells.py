@@ -171,7 +171,12 @@ def test_which_table_keeps_an_image() -> None:
         assert [keeps_image(reason, keep) for keep in (False, True)] == [False, True]
 
 
-NEEDED = {"top": {"k": 1}, "misclassified": {"models": ["lab:resnet10t"]}}
+NEEDED = {
+    "top": {"k": 1},
+    "misclassified": {"models": ["lab:resnet10t"]},
+    "question": {"model": "transformers:user/vlm"},
+    "detected": {"model": "transformers:user/owl"},
+}
 
 
 def test_every_rule_says_what_it_reads() -> None:
@@ -216,8 +221,8 @@ def test_a_reason_tells_whether_a_candidate_came_before_a_judge(cell, at, rules,
 
 @given(judged_scores, thresholds, st.sampled_from(sorted(KEEP_RULES)))
 def test_a_rule_gives_the_reasons_that_it_lists(cell, at, name) -> None:
-    settings = {"misclassified": {"models": ["lab:judge"]}, "top": {"k": 2}}
-    rule = KEEP_RULES[name](**settings.get(name, {}))
+    settings = {**NEEDED, "misclassified": {"models": ["lab:judge"]}, "top": {"k": 2}}
+    rule = KEEP_RULES[name].model_validate(settings.get(name, {}))
     verdicts = []
     for score, right in cell:
         clip = clip_verdict(score or (0.0, 0.0), at)

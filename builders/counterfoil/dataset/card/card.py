@@ -37,6 +37,7 @@ from counterfoil.dataset.card.metadata import (
 )
 from counterfoil.dataset.card.sections import (
     adversarial_of,
+    asked_texts,
     hash_rows,
     judged_labels,
     known_of,
@@ -243,6 +244,7 @@ def card_page(
         "about_class": [f"`{{{word}}}`" for word in ABOUT_CLASS if word in words],
         "corruptions": corruption_table_rows(recipe),
         "labels": labels,
+        "asked": asked_texts(recipe),
         "adversarial": adversarial_of(recipe, receipts, MOST_ROWS),
         "mined": mined_of(recipe, MOST_ROWS),
         "reviewed": reviewed,

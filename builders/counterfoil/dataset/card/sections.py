@@ -148,6 +148,17 @@ def adversarial_of(
     )
 
 
+def asked_texts(recipe: Recipe) -> list[tuple[str, str]]:
+    """Return each model that keep rules ask about images, and what they ask it, each pair once."""
+    pairs: dict[tuple[str, str], None] = {}
+    for rule in recipe.asking_rules:
+        for key in rule.texts:
+            text = getattr(rule, key)
+            if text is not None:
+                pairs[without_folders(rule.model), text] = None
+    return list(pairs)
+
+
 @dataclass(frozen=True, slots=True)
 class MinedShifts:
     """Shifts that were chosen because a classifier failed there."""
@@ -571,6 +582,7 @@ def statements_of(
         "doubts": doubts,
         "looked_at": looked_at,
         "judges": list(map(without_folders, judges)),
+        "asked": asked_texts(recipe),
         "borrowed": recipe.samples.pairs != "noise",
         "over_the_edited": percentiles and edited == recipe.source.validation_split,
         "match": MATCH,

@@ -200,7 +200,7 @@ class InputRow:
 
 
 def input_rows(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[InputRow, ...]:
-    """List generator or pool, screen, input dataset, class tokens, embeddings. `inputs` are those
+    """List generator or pool, screen, asked models, input dataset, class tokens, embeddings. `inputs` are those
     of lock.json."""
     rows = [_input_row(*entry) for entry in recipe.generator.inputs(recipe, inputs)]
     edited = inputs.get("edited") or {}
@@ -213,6 +213,9 @@ def input_rows(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[InputRow, ...
         if recipe.screen.weights:
             name += f" ({recipe.screen.weights})"
         rows.append(_input_row("screen", name, models.get("screen") or {}))
+    for name, pin in (inputs.get("asked") or {}).items():
+        row = _input_row("keep rule", name, pin)
+        rows.append(row)
     source = inputs.get("source") or {}
     rows.append(_input_row("input dataset", without_folders(recipe.source.dataset), source))
     if recipe.tokens is not None:

@@ -35,7 +35,7 @@ from counterfoil.recipe.keep.misclassified import (
     answered_class,
 )
 from counterfoil.recipe.keep.misclassified import FAILED as JUDGE_FAILED
-from counterfoil.recipe.keep.rule import CLIP_SCORES
+from counterfoil.recipe.keep.rule import CLIP_SCORES, AskingRule
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.names import judge_column
 from counterfoil.registry import part_named
@@ -92,6 +92,7 @@ def check_candidates(
         in_order = list(of_cell.values())
         check_judged(in_order, cell.shift, plan, dataset.judges, faults)
         check_measured(in_order, cell.shift, plan, faults)
+        _check_asked(in_order, cell.shift, plan, faults)
         _check_cell(of_cell, shard, cell, plan, dataset.read_thresholds, faults)
     return faults
 
@@ -317,6 +318,37 @@ def check_measured(rows: Sequence[Row], shift: str, plan: Plan, faults: RowFault
             wrong = row["object_score"] is not None if value is None else not low <= value <= high
             if wrong:
                 faults.wrong(name, row, f"expected from {low} to {high}")
+
+
+def _check_asked(
+    rows: Sequence[Row],
+    shift: str,
+    plan: Plan,
+    faults: RowFaults,
+) -> None:
+    """Check that a cell's rows have the answers of the models that its rules ask, and no others.
+    Nothing is asked again."""
+    columns: dict[str, None] = {}
+    for rule in plan.recipe.asking_rules:
+        columns |= dict.fromkeys(rule.columns())
+    required: dict[str, str] = {}
+    asking = []
+    for rule in plan.shift(shift).keep:
+        if isinstance(rule, AskingRule):
+            asking.append(rule)
+            required |= rule.asks(plan.shift(shift))
+    for row in rows:
+        # An image with invalid scores may still have answers.
+        has_scores = row["object_score"] is not None
+        for name in columns:
+            answered = row[name] is not None
+            if answered and name not in required:
+                faults.wrong(name, row, "expected none")
+            if not answered and name in required and has_scores:
+                faults.wrong(name, row, "expected the model's answer")
+        for rule in asking:
+            for name, expected in rule.faults(row):
+                faults.wrong(name, row, expected)
 
 
 _MOST_PLANNED = 100_000

@@ -45,8 +45,25 @@ class ChatCaptioner(Captioner):
     lead: str
     goes_on: bool = True
 
-    def _seen(self, image: Image, examples: Sequence[CaptionExample]) -> SeenImage:
-        inputs = self._asked(image, examples)
+    def reply(self, image: Image, question: str, most_tokens: int) -> tuple[torch.Tensor, str]:
+        """Answer a question about an image. Return the scores of the first token [vocabulary],
+        float32 on the CPU, and the greedy answer of at most `most_tokens` tokens.
+
+        The question is not trusted: special tokens in it count as white space. Raise RunFailure if
+        the model fails.
+        """
+        import torch
+
+        lines = [self._plain(line) for line in question.splitlines()]
+        with self._computing("answer a question", ()), torch.inference_mode():
+            seen = self._seen(image, (), "\n".join(lines))
+            (chosen,) = self._decode(seen, [], [torch.Generator()], most_tokens)
+            return seen.scores.float().cpu(), self._text("", [], chosen)
+
+    def _seen(
+        self, image: Image, examples: Sequence[CaptionExample], asked: str | None = None
+    ) -> SeenImage:
+        inputs = self._asked(image, examples, asked)
         out = self.module(**inputs, use_cache=self.goes_on, logits_to_keep=1)
         return SeenImage(
             out.logits[0, -1], out.past_key_values if self.goes_on else _Read(), inputs
@@ -64,16 +81,21 @@ class ChatCaptioner(Captioner):
     def _tokens(self, text: str) -> list[int]:
         return super()._tokens(self.lead + text) if text else []
 
-    def _asked(self, image: Image, examples: Sequence[CaptionExample]) -> dict[str, Any]:
-        """Return the model's inputs for a question about an image, a batch of one."""
+    def _asked(
+        self, image: Image, examples: Sequence[CaptionExample], asked: str | None = None
+    ) -> dict[str, Any]:
+        """Return the model's inputs for a question about an image, a batch of one. asked: the
+        question, if not the one for captions."""
         texts = [self._plain(example.text) for example in examples if example.image is None]
-        question = _MANNER.format(" / ".join(texts)) if texts else QUESTION
+        question = _MANNER.format(" / ".join(texts)) if texts else asked or QUESTION
         turns: list[dict[str, Any]] = []
         for example in examples:
             if example.image is not None:
                 turns += [_question(question, example.image), _answer(self._plain(example.text))]
         turns.append(_question(question, image))
-        text = render_chat(self.name, self.processor, turns, add_generation_prompt=True)
+        # Templates of reasoning models read `enable_thinking`; other templates ignore it.
+        more = {} if asked is None else {"enable_thinking": False}
+        text = render_chat(self.name, self.processor, turns, add_generation_prompt=True, **more)
         # The processor prepares images and special tokens. Its template is replaced by one that
         # repeats `rendered`.
         inputs = self.processor.apply_chat_template(

@@ -7,20 +7,25 @@ dataset's own recipe is not contacted. The size of an answer and the time for it
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.loading_errors import error_line
 from counterfoil.recipe.names import ELSEWHERE
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 Messages = Sequence[Mapping[str, str]]
 """Turns, oldest first, each with its `role` (user, assistant) and its `content`."""
@@ -35,6 +40,8 @@ _LONGEST_WAIT = 60.0  # seconds
 _AGAIN = "Answers are kept: run the same command again to resume."
 _MOST_SHOWN = 200
 _MOST_BYTES = 8_000_000  # usual answers have some kilobytes
+# OpenAI's models scale larger images to this side, so more pixels would only be sent.
+_LONGEST_SIDE = 2048
 # An answer must be complete after this many times the longest silence.
 _SILENCES = 3
 # Shorter keys are words such as "EMPTY", for servers without keys. They are not secret.
@@ -42,14 +49,24 @@ _SHORTEST_SECRET = 8
 _OF_THE_HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(:[A-Za-z0-9-]+)?", re.ASCII)
 
 
+@dataclass(frozen=True)
+class Reply:
+    """A server's answer. logprobs: what it gives as log-probabilities, which may be anything."""
+
+    text: str
+    logprobs: Any
+
+
 @dataclass
 class ServedChat:
-    """A model on a server. `structured` becomes false when the server refuses a schema."""
+    """A model on a server. `structured` becomes false when the server refuses a schema, and
+    `with_likelihoods` when it refuses to give log-probabilities."""
 
     name: str
     base_url: str | None
     silence: float = SILENCE
     structured: bool = True
+    with_likelihoods: bool = True
 
     def answer(
         self,
@@ -73,19 +90,43 @@ class ServedChat:
                 return self._send(
                     question
                     | {"response_format": {"type": "json_schema", "json_schema": json_schema}}
-                )
+                ).text
             except _RefusedQuestion:
                 self.structured = False
-        return self._send(question)
+        return self._send(question).text
 
-    def _send(self, question: dict[str, Any]) -> str:
+    def reply(self, image: Image, question: str, *, most_tokens: int, top: int = 0) -> Reply:
+        """Answer a question about an image, at temperature 0. top: how many likeliest tokens to ask
+        the log-probabilities of; a server that refuses this is asked without it.
+
+        The image is sent as PNG, and fits into 2,048 pixels.
+        """
+        content = [
+            {"type": "image_url", "image_url": {"url": _data_url(image)}},
+            {"type": "text", "text": question},
+        ]
+        asked = {
+            "model": self.name,
+            "messages": [{"role": "user", "content": content}],
+            "seed": 0,
+            "max_tokens": most_tokens,
+            "temperature": 0,
+        }
+        if top and self.with_likelihoods:
+            try:
+                return self._send(asked | {"logprobs": True, "top_logprobs": top})
+            except _RefusedQuestion:
+                self.with_likelihoods = False
+        return self._send(asked)
+
+    def _send(self, question: dict[str, Any]) -> Reply:
         """Return the answer to a question, and ask a busy server again. Raise `_RefusedQuestion` if
         it is refused."""
         key = self._key()
         for left in range(_TRIES - 1, -1, -1):
             answer = self._post(key, question)
             if answer.status == 200:
-                return _text_of(answer, self._called, key)
+                return _reply_of(answer, self._called, key)
             wait = _wait(answer) if left else None
             if wait is None:
                 raise _status_error(answer, self._called, self.base_url is None, key)
@@ -210,7 +251,7 @@ def load(name: str, base_url: str | None, device: str) -> ServedChat:
         raise UserError(
             f"chat model '{name}': its address {base_url.removeprefix(ELSEWHERE)[:80]} comes from a"
             " dataset's recipe",
-            "If you trust it, give it yourself: --set mine.settings.chat.base_url=ADDRESS",
+            "If you trust it, give it yourself with --set KEY=ADDRESS, or with --models.",
         )
     return ServedChat(name, base_url)
 
@@ -242,6 +283,15 @@ def _address(base_url: str | None) -> str:
     return urlunsplit(parts._replace(path=path))
 
 
+def _data_url(image: Image) -> str:
+    """Return an image as a PNG in an address. Larger ones are scaled down."""
+    rgb = image.convert("RGB")
+    rgb.thumbnail((_LONGEST_SIDE, _LONGEST_SIDE))
+    file = BytesIO()
+    rgb.save(file, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
 def _body(response: Any) -> bytes:
     """Read a body. Raise RunFailure, without the model's name, if the body is too large or
     compressed."""
@@ -255,14 +305,15 @@ def _body(response: Any) -> bytes:
     return bytes(body)
 
 
-def _text_of(answer: _Answer, called: str, key: str | None) -> str:
-    """Return the text of an answer, without the key. Raise RunFailure if the answer is not of the
-    protocol."""
+def _reply_of(answer: _Answer, called: str, key: str | None) -> Reply:
+    """Return an answer, its text without the key. Raise RunFailure if it is not of the protocol."""
     try:
         document = json.loads(answer.body)
-        message = document["choices"][0]["message"]
+        choice = document["choices"][0]
+        message = choice["message"]
         content = message.get("content")
         content = message.get("refusal") if content is None else content
+        logprobs = choice.get("logprobs")
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         shown = _shown(answer.body, key)
         raise RunFailure(
@@ -272,7 +323,7 @@ def _text_of(answer: _Answer, called: str, key: str | None) -> str:
         raise RunFailure(
             f"{called}: its server's answer is {type(content).__name__}, expected text", _AGAIN
         )
-    return _redacted(content or "", key)
+    return Reply(_redacted(content or "", key), logprobs)
 
 
 def _wait(answer: _Answer) -> float | None:

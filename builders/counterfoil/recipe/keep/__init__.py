@@ -2,7 +2,9 @@
 
 from typing import Any
 
+from counterfoil.recipe.keep.detected import DetectedRule
 from counterfoil.recipe.keep.misclassified import MisclassifiedRule
+from counterfoil.recipe.keep.question import QuestionRule
 from counterfoil.recipe.keep.rule import KeepRule
 from counterfoil.recipe.keep.same_image import SameImageRule
 from counterfoil.recipe.keep.thresholds import ThresholdsRule
@@ -27,6 +29,8 @@ KEEP_RULES: Registry[type[KeepRule]] = Registry(
         "top": TopRule,
         "visible": VisibleRule,
         "same_image": SameImageRule,
+        "question": QuestionRule,
+        "detected": DetectedRule,
     },
     _problem,
 )

@@ -4,14 +4,18 @@ thresholds."""
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from pydantic import Field
 
 from counterfoil.recipe.section import Section
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from counterfoil.recipe.prompts import Shift
 
 
 # The two cosines of Vendrow 2023, section 3.1. Other rules add scores under other names.
@@ -24,12 +28,13 @@ CLIP_SCORES = (OBJECT, SHIFT)
 class Verdict:
     """Scores and thresholds of one candidate, by the name of the score. A missing value is None.
 
+    A score is a number, or the list of numbers that a column of lists holds.
     The object score is None if rendering failed. The shift score is None if the shift is not
     screened. Without a screen both scores and the object threshold are None. open: the shift's
     threshold is a percentile over candidates that are not all finished.
     """
 
-    scores: Mapping[str, float | None]
+    scores: Mapping[str, Any]
     thresholds: Mapping[str, float | None]
     open: bool = False
 
@@ -105,7 +110,45 @@ class KeepRule(Section):
         `measures`."""
         return {}
 
+    def of_level(self) -> Self:
+        """Return the rule for a level of a shift: without limits that mild levels would fail."""
+        return self
+
     def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
         """Return for each remaining candidate of a cell, in order of index, the reason to drop it,
         or None."""
+        raise NotImplementedError
+
+
+class AskingRule(KeepRule):
+    """A rule that asks a model about each image alone, also of the base, and stores the answers.
+
+    texts: the keys of what is asked, each with whether it is about the shift. A text about the
+    object holds `{class}`; one about the shift may hold `{class}` and `{shift}`.
+    """
+
+    texts: ClassVar[Mapping[str, bool]] = {}
+
+    model: str = Field(description="The model that is asked.")
+
+    @property
+    def address(self) -> str | None:
+        """Return the address of the server that answers, or None if the model runs in the build."""
+        return None
+
+    def asks(self, shift: Shift) -> dict[str, str]:
+        """Return the text that is asked of a shift's images, by column of the answer.
+
+        `{class}` stands for the name of the class.
+        """
+        raise NotImplementedError
+
+    def limits(self) -> dict[str, float | None]:
+        """Return the lowest answer that passes, from 0 to 1, by column. Of a list, the first number
+        counts. None: only measured."""
+        raise NotImplementedError
+
+    def faults(self, answers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """Yield each column whose answer no model gives, and what was expected. No answer is
+        None."""
         raise NotImplementedError
