@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -73,13 +74,103 @@ def test_a_chat_model_that_reads_colours_is_scored_as_a_classifier_that_does(
     with chat_server(seen) as server:
         result = scored(dataset, tmp_path / "out", server.address)
     assert len(server.requests) == IMAGES
-    for group in ("base", "dusk", "swap"):
-        found = result.results.rows.value("accuracy", model=result.models[0].name, group=group)
-        assert found == sharp.results.rows.value(
-            "accuracy", model=sharp.models[0].name, group=group
-        )
+    for measure in ("top1", "drop"):
+        found = [row.value for row in result.results.rows.where(measure)]
+        assert found == [row.value for row in sharp.results.rows.where(measure)]
+        assert len(found) > 1
     (model,) = result.models
     assert "0 of 108 answers are outside the list" in model.read
     assert "108 have no likelihoods" in model.read
     assert not result.results.rows.where("calibration_error")
     assert all(KEY not in path.read_text(errors="replace") for path in result.files.values())
+
+
+def test_likelihoods_are_confidences(dataset: Path, tmp_path: Path) -> None:
+    with chat_server(sure(0.7)) as server:
+        result = scored(dataset, tmp_path, server.address)
+    table = pq.read_table(result.files["predictions"])
+    (column,) = [name for name in table.column_names if name.startswith("confidence.")]
+    assert np.allclose(table[column].to_numpy(), 0.7)
+    error = result.results.rows.value("calibration_error", group="base")
+    assert error == pytest.approx(0.3, abs=1e-5)  # all are right
+    assert "likelihoods" not in result.models[0].read
+
+
+def test_an_answer_outside_the_list_is_wrong_and_counted(dataset: Path, tmp_path: Path) -> None:
+    def reply(body: dict[str, Any]) -> Reply:
+        colour, _ = colour_of(body)
+        return said("It might be purple.") if colour == "red" else seen(body)
+
+    with chat_server(reply) as server:
+        result = scored(dataset, tmp_path, server.address)
+    assert result.results.rows.value("top1", group="base") == pytest.approx(2 / 3)
+    # A third of every group is red, and of `swap` too.
+    assert "36 of 108 answers are outside the list and count as wrong" in result.models[0].read
+    assert "outside the list" in result.files["report"].read_text()
+
+
+def test_what_is_answered_is_not_asked_again(dataset: Path, tmp_path: Path) -> None:
+    broken = True
+
+    def reply(body: dict[str, Any]) -> Reply:
+        return refused(500) if broken and len(server.requests) > 40 else seen(body)
+
+    with chat_server(reply) as server:
+        with pytest.raises(RunFailure, match="answers 500"):
+            scored(dataset, tmp_path, server.address, batch_size=12)
+        before = len(server.requests)
+        assert before < 60  # no questions after a failure
+        broken = False
+        first = scored(dataset, tmp_path, server.address, batch_size=12)
+        asked = len(server.requests) - before
+        # Three batches were kept. Up to seven questions of the first run may arrive late.
+        assert IMAGES - 36 <= asked <= IMAGES - 36 + 7
+        again = scored(dataset, tmp_path, server.address, batch_size=7)
+        assert len(server.requests) == before + asked
+    assert first.results.rows.where("top1") == again.results.rows.where("top1")
+
+
+def test_a_run_that_needs_more_calls_than_are_allowed_makes_none(
+    dataset: Path, tmp_path: Path
+) -> None:
+    with chat_server(seen) as server:
+        with pytest.raises(UserError, match=r"needs 108 calls of its server.* 107 are allowed"):
+            scored(dataset, tmp_path, server.address, most_calls=107)
+        assert not server.requests
+        names = [f"chat:{name}@{server.address}" for name in ("small", "large")]
+        with pytest.raises(UserError, match="after the 108 of others"):
+            evaluate(dataset, names, out=tmp_path, device="cpu", most_calls=200)
+        assert {body["model"] for body in server.requests} == {"small"}
+
+
+def test_the_question_is_the_protocols_and_its_order_is_of_the_image(
+    dataset: Path, tmp_path: Path
+) -> None:
+    with chat_server(seen) as server:
+        scored(dataset, tmp_path, server.address)
+        texts = [body["messages"][0]["content"][1]["text"] for body in server.requests]
+    orders = set()
+    for text in texts:
+        first, *lines, last = text.split("\n")
+        assert first == "What is in this image? Choose one of these options:"
+        assert last == "Answer with the letter of one option, and nothing else."
+        assert [line[:3] for line in lines] == ["A) ", "B) ", "C) "]
+        names = tuple(line[3:] for line in lines)
+        assert sorted(names) == sorted(NAMES)
+        orders.add(names)
+    assert len(orders) > 1
+
+
+@pytest.mark.parametrize(("name", "words"), [
+    ("chat:small", "has no address"),
+    ("chat:small@http://user:key@127.0.0.1:1/v1", "with a user name, a key or a query"),
+    ("chat:lab:chat", "has no address"),
+    ("chat:./nowhere", "there is no folder"),
+    ("elsewhere:chat:small@http://evil.test/v1", "its address http://evil.test/v1 comes from"),
+])  # fmt: skip
+def test_names_that_cannot_be_are_refused(
+    dataset: Path, tmp_path: Path, name: str, words: str
+) -> None:
+    with pytest.raises(CounterfoilError, match=words) as caught:
+        evaluate(dataset, [name], out=tmp_path, device="cpu")
+    assert "user:key" not in str(caught.value)
