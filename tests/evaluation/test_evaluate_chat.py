@@ -91,7 +91,9 @@ def test_likelihoods_are_confidences(dataset: Path, tmp_path: Path) -> None:
     table = pq.read_table(result.files["predictions"])
     (column,) = [name for name in table.column_names if name.startswith("confidence.")]
     assert np.allclose(table[column].to_numpy(), 0.7)
-    error = result.results.rows.value("calibration_error", group="base")
+    error = result.results.rows.value(
+        "calibration_error", model=result.models[0].name, group="base"
+    )
     assert error == pytest.approx(0.3, abs=1e-5)  # all are right
     assert "likelihoods" not in result.models[0].read
 
@@ -103,7 +105,8 @@ def test_an_answer_outside_the_list_is_wrong_and_counted(dataset: Path, tmp_path
 
     with chat_server(reply) as server:
         result = scored(dataset, tmp_path, server.address)
-    assert result.results.rows.value("top1", group="base") == pytest.approx(2 / 3)
+    top1 = result.results.rows.value("top1", model=result.models[0].name, group="base")
+    assert top1 == pytest.approx(2 / 3)
     # A third of every group is red, and of `swap` too.
     assert "36 of 108 answers are outside the list and count as wrong" in result.models[0].read
     assert "outside the list" in result.files["report"].read_text()

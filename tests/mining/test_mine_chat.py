@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from chat_server import chat_server, said
 from mined_examples import mine_sneakers
+
+from chat_server import chat_server, said
 
 
 def test_a_chat_model_is_a_target(tmp_path: Path) -> None:
