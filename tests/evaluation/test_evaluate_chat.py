@@ -75,9 +75,9 @@ def test_a_chat_model_that_reads_colours_is_scored_as_a_classifier_that_does(
         result = scored(dataset, tmp_path / "out", server.address)
     assert len(server.requests) == IMAGES
     for measure in ("top1", "drop"):
-        found = [row.value for row in result.results.rows.where(measure)]
-        assert found == [row.value for row in sharp.results.rows.where(measure)]
-        assert len(found) > 1
+        values = [row.value for row in result.results.rows.where(measure)]
+        assert values == [row.value for row in sharp.results.rows.where(measure)]
+        assert len(values) > 1
     (model,) = result.models
     assert "0 of 108 answers are outside the list" in model.read
     assert "108 have no likelihoods" in model.read
@@ -125,11 +125,11 @@ def test_what_is_answered_is_not_asked_again(dataset: Path, tmp_path: Path) -> N
         assert before < 60  # no questions after a failure
         broken = False
         first = scored(dataset, tmp_path, server.address, batch_size=12)
-        asked = len(server.requests) - before
+        calls_of_rest = len(server.requests) - before
         # Three batches were kept. Up to seven questions of the first run may arrive late.
-        assert IMAGES - 36 <= asked <= IMAGES - 36 + 7
+        assert IMAGES - 36 <= calls_of_rest <= IMAGES - 36 + 7
         again = scored(dataset, tmp_path, server.address, batch_size=7)
-        assert len(server.requests) == before + asked
+        assert len(server.requests) == before + calls_of_rest
     assert first.results.rows.where("top1") == again.results.rows.where("top1")
 
 

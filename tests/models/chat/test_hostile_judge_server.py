@@ -143,8 +143,8 @@ def test_a_silent_server_is_given_up() -> None:
     assert isinstance(error, RunFailure) and "no data for 0.3 seconds" in str(error)
 
 
-@pytest.mark.parametrize(("status", "asked"), [(429, 3), (503, 3), (500, 1), (401, 1), (404, 1)])
-def test_a_server_that_refuses_is_asked_again_only_if_it_is_busy(status: int, asked: int) -> None:
+@pytest.mark.parametrize(("status", "calls"), [(429, 3), (503, 3), (500, 1), (401, 1), (404, 1)])
+def test_a_server_that_refuses_is_asked_again_only_if_it_is_busy(status: int, calls: int) -> None:
     count = 0
 
     def reply(_: dict[str, Any]) -> Reply:
@@ -154,7 +154,7 @@ def test_a_server_that_refuses_is_asked_again_only_if_it_is_busy(status: int, as
 
     error = failed(reply)
     assert isinstance(error, UserError if status in (401, 404) else RunFailure)
-    assert count == asked
+    assert count == calls
 
 
 @pytest.mark.parametrize("status", [400, 422])

@@ -253,7 +253,11 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> ChatClassifi
     facts = describe(name, classes)
     model, address = chat_parts(name)
     judge = load_judge(model, base_url=address, device=device)
-    module = judge.captioner.module if isinstance(judge, ProcessJudge) else None
+    module = None
+    parameters = None
+    if isinstance(judge, ProcessJudge):
+        module = judge.captioner.module
+        parameters = sum(parameter.numel() for parameter in module.parameters())
     names = _names(classes)
     return ChatClassifier(
         name=name,
@@ -262,7 +266,7 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> ChatClassifi
         label_names=facts.label_names,
         sha256=sha256_json([PROTOCOL, judge.key, names]),
         input_key="chat",
-        param_count=None if module is None else sum(p.numel() for p in module.parameters()),
+        param_count=parameters,
         served=address is not None,
         module=module,
         score_scale=SOME,
