@@ -20,7 +20,7 @@ from counterfoil.errors import CounterfoilError, RunFailure
 from counterfoil.evaluation.dataset import Group, Subject
 from counterfoil.evaluation.scored_models import ChosenModels
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.prediction.passes import Placement, Scored, score_models
+from counterfoil.prediction.passes import CallBudget, Placement, Scored, score_models
 from counterfoil.recipe import RecipeClass
 from counterfoil.report.results import (
     GroupFacts,
@@ -176,6 +176,7 @@ class Asking:
     device: str
     batch_size: int
     spread: Placement | None = None
+    budget: CallBudget = field(default_factory=CallBudget)
 
     def scored(
         self,
@@ -200,6 +201,7 @@ class Asking:
             self.models.load,
             placement=spread,
             failed=failed,
+            budget=self.budget,
         )
 
 

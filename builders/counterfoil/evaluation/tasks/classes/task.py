@@ -44,8 +44,16 @@ from counterfoil.evaluation.tasks.classes.mistaken_order import likely_order
 from counterfoil.evaluation.tasks.classes.report import class_entry, classes_page, terminal_lines
 from counterfoil.evaluation.tasks.classes.resampling import resampled_rows
 from counterfoil.evaluation.tasks.classes.tables import image_answers, result_tables
+from counterfoil.models.classifiers.of_chat import ChatClassifier
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier
-from counterfoil.prediction.passes import WORKERS_IMPORT, Placement, Scored, join_scored
+from counterfoil.prediction.passes import (
+    MOST_CALLS,
+    WORKERS_IMPORT,
+    CallBudget,
+    Placement,
+    Scored,
+    join_scored,
+)
 from counterfoil.progress import report_progress
 from counterfoil.recipe import RecipeClass
 from counterfoil.report.reference import order_warnings
@@ -118,7 +126,8 @@ class ClassesTask(Task):
         spread = placement if several else placement.worth_for(len(subject.keys))
         if spread is not None:
             made_by.expect(WORKERS_IMPORT)
-        self.asking = Asking(chosen, device, options.batch_size, spread)
+        budget = CallBudget(options.most_calls or MOST_CALLS)
+        self.asking = Asking(chosen, device, options.batch_size, spread, budget)
         self.requests: list[Request] = [
             prepared_distances(subject, options.distances, options.against),
             prepared_reference(subject, chosen.stands_for, tuple(chosen.mended), options.reference),
@@ -226,6 +235,11 @@ class ClassesTask(Task):
         """Return how a file of answers, or a model's scores, were read."""
         classifier = scored.classifier
         subject = self.subject
+        predictions = scored.predictions
+        if isinstance(classifier, ChatClassifier):
+            answers = predictions.prediction[predictions.readable]
+            unsure = np.isnan(predictions.confidence[predictions.readable])
+            return classifier.told(answers, unsure)
         if not isinstance(classifier, RecordedClassifier):
             return classifier.read
         parts = [(part.images.keys, part.images.paths) for part in subject.parts]
