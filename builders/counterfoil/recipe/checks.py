@@ -244,14 +244,15 @@ def _whole_cells(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _compared_with_nothing(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find `same_image` in a recipe without edits, and `top` in a recipe without a screening
-    CLIP."""
+    """Find rules that compare edits in a recipe without edits, and `top` in a recipe without a
+    screening CLIP."""
     unscreened = not parts.kind.needs_screen and parts.screen.model is None
     for section, spec in [parts.of_screen, *parts.of_shifts]:
         path = (*section, "keep")
         rules = _rule_names(spec.keep)
-        if "same_image" in rules and not parts.kind.edits:
-            yield path, message("wrong-kind.same-image")
+        for rule in rules:
+            if rule in KEEP_RULES and KEEP_RULES[rule].compares and not parts.kind.edits:
+                yield path, message("wrong-kind.compared", rule=rule)
         if "top" in rules and unscreened:
             yield path, message("screen-needed.top")
 

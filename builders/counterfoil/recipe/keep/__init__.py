@@ -3,6 +3,7 @@
 from typing import Any
 
 from counterfoil.recipe.keep.misclassified import MisclassifiedRule
+from counterfoil.recipe.keep.registered import RegisteredRule
 from counterfoil.recipe.keep.rule import KeepRule
 from counterfoil.recipe.keep.same_image import SameImageRule
 from counterfoil.recipe.keep.thresholds import ThresholdsRule
@@ -27,6 +28,7 @@ KEEP_RULES: Registry[type[KeepRule]] = Registry(
         "top": TopRule,
         "visible": VisibleRule,
         "same_image": SameImageRule,
+        "registered": RegisteredRule,
     },
     _problem,
 )
