@@ -41,7 +41,7 @@ from counterfoil.recipe.prompts import (
 )
 from counterfoil.recipe.schema_output import HeldFromBase
 from counterfoil.recipe.severity import MOST_SEVERE, level_name
-from counterfoil.recipe.tasks import task_problems
+from counterfoil.recipe.tasks import derive_task, task_problems
 
 _MOST_SUGGESTIONS = 20
 
@@ -246,7 +246,7 @@ def _whole_cells(parts: RecipeParts) -> Iterator[RecipeProblem]:
 def _compared_with_nothing(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """Find rules that compare edits in a recipe without edits, and `top` in a recipe without a
     screening CLIP."""
-    unscreened = not parts.kind.needs_screen and parts.screen.model is None
+    unscreened = not _needs_screen(parts) and parts.screen.model is None
     for section, spec in [parts.of_screen, *parts.of_shifts]:
         path = (*section, "keep")
         rules = _rule_names(spec.keep)
@@ -493,12 +493,17 @@ def _level_values(severity: RecipePart) -> list[float]:
     ]
 
 
+def _needs_screen(parts: RecipeParts) -> bool:
+    """Return whether a CLIP must screen the images: those that a kind draws, by their class."""
+    return parts.kind.needs_screen and derive_task(parts.source).by_class
+
+
 def _unscreened(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """Find a missing CLIP, and screen settings that need a CLIP."""
     screen = parts.screen
     if not isinstance(parts.recipe.get("screen", {}), Mapping) or screen.model is not None:
         return
-    if parts.kind.needs_screen:
+    if _needs_screen(parts):
         yield ("screen", "model"), message("missing-key.clip")
         if screen.object_threshold is None:
             yield ("screen", "object_threshold"), message("missing-key.object-threshold")

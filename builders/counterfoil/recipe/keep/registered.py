@@ -53,12 +53,6 @@ class RegisteredRule(KeepRule):
         " measured.",
     )
 
-    @property
-    def has_limits(self) -> bool:
-        """Return whether both limits are set, so that what is in an image lies where its row has
-        it."""
-        return self.translation is not None and self.zoom is not None
-
     def scores(self) -> tuple[str, ...]:
         return tuple(self.measures)
 
@@ -114,3 +108,19 @@ class RegisteredRule(KeepRule):
             if zoom > largest or zoom < as_stored(1 / self.zoom):
                 return "zoomed"
         return None
+
+
+def least_iou(side: float, translation: float, zoom: float) -> float:
+    """Return the smallest IoU of a square box in a square image and of its object, once the edit
+    moved by `translation` in both directions and zoomed by `zoom`.
+
+    side: of the box, as a share of the image's. The box lies in a corner, where a zoom moves most.
+    """
+    ious = []
+    for factor in (zoom, 1 / zoom):
+        moved = translation + abs(factor - 1) * (1 - side) / 2
+        of_object = side * factor
+        overlap = max(0.0, min(side, of_object, (side + of_object) / 2 - moved))
+        common = overlap**2
+        ious.append(common / (side**2 + of_object**2 - common))
+    return min(ious)
