@@ -110,7 +110,7 @@ class ObjectsSource(PlacedTruth):
         ious = [f"{least_iou(side, translation, zoom):.2f}" for side in (0.1, 0.25, 0.5)]
         return (
             "Boxes are those of the row that was edited, in its middle square; an object of which"
-            " less than half lies there is marked as `iscrowd`. Edits that moved by more than"
+            " less than half lies there is marked as iscrowd. Edits that moved by more than"
             f" {100 * translation:.3g} % of a side, or whose zoom is above {zoom:.4g} or below"
             f" {1 / zoom:.3g}, were dropped. At both limits, a box of a tenth, a quarter and half of"
             f" a side still has an IoU of at least {ious[0]}, {ious[1]} and {ious[2]} with its"
