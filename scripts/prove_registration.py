@@ -162,7 +162,9 @@ def rows_of(
         cells = [name, look.replace("_", " "), str(count), f"{len(known) / count:.0%}"]
         for column in (0, 1):
             for share in (0.5, 0.95):
-                cells.append(f"{100 * np.quantile(known[:, column], share):.1f}" if len(known) else "–")
+                cells.append(
+                    f"{100 * np.quantile(known[:, column], share):.1f}" if len(known) else "–"
+                )
         yield [*cells, str(wrong)]
     confidence = of_other_scenes(draw, side, 2 * count, seed + 100)
     known = int((confidence >= LEAST_CONFIDENCE).sum())

@@ -161,7 +161,9 @@ def latents_of(pipeline: Any, image: Image.Image) -> torch.Tensor:
 @pytest.mark.parametrize("guidance", [3.0, pytest.param(0.0, marks=pytest.mark.whole)])
 # Pipelines of one call an image are compared with plain calls below. The last keeps what it
 # computed of an image from step to step.
-@pytest.mark.parametrize("name", [*INVERTED, "InstructPix2Pix", "FLUX.1 Kontext", "FLUX.2 klein KV"])
+@pytest.mark.parametrize(
+    "name", [*INVERTED, "InstructPix2Pix", "FLUX.1 Kontext", "FLUX.2 klein KV"]
+)
 def test_neighbours_places_and_padding_change_no_bit(
     name: str, guidance: float, loaded: Any, edits: MakeRecipe, plain: Recipe, unrounded: None
 ) -> None:
