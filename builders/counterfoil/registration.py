@@ -72,7 +72,7 @@ def register(picture: NDArray[np.uint8], original: NDArray[np.uint8]) -> Registr
         return np.stack(maps)
 
     coarse = fits(_SIDES)
-    at, row, column = np.unravel_index(int(coarse.argmax()), coarse.shape)
+    at, row, column = _highest(coarse)
     peak = coarse[at, row, column]
     elsewhere = coarse.copy()
     rows = slice(max(0, row - _PEAK), row + _PEAK + 1)
@@ -81,7 +81,7 @@ def register(picture: NDArray[np.uint8], original: NDArray[np.uint8]) -> Registr
     confidence = max(0.0, float(peak - elsewhere.max()))
     sides = range(_SIDES[at] - 3, _SIDES[at] + 4)
     fine = fits(sides)
-    at, row, column = np.unravel_index(int(fine.argmax()), fine.shape)
+    at, row, column = _highest(fine)
     side = sides[at]
     # A map's middle is a whole number of pixels, and so up to half a pixel off the scaled middle.
     off = (_SIDE - side) // 2 - (_SIDE - side) / 2
@@ -146,6 +146,12 @@ def _rectangles(
     """Return the sum over each square of rows and columns, from `first` to before `last`."""
     ends = sums[np.ix_(last, last)] + sums[np.ix_(first, first)]
     return ends - sums[np.ix_(last, first)] - sums[np.ix_(first, last)]
+
+
+def _highest(maps: NDArray[np.float32]) -> tuple[int, int, int]:
+    """Return the map, row and column of the maximum."""
+    at, row, column = np.unravel_index(int(maps.argmax()), maps.shape)
+    return int(at), int(row), int(column)
 
 
 def _between(values: NDArray[np.float32], at: int) -> float:

@@ -63,10 +63,11 @@ def test_a_killed_build_with_objects_ends_with_the_same_bytes(tmp_path: Path) ->
 
 
 EDITED = (
-    "generator={kind: edit, model: 'lab:sd', split: validation, size: null, saved_size: 48, steps: 2,"
+    "generator={kind: edit, model: 'lab:sd', split: train, size: null, saved_size: 48, steps: 2,"
     " guidance: 2.0, batch_size: 4, dtype: float32}",
     "prompts={base: {prompt: 'an {class}'}, shifts: {at_night: {prompt: 'an {class} at night'}}}",
     "screen.keep=[{registered: {translation: 0.05, zoom: 1.1}}]",
+    "source.train_split=learned",
     "samples.candidates=8",
     "output={format: parquet, image: {format: png, quality: null}}",
 )

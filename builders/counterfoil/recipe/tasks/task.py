@@ -94,6 +94,10 @@ class SourceTask:
         """Return notes on what images show under these corruptions."""
         return ()
 
+    def stays(self, recipe: Recipe) -> str:
+        """Return a sentence for cards on where the truth lies under a shift, or nothing."""
+        return ""
+
     def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
         """Yield problems of a recipe of any form with this task."""
         for key in ("categories", "category_ids", "boxes"):
@@ -167,11 +171,6 @@ class PlacedTruth(WholeImages):
     """
 
     placed = True
-
-    def stays(self, recipe: Recipe) -> str:
-        """Return a sentence for cards: what a shift does to the truth."""
-        return f"A shift leaves every {self.marked} where it is."
-
     mark: str
     marks: str
     fit: str
@@ -183,6 +182,9 @@ class PlacedTruth(WholeImages):
     numbers: str
     shows: str
     glimpse: str
+
+    def stays(self, recipe: Recipe) -> str:
+        return f"A shift leaves every {self.marked} where it is."
 
     def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
         if parts.source.get("conditions") is not None:
