@@ -253,3 +253,122 @@ def livelier(pipeline: Any) -> Any:
                 if not bool(parameter.any()):
                     parameter.normal_(std=0.3)
     return pipeline
+
+
+IMAGE_TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
+
+
+def _language_model(words: int, **settings: Any) -> dict[str, Any]:
+    return {
+        "vocab_size": words, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "num_key_value_heads": 2, **settings,
+    }  # fmt: skip
+
+
+def _reader_of_images() -> tuple[Any, Any, Any]:
+    """Return a tokenizer, a processor and a language model that read images beside letters."""
+    tokenizer = letters(model_max_length=1024)
+    tokenizer.add_special_tokens({"additional_special_tokens": [*IMAGE_TOKENS]})
+    number = dict(zip(IMAGE_TOKENS, tokenizer.convert_tokens_to_ids([*IMAGE_TOKENS]), strict=True))
+    images = transformers.Qwen2VLImageProcessor(
+        patch_size=4, temporal_patch_size=2, merge_size=2, min_pixels=8 * 8, max_pixels=16 * 16
+    )
+    videos = transformers.Qwen2VLVideoProcessor(patch_size=4, temporal_patch_size=2, merge_size=2)
+    processor = transformers.Qwen2VLProcessor(images, tokenizer, videos, chat_template=CHAT)
+    text = _language_model(
+        len(tokenizer), bos_token_id=1, eos_token_id=1, pad_token_id=0, rope_theta=1e6,
+        rope_scaling={"mrope_section": [1, 1, 2], "rope_type": "default", "type": "default"},
+    )  # fmt: skip
+    vision = {
+        "depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 16,
+        "patch_size": 4, "spatial_patch_size": 4, "temporal_patch_size": 2, "window_size": 16,
+        "fullatt_block_indexes": [0],
+    }  # fmt: skip
+    configured: Any = transformers.Qwen2_5_VLConfig
+    config = configured(
+        text_config=text, vision_config=vision, vision_start_token_id=number["<|vision_start|>"],
+        vision_end_token_id=number["<|vision_end|>"], image_token_id=number["<|image_pad|>"],
+        video_token_id=number["<|video_pad|>"],
+    )  # fmt: skip
+    return tokenizer, processor, transformers.Qwen2_5_VLForConditionalGeneration(config)
+
+
+def qwen_image_edit(make: Any = diffusers.QwenImageEditPipeline) -> Any:
+    """Make a pipeline whose 1,024² pixels are few latents."""
+    tokenizer, processor, reader = _reader_of_images()
+    halved = 5
+    make_vae: Any = diffusers.AutoencoderKLQwenImage
+    vae = make_vae(
+        base_dim=4, z_dim=4, dim_mult=[1] * (halved + 1), num_res_blocks=1,
+        temperal_downsample=[False] * halved, latents_mean=[0.0] * 4, latents_std=[1.0] * 4,
+    )  # fmt: skip
+    transformer = qwen_image().transformer
+    return make(
+        transformer=transformer, scheduler=flow(), vae=vae, tokenizer=tokenizer, processor=processor,
+        text_encoder=reader,
+    )  # fmt: skip
+
+
+def qwen_image_edit_plus() -> Any:
+    return qwen_image_edit(diffusers.QwenImageEditPlusPipeline)
+
+
+def longcat_image_edit() -> Any:
+    """Make a pipeline whose 1,024² pixels are few latents."""
+    tokenizer, processor, reader = _reader_of_images()
+    transformer = diffusers.LongCatImageTransformer2DModel(
+        in_channels=64, num_layers=1, num_single_layers=1, attention_head_dim=16, num_attention_heads=2,
+        joint_attention_dim=16, pooled_projection_dim=16, axes_dims_rope=[4, 6, 6],
+    )  # fmt: skip
+    make: Any = diffusers.LongCatImageEditPipeline
+    return make(
+        transformer=transformer, scheduler=flow(), vae=autoencoder(16, (4,) * 6), tokenizer=tokenizer,
+        text_processor=processor, text_encoder=reader,
+    )  # fmt: skip
+
+
+def _flux_2_parts(*, guided: bool) -> dict[str, Any]:
+    make: Any = diffusers.AutoencoderKLFlux2
+    vae = make(
+        block_out_channels=(8, 8, 8, 8), down_block_types=("DownEncoderBlock2D",) * 4,
+        up_block_types=("UpDecoderBlock2D",) * 4, latent_channels=4, norm_num_groups=4,
+    )  # fmt: skip
+    transformer = diffusers.Flux2Transformer2DModel(
+        in_channels=16, num_layers=1, num_single_layers=1, attention_head_dim=16, num_attention_heads=2,
+        joint_attention_dim=3 * 16, timestep_guidance_channels=16, axes_dims_rope=(4, 4, 4, 4),
+        guidance_embeds=guided,
+    )  # fmt: skip
+    return {"transformer": transformer, "scheduler": flow(), "vae": vae}
+
+
+def flux_2() -> Any:
+    """Make a pipeline whose language model also reads images, and whose guidance is an input."""
+    tokenizer = letters(model_max_length=512)
+    tokenizer.chat_template = (
+        "{% for message in messages %}{% for part in message['content'] %}{{ part['text'] }}"
+        "{% endfor %}\n{% endfor %}"
+    )
+    configured: Any = transformers.Mistral3Config
+    config = configured(
+        text_config=_language_model(WORDS, model_type="mistral", head_dim=8),
+        vision_config={
+            "model_type": "pixtral", "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+            "num_attention_heads": 2, "image_size": 16, "patch_size": 4,
+        },
+        image_token_index=2,
+    )  # fmt: skip
+    make: Any = diffusers.Flux2Pipeline
+    encoder = transformers.Mistral3ForConditionalGeneration(config)
+    return make(**_flux_2_parts(guided=True), text_encoder=encoder, tokenizer=tokenizer)
+
+
+def flux_2_klein(make: Any = diffusers.Flux2KleinPipeline) -> Any:
+    tokenizer = letters(model_max_length=512)
+    tokenizer.chat_template = CHAT
+    config = transformers.Qwen3Config(**_language_model(WORDS, head_dim=8))
+    encoder = transformers.Qwen3ForCausalLM(config)
+    return make(**_flux_2_parts(guided=False), text_encoder=encoder, tokenizer=tokenizer)
+
+
+def flux_2_klein_kv() -> Any:
+    return flux_2_klein(diffusers.Flux2KleinKVPipeline)

@@ -42,6 +42,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
             "mask_stats",
             "multilabel_stats",
             "feature_stats",
+            "registration",
             "regular_files",
             "parquet_pages",
             "foreign_tables",

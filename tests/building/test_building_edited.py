@@ -37,7 +37,8 @@ from counterfoil.mending.given import given_variants
 from counterfoil.mending.variants import open_debug_images
 from counterfoil.models.clip import load_clip
 from counterfoil.models.mended import EditsOf, MendedModelName, MendedNote, MendedWith
-from counterfoil.recipe import load_recipe
+from counterfoil.recipe import Recipe, load_recipe
+from counterfoil.recipe.keep.rule import KeepRule, Verdict
 from counterfoil.recipe.rows_table import read_chosen_rows
 from counterfoil.reviewing.recut_dataset import recut
 from counterfoil.reviewing.screen_scores import scores_of
@@ -588,3 +589,58 @@ def test_a_cut_by_it_is_a_fresh_build_and_the_page_counts_alike(
     recipe = load_recipe(strict / "recipe.yaml")
     (red,) = scores_of(strict, recipe, read_receipts(strict), ["red"])
     assert red.accepted_at(-1) == reasons.count("accepted")
+
+
+# Where an edit shows its row: measured on stored images, verified, and a cut.
+
+
+def test_edits_are_registered_with_their_rows(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    tiny(out, *EDITS, "screen.keep=[registered, thresholds]")
+    recipe = load_recipe(out / "recipe.yaml")
+    rule = red_rule(recipe)
+    names = ["key", "shift", "source_row", "reason", *rule.measures]
+    rows = [
+        row
+        for receipt in read_receipts(out)
+        for row in read_shard(out, receipt, names, "candidates", TableForm.of(recipe))
+    ]
+    stored = images(out)
+    for row in rows[::5]:
+        original = render(wardrobe_scene("validation", row["source_row"]))
+        pixels = np.asarray(Image.open(io.BytesIO(stored[row["key"]])))
+        expected = rule.measure_against(pixels, original)
+        assert {name: row[name] for name in rule.measures} == {
+            name: expected.get(name) for name in rule.measures
+        }
+    # Inversion moves nothing, and the base is what the autoencoder makes of its row.
+    bases = [row for row in rows if row["shift"] == "base" and row["zoom"] is not None]
+    assert len(bases) > 2
+    assert all(abs(row["translation_x"]) < 0.02 and 0.97 < row["zoom"] < 1.03 for row in bases)
+    assert verify(out).whole
+    cut = tmp_path / "cut.yaml"
+    keep = [{"registered": {"translation": 0.01, "zoom": 1.02}}, "thresholds"]
+    cut.write_text(json.dumps({"screen": {"keep": keep}}))
+    recut(out, cut, tmp_path / "cut")
+    strict = recut_reasons(tmp_path / "cut")
+    by_hand = red_rule(load_recipe(tmp_path / "cut" / "recipe.yaml"))
+    for row in rows:
+        scores = {name: row[name] for name in rule.measures}
+        (reason,) = by_hand.dropped([Verdict(scores, {})])
+        assert strict[row["key"]] == (reason or "accepted")
+    assert verify(tmp_path / "cut").whole
+
+
+def recut_reasons(out: Path) -> dict[str, str]:
+    form = TableForm.of(load_recipe(out / "recipe.yaml"))
+    return {
+        row["key"]: row["reason"]
+        for receipt in read_receipts(out)
+        for row in read_shard(out, receipt, ["key", "reason"], "candidates", form)
+    }
+
+
+def red_rule(recipe: Recipe) -> KeepRule:
+    """Return the first keep rule of the shift `red`."""
+    (red,) = [shift for shift in recipe.all_shifts() if shift.name == "red"]
+    return red.keep[0]

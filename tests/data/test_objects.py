@@ -81,6 +81,18 @@ def test_a_box_has_the_same_place_in_its_image_whatever_the_size(
     )
 
 
+def test_the_middle_square_cuts_boxes_and_ignores_what_is_mostly_outside() -> None:
+    """The square of an image of 200 × 100 begins 50 pixels from its left side."""
+    boxes = [[60, 10, 20, 20], [40, 0, 40, 10], [30, 0, 30, 30], [0, 0, 40, 40], [140, 50, 0, 9]]
+    cell = EMPTY | {"bbox": boxes, "category": [0] * 5}
+    truth = SourceObjects([cell], {0: 0}, "coco")
+    objects = truth.square_columns(0, (200, 100), 50)["objects"]
+    assert objects["bbox"] == [[5, 5, 10, 10], [0, 0, 15, 5], [0, 0, 5, 15]]
+    assert objects["iscrowd"] == [False, False, True]
+    assert objects["area"] == pytest.approx([100, 75, 75])
+    assert objects["id"] == [0, 1, 2]
+
+
 def test_categories_are_matched_by_name_and_others_are_left_out(tmp_path: Path) -> None:
     listed = datasets.List(datasets.ClassLabel(names=["tree", "Bus", "car"]))
     features = datasets.Features(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import diffusers
@@ -21,6 +21,8 @@ from counterfoil.generate.render import Renderer
 from counterfoil.generate.rows import EditRenderer
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.world import render
+from counterfoil.models.generators import family_of
+from counterfoil.models.generators.longcat_image import LONGCAT_IMAGE_EDIT
 from counterfoil.plan.layout import Sample, make_plan
 from counterfoil.recipe import Recipe
 from support.images import assert_same_images
@@ -31,7 +33,39 @@ INVERTED = {
     "SD 2": miniature.stable_diffusion_2,
     "XL": miniature.stable_diffusion_xl,
 }
-CALLED = {"InstructPix2Pix": modern.instruct_pix2pix, "FLUX.1 Kontext": modern.flux_kontext}
+
+
+@dataclass(frozen=True)
+class Called:
+    """A pipeline that edits, and the further arguments with which a plain call draws the same."""
+
+    make: Callable[[], Any]
+    side: int = 128
+    options: dict[str, Any] = field(default_factory=dict)
+    plain: dict[str, Any] = field(default_factory=dict)
+    scale: str | None = "guidance_scale"
+    sized: bool = True
+
+
+QWEN = {"plain": {"negative_prompt": " "}, "scale": "true_cfg_scale"}
+FLUX_2 = {"side": 64, "options": {"text_encoder_out_layers": [0, 1, 2], "max_sequence_length": 512}}
+KONTEXT = {"max_area": 32 * 32, "_auto_resize": False}
+CALLED = {
+    "InstructPix2Pix": Called(modern.instruct_pix2pix, 32, sized=False),
+    "FLUX.1 Kontext": Called(modern.flux_kontext, 32, {"max_sequence_length": 96}, KONTEXT),
+    "Qwen-Image-Edit": Called(modern.qwen_image_edit, **QWEN),
+    "Qwen-Image-Edit-Plus": Called(modern.qwen_image_edit_plus, **QWEN),
+    "FLUX.2": Called(modern.flux_2, **FLUX_2),
+    "FLUX.2 klein": Called(modern.flux_2_klein, **FLUX_2),
+    "FLUX.2 klein KV": Called(modern.flux_2_klein_kv, **FLUX_2, scale=None),
+    "LongCat-Image-Edit": Called(modern.longcat_image_edit, sized=False),
+}
+# Editors that resize a given image to 1,024² pixels, by the module that says so.
+RESIZING = {
+    "Qwen-Image-Edit": "qwenimage.pipeline_qwenimage_edit",
+    "Qwen-Image-Edit-Plus": "qwenimage.pipeline_qwenimage_edit_plus",
+    "LongCat-Image-Edit": "longcat_image.pipeline_longcat_image_edit",
+}
 PROMPTS = (
     "a bag",
     "a photo of a coat in the snow",
@@ -49,6 +83,38 @@ def unrounded(monkeypatch: pytest.MonkeyPatch) -> None:
         "counterfoil.generate.rows.as_pictures",
         lambda pixels: lambda: list(pixels.permute(0, 2, 3, 1).numpy()),
     )
+
+
+@pytest.fixture(autouse=True)
+def smaller(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let editors resize images to 128² pixels, not to 1,024²: most of their time."""
+    if request.node.get_closest_marker("whole"):
+        return
+    for name, module in RESIZING.items():
+        more = (None,) if name == "Qwen-Image-Edit" else ()
+        monkeypatch.setattr(
+            f"diffusers.pipelines.{module}.calculate_dimensions",
+            lambda area, ratio, more=more: (128, 128, *more),
+        )
+    small = replace(LONGCAT_IMAGE_EDIT, side=128)
+    for name in ("generate.render", "models.pipeline_settings"):
+        monkeypatch.setattr(
+            f"counterfoil.{name}.family_of",
+            lambda name: small if name in small.pipelines else family_of(name),
+        )
+
+
+def options_of(name: str) -> list[str]:
+    """Return the settings of a recipe for a miniature."""
+    if name not in CALLED:
+        return ["generator.size=32"]
+    case = CALLED[name]
+    options = [f"generator.options.{option}={value}" for option, value in case.options.items()]
+    return [f"generator.size={case.side}", *options]
+
+
+def made(name: str) -> Callable[[], Any]:
+    return INVERTED[name] if name in INVERTED else CALLED[name].make
 
 
 def row_image(row: int) -> Image.Image:
@@ -93,18 +159,24 @@ def latents_of(pipeline: Any, image: Image.Image) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("guidance", [3.0, pytest.param(0.0, marks=pytest.mark.whole)])
-@pytest.mark.parametrize("name", INVERTED | CALLED)
+# Pipelines of one call an image are compared with plain calls below. The last keeps what it
+# computed of an image from step to step.
+@pytest.mark.parametrize(
+    "name", [*INVERTED, "InstructPix2Pix", "FLUX.1 Kontext", "FLUX.2 klein KV"]
+)
 def test_neighbours_places_and_padding_change_no_bit(
     name: str, guidance: float, loaded: Any, edits: MakeRecipe, plain: Recipe, unrounded: None
 ) -> None:
-    recipe = edits("generator.size=32", f"generator.guidance={guidance}")
-    pipeline = loaded((INVERTED | CALLED)[name])
+    recipe = edits(*options_of(name), f"generator.guidance={guidance}")
+    pipeline = loaded(made(name))
+    side = CALLED[name].side if name in CALLED else 32
     batch = samples(plain)
     model = getattr(pipeline, "unet", None) or pipeline.transformer
     before = pipeline.scheduler, dict(model.attn_processors)
     drawn = EditRenderer(pipeline, recipe, row_image).render(batch[:4])
     assert all(
-        image is not None and image.shape == (32, 32, 3) and image.std() > 0.01 for image in drawn
+        image is not None and image.shape == (side, side, 3) and image.std() > 0.01
+        for image in drawn
     )
     assert_same_images(
         EditRenderer(pipeline, recipe, row_image).render([batch[3], batch[0]]), [drawn[3], drawn[0]]
@@ -204,21 +276,54 @@ def test_a_pipeline_that_edits_is_called_as_it_is(
     name: str, loaded: Any, edits: MakeRecipe, plain: Recipe
 ) -> None:
     """Each image is one call, with the middle square of its row, whose side the pipeline keeps."""
-    short = ["generator.options.max_sequence_length=96"] if name == "FLUX.1 Kontext" else []
-    recipe = edits("generator.size=32", *short)
-    pipeline = loaded(CALLED[name])
+    case = CALLED[name]
+    recipe = edits(*options_of(name))
+    pipeline = loaded(case.make)
     batch = samples(plain)[:2]
     renderer = EditRenderer(pipeline, recipe, row_image)
-    sizes = {"height": 32, "width": 32, "max_area": 32 * 32, "_auto_resize": False} if short else {}
+    arguments = dict(case.plain)
+    if case.sized:
+        arguments |= {"height": case.side, "width": case.side}
+    if case.scale is not None:
+        arguments[case.scale] = 3.0
     for sample, image, source in zip(
         batch, renderer.render(batch), renderer.sources(batch), strict=True
     ):
         expected = pipeline(
             prompt=sample.prompt, image=source, generator=torch.Generator().manual_seed(sample.seed),
-            guidance_scale=3.0, num_inference_steps=2, output_type="np", **sizes, **recipe.drawing.options,
+            num_inference_steps=2, output_type="np", **arguments, **recipe.drawing.options,
         ).images[0]  # fmt: skip
         assert image is not None and image.shape == expected.shape
         assert np.abs(image - 255 * expected).max() <= 0.51
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("name", RESIZING)
+def test_editors_that_resize_images_draw_as_many_pixels_as_they_resize_to(
+    name: str, loaded: Any, edits: MakeRecipe, plain: Recipe
+) -> None:
+    """At another size, the given and the drawn image would lie in two grids."""
+    recipe = edits("generator.size=null")
+    pipeline = loaded(CALLED[name].make)
+    pipeline.default_sample_size = 1024 // pipeline.vae_scale_factor
+    grids = []
+
+    def look(module: Any, positions: Any, arguments: dict[str, Any]) -> None:
+        if "img_shapes" in arguments:
+            grids.append(arguments["img_shapes"][0])
+
+    hook = pipeline.transformer.register_forward_pre_hook(look, with_kwargs=True)
+    drawn = EditRenderer(pipeline, recipe, row_image).render(samples(plain)[:1])[0]
+    hook.remove()
+    assert drawn is not None and drawn.shape == (1024, 1024, 3)
+    assert all(shapes[0] == shapes[1] for shapes in grids)
+
+
+def test_flux_2_draws_without_an_image_too(loaded: Any, make_recipe: MakeRecipe) -> None:
+    recipe = make_recipe(*options_of("FLUX.2 klein"))
+    alone = [replace(samples(recipe)[0], base_prompt=None)]
+    (drawn,) = Renderer(loaded(modern.flux_2_klein), recipe).render(alone)
+    assert drawn is not None and drawn.shape == (64, 64, 3)
 
 
 def test_what_needs_an_image_draws_none_without(loaded: Any, make_recipe: MakeRecipe) -> None:
@@ -315,6 +420,8 @@ def test_edits_of_the_lab_keep_their_object_and_take_the_shift(
             "found 'Euler'.*expected null or 'DDIM'",
         ),
         (modern.sana, "generator.steps=2", "is Sana, which edits no image"),
+        (modern.flux_2_klein, "generator.steps=2", "FLUX.2 edits images of 64 pixels a side or"),
+        (modern.longcat_image_edit, "generator.steps=2", "draws 128 pixels a side and nothing"),
     ],
 )
 def test_what_cannot_edit_is_reported(

@@ -5,11 +5,16 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from counterfoil.errors import UserError
 from counterfoil.recipe import Recipe
+from counterfoil.recipe.keep.registered import least_iou
 from counterfoil.recipe.loader import load_recipe_text
+from counterfoil.recipe.tasks.objects import loosest_limits
 from counterfoil.store.rows import TableForm
 
 TEXT = """
@@ -80,6 +85,54 @@ def test_what_does_not_go_with_boxes_is_refused_by_name(change: str, problem: st
         re.sub(r" \([^)]*\):", ":", line, count=1) for line in caught.value.problems
     ]  # without where it is written
     assert any(problem in line for line in lines), lines
+
+
+EDITED = TEXT.replace(
+    "{kind: corrupt, split: validation}", "{kind: edit, model: 'lab:sd', split: validation}"
+).replace("{corruption: fog}", "{prompt: 'a {class} in fog'}")
+PROMPTS = "prompts.base={prompt: 'a {class}'}"
+STAYING = "[{registered: {translation: 0.05, zoom: 1.1}}]"
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        "screen.keep=[thresholds]",
+        "screen.keep=[registered]",
+        "screen.keep=[{registered: {zoom: 1.1}}]",
+        f"prompts.shifts.fog.keep={STAYING}",
+    ],
+)
+def test_edits_have_boxes_only_where_every_group_drops_what_moved(keep: str) -> None:
+    with pytest.raises(UserError, match=r"found 'edit', which moves objects away from their"):
+        load_recipe_text(EDITED, [PROMPTS, keep])
+
+
+def test_edits_that_stay_have_the_boxes_of_their_rows() -> None:
+    own = "prompts.shifts.fog.keep=[{registered: {translation: 0.02, zoom: 1.2}}]"
+    recipe = load_recipe_text(EDITED, [PROMPTS, f"screen.keep={STAYING}", own])
+    assert not recipe.screen.model
+    assert loosest_limits(recipe) == (0.05, 1.2)
+    words = recipe.task.stays(recipe)
+    assert "more than 5 % of a side" in words and "above 1.2 or below 0.833" in words
+    with pytest.raises(UserError, match=r"screen\.model.*no class to screen by"):
+        load_recipe_text(EDITED, [PROMPTS, f"screen.keep={STAYING}", "screen.model=lab:clip"])
+
+
+@given(st.floats(0.05, 1), st.floats(0, 0.3), st.floats(1, 1.4))
+def test_the_iou_at_the_limits_is_that_of_the_worst_place(
+    side: float, translation: float, zoom: float
+) -> None:
+    """Compare with boxes at many places, which move and zoom about the middle of the image."""
+    ious = [1.0]
+    for factor in (zoom, 1 / zoom):
+        for start in np.linspace(0, 1 - side, 5):
+            first = (start - 0.5) * factor + 0.5 + translation
+            for moved in (first, first - 2 * translation):
+                common = min(start + side, moved + side * factor) - max(start, moved)
+                area = max(0.0, common) ** 2
+                ious.append(area / (side**2 + (side * factor) ** 2 - area))
+    assert least_iou(side, translation, zoom) == pytest.approx(min(ious), abs=1e-9)
 
 
 def test_images_that_are_drawn_have_no_boxes() -> None:

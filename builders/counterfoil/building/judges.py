@@ -232,14 +232,19 @@ def validation_answers(
     return counts, None
 
 
-def measured_columns(keep: Sequence[KeepRule], image: bytes | None) -> dict[str, float]:
-    """Measure an image for keep rules, and return the columns."""
+def measured_columns(
+    keep: Sequence[KeepRule], image: bytes | None, source: Image.Image | None
+) -> dict[str, float]:
+    """Measure an image for keep rules, also against the row that it is an edit of, and return the
+    columns."""
     rules = [rule for rule in keep if rule.measures]
     columns: dict[str, float] = {}
     if image is not None and rules:
         pixels = np.asarray(rgb_image(image))
         for rule in rules:
             columns |= rule.measure(pixels)
+            if source is not None and rule.compares:
+                columns |= rule.measure_against(pixels, np.asarray(source.convert("RGB")))
     return columns
 
 

@@ -95,7 +95,7 @@ class ShardMaker:
         compared = []
         for index, sample in enumerate(batch):
             keep = self.plan.shift(sample.shift).keep
-            if any(SOURCE_SIMILARITY in rule.measures for rule in keep):
+            if any(rule.compares for rule in keep):
                 compared.append(index)
         images = self.renderer.sources([batch[index] for index in compared])
         for index, image in zip(compared, images, strict=True):
@@ -143,7 +143,12 @@ class ShardMaker:
             if models is not None:
                 for columns, more in zip(answers, models.answers(batch, encoded), strict=True):
                     columns |= more
-        similar = source_similarities(self.scorer, embeddings, sources)
+        in_clip: list[Image.Image | None] = []
+        for sample, source in zip(batch, sources, strict=True):
+            keep = self.plan.shift(sample.shift).keep
+            asked = any(SOURCE_SIMILARITY in rule.measures for rule in keep)
+            in_clip.append(source if asked else None)
+        similar = source_similarities(self.scorer, embeddings, in_clip)
         scored = []
         for index, sample in enumerate(batch):
             shift = self.plan.shift(sample.shift)
@@ -159,7 +164,7 @@ class ShardMaker:
                 OBJECT: object_score,
                 SHIFT: shift_score,
                 **answers[index],
-                **measured_columns(shift.keep, image),
+                **measured_columns(shift.keep, image, sources[index]),
                 **similar[index],
             }
             thresholds = self.thresholds.of(sample.shift, sample.class_id)

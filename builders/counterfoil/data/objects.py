@@ -55,6 +55,36 @@ class SourceObjects(RowTruth):
     def columns(self, row: int, size: Size, stored: Size) -> dict[str, Any]:
         return {OBJECTS: self.of_image(row, size, stored)}
 
+    def square_columns(self, row: int, size: Size, side: int) -> dict[str, Any]:
+        """Return the objects in the middle square, with boxes cut at its edge.
+
+        An object of which less than half lies in the square is `iscrowd`: no detection of it is
+        right or wrong.
+        """
+        whole = self.of_image(row, size, size)
+        square = min(size)
+        scale = side / square
+        left = (size[0] - square) / 2
+        top = (size[1] - square) / 2
+        objects = no_objects()
+        for index, (x, y, width, height) in enumerate(whole["bbox"]):
+            first_x = max(x, left)
+            first_y = max(y, top)
+            across = min(x + width, left + square) - first_x
+            down = min(y + height, top + square) - first_y
+            if across <= 0 or down <= 0:
+                continue
+            share = across * down / (width * height)
+            add_object(
+                objects,
+                id=whole["id"][index],
+                bbox=[value * scale for value in (first_x - left, first_y - top, across, down)],
+                category=whole["category"][index],
+                area=whole["area"][index] * share * scale**2,
+                iscrowd=whole["iscrowd"][index] or share < 0.5,
+            )
+        return {OBJECTS: objects}
+
     def checked(self, source: Source, rows: Rows, chosen: Sequence[int]) -> Sequence[str]:
         """Raise UserError if no chosen image has an object, or if nothing says whether boxes are of
         turned photographs.

@@ -30,6 +30,10 @@ class RowTruth:
         """Return the columns of a row, whose image has a size, and another one as it is stored."""
         return {}
 
+    def square_columns(self, row: int, size: Size, side: int) -> dict[str, Any]:
+        """Return the columns of the middle square of a row's image, which is stored with a side."""
+        return {}
+
 
 def refuse_unclear_turns(turned: int, rows: Rows, marks: str) -> None:
     """Raise UserError if EXIF tags turn some photographs. turned: their number in a source that

@@ -89,7 +89,7 @@ class Renderer(ImageRenderer):
         self.family = family
         if self.generator.get("lora") and loras is None:
             raise ValueError("the recipe has LoRA weights, and none are loaded")
-        self.side = self.generator.size or native_size(pipeline)
+        self.side = self.generator.size or family.side or native_size(pipeline)
         self.guided = family.guided(self.generator.guidance, self.generator.options)
         self._encoded: dict[str, dict[str, Any]] = {}
         self._negative: dict[str, Any] = {}

@@ -186,10 +186,14 @@ class EditRenderer(Renderer):
         image: Callable[[int], Image.Image],
         license: Callable[[int], str | None] | None = None,
         units: Sequence[int] | None = None,
+        truth: RowTruth | None = None,
     ) -> None:
-        """Take the functions that decode a row and return its licence, and the number of each row's
-        unit if rows store it."""
+        """Take the functions that decode a row and return its licence, the number of each row's
+        unit if rows store it, and what the rows show beside their class."""
         super().__init__(pipeline, recipe)
+        self._truth = truth
+        self._stored_side = recipe.generator.saved_size or self.side
+        self._sizes: dict[int, Size] = {}
         self._image = image
         self._license = license
         self._units = units
@@ -233,6 +237,7 @@ class EditRenderer(Renderer):
             except UserError:  # counted as any image that failed
                 squares.append(None)
                 continue
+            self._sizes[sample.row] = image.size
             size = (self.side, self.side)
             if image.size != size:
                 image = ImageOps.fit(image, size, Image.Resampling.LANCZOS)
@@ -240,8 +245,18 @@ class EditRenderer(Renderer):
         return squares
 
     def values(self, samples: Sequence[Sample]) -> list[dict[str, Any]]:
-        """Return the kind's columns for each sample: its row, and the licence and unit if known."""
-        return _columns(samples, self._license, self._units)
+        """Return the kind's columns for each sample: its row, what the row shows, and the licence
+        and unit if known."""
+        columns = _columns(samples, self._license, self._units)
+        if self._truth is None:
+            return columns
+        for column, sample in zip(columns, samples, strict=True):
+            assert sample.row is not None
+            if sample.row not in self._sizes:
+                self._sizes[sample.row] = self._image(sample.row).size
+            size = self._sizes[sample.row]
+            column |= self._truth.square_columns(sample.row, size, self._stored_side)
+        return columns
 
 
 class InvertedRows:

@@ -84,7 +84,12 @@ def pipeline_problems(
             f"tokens.learn: {its}, for which none can be learned here; expected tokens.path, or"
             " tokens null"
         )
-    if generator.size is not None and generator.size % family.multiple:
+    if generator.size is not None and family.side not in (None, generator.size):
+        yield (
+            f"generator.size: found {generator.size}; {its}, which draws {family.side} pixels a side"
+            " and nothing else; expected null: generator.saved_size stores smaller images"
+        )
+    elif generator.size is not None and generator.size % family.multiple:
         near = max(family.multiple, round(generator.size / family.multiple) * family.multiple)
         draws = f"which draws multiples of {family.multiple}, such as {near}"
         yield f"generator.size: found {generator.size}; {its}, {draws}"
@@ -206,6 +211,11 @@ def _edit_problems(
                 " over all of them;"
                 " expected none"
             )
+    elif generator.size is not None and generator.size < family.least:
+        yield (
+            f"generator.size: found {generator.size}; {family.name} edits images of"
+            f" {family.least} pixels a side or more"
+        )
 
 
 def edits_by_inversion(generator: GeneratorKind) -> bool | None:

@@ -42,7 +42,7 @@ from counterfoil.recipe.prompts import (
 )
 from counterfoil.recipe.schema_output import HeldFromBase
 from counterfoil.recipe.severity import MOST_SEVERE, level_name
-from counterfoil.recipe.tasks import task_problems
+from counterfoil.recipe.tasks import derive_task, task_problems
 
 _MOST_SUGGESTIONS = 20
 
@@ -245,14 +245,15 @@ def _whole_cells(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _compared_with_nothing(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find `same_image` in a recipe without edits, and `top` in a recipe without a screening
-    CLIP."""
-    unscreened = not parts.kind.needs_screen and parts.screen.model is None
+    """Find rules that compare edits in a recipe without edits, and `top` in a recipe without a
+    screening CLIP."""
+    unscreened = not _needs_screen(parts) and parts.screen.model is None
     for section, spec in [parts.of_screen, *parts.of_shifts]:
         path = (*section, "keep")
         rules = _rule_names(spec.keep)
-        if "same_image" in rules and not parts.kind.edits:
-            yield path, message("wrong-kind.same-image")
+        for rule in rules:
+            if rule in KEEP_RULES and KEEP_RULES[rule].compares and not parts.kind.edits:
+                yield path, message("wrong-kind.compared", rule=rule)
         if "top" in rules and unscreened:
             yield path, message("screen-needed.top")
 
@@ -510,12 +511,17 @@ def _level_values(severity: RecipePart) -> list[float]:
     ]
 
 
+def _needs_screen(parts: RecipeParts) -> bool:
+    """Return whether a CLIP must screen the images: those that a kind draws, by their class."""
+    return parts.kind.needs_screen and derive_task(parts.source).by_class
+
+
 def _unscreened(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """Find a missing CLIP, and screen settings that need a CLIP."""
     screen = parts.screen
     if not isinstance(parts.recipe.get("screen", {}), Mapping) or screen.model is not None:
         return
-    if parts.kind.needs_screen:
+    if _needs_screen(parts):
         yield ("screen", "model"), message("missing-key.clip")
         if screen.object_threshold is None:
             yield ("screen", "object_threshold"), message("missing-key.object-threshold")

@@ -109,10 +109,14 @@ def _add_what_validators_check(sections: dict[str, Any]) -> None:
     # Generators of these kinds need no prompts and no screen.
     unscreened = {"enum": [name for name, kind in KINDS.items() if not kind.needs_screen]}
     without_screen = {"required": ["kind"], "properties": {"kind": unscreened}}
+    edited = {"required": ["kind"], "properties": {"kind": {"const": "edit"}}}
+    with_boxes = {"required": ["objects"], "properties": {"objects": {"type": "string"}}}
+    boxes_of_edits = {"properties": {"generator": edited, "source": with_boxes}}
     sections["Recipe"]["oneOf"] = [
-        {"properties": {"generator": without_screen}},
+        {"anyOf": [{"properties": {"generator": without_screen}}, boxes_of_edits]},
         {
             "required": ["screen"],
+            "not": boxes_of_edits,
             "properties": {
                 "generator": {"properties": {"kind": {"not": unscreened}}},
                 "screen": {"required": ["model"]},

@@ -138,7 +138,7 @@ screen-needed: A setting that only a screening CLIP (`screen.model`) can use.
 wrong-kind: A setting that this kind of generator does not take.
   caption: uses '{{caption}}'{places}: only images that are edited have one, expected '{{class}}',
     or generator.kind edit
-  same-image: 'same_image' compares an edit with its row, expected it with generator.kind edit alone
+  compared: '{rule}' compares an edit with its row, expected it with generator.kind edit alone
   number: only generator.kind corrupt takes a number, expected `levels`
   levels: generator.kind {kind} draws nothing, so it has no levels; expected null
   way: found '{found}', expected {expected} with generator.kind {kind}

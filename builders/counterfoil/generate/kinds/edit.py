@@ -15,8 +15,10 @@ from counterfoil.data.pool import (
     pool_of,
     pool_rows,
     rows_of_classes,
+    truth_of,
     units_of_rows,
 )
+from counterfoil.data.tables import Rows
 from counterfoil.errors import UserError
 from counterfoil.generate.kinds.diffusers import DiffusersMaker
 from counterfoil.generate.kinds.kind import (
@@ -56,6 +58,7 @@ class EditMaker(DiffusersMaker):
         """
         rows = pool_rows(recipe, pool)
         units_of_rows(recipe, rows)  # missing units are reported before any image is made
+        truth = truth_of(recipe, rows) if recipe.task.placed else None
         of_class = rows_of_classes(recipe, rows)
         wanted = rows_wanted(recipe)
         classes = [cls for cls in recipe.classes if cls.id in wanted]
@@ -65,6 +68,7 @@ class EditMaker(DiffusersMaker):
         captioner: Mapping[str, Any] = {}
         without_caption = 0
         cut = 0
+        unreadable = 0
         prompts = _Prompts(recipe)
         column = recipe.generator.get("caption_column")
         if column is not None:
@@ -87,6 +91,9 @@ class EditMaker(DiffusersMaker):
             for row in ordered[cls.id]:
                 if len(chosen) == wanted[cls.id]:
                     break
+                if truth is not None and not _decodes(rows, row):
+                    unreadable += 1
+                    continue
                 caption = None if captions is None else captions.get(row)
                 if captions is not None and caption is None:
                     wordless += 1
@@ -120,7 +127,13 @@ class EditMaker(DiffusersMaker):
                 f" {MOST_BYTES:,}",
                 "Build fewer candidates or classes.",
             )
-        notes = []
+        notes = list[str]()
+        if truth is not None:
+            (of_every_image,) = table.values()
+            numbers = [chosen.row for chosen in of_every_image]
+            notes += truth.checked(recipe.source, rows, numbers)
+        if unreadable:
+            notes.append(left_out(unreadable, "an image that does not decode"))
         if without_caption:
             notes.append(left_out(without_caption, f"no usable caption in {rows.place}"))
         if cut:
@@ -143,7 +156,8 @@ class EditMaker(DiffusersMaker):
         )
         licences = licences_of_rows(recipe, rows, pool)
         units = units_of_rows(recipe, rows)
-        return EditRenderer(pipeline, recipe, rows.image, licences, units)
+        truth = truth_of(recipe, rows) if recipe.task.placed else None
+        return EditRenderer(pipeline, recipe, rows.image, licences, units, truth)
 
 
 class _Prompts:
@@ -214,6 +228,14 @@ def _captions_of_captioner(
         "sha256": captioner.sha256,
     }
     return caption_of, {"captioner": pin}
+
+
+def _decodes(rows: Rows, row: int) -> bool:
+    try:
+        rows.image(row)
+    except UserError:
+        return False
+    return True
 
 
 def _usable(value: Any) -> str | None:

@@ -7,7 +7,9 @@ from functools import cache
 from counterfoil.models.generators.any_pipeline import ANY_PIPELINE, any_family
 from counterfoil.models.generators.family import Family
 from counterfoil.models.generators.flux import FLUX, FLUX_KONTEXT
+from counterfoil.models.generators.flux_2 import FLUX_2, FLUX_2_KLEIN_KV
 from counterfoil.models.generators.kandinsky import KANDINSKY
+from counterfoil.models.generators.longcat_image import LONGCAT_IMAGE_EDIT
 from counterfoil.models.generators.pixart import PIXART, SANA
 from counterfoil.models.generators.qwen_image import QWEN_IMAGE, QWEN_IMAGE_EDIT
 from counterfoil.models.generators.stable_diffusion import (
@@ -33,6 +35,9 @@ FAMILIES: tuple[Family, ...] = (
     INSTRUCT_PIX2PIX,
     FLUX_KONTEXT,
     QWEN_IMAGE_EDIT,
+    FLUX_2,
+    FLUX_2_KLEIN_KV,
+    LONGCAT_IMAGE_EDIT,
     ANY_PIPELINE,
 )
 

@@ -24,8 +24,8 @@ _OTHER_TASK = re.compile(
 )
 # Pipelines that take images to edit, but can draw without one.
 _DRAW_WITHOUT_IMAGE = (
-    "Flux2Pipeline", "Flux2KleinPipeline", "Flux2KleinKVPipeline", "QwenImage21Pipeline",
-    "GlmImagePipeline", "BriaFibo2Pipeline", "ZImageOmniPipeline", "StableCascadeCombinedPipeline",
+    "QwenImage21Pipeline", "GlmImagePipeline", "BriaFibo2Pipeline", "ZImageOmniPipeline",
+    "StableCascadeCombinedPipeline",
 )  # fmt: skip
 # Pipelines that return embeddings for another pipeline, or depth and an image.
 _NO_PICTURES = re.compile(r"Prior|LDM3D")

@@ -81,6 +81,10 @@ class Family:
     """Whether guidance can be limited to a part of the steps."""
     multiple: int = 8
     """A side in pixels must be a multiple of it."""
+    least: int = 8
+    """The smallest side in pixels of an image that it edits."""
+    side: int | None = None
+    """The only side in pixels that it draws, or None if a recipe chooses one."""
     sized: Callable[[int], Mapping[str, Any]] = square
     """A side in pixels → arguments of a call."""
     sets: Mapping[str, Any] = field(default_factory=dict)

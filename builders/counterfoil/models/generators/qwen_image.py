@@ -39,6 +39,8 @@ QWEN_IMAGE = Family(
 )
 
 
+# A call resizes the given image to an area of 1,024² pixels, whatever it draws: only at that side do
+# the positions of the given and of the drawn image agree.
 QWEN_IMAGE_EDIT = Family(
     name="Qwen-Image-Edit",
     pipelines=("QwenImageEditPipeline", "QwenImageEditPlusPipeline"),

@@ -5,6 +5,7 @@ from typing import Any
 from counterfoil.recipe.keep.detected import DetectedRule
 from counterfoil.recipe.keep.misclassified import MisclassifiedRule
 from counterfoil.recipe.keep.question import QuestionRule
+from counterfoil.recipe.keep.registered import RegisteredRule
 from counterfoil.recipe.keep.rule import KeepRule
 from counterfoil.recipe.keep.same_image import SameImageRule
 from counterfoil.recipe.keep.thresholds import ThresholdsRule
@@ -31,6 +32,7 @@ KEEP_RULES: Registry[type[KeepRule]] = Registry(
         "same_image": SameImageRule,
         "question": QuestionRule,
         "detected": DetectedRule,
+        "registered": RegisteredRule,
     },
     _problem,
 )

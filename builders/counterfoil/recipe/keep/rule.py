@@ -83,13 +83,16 @@ class KeepRule(Section):
     whole_cell: a decision depends on the other candidates of the cell, so the rule cannot be used
     with a quota. after: rules that must precede this one. reasons: all that `dropped` may return.
     measures: columns that `measure` fills from the pixels of a stored image, each with its minimum
-    and maximum.
+    and maximum. may_lack: those that may be empty. compares: whether a rule compares an edit with
+    its row; then `measure_against` fills its columns.
     """
 
     whole_cell: ClassVar[bool] = False
     after: ClassVar[tuple[str, ...]] = ()
     reasons: ClassVar[tuple[str, ...]] = ()
     measures: ClassVar[Mapping[str, tuple[float, float]]] = {}
+    may_lack: ClassVar[tuple[str, ...]] = ()
+    compares: ClassVar[bool] = False
 
     def scores(self) -> tuple[str, ...]:
         """Return the names of the scores that the rule reads."""
@@ -113,6 +116,11 @@ class KeepRule(Section):
     def of_level(self) -> Self:
         """Return the rule for a level of a shift: without limits that mild levels would fail."""
         return self
+
+    def measure_against(self, pixels: NDArray[Any], original: NDArray[Any]) -> dict[str, float]:
+        """Measure an edit against its row, as it was prepared for the edit; both uint8 (height,
+        width, 3)."""
+        return {}
 
     def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
         """Return for each remaining candidate of a cell, in order of index, the reason to drop it,

@@ -24,8 +24,9 @@ class SameImageRule(KeepRule):
     """
 
     reasons: ClassVar[tuple[str, ...]] = ("other_image",)
-    # `measure` cannot fill this column, because the edited row is not among the stored images.
+    # The screen's CLIP fills this column, and no pixels are measured.
     measures: ClassVar[Mapping[str, tuple[float, float]]] = {SOURCE_SIMILARITY: (-1, 1)}
+    compares: ClassVar[bool] = True
 
     similarity: float | None = Field(
         default=None,

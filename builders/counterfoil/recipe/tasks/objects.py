@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from counterfoil.recipe.keep.registered import RegisteredRule, least_iou
 from counterfoil.recipe.keep.rule import Column
 from counterfoil.recipe.names import LONGEST_CLASS_NAME, plain_name, quoted
-from counterfoil.recipe.parts import RecipeParts, RecipeProblem, as_sequence
+from counterfoil.recipe.parts import RecipeParts, RecipeProblem, as_mapping, as_sequence
 from counterfoil.recipe.tasks.task import PlacedTruth
 
 if TYPE_CHECKING:
+    from counterfoil.recipe.schema import Recipe
     from counterfoil.recipe.schema_inputs import Source
 
 # The column of objects in every row of a dataset with boxes, and the column's type in tables.
@@ -89,6 +91,33 @@ class ObjectsSource(PlacedTruth):
         )
         return (note,) if "occlusion" in corruptions else ()
 
+    def edit_problem(self, parts: RecipeParts) -> str | None:
+        for spec in (parts.screen, *(spec for _, spec in parts.of_shifts)):
+            steps = as_sequence(parts.keep_of(spec))
+            limits = [as_mapping(as_mapping(step).registered) for step in steps]
+            if not any(None not in (rule.translation, rule.zoom) for rule in limits):
+                return (
+                    "which moves objects away from their boxes, expected corrupt, or in screen.keep"
+                    " and in every shift's own keep a rule that drops such edits:"
+                    " {registered: {translation: 0.02, zoom: 1.03}}"
+                )
+        return None
+
+    def stays(self, recipe: Recipe) -> str:
+        if not recipe.kind.edits:
+            return super().stays(recipe)
+        translation, zoom = loosest_limits(recipe)
+        ious = [f"{least_iou(side, translation, zoom):.2f}" for side in (0.1, 0.25, 0.5)]
+        return (
+            "Boxes are those of the row that was edited, in its middle square; an object of which"
+            " less than half lies there is marked as iscrowd. Edits that moved by more than"
+            f" {100 * translation:.3g} % of a side, or whose zoom is above {zoom:.4g} or below"
+            f" {1 / zoom:.3g}, were dropped. At both limits, a box of a tenth, a quarter and half of"
+            f" a side still has an IoU of at least {ious[0]}, {ious[1]} and {ious[2]} with its"
+            " object, so AP at higher IoU thresholds also measures the editor. Whether an editor"
+            " moved, added or removed a single object was not measured."
+        )
+
     def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
         if not as_sequence(parts.source.get("categories")):
             message = (
@@ -104,6 +133,17 @@ class ObjectsSource(PlacedTruth):
             message = f"found {quoted(str([*ids]))}, expected a number of its own for each category"
             yield ("source", "category_ids"), message
         yield from super().problems(parts)
+
+
+def loosest_limits(recipe: Recipe) -> tuple[float, float]:
+    """Return the largest translation and zoom that any group of a recipe of edits keeps."""
+    translations = [0.0]
+    zooms = [1.0]
+    for shift in recipe.all_shifts():
+        rules = [rule for rule in shift.keep if isinstance(rule, RegisteredRule)]
+        translations.append(min(rule.translation or 0.0 for rule in rules))
+        zooms.append(min(rule.zoom or 1.0 for rule in rules))
+    return max(translations), max(zooms)
 
 
 def categories_problem(names: Sequence[str]) -> str | None:

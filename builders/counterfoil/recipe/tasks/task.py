@@ -16,6 +16,7 @@ from counterfoil.recipe.parts import RecipeParts, RecipeProblem, as_mapping, as_
 from counterfoil.recipe.section import Section
 
 if TYPE_CHECKING:
+    from counterfoil.recipe.schema import Recipe
     from counterfoil.recipe.schema_inputs import Source
 
 # Images that share a unit (frames of a video, scans of a patient) are no independent data. Rows
@@ -95,6 +96,10 @@ class SourceTask:
         """Return notes on what images show under these corruptions."""
         return ()
 
+    def stays(self, recipe: Recipe) -> str:
+        """Return a sentence for cards on where the truth lies under a shift, or nothing."""
+        return ""
+
     def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
         """Yield problems of a recipe of any form with this task."""
         for key in ("categories", "category_ids", "boxes"):
@@ -132,15 +137,24 @@ class WholeImages(SourceTask):
     def names(self, source: Source) -> Sequence[str]:
         return ()
 
+    def edit_problem(self, parts: RecipeParts) -> str | None:
+        """Return why edits of rows do not have the truth of their rows, or None."""
+        return self.unmade
+
     def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
         if self.section is not None:
             yield from super().problems(parts)
         classes = parts.source.get("classes")
         if classes is not None and not is_every_image(classes):
             yield ("source", "classes"), self.undivided
-        if not parts.kind.corrupts:
+        if not parts.kind.corrupts and not parts.kind.edits:
             yield ("generator", "kind"), f"found '{parts.kind_name}', {self.unmade}"
             return
+        if parts.kind.edits:
+            refused = self.edit_problem(parts)
+            if refused is not None:
+                yield ("generator", "kind"), f"found 'edit', {refused}"
+                return
         if parts.recipe.get("mine") is not None:
             yield ("mine",), self.unmined
         for key in ("model", "judge"):
@@ -171,12 +185,15 @@ class PlacedTruth(WholeImages):
     shows: str
     glimpse: str
 
+    def stays(self, recipe: Recipe) -> str:
+        return f"A shift leaves every {self.marked} where it is."
+
     def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
         if parts.source.get("conditions") is not None:
             message = f"images with {self.name} have no conditions, expected null"
             yield ("source", "conditions"), message
         yield from super().problems(parts)
-        if not parts.kind.corrupts:
+        if not parts.kind.corrupts:  # edits are squares already
             return
         if parts.generator.get("saved_size") is not None:
             message = (

@@ -183,6 +183,9 @@ def crowded_sentence(
 def truth_notes(subject: DetectionSubject) -> Iterator[str]:
     """Yield sentences on copies, on boxes at or beyond the edge, on ids and on sizes."""
     truth = subject.truth
+    recipe = subject.dataset.recipe
+    if recipe.kind.edits:
+        yield recipe.task.stays(recipe)
     if misplaced := misplaced_objects(subject):
         yield misplaced
     boxes = truth.box[~truth.crowd]
