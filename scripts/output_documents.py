@@ -14,6 +14,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
 from counterfoil.building.regenerate_dataset import RowDifferences
+from counterfoil.comparing.compare_files import AnswerComparison
 from counterfoil.dataset.label_checks import AllControls, ControlsPassed, Selected, TaskResult
 from counterfoil.dataset.verification.problems import Problem, Rerendered
 from counterfoil.documents import unwrapped_schema
@@ -438,6 +439,7 @@ OUTPUTS: dict[str, Any] = {
     "build": Build | BuildPart,
     "calibrate": Calibrate | Recut,
     "check": Check,
+    "compare": AnswerComparison,
     "evaluate": Evaluate,
     "init": Init | InitDetector,
     "mend": Mend,

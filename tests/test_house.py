@@ -51,7 +51,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     ("recipe", "report", "plan"),
     ("models", "store", "data", "engines"),
-    ("prediction", "generate", "dataset", "starting"),
+    ("prediction", "generate", "dataset", "starting", "comparing"),
     ("building", "reviewing", "evaluation"),
     ("mining", "mending", "publishing"),
     ("opening", "plugins", "testing", "cli"),

@@ -5,6 +5,7 @@ Each command is a function here. They are listed in the order in which most peop
 
     init(source, out)                        propose a recipe for your own images
     evaluate(dataset, models)                measure accuracies and drops, and write a report
+    compare(first, second)                   compare two files of answers to the same images
     build(recipe, out)                       build the dataset of a recipe
     calibrate(dataset)                       write a page on which you choose thresholds by looking
     recut(dataset, cut, out)                 apply those thresholds to the dataset
@@ -42,6 +43,7 @@ __version__ = "0.2.0"
 if TYPE_CHECKING:
     from counterfoil.building.build_dataset import build
     from counterfoil.building.regenerate_dataset import regenerate
+    from counterfoil.comparing.compare_files import compare
     from counterfoil.corrupting.corrupt import corrupt, corruptions
     from counterfoil.corrupting.transform import Corrupt
     from counterfoil.data.resolved_classes import resolve_classes
@@ -67,6 +69,7 @@ _HOMES = {
     "Corrupt": "counterfoil.corrupting.transform",
     "build": "counterfoil.building.build_dataset",
     "calibrate": "counterfoil.reviewing.calibrate_dataset",
+    "compare": "counterfoil.comparing.compare_files",
     "corrupt": "counterfoil.corrupting.corrupt",
     "corruptions": "counterfoil.corrupting.corrupt",
     "disable_progress_bars": "counterfoil.progress",
@@ -96,6 +99,7 @@ __all__ = [
     "__version__",
     "build",
     "calibrate",
+    "compare",
     "corrupt",
     "corruptions",
     "disable_progress_bars",

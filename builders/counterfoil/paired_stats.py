@@ -1,5 +1,5 @@
-"""Statistics of pairs of images that share their noise: differences of failure rates, and tests
-with optional stopping.
+"""Statistics of pairs: of images that share their noise, with tests that may stop at any time, and
+of two models' scores of the same images.
 
 A pair is an image of a description and an image of the base. The two images disagree if a model
 fails on exactly one of them. Under the null hypothesis, either image of such a pair is equally
@@ -11,6 +11,7 @@ most a share α of runs.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,8 +19,8 @@ import numpy as np
 import scipy  # its parts are loaded where they are first used
 from numpy.typing import ArrayLike
 
-from counterfoil.arrays import Floats
-from counterfoil.stats import CONFIDENCE, POWER, Bounds
+from counterfoil.arrays import Bools, Floats, Ints
+from counterfoil.stats import CONFIDENCE, POWER, Bounds, seeded_generator, sequential_p
 
 # Tail probabilities below this are summed in logarithms. SciPy's own function is accurate down to
 # about 1e-300.
@@ -29,6 +30,14 @@ _BISECTIONS = 60
 # The number of simulated runs, and of bisections, in `smallest_paired_difference`.
 _RUNS = 4000
 _STEPS = 12
+
+# `sign_flip_test` tries every sign of so many sums or fewer, and otherwise so many draws of signs,
+# of which so many values are in memory at once.
+_MOST_SUMS_TO_LIST = 13
+_SIGN_DRAWS = 9999
+_MOST_SIGNS_AT_ONCE = 4_000_000
+# Sums of equal size may differ by rounding.
+_ROUNDING = 1e-12
 
 # The decision about a test after each batch of pairs.
 Decision = Literal["confirmed", "futile", "open"]
@@ -116,6 +125,63 @@ def pairs_of_half_width(count: PairCount, half_width: float) -> int:
     variance = failing + rescued - (failing - rescued) ** 2
     reach = float(scipy.stats.norm.isf((1 - CONFIDENCE) / 2))
     return math.ceil((reach / half_width) ** 2 * variance)
+
+
+def clustered_error(values: Floats, units: Ints) -> float:
+    """Return the standard error of the mean of values (n,), from units (n,); NaN for one unit.
+
+    Equal numbers mark a unit. The squared error is k / (k - 1) times the sum of the squared
+    deviations of k units, over n² (Miller 2024, "Adding error bars to evals", section 2.2).
+    """
+    _, of_value = np.unique(units, return_inverse=True)
+    deviations = np.bincount(of_value.ravel(), values - values.mean())
+    count = len(deviations)
+    if count < 2:
+        return math.nan
+    squares = float((deviations**2).sum())
+    variance = squares * count / (count - 1)
+    return math.sqrt(variance) / len(values)
+
+
+def sign_flip_test(differences: Floats, units: Ints) -> float:
+    """Return the two-sided p of "the first model scores no higher or lower than the second", from
+    differences (n,).
+
+    units: (n,), equal numbers mark a unit. Under the null hypothesis the two models may change
+    places in any unit, so the sum of its differences may have either sign (Fisher 1935, section
+    21). The test is exact. With more than 13 sums it draws signs, from a fixed seed. 1 if every sum
+    is 0.
+    """
+    _, of_value = np.unique(units, return_inverse=True)
+    sums = np.bincount(of_value.ravel(), differences)
+    sums = sums[sums != 0]
+    if not len(sums):
+        return 1.0
+    count = len(sums)
+    total = sums.sum()
+    rounding = _ROUNDING * np.abs(sums).sum()
+    least = abs(total) - rounding
+
+    def reaches(positive: Ints) -> Bools:
+        """Return whether the sum with these signs, 1 or 0, is as far from 0 as the total."""
+        flipped = 2 * (positive @ sums) - total
+        return np.abs(flipped) >= least
+
+    if count <= _MOST_SUMS_TO_LIST:
+        every = np.arange(1 << count)
+        bits = np.arange(count)
+        positive = every[:, None] >> bits & 1
+        return float(reaches(positive).mean())
+    rng = seeded_generator(0, "signs")
+    block = max(1, _MOST_SIGNS_AT_ONCE // count)
+    block = min(block, _SIGN_DRAWS)
+
+    def drawn() -> Iterator[bool]:
+        while True:
+            positive = rng.integers(0, 2, (block, count))
+            yield from reaches(positive).tolist()
+
+    return sequential_p(drawn(), _SIGN_DRAWS)
 
 
 def _tango_end(failing: ArrayLike, rescued: ArrayLike, pairs: ArrayLike, reach: float) -> Floats:

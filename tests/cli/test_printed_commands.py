@@ -28,6 +28,9 @@ from typing import Any
 
 import datasets
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
@@ -67,6 +70,7 @@ BEFORE = {
     "docs/index.md": "photos my-model",
     f"{EXPLANATION}proofs.md": "scripts",
     f"{HOW_TO}compare-models.md": "wardrobe-mini new-model=other-model mended/model=other-model",
+    f"{HOW_TO}compare-answers.md": "new.csv old.csv predictions.parquet",
     f"{HOW_TO}continuous-integration.md": "photos my-model released=other-model",
     f"{HOW_TO}corruptions.md": "photos photos-star=wardrobe-mini my-model",
     f"{HOW_TO}detectors.md": "streets detector.onnx=detector/model.onnx",
@@ -282,7 +286,19 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             run("counterfoil build wardrobe-mini --out wardrobe-mini")
             run("counterfoil evaluate source:validation --recipe recipe.yaml --write-keys keys.csv")
             answer_elsewhere()
+            _answer_files()
         yield folder
+
+
+def _answer_files() -> None:
+    """Write what `compare` reads: two files of answers, and a table of both models."""
+    rng = np.random.default_rng(0)
+    right = rng.random((2, 60)) < 0.8
+    table = {"image": [*range(60)], "patient": [image // 2 for image in range(60)]}
+    for name, answers in zip(("new", "old"), right.tolist(), strict=True):
+        pa.csv.write_csv(pa.table(table | {"correct": answers}), f"{name}.csv")
+    both = {"right.lab:resnet14t": right[0], "right.lab:resnet10t": right[1]}
+    pq.write_table(pa.table({"key": table["image"]} | both), "predictions.parquet")
 
 
 def _models(folder: Path) -> None:

@@ -197,7 +197,7 @@ class Comparison:
         return not self.differing and not self.others
 
 
-def compare(
+def compare_with_original(
     original: SoundDataset,
     original_shards: Shards,
     out: Path,
@@ -422,7 +422,7 @@ def regenerate(options: RegenerateOptions) -> Regeneration:
         repair,
     )
     result = begun.whole()
-    comparison = compare(
+    comparison = compare_with_original(
         original,
         before,
         out,

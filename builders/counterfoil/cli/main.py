@@ -18,6 +18,7 @@ from counterfoil import __version__
 from counterfoil.cli import (
     build,
     calibrate,
+    compare,
     demo,
     evaluate,
     mend,
@@ -103,6 +104,7 @@ add_commands(
     review.review,
     verify.verify,
     evaluate.evaluate,
+    compare.compare,
     mine.mine,
     mend.mend,
     open.open,

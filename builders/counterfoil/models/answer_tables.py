@@ -14,7 +14,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
@@ -28,6 +28,7 @@ from counterfoil.foreign_tables import (
     MOST_COLUMNS,
     NUMBER,
     TEXT,
+    TRUTH,
     WHOLE,
     parquet_types,
     read_foreign_parquet,
@@ -53,13 +54,15 @@ _PARQUET = (".parquet",)
 _JSON = (".json",)
 _LINES = (".jsonl", ".ndjson")
 
-# What a column is asked for as. Whole numbers are also read as text.
-ColumnKind = Literal["text", "whole numbers", "numbers"]
+# What a column is asked for as. Whole numbers are also read as text, and any value but a list is
+# read as text if it may be anything.
+ColumnKind = Literal["text", "whole numbers", "numbers", "any"]
 # pandas saves names that are numbers as numbers.
 _READ_AS: Mapping[ColumnKind, tuple[str, ...]] = {
     "text": (TEXT, WHOLE, NUMBER),
     "whole numbers": (WHOLE,),
     "numbers": (NUMBER,),
+    "any": (TEXT, TRUTH, WHOLE, NUMBER),
 }
 
 
@@ -85,6 +88,7 @@ class AnswerTable:
             "text": pa.string(),
             "whole numbers": pa.int64(),
             "numbers": pa.float64(),
+            "any": pa.string(),
         }
         types = {name: arrow[kind] for name, kind in kinds.items()}
         with _opened(self.path, self.who) as file:
@@ -95,7 +99,8 @@ class AnswerTable:
                 wanted = {name: _READ_AS[kind] for name, kind in kinds.items()}
                 read = read_foreign_parquet(file, wanted, most_rows=_MOST_ROWS)
             else:
-                read = _json(file, types, ending)
+                truths = {name for name, kind in kinds.items() if kind == "any"}
+                read = _json(file, types, ending, truths)
             for batch in read:
                 # Columns are taken by index, because pyarrow searches all names for a column's
                 # name.
@@ -303,8 +308,12 @@ def columns_called(wanted: Sequence[str], names: Sequence[str]) -> dict[str, str
 
 
 def _json(
-    file: BufferedReader, types: Mapping[str, pa.DataType], ending: str
+    file: BufferedReader,
+    types: Mapping[str, pa.DataType],
+    ending: str,
+    truths: Container[str] = (),
 ) -> Iterator[pa.RecordBatch]:
+    """Read columns of JSON. truths: those that may hold true and false, which are read as text."""
     import pyarrow as pa
 
     records = _records(file, ending)
@@ -314,7 +323,8 @@ def _json(
             values = []
             for row in rows:
                 value = row.get(name)
-                if not (_is_number(value) or isinstance(value, str)):
+                is_truth = isinstance(value, bool) and name in truths
+                if not (_is_number(value) or isinstance(value, str) or is_truth):
                     raise ValueError(
                         f"column {name[:40]!r} has {str(value)[:40]!r}, expected a text or a number"
                     )

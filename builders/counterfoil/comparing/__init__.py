@@ -1,0 +1,1 @@
+"""Compare two files of answers to the same images, whoever made them."""
