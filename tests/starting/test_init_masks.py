@@ -126,7 +126,10 @@ def black_and_white(folder: Path) -> None:
 
 
 def named(*names: str) -> Callable[[Path], None]:
-    return lambda folder: (folder / "classes.txt").write_text("\n".join(names)) and None
+    def write(folder: Path) -> None:
+        (folder / "classes.txt").write_text("\n".join(names))
+
+    return write
 
 
 @pytest.mark.parametrize(

@@ -241,8 +241,9 @@ class OutlinedMasks(SourceMasks):
         if written is not None and written != size:
             says, had = ("×".join(map(str, sides)) for sides in (written, size))
             raise UserError(
-                f"{where}: the file says that its image has {says} pixels, and the image has {had}",
-                "Use the images that were labelled, or correct their width and height in the file.",
+                f"{where}: the file says that its image has {says} pixels, and the image has {had}:"
+                " use the images that were labelled",
+                self.hint,
             )
         insides = []
         for number, outline in enumerate(outlines):
