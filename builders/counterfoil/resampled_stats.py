@@ -131,8 +131,10 @@ def _error_with_one_more(without: Floats) -> float:
     (`scripts/prove_masks.py`), intervals of 20 images held the truth in 83 to 94 %.
     """
     changes = np.abs(without - without.mean())
-    squares = np.square(changes).sum() + changes.max() ** 2
-    return math.sqrt(squares * (1 - 1 / len(without)))
+    squares = np.square(changes)
+    total = float(squares.sum() + squares.max())
+    units = len(without)
+    return math.sqrt(total * (units - 1) / units)
 
 
 def weighted_sum(parts: Sequence[tuple[float, Drawn]]) -> Drawn:
@@ -146,10 +148,9 @@ def weighted_sum(parts: Sequence[tuple[float, Drawn]]) -> Drawn:
             part_below, part_above = part_above, part_below
         below.append(abs(weight) * part_below)
         above.append(abs(weight) * part_above)
-    without = None
-    left_out = [weight * part.without for weight, part in parts if part.without is not None]
-    if len(left_out) == len(parts):
-        without = np.sum(left_out, axis=0)
+    without: Floats | None = None
+    if all(part.without is not None for _, part in parts):
+        without = np.sum([weight * part.without for weight, part in parts], axis=0)
     return Drawn(
         value=sum(weight * part.value for weight, part in parts),
         drawn=np.sum([weight * part.drawn for weight, part in parts], axis=0),
