@@ -91,7 +91,11 @@ class Remembering(MeasuredSegmenter):
         return {}
 
     def share(
-        self, group: int, measure: str, label: int | None = None, of_drop: bool = False
+        self,
+        group: int,
+        measure: str,
+        label: int | None = None,
+        of_drop: bool = False,
     ) -> Drawn:
         key = group, measure, label, of_drop
         if key not in self._shares:
@@ -109,7 +113,12 @@ class World:
     frames: int
 
     @classmethod
-    def drawn(cls, skills: Sequence[float], frames: int, rng: np.random.Generator) -> World:
+    def drawn(
+        cls,
+        skills: Sequence[float],
+        frames: int,
+        rng: np.random.Generator,
+    ) -> World:
         unit = np.arange(POPULATION) // frames
         shared = np.sqrt(ALIKE) if frames > 1 else 0.0
 
@@ -158,7 +167,11 @@ class World:
         return cls(tuple(counts), tuple(truth), frames)
 
     def measured(
-        self, units: int, by_unit: bool, rng: np.random.Generator, seed: int
+        self,
+        units: int,
+        by_unit: bool,
+        rng: np.random.Generator,
+        seed: int,
     ) -> tuple[MeasuredSegmenter, MeasuredSegmenter]:
         """Draw a set of units, and measure both segmenters on it, with intervals over units or over
         images."""
@@ -203,7 +216,12 @@ def level(measure: str, group: int = 0, label: int | None = None) -> Question:
     return (Term(1.0, 0, group, measure, label),)
 
 
-def drop(measure: str, group: int, label: int | None = None, model: int = 0) -> Question:
+def drop(
+    measure: str,
+    group: int,
+    label: int | None = None,
+    model: int = 0,
+) -> Question:
     base = Term(1.0, model, 0, measure, label, True)
     return base, Term(-1.0, model, group, measure, label, True)
 
@@ -277,7 +295,10 @@ GATE: tuple[tuple[Question, str], ...] = (
 )
 
 
-def gate_verdicts(world: World, segmenters: Sequence[MeasuredSegmenter]) -> list[str]:
+def gate_verdicts(
+    world: World,
+    segmenters: Sequence[MeasuredSegmenter],
+) -> list[str]:
     """Return the verdicts of a gate whose limits are the true numbers."""
     numbers = [measured_number(question, segmenters) for question, _ in GATE]
     reach = joint_reach(numbers)
