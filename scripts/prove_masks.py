@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 import proving
-from counterfoil.evaluation.gate import GateLine, Judged
+from counterfoil.evaluation.gate import Answer, GateLine, Judged
 from counterfoil.evaluation.tasks.masks.measures import (
     MEAN_IOU,
     MEAN_RECALL,
@@ -183,8 +183,13 @@ class World:
         for groups in self.counts:
             counts = []
             for each in groups:
-                of_set = (each.having, each.given, each.hits, each.boundary)
-                counts.append(PixelCounts(*(values[images] for values in of_set)))
+                of_set = PixelCounts(
+                    each.having[images],
+                    each.given[images],
+                    each.hits[images],
+                    each.boundary[images],
+                )
+                counts.append(of_set)
             totals = counts[0].having.sum(axis=0)
             subject: Any = SimpleNamespace(
                 measured=tuple(np.flatnonzero(totals).tolist()),
@@ -298,7 +303,7 @@ GATE: tuple[tuple[Question, str], ...] = (
 def gate_verdicts(
     world: World,
     segmenters: Sequence[MeasuredSegmenter],
-) -> list[str]:
+) -> list[Answer]:
     """Return the verdicts of a gate whose limits are the true numbers."""
     numbers = [measured_number(question, segmenters) for question, _ in GATE]
     reach = joint_reach(numbers)

@@ -131,8 +131,9 @@ def test_boundary_f1_equals_a_plain_loop(shape: tuple[int, int]) -> None:
                 numbers[np.hypot(rows - centre[0], columns - centre[1]) < radius] = label
             numbers[rng.random(shape) < 0.01] = 1
             masks.append(numbers)
-        scores = boundary_f1(*masks, CLASSES)
-        np.testing.assert_allclose(scores, boundary_by_loop(*masks), atol=1e-9)
+        mask, answer = masks
+        scores = boundary_f1(mask, answer, CLASSES)
+        np.testing.assert_allclose(scores, boundary_by_loop(mask, answer), atol=1e-9)
 
 
 def test_boundaries_within_the_tolerance_match() -> None:

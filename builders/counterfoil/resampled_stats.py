@@ -149,8 +149,9 @@ def weighted_sum(parts: Sequence[tuple[float, Drawn]]) -> Drawn:
         below.append(abs(weight) * part_below)
         above.append(abs(weight) * part_above)
     without: Floats | None = None
-    if all(part.without is not None for _, part in parts):
-        without = np.sum([weight * part.without for weight, part in parts], axis=0)
+    left_out = [weight * part.without for weight, part in parts if part.without is not None]
+    if len(left_out) == len(parts):
+        without = np.sum(left_out, axis=0)
     return Drawn(
         value=sum(weight * part.value for weight, part in parts),
         drawn=np.sum([weight * part.drawn for weight, part in parts], axis=0),
