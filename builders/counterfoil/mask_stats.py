@@ -66,7 +66,7 @@ def boundary_f1(truth: NDArray[np.integer], answer: NDArray[np.integer], classes
     both = precision + recall
     product = precision * recall
     scores = _ratio(2 * product, both, both > 0)
-    # A class that the answer lacks, or whose boundaries lie apart, has an F1 of 0.
+    # F1 is 0 if the answer lacks the class, or if no boundaries match.
     has_boundary = np.isfinite(recall)
     found_nothing = has_boundary & ~(both > 0)
     scores[found_nothing] = 0.0
