@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 import proving
-from counterfoil.evaluation.gate import GateLine, Judged
+from counterfoil.evaluation.gate import Answer, GateLine, Judged
 from counterfoil.evaluation.tasks.masks.measures import (
     MEAN_IOU,
     MEAN_RECALL,
@@ -91,7 +91,11 @@ class Remembering(MeasuredSegmenter):
         return {}
 
     def share(
-        self, group: int, measure: str, label: int | None = None, of_drop: bool = False
+        self,
+        group: int,
+        measure: str,
+        label: int | None = None,
+        of_drop: bool = False,
     ) -> Drawn:
         key = group, measure, label, of_drop
         if key not in self._shares:
@@ -109,15 +113,20 @@ class World:
     frames: int
 
     @classmethod
-    def drawn(cls, skills: Sequence[float], frames: int, rng: np.random.Generator) -> World:
+    def drawn(
+        cls,
+        skills: Sequence[float],
+        frames: int,
+        rng: np.random.Generator,
+    ) -> World:
         unit = np.arange(POPULATION) // frames
         shared = np.sqrt(ALIKE) if frames > 1 else 0.0
 
         def noise(*shape: int) -> NDArray[np.float64]:
             """Return standard normal numbers of images, which those of a unit share in part."""
             of_units = rng.normal(size=(unit[-1] + 1, *shape))[unit]
-            own = rng.normal(size=(POPULATION, *shape))
-            return np.asarray(shared * of_units + np.sqrt(1 - shared**2) * own)
+            of_images = rng.normal(size=(POPULATION, *shape))
+            return np.asarray(shared * of_units + np.sqrt(1 - shared**2) * of_images)
 
         kinds = len(SHARES)
         limits = [NormalDist().inv_cdf(min(share, 1 - 1e-9)) for share in SHARES]
@@ -132,10 +141,10 @@ class World:
         of_image = noise(kinds)
         counts = []
         for skill in (1.0, TWIN):
-            own = np.sqrt(0.5) * (of_image + noise(kinds))
+            of_model = np.sqrt(0.5) * (of_image + noise(kinds))
             groups = []
             for group, mean in enumerate(skills):
-                error = 0.6 * own
+                error = 0.6 * of_model
                 if group:
                     error = 0.85 * error + 0.3 * noise(kinds) + hurt[:, None]
                 logit = skill * mean - 0.2 * np.arange(kinds) + 0.8 * ease[:, None] + error
@@ -150,14 +159,19 @@ class World:
         once = np.ones((POPULATION, 1), np.int32)
         truth = []
         for groups in counts:
-            measured = [group.measured(once) for group in groups]
-            truth.append(
-                tuple({name: values[:, 0] for name, values in each.items()} for each in measured)
-            )
+            of_groups = []
+            for group in groups:
+                measured = group.measured(once)
+                of_groups.append({name: values[:, 0] for name, values in measured.items()})
+            truth.append(tuple(of_groups))
         return cls(tuple(counts), tuple(truth), frames)
 
     def measured(
-        self, units: int, by_unit: bool, rng: np.random.Generator, seed: int
+        self,
+        units: int,
+        by_unit: bool,
+        rng: np.random.Generator,
+        seed: int,
     ) -> tuple[MeasuredSegmenter, MeasuredSegmenter]:
         """Draw a set of units, and measure both segmenters on it, with intervals over units or over
         images."""
@@ -169,8 +183,13 @@ class World:
         for groups in self.counts:
             counts = []
             for each in groups:
-                of_set = (each.having, each.given, each.hits, each.boundary)
-                counts.append(PixelCounts(*(values[images] for values in of_set)))
+                of_set = PixelCounts(
+                    each.having[images],
+                    each.given[images],
+                    each.hits[images],
+                    each.boundary[images],
+                )
+                counts.append(of_set)
             totals = counts[0].having.sum(axis=0)
             subject: Any = SimpleNamespace(
                 measured=tuple(np.flatnonzero(totals).tolist()),
@@ -202,7 +221,12 @@ def level(measure: str, group: int = 0, label: int | None = None) -> Question:
     return (Term(1.0, 0, group, measure, label),)
 
 
-def drop(measure: str, group: int, label: int | None = None, model: int = 0) -> Question:
+def drop(
+    measure: str,
+    group: int,
+    label: int | None = None,
+    model: int = 0,
+) -> Question:
     base = Term(1.0, model, 0, measure, label, True)
     return base, Term(-1.0, model, group, measure, label, True)
 
@@ -217,30 +241,30 @@ def more_than_twin(measure: str, group: int) -> Question:
 
 def questions(segmenter: MeasuredSegmenter) -> dict[str, list[Question]]:
     """Return what is asked of a set, by name; the intervals of several hold at once."""
-    asked = {}
+    by_name = {}
     for measure in MEANS:
         name = measure.replace("_", " ")
-        asked[name] = [level(measure)]
-        asked[f"{name}, strong shift"] = [level(measure, 2)]
-        asked[f"drops of {name}, both shifts"] = [drop(measure, 1), drop(measure, 2)]
+        by_name[name] = [level(measure)]
+        by_name[f"{name}, strong shift"] = [level(measure, 2)]
+        by_name[f"drops of {name}, both shifts"] = [drop(measure, 1), drop(measure, 2)]
     for label, name in ((COMMON, "of nine tenths"), (HALF, "of half"), (RARE, "of a tenth")):
         if label not in segmenter.sound:
             continue
-        asked[f"IoU of the class {name} of images"] = [level(IOU, 0, label)]
-        asked[f"its drop, strong shift ({name})"] = [drop(IOU, 2, label)]
+        by_name[f"IoU of the class {name} of images"] = [level(IOU, 0, label)]
+        by_name[f"its drop, strong shift ({name})"] = [drop(IOU, 2, label)]
     counted = [
         label
         for label in segmenter.sound
         if segmenter.scores[0].images[IOU][label] >= FEWEST_IMAGES
     ]
-    asked["drops of IoU, all classes and shifts"] = [
+    by_name["drops of IoU, all classes and shifts"] = [
         drop(IOU, group, label) for group in (1, 2) for label in counted
     ]
-    asked["drops of mIoU less a twin's, both shifts"] = [
+    by_name["drops of mIoU less a twin's, both shifts"] = [
         more_than_twin(MEAN_IOU, 1),
         more_than_twin(MEAN_IOU, 2),
     ]
-    return asked
+    return by_name
 
 
 def measured_number(question: Question, segmenters: Sequence[MeasuredSegmenter]) -> Drawn:
@@ -276,7 +300,10 @@ GATE: tuple[tuple[Question, str], ...] = (
 )
 
 
-def gate_verdicts(world: World, segmenters: Sequence[MeasuredSegmenter]) -> list[str]:
+def gate_verdicts(
+    world: World,
+    segmenters: Sequence[MeasuredSegmenter],
+) -> list[Answer]:
     """Return the verdicts of a gate whose limits are the true numbers."""
     numbers = [measured_number(question, segmenters) for question, _ in GATE]
     reach = joint_reach(numbers)
@@ -321,16 +348,16 @@ def outcomes_of_set(
 ) -> Iterator[tuple[str, Outcome]]:
     """Yield what happened to the intervals of a set that exist, by name."""
     both = segmenters[0].compared_with(segmenters[1]), segmenters[1].compared_with(segmenters[0])
-    for name, asked in questions(segmenters[0]).items():
+    for name, of_name in questions(segmenters[0]).items():
         compared = both if "twin" in name else segmenters
-        if not asked or not compared[0].sound:
+        if not of_name or not compared[0].sound:
             continue
-        numbers = [measured_number(question, compared) for question in asked]
-        estimates = simultaneous_intervals(numbers) if len(asked) > 1 else [numbers[0].interval()]
-        truth = [true_number(question, world, compared) for question in asked]
-        found = outcome(estimates, truth)
-        if found is not None:
-            yield name, found
+        numbers = [measured_number(question, compared) for question in of_name]
+        estimates = simultaneous_intervals(numbers) if len(of_name) > 1 else [numbers[0].interval()]
+        truth = [true_number(question, world, compared) for question in of_name]
+        held = outcome(estimates, truth)
+        if held is not None:
+            yield name, held
 
 
 def coverage(seed: int) -> Iterator[proving.Table]:
@@ -362,10 +389,10 @@ def coverage(seed: int) -> Iterator[proving.Table]:
         for images, sets in IMAGES.items():
             rng = np.random.default_rng([seed, number, images])
             decided = 0
-            for one in range(sets):
-                segmenters = world.measured(images, False, rng, one)
-                for name, found in outcomes_of_set(world, segmenters):
-                    of_sizes.setdefault(name, {}).setdefault(images, []).append(found)
+            for number_of_set in range(sets):
+                segmenters = world.measured(images, False, rng, number_of_set)
+                for name, held_in_set in outcomes_of_set(world, segmenters):
+                    of_sizes.setdefault(name, {}).setdefault(images, []).append(held_in_set)
                 verdicts = gate_verdicts(world, segmenters)
                 decided += any(verdict != "undecided" for verdict in verdicts)
             share = 100 * (1 - decided / sets)
@@ -412,10 +439,10 @@ def units(seed: int) -> Iterator[proving.Table]:
         for by_unit in (True, False):
             rng = np.random.default_rng([seed, FRAMES, number])
             held: dict[str, list[Outcome]] = {}
-            for one in range(sets):
-                segmenters = world.measured(number, by_unit, rng, one)
-                for name, found in outcomes_of_set(world, segmenters):
-                    held.setdefault(name, []).append(found)
+            for number_of_set in range(sets):
+                segmenters = world.measured(number, by_unit, rng, number_of_set)
+                for name, held_in_set in outcomes_of_set(world, segmenters):
+                    held.setdefault(name, []).append(held_in_set)
             for name, cells in rows.items():
                 cells.append(cell(held.get(name, []), sets))
     shown = [[name, *cells] for name, cells in rows.items()]

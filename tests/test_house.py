@@ -149,7 +149,9 @@ def test_a_package_imports_only_what_stands_before_it() -> None:
 def parts_of_tasks() -> Iterator[tuple[str, str]]:
     """Yield the package that a part of a task of our own belongs to, and the part's name."""
     for task in TASKS.bundled.values():
-        yield from (("data", task.reader),) if task.reader is not None else ()
+        for part in (task.reader, task.row_fault):
+            if part is not None:
+                yield "data", part
         yield "evaluation", task.measured_by
 
 

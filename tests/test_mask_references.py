@@ -61,9 +61,9 @@ def test_measures_equal_the_references(seed: int) -> None:
     # torchmetrics counts in whole numbers and divides in 32 bits
     given = torch.from_numpy(answers), torch.from_numpy(masks)
     matrix = classification.multiclass_confusion_matrix(*given, CLASSES, ignore_index=255)
-    found = confusion(masks, answers, CLASSES)
-    np.testing.assert_array_equal(found[:, :CLASSES], matrix.numpy())
-    assert found[:, CLASSES].sum() == 0
+    counts = confusion(masks, answers, CLASSES)
+    np.testing.assert_array_equal(counts[:, :CLASSES], matrix.numpy())
+    assert counts[:, CLASSES].sum() == 0
     by_class = {"num_classes": CLASSES, "average": "none", "ignore_index": 255}
     iou = classification.multiclass_jaccard_index(*given, **by_class).numpy()
     np.testing.assert_allclose(scores.values[IOU][present], iou[present], rtol=1e-6)

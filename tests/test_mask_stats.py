@@ -101,10 +101,10 @@ def boundary_by_loop(mask: np.ndarray, answer: np.ndarray) -> list[float]:
         return points
 
     def near(points: list[tuple[int, int]], others: list[tuple[int, int]]) -> float:
-        found = 0
+        near_others = 0
         for point in points:
-            found += any(math.dist(point, other) <= reach for other in others)
-        return found / len(points) if points else 0.0
+            near_others += any(math.dist(point, other) <= reach for other in others)
+        return near_others / len(points) if points else 0.0
 
     scores = []
     for label in range(CLASSES):
@@ -131,8 +131,9 @@ def test_boundary_f1_equals_a_plain_loop(shape: tuple[int, int]) -> None:
                 numbers[np.hypot(rows - centre[0], columns - centre[1]) < radius] = label
             numbers[rng.random(shape) < 0.01] = 1
             masks.append(numbers)
-        found = boundary_f1(*masks, CLASSES)
-        np.testing.assert_allclose(found, boundary_by_loop(*masks), atol=1e-9)
+        mask, answer = masks
+        scores = boundary_f1(mask, answer, CLASSES)
+        np.testing.assert_allclose(scores, boundary_by_loop(mask, answer), atol=1e-9)
 
 
 def test_boundaries_within_the_tolerance_match() -> None:
@@ -174,7 +175,7 @@ def test_the_boundaries_of_a_class_are_the_mean_over_its_images(units: np.ndarra
     shared = None if units is None else Units.of(units)
     scores = score_masks([counts_of(masks, answers)], seed=5, replicates=12, units=shared)[0]
     times = (shared or Units.of_images(IMAGES)).drawn(12, seeded_generator(5, "images with masks"))
-    for weights, found in [
+    for weights, values in [
         (np.ones(IMAGES, np.int64), scores.values[BOUNDARY]),
         *zip(times, scores.draws[BOUNDARY].T, strict=True),
     ]:
@@ -182,7 +183,7 @@ def test_the_boundaries_of_a_class_are_the_mean_over_its_images(units: np.ndarra
         for label in range(CLASSES):
             finite = repeated[np.isfinite(repeated[:, label]), label]
             expected = finite.mean() if len(finite) else math.nan
-            assert found[label] == pytest.approx(expected, abs=1e-9, nan_ok=True)
+            assert values[label] == pytest.approx(expected, abs=1e-9, nan_ok=True)
     for unit in range(len(scores.without[PIXELS][0])):
         kept = np.arange(IMAGES) != unit if units is None else units != unit
         iou, recall, accuracy = by_loop(masks, answers, kept.astype(int))
@@ -223,9 +224,9 @@ def test_every_interval_has_a_width() -> None:
         estimate = drop_of(lost).interval()
         assert estimate.low is not None and estimate.high is not None
         assert estimate.low < estimate.value - 0.1 and estimate.high > estimate.value + 0.1
-    one = np.zeros(20, int)
-    one[0] = 500
-    estimate = drop_of(one).interval()
+    of_one_image = np.zeros(20, int)
+    of_one_image[0] = 500
+    estimate = drop_of(of_one_image).interval()
     assert estimate.low is not None and estimate.high is not None
     # one of 20 images that loses half: Wilson's interval of 1 of 20 ends at 23.6 %
     assert estimate.low < 0 and 0.09 < estimate.high < 0.13

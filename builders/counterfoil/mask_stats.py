@@ -56,14 +56,21 @@ def boundary_f1(truth: NDArray[np.integer], answer: NDArray[np.integer], classes
     """
     tolerance = max(1.0, _TOLERANCE * math.hypot(*truth.shape))
     limit = math.floor(tolerance**2)  # squared distances of pixels are whole numbers
-    true = _boundary_places(np.minimum(truth, classes), math.isqrt(limit))
-    known = np.where(truth < classes, np.minimum(answer, classes), classes)
-    given = _boundary_places(known, math.isqrt(limit))
-    precision, _ = _shares_near(given, true, limit, classes)
-    recall, pixels = _shares_near(true, given, limit, classes)
+    margin = math.isqrt(limit)
+    true = _boundary_places(np.minimum(truth, classes), margin)
+    answered = np.minimum(answer, classes)
+    answered = np.where(truth < classes, answered, classes)
+    given = _boundary_places(answered, margin)
+    precision = _shares_near(given, true, limit, classes)
+    recall = _shares_near(true, given, limit, classes)
     both = precision + recall
-    scores = np.divide(2 * precision * recall, both, out=np.zeros(classes), where=both > 0)
-    return np.where(pixels > 0, scores, np.nan)
+    product = precision * recall
+    scores = _ratio(2 * product, both, both > 0)
+    # F1 is 0 if the answer lacks the class, or if no boundaries match.
+    has_boundary = np.isfinite(recall)
+    found_nothing = has_boundary & ~(both > 0)
+    scores[found_nothing] = 0.0
+    return scores
 
 
 @dataclass(frozen=True)
@@ -90,14 +97,18 @@ def _boundary_places(numbers: NDArray[np.integer], margin: int) -> _Places:
     row, column = np.nonzero(on_boundary)
     label = numbers[on_boundary].astype(np.int64)
     line = width + 2 * margin + 1
-    places = (label * (height + 2 * margin) + row + margin) * line + column
-    order = np.argsort(places, kind="stable")
-    return _Places(places[order], label[order], line)
+    lines_of_class = height + 2 * margin
+    place = label * lines_of_class
+    place += row + margin
+    place *= line
+    place += column
+    order = np.argsort(place, kind="stable")
+    return _Places(place[order], label[order], line)
 
 
-def _shares_near(points: _Places, others: _Places, limit: int, classes: int) -> tuple[Floats, Ints]:
+def _shares_near(points: _Places, others: _Places, limit: int, classes: int) -> Floats:
     """Return for each class the share of its points that have another one within a squared
-    distance, (k,), 0 without a point; and the number of its points."""
+    distance, (k,); NaN without a point."""
     near = np.zeros(len(points.places), dtype=bool)
     left = np.arange(len(near))
     last = np.iinfo(np.int64).max
@@ -105,14 +116,16 @@ def _shares_near(points: _Places, others: _Places, limit: int, classes: int) -> 
     reach = math.isqrt(limit)
     for down in sorted(range(-reach, reach + 1), key=abs):  # most are found in the first rows
         across = math.isqrt(limit - down**2)
-        place = points.places[left] + down * points.line
-        first = sought[np.searchsorted(others.places, place - across)]
-        found = first <= place + across
-        near[left[found]] = True
-        left = left[~found]
-    pixels = np.bincount(points.labels, minlength=classes + 1)[:classes]
-    hits = np.bincount(points.labels, near, minlength=classes + 1)[:classes]
-    return np.divide(hits, pixels, out=np.zeros(classes), where=pixels > 0), pixels
+        opposite = points.places[left] + down * points.line
+        nearest = sought[np.searchsorted(others.places, opposite - across)]
+        is_near = nearest <= opposite + across
+        near[left[is_near]] = True
+        left = left[~is_near]
+    bins = classes + 1
+    pixels = np.bincount(points.labels, minlength=bins)
+    hits = np.bincount(points.labels, near, minlength=bins)
+    shares = _ratio(hits, pixels, pixels > 0)
+    return shares[:classes]
 
 
 @dataclass(frozen=True)
@@ -152,7 +165,10 @@ class PixelCounts:
         """Return IoU, recall and boundary F1 of each class, (k, r), and pixel accuracy, (1, r), for
         weights of images, (n, r). A class that no weighed pixel has is NaN."""
         drawn = weights.astype(np.float64)
-        return _measures(*(table.T @ drawn for table in self._tables))
+        sums = []
+        for table in self._tables:
+            sums.append(table.T @ drawn)
+        return _measures(*sums)
 
     def without_each(self, units: Units) -> dict[str, Floats]:
         """Return the same, (k, u), of the images without each of u units in turn."""
@@ -160,7 +176,8 @@ class PixelCounts:
         for table in self._tables:
             of_units = np.zeros((units.count, table.shape[1]))
             np.add.at(of_units, units.of_image, table)
-            sums.append((table.sum(axis=0) - of_units).T)
+            left = table.sum(axis=0) - of_units
+            sums.append(left.T)
         return _measures(*sums)
 
     @property
@@ -168,7 +185,8 @@ class PixelCounts:
         """What `_measures` takes, of each image, (n, k)."""
         bounded = np.isfinite(self.boundary)
         boundary = np.where(bounded, self.boundary, 0.0)
-        return self.having, self.given, self.hits, boundary, bounded.astype(np.int64)
+        number = bounded.astype(np.int64)
+        return self.having, self.given, self.hits, boundary, number
 
     def image_iou(self) -> Floats:
         """Return the mean IoU of each image over the classes that it has, (n,); NaN without one."""
@@ -192,15 +210,14 @@ def _measures(
     """Return the measures of sums over images, (k, r). boundary: the sum of the boundary F1 of
     `bounded` images."""
     known = having > 0
+    either = having + given - hits
+    iou = _ratio(hits, either, known)
+    recall = _ratio(hits, having, known)
     every = having.sum(axis=0)
     right = hits.sum(axis=0)
     accuracy = _ratio(right, every, every > 0)
-    return {
-        IOU: _ratio(hits, having + given - hits, known),
-        RECALL: _ratio(hits, having, known),
-        PIXELS: accuracy[None],
-        BOUNDARY: _ratio(boundary, bounded, bounded > 0),
-    }
+    f1 = _ratio(boundary, bounded, bounded > 0)
+    return {IOU: iou, RECALL: recall, PIXELS: accuracy[None], BOUNDARY: f1}
 
 
 def _ratio(part: NDArray, whole: NDArray, where: NDArray) -> Floats:
@@ -229,9 +246,10 @@ class MaskScores:
         images = self.images[measure][chosen]
         whole = int(images[0]) if len(chosen) == 1 else self.whole
         values = self.values[measure][chosen]
-        draws = self.draws[measure][chosen]
+        draws = self.draws[measure][chosen].copy()
         # A class of one unit varies in a way that no resample shows.
-        draws = np.where(images[:, None] > 1, draws, values[:, None])
+        single = images <= 1
+        draws[single] = values[single, None]
         without = self.without[measure][chosen]
         number = mean_over_categories(
             values,
@@ -244,7 +262,8 @@ class MaskScores:
         )
         # Without its only unit, a class is not among those of the mean.
         left_out = mean_of_finite(without)
-        left_out = np.where(np.isfinite(left_out), left_out, number.value)
+        unknown = ~np.isfinite(left_out)
+        left_out[unknown] = number.value
         return replace(number, without=left_out)
 
 
@@ -279,17 +298,15 @@ def score_masks(
         for name in whole:
             draws[name] = np.concatenate([block[name] for block in of_group], axis=1)
         having = units.counted(counts.having > 0)
-        bounded = units.counted(np.isfinite(counts.boundary))
+        bounded = np.isfinite(counts.boundary)
+        counted = {IOU: having, RECALL: having}
+        counted[PIXELS] = np.array([units.count])
+        counted[BOUNDARY] = units.counted(bounded)
         score = MaskScores(
             values={name: values[:, 0] for name, values in whole.items()},
             draws=draws,
             without=counts.without_each(units),
-            images={
-                IOU: having,
-                RECALL: having,
-                PIXELS: np.array([units.count]),
-                BOUNDARY: bounded,
-            },
+            images=counted,
             whole=units.count,
             by_units=units.shared,
         )

@@ -131,8 +131,10 @@ def _error_with_one_more(without: Floats) -> float:
     (`scripts/prove_masks.py`), intervals of 20 images held the truth in 83 to 94 %.
     """
     changes = np.abs(without - without.mean())
-    squares = np.square(changes).sum() + changes.max() ** 2
-    return math.sqrt(squares * (1 - 1 / len(without)))
+    squares = np.square(changes)
+    total = float(squares.sum() + squares.max())
+    units = len(without)
+    return math.sqrt(total * (units - 1) / units)
 
 
 def weighted_sum(parts: Sequence[tuple[float, Drawn]]) -> Drawn:
@@ -146,7 +148,7 @@ def weighted_sum(parts: Sequence[tuple[float, Drawn]]) -> Drawn:
             part_below, part_above = part_above, part_below
         below.append(abs(weight) * part_below)
         above.append(abs(weight) * part_above)
-    without = None
+    without: Floats | None = None
     left_out = [weight * part.without for weight, part in parts if part.without is not None]
     if len(left_out) == len(parts):
         without = np.sum(left_out, axis=0)

@@ -75,5 +75,5 @@ def test_a_mask_that_no_build_writes_is_found(built: Path, tmp_path: Path, name:
     directory = Path(shutil.copytree(built, tmp_path / "built"))
     receipt = next(each for each in read_receipts(directory) if each.group == "fog")
     doctor(directory, receipt, "data", with_mask)
-    found = problem_of(verify(directory), path_of(receipt, "data"))
-    assert any(expected in problem.what for problem in found), found
+    problems = problem_of(verify(directory), path_of(receipt, "data"))
+    assert any(expected in problem.what for problem in problems), problems

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from itertools import product, repeat
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -586,19 +586,31 @@ class ShardCheck:
     ) -> None:
         """Check what the task stores of images that decode, and that no shift changes a picture of
         it."""
-        decoded = [
-            (row, look.size) for row, look in zip(rows, looks, strict=True) if look.fault is None
-        ]
-        found = self.pool.map(lambda each: row_fault(self.plan.recipe.source, *each), decoded)
-        for (row, _), fault in zip(decoded, found, strict=True):
+        decoded = []
+        sizes = []
+        for row, look in zip(rows, looks, strict=True):
+            if look.fault is None:
+                decoded.append(row)
+                sizes.append(look.size)
+        source = repeat(self.plan.recipe.source)
+        for row, fault in zip(
+            decoded,
+            self.pool.map(row_fault, source, decoded, sizes),
+            strict=True,
+        ):
             if fault is not None:
                 faults.add("truth", row["key"], fault)
-        for name, row in product(self._pictures, rows):
-            encoded = (row[name] or {}).get("bytes") or b""
-            digest = hashlib.sha256(encoded).digest()
-            key, first = self._pairs.setdefault((name, row["pair"]), (row["key"], digest))
-            if digest != first:
-                faults.add(name, row["key"], f"its {name} differs from that of {shown_value(key)}")
+        for name in self._pictures:
+            for row in rows:
+                key = row["key"]
+                cell = row[name] or {}
+                encoded = cell.get("bytes") or b""
+                digest = hashlib.sha256(encoded).digest()
+                pair = name, row["pair"]
+                first_key, first = self._pairs.setdefault(pair, (key, digest))
+                if digest != first:
+                    other = shown_value(first_key)
+                    faults.add(name, key, f"its {name} differs from that of {other}")
 
     @contextlib.contextmanager
     def _reported(self, path: str, shard: Shard) -> Iterator[None]:
