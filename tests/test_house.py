@@ -396,7 +396,7 @@ TABLES = {
     "models/detectors": ("DETECTOR_KINDS", {"detector", "onnx_forms"}),
     "models/generators": ("FAMILIES", {"family"}),
     "engines": ("ENGINES", {"engine", "executor", "processes", "ray_cluster"}),
-    "models/chat": ("CHAT_KINDS", set()),
+    "models/chat": ("CHAT_KINDS", {"judge"}),
     "evaluation/tasks/classes/measures": (
         "MEASURES",
         set(NESTED) - {"distances", "reference"} | {"source"},

@@ -174,7 +174,8 @@ def test_what_cannot_answer_over_the_classes_alone_is_refused(
     answers = tmp_path / "answers.csv"
     answers.write_text("key,label\nbase_00_00000,red\n")
     with pytest.raises(
-        UserError, match="is a file of labels: its answers among the classes alone are unknown"
+        UserError,
+        match="gives one answer an image: its answers among the classes alone are unknown",
     ):
         evaluate(dataset, [f"predictions:{answers}"], out=tmp_path / "out", outputs="classes")
     with pytest.raises(UserError, match="outputs is 'some': expected all or classes"):

@@ -19,9 +19,11 @@ from counterfoil.recipe.names import (
     HUB_LICENSES,
     LICENSE_NAMES,
     REPOSITORY,
+    chat_parts,
     derived_name,
     hub_license,
     license_note,
+    without_folders,
 )
 
 LONG = "a" * 100_000
@@ -202,3 +204,18 @@ def test_a_note_is_one_short_line_whatever_the_licence_holds() -> None:
 @pytest.mark.release(of="recipes")
 def test_the_bundled_recipes_name_licences_of_the_list() -> None:
     assert {hub_license(load_recipe(name).license) for name in bundled_recipes()} <= HUB_LICENSES
+
+
+@pytest.mark.parametrize(("name", "parts", "public"), [
+    ("chat:qwen@http://localhost:8000/v1", ("qwen", "http://localhost:8000/v1"), "chat:qwen"),
+    ("chat:a/b:c@2@https://h/v1", ("a/b:c@2", "https://h/v1"), "chat:a/b:c@2"),
+    ("chat:qwen", ("qwen", None), "chat:qwen"),
+    ("chat:transformers:user/name@abc", ("transformers:user/name@abc", None), "chat:transformers:user/name@abc"),
+    ("chat:local-dir:/home/me/model", ("local-dir:/home/me/model", None), "chat:local-dir:./model"),
+    ("chat:./model", ("./model", None), "chat:./model"),
+])  # fmt: skip
+def test_a_chat_model_has_a_name_and_an_address_that_is_not_published(
+    name: str, parts: tuple[str, str | None], public: str
+) -> None:
+    assert chat_parts(name) == parts
+    assert without_folders(name) == public

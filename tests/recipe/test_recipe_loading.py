@@ -503,6 +503,15 @@ def test_a_classifier_of_any_kind_opens_no_file_of_this_machine(tmp_path: Path, 
     )
 
 
+def test_the_address_of_a_datasets_chat_model_is_a_name_that_contacts_nobody(
+    tmp_path: Path,
+) -> None:
+    name = "chat:qwen@http://evil.test:8000/v1"
+    text = dump_recipe(load_recipe("wardrobe-mini", ["screen.judge=null"]))
+    text = text.replace("lab:resnet10t", name)
+    assert f"elsewhere:{name}" in names_of(dataset_recipe(tmp_path, text=text))
+
+
 @pytest.mark.parametrize(
     "name", ["transformers:google/vit", "open_clip:ViT-B-32/openai", "open_clip:lab:clip"]
 )

@@ -612,6 +612,12 @@ def test_what_cannot_look_at_images_is_refused(name: str) -> None:
         judged_mini(f"screen.judge={name}")
 
 
+@pytest.mark.parametrize("name", ["chat:small@http://localhost:8000/v1", "chat:transformers:a/b"])
+def test_a_chat_model_is_no_judge(name: str) -> None:
+    for change in (f"screen.judge={name}", WRONG_JUDGES.format(name, "top1")):
+        assert "a chat model" in str(refused_for(judged_mini, change))
+
+
 def test_judges_that_would_share_columns_are_refused() -> None:
     judges = WRONG_JUDGES.format("transformers:someone/clip", "top1")
     lines = refused_for(judged_mini, "screen.judge=open_clip:hf-hub:another/clip", judges)

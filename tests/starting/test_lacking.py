@@ -284,6 +284,17 @@ def test_check_says_which_classes_have_too_few_images_for_a_drop(
     ) == few
 
 
+def test_check_says_how_many_calls_a_chat_model_on_a_server_needs() -> None:
+    models = "evaluate.models=[chat:small@http://localhost:8000/v1, chat:transformers:a/b]"
+    done = CliRunner().invoke(app, ["check", "wardrobe-mini", "--set", models, "--json"])
+    document = json.loads(done.stdout)
+    calls = [lack["text"] for lack in document["lacks"] if "calls of its server" in lack["text"]]
+    assert calls == [
+        "chat:small@http://localhost:8000/v1: at most"
+        f" {document['samples']:,} calls of its server, one an image"
+    ]
+
+
 def test_check_ends_with_2_where_a_recipe_cannot_be_built_here() -> None:
     words = ["check", "wardrobe-mini", "--set", "tokens.path=./nowhere", "--json"]
     done = CliRunner().invoke(app, words)

@@ -179,7 +179,7 @@ def check(given: Given) -> None:
     from counterfoil.recipe import load_recipe
     from counterfoil.recipe.names import license_note
     from counterfoil.recipe.schema_mine import method_settings
-    from counterfoil.starting.lacking import list_lacking, too_few_images
+    from counterfoil.starting.lacking import list_lacking, server_calls, too_few_images
     from counterfoil.starting.source_rows import look_at_source
 
     options = given.made(CheckOptions)
@@ -190,7 +190,8 @@ def check(given: Given) -> None:
     with StageProgress():
         source = look_at_source(loaded)
         plan = make_plan(loaded, edited=source.table)
-        lacks = list_lacking(loaded, (*source.lacks, *too_few_images(plan)))
+        noted = (*source.lacks, *too_few_images(plan), *server_calls(plan))
+        lacks = list_lacking(loaded, noted)
     cost = estimate(plan, rate, edits_by_inversion(plan.recipe.generator), source.side)
     budget = rendered_budget(plan.recipe, rate)
     quotas = judged_quotas(plan.recipe)

@@ -86,6 +86,9 @@ class EvaluationOptions(OnDevices, Limited):
 
     In Python, give a scale, or a mapping from each model's name to its scale. Scores that
     fit no scale only rank the classes, and give no confidence."""
+    most_calls: int | None = option(None, MACHINES, least=1)
+    """Calls of servers that the run may make for chat models, one an image without an answer.
+    Default: 10,000. A model that needs more is not asked at all."""
     seed: int = option(0, OUTPUT, least=0)
     """Seed of the bootstrap."""
     into_card: bool = False

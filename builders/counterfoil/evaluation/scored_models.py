@@ -39,7 +39,7 @@ from counterfoil.prediction.class_map import ClassMap, Order, Outputs, map_class
 from counterfoil.progress import track
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.layering import is_local, without_folders
-from counterfoil.recipe.names import OPEN_CLIP, PREDICTIONS, PYTHON, did_you_mean
+from counterfoil.recipe.names import CHAT, OPEN_CLIP, PREDICTIONS, PYTHON, chat_parts, did_you_mean
 from counterfoil.regular_files import UnfitFile, named_path, open_regular, read_regular
 from counterfoil.report.results import NESTED, ModelFacts, ResultRows, Results, results_from
 from counterfoil.report.words import format_list
@@ -266,7 +266,7 @@ def _given(
 
 _LARGEST_ORDER = 16_000_000
 # Their answers come with the names of classes.
-_NAME_CLASSES = (PREDICTIONS, OPEN_CLIP)
+_NAME_CLASSES = (PREDICTIONS, OPEN_CLIP, CHAT)
 
 
 def _class_orders(
@@ -424,7 +424,8 @@ def choose_models(
     raise_together(errors)
     if way == "classes":
         problems = [
-            f"model {name!r} is a file of labels: its answers among the classes alone are unknown"
+            f"model {name!r} gives one answer an image: its answers among the classes alone are"
+            " unknown"
             for name, class_map in maps.items()
             if class_map.most_ranked is not None
         ]
@@ -468,7 +469,7 @@ def _scales(
     problems += [f"scores are: found {scale!r:.60}" for scale in unknown]
     if isinstance(requested, Mapping):
         problems += [
-            f"scores are: model {name!r} is a file of labels, without scores"
+            f"scores are: model {name!r} gives one answer an image, without scores"
             for name in given
             if name in without_scores
         ]
@@ -534,6 +535,8 @@ def short_name(name: str) -> str:
     timm's name."""
     if is_local(name) and not name.startswith((".", "/", "~")):
         return Path(without_folders(name)).name
+    if name.startswith(CHAT):
+        return chat_parts(name)[0]
     source, _, rest = name.partition(":")
     if source in ("lab", "hf-hub"):
         return rest.removeprefix("timm/")

@@ -18,6 +18,7 @@ from counterfoil.recipe.names import (
     LOCAL,
     ONNX,
     TRANSFORMERS,
+    chat_parts,
     did_you_mean,
     is_local,
 )
@@ -143,6 +144,12 @@ def refuse_elsewhere(name: str, what: str) -> None:
     """Raise UserError if a dataset's own recipe names a folder, which is on the machine that built
     the dataset."""
     if name.startswith(ELSEWHERE):
+        served, address = chat_parts(name.removeprefix(ELSEWHERE))
+        if address is not None:
+            raise UserError(
+                f"{what} 'chat:{served}': its address {address[:80]} comes from a dataset's recipe",
+                "If you trust it, name it yourself: --models chat:MODEL@ADDRESS",
+            )
         raise UserError(
             f"{what} '{name.removeprefix(ELSEWHERE)}' is a folder on the machine that built the"
             " dataset",

@@ -24,7 +24,9 @@ Scale = Literal["probabilities", "percent", "log-probabilities", "logits", "sigm
 SCALES: tuple[Scale, ...] = get_args(Scale)
 # Scores without a known scale, and the answers of a file of labels.
 UNKNOWN = "unknown"
-AnyScale = Scale | Literal["unknown"]
+# Rows of log-probabilities, and rows that only say the answer: their exponentials do not add up.
+SOME = "log-probabilities of some"
+AnyScale = Scale | Literal["unknown", "log-probabilities of some"]
 # Sums of a softmax in 16 bits are off by so much.
 _SLACK = 2e-3
 # Numbers with more digits are not rounded: what their sums lack is below the slack.
@@ -184,11 +186,15 @@ def as_logits(scores: torch.Tensor, scale: AnyScale) -> torch.Tensor:
 
 
 def confidences(scores: AnyFloats, scale: AnyScale) -> Floats32:
-    """Return how sure each score (n, k) is; NaN if the scale is unknown. Scores of -inf are no
-    possible answer."""
+    """Return how sure each score (n, k) is; NaN if the scale, or that of the row, is unknown.
+    Scores of -inf are no possible answer."""
     if scale == UNKNOWN:
         return np.full(scores.shape, np.nan, dtype=np.float32)
     values = scores.astype(np.float64)
+    if scale == SOME:
+        values = np.exp(values)
+        adds_up = np.abs(values.sum(axis=1, keepdims=True) - 1) <= _SLACK
+        return np.where(adds_up, values, np.nan).astype(np.float32)
     if scale in ("logits", "log-probabilities"):
         values = np.exp(values - values.max(axis=1, keepdims=True))
         return (values / values.sum(axis=1, keepdims=True)).astype(np.float32)

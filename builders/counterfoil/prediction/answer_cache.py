@@ -72,6 +72,13 @@ class AnswerCache:
     """The number of images."""
     fits: Callable[[Columns, range], bool]
     """Returns whether columns can be the answers to these rows."""
+    each_batch: bool = False
+    """Whether every batch of answers is saved, because answers are slow or cost money."""
+
+    @property
+    def part_rows(self) -> int:
+        """The number of images in a part."""
+        return 1 if self.each_batch else PART_ROWS
 
     @property
     def path(self) -> Path:

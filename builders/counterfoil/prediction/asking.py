@@ -19,7 +19,6 @@ from counterfoil.arrays import Bools, Ints
 from counterfoil.data.labelled_images import Chunk, Chunks, LabelledImages, stretch_rows
 from counterfoil.engines import Advanced, Doing, Engine, Finished, LocalEngine, Lost, Work
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.prediction import answer_cache
 from counterfoil.prediction.answer_cache import AnswerCache, Columns, join_stretches
 from counterfoil.progress import report_progress
 from counterfoil.recipe.prompts import RecipeClass
@@ -118,7 +117,7 @@ class AskedModel:
         enough for a part."""
         self.fresh += answers
         self.done = done
-        if self.cache is not None and done - self.saved >= answer_cache.PART_ROWS:
+        if self.cache is not None and done - self.saved >= self.cache.part_rows:
             self.parts.append(join_stretches(self.fresh))
             self.cache.save_part(self.parts[-1], self.saved, done)
             self.saved = done

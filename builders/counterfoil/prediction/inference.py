@@ -20,7 +20,7 @@ from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, some_of
 from counterfoil.models.classifiers.classifier import Recorded
 from counterfoil.models.loading_errors import error_line, known_cause
-from counterfoil.models.score_scale import UNKNOWN, AnyScale, confidences
+from counterfoil.models.score_scale import SOME, UNKNOWN, AnyScale, confidences
 from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key
 from counterfoil.prediction.asking import Batch, Model
 from counterfoil.prediction.class_map import ClassMap
@@ -152,7 +152,9 @@ def torch_softmax(logits: AnyFloats) -> Floats32:
 def shares_of(scale: AnyScale) -> Callable[[AnyFloats], Floats32]:
     """Return how the confidences of a model's scores are computed. `Classifier.logits` are logits
     if they can be."""
-    return partial(confidences, scale=scale) if scale in ("sigmoids", UNKNOWN) else torch_softmax
+    return (
+        partial(confidences, scale=scale) if scale in ("sigmoids", UNKNOWN, SOME) else torch_softmax
+    )
 
 
 def answer_columns(
@@ -242,7 +244,8 @@ class MappedClassifier(Model):
         def fits(columns: Columns, rows: range) -> bool:
             return _form(columns) == form and len(columns["readable"]) == len(rows)
 
-        return AnswerCache(folder, self.name, key, len(images), fits)
+        each_batch = self.classifier.served
+        return AnswerCache(folder, self.name, key, len(images), fits, each_batch)
 
     def transform(self) -> Callable[[Any], Any]:
         return self.classifier.transform()

@@ -18,7 +18,9 @@ from counterfoil.prediction.answer_cache import join_stretches
 from counterfoil.prediction.asking import AskedModel, Pass, Placement
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.inference import MappedClassifier, Predictions, take_over
+from counterfoil.recipe.names import chat_parts
 from counterfoil.recipe.prompts import RecipeClass
+from counterfoil.report.words import format_count
 
 # The weights and inputs of one pass may take this share of the free memory. The rest is for
 # activations and images.
@@ -33,6 +35,29 @@ _BATCHES_AT_ONCE = 2
 # No layer of timm's models enlarges its input by more than this factor. If so much memory is free,
 # layers are not checked.
 _INSIDE_AT_MOST = 100
+
+
+# Calls of servers in a run, unless a person allows more.
+MOST_CALLS = 10_000
+
+
+@dataclass
+class CallBudget:
+    """How many calls of servers a run may make, one an image."""
+
+    most: int = MOST_CALLS
+    made: int = 0
+
+    def spend(self, name: str, calls: int) -> None:
+        """Take calls for a model. Raise UserError, before the first call, if too few are left."""
+        if self.made + calls > self.most:
+            before = f" after the {self.made:,} of others" if self.made else ""
+            raise UserError(
+                f"model {name!r} needs {calls:,} calls of its server{before}, one an image, and"
+                f" {self.most:,} are allowed",
+                "evaluate takes --most-calls N to allow more, and --limit N to answer fewer images.",
+            )
+        self.made += calls
 
 
 @dataclass(frozen=True)
@@ -60,6 +85,7 @@ def score_models(
     logits: bool = False,
     placement: Placement | None = None,
     failed: dict[str, CounterfoilError] | None = None,
+    budget: CallBudget | None = None,
 ) -> dict[str, Scored]:
     """Return every model's answers: cached in `folder` if an earlier run finished them, else
     computed and saved there.
@@ -68,8 +94,10 @@ def score_models(
     put into `failed` by model if it is given. A model without a content hash (`Classifier.kept`) is
     scored but not cached. For each image, `RANKED` answers are kept, and with `logits` also the
     scores of all outputs. With `placement`, the workers of an engine compute the answers, except
-    for models that only this process has. Each pass is one stage of progress.
+    for models that only this process has. Each pass is one stage of progress. `budget` bounds the
+    calls of servers, by default to `MOST_CALLS`.
     """
+    budget = budget or CallBudget()
     failures: dict[str, CounterfoilError] = {} if failed is None else failed
     scored: dict[str, Scored] = {}
 
@@ -92,7 +120,10 @@ def score_models(
             scored[name] = Scored(classifier.released(), class_map, Predictions(**known))
             return None
         _refuse_vast_batch(classifier, batch_size, device)
-        return AskedModel(model, cache)
+        answering = AskedModel(model, cache)
+        if classifier.served:
+            budget.spend(name, len(images) - answering.done)
+        return answering
 
     def passes(names: Sequence[str], own_device: str | None) -> Iterator[list[AskedModel]]:
         """Yield lists of models that fit in memory together, and that have answered the same images
@@ -129,7 +160,9 @@ def score_models(
     classes = ()
     places: list[Placement | None] = [None]
     if placement is not None:
-        of_this_process = placement.of_this_process
+        # More processes would only make more calls of a server at once.
+        served = frozenset(name for name in names if chat_parts(name)[1] is not None)
+        of_this_process = placement.of_this_process | served
         classes = placement.classes
         places = [placement, None]
     for elsewhere in places:
@@ -137,6 +170,10 @@ def score_models(
         for models in passes(of_place, device if elsewhere is None else None):
             first = models[0].model.name
             stage = first if len(models) == 1 else f"{len(models)} models, {first} first"
+            waiting = (answering for answering in models if answering.model.classifier.served)
+            calls = sum(len(images) - answering.done for answering in waiting)
+            if calls:
+                stage = f"{stage}: {format_count(calls, 'call')} of a server"
             classifiers = (answering.model.classifier for answering in models)
             specs = [(model.name, model.score_scale, maps[model.name]) for model in classifiers]
             loading = partial(_load, specs, classes, logits)

@@ -27,6 +27,7 @@ from counterfoil.recipe.names import (
     RECIPE,
     ROWS,
     TOKENS,
+    chat_parts,
     did_you_mean,
     is_local,
     nearest_name,
@@ -524,7 +525,7 @@ def _absolute_file(name: str, folder: Path) -> str:
 
 
 def _elsewhere(name: str) -> str:
-    if _ADDRESS.match(name):
+    if _ADDRESS.match(name) or chat_parts(name)[1] is not None:
         # While a stranger's dataset is mined, no question and no key may go to an address that the
         # stranger chose.
         return f"{ELSEWHERE}{name}"

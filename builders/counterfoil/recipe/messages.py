@@ -56,6 +56,7 @@ missing-class: A text that does not name the class where it has to.
 wrong-type: A value of another type than the key takes.
   found {found}, expected {expected}{hint}
   judge: found '{found}', a file of recorded predictions, expected a classifier that looks at images
+  chat-judge: found '{found}', a chat model, expected a classifier with a confidence in every class
   recipe: found {found}, expected a mapping of a recipe's keys
   classes: {found} holds no list, expected a list of classes
 

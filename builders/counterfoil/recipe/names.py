@@ -126,10 +126,11 @@ OPEN_CLIP = "open_clip:"
 ONNX = "onnx:"
 PREDICTIONS = "predictions:"
 PYTHON = "python:"
+CHAT = "chat:"
 # Prefixes of classifiers before the name of a file, and prefixes that may precede the name of a
 # folder.
 BEFORE_FILES = (PREDICTIONS, ONNX)
-BEFORE_FOLDERS = (TRANSFORMERS, OPEN_CLIP)
+BEFORE_FOLDERS = (TRANSFORMERS, OPEN_CLIP, CHAT)
 
 # A path begins with `.`, `/` or `~`, also after the prefix of a classifier. A name of the Hub does
 # not.
@@ -150,6 +151,8 @@ _LOCAL = re.compile(
 # The address of a chat model's server. The host in the address is not published.
 _ADDRESS = re.compile(r"https?://", re.IGNORECASE)
 _SERVER = f"{ELSEWHERE}http://server"
+# A chat model as a classifier, and the address of its server.
+_SERVED = re.compile(rf"{CHAT}(?P<model>.+)@(?P<address>https?://.+)", re.DOTALL | re.IGNORECASE)
 
 
 def is_local(name: str) -> bool:
@@ -181,6 +184,15 @@ def address_problem(address: str) -> str | None:
     return None
 
 
+def chat_parts(name: str) -> tuple[str, str | None]:
+    """Return the model and the server's address of a classifier `chat:MODEL@ADDRESS`. A name
+    without an address has None."""
+    match = _SERVED.fullmatch(name)
+    if match is None:
+        return name.removeprefix(CHAT), None
+    return match["model"], match["address"]
+
+
 def nameless_problem(name: str | None) -> ProblemLine | None:
     """Return a problem with a path that has no last part, such as `/`, or None."""
     match = _LOCAL.fullmatch(name) if name is not None else None
@@ -204,6 +216,8 @@ def judge_problem(name: str) -> ProblemLine | None:
     """Return a problem with the name of a second judge, which must predict new images, or None."""
     if name.removeprefix(ELSEWHERE).startswith(PREDICTIONS):
         return message("wrong-type.judge", found=name)
+    if name.removeprefix(ELSEWHERE).startswith(CHAT):
+        return message("wrong-type.chat-judge", found=name)
     if not judge_column(name, ""):
         return message("invalid-name.classifier", found=name)
     return nameless_problem(name)
@@ -223,9 +237,12 @@ def text_detector_problem(name: str) -> ProblemLine | None:
 
 
 def without_folders(name: str) -> str:
-    """Return `./` and the last part of a path, or `elsewhere:http://server` for an address. Other
-    names stay unchanged.
+    """Return `./` and the last part of a path, `elsewhere:http://server` for an address, or a
+    served classifier without its address. Other names stay unchanged.
     """
+    served = _SERVED.fullmatch(name.removeprefix(ELSEWHERE))
+    if served is not None:
+        return f"{CHAT}{served['model']}"
     if _ADDRESS.match(name.removeprefix(ELSEWHERE)):
         return _SERVER
     match = _LOCAL.fullmatch(name.removeprefix(ELSEWHERE))

@@ -178,8 +178,9 @@ class Evaluate(Section):
 
     models: tuple[str, ...] = ()
     """Models to evaluate: names of timm, or names that begin with one of {prefixes of classifiers and
-    detectors}, as in open_clip:ARCH/TAG (zero-shot), predictions:FILE (.csv or .parquet) and
-    python:PACKAGE.MODULE:FUNCTION (your own code; not in a recipe)."""
+    detectors}, as in open_clip:ARCH/TAG (zero-shot), predictions:FILE (.csv or .parquet),
+    chat:MODEL@ADDRESS (a chat model on a server) and python:PACKAGE.MODULE:FUNCTION (your own code;
+    not in a recipe)."""
     min_images_per_class: int = Field(default=5, ge=1)
     """Leave classes with fewer accepted images out of drops (Vendrow 2023: 5)."""
     outputs: Literal["all", "classes"] | None = None

@@ -24,7 +24,14 @@ from counterfoil.models.pipeline_settings import (
 )
 from counterfoil.plan.estimate import KNOWN_CLIPS, KNOWN_MODELS
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.names import BEFORE_FILES, BEFORE_FOLDERS, ELSEWHERE, TRANSFORMERS, is_local
+from counterfoil.recipe.names import (
+    BEFORE_FILES,
+    BEFORE_FOLDERS,
+    ELSEWHERE,
+    TRANSFORMERS,
+    chat_parts,
+    is_local,
+)
 from counterfoil.recipe.prompts import BASE
 from counterfoil.regular_files import named_path
 from counterfoil.report.words import format_count
@@ -85,6 +92,14 @@ def too_few_images(plan: Plan) -> Iterator[Lack]:
         )
         more = "drops leave them out. Add images, or set a smaller number"
         yield Lack("evaluate.min_images_per_class", f"{text} the fewest: {more}", "optional")
+
+
+def server_calls(plan: Plan) -> Iterator[Lack]:
+    """Yield how many calls of its server each chat model to evaluate needs."""
+    for name in plan.recipe.evaluate.models:
+        if chat_parts(name)[1] is not None:
+            calls = f"{name}: at most {plan.n_samples:,} calls of its server, one an image"
+            yield Lack("evaluate.models", calls, "optional")
 
 
 def lacking_classes(recipe: Recipe) -> Lack | None:

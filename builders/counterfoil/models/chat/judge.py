@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 # An option is one or a few tokens, perhaps after a mark. Longer answers are outside the list.
-MOST_TOKENS = 16
+MOST_TOKENS = 32
 _MOST_CHARACTERS = 1000
 # The most log-probabilities that OpenAI's protocol gives for a token.
 _MOST_LIKELY = 20
@@ -58,14 +58,23 @@ class Choice:
     """Their number."""
     answer: int | None
     """The index of the option that its text says; None: outside the list."""
-    likelihoods: Floats | None
-    """Of each option (k,), adding up to 1; None if they were not asked for or not given."""
+    masses: Floats | None
+    """The probability that the answer begins as each option (k,), of all answers; None if it was
+    not asked for or not given."""
+
+    @property
+    def likelihoods(self) -> Floats | None:
+        """The masses over their sum (k,)."""
+        if self.masses is None or not self.masses.sum() > 0:
+            return None
+        return self.masses / self.masses.sum()
 
     def probabilities(self) -> Floats | None:
         """Return the likelihoods, or else 1 for the answered option (k,). None for an answer that
         is outside the list and has no likelihoods."""
-        if self.likelihoods is not None or self.answer is None:
-            return self.likelihoods
+        likelihoods = self.likelihoods
+        if likelihoods is not None or self.answer is None:
+            return likelihoods
         return np.eye(self.options)[self.answer]
 
 
@@ -170,7 +179,7 @@ class ServedJudge:
         masses = None
         if likelihoods:
             masses = _option_masses(_first_tokens(reply.logprobs), options)
-        return _choice(reply.text, options, meanings, masses)
+        return Choice(len(options), _answered(reply.text, options, meanings), masses)
 
 
 @dataclass(frozen=True)
@@ -202,7 +211,7 @@ class ProcessJudge:
             masses = np.zeros(len(options))
             for index, ids in enumerate(self._tokens_of(options)):
                 masses[index] = float(probabilities[ids].sum())
-        return _choice(text, options, meanings, masses)
+        return Choice(len(options), _answered(text, options, meanings), masses)
 
     def _tokens_of(self, options: Sequence[str]) -> Iterator[list[int]]:
         """Yield the tokens that read as each option. Raise UserError for an option without one."""
@@ -262,16 +271,6 @@ def _option_masses(tokens: Mapping[str, float] | None, options: Sequence[str]) -
         if index is not None:
             masses[index] += probability
     return masses
-
-
-def _choice(
-    text: str, options: Sequence[str], meanings: Sequence[str], masses: Floats | None
-) -> Choice:
-    """Read which option a text is, and normalise the masses of the options (k,)."""
-    likelihoods = None
-    if masses is not None and masses.sum() > 0:
-        likelihoods = masses / masses.sum()
-    return Choice(len(options), _answered(text, options, meanings), likelihoods)
 
 
 def _answered(text: str, options: Sequence[str], meanings: Sequence[str]) -> int | None:

@@ -116,7 +116,9 @@ class ServedChat:
             try:
                 return self._send(asked | {"logprobs": True, "top_logprobs": top})
             except _RefusedQuestion:
+                reply = self._send(asked)  # raises if something else was refused
                 self.with_likelihoods = False
+                return reply
         return self._send(asked)
 
     def _send(self, question: dict[str, Any]) -> Reply:

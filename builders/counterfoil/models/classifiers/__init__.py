@@ -12,6 +12,7 @@ from typing import Protocol
 
 from counterfoil.errors import UserError
 from counterfoil.models.classifiers import (
+    of_chat,
     of_onnx,
     of_open_clip,
     of_predictions,
@@ -47,6 +48,7 @@ CLASSIFIER_KINDS: Registry[ClassifierKind] = Registry(
         "open_clip": of_open_clip,
         "onnx": of_onnx,
         "predictions": of_predictions,
+        "chat": of_chat,
         "python": of_python,
     },
     with_functions("describe", "load"),

@@ -66,6 +66,8 @@ class Classifier:
     """How images are resized, if known."""
     kept: bool = True
     """Whether a later run may reuse answers if the hash and the input key are equal."""
+    served: bool = False
+    """Whether a server answers, one call an image, which may cost money."""
     module: Any = None
     """The torch module, or None if the kind has none or it was released."""
     score_scale: AnyScale = "logits"

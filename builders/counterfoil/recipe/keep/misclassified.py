@@ -12,7 +12,7 @@ from pydantic import Field, field_validator
 from counterfoil.errors import ProblemLine
 from counterfoil.recipe.keep.rule import Column, KeepRule, Verdict
 from counterfoil.recipe.messages import message
-from counterfoil.recipe.names import judge_column, last_part
+from counterfoil.recipe.names import CHAT, ELSEWHERE, judge_column, last_part
 from counterfoil.recipe.section import field_check
 
 # The names of failure rules. A failure rule says which answers of a classifier are wrong, and
@@ -85,6 +85,8 @@ class MisclassifiedRule(KeepRule):
         for model in models:
             if not judge_column(model, ""):
                 raise ValueError(message("invalid-name.classifier", found=model))
+            if model.removeprefix(ELSEWHERE).startswith(CHAT):
+                raise ValueError(message("wrong-type.chat-judge", found=model))
         return models
 
     _known_failure = field_check("failure", by=failure_problem)

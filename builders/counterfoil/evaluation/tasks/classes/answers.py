@@ -20,7 +20,7 @@ from counterfoil.errors import CounterfoilError, RunFailure
 from counterfoil.evaluation.dataset import Group, Subject
 from counterfoil.evaluation.scored_models import ChosenModels
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.prediction.passes import Placement, Scored, score_models
+from counterfoil.prediction.passes import CallBudget, Placement, Scored, score_models
 from counterfoil.recipe import RecipeClass
 from counterfoil.report.results import GroupFacts, LeftOut, MeasureFacts, ResultRow, Results
 from counterfoil.report.words import over_classes
@@ -168,6 +168,7 @@ class Asking:
     device: str
     batch_size: int
     spread: Placement | None = None
+    budget: CallBudget = field(default_factory=CallBudget)
 
     def scored(
         self,
@@ -192,6 +193,7 @@ class Asking:
             self.models.load,
             placement=spread,
             failed=failed,
+            budget=self.budget,
         )
 
 

@@ -12,7 +12,6 @@ from counterfoil.accuracy_stats import Side, draw_class_averages
 from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, AnsweredGroup, Resampled
-from counterfoil.models.score_scale import UNKNOWN
 from counterfoil.report.results import ResultRow, estimate_row
 from counterfoil.resampled_stats import Drawn
 from counterfoil.stats import REPLICATES, bootstrap_weights, seeded_generator
@@ -135,8 +134,6 @@ def resampled_numbers(answered: AllAnswers, samples: Sequence[Resample]) -> list
         rows = sample.rows(answered)
         model = sample.model
         confidence = answered.confidence[rows, model].astype(np.float64)
-        if answered.scored[model].classifier.score_scale == UNKNOWN:
-            confidence = np.full(len(rows), np.nan)
         labels = subject.labels[rows]
         correct = answers.correct[rows, model]
         correct_top_k = answers.correct_top_k[rows, model]

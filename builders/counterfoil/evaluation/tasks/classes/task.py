@@ -47,8 +47,16 @@ from counterfoil.evaluation.tasks.classes.report import classes_page
 from counterfoil.evaluation.tasks.classes.resampling import resampled_rows
 from counterfoil.evaluation.tasks.classes.tables import image_answers, result_tables
 from counterfoil.evaluation.tasks.classes.terminal import terminal_lines
+from counterfoil.models.classifiers.of_chat import ChatClassifier
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier
-from counterfoil.prediction.passes import WORKERS_IMPORT, Placement, Scored, join_scored
+from counterfoil.prediction.passes import (
+    MOST_CALLS,
+    WORKERS_IMPORT,
+    CallBudget,
+    Placement,
+    Scored,
+    join_scored,
+)
 from counterfoil.progress import report_progress
 from counterfoil.recipe import RecipeClass
 from counterfoil.report.reference import order_warnings
@@ -133,7 +141,8 @@ class ClassesTask(Task):
         spread = placement if several else placement.worth_for(len(subject.keys))
         if spread is not None:
             made_by.expect(WORKERS_IMPORT)
-        self.asking = Asking(chosen, device, options.batch_size, spread)
+        budget = CallBudget(options.most_calls or MOST_CALLS)
+        self.asking = Asking(chosen, device, options.batch_size, spread, budget)
         self.requests: list[Request] = [
             prepared_distances(subject, options.distances, options.against),
             prepared_reference(subject, chosen.stands_for, tuple(chosen.mended), options.reference),
@@ -241,6 +250,11 @@ class ClassesTask(Task):
         """Return how a file of answers, or a model's scores, were read."""
         classifier = scored.classifier
         subject = self.subject
+        predictions = scored.predictions
+        if isinstance(classifier, ChatClassifier):
+            outside = predictions.prediction == len(classifier.names)
+            unsure = np.isnan(predictions.confidence)
+            return classifier.told(outside[predictions.readable], unsure[predictions.readable])
         if not isinstance(classifier, RecordedClassifier):
             return classifier.read
         parts = [(part.images.keys, part.images.paths) for part in subject.parts]

@@ -10,7 +10,6 @@ from counterfoil.accuracy_stats import BINS, calibration_errors, confidence_bins
 from counterfoil.arrays import AnyFloats, Bools, Floats
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, AnsweredGroup, Measure
 from counterfoil.evaluation.tasks.classes.resampling import Resample, resampled_numbers
-from counterfoil.models.score_scale import UNKNOWN
 from counterfoil.report.results import ResultRow, Results, estimate_row
 from counterfoil.stats import Estimate, seeded_generator
 
@@ -22,13 +21,13 @@ def _groups(answered: AllAnswers) -> Iterator[tuple[int, int, AnyFloats, Bools]]
     """Yield model, group, confidence and correctness of its readable images, for models that have
     confidences."""
     for model in range(len(answered.models)):
-        if answered.scored[model].classifier.score_scale == UNKNOWN:
-            continue
         for index in answered.places:
             rows = answered.rows(index)
             if len(rows):
                 confidence = answered.confidence[rows, model].astype(np.float64).round(_DIGITS)
-                yield model, index, confidence, answered.answers.correct[rows, model]
+                # A rate over the images that a model is sure or unsure of would be over a choice.
+                if not np.isnan(confidence).any():
+                    yield model, index, confidence, answered.answers.correct[rows, model]
 
 
 def _error(answered: AllAnswers) -> Iterator[ResultRow]:

@@ -42,7 +42,7 @@ from counterfoil.prediction.passes import Scored
 from counterfoil.progress import rename_stages, report_progress
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.layering import without_folders
-from counterfoil.recipe.names import OPEN_CLIP, PREDICTIONS, PYTHON, is_local
+from counterfoil.recipe.names import CHAT, OPEN_CLIP, PREDICTIONS, PYTHON, chat_parts, is_local
 from counterfoil.report.distances import FID, KID, Distances, ImageSet, SetOfImages
 from counterfoil.report.reference import (
     VALIDATION,
@@ -385,7 +385,7 @@ def _refuse_unfit(name: str, subject: Subject) -> None:
                 "Name a model: --distances open_clip:ViT-B-32/laion2b_s34b_b79k",
             )
         local_folder(subject.recipe.screen.model)
-    elif name.startswith((PREDICTIONS, PYTHON)):
+    elif name.startswith((PREDICTIONS, PYTHON, CHAT)):
         raise UserError(
             f"model {name!r}: has no features; expected a model that a folder, a file or the Hub"
             " holds"
@@ -571,6 +571,8 @@ def prepared_reference(
     for name, model in stands_for.items():
         if isinstance(model, str) and model.startswith(PREDICTIONS):
             left_out[name] = "a file of recorded predictions"
+        elif isinstance(model, str) and chat_parts(model)[1] is not None and not wanted:
+            left_out[name] = "on a server, which --reference asks about these images too"
     left_out |= dict.fromkeys(mended, "which was mended and may have seen these images")
     validation = source.validation_split
     split = shown_source(source.dataset, validation)
