@@ -12,22 +12,19 @@ import transformers
 
 from tiny_captioners import bert_tokenizer
 
-# Words end with a mark, as CLIP's do, and each is whole: the merges build it letter by letter.
-_WORDS = ("a", "photo", "of", "t", "-", "shirt", "sandal", "bag")
+_LETTERS = sorted(set("a photo of t-shirt sandal bag") - {" "})
 
 
 def _clip_tokenizer(folder: Path) -> int:
     """Save a tokenizer of CLIP in the older format, a vocabulary and merges. Return its number of
     words."""
-    letters = sorted({letter for word in _WORDS for letter in word})
-    merges = [f"{word[0]} {word[1]}</w>" for word in _WORDS if len(word) == 2]
-    vocabulary = [*letters, *(f"{letter}</w>" for letter in letters)]
-    vocabulary += [merge.replace(" ", "") for merge in merges]
-    vocabulary += ["<|startoftext|>", "<|endoftext|>"]
+    # A word ends with a mark. Letters stay apart, except in "of".
+    vocabulary = [*_LETTERS, *(f"{letter}</w>" for letter in _LETTERS)]
+    vocabulary += ["of</w>", "<|startoftext|>", "<|endoftext|>"]
     folder.mkdir(parents=True, exist_ok=True)
     numbered = {word: index for index, word in enumerate(dict.fromkeys(vocabulary))}
     (folder / "vocab.json").write_text(json.dumps(numbered))
-    (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *merges, ""]))
+    (folder / "merges.txt").write_text("#version: 0.2\no f</w>\n")
     settings = {"tokenizer_class": "CLIPTokenizer", "model_max_length": 32}
     settings["pad_token"] = "<|endoftext|>"
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))

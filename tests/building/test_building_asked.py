@@ -262,7 +262,7 @@ def test_verify_finds_answers_that_no_model_gives(dataset: Path, tmp_path: Path,
     pq.write_table(table.set_column(index, field, pa.array(values, field.type)), copy / old.path)
     content = (copy / old.path).read_bytes()
     new = replace(old, size=len(content), sha256=hashlib.sha256(content).hexdigest())
-    files = tuple(new if file is old else file for file in receipt.files)
+    files = tuple({file.path: file for file in (*receipt.files, new)}.values())
     # Receipt and manifest say that all is well.
     write_receipt(copy, replace(receipt, files=files))
     write_manifest(copy, {})

@@ -110,6 +110,7 @@ NOT_HERE = {
     "pip wheel": "fetches what builds a wheel",
     "USER/": "needs a repository on the Hub",
     "-judged": "needs the weights of two judges",
+    "chat:": "needs a chat model on a server",
     "build drawn.yaml --out photos-star": "needs a GPU and the weights of Stable Diffusion 2",
     "stable-diffusion-v1-5/": "needs a GPU and the weights of Stable Diffusion 1.5",
     " RECIPE ": "stands for a recipe and machines of the reader's",

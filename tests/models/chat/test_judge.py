@@ -88,7 +88,7 @@ def test_a_server_gets_one_image_and_the_question_in_one_call() -> None:
     assert head == "data:image/png;base64"
     sent = Image.open(io.BytesIO(base64.b64decode(encoded)))
     assert np.array_equal(np.asarray(sent), np.asarray(image))
-    assert (request["logprobs"], request["top_logprobs"], request["max_tokens"]) == (True, 20, 16)
+    assert (request["logprobs"], request["top_logprobs"], request["max_tokens"]) == (True, 20, 32)
     assert (request["temperature"], request["seed"]) == (0, 0)
 
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from counterfoil.arrays import Bools, Floats, Ints
+from counterfoil.arrays import Bools, Floats
 from counterfoil.documents import sha256_json
 from counterfoil.errors import UserError
 from counterfoil.models.captioners import describe_captioner
@@ -111,15 +111,13 @@ class ChatClassifier(Classifier):
         judge = replace(self.judge, captioner=replace(self.judge.captioner, module=None))
         return replace(self, module=None, judge=judge)
 
-    def told(self, answers: Ints, unsure: Bools) -> str:
-        """Say how many answers are outside the list, and how many have no confidence. answers: the
-        outputs (n,); unsure: (n,)."""
+    def told(self, outside: Bools, unsure: Bools) -> str:
+        """Say how many answers (n,) are outside the list, and how many have no confidence."""
         by = "letter" if len(self.names) <= len(_LETTERS) else "name"
-        count = format_count(len(answers), "answer")
-        outside = int((answers == len(self.names)).sum())
+        count = format_count(len(outside), "answer")
         notes = [
             f"one question an image, answered by {by} (protocol {PROTOCOL})",
-            f"{outside:,} of {count} are outside the list and count as wrong",
+            f"{int(outside.sum()):,} of {count} are outside the list and count as wrong",
         ]
         if unsure.any():
             notes.append(
@@ -145,7 +143,7 @@ class ChatClassifier(Classifier):
         names = [self.names[index] for index in order]
         if len(names) > len(_LETTERS):
             return BY_NAME.format(options="\n".join(names)), names, []
-        letters = list(_LETTERS[: len(names)])
+        letters: list[str] = [*_LETTERS[: len(names)]]
         lines = [f"{letter}) {name}" for letter, name in zip(letters, names, strict=True)]
         return BY_LETTER.format(options="\n".join(lines)), letters, names
 

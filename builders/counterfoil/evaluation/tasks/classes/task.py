@@ -237,9 +237,9 @@ class ClassesTask(Task):
         subject = self.subject
         predictions = scored.predictions
         if isinstance(classifier, ChatClassifier):
-            answers = predictions.prediction[predictions.readable]
-            unsure = np.isnan(predictions.confidence[predictions.readable])
-            return classifier.told(answers, unsure)
+            outside = predictions.prediction == len(classifier.names)
+            unsure = np.isnan(predictions.confidence)
+            return classifier.told(outside[predictions.readable], unsure[predictions.readable])
         if not isinstance(classifier, RecordedClassifier):
             return classifier.read
         parts = [(part.images.keys, part.images.paths) for part in subject.parts]
