@@ -134,9 +134,9 @@ def measured(draw: Draw, side: int, look: str, count: int, seed: int) -> np.ndar
         right, down = chance.uniform(-0.2, 0.2, 2)
         zoom = float(np.exp(chance.uniform(np.log(0.8), np.log(1.25))))
         edit = np.asarray(seen(other, side, right, down, zoom))
-        found = register(edit, np.asarray(seen(first, side)))
-        moved = max(abs(found.right - right), abs(found.down - down))
-        rows.append((moved, abs(found.zoom / zoom - 1), found.confidence))
+        registration = register(edit, np.asarray(seen(first, side)))
+        moved = max(abs(registration.right - right), abs(registration.down - down))
+        rows.append((moved, abs(registration.zoom / zoom - 1), registration.confidence))
     return np.array(rows)
 
 

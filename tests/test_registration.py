@@ -1,4 +1,4 @@
-"""Registration: known translations and zooms are found under other looks, and other scenes are not
+"""Registration: known translations and zooms are measured under other looks, and other scenes are not
 known."""
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def error(picture: Image.Image, number: int, right: float, down: float, zoom: fl
     """Return the largest error, in shares of a side and of the zoom, if the registration is
     known."""
     original = seen(scene(number), 0, 0, 1)
-    found = register(np.asarray(picture), np.asarray(original))
-    assert found.known
-    return max(abs(found.right - right), abs(found.down - down), abs(found.zoom / zoom - 1))
+    measured = register(np.asarray(picture), np.asarray(original))
+    assert measured.known
+    return max(abs(measured.right - right), abs(measured.down - down), abs(measured.zoom / zoom - 1))
 
 
 @pytest.mark.parametrize(
@@ -64,9 +64,9 @@ def test_an_image_without_edges_is_not_known() -> None:
     flat = np.full((SIDE, SIDE, 3), 90, np.uint8)
     drawn = np.asarray(seen(scene(0), 0, 0, 1))
     for picture, original in ((flat, drawn), (drawn, flat), (flat, flat)):
-        found = register(picture, original)
-        assert not found.known
-        assert found.confidence < 0.01
+        measured = register(picture, original)
+        assert not measured.known
+        assert measured.confidence < 0.01
 
 
 def test_noise_is_not_registered_with_a_scene() -> None:
@@ -76,6 +76,6 @@ def test_noise_is_not_registered_with_a_scene() -> None:
 
 def test_the_sizes_of_pictures_do_not_matter() -> None:
     picture = np.asarray(seen(scene(6), 0.1, 0, 1).resize((40, 40), Image.Resampling.BICUBIC))
-    found = register(picture, np.asarray(seen(scene(6), 0, 0, 1)))
-    assert found.known
-    assert found.right == pytest.approx(0.1, abs=0.01)
+    measured = register(picture, np.asarray(seen(scene(6), 0, 0, 1)))
+    assert measured.known
+    assert measured.right == pytest.approx(0.1, abs=0.01)

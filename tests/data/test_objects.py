@@ -82,7 +82,7 @@ def test_a_box_has_the_same_place_in_its_image_whatever_the_size(
 
 
 def test_the_middle_square_cuts_boxes_and_ignores_what_is_mostly_outside() -> None:
-    """The square of an image of 200 × 100 begins 50 pixels from its left side."""
+    """Check a square that begins 50 pixels from the left side of 200 × 100 pixels."""
     boxes = [[60, 10, 20, 20], [40, 0, 40, 10], [30, 0, 30, 30], [0, 0, 40, 40], [140, 50, 0, 9]]
     cell = EMPTY | {"bbox": boxes, "category": [0] * 5}
     truth = SourceObjects([cell], {0: 0}, "coco")

@@ -109,8 +109,8 @@ def test_edits_have_boxes_only_where_every_group_drops_what_moved(keep: str) -> 
 
 
 def test_edits_that_stay_have_the_boxes_of_their_rows() -> None:
-    own = "prompts.shifts.fog.keep=[{registered: {translation: 0.02, zoom: 1.2}}]"
-    recipe = load_recipe_text(EDITED, [PROMPTS, f"screen.keep={STAYING}", own])
+    of_fog = "prompts.shifts.fog.keep=[{registered: {translation: 0.02, zoom: 1.2}}]"
+    recipe = load_recipe_text(EDITED, [PROMPTS, f"screen.keep={STAYING}", of_fog])
     assert not recipe.screen.model
     assert loosest_limits(recipe) == (0.05, 1.2)
     words = recipe.task.stays(recipe)

@@ -97,7 +97,7 @@ class SourceTask:
         return ()
 
     def stays(self, recipe: Recipe) -> str:
-        """Return a sentence for cards on where the truth lies under a shift, or nothing."""
+        """Return a sentence for cards: how a shift moves what images show. Empty without places."""
         return ""
 
     def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
