@@ -4,8 +4,8 @@ a drawn shift is compared with.
 `PUBLISHED` is what the code of Hendrycks and Dietterich answers (hendrycks/robustness:
 `imagenet_c/corruptions.py` for 224 pixels, `create_c/make_cifar_c.py` for 32; with ImageMagick
 6.9.11, OpenCV 5.0 and scikit-image 0.26), or for held-out kinds the code of Mintun and others
-(facebookresearch/augmentation-corruption: `imagenet_c_bar/corrupt.py`), to the picture and with the random numbers that this file
-makes: for severities 1 to 5 the levels at eight places, in hexadecimal.
+(facebookresearch/augmentation-corruption: `imagenet_c_bar/corrupt.py`), to the picture and with the
+random numbers that this file makes: for severities 1 to 5 the levels at eight places, in hexadecimal.
 """
 
 from __future__ import annotations

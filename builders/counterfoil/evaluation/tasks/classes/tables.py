@@ -153,10 +153,13 @@ def corruptions_csv(results: Results) -> str | None:
         mean = means[0]
         lines = measured.where("mean_effective_robustness", model=name)
         robustness = lines[0] if lines else None
+        residual = robustness.estimate if robustness else None
+        base = results.base_number(name)
+        retained = measured.estimate("rPC", model=name)
         for error in measured.where("mCE", model=name) or [None]:
             reference = error.against if error else ""
             relative = measured.estimate("relative_mCE", model=name, against=reference)
-            base = results.base_number(name)
+            ratio = error.estimate if error else None
             row: dict[str, Any] = {
                 "model": name,
                 "reference": reference,
@@ -165,12 +168,10 @@ def corruptions_csv(results: Results) -> str | None:
                 "near_chance": int(model.near_chance),
                 "base_accuracy": percent(base.value if base else None),
                 **interval_columns("mPC", mean.estimate),
-                **interval_columns("rPC", measured.estimate("rPC", model=name)),
-                **interval_columns("mCE", error.estimate if error else None),
+                **interval_columns("rPC", retained),
+                **interval_columns("mCE", ratio),
                 **interval_columns("relative_mCE", relative),
-                **interval_columns(
-                    "effective_robustness", robustness.estimate if robustness else None
-                ),
+                **interval_columns("effective_robustness", residual),
                 "effective_robustness_reference": robustness.against if robustness else "",
                 "comparable": error.note if error else mean.note,
             }

@@ -85,10 +85,10 @@ def test_each_number_is_that_of_a_plain_loop(
             **dict.fromkeys(KINDS, 5),
             "darker": 1,
         }
-        ratios = []
-        excess = []
+        ratios: list[float] = []
+        excess: list[float] = []
         for kind, levels in by_kind.items():
-            error = 1 - np.mean(levels)
+            error = 1 - float(np.mean(levels))
             if row["reference"] == ALEXNET and kind not in KINDS:
                 continue
             if row["reference"] == ALEXNET:
@@ -97,7 +97,7 @@ def test_each_number_is_that_of_a_plain_loop(
             else:
                 other_base, other_kinds = references[SECOND]
                 clean = 1 - other_base
-                of_reference = 1 - np.mean(other_kinds[kind])
+                of_reference = 1 - float(np.mean(other_kinds[kind]))
             ratios.append(error / of_reference if of_reference > 0 else np.nan)
             beyond = of_reference - clean
             excess.append((error - (1 - base)) / beyond if beyond > 0 else np.nan)
@@ -109,11 +109,10 @@ def test_each_number_is_that_of_a_plain_loop(
                 assert row[name] == ""
             else:
                 assert float(row[name]) == pytest.approx(100 * expected, abs=1e-3)
-        assert float(row["mPC_low"]) < float(row["mPC"]) < float(row["mPC_high"])
         comparable = row["comparable"]
         if row["reference"] == ALEXNET:
             assert comparable == COMPARABLE
-            assert row["mCE"]
+            assert float(row["mCE_low"]) < float(row["mCE"]) < float(row["mCE_high"])
         else:
             assert "the reference is not AlexNet" in comparable
 

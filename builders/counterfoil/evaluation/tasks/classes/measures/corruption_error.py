@@ -80,7 +80,15 @@ class _CorruptedAnswers:
     by_units: bool
     """Whether images share units."""
 
-    def share(self, value: Floats, drawn: Floats) -> Drawn:
+    def on_base(self, model: int) -> Drawn:
+        return self._share(self.base[model], self.base_drawn[:, model])
+
+    def over_kinds(self, model: int) -> Drawn:
+        """Return mPC."""
+        of_model = self.drawn[:, model]
+        return self._share(self.accuracy[model].mean(), of_model.mean(axis=1))
+
+    def _share(self, value: float, drawn: Floats) -> Drawn:
         return Drawn(float(value), drawn, 0.0, (0.0, 0.0), self.images, by_units=self.by_units)
 
 
@@ -136,7 +144,10 @@ def _measure(answered: AllAnswers) -> _CorruptedAnswers | None:
         for model in range(models):
             right = correct[:, model]
             sides.append((rows, right))
-            of_classes = [right[rows[of_rows == label]].mean() for label in np.unique(of_rows)]
+            of_classes = []
+            for label in np.unique(of_rows):
+                of_class = rows[of_rows == label]
+                of_classes.append(right[of_class].mean())
             values.append(np.mean(of_classes))
     drawn = drawn_averages(answered, sides).reshape(-1, len(indices), models)
     accuracy = np.array(values).reshape(len(indices), models)
@@ -168,14 +179,22 @@ def missing_of_imagenet_c(answered: AllAnswers, measured: _CorruptedAnswers) -> 
     """Return what a dataset lacks of ImageNet-C, in words; empty if it lacks nothing."""
     missing = []
     graded = dict(zip(measured.kinds, measured.graded.tolist(), strict=True))
-    absent = [kind for kind in _ALEXNET_ERRORS if kind not in graded]
-    partial = [kind for kind in _ALEXNET_ERRORS if graded.get(kind) is False]
-    classes = [cls for cls in answered.subject.classes if cls.imagenet]
+    every = len(_ALEXNET_ERRORS)
+    absent = every
+    partial = 0
+    for kind in _ALEXNET_ERRORS:
+        if kind in graded:
+            absent -= 1
+            partial += not graded[kind]
+    classes = 0
+    for cls in answered.subject.classes:
+        classes += bool(cls.imagenet)
     if absent:
-        missing.append(f"{len(absent)} of {len(_ALEXNET_ERRORS)} kinds are missing")
+        missing.append(f"{absent} of {every} kinds are missing")
     if partial:
-        missing.append(f"{format_count(len(partial), 'kind')} without all {SEVERITIES} severities")
-    if len(classes) != _IMAGENET_CLASSES:
+        kinds = format_count(partial, "kind")
+        missing.append(f"{kinds} without all {SEVERITIES} severities")
+    if classes != _IMAGENET_CLASSES:
         missing.append(f"not the {_IMAGENET_CLASSES:,} classes of ImageNet")
     return "; ".join(missing)
 
@@ -190,17 +209,16 @@ def _references(answered: AllAnswers, measured: _CorruptedAnswers) -> Iterator[_
         yield _Reference(ALEXNET, of_imagenet_c, clean, known, clean, known, COMPARABLE)
     compared = answered.request(ComparedModels)
     if compared is not None:
-        model = answered.models.index(compared.original)
+        name = compared.original
+        model = answered.models.index(name)
         why = missing or "the reference is not AlexNet"
-        yield _Reference(
-            compared.original,
-            np.ones(len(measured.kinds), np.bool_),
-            1 - measured.base[model],
-            1 - measured.accuracy[model],
-            1 - measured.base_drawn[:, model],
-            1 - measured.drawn[:, model],
-            f"{_NOT}: {why}",
-        )
+        note = f"{_NOT}: {why}"
+        every = np.ones(len(measured.kinds), np.bool_)
+        clean = 1 - measured.base[model]
+        errors = 1 - measured.accuracy[model]
+        clean_drawn = 1 - measured.base_drawn[:, model]
+        drawn = 1 - measured.drawn[:, model]
+        yield _Reference(name, every, clean, errors, clean_drawn, drawn, note)
 
 
 def _mpc(answered: AllAnswers) -> Iterator[ResultRow]:
@@ -209,29 +227,27 @@ def _mpc(answered: AllAnswers) -> Iterator[ResultRow]:
         return
     missing = missing_of_imagenet_c(answered, measured)
     note = f"{_NOT}: {missing}" if missing else COMPARABLE
+    kinds = str(len(measured.kinds))
+    images = measured.shifted_images
     for model, name in enumerate(answered.models):
-        mean = measured.share(
-            measured.accuracy[model].mean(), measured.drawn[:, model].mean(axis=1)
-        )
+        mean = measured.over_kinds(model)
         interval = mean.interval()
-        at = str(len(measured.kinds))
-        yield estimate_row(MPC, interval, model=name, at=at, n=measured.shifted_images, note=note)
+        yield estimate_row(MPC, interval, model=name, at=kinds, n=images, note=note)
 
 
 def _rpc(answered: AllAnswers) -> Iterator[ResultRow]:
     measured = _measured(answered)
     if measured is None:
         return
+    images = measured.shifted_images
     for model, name in enumerate(answered.models):
         if answered.near_chance.models[model]:
             continue
-        mean = measured.share(
-            measured.accuracy[model].mean(), measured.drawn[:, model].mean(axis=1)
-        )
-        base = measured.share(measured.base[model], measured.base_drawn[:, model])
-        ratio = resampled_ratio(mean, base)
+        mean = measured.over_kinds(model)
+        ratio = resampled_ratio(mean, measured.on_base(model))
         if math.isfinite(ratio.value):
-            yield estimate_row(RPC, ratio.interval(), model=name, n=measured.shifted_images)
+            interval = ratio.interval()
+            yield estimate_row(RPC, interval, model=name, n=images)
 
 
 def _mce(answered: AllAnswers) -> Iterator[ResultRow]:
@@ -252,8 +268,10 @@ def _relative_to_references(
         return
     for reference in _references(answered, measured):
         for model, of_model in enumerate(answered.models):
-            errors = 1 - measured.accuracy[model, reference.kinds]
-            drawn = 1 - measured.drawn[:, model][:, reference.kinds]
+            kinds = reference.kinds
+            errors = 1 - measured.accuracy[model, kinds]
+            drawn = measured.drawn[:, model]
+            drawn = 1 - drawn[:, kinds]
             of_reference = reference.errors
             drawn_reference = reference.drawn
             if relative:
@@ -287,20 +305,21 @@ def _mean_effective_robustness(answered: AllAnswers) -> Iterator[ResultRow]:
     if measured is None:
         return
     sound = np.flatnonzero(answered.sound)
-    counts = measured.images, measured.shifted_images
+    images = measured.shifted_images
+    counts = measured.images, images
+    base = measured.base[sound]
     mean = measured.accuracy[sound].mean(axis=1)
-    drawn = measured.drawn[:, sound].mean(axis=2)
-    values = effective_robustness(measured.base[sound], mean, counts)
-    replicates = effective_robustness(measured.base_drawn[:, sound], drawn, counts)
+    values = effective_robustness(base, mean, counts)
+    base_drawn = measured.base_drawn[:, sound]
+    drawn = measured.drawn[:, sound]
+    replicates = effective_robustness(base_drawn, drawn.mean(axis=2), counts)
     against = f"line of {len(sound) - 1} other models"
     for place, model in enumerate(sound.tolist()):
         value = float(values[place])
         if math.isfinite(value):
             estimate = percentile_interval(value, replicates[:, place])
             name = answered.models[model]
-            yield estimate_row(
-                ROBUSTNESS, estimate, model=name, against=against, n=measured.shifted_images
-            )
+            yield estimate_row(ROBUSTNESS, estimate, model=name, against=against, n=images)
 
 
 MEASURES: dict[str, Measure] = {
