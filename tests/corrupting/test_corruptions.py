@@ -3,8 +3,9 @@ a drawn shift is compared with.
 
 `PUBLISHED` is what the code of Hendrycks and Dietterich answers (hendrycks/robustness:
 `imagenet_c/corruptions.py` for 224 pixels, `create_c/make_cifar_c.py` for 32; with ImageMagick
-6.9.11, OpenCV 5.0 and scikit-image 0.26) to the picture and with the random numbers that this file
-makes: for severities 1 to 5 the levels at eight places, in hexadecimal.
+6.9.11, OpenCV 5.0 and scikit-image 0.26), or for held-out kinds the code of Mintun and others
+(facebookresearch/augmentation-corruption: `imagenet_c_bar/corrupt.py`), to the picture and with the
+random numbers that this file makes: for severities 1 to 5 the levels at eight places, in hexadecimal.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from counterfoil.corrupting.corrupt import (
     corrupted_by,
     random_arrays,
 )
-from counterfoil.corrupting.corruptions import CORRUPTIONS
+from counterfoil.corrupting.corruptions import CORRUPTIONS, HELD_OUT
 from counterfoil.corrupting.match import apply_gain, contrast_match
 
 PUBLISHED = {
@@ -167,7 +168,42 @@ def arrays_of(name: str, constants: Any, picture: np.ndarray) -> tuple[np.ndarra
     if name == "elastic_transform":
         parts = numbers(0, 3, 2), numbers(6, *sides), numbers(6 + height * width, *sides)
         return tuple(2 * part - 1 for part in parts)
+    if CORRUPTIONS[name].deviation == HELD_OUT:
+        return held_out_arrays(name, height)
     return ()
+
+
+def held_out_arrays(name: str, side: int) -> tuple[np.ndarray, ...]:
+    """Return numbers in the ranges from which the code of Mintun and others draws."""
+    turn = 2 * math.pi
+    few = numbers(0, 5)
+    if name == "single_frequency_greyscale":
+        larger = math.pi * (2 * few[0] - 1)
+        return np.array([larger, abs(larger) * (2 * few[1] - 1)]), turn * few[2]
+    if name == "cocentric_sine_waves":
+        return (few,)
+    if name == "plasma_noise":
+        return few[:3], np.asarray(5)
+    if name == "caustic_refraction":
+        return (np.array([0.5 + 1.5 * few[0], 0.75 + 0.5 * few[1]]),)
+    if name == "checkerboard_cutout":
+        square = (0.1 + 0.15 * few[1]) * side
+        count = int(4 * side // square)
+        return turn * few[0], square, numbers(2, count, count)
+    if name == "perlin_noise":
+        steps = np.floor(512 * numbers(0, 256, 2)) - 256
+        gradients = steps / np.linalg.norm(steps, axis=1, keepdims=True)
+        return gradients, np.argsort(numbers(512, 256))
+    if name in ("blue_noise_sample", "brownish_noise"):
+        count = 1 if name == "blue_noise_sample" else 3
+        phases = turn * numbers(0, count, side, side // 2)
+        return phases, turn * numbers(phases.size, count, side // 2)
+    count = 5 if name == "sparkles" else 1
+    middles = numbers(0, count, 2)
+    if name == "inverse_sparkles":
+        middles = 0.25 + 0.5 * middles[0]
+    rays = 50 + np.floor(150 * numbers(2 * count, count)).astype(int)
+    return middles * side, rays, ndtri(numbers(3 * count, count, 200))
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,7 @@ def test_all_corruptions_are_listed_with_what_they_do() -> None:
     assert {name for name, corruption in listed.items() if corruption.moves_pixels} == {
         "zoom_blur",
         "elastic_transform",
+        "caustic_refraction",
         "rotation",
     }
 

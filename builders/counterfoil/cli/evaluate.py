@@ -30,6 +30,7 @@ _FIRST_FILES = (
     "measures",
     "results",
     "robustness",
+    "corruptions",
     "shifts",
     "classes",
 )

@@ -10,12 +10,13 @@ fraction.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any, overload
 
 import numpy as np
 from PIL import Image
 
-from counterfoil.corrupting import corruption_kinds
+from counterfoil.corrupting import corruption_kinds, held_out_kinds
 from counterfoil.corrupting.corruptions import CORRUPTIONS, SEVERITIES, SMALL_BELOW, Corruption
 
 SMALLEST_SIDE = 8
@@ -99,13 +100,18 @@ def random_arrays(
     corruption = CORRUPTIONS[name]
     draw = corruption.draw
     if not corruption.apply:
-        draw = getattr(corruption_kinds, f"draw_{name}", None)
+        draw = getattr(_functions(name), f"draw_{name}", None)
     return () if draw is None else draw(rng, picture, constants)
+
+
+def _functions(name: str) -> ModuleType:
+    """Return the module with the functions of a corruption of our own."""
+    return held_out_kinds if hasattr(held_out_kinds, name) else corruption_kinds
 
 
 def corrupted_by(picture: np.ndarray, name: str, severity: int, *arrays: np.ndarray) -> np.ndarray:
     """Corrupt a picture with levels from 0 to 1 by its random arrays. Return a uint8 picture."""
-    apply = CORRUPTIONS[name].apply or getattr(corruption_kinds, name)
+    apply = CORRUPTIONS[name].apply or getattr(_functions(name), name)
     constants = constants_of(name, severity, *picture.shape[:2])
     corrupted = apply(picture, constants, *arrays)
     return np.rint(np.clip(corrupted, 0, 1) * 255).astype(np.uint8)

@@ -1,7 +1,8 @@
-"""The corruptions of photographs by name: those of Hendrycks and Dietterich 2019, those of cameras
-and pipelines, and those of plugins.
+"""The corruptions of photographs by name: those of Hendrycks and Dietterich 2019, the held-out ones
+of Mintun 2021, those of cameras and pipelines, and those of plugins.
 
-`corruption_kinds.py` has a function of the same name for each corruption of our own.
+`corruption_kinds.py`, or for held-out ones `held_out_kinds.py`, has a function of the same name for
+each corruption of our own.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ SEVERITIES = 5
 # largest disk for 224 pixels would be a third as wide as such a picture.
 SMALL_BELOW = 85
 OWN = "Not of the published set."
+HELD_OUT = "Of ImageNet-C-bar, not of ImageNet-C; constants are its severities."
 
 
 def _own(
@@ -66,8 +68,8 @@ def _own(
 # The corruption "match" gives each base image of a built dataset the brightness and contrast of its
 # shifted partner.
 MATCH = "match"
-# The published fifteen corruptions and their extra four come first, then the corruptions by cameras
-# and pipelines.
+# The published fifteen corruptions and their extra four come first, then the ten of ImageNet-C-bar
+# and the corruptions by cameras and pipelines.
 _OWN: Mapping[str, Corruption] = {
     "gaussian_noise": Corruption(
         "noise",
@@ -229,6 +231,77 @@ _OWN: Mapping[str, Corruption] = {
         "Takes colour away at severities 1 and 2, and adds too much of it above.",
         ((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2)),
         ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)),
+    ),
+    "blue_noise_sample": Corruption(
+        "noise",
+        "Blackens pixels, spread evenly.",
+        (0.8, 1.6, 2.4, 4.0, 5.6),
+        (0.7, 1.4, 2.1, 3.5, 4.2),
+        HELD_OUT,
+    ),
+    "brownish_noise": Corruption(
+        "noise",
+        "Adds noise of soft, large blotches to every channel.",
+        (1, 2, 3, 4, 5),
+        (2.5, 4.0, 5.5, 6.5, 7.0),
+        HELD_OUT,
+    ),
+    "perlin_noise": Corruption(
+        "noise",
+        "Mixes in grey clouds of Perlin noise.",
+        (4.6, 5.2, 5.8, 7.6, 8.8),
+        (),
+        HELD_OUT,
+    ),
+    "plasma_noise": Corruption(
+        "noise",
+        "Mixes in a coloured, folded pattern.",
+        (4.75, 7.0, 8.5, 9.25, 10.0),
+        (),
+        HELD_OUT,
+    ),
+    "single_frequency_greyscale": Corruption(
+        "noise",
+        "Adds stripes of one frequency.",
+        (1.0, 1.5, 2.0, 4.5, 5.0),
+        (),
+        HELD_OUT,
+    ),
+    "cocentric_sine_waves": Corruption(
+        "noise",
+        "Adds rings around a point, with wavy edges.",
+        (3.0, 5.0, 8.0, 9.0, 10.0),
+        (),
+        HELD_OUT,
+    ),
+    "caustic_refraction": Corruption(
+        "weather",
+        "Bends and lights the picture as rippled water does.",
+        (2.35, 3.2, 4.9, 6.6, 9.15),
+        (),
+        HELD_OUT,
+        moves_pixels=True,
+    ),
+    "checkerboard_cutout": Corruption(
+        "digital",
+        "Covers some squares of a turned checkerboard with grey.",
+        (2, 3, 4, 5, 6),
+        (1, 2, 3, 4, 5),
+        HELD_OUT,
+    ),
+    "sparkles": Corruption(
+        "digital",
+        "Adds five white sparkles.",
+        (1, 2, 3, 5, 6),
+        (0.7, 3.5, 5.6, 6.3, 7.0),
+        HELD_OUT,
+    ),
+    "inverse_sparkles": Corruption(
+        "digital",
+        "Whitens the picture outside of one sparkle.",
+        (1, 2, 4, 9, 10),
+        (1.0, 1.5, 2.5, 4.5, 5.0),
+        HELD_OUT,
     ),
     "darker": _own(
         "Exposes the picture too little, by half a stop to three stops of light.",

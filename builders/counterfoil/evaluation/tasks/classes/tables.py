@@ -29,6 +29,8 @@ def result_tables(results: Results) -> Tables:
     }
     if results.base is not None:  # classes are shown by their drops
         tables["classes"] = ("classes.csv", classes_csv(results))
+    if (corruptions := corruptions_csv(results)) is not None:
+        tables["corruptions"] = ("corruptions.csv", corruptions)
     for shown in NESTED.values():
         if (text := shown.csv(results)) is not None:
             tables[Path(shown.file).stem] = (shown.file, text)
@@ -135,6 +137,47 @@ def robustness_csv(results: Results) -> str:
             row |= interval_columns(name, measured.estimate(name, **key))
         rows.append(row)
     return csv_text(rows)
+
+
+def corruptions_csv(results: Results) -> str | None:
+    """Write one line for each model and reference; without a reference, one for each model.
+
+    mCE and relative mCE are in percent of the reference's error. None if nothing is measured.
+    """
+    measured = results.rows
+    rows = []
+    for model in results.models:
+        name = model.name
+        means = measured.where("mPC", model=name)
+        if not means:
+            continue
+        mean = means[0]
+        lines = measured.where("mean_effective_robustness", model=name)
+        robustness = lines[0] if lines else None
+        residual = robustness.estimate if robustness else None
+        base = results.base_number(name)
+        retained = measured.estimate("rPC", model=name)
+        for error in measured.where("mCE", model=name) or [None]:
+            reference = error.against if error else ""
+            relative = measured.estimate("relative_mCE", model=name, against=reference)
+            ratio = error.estimate if error else None
+            row: dict[str, Any] = {
+                "model": name,
+                "reference": reference,
+                "n_kinds": mean.at,
+                "n_images": mean.n,
+                "near_chance": int(model.near_chance),
+                "base_accuracy": percent(base.value if base else None),
+                **interval_columns("mPC", mean.estimate),
+                **interval_columns("rPC", retained),
+                **interval_columns("mCE", ratio),
+                **interval_columns("relative_mCE", relative),
+                **interval_columns("effective_robustness", residual),
+                "effective_robustness_reference": robustness.against if robustness else "",
+                "comparable": error.note if error else mean.note,
+            }
+            rows.append(row)
+    return csv_text(rows) if rows else None
 
 
 def shifts_csv(results: Results) -> str:

@@ -15,6 +15,7 @@ from counterfoil.evaluation.tasks.classes.measures import (
     accuracy,
     calibration,
     comparison,
+    corruption_error,
     drop,
     findings,
     label_checks,
@@ -44,6 +45,7 @@ MEASURES: Registry[Measure] = Registry(
         **drop.MEASURES,
         **accuracy.MORE_MEASURES,
         **calibration.MEASURES,
+        **corruption_error.MEASURES,
     },
     _problem,
 )
