@@ -180,7 +180,8 @@ def _share_right(present: Bools, correct: Bools) -> Floats:
 
 def image_counts(classes: Sequence[ClassUnits]) -> tuple[int, int]:
     """Return how many base images and shifted images the classes have together."""
-    base, shifted = np.sum([cls.counts for cls in classes], axis=0).tolist() if classes else (0, 0)
+    base = sum(cls.counts[0] for cls in classes)
+    shifted = sum(cls.counts[1] for cls in classes)
     return base, shifted
 
 
@@ -227,19 +228,22 @@ def drops_of_classes(
         base += base_of_class
         shift += shift_of_class
         rng = seeded_generator(seed, salt, cls.class_id)
-        sides = [(cls.base_present, cls.base_correct), (cls.shift_present, cls.shift_correct)]
+        base_present = cls.base_present
+        shift_present = cls.shift_present
+        on_base = (base_present, cls.base_correct)
+        on_shift = (shift_present, cls.shift_correct)
         if paired:
-            units = cls.base_present | cls.shift_present
-            base_at, shift_at = drawn_accuracies(sides, units, rng, replicates)
+            either = base_present | shift_present
+            base_at, shift_at = drawn_accuracies([on_base, on_shift], either, rng, replicates)
         else:
-            (base_at,) = drawn_accuracies(sides[:1], cls.base_present, rng, replicates)
-            (shift_at,) = drawn_accuracies(sides[1:], cls.shift_present, rng, replicates)
+            (base_at,) = drawn_accuracies([on_base], base_present, rng, replicates)
+            (shift_at,) = drawn_accuracies([on_shift], shift_present, rng, replicates)
         difference = base_at - shift_at
         usable = ~np.isnan(difference).any(axis=1, keepdims=True)
         total += np.where(usable, difference, 0.0)
         base_total += np.where(usable, base_at, 0.0)
         counted += usable
-        both = cls.base_present & cls.shift_present
+        both = base_present & shift_present
         if not paired:
             both = np.zeros_like(both)
         base_images, shift_images = cls.counts

@@ -159,21 +159,22 @@ class Judges:
             tensors = [transform(rgb_image(images[index])) for index in rules]
             # Fill the batch, because on most machines the batch size changes the last bits of an
             # answer.
-            full = tensors + [tensors[-1]] * (size - len(tensors))
-            logits = logits_of(classifier, torch.stack(full), self.device)[: len(rules)]
+            lacking = size - len(tensors)
+            batch = torch.stack(tensors + [tensors[-1]] * lacking)
+            logits = logits_of(classifier, batch, self.device)[: len(rules)]
             columns = answer_columns(logits.numpy(), labels, class_map, _RANKED)
-            answered = Predictions(np.ones(len(rules), dtype=bool), **columns)
+            every = np.ones(len(rules), dtype=bool)
+            answered = Predictions(every, **columns)
             failed = {}
             for rule in {*rules.values()} - {TOP1}:
                 failed[rule] = failed_answers(rule, answered, labels, recipe.classes, class_map)
             for row, (index, rule) in enumerate(rules.items()):
-                answers[index] |= {
-                    judge_column(name, ANSWER): int(columns["answers"][row, 0]),
-                    judge_column(name, CONFIDENCE): float(columns["shares"][row, 0]),
-                    judge_column(name, RIGHT): float(columns["correct"][row]),
-                }
+                answer = answers[index]
+                answer[judge_column(name, ANSWER)] = int(columns["answers"][row, 0])
+                answer[judge_column(name, CONFIDENCE)] = float(columns["shares"][row, 0])
+                answer[judge_column(name, RIGHT)] = float(columns["correct"][row])
                 if rule in failed:
-                    answers[index][judge_column(name, FAILED)] = float(failed[rule][row])
+                    answer[judge_column(name, FAILED)] = float(failed[rule][row])
         return answers
 
 

@@ -113,8 +113,10 @@ def distances_table(distances: Distances, rows: ResultRows) -> Table:
         fid_cell = TableCell(NOTHING)
         if fid is not None:
             decimals = max(0, 2 - math.floor(math.log10(fid))) if fid > 0 else 2
-            mark = _BIASED if image_set.fid_biased else ""
-            fid_cell = TableCell(f"{format_number(fid, min(12, decimals))}{mark}", sort=fid)
+            shown = format_number(fid, min(12, decimals))
+            if image_set.fid_biased:
+                shown += _BIASED
+            fid_cell = TableCell(shown, sort=fid)
         counts = f"{image_set.images:,} and {image_set.source_images:,}"
         cells = (
             text_cell(f"{image_set.name}{whole}"),
@@ -124,7 +126,12 @@ def distances_table(distances: Distances, rows: ResultRows) -> Table:
         )
         table_rows.append(TableRow(cells, "quiet" if image_set.what == "source" else ""))
     caption = f"Distances to {distances.source}, features of {distances.features}"
-    columns = (TableColumn("images", "shift"), "KID", "FID", "images of both")
+    columns = (
+        TableColumn("images", "shift"),
+        "KID",
+        "FID",
+        "images of both",
+    )
     table = Table.of(caption, columns, table_rows)
     return table.first(_MOST_ROWS, "sets of images", _FILE)
 

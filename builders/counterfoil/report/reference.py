@@ -202,12 +202,21 @@ def near_chance_sentences(results: Results, *, short: bool = True) -> tuple[str,
         )
     classes = [cls.name for cls in results.near_chance_classes]
     models = [model.called(short) for model in results.models if model.near_chance]
-    of_drops = "no drop can be measured", "accuracies count {}, drops do not"
-    of_averages = "no average over models", "averages over models leave {} out"
-    sentences = [
-        *_near_chance(classes, len(results.classes), ("class", "classes"), *of_drops),
-        *_near_chance(models, len(results.models), ("model", "models"), *of_averages),
-    ]
+    of_classes = _near_chance(
+        classes,
+        len(results.classes),
+        ("class", "classes"),
+        "no drop can be measured",
+        "accuracies count {}, drops do not",
+    )
+    of_models = _near_chance(
+        models,
+        len(results.models),
+        ("model", "models"),
+        "no average over models",
+        "averages over models leave {} out",
+    )
+    sentences = [*of_classes, *of_models]
     reference = results.reference
     if (
         classes
@@ -222,7 +231,11 @@ def near_chance_sentences(results: Results, *, short: bool = True) -> tuple[str,
 
 
 def _near_chance(
-    names: Sequence[str], every: int, nouns: tuple[str, str], of_all: str, of_some: str
+    names: Sequence[str],
+    every: int,
+    nouns: tuple[str, str],
+    of_all: str,
+    of_some: str,
 ) -> Iterator[str]:
     """Yield that so many of all are near chance, and what follows if all or only some are."""
     if not names:

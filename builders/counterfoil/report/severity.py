@@ -253,8 +253,10 @@ def _ranks_table(severity: Severity, results: Results) -> Table:
         cells = [text_cell(model.short_name)]
         for rank in filter(None, ranks):
             ends = f"{format_number(rank.low, 0)} to {format_number(rank.high, 0)}"
-            shown = "" if rank.low == rank.high else ends
-            cells.append(TableCell(format_number(rank.value, 0), shown, rank.value or 0.0))
+            if rank.low == rank.high:
+                ends = ""
+            value = rank.value or 0.0
+            cells.append(TableCell(format_number(value, 0), ends, value))
         if all(ranks):
             rows.append(TableRow(tuple(cells)))
     rows.sort(key=lambda table_row: float(table_row.cells[1].sort))

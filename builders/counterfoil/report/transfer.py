@@ -162,15 +162,26 @@ def transfer_tables(transfer: Transfer, results: Results, *, short: bool = True)
         ).without_empty()
     ]
     if len(transfer.shifts) > 1:
-        head = [TableColumn("shift", "shift"), "images", "captions"]
+        head = [
+            TableColumn("shift", "shift"),
+            "images",
+            "captions",
+        ]
         rows_of_shifts = []
         for shift in transfer.shifts:
-            key = {"group": shift.name, "against": transfer.judge, "at": TOP1}
+            key = {
+                "group": shift.name,
+                "against": transfer.judge,
+                "at": TOP1,
+            }
             numbers = [rows.one(TRANSFER, model=model.name, **key) for model in models]
             known = next(filter(None, numbers), None)
-            counts = (known.n or 0, known.units or 0) if known else (0, 0)
-            rates = [points_cell(number.estimate if number else None) for number in numbers]
-            rows_of_shifts.append((shift.name, *map(count_cell, counts), *rates))
+            counts = (0, 0)
+            if known is not None:
+                counts = (known.n or 0, known.units or 0)
+            estimates = [rows.estimate(TRANSFER, model=model.name, **key) for model in models]
+            cells = [*map(count_cell, counts), *map(points_cell, estimates)]
+            rows_of_shifts.append((shift.name, *cells))
         by_shift = Table.of(
             "Wrong answers under each shift, top-1 (%)",
             (*head, *(TableColumn(label, note=note, named=True) for label, note in names.values())),
