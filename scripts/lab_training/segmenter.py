@@ -29,7 +29,7 @@ from lab_training.state import WEIGHTS, Loop, update_metrics, warm_then_linear, 
 
 SEGMENTER: dict[str, Any] = {
     "seed": 1111,
-    "steps": 2800,
+    "cycles": [2800, 2000],
     "batch": 16,
     "rate": 2e-3,
     "weight_decay": 1e-4,
@@ -45,15 +45,16 @@ _AT_ONCE = 50
 
 def new_segmenter() -> Any:
     """Return an untrained segmenter; its random weights come from torch's seed."""
-    from transformers import ResNetConfig, UperNetConfig, UperNetForSemanticSegmentation
+    from transformers import UperNetConfig, UperNetForSemanticSegmentation
 
-    backbone = ResNetConfig(
-        embedding_size=_WIDTHS[0],
-        hidden_sizes=_WIDTHS,
-        depths=[1, 1, 1, 1],
-        layer_type="basic",
-        out_features=["stage1", "stage2", "stage3", "stage4"],
-    )
+    backbone: dict[str, Any] = {
+        "model_type": "resnet",
+        "embedding_size": _WIDTHS[0],
+        "hidden_sizes": _WIDTHS,
+        "depths": [1, 1, 1, 1],
+        "layer_type": "basic",
+        "out_features": ["stage1", "stage2", "stage3", "stage4"],
+    }
     config = UperNetConfig(
         backbone_config=backbone,
         hidden_size=_WIDTH,
@@ -78,8 +79,8 @@ def train_segmenter(work: Path) -> None:
         work / "segmenter",
         {"segmenter": model},
         optimizer,
-        SEGMENTER["steps"],
-        warm_then_linear(SEGMENTER["decay_from"]),
+        sum(SEGMENTER["cycles"]),
+        _rate,
         SEGMENTER["average"],
     )
     ends = np.cumsum([len(masks) for _, masks in parts])
@@ -110,6 +111,14 @@ def train_segmenter(work: Path) -> None:
     metrics = measured(segmenter, "validation")
     update_metrics(FOLDER, parameters=segmenter.param_count, **metrics)
     print(f"segmenter: {metrics}", flush=True)
+
+
+def _rate(t: float) -> float:
+    """Return the rate at a share of all steps: in each cycle it falls to zero again."""
+    step = round(t * sum(SEGMENTER["cycles"]))
+    first, second = SEGMENTER["cycles"]
+    of_cycle = step / first if step < first else (step - first) / second
+    return warm_then_linear(SEGMENTER["decay_from"])(of_cycle)
 
 
 def _scenes(work: Path, split: str, count: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:

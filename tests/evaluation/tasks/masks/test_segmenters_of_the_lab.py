@@ -58,8 +58,10 @@ def test_the_report_has_the_numbers_of_a_plain_loop(built: Path, tmp_path: Path)
     loaded = datasets.load_dataset(str(built))
     assert isinstance(loaded, datasets.DatasetDict) and set(loaded) == {"base", *KEPT}
     for group, rows in loaded.items():
-        values[group] = evaluation.results.rows.value("mIoU", model=MODEL, group=str(group))
-        assert values[group] == pytest.approx(plain_iou(rows), abs=1e-9)
+        value = evaluation.results.rows.value("mIoU", model=MODEL, group=str(group))
+        assert value is not None
+        assert value == pytest.approx(plain_iou(rows), abs=1e-9)
+        values[group] = value
     assert values["base"] > max(values[name] for name in KEPT)
     html = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
     assert "loses most under" in html
