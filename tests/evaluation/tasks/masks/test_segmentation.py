@@ -267,6 +267,27 @@ def test_units_and_previews(built: Path, tmp_path: Path) -> None:
     assert single.results.rows.value("drop", at="mIoU", model="mine", group="fog") is not None
 
 
+def test_segmenters_are_compared_over_the_classes_that_both_know(
+    built: Path, tmp_path: Path
+) -> None:
+    def without_signs(images: list[Any]) -> list[np.ndarray]:
+        return [np.where(answer == 2, 0, answer) for answer in ColourSegmenter()(images)]
+
+    models = {"mine": ColourSegmenter(), "blind": without_signs}
+    order = {"blind": "position"}
+    rows = evaluate(built, models, class_order=order, out=tmp_path / "report").results.rows
+    (difference,) = rows.where("drop_difference", group="fog")
+    drops = []
+    for name in (difference.model, difference.against):
+        of_classes = []
+        for label in ("ground", "box"):
+            key = {"at": "IoU", "model": name, "group": "fog", "class_id": label}
+            of_classes.append(rows.value("drop", **key) or 0.0)
+        drops.append(np.mean(of_classes))
+    assert difference.value == pytest.approx(drops[0] - drops[1], abs=1e-9)
+    assert "2 of 3 classes" in difference.note
+
+
 def test_keys_are_listed(built: Path, tmp_path: Path) -> None:
     count = write_keys(built, tmp_path / "keys.csv")
     lines = (tmp_path / "keys.csv").read_text().splitlines()
