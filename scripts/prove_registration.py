@@ -45,12 +45,27 @@ _OPENING = [
 ]
 _WRONG = (0.03, 0.05)
 LOOKS = (
-    "unchanged", "fog", "snow", "brightness", "contrast", "darker", "greyscale", "negative", "channels",
-)  # fmt: skip
+    "unchanged",
+    "fog",
+    "snow",
+    "brightness",
+    "contrast",
+    "darker",
+    "greyscale",
+    "negative",
+    "channels",
+)
 OF_THE_LAB = (
-    "base", "at_night", "in_the_snow", "in_the_fog", "in_the_rain", "in_the_forest", "red", "oil_painting",
+    "base",
+    "at_night",
+    "in_the_snow",
+    "in_the_fog",
+    "in_the_rain",
+    "in_the_forest",
+    "red",
+    "oil_painting",
     "pencil_sketch",
-)  # fmt: skip
+)
 # A picture twice, with its first and its other look, and larger than what is seen of it.
 Pair: TypeAlias = tuple[Image.Image, Image.Image]
 Draw: TypeAlias = Callable[[np.random.Generator, str], Pair]
@@ -169,7 +184,15 @@ def rows_of(
     confidence = of_other_scenes(draw, side, 2 * count, seed + 100)
     known = int((confidence >= LEAST_CONFIDENCE).sum())
     share = f"{known / len(confidence):.0%}"
-    yield [name, "another scene", str(len(confidence)), share, "–", "–", "–", "–", str(known)]
+    errors_of_none = ["–"] * 4
+    yield [
+        name,
+        "another scene",
+        str(len(confidence)),
+        share,
+        *errors_of_none,
+        str(known),
+    ]
 
 
 def main() -> None:
@@ -179,9 +202,21 @@ def main() -> None:
     options = parser.parse_args()
     if options.settings:
         worlds = {
-            "lab": (lab_scenes("train"), 64, ["base", "at_night", "in_the_snow"]),
-            "CIFAR-10": (small_photographs(options.data, 0), 32, LOOKS[:3]),
-            "a photograph": (large_photographs(["flower.jpg"]), 140, LOOKS[:3]),
+            "lab": (
+                lab_scenes("train"),
+                64,
+                ["base", "at_night", "in_the_snow"],
+            ),
+            "CIFAR-10": (
+                small_photographs(options.data, 0),
+                32,
+                LOOKS[:3],
+            ),
+            "a photograph": (
+                large_photographs(["flower.jpg"]),
+                140,
+                LOOKS[:3],
+            ),
         }
         for name, (draw, side, looks) in worlds.items():
             others = of_other_scenes(draw, side, options.pairs, 5)
@@ -195,14 +230,38 @@ def main() -> None:
                 print(f"  {look}: lowest of right {low}; highest of wrong {high}", flush=True)
         return
     titles = [
-        "Pictures", "Look", "Pairs", "Known", "Translation: median", "95 %", "Zoom: median", "95 %", "Wrong",
-    ]  # fmt: skip
+        "Pictures",
+        "Look",
+        "Pairs",
+        "Known",
+        "Translation: median",
+        "95 %",
+        "Zoom: median",
+        "95 %",
+        "Wrong",
+    ]
     rows: list[list[str]] = []
-    for name, draw, side, looks, seed in (
-        ("the lab, 64 pixels", lab_scenes("audit"), 64, OF_THE_LAB, 1000),
-        ("CIFAR-10, 32 pixels", small_photographs(options.data, 1), 32, LOOKS, 2000),
-        ("cuts of a photograph, 140 pixels", large_photographs(["china.jpg"]), 140, LOOKS, 3000),
-    ):
+    worlds = {
+        "the lab, 64 pixels": (
+            lab_scenes("audit"),
+            64,
+            OF_THE_LAB,
+            1000,
+        ),
+        "CIFAR-10, 32 pixels": (
+            small_photographs(options.data, 1),
+            32,
+            LOOKS,
+            2000,
+        ),
+        "cuts of a photograph, 140 pixels": (
+            large_photographs(["china.jpg"]),
+            140,
+            LOOKS,
+            3000,
+        ),
+    }
+    for name, (draw, side, looks, seed) in worlds.items():
         rows += rows_of(name, draw, side, looks, options.pairs, seed)
         table = proving.Table("registration", results_page.table(titles, rows, words=2))
         proving.tell("prove_registration", _TITLE, _OPENING, [table], PARTS, options.write)
