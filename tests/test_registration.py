@@ -37,7 +37,9 @@ def error(picture: Image.Image, number: int, right: float, down: float, zoom: fl
     original = seen(scene(number), 0, 0, 1)
     measured = register(np.asarray(picture), np.asarray(original))
     assert measured.known
-    return max(abs(measured.right - right), abs(measured.down - down), abs(measured.zoom / zoom - 1))
+    return max(
+        abs(measured.right - right), abs(measured.down - down), abs(measured.zoom / zoom - 1)
+    )
 
 
 @pytest.mark.parametrize(

@@ -75,9 +75,10 @@ def register(picture: NDArray[np.uint8], original: NDArray[np.uint8]) -> Registr
     at, row, column = _highest(coarse)
     peak = coarse[at, row, column]
     elsewhere = coarse.copy()
-    rows = slice(max(0, row - _PEAK), row + _PEAK + 1)
-    columns = slice(max(0, column - _PEAK), column + _PEAK + 1)
-    elsewhere[:, rows, columns] = 0
+    first_row = max(0, row - _PEAK)
+    first_column = max(0, column - _PEAK)
+    near = elsewhere[:, first_row : row + _PEAK + 1, first_column : column + _PEAK + 1]
+    near[:] = 0
     confidence = max(0.0, float(peak - elsewhere.max()))
     sides = range(_SIDES[at] - 3, _SIDES[at] + 4)
     fine = fits(sides)
@@ -85,10 +86,17 @@ def register(picture: NDArray[np.uint8], original: NDArray[np.uint8]) -> Registr
     side = sides[at]
     # A map's middle is a whole number of pixels, and so up to half a pixel off the scaled middle.
     off = (_SIDE - side) // 2 - (_SIDE - side) / 2
-    right = column + _between(fine[at, row], column) - _REACH + off
-    down = row + _between(fine[at, :, column], row) - _REACH + off
+    right = off + column - _REACH
+    right += _between(fine[at, row], column)
+    down = off + row - _REACH
+    down += _between(fine[at, :, column], row)
     zoom = side + _between(fine[:, row, column], at)
-    return Registration(right / _SIDE, down / _SIDE, zoom / _SIDE, confidence)
+    return Registration(
+        right=right / _SIDE,
+        down=down / _SIDE,
+        zoom=zoom / _SIDE,
+        confidence=confidence,
+    )
 
 
 def _edges(picture: NDArray[np.uint8], side: int) -> NDArray[np.complex64]:
@@ -105,14 +113,19 @@ def _edges(picture: NDArray[np.uint8], side: int) -> NDArray[np.complex64]:
     down = np.take_along_axis(down, strongest, axis=2)[..., 0]
     right = np.take_along_axis(right, strongest, axis=2)[..., 0]
     strength = np.hypot(down, right)
-    doubled = (right + 1j * down) ** 2 / np.maximum(strength, 1e-6)
-    return (doubled / (strength + _FAINT * strength.mean() + 1e-3)).astype(np.complex64)
+    doubled = (right + 1j * down) ** 2
+    doubled /= np.maximum(strength, 1e-6)
+    faint = _FAINT * strength.mean()
+    doubled /= strength + faint + 1e-3
+    return doubled.astype(np.complex64)
 
 
 def _sums(values: NDArray[np.float32]) -> NDArray[np.float64]:
     """Return the sums over every rectangle that begins at the first pixel, with a row and a column
     of zeros before."""
-    return np.pad(values.astype(np.float64), ((1, 0), (1, 0))).cumsum(0).cumsum(1)
+    padded = np.pad(values.astype(np.float64), ((1, 0), (1, 0)))
+    rows = padded.cumsum(axis=0)
+    return rows.cumsum(axis=1)
 
 
 def _fit(
@@ -126,26 +139,37 @@ def _fit(
     from scipy import fft
 
     side = len(edges)
-    product = fft.ifft2(spectrum * fft.fft2(edges, (length, length)).conj()).real
-    moves = np.arange(-_REACH, _REACH + 1) + (_SIDE - side) // 2
-    matched = product[np.ix_(moves % length, moves % length)]
+    of_edges = fft.fft2(edges, (length, length))
+    product = fft.ifft2(spectrum * of_edges.conj()).real
+    moves = np.arange(-_REACH, _REACH + 1)
+    moves += (_SIDE - side) // 2
+    places = moves % length
+    matched = product[places][:, places]
     first = np.maximum(moves, 0)
     last = np.minimum(moves + side, _SIDE)
     of_picture = _rectangles(energy, first, last)
-    of_edges = _rectangles(_sums(np.abs(edges) ** 2), first - moves, last - moves)
+    sums = _sums(np.abs(edges) ** 2)
+    of_original = _rectangles(sums, first - moves, last - moves)
     extent = last - first
     overlap = extent[:, None] * extent
     enough = overlap >= _LEAST_OVERLAP * min(side, _SIDE) ** 2
-    energies = np.sqrt(np.maximum(of_picture * of_edges, 1e-9))
-    return np.where(enough, matched / energies, 0).astype(np.float32)
+    energies = np.maximum(of_picture * of_original, 1e-9)
+    correlation = matched / np.sqrt(energies)
+    correlation[~enough] = 0
+    return correlation.astype(np.float32)
 
 
 def _rectangles(
     sums: NDArray[np.float64], first: NDArray[np.int_], last: NDArray[np.int_]
 ) -> NDArray[np.float64]:
     """Return the sum over each square of rows and columns, from `first` to before `last`."""
-    ends = sums[np.ix_(last, last)] + sums[np.ix_(first, first)]
-    return ends - sums[np.ix_(last, first)] - sums[np.ix_(first, last)]
+    to_last = sums[last]
+    to_first = sums[first]
+    total = to_last[:, last]
+    total -= to_last[:, first]
+    total -= to_first[:, last]
+    total += to_first[:, first]
+    return total
 
 
 def _highest(maps: NDArray[np.float32]) -> tuple[int, int, int]:
