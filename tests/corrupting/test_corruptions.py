@@ -70,6 +70,26 @@ PUBLISHED = {
         " 17c8ff6e2f11ccd2",
         "saturate": "b2d2ffb2b397def1 e5d2ffc7dbbedefa 00d2ff620000ddcb 00d2ff620000ddcb"
         " 00d2ff620000ddcb",
+        "single_frequency_greyscale": "03cbf85a2c1bebe4 04c8f5532e22f2ee 06c5f14b3028f9f7"
+        " 0eb6e1263b48ffff 10b3de1e3d4effff",
+        "cocentric_sine_waves": "0ac0f3643015e7d3 12b4eb60361aedd4 1da3e05a3e21f6d6"
+        " 209ddc584123f9d6 2497d8564426fcd7",
+        "plasma_noise": "0fb3fc742a00d8cc 16a5fb792b00d6c9 1b9bfa7d2b00d5c7"
+        " 1d96fa7f2b00d4c6 2091f9802c00d3c5",
+        "sparkles": "03d4ff6d2a15ded3 03d5ff702a1aded4 08daff782e2cded9"
+        " 0bdbff7c3033dfda 0ddeff80313bdfdc",
+        "inverse_sparkles": "79d8ff81530fe1db 8fdbff815e0fe3de b1e0ff81710fe5e4"
+        " d9e8ff80900fe9ec dfe9ff80970feaee",
+        "blue_noise_sample": "00d2ff6a280fded2 00d2ff6a280fded2 00d2ff6a280fded2"
+        " 00d2ff6a280fded2 00d2ff6a280fded2",
+        "brownish_noise": "00d7f0612315c3c9 00dbe85c2018b3c4 00dedf571e1ca3bf"
+        " 00e0da531c1e98bb 00e1d7521b2093ba",
+        "checkerboard_cutout": "80d2ff6a280fded2 80d2ff6a800fde80 80d2806a800fde80"
+        " 8080806a800fde80 8080806a800fde80",
+        "caustic_refraction": "009cf8713b06dcd8 008ff6734202dcda 0083f1785000dbde"
+        " 0085ec7d5e00dbe2 00a3e5856800d9e9",
+        "perlin_noise": "1dd1e6774335dad5 21d1e378463adad5 24d1e07a4a3fdad5"
+        " 30d0d67f544dd8d7 38d0d0835b57d8d7",
     },
     224: {
         "gaussian_noise": "18402c83edeaf8c6 244d3086fbf3f5c1 365f368afffff1b8 4f783e8fffffeaad"
@@ -108,6 +128,26 @@ PUBLISHED = {
         " 0f27265cd7a4ffd3",
         "saturate": "b2719d7ed2d8ffd2 e586c07ed2d8ffd2 0000007ed2d8ffd2 0000007ed2d8ffd2"
         " 0000007ed2d8ffd2",
+        "blue_noise_sample": "0028007ed2d8ffd2 0028007ed2d8ffd2 0028007ed2d8ffd2"
+        " 0028007ed2d8ff00 0028007ed2d8ff00",
+        "brownish_noise": "00352879dbdcffde 00422c74e5e1ffea 0050316fefe6fff7"
+        " 005d356af8eaffff 006a3a65ffefffff",
+        "caustic_refraction": "0031217dd1d8d8d2 0035217cd1d8cad3 003c1f7cd0d8afd3"
+        " 00431d7bcfd993d4 004e1b7acfd96ad5",
+        "checkerboard_cutout": "8028247ed2d8ffd2 8028247ed2d8ffd2 8028807ed2d8ff80"
+        " 8028807ed2d88080 8028807ed2d88080",
+        "cocentric_sine_waves": "0a1c298dcec6ffcf 12152d97ccbaffce 1d0a32a7c9a8ffcb"
+        " 200634acc8a2ffcb 240336b1c79cffca",
+        "inverse_sparkles": "795a5c81d8dfffd9 a278747fdee1ffde d2a4997ee7e5ffe7"
+        " f7ddd07ef4edfff3 f9e3d77ef5eefff5",
+        "perlin_noise": "1d553e91c0dce8ce 215b4194bedde6cd 24614597bcdde3cd"
+        " 30734f9eb5dfdacb 387f56a4b1e0d4ca",
+        "plasma_noise": "0f123750a7d9c4ac 1608413b93d9a89a 1b02472c85da958e"
+        " 1d004a257fda8c88 20004d1e78da8282",
+        "single_frequency_greyscale": "032a1c6ae5c4f1c1 042b1961efbbeab8 062c1557f9b1e4b0"
+        " 0e310327ff81c285 1032001dff77bc7d",
+        "sparkles": "002a247ed2d8ffd2 0130267fd2d8ffd2 023b2981d2d8ffd4"
+        " 075c3186d4d9ffd7 0a73378ad4d9ffda",
     },
 }
 
