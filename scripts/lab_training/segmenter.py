@@ -1,7 +1,7 @@
 """The segmenter of scenes with masks: stage `segmenter`.
 
-A UPerNet on a ResNet, 0.6 million parameters together, which learns within half an hour on one
-core.
+A UPerNet on a ResNet, 0.6 million parameters together, trained in a quarter of an hour
+of one core.
 """
 
 from __future__ import annotations

