@@ -103,7 +103,8 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
         near_chance=tuple(guessing),
         classes_near_chance=tuple(cls.name for cls in subject.classes if cls.id in near.classes),
     )
-    differs = differing_answers(answered, *places)
+    first, second = places
+    differs = differing_answers(answered, first, second)
     rows: list[ResultRow] = []
     groups = []
     reaches = []
@@ -131,7 +132,7 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
         if len(every):
             share = differing_share(answered, every, differs).interval(NORMAL)
             rows.append(estimate_row(DIFFERENT_ANSWERS, share, n=len(every), **key))
-            largest = largest_difference(answered, *places, every)
+            largest = largest_difference(answered, first, second, every)
             if largest is not None:
                 rows.append(estimate_row(LARGEST_DIFFERENCE, largest, n=len(every), **key))
         if subject.base and group:
