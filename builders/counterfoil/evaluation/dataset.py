@@ -402,7 +402,7 @@ def rows_in_every_group(dataset: OpenDataset, known: Ints) -> Ints:
     return rows
 
 
-def compared_rows(dataset: OpenDataset, limit: int | None) -> tuple[Ints, int]:
+def rows_to_compare(dataset: OpenDataset, limit: int | None) -> tuple[Ints, int]:
     """Return the rows that every group has, of at most `limit` source rows, (groups, n); and how
     many images have no partner in some group."""
     every = np.arange(len(dataset.keys))

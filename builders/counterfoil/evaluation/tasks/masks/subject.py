@@ -10,7 +10,7 @@ import numpy as np
 from counterfoil.arrays import Floats, Ints
 from counterfoil.data.masks import PixelClasses, decoded_mask
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.evaluation.dataset import OpenDataset, compared_rows, compared_units, stored_rows
+from counterfoil.evaluation.dataset import OpenDataset, compared_units, rows_to_compare, stored_rows
 from counterfoil.recipe.tasks.masks import MASK, UNLABELLED
 from counterfoil.resampled_stats import Units
 from counterfoil.store.decoding import UnreadableImage, open_image
@@ -98,7 +98,7 @@ def open_masks(dataset: OpenDataset, limit: int | None = None) -> MaskSubject:
 
     Raise RunFailure if a shift changes a mask, and UserError if no image is in every group.
     """
-    rows, left_out = compared_rows(dataset, limit)
+    rows, left_out = rows_to_compare(dataset, limit)
     base_of: dict[str, str] = {}
     for of_row in rows.T.tolist():
         base = dataset.keys[of_row[0]]

@@ -13,7 +13,7 @@ from counterfoil.arrays import Ints
 from counterfoil.data.written_objects import is_box, is_number
 from counterfoil.detection_stats import Objects
 from counterfoil.errors import RunFailure
-from counterfoil.evaluation.dataset import OpenDataset, compared_rows, compared_units
+from counterfoil.evaluation.dataset import OpenDataset, compared_units, rows_to_compare
 from counterfoil.recipe.tasks.objects import OBJECTS, objects_feature
 from counterfoil.resampled_stats import Units
 from counterfoil.store.decoding import UnreadableImage, open_image
@@ -104,7 +104,7 @@ def open_objects(dataset: OpenDataset, limit: int | None = None) -> DetectionSub
             key = stored["key"][:80]
             raise RunFailure(f"{directory}: {key} has objects that no build writes", VERIFY)
         objects.append(stored[OBJECTS])
-    rows, left_out = compared_rows(dataset, limit)
+    rows, left_out = rows_to_compare(dataset, limit)
     for first, *others in rows.T.tolist():
         for other in others:
             if objects[other] != objects[first]:
