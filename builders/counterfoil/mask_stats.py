@@ -98,12 +98,12 @@ def _boundary_places(numbers: NDArray[np.integer], margin: int) -> _Places:
     label = numbers[on_boundary].astype(np.int64)
     line = width + 2 * margin + 1
     lines_of_class = height + 2 * margin
-    place = label * lines_of_class
-    place += row + margin
-    place *= line
-    place += column
-    order = np.argsort(place, kind="stable")
-    return _Places(place[order], label[order], line)
+    index = label * lines_of_class
+    index += row + margin
+    index *= line
+    index += column
+    order = np.argsort(index, kind="stable")
+    return _Places(index[order], label[order], line)
 
 
 def _shares_near(points: _Places, others: _Places, limit: int, classes: int) -> Floats:

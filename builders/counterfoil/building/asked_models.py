@@ -119,10 +119,12 @@ class AskedModels:
             sample_class = self.plan.class_of(sample.label)
             picture = rgb_image(image)
             for rule in shift.keep:
-                if isinstance(rule, AskingRule):
-                    templates = rule.asks(shift)
-                    texts = {name: sample_class.text(text) for name, text in templates.items()}
-                    columns |= self.models[rule](picture, texts)
+                if not isinstance(rule, AskingRule):
+                    continue
+                texts = {}
+                for name, template in rule.asks(shift).items():
+                    texts[name] = sample_class.text(template)
+                columns |= self.models[rule](picture, texts)
         return answers
 
 
@@ -146,8 +148,10 @@ def _shares_of_yes(judge: Judge, image: Image.Image, texts: Mapping[str, str]) -
     for column, text in texts.items():
         choice = judge.choose(image, f"{text}{_HOW_TO_ANSWER}", _OPTIONS)
         probabilities = choice.probabilities()
-        # An answer that is neither yes nor no is not yes.
-        shares[column] = 0.0 if probabilities is None else as_stored(float(probabilities[0]))
+        share = 0.0  # an answer that is neither yes nor no is not yes
+        if probabilities is not None:
+            share = as_stored(float(probabilities[0]))
+        shares[column] = share
     return shares
 
 

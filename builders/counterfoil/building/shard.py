@@ -140,14 +140,19 @@ class ShardMaker:
         values = self.renderer.values(batch)
         answers: list[dict[str, Any]] = [{} for _ in batch]
         for models in (self.judges, self.asked_models):
-            if models is not None:
-                for columns, more in zip(answers, models.answers(batch, encoded), strict=True):
-                    columns |= more
+            if models is None:
+                continue
+            of_models = models.answers(batch, encoded)
+            for columns, more in zip(answers, of_models, strict=True):
+                columns |= more
         in_clip: list[Image.Image | None] = []
         for sample, source in zip(batch, sources, strict=True):
-            keep = self.plan.shift(sample.shift).keep
-            asked = any(SOURCE_SIMILARITY in rule.measures for rule in keep)
-            in_clip.append(source if asked else None)
+            rules = self.plan.shift(sample.shift).keep
+            compared = any(SOURCE_SIMILARITY in rule.measures for rule in rules)
+            if compared:
+                in_clip.append(source)
+            else:
+                in_clip.append(None)
         similar = source_similarities(self.scorer, embeddings, in_clip)
         scored = []
         for index, sample in enumerate(batch):

@@ -309,7 +309,7 @@ def draw_caustic_refraction(rng: Random, picture: np.ndarray, constant: float) -
 
 def caustic_refraction(picture: np.ndarray, severity: float, numbers: np.ndarray) -> np.ndarray:
     """Look at the picture through rippled water: bend the light, and brighten one side of each
-    ripple. Black lies beyond the edge."""
+    ripple. The outside of the picture is black."""
     from scipy.ndimage import gaussian_filter
 
     time, size = numbers

@@ -61,9 +61,9 @@ class ChatCaptioner(Captioner):
             return seen.scores.float().cpu(), self._text("", [], chosen)
 
     def _seen(
-        self, image: Image, examples: Sequence[CaptionExample], asked: str | None = None
+        self, image: Image, examples: Sequence[CaptionExample], own_question: str | None = None
     ) -> SeenImage:
-        inputs = self._asked(image, examples, asked)
+        inputs = self._asked(image, examples, own_question)
         out = self.module(**inputs, use_cache=self.goes_on, logits_to_keep=1)
         return SeenImage(
             out.logits[0, -1], out.past_key_values if self.goes_on else _Read(), inputs
@@ -82,19 +82,19 @@ class ChatCaptioner(Captioner):
         return super()._tokens(self.lead + text) if text else []
 
     def _asked(
-        self, image: Image, examples: Sequence[CaptionExample], asked: str | None = None
+        self, image: Image, examples: Sequence[CaptionExample], own_question: str | None = None
     ) -> dict[str, Any]:
-        """Return the model's inputs for a question about an image, a batch of one. asked: the
+        """Return the model's inputs for a question about an image, a batch of one. own_question: the
         question, if not the one for captions."""
         texts = [self._plain(example.text) for example in examples if example.image is None]
-        question = _MANNER.format(" / ".join(texts)) if texts else asked or QUESTION
+        question = _MANNER.format(" / ".join(texts)) if texts else own_question or QUESTION
         turns: list[dict[str, Any]] = []
         for example in examples:
             if example.image is not None:
                 turns += [_question(question, example.image), _answer(self._plain(example.text))]
         turns.append(_question(question, image))
         # Templates of reasoning models read `enable_thinking`; other templates ignore it.
-        more = {} if asked is None else {"enable_thinking": False}
+        more = {} if own_question is None else {"enable_thinking": False}
         text = render_chat(self.name, self.processor, turns, add_generation_prompt=True, **more)
         # The processor prepares images and special tokens. Its template is replaced by one that
         # repeats `rendered`.

@@ -127,15 +127,15 @@ def load_judge(name: str, *, base_url: str | None = None, device: str = "cpu") -
         raise UserError(
             f"chat model '{name}': the lab has none", "Name transformers:NAME or local-dir:PATH."
         )
-    here = name.startswith((TRANSFORMERS, LOCAL)) or is_local(name)
+    in_process = name.startswith((TRANSFORMERS, LOCAL)) or is_local(name)
     if base_url is not None:
-        if here:
+        if in_process:
             raise UserError(f"chat model '{name}' runs in this process, and has no address")
         problem = address_problem(base_url)
         if problem is not None:
             raise UserError(f"chat model '{name}': {problem}")
         return ServedJudge(of_hub.load(name, base_url, device))
-    if not here:
+    if not in_process:
         raise UserError(
             f"chat model '{name[:80]}' has no address",
             "Give its server's base_url, such as http://localhost:8000/v1; to run it in this"
@@ -276,18 +276,18 @@ def _option_masses(tokens: Mapping[str, float] | None, options: Sequence[str]) -
 def _answered(text: str, options: Sequence[str], meanings: Sequence[str]) -> int | None:
     if len(text) > _MOST_CHARACTERS:
         return None
-    said = plain_words(text)
+    words = plain_words(text)
     by_both = [f"{option} {meaning}" for option, meaning in zip(options, meanings, strict=False)]
     for texts in (options, meanings, by_both):
-        index = _only(texts, said)
+        index = _only(texts, words)
         if index is not None:
             return index
     return None
 
 
-def _only(texts: Iterable[str], said: str) -> int | None:
+def _only(texts: Iterable[str], words: str) -> int | None:
     """Return the index of the only text of these words."""
-    matches = [index for index, text in enumerate(texts) if plain_words(text) == said]
+    matches = [index for index, text in enumerate(texts) if plain_words(text) == words]
     return matches[0] if len(matches) == 1 else None
 
 

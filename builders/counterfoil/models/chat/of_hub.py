@@ -105,7 +105,7 @@ class ServedChat:
             {"type": "image_url", "image_url": {"url": _data_url(image)}},
             {"type": "text", "text": question},
         ]
-        asked = {
+        request = {
             "model": self.name,
             "messages": [{"role": "user", "content": content}],
             "seed": 0,
@@ -114,12 +114,12 @@ class ServedChat:
         }
         if top and self.with_likelihoods:
             try:
-                return self._send(asked | {"logprobs": True, "top_logprobs": top})
+                return self._send(request | {"logprobs": True, "top_logprobs": top})
             except _RefusedQuestion:
-                reply = self._send(asked)  # raises if something else was refused
+                reply = self._send(request)  # raises if something else was refused
                 self.with_likelihoods = False
                 return reply
-        return self._send(asked)
+        return self._send(request)
 
     def _send(self, question: dict[str, Any]) -> Reply:
         """Return the answer to a question, and ask a busy server again. Raise `_RefusedQuestion` if

@@ -132,9 +132,9 @@ class ChatClassifier(Classifier):
         pixels.update(image.tobytes())
 
         def drawn(index: int) -> bytes:
-            place = pixels.copy()
-            place.update(f"\0{index}".encode())
-            return place.digest()
+            digest = pixels.copy()
+            digest.update(f"\0{index}".encode())
+            return digest.digest()
 
         return sorted(range(len(self.names)), key=drawn)
 

@@ -79,13 +79,13 @@ class RegisteredRule(KeepRule):
     def measure_against(self, pixels: NDArray[Any], original: NDArray[Any]) -> dict[str, float]:
         from counterfoil.registration import register
 
-        found = register(pixels, original)
+        registration = register(pixels, original)
         # The last bits of a Fourier transform differ between processors.
-        columns = {CONFIDENCE: as_stored(round(found.confidence, 4))}
-        if found.known:
-            columns[TRANSLATION_X] = as_stored(round(found.right, 4))
-            columns[TRANSLATION_Y] = as_stored(round(found.down, 4))
-            columns[ZOOM] = as_stored(round(found.zoom, 4))
+        columns = {CONFIDENCE: as_stored(round(registration.confidence, 4))}
+        if registration.known:
+            columns[TRANSLATION_X] = as_stored(round(registration.right, 4))
+            columns[TRANSLATION_Y] = as_stored(round(registration.down, 4))
+            columns[ZOOM] = as_stored(round(registration.zoom, 4))
         return columns
 
     def dropped(self, left: Sequence[Verdict]) -> list[str | None]:

@@ -28,11 +28,11 @@ def differing_answers(answered: AllAnswers, first: int, second: int) -> Bools:
     if _same_outputs(*maps):
         return prediction[:, first] != prediction[:, second]
     labels = []
-    for place, class_map in zip((first, second), maps, strict=True):
+    for index, class_map in zip((first, second), maps, strict=True):
         label_of = np.full(class_map.num_classes, -1)
         for label, outputs in enumerate(class_map.targets):
             label_of[list(outputs)] = label
-        labels.append(label_of[prediction[:, place]])
+        labels.append(label_of[prediction[:, index]])
     return labels[0] != labels[1]
 
 
@@ -84,9 +84,9 @@ def _largest(of_one: Predictions, of_other: Predictions, rows: Ints) -> float:
     largest: Floats = np.zeros(len(rows))
     for answer, share in zip(of_one.answers[rows].T, of_one.shares[rows].T, strict=True):
         among = others == answer[:, None]
-        found = np.where(among, shares, 0.0).sum(axis=1)
+        confidence = np.where(among, shares, 0.0).sum(axis=1)
         # The other model's confidence in an output that is not among its best is at most this.
         of_last = np.minimum(shares[:, -1], share)
-        known = np.where(among.any(axis=1), found, of_last)
+        known = np.where(among.any(axis=1), confidence, of_last)
         largest = np.maximum(largest, np.abs(share - known))
     return float(largest.max(initial=0.0))

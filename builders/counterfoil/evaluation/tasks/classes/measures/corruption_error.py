@@ -314,10 +314,10 @@ def _mean_effective_robustness(answered: AllAnswers) -> Iterator[ResultRow]:
     drawn = measured.drawn[:, sound]
     replicates = effective_robustness(base_drawn, drawn.mean(axis=2), counts)
     against = f"line of {len(sound) - 1} other models"
-    for place, model in enumerate(sound.tolist()):
-        value = float(values[place])
+    for index, model in enumerate(sound.tolist()):
+        value = float(values[index])
         if math.isfinite(value):
-            estimate = percentile_interval(value, replicates[:, place])
+            estimate = percentile_interval(value, replicates[:, index])
             name = answered.models[model]
             yield estimate_row(ROBUSTNESS, estimate, model=name, against=against, n=images)
 
