@@ -16,7 +16,7 @@ images alone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -126,51 +126,54 @@ class ScreenErrors:
     false_rejects: CheckedShare | None
 
 
-def screen_errors(strata: Iterable[Stratum]) -> ScreenErrors:
+def screen_errors(strata: Sequence[Stratum]) -> ScreenErrors:
     """Return the errors of a rule over the strata of one or more shifts."""
-    sides: dict[bool, list[Stratum]] = {True: [], False: []}
-    for stratum in strata:
-        sides[stratum.dropped].append(stratum)
-    counts = {side: sum(each.images for each in each_side) for side, each_side in sides.items()}
-    answered = {
-        side: sum(len(each.right) for each in each_side) for side, each_side in sides.items()
-    }
-    kept_right = _right_images(sides[False])
-    dropped_right = _right_images(sides[True])
+    kept = [stratum for stratum in strata if not stratum.dropped]
+    dropped = [stratum for stratum in strata if stratum.dropped]
+    kept_images = sum(stratum.images for stratum in kept)
+    dropped_images = sum(stratum.images for stratum in dropped)
+    kept_right = _right_share(kept)
     false_accepts = None
-    if kept_right is not None and counts[False]:
+    if kept_right is not None:
         ends = (kept_right.value, kept_right.high, kept_right.low)
-        false_accepts = CheckedShare(*(1 - end / counts[False] for end in ends))
+        false_accepts = CheckedShare(*(1 - end for end in ends))
+    amounts = []
+    for share, images in ((_right_share(dropped), dropped_images), (kept_right, kept_images)):
+        if share is not None:
+            amounts.append(Estimate(share.value * images, share.low * images, share.high * images))
+        elif not images:
+            amounts.append(Estimate(0.0, 0.0, 0.0))
     false_rejects = None
-    if kept_right is not None and dropped_right is not None:
-        right = kept_right.value + dropped_right.value
-        if right:
-            share = dropped_right.value / right
-            low, high = mover_share(dropped_right, kept_right)
-            false_rejects = CheckedShare(share, min(low, share), max(high, share))
+    right = sum(amount.value for amount in amounts)
+    if len(amounts) == 2 and right:
+        value = amounts[0].value / right
+        low, high = mover_share(*amounts)
+        false_rejects = CheckedShare(value, min(low, value), max(high, value))
     return ScreenErrors(
-        counts[False], answered[False], false_accepts, counts[True], answered[True], false_rejects
+        kept=kept_images,
+        kept_answered=sum(len(stratum.right) for stratum in kept),
+        false_accepts=false_accepts,
+        dropped=dropped_images,
+        dropped_answered=sum(len(stratum.right) for stratum in dropped),
+        false_rejects=false_rejects,
     )
 
 
-def _right_images(strata: Sequence[Stratum]) -> Estimate | None:
-    """Return the number of right images in strata, with its interval, or None if no image of them
+def _right_share(strata: Sequence[Stratum]) -> CheckedShare | None:
+    """Return the share of right images in strata, with its interval, or None if no image of them
     has an answer.
 
     A stratum without an answer has the share of the others. The interval then reaches from none of
     its images to all of them.
     """
-    whole = sum(stratum.images for stratum in strata)
     seen = [stratum for stratum in strata if stratum.right]
-    answered = sum(stratum.images for stratum in seen)
-    if not whole:
-        return Estimate(0.0, 0.0, 0.0)
     if not seen:
         return None
     share = mean_frequency(seen[0].right) if len(seen) == 1 else _weighted_share(seen)
     assert share is not None
-    unseen = whole - answered
-    return Estimate(share.value * whole, share.low * answered, share.high * answered + unseen)
+    images = sum(stratum.images for stratum in strata)
+    answered = sum(stratum.images for stratum in seen) / images
+    return CheckedShare(share.value, share.low * answered, share.high * answered + 1 - answered)
 
 
 def _weighted_share(strata: Sequence[Stratum]) -> CheckedShare:
