@@ -15,11 +15,18 @@ from typing_extensions import TypedDict
 
 from counterfoil.building.regenerate_dataset import RowDifferences
 from counterfoil.comparing.compare_files import AnswerComparison
-from counterfoil.dataset.label_checks import AllControls, ControlsPassed, Selected, TaskResult
+from counterfoil.dataset.label_checks import (
+    AllControls,
+    ControlsPassed,
+    ReviewTask,
+    Selected,
+    TaskResult,
+)
 from counterfoil.dataset.verification.problems import Problem, Rerendered
 from counterfoil.documents import unwrapped_schema
 from counterfoil.generate.screen.doubts import DoubtedClass
 from counterfoil.plan.estimate import JudgedQuota, RenderedBudget
+from counterfoil.report.labels import CheckedShare
 from counterfoil.reviewing.review_dataset import ReviewPage
 
 # No other key is printed.
@@ -344,6 +351,25 @@ class ShiftAnswers(TypedDict):
 
 
 @closed
+class ScreenRow(TypedDict):
+    """The errors of a keep rule alone, or of all rules together, by people's answers."""
+
+    rule: Annotated[str, Field(description="The rule's name; `all`: all rules together.")]
+    shift: Annotated[
+        str, Field(description="The shift's name; `all`: all shifts that people were asked about.")
+    ]
+    asked: Annotated[
+        list[ReviewTask], Field(description="What an image must show to count as right.")
+    ]
+    kept: int
+    kept_answered: int
+    false_accepts: CheckedShare | None
+    dropped: int
+    dropped_answered: int
+    false_rejects: CheckedShare | None
+
+
+@closed
 class ReviewAnswers(TypedDict):
     """`review --answers`."""
 
@@ -356,6 +382,9 @@ class ReviewAnswers(TypedDict):
     shifts: list[ShiftAnswers]
     images: Annotated[
         dict[str, dict[str, Selected]], Field(description="Task, then key of the image.")
+    ]
+    screen: Annotated[
+        list[ScreenRow], Field(description="Empty without answers to a page of `--screen`.")
     ]
 
 

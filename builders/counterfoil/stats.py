@@ -345,6 +345,29 @@ def mover_distances(*ends: tuple[Any, Any]) -> tuple[Any, Any]:
     return below, above
 
 
+def mover_share(part: Estimate, rest: Estimate) -> Bounds:
+    """Return the interval of part / (part + rest), of two independent amounts that are not negative
+    and have intervals.
+
+    The ends are those of the ratio part / rest by MOVER-R (Donner and Zou 2012, Statistical Methods
+    in Medical Research 21, 347, equation 9), which may be 0 or infinite.
+    """
+    assert None not in (part.low, part.high, rest.low, rest.high)
+    product = part.value * rest.value
+
+    def square(amount: Estimate, end: Any) -> float:
+        return amount.value**2 - (amount.value - end) ** 2
+
+    low_part = square(part, part.low)
+    root = math.sqrt(max(0.0, product**2 - low_part * square(rest, rest.high)))
+    # The ratio is multiplied by the conjugate of its numerator, so that no denominator is 0.
+    low = low_part / (low_part + product + root) if low_part else 0.0
+    low_rest = square(rest, rest.low)
+    root = math.sqrt(max(0.0, product**2 - square(part, part.high) * low_rest))
+    high = (product + root) / (product + root + low_rest) if low_rest else 1.0
+    return low, high
+
+
 def balanced_accuracy_interval(
     right: Sequence[Bools],
     predicted: Sequence[Bools],

@@ -10,13 +10,13 @@ from typing import Any
 
 from counterfoil.plan.layout import make_plan
 from counterfoil.recipe import load_own_recipe
-from counterfoil.reviewing.grids import AcceptedImage, RealControl, accepted_images, known_ids
+from counterfoil.reviewing.grids import CandidateImage, RealControl, accepted_images, known_ids
 from counterfoil.store.manifest import content_of_receipts
 from counterfoil.store.reading import read_receipts
 
-Known = dict[str, AcceptedImage | RealControl]
+Known = dict[str, CandidateImage | RealControl]
 # True if a person selects a picture under a task and a label.
-Choice = Callable[[str, str, AcceptedImage | RealControl], bool]
+Choice = Callable[[str, str, CandidateImage | RealControl], bool]
 
 TOKENS = [f"{number:016x}" for number in range(1, 9)]
 
@@ -37,14 +37,14 @@ def known_of(directory: Path) -> Known:
     return dict(known_ids(content_of_receipts(receipts), images, recipe.classes))
 
 
-def is_own(task: str, label: str, picture: AcceptedImage | RealControl) -> bool:
+def is_own(task: str, label: str, picture: CandidateImage | RealControl) -> bool:
     """Return whether a picture of the colours has this label and is no control."""
     if isinstance(picture, RealControl):
         return False
     return label == (f"{picture.label:02d}" if task == "class" else picture.shift)
 
 
-def is_true(task: str, label: str, picture: AcceptedImage | RealControl) -> bool:
+def is_true(task: str, label: str, picture: CandidateImage | RealControl) -> bool:
     """Return whether a person who believes the dataset selects the picture."""
     return isinstance(picture, RealControl) or is_own(task, label, picture)
 

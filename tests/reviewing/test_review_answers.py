@@ -22,15 +22,15 @@ from typer.testing import CliRunner
 from colour_world import build_colours, png_of, save_colour_model
 from counterfoil.cli.main import app
 from counterfoil.dataset.closing import close_again
-from counterfoil.dataset.label_checks import ReviewTask, TaskResult, read_people
+from counterfoil.dataset.label_checks import ReviewTask, TaskResult, mean_frequency, read_people
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.plan.layout import Sample
 from counterfoil.publishing.files import is_owned
 from counterfoil.report.labels import labels_text
-from counterfoil.reviewing.grids import AcceptedImage, RealControl
-from counterfoil.reviewing.review_answers import Review, agreement, mean_frequency, review_answers
+from counterfoil.reviewing.grids import CandidateImage, RealControl
+from counterfoil.reviewing.review_answers import Review, agreement, review_answers
 from counterfoil.reviewing.review_dataset import ReviewPage, review
 from counterfoil.stats import fleiss_kappa
 from counterfoil.store import sealed_folder
@@ -159,7 +159,7 @@ def test_where_everything_was_selected_the_interval_still_has_a_width() -> None:
     assert mean_frequency([]) is None
 
 
-def sees_colours(task: str, label: str, picture: AcceptedImage | RealControl) -> bool:
+def sees_colours(task: str, label: str, picture: CandidateImage | RealControl) -> bool:
     """Select what is true: the first images under `swap` show the next class, and no image shows
     its shift."""
     if isinstance(picture, RealControl):
@@ -171,7 +171,7 @@ def sees_colours(task: str, label: str, picture: AcceptedImage | RealControl) ->
     return label == f"{(picture.label + swapped) % 3:02d}"
 
 
-def everything(task: str, label: str, picture: AcceptedImage | RealControl) -> bool:
+def everything(task: str, label: str, picture: CandidateImage | RealControl) -> bool:
     return True
 
 

@@ -26,7 +26,7 @@ from counterfoil.recipe import load_own_recipe, load_recipe
 from counterfoil.reviewing.calibrate_dataset import calibrate
 from counterfoil.reviewing.grids import (
     MOST_IMAGES,
-    AcceptedImage,
+    CandidateImage,
     RealControl,
     choose_images,
     class_grids,
@@ -62,16 +62,16 @@ def test_every_grid_has_one_label_and_its_own_images_with_controls_among_them(
         seen.update(
             (grid["task"], picture.key)
             for picture in of_label
-            if isinstance(picture, AcceptedImage)
+            if isinstance(picture, CandidateImage)
         )
         if grid["task"] == "class":
             assert {f"{picture.label:02d}" for picture in real} == {grid["label"]}
             assert len(real) == len(without) == 4
         else:
             assert not real
-            assert {picture.shift for picture in without if isinstance(picture, AcceptedImage)} == {
-                "base"
-            }
+            assert {
+                picture.shift for picture in without if isinstance(picture, CandidateImage)
+            } == {"base"}
     # Every image once under its class, and every one that has a shift once under that.
     assert set(seen.values()) == {1}
     assert Counter(task for task, _ in seen) == {"class": 108, "shift": 72}
@@ -92,7 +92,7 @@ def test_controls_are_not_reported_by_their_place(made: ReviewPage, colours: Pat
 def test_the_page_is_one_file_that_names_no_image(made: ReviewPage, colours: Path) -> None:
     page = made.page.read_text()
     known = known_of(colours)
-    keys = {image.key for image in known.values() if isinstance(image, AcceptedImage)}
+    keys = {image.key for image in known.values() if isinstance(image, CandidateImage)}
     assert len(keys) == 108
     assert not [key for key in keys if key in page], "neither in its text nor in its script"
     shown = Page(page)
@@ -130,7 +130,7 @@ def test_a_task_and_shifts_can_be_named(colours: Path, tmp_path: Path) -> None:
     classes = review(colours, tmp_path / "classes.html", tasks=["class"], shifts=["swap"])
     assert {grid["task"] for grid in data_of(classes.page)["grids"]} == {"class"}
     shown = [known[id] for grid in data_of(classes.page)["grids"] for id in grid["shown"]]
-    assert {image.shift for image in shown if isinstance(image, AcceptedImage)} == {"swap"}
+    assert {image.shift for image in shown if isinstance(image, CandidateImage)} == {"swap"}
 
 
 def test_a_source_that_is_not_at_hand_leaves_no_real_images_and_a_word(tmp_path: Path) -> None:
@@ -256,9 +256,9 @@ def test_a_strangers_names_are_text(tmp_path: Path) -> None:
     )
 
 
-def made_up(shifts: int, classes: int, per_cell: int) -> list[AcceptedImage]:
+def made_up(shifts: int, classes: int, per_cell: int) -> list[CandidateImage]:
     return [
-        AcceptedImage(f"{shift}_{label}_{number}", f"s{shift}", label, 0)
+        CandidateImage(f"{shift}_{label}_{number}", f"s{shift}", label, 0)
         for shift in range(shifts)
         for label in range(classes)
         for number in range(per_cell)
@@ -297,7 +297,7 @@ def test_a_page_that_would_be_too_large_is_refused() -> None:
 def test_many_images_of_a_label_are_dealt_to_grids_of_one_size() -> None:
     recipe = load_recipe("wardrobe-mini")
     names = [shift.name for shift in recipe.all_shifts()]
-    images = [AcceptedImage(f"{name}_{n}", name, n % 10, 0) for name in names for n in range(130)]
+    images = [CandidateImage(f"{name}_{n}", name, n % 10, 0) for name in names for n in range(130)]
     controls = {label: [RealControl(label, number) for number in range(6)] for label in range(10)}
     by_class = class_grids(recipe, images, controls, 0)
     # 78 images of a class are two grids of 39, with 8 controls each; the second has only the 2 real
@@ -311,7 +311,7 @@ def test_many_images_of_a_label_are_dealt_to_grids_of_one_size() -> None:
             "and no more than there are"
         )
         assert len(
-            [p for p in shown if isinstance(p, AcceptedImage) and p.label == cls.label]
+            [p for p in shown if isinstance(p, CandidateImage) and p.label == cls.label]
         ) == 13 * len(names)
     by_shift = shift_grids(recipe, images, [image for image in images if image.shift == "base"], 0)
     assert Counter(grid.label for grid in by_shift) == dict.fromkeys(names[1:], 4)

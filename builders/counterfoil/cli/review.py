@@ -52,6 +52,8 @@ def review(given: Given) -> None:
     else:
         print_line(str(written.page))
     images = f"{written.images} of {written.accepted} accepted images"
+    if written.rejected:
+        images += f" and {format_count(written.rejected, 'rejected image')}"
     shifts = (
         f"{len(written.shifts)} of {format_count(written.all_shifts, 'shift')} (the base is one)"
     )
@@ -113,6 +115,7 @@ def _show_answers(result: Review, json: bool) -> None:
             print_line(
                 f"and {len(shifts) - _MOST_ROWS} more shifts, in {result.folder / 'selection.json'}"
             )
+        _show_screen(result)
         print_line(f"Stored in {result.folder}, and shown on the card of {result.directory}.")
     if result.replaced:
         print_note(
@@ -137,3 +140,34 @@ def _show_answers(result: Review, json: bool) -> None:
             "Note: two of these people gave the same name. If they are one person, pass only one of"
             " the files."
         )
+
+
+def _show_screen(result: Review) -> None:
+    """Print the errors of each keep rule over all shifts; the table holds those of each shift."""
+    from counterfoil.reviewing.screen_errors import ALL, TABLE
+
+    rows = []
+    for row in result.screen:
+        if row.shift != ALL:
+            continue
+        errors = row.errors
+        cells = [row.rule if row.rule != ALL else "all rules"]
+        sides = (
+            (errors.kept, errors.kept_answered, errors.false_accepts),
+            (errors.dropped, errors.dropped_answered, errors.false_rejects),
+        )
+        for images, answered, share in sides:
+            shown = "–"
+            if share is not None:
+                low = format_points(share.low)
+                shown = f"{format_points(share.value)} ({low} to {format_points(share.high)})"
+            cells += [f"{answered} of {images:,}", shown]
+        rows.append(cells)
+    if rows:
+        columns = ("keep rule", "kept, seen", "false accepts", "dropped, seen", "false rejects")
+        title = (
+            "False accepts of what a rule alone keeps, and false rejects of what is right, in percent"
+            " (95 % confidence interval)"
+        )
+        print_rows(make_console(120), columns, rows, title)
+        print_line(f"By shift: {result.folder / TABLE}")

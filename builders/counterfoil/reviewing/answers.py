@@ -14,7 +14,7 @@ from counterfoil.documents import STRICT, Form, parse_document
 from counterfoil.errors import UserError
 from counterfoil.regular_files import named_path, read_regular
 from counterfoil.report.words import format_count
-from counterfoil.reviewing.grids import GRID, RealControl, ShownPicture
+from counterfoil.reviewing.grids import GRID, CandidateImage, RealControl, ShownPicture
 
 VERSION = 1
 # Marks such a file.
@@ -79,7 +79,7 @@ class AnsweredPage:
 class RaterAnswers:
     """The finished grids of one person. name: the name that the person typed, which is not stored.
     others: files with the person's answers to other pages. again: the number of answers that a
-    later file replaced.
+    later file replaced. sampled: the ids on the person's pages of `--screen`.
     """
 
     path: Path
@@ -87,6 +87,7 @@ class RaterAnswers:
     grids: tuple[AnsweredGrid, ...]
     others: tuple[Path, ...] = ()
     again: int = 0
+    sampled: frozenset[str] = frozenset()
 
     def with_later(self, later: RaterAnswers) -> RaterAnswers:
         """Return these answers with the same person's answers to another page. If both have an
@@ -104,7 +105,14 @@ class RaterAnswers:
         grids = (*left, *later.grids)
         others = (*self.others, later.path)
         again = self.again + replaced
-        return replace(self, name=later.name or self.name, grids=grids, others=others, again=again)
+        return replace(
+            self,
+            name=later.name or self.name,
+            grids=grids,
+            others=others,
+            again=again,
+            sampled=self.sampled | later.sampled,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +132,20 @@ class Asked:
         if isinstance(picture, RealControl):
             return task == "class" and self.classes[picture.label] == label
         return task == "class" or picture.shift in (label, self.shifts[0])
+
+    def own_images(self, grid: AnsweredGrid) -> dict[str, CandidateImage]:
+        """Return the images of a grid that have its label according to the dataset. All other
+        pictures are controls."""
+        images = {}
+        for id in grid.shown:
+            picture = self.known[id]
+            if isinstance(picture, CandidateImage):
+                label = picture.shift
+                if grid.task == "class":
+                    label = self.classes[picture.label]
+                if grid.label == label:
+                    images[id] = picture
+        return images
 
 
 def read_answers(paths: Sequence[str | Path], questions: Asked) -> list[RaterAnswers]:
@@ -160,7 +182,12 @@ def read_answers(paths: Sequence[str | Path], questions: Asked) -> list[RaterAns
         elif not wrong:
             letters = [letter if letter.isprintable() else " " for letter in page.rater]
             name = " ".join("".join(letters).split())
-            rater = RaterAnswers(path, name, page.grids)
+            ids = frozenset(id for grid in page.grids for id in grid.shown)
+            pictures = [questions.known[id] for id in ids]
+            if all(isinstance(one, RealControl) or one.kept for one in pictures):
+                # Other pages choose kept images evenly over classes, not at random.
+                ids = frozenset()
+            rater = RaterAnswers(path, name, page.grids, sampled=ids)
             if page.token in raters:
                 rater = raters[page.token].with_later(rater)
             raters[page.token] = rater

@@ -37,13 +37,15 @@ _ID_LENGTH = 20
 
 
 @dataclass(frozen=True, slots=True)
-class AcceptedImage:
-    """An accepted image. at: the index of its receipt."""
+class CandidateImage:
+    """An image of the dataset. at: the index of its receipt. kept: False if the screen rejected
+    it."""
 
     key: str
     shift: str
     label: int
     at: int
+    kept: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,22 +56,22 @@ class RealControl:
     number: int
 
 
-ShownPicture = AcceptedImage | RealControl
+ShownPicture = CandidateImage | RealControl
 
 
 def accepted_images(
     directory: Path, plan: Plan, receipts: Sequence[Receipt]
-) -> list[AcceptedImage]:
+) -> list[CandidateImage]:
     """Return the accepted images of a finished dataset in the plan's order, without reading an
     image."""
-    images: list[AcceptedImage] = []
+    images: list[CandidateImage] = []
     for at, (shard, receipt) in enumerate(zip(plan.shards, receipts, strict=True)):
         for row in planned_rows(directory, plan, shard, receipt, "data"):
-            images.append(AcceptedImage(row["key"], row["shift"], row["label"], at))
+            images.append(CandidateImage(row["key"], row["shift"], row["label"], at))
     return images
 
 
-def image_id(content: str, image: AcceptedImage) -> str:
+def image_id(content: str, image: CandidateImage) -> str:
     return _opaque(content, "image", image.key)
 
 
@@ -78,7 +80,7 @@ def control_id(content: str, class_id: str, number: int) -> str:
 
 
 def known_ids(
-    content: str, images: Sequence[AcceptedImage], classes: Sequence[RecipeClass]
+    content: str, images: Sequence[CandidateImage], classes: Sequence[RecipeClass]
 ) -> Mapping[str, ShownPicture]:
     """Return the picture for every id that a page of the dataset can hold."""
     known: dict[str, ShownPicture] = {image_id(content, image): image for image in images}
@@ -103,13 +105,13 @@ class Chosen:
     """The images to ask about, the labels of their classes, and the number wanted for each
     shift."""
 
-    images: tuple[AcceptedImage, ...]
+    images: tuple[CandidateImage, ...]
     classes: tuple[int, ...]
     each: int
 
 
 def choose_images(
-    images: Sequence[AcceptedImage],
+    images: Sequence[CandidateImage],
     shifts: Sequence[str],
     each: int | None,
     seed: int,
@@ -120,7 +122,7 @@ def choose_images(
     whole_classes: take few classes, so that each class fills a grid. Raise UserError if there are
     no images, or if a page cannot hold them.
     """
-    images_by_shift: dict[str, list[AcceptedImage]] = {shift: [] for shift in shifts}
+    images_by_shift: dict[str, list[CandidateImage]] = {shift: [] for shift in shifts}
     labels = set()
     for image in images:
         if image.shift in images_by_shift:
@@ -128,23 +130,12 @@ def choose_images(
             labels.add(image.label)
     if not labels:
         raise UserError("no image of these shifts was accepted, so there is nothing to review")
-    fits = MOST_IMAGES // len(shifts)
-    wanted = each
-    if wanted is None:
-        wanted = min(IMAGES_A_SHIFT, max(1, fits))
+    wanted = _images_a_shift(each, list(map(len, images_by_shift.values())))
     total = sum(min(wanted, len(shift_images)) for shift_images in images_by_shift.values())
-    if total > MOST_IMAGES:
-        hint = f"Use at most {fits} per shift, or name" if fits else "Name"
-        raise UserError(
-            f"a page holds at most {MOST_IMAGES:,} images, and {wanted:,} of each of"
-            f" {len(shifts):,} shifts are"
-            f" {total:,}",
-            f"{hint} fewer shifts with --shift.",
-        )
     taken = sorted(labels, key=lambda label: random_rank(seed, "class", f"{label}"))
     if whole_classes:
         taken = taken[: max(1, total // FEWEST_A_CLASS)]
-    chosen: list[AcceptedImage] = []
+    chosen: list[CandidateImage] = []
     for shift in shifts:
         turns = []
         for index, label in enumerate(taken):
@@ -158,6 +149,45 @@ def choose_images(
     return Chosen(tuple(chosen), tuple(classes), wanted)
 
 
+def draw_screened(
+    images: Sequence[CandidateImage], shifts: Sequence[str], each: int | None, seed: int
+) -> Chosen:
+    """Draw at most `each` images of every shift at random, of all classes: half of them kept, half
+    rejected. Raise UserError if a page cannot hold them.
+    """
+    strata: dict[tuple[str, bool], list[CandidateImage]] = {}
+    for image in images:
+        if image.shift in shifts:
+            strata.setdefault((image.shift, image.kept), []).append(image)
+    sizes = [sum(len(strata.get((shift, kept), ())) for kept in (True, False)) for shift in shifts]
+    wanted = _images_a_shift(each, sizes)
+    chosen: list[CandidateImage] = []
+    for of_stratum in strata.values():
+        of_stratum.sort(key=lambda image: random_rank(seed, "screen", image.key))
+        chosen += of_stratum[: max(1, wanted // 2)]
+    classes = sorted({image.label for image in chosen})
+    return Chosen(tuple(chosen), tuple(classes), wanted)
+
+
+def _images_a_shift(each: int | None, sizes: Sequence[int]) -> int:
+    """Return how many images of each shift to show. Raise UserError if a page cannot hold them.
+    sizes: how many each shift has."""
+    fits = MOST_IMAGES // len(sizes)
+    wanted = each
+    if wanted is None:
+        wanted = min(IMAGES_A_SHIFT, max(1, fits))
+    total = sum(min(wanted, size) for size in sizes)
+    if total > MOST_IMAGES:
+        hint = f"Use at most {fits} per shift, or name" if fits else "Name"
+        raise UserError(
+            f"a page holds at most {MOST_IMAGES:,} images, and {wanted:,} of each of"
+            f" {len(sizes):,} shifts are"
+            f" {total:,}",
+            f"{hint} fewer shifts with --shift.",
+        )
+    return wanted
+
+
 @dataclass(frozen=True, slots=True)
 class Grid:
     """One question. label: the class id or shift to look for. pictures: as shown."""
@@ -169,7 +199,7 @@ class Grid:
 
 def class_grids(
     recipe: Recipe,
-    images: Sequence[AcceptedImage],
+    images: Sequence[CandidateImage],
     controls: Mapping[int, Sequence[RealControl]],
     seed: int,
 ) -> list[Grid]:
@@ -178,13 +208,13 @@ def class_grids(
     grids = []
     for cls in recipe.classes:
         labelled = [image for image in images if image.label == cls.label]
-        others = [image for image in images if image.label != cls.label]
+        others = [image for image in images if image.kept and image.label != cls.label]
         grids += _grids("class", cls.id, labelled, controls.get(cls.label, ()), others, seed)
     return _shuffled(grids, seed)
 
 
 def shift_grids(
-    recipe: Recipe, images: Sequence[AcceptedImage], base: Sequence[AcceptedImage], seed: int
+    recipe: Recipe, images: Sequence[CandidateImage], base: Sequence[CandidateImage], seed: int
 ) -> list[Grid]:
     """Return grids that show every image under its whole shift, with base images as controls."""
     grids = []
@@ -199,9 +229,9 @@ def shift_grids(
 def _grids(
     task: ReviewTask,
     label: str,
-    labelled: Sequence[AcceptedImage],
+    labelled: Sequence[CandidateImage],
     real: Sequence[RealControl],
-    without: Sequence[AcceptedImage],
+    without: Sequence[CandidateImage],
     seed: int,
 ) -> list[Grid]:
     """Deal the images of one label to grids of about equal size. No picture is in two of these
@@ -228,7 +258,7 @@ def _grids(
 
 
 def _words(picture: ShownPicture) -> tuple[str, str]:
-    if isinstance(picture, AcceptedImage):
+    if isinstance(picture, CandidateImage):
         return ("image", picture.key)
     return ("control", str(picture.number))
 

@@ -89,6 +89,11 @@ class ReviewOptions(_OfDataset):
         default_words="both",
     )
     """Ask whether images show their class, their shift, or both."""
+    screen: bool = False
+    """Show rejected images among the kept ones, to measure how often the screen is wrong.
+
+    Half of each shift's images are kept ones and half rejected ones, drawn at random. The page does
+    not say which are which. Needs a dataset built with `screen.keep_rejected: true`."""
     shifts: Sequence[str] | None = option(None, DATA, "--shift", metavar="NAME")
     """Only this shift. Repeatable."""
     seed: int = option(0, DATA)

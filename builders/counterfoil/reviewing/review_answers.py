@@ -20,6 +20,7 @@ from counterfoil.dataset.label_checks import (
     Selection,
     ShiftSelected,
     TaskResult,
+    mean_frequency,
     share_of,
 )
 from counterfoil.dataset.reading import SoundDataset
@@ -27,30 +28,23 @@ from counterfoil.documents import csv_text
 from counterfoil.options import takes
 from counterfoil.regular_files import named_path
 from counterfoil.report.labels import CheckedShare
-from counterfoil.reviewing.answers import AnsweredGrid, Asked, RaterAnswers, read_answers
-from counterfoil.reviewing.grids import AcceptedImage, RealControl, accepted_images, known_ids
+from counterfoil.reviewing.answers import Asked, RaterAnswers, read_answers
+from counterfoil.reviewing.grids import CandidateImage, RealControl, accepted_images, known_ids
 from counterfoil.reviewing.options import AnswersOptions
-from counterfoil.stats import CONFIDENCE, clustered_interval, fleiss_kappa
+from counterfoil.reviewing.screen_errors import TABLE as SCREEN_TABLE
+from counterfoil.reviewing.screen_errors import (
+    RuleErrors,
+    errors_csv,
+    rule_errors,
+    screened_images,
+)
+from counterfoil.stats import CONFIDENCE, fleiss_kappa
 from counterfoil.store.manifest import changed_data, content_of_receipts, refuse_changed
 from counterfoil.store.sealed_folder import REVIEWED
 
 _COLUMNS = ("task", "key", "shift", "class_id", "shown", "selected", "frequency")
 _DIGITS = 6
 TABLE = "selection.csv"
-
-
-def mean_frequency(answers: Sequence[tuple[int, int]]) -> CheckedShare | None:
-    """Return the mean selection frequency with its 95 % interval over images, or None. answers: for
-    each image, how often it was selected and how often people were asked.
-    """
-    import numpy as np
-
-    if not answers:
-        return None
-    selected, shown = np.asarray(answers, np.float64).T
-    low, high = clustered_interval(selected, shown)
-    share = float(np.mean(selected / shown))
-    return CheckedShare(share, min(low, share), max(high, share))
 
 
 def agreement(answers: Mapping[str, Mapping[int, bool]]) -> tuple[float | None, int]:
@@ -86,11 +80,13 @@ def agreement(answers: Mapping[str, Mapping[int, bool]]) -> tuple[float | None, 
 def selection_of(raters: Sequence[RaterAnswers], task_list: Asked) -> Selection:
     """Count the answers of these people."""
     # ReviewTask → image → rater → whether they selected it.
-    answers: dict[ReviewTask, dict[AcceptedImage, dict[int, bool]]] = {task: {} for task in TASKS}
+    answers: dict[ReviewTask, dict[CandidateImage, dict[int, bool]]] = {task: {} for task in TASKS}
     for index, rater in enumerate(raters):
         for grid in rater.grids:
-            for id, image in _own(grid, task_list).items():
-                answers[grid.task].setdefault(image, {})[index] = id in grid.selected
+            for id, image in task_list.own_images(grid).items():
+                # The card tells about the images that the dataset keeps.
+                if image.kept:
+                    answers[grid.task].setdefault(image, {})[index] = id in grid.selected
     results = {}
     for shift, task in itertools.product(task_list.shifts, TASKS):
         of_shift = {image.key: by for image, by in answers[task].items() if image.shift == shift}
@@ -100,7 +96,7 @@ def selection_of(raters: Sequence[RaterAnswers], task_list: Asked) -> Selection:
         passed = ControlsPassed()
         images = 0
         for grid in rater.grids:
-            images_of_dataset = _own(grid, task_list)
+            images_of_dataset = task_list.own_images(grid)
             selected = set(grid.selected)
             real = {id for id in grid.shown if isinstance(task_list.known[id], RealControl)}
             without = set(grid.shown) - images_of_dataset.keys() - real
@@ -146,21 +142,6 @@ def selection_of(raters: Sequence[RaterAnswers], task_list: Asked) -> Selection:
     )
 
 
-def _own(grid: AnsweredGrid, task_list: Asked) -> dict[str, AcceptedImage]:
-    """Return the images of a grid that have its label according to the dataset. All other pictures
-    are controls."""
-    images = {}
-    for id in grid.shown:
-        picture = task_list.known[id]
-        if isinstance(picture, AcceptedImage):
-            label = picture.shift
-            if grid.task == "class":
-                label = task_list.classes[picture.label]
-            if grid.label == label:
-                images[id] = picture
-    return images
-
-
 def _task_result(answers: Mapping[str, Mapping[int, bool]]) -> TaskResult | None:
     counts = [(sum(by.values()), len(by)) for by in answers.values()]
     selected = _rounded(mean_frequency(counts))
@@ -182,7 +163,8 @@ def _rounded(share: CheckedShare | None) -> CheckedShare | None:
 @dataclass(frozen=True)
 class Review:
     """The counted answers, and the folder that holds them. raters: files and typed names, which are
-    not stored. replaced: the number of people whose earlier answers were replaced.
+    not stored. replaced: the number of people whose earlier answers were replaced. screen: the errors
+    of the keep rules, if people answered a page of `--screen`.
     """
 
     directory: Path
@@ -190,6 +172,7 @@ class Review:
     selection: Selection
     raters: tuple[RaterAnswers, ...]
     replaced: int
+    screen: tuple[RuleErrors, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -215,7 +198,12 @@ class Review:
                 "more_files": list(map(str, rater.others)),
                 "name": rater.name,
             }
-        return {"directory": str(self.directory), "folder": str(self.folder), **document}
+        return {
+            "directory": str(self.directory),
+            "folder": str(self.folder),
+            **document,
+            "screen": [row.to_json() for row in self.screen],
+        }
 
 
 @takes(AnswersOptions)
@@ -245,7 +233,7 @@ def review_answers(given: AnswersOptions) -> Review:
     before, _ = Selection.of_dataset(directory, content)
     shifts = list(task_list.shifts)
     rows = []
-    images = [image for image in task_list.known.values() if isinstance(image, AcceptedImage)]
+    images = [image for image in task_list.known.values() if isinstance(image, CandidateImage)]
     images.sort(key=lambda image: (shifts.index(image.shift), image.key))
     for task, answers_of_task in selection.images.items():
         for image in images:
@@ -257,17 +245,23 @@ def review_answers(given: AnswersOptions) -> Review:
             counted = (answer.shown, answer.selected, frequency)
             values = (task, image.key, image.shift, class_id, *counted)
             rows.append(dict(zip(_COLUMNS, values, strict=True)))
-    table = csv_text(rows, _COLUMNS).encode()
-    files = REVIEWED.files(selection.to_json(), {TABLE: table})
+    tables = {TABLE: csv_text(rows, _COLUMNS).encode()}
+    errors: tuple[RuleErrors, ...] = ()
+    if any(rater.sampled for rater in raters):
+        errors = rule_errors(raters, task_list, screened_images(dataset))
+        tables[SCREEN_TABLE] = errors_csv(errors).encode()
+    files = REVIEWED.files(selection.to_json(), tables)
     close_again(directory, files, content, REVIEWED)
     replaced = len(before.raters) if before else 0
-    return Review(directory, directory / REVIEWED.name, selection, tuple(raters), replaced)
+    return Review(directory, directory / REVIEWED.name, selection, tuple(raters), replaced, errors)
 
 
 def asked_of(dataset: SoundDataset) -> Asked:
     """Return what pages of a dataset can ask."""
     content = content_of_receipts(dataset.receipts)
     images = accepted_images(dataset.directory, dataset.plan, dataset.receipts)
+    if dataset.recipe.screen.keep_rejected:
+        images += [each.image for each in screened_images(dataset) if not each.image.kept]
     classes = dataset.recipe.classes
     return Asked(
         content=content,

@@ -41,7 +41,7 @@ from counterfoil.reviewing.grids import (
     CONTROLS,
     IMAGES_A_SHIFT,
     MOST_CONTROLS,
-    AcceptedImage,
+    CandidateImage,
     Chosen,
     Grid,
     RealControl,
@@ -50,11 +50,13 @@ from counterfoil.reviewing.grids import (
     choose_images,
     class_grids,
     control_id,
+    draw_screened,
     image_id,
     random_rank,
     shift_grids,
 )
 from counterfoil.reviewing.options import ReviewOptions
+from counterfoil.reviewing.screen_errors import screened_images
 from counterfoil.store.atomic import try_folder, write_atomically
 from counterfoil.store.layout import PRIVATE
 from counterfoil.store.manifest import content_of_receipts
@@ -93,7 +95,7 @@ def page_of_review(
     """
     ids: dict[ShownPicture, str] = {}
     for picture in pictures:
-        if isinstance(picture, AcceptedImage):
+        if isinstance(picture, CandidateImage):
             ids[picture] = image_id(content, picture)
         else:
             ids[picture] = control_id(content, recipe.classes[picture.label].id, picture.number)
@@ -139,7 +141,7 @@ def read_page_pictures(
     """Return each picture of the grids once. Real controls come first, by label. The dataset's own
     images follow."""
     pictures: dict[ShownPicture, str] = {}
-    by_receipt: dict[int, dict[str, AcceptedImage]] = {}
+    by_receipt: dict[int, dict[str, CandidateImage]] = {}
     for picture in dict.fromkeys(picture for grid in grids for picture in grid.pictures):
         if isinstance(picture, RealControl):
             pictures[picture] = page_picture(real[picture.label][picture.number])
@@ -147,17 +149,21 @@ def read_page_pictures(
             by_receipt.setdefault(picture.at, {})[picture.key] = picture
     for at, by_key in sorted(by_receipt.items()):
         receipt = receipts[at]
-        file = receipt.file("data")
-        assert file is not None  # its rows were read
-        for key, encoded in encoded_images(directory / file.path, set(by_key)):
-            image = decode_reduced(encoded, f"{file.path}: {key}", SIDE)
-            pictures[by_key[key]] = page_picture(image)
-        missing = [key for key, image in by_key.items() if image not in pictures]
-        if missing:
-            raise RunFailure(
-                f"{directory / file.path} has no row {missing[0]}",
-                remake_hint(directory, receipt.path),
-            )
+        for what in ("data", "rejected"):
+            keys = {key for key, image in by_key.items() if image.kept == (what == "data")}
+            if not keys:
+                continue
+            file = receipt.file(what)
+            assert file is not None  # its rows were read
+            for key, encoded in encoded_images(directory / file.path, keys):
+                image = decode_reduced(encoded, f"{file.path}: {key}", SIDE)
+                pictures[by_key[key]] = page_picture(image)
+            missing = [key for key in sorted(keys) if by_key[key] not in pictures]
+            if missing:
+                raise RunFailure(
+                    f"{directory / file.path} has no row {missing[0]}",
+                    remake_hint(directory, receipt.path),
+                )
     return pictures
 
 
@@ -269,8 +275,11 @@ class ReviewPage:
     all_shifts: int
     all_classes: int
     images: int
+    """The number of accepted images on the page."""
     accepted: int
     """The number of accepted images of the dataset."""
+    rejected: int
+    """The number of rejected images on the page, only with `screen`."""
     each: int
     """The most images of a shift."""
     grids: int
@@ -292,7 +301,7 @@ def review(given: ReviewOptions) -> ReviewPage:
 
     Raises:
         UserError: The directory is not a finished dataset, a shift does not exist, or the page
-            would hold too many images.
+            would hold too many images. With `screen`: it stores no rejected images.
     """
     directory = named_path(given.directory)
     page_path = directory / PAGE if given.page is None else named_path(given.page)
@@ -313,9 +322,12 @@ def review(given: ReviewOptions) -> ReviewPage:
     recipe = dataset.recipe
     names, waiting = _shifts(dataset, tasks, given.shifts, seed)
     every = accepted_images(directory, dataset.plan, dataset.receipts)
-    chosen = choose_images(every, names, images, seed, whole_classes="class" in tasks)
+    if given.screen:
+        chosen = draw_screened(_screened(dataset, names), names, images, seed)
+    else:
+        chosen = choose_images(every, names, images, seed, whole_classes="class" in tasks)
     # Grids of shifts mix in base images: those on the page, if there are any.
-    base = [image for image in chosen.images if image.shift == BASE]
+    base = [image for image in chosen.images if image.kept and image.shift == BASE]
     if not base:
         others = [image for image in every if image.shift == BASE and image.label in chosen.classes]
         base = sorted(others, key=lambda image: random_rank(seed, BASE, image.key))[:IMAGES_A_SHIFT]
@@ -352,14 +364,33 @@ def review(given: ReviewOptions) -> ReviewPage:
         classes=tuple(recipe.classes[label].id for label in chosen.classes),
         all_shifts=len(recipe.all_shifts()),
         all_classes=len(recipe.classes),
-        images=len(chosen.images),
+        images=sum(image.kept for image in chosen.images),
         accepted=len(every),
+        rejected=sum(not image.kept for image in chosen.images),
         each=chosen.each,
         grids=len(grids),
         controls=sum(isinstance(picture, RealControl) for picture in pictures),
         without_controls=missing,
         notes=tuple(_notes(chosen, base, tasks, without, waiting)),
     )
+
+
+def _screened(dataset: SoundDataset, shifts: Sequence[str]) -> list[CandidateImage]:
+    """Return the kept and the rejected images of shifts. Raise UserError if none is stored."""
+    if not dataset.recipe.screen.keep_rejected:
+        raise UserError(
+            f"{dataset.directory} stores no rejected images, so people cannot say whether the screen"
+            " is right to reject them",
+            "Build it into a new directory with --set screen.keep_rejected=true.",
+        )
+    images = [each.image for each in screened_images(dataset) if each.shown]
+    images = [image for image in images if image.shift in shifts]
+    if all(image.kept for image in images):
+        raise UserError(
+            "the screen rejected no image of these shifts, so there is nothing to compare",
+            "Leave out --screen to review the accepted images.",
+        )
+    return images
 
 
 def _shifts(
@@ -397,7 +428,7 @@ def _shifts(
 
 def _notes(
     chosen: Chosen,
-    base: Sequence[AcceptedImage],
+    base: Sequence[CandidateImage],
     tasks: Sequence[ReviewTask],
     without: Sequence[str],
     waiting: Sequence[str],
