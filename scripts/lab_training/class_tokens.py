@@ -22,7 +22,7 @@ from counterfoil.lab.vocabulary import CLASSES, MARKS
 from counterfoil.lab.world import Scene, load_garments, render
 from counterfoil.models.names import LAB_TOKENS
 from counterfoil.recipe import load_recipe
-from interface_proof.looks import SHIFT_NAMES, Looks, Viewer, dataset_images
+from interface_proof.looks import SHIFT_NAMES, Images, Looks, Viewer, dataset_images
 from lab_training.state import update_metrics, write_json
 
 RECIPE = "wardrobe-mini"
@@ -91,7 +91,7 @@ def measure_ways(
         build(recipe, work / way, workers=1)
         looks[way] = viewer.answers(*dataset_images(work / way)).looks
         shifts = tuple(shift.name for shift in recipe.all_shifts())
-    looks["true_renders"] = viewer.answers(TRUE_UNITS, _true_images, shifts[1:]).looks
+    looks["true_renders"] = viewer.answers(TRUE_UNITS, heldout_images(TRUE_UNITS), shifts[1:]).looks
     marked = np.array([name in MARKS for name in CLASSES])
     drops = {way: _drops(look, shifts) for way, look in looks.items()}
     return {
@@ -142,10 +142,14 @@ def _drops(looks: Looks, shifts: Iterable[str]) -> np.ndarray:
     return accuracy[:1] - accuracy[1:]
 
 
-def _true_images(shift: int, label: int) -> Iterator[tuple[int, bool, np.ndarray]]:
-    """Give scenes as the input dataset has them, of held-out garments, under a shift."""
-    for unit in range(TRUE_UNITS):
-        yield unit, True, render(_heldout_scene(unit, label).shifted(SHIFT_NAMES[shift]))
+def heldout_images(units: int) -> Images:
+    """Return scenes as the input dataset has them, of held-out garments, under each shift."""
+
+    def images(shift: int, label: int) -> Iterator[tuple[int, bool, np.ndarray]]:
+        for unit in range(units):
+            yield unit, True, render(_heldout_scene(unit, label).shifted(SHIFT_NAMES[shift]))
+
+    return images
 
 
 def _heldout_scene(unit: int, label: int) -> Scene:
