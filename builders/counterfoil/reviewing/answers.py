@@ -184,7 +184,7 @@ def read_answers(paths: Sequence[str | Path], questions: Asked) -> list[RaterAns
             name = " ".join("".join(letters).split())
             ids = frozenset(id for grid in page.grids for id in grid.shown)
             pictures = [questions.known[id] for id in ids]
-            if all(isinstance(one, RealControl) or one.kept for one in pictures):
+            if all(isinstance(each, RealControl) or each.kept for each in pictures):
                 # Other pages choose kept images evenly over classes, not at random.
                 ids = frozenset()
             rater = RaterAnswers(path, name, page.grids, sampled=ids)

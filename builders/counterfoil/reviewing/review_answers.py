@@ -84,7 +84,7 @@ def selection_of(raters: Sequence[RaterAnswers], task_list: Asked) -> Selection:
     for index, rater in enumerate(raters):
         for grid in rater.grids:
             for id, image in task_list.own_images(grid).items():
-                # The card tells about the images that the dataset keeps.
+                # The card counts only images that the dataset keeps.
                 if image.kept:
                     answers[grid.task].setdefault(image, {})[index] = id in grid.selected
     results = {}
