@@ -20,7 +20,6 @@ from counterfoil.dataset.label_checks import (
     Selection,
     ShiftSelected,
     TaskResult,
-    mean_frequency,
     share_of,
 )
 from counterfoil.dataset.reading import SoundDataset
@@ -28,7 +27,7 @@ from counterfoil.documents import csv_text
 from counterfoil.options import takes
 from counterfoil.regular_files import named_path
 from counterfoil.report.labels import CheckedShare
-from counterfoil.reviewing.answers import Asked, RaterAnswers, read_answers
+from counterfoil.reviewing.answers import Asked, RaterAnswers, mean_frequency, read_answers
 from counterfoil.reviewing.grids import CandidateImage, RealControl, accepted_images, known_ids
 from counterfoil.reviewing.options import AnswersOptions
 from counterfoil.reviewing.screen_errors import TABLE as SCREEN_TABLE

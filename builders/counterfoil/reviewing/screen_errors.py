@@ -21,14 +21,14 @@ from dataclasses import asdict, dataclass
 from itertools import chain, product
 from typing import Any
 
-from counterfoil.dataset.label_checks import TASKS, ReviewTask, mean_frequency
+from counterfoil.dataset.label_checks import TASKS, ReviewTask
 from counterfoil.dataset.reading import SoundDataset
 from counterfoil.documents import csv_text
 from counterfoil.recipe.keep import KEEP_RULES
 from counterfoil.recipe.keep.cells import ACCEPTED, FAILED, OPEN, SURPLUS
 from counterfoil.recipe.keep.rule import CLIP_SCORES
 from counterfoil.report.labels import CheckedShare
-from counterfoil.reviewing.answers import Asked, RaterAnswers
+from counterfoil.reviewing.answers import Asked, RaterAnswers, mean_frequency
 from counterfoil.reviewing.grids import CandidateImage
 from counterfoil.stats import Estimate, mover_share, wilson_interval
 from counterfoil.store.reading import planned_rows
@@ -89,8 +89,8 @@ def screened_images(dataset: SoundDataset) -> list[ScreenedImage]:
             for rule in shift.keep:
                 reasons: Sequence[str | None] = rule.dropped(verdicts)
                 if rule.judges():
-                    of_rule = [row["reason"] for row in rows]
-                    reasons = [reason if reason in rule.reasons else None for reason in of_rule]
+                    given = {reason: reason for reason in rule.reasons}
+                    reasons = [given.get(row["reason"]) for row in rows]
                 for dropped, reason in zip(dropped_by, reasons, strict=True):
                     if reason is not None:
                         dropped.add(names[type(rule)])
