@@ -255,14 +255,14 @@ def rule_errors(
 
 def _asked_tasks(raters: Sequence[RaterAnswers], questions: Asked) -> dict[str, list[ReviewTask]]:
     """Return what pages of `--screen` asked about each shift, in the order of `TASKS`."""
-    found: set[tuple[str, ReviewTask]] = set()
+    asked_tasks: set[tuple[str, ReviewTask]] = set()
     for rater in raters:
         for grid in rater.grids:
             images = questions.own_images(grid)
-            found |= {(images[id].shift, grid.task) for id in images.keys() & rater.sampled}
+            asked_tasks |= {(images[id].shift, grid.task) for id in images.keys() & rater.sampled}
     tasks: dict[str, list[ReviewTask]] = {}
     for shift, task in product(questions.shifts, TASKS):
-        if (shift, task) in found:
+        if (shift, task) in asked_tasks:
             tasks.setdefault(shift, []).append(task)
     return tasks
 
