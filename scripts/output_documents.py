@@ -358,7 +358,7 @@ class ScreenRow(TypedDict):
     shift: Annotated[
         str, Field(description="The shift's name; `all`: all shifts that people were asked about.")
     ]
-    asked: Annotated[
+    tasks: Annotated[
         list[ReviewTask], Field(description="What an image must show to count as right.")
     ]
     kept: int

@@ -22,13 +22,14 @@ from typer.testing import CliRunner
 from colour_world import build_colours, png_of, save_colour_model
 from counterfoil.cli.main import app
 from counterfoil.dataset.closing import close_again
-from counterfoil.dataset.label_checks import ReviewTask, TaskResult, mean_frequency, read_people
+from counterfoil.dataset.label_checks import ReviewTask, TaskResult, read_people
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.plan.layout import Sample
 from counterfoil.publishing.files import is_owned
 from counterfoil.report.labels import labels_text
+from counterfoil.reviewing.answers import mean_frequency
 from counterfoil.reviewing.grids import CandidateImage, RealControl
 from counterfoil.reviewing.review_answers import Review, agreement, review_answers
 from counterfoil.reviewing.review_dataset import ReviewPage, review

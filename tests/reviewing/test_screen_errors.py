@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from page_answers import TOKENS, answers, data_of, written
+from page_answers import TOKENS, answers, data_of, is_own, written
 from typer.testing import CliRunner
 
 from colour_world import build_colours
@@ -83,7 +83,7 @@ def test_ends_of_a_share_of_two_amounts() -> None:
     low, high = mover_share(some, some)
     # The other part has the other ends.
     assert low == pytest.approx(1 - high)
-    # Two independent counts whose ratio has an exact interval at 0: that of no part at all.
+    # Two independent counts whose ratio has an exact interval at 0: 0 if there is no part.
     low, high = mover_share(Estimate(0.0, 0.0, 3.0), some)
     assert low == 0 and high == pytest.approx(3 / (3 + (25 - 9) ** 0.5))
 
@@ -199,8 +199,7 @@ def test_answers_give_the_errors_of_each_rule(screened: Path, tmp_path: Path) ->
         """Return whether Anna selects it: of the images of a cell, two in three."""
         if isinstance(picture, RealControl):
             return True
-        own = f"{picture.label:02d}" if task == "class" else picture.shift
-        return label == own and int(picture.key[-6:]) % 3 > 0
+        return is_own(task, label, picture) and int(picture.key[-6:]) % 3 > 0
 
     given = written(tmp_path / "anna.json", answers(page, known, is_right))
     result = review_answers(screened, [given])
@@ -214,10 +213,10 @@ def test_answers_give_the_errors_of_each_rule(screened: Path, tmp_path: Path) ->
         assert errors.false_rejects.value == pytest.approx(1 / 2)
     table = csv_rows(screened / "review" / "screen.csv")
     assert [row["rule"] for row in table] == ["all"] * 4
-    assert [row["asked"] for row in table] == ["class", *["class shift"] * 3]
+    assert [row["tasks"] for row in table] == ["class", *["class shift"] * 3]
     assert float(table[-1]["false_rejects"]) == pytest.approx(1 / 2)
     assert verify_files(screened) == []
-    # The card tells about the kept images alone.
+    # The card counts the kept images alone.
     selection = Selection.of_dataset(screened, result.selection.content)[0]
     assert selection
     assert set(selection.images["class"]) == {

@@ -35,7 +35,6 @@ from counterfoil.report.labels import (
     ShiftChecks,
 )
 from counterfoil.stats import (
-    clustered_interval,
     lang_reiczigel_interval,
     mover_distances,
     rogan_gladen,
@@ -93,20 +92,6 @@ def share_of(part: int, whole: int) -> CheckedShare:
         raise ValueError(f"{part} of {whole} is not a share")
     low, high = wilson_interval(part, whole)
     return CheckedShare(part / whole, low, high)
-
-
-def mean_frequency(answers: Sequence[tuple[int, int]]) -> CheckedShare | None:
-    """Return the mean selection frequency with its 95 % interval over images, or None. answers: for
-    each image, how often it was selected and how often people were asked.
-    """
-    import numpy as np
-
-    if not answers:
-        return None
-    selected, shown = np.asarray(answers, np.float64).T
-    low, high = clustered_interval(selected, shown)
-    share = float(np.mean(selected / shown))
-    return CheckedShare(share, min(low, share), max(high, share))
 
 
 def is_told_apart(tally: JudgedClass) -> bool:

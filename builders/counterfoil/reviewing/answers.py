@@ -13,8 +13,10 @@ from counterfoil.dataset.label_checks import ReviewTask
 from counterfoil.documents import STRICT, Form, parse_document
 from counterfoil.errors import UserError
 from counterfoil.regular_files import named_path, read_regular
+from counterfoil.report.labels import CheckedShare
 from counterfoil.report.words import format_count
 from counterfoil.reviewing.grids import GRID, CandidateImage, RealControl, ShownPicture
+from counterfoil.stats import clustered_interval
 
 VERSION = 1
 # Marks such a file.
@@ -184,7 +186,7 @@ def read_answers(paths: Sequence[str | Path], questions: Asked) -> list[RaterAns
             name = " ".join("".join(letters).split())
             ids = frozenset(id for grid in page.grids for id in grid.shown)
             pictures = [questions.known[id] for id in ids]
-            if all(isinstance(one, RealControl) or one.kept for one in pictures):
+            if all(isinstance(each, RealControl) or each.kept for each in pictures):
                 # Other pages choose kept images evenly over classes, not at random.
                 ids = frozenset()
             rater = RaterAnswers(path, name, page.grids, sampled=ids)
@@ -238,3 +240,17 @@ def _problems(page: AnsweredPage, questions: Asked) -> Iterator[str]:
         if len(page.grids) > 1:
             grids = f"any of its {format_count(len(page.grids), 'grid')}"
         yield f"has no answers: no image is selected in {grids}, not even a real one"
+
+
+def mean_frequency(answers: Sequence[tuple[int, int]]) -> CheckedShare | None:
+    """Return the mean selection frequency with its 95 % interval over images, or None. answers: for
+    each image, how often it was selected and how often people were asked.
+    """
+    import numpy as np
+
+    if not answers:
+        return None
+    selected, shown = np.asarray(answers, np.float64).T
+    low, high = clustered_interval(selected, shown)
+    share = float(np.mean(selected / shown))
+    return CheckedShare(share, min(low, share), max(high, share))

@@ -156,11 +156,12 @@ def draw_screened(
     rejected. Raise UserError if a page cannot hold them.
     """
     strata: dict[tuple[str, bool], list[CandidateImage]] = {}
+    sizes = dict.fromkeys(shifts, 0)
     for image in images:
-        if image.shift in shifts:
+        if image.shift in sizes:
+            sizes[image.shift] += 1
             strata.setdefault((image.shift, image.kept), []).append(image)
-    sizes = [sum(len(strata.get((shift, kept), ())) for kept in (True, False)) for shift in shifts]
-    wanted = _images_a_shift(each, sizes)
+    wanted = _images_a_shift(each, list(sizes.values()))
     chosen: list[CandidateImage] = []
     for of_stratum in strata.values():
         of_stratum.sort(key=lambda image: random_rank(seed, "screen", image.key))

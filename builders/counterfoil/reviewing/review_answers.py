@@ -20,7 +20,6 @@ from counterfoil.dataset.label_checks import (
     Selection,
     ShiftSelected,
     TaskResult,
-    mean_frequency,
     share_of,
 )
 from counterfoil.dataset.reading import SoundDataset
@@ -28,7 +27,7 @@ from counterfoil.documents import csv_text
 from counterfoil.options import takes
 from counterfoil.regular_files import named_path
 from counterfoil.report.labels import CheckedShare
-from counterfoil.reviewing.answers import Asked, RaterAnswers, read_answers
+from counterfoil.reviewing.answers import Asked, RaterAnswers, mean_frequency, read_answers
 from counterfoil.reviewing.grids import CandidateImage, RealControl, accepted_images, known_ids
 from counterfoil.reviewing.options import AnswersOptions
 from counterfoil.reviewing.screen_errors import TABLE as SCREEN_TABLE
@@ -84,7 +83,7 @@ def selection_of(raters: Sequence[RaterAnswers], task_list: Asked) -> Selection:
     for index, rater in enumerate(raters):
         for grid in rater.grids:
             for id, image in task_list.own_images(grid).items():
-                # The card tells about the images that the dataset keeps.
+                # The card counts only images that the dataset keeps.
                 if image.kept:
                     answers[grid.task].setdefault(image, {})[index] = id in grid.selected
     results = {}

@@ -2,7 +2,7 @@
 and false rejects of each keep rule, and of all rules together.
 
 The page shows kept and rejected images of each shift, drawn at random. A shift with N rejected
-images may show n of them; each then stands for N / n. For a rule, the images of a shift are split
+images may show n of them; each then represents N / n. For a rule, the images of a shift are split
 by what the screen did and by what the rule does alone. In such a stratum of N images, of which
 people looked at n, they say that the share p is right. With K, the strata that the rule keeps, and
 D, those that it drops,
@@ -18,16 +18,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain, product
 from typing import Any
 
-from counterfoil.dataset.label_checks import TASKS, ReviewTask, mean_frequency
+from counterfoil.dataset.label_checks import TASKS, ReviewTask
 from counterfoil.dataset.reading import SoundDataset
 from counterfoil.documents import csv_text
 from counterfoil.recipe.keep import KEEP_RULES
 from counterfoil.recipe.keep.cells import ACCEPTED, FAILED, OPEN, SURPLUS
 from counterfoil.recipe.keep.rule import CLIP_SCORES
 from counterfoil.report.labels import CheckedShare
-from counterfoil.reviewing.answers import Asked, RaterAnswers
+from counterfoil.reviewing.answers import Asked, RaterAnswers, mean_frequency
 from counterfoil.reviewing.grids import CandidateImage
 from counterfoil.stats import Estimate, mover_share, wilson_interval
 from counterfoil.store.reading import planned_rows
@@ -36,11 +37,12 @@ from counterfoil.store.rows import TableForm, verdict_of
 ALL = "all"
 TABLE = "screen.csv"
 _THRESHOLDS = tuple(f"{name}_threshold" for name in CLIP_SCORES)
-_READ = (*(f"{name}_score" for name in CLIP_SCORES), *_THRESHOLDS, "reason")
-_ENDS = ("", "_low", "_high")
+_SCORES = tuple(f"{name}_score" for name in CLIP_SCORES)
+_READ = (*_SCORES, *_THRESHOLDS, "reason")
 _COLUMNS = (
-    "rule", "shift", "asked", "kept", "kept_answered", *(f"false_accepts{end}" for end in _ENDS),
-    "dropped", "dropped_answered", *(f"false_rejects{end}" for end in _ENDS),
+    "rule", "shift", "tasks",
+    "kept", "kept_answered", "false_accepts", "false_accepts_low", "false_accepts_high",
+    "dropped", "dropped_answered", "false_rejects", "false_rejects_low", "false_rejects_high",
 )  # fmt: skip
 
 
@@ -58,7 +60,7 @@ class ScreenedImage:
 def screened_images(dataset: SoundDataset) -> list[ScreenedImage]:
     """Return the candidates that keep rules decided, in the plan's order, without reading an image.
 
-    A surplus candidate passed every rule, and has no image among the kept: the kept ones stand for
+    A surplus candidate passed every rule, and has no image among the kept: the kept ones represent
     it. A rule that asks a classifier only asks about what earlier rules kept, so what it drops is
     taken from the rows. Candidates that failed, or wait for a threshold, are left out.
     """
@@ -87,8 +89,8 @@ def screened_images(dataset: SoundDataset) -> list[ScreenedImage]:
             for rule in shift.keep:
                 reasons: Sequence[str | None] = rule.dropped(verdicts)
                 if rule.judges():
-                    of_rule = [row["reason"] for row in rows]
-                    reasons = [reason if reason in rule.reasons else None for reason in of_rule]
+                    given = {reason: reason for reason in rule.reasons}
+                    reasons = [given.get(row["reason"]) for row in rows]
                 for dropped, reason in zip(dropped_by, reasons, strict=True):
                     if reason is not None:
                         dropped.add(names[type(rule)])
@@ -177,26 +179,29 @@ def _right_share(strata: Sequence[Stratum]) -> CheckedShare | None:
 
 
 def _weighted_share(strata: Sequence[Stratum]) -> CheckedShare:
-    """Return the share of right images over strata, each image weighted by those that it stands
-    for.
+    """Return the share of right images over strata, each image weighted by the number that it
+    represents.
 
     The interval is Wilson's on the effective number of images: that of the variance of the weighted
     mean without strata, or of the weights alone (Kish 1965) if that is smaller.
     """
     import numpy as np
 
-    weights = []
-    means = []
+    weights: list[float] = []
+    shares: list[float] = []
     for stratum in strata:
-        weights += [stratum.images / len(stratum.right)] * len(stratum.right)
-        means += [right / asked for right, asked in stratum.right]
+        seen = len(stratum.right)
+        weights += [stratum.images / seen] * seen
+        shares += [right / answers for right, answers in stratum.right]
     weight = np.array(weights) / sum(weights)
-    mean = np.array(means)
-    share = float(weight @ mean)
+    share_of_image = np.array(shares)
+    share = float(weight @ share_of_image)
     effective = 1 / float(weight @ weight)
-    variance = float(weight**2 @ (mean - share) ** 2)
+    distance = share_of_image - share
+    variance = float(weight**2 @ distance**2)
     if variance:
-        effective = min(effective, share * (1 - share) / variance)
+        by_variance = share * (1 - share) / variance
+        effective = min(effective, by_variance)
     low, high = wilson_interval(share * effective, effective)
     return CheckedShare(share, min(low, share), max(high, share))
 
@@ -204,16 +209,16 @@ def _weighted_share(strata: Sequence[Stratum]) -> CheckedShare:
 @dataclass(frozen=True, slots=True)
 class RuleErrors:
     """The errors of a rule alone (`all`: of all rules together) in a shift (`all`: in all shifts
-    that people were asked about). asked: what an image must show to be right, of `TASKS`."""
+    that people were asked about). tasks: what an image must show to be right."""
 
     rule: str
     shift: str
-    asked: Sequence[ReviewTask]
+    tasks: Sequence[ReviewTask]
     errors: ScreenErrors
 
     def to_json(self) -> dict[str, Any]:
-        asked = list(self.asked)
-        return {"rule": self.rule, "shift": self.shift, "asked": asked, **asdict(self.errors)}
+        tasks = list(self.tasks)
+        return {"rule": self.rule, "shift": self.shift, "tasks": tasks, **asdict(self.errors)}
 
 
 def rule_errors(
@@ -225,36 +230,40 @@ def rule_errors(
     tasks = _asked_tasks(raters, questions)
     answers = _right_answers(raters, questions, tasks)
     of_shifts = [each for each in screened if each.image.shift in tasks]
-    every_task = [task for task in TASKS if any(task in asked for asked in tasks.values())]
-    dropping = {name for each in of_shifts for name in each.dropped_by}
-    names = [name for name in (*KEEP_RULES, ALL) if name in dropping]
+    dropping: set[str] = set()
+    for each in of_shifts:
+        dropping |= each.dropped_by
     rows = []
-    for rule in names:
-        strata: dict[tuple[str, bool, bool], list[ScreenedImage]] = {}
+    for rule in (*KEEP_RULES, ALL):
+        if rule not in dropping:
+            continue
+        images: dict[tuple[str, bool, bool], list[CandidateImage]] = {}
         for each in of_shifts:
-            key = (each.image.shift, each.image.kept, rule in each.dropped_by)
-            strata.setdefault(key, []).append(each)
-        by_shift: dict[str, list[Stratum]] = {}
-        for (shift, _, dropped), images in sorted(strata.items()):
-            right = [answers[each.image] for each in images if each.image in answers]
-            by_shift.setdefault(shift, []).append(Stratum(dropped, len(images), right))
-        for shift in questions.shifts:
-            if shift in by_shift:
-                asked = [task for task in TASKS if task in tasks[shift]]
-                rows.append(RuleErrors(rule, shift, asked, screen_errors(by_shift[shift])))
-        every = [stratum for of_shift in by_shift.values() for stratum in of_shift]
-        rows.append(RuleErrors(rule, ALL, every_task, screen_errors(every)))
+            image = each.image
+            images.setdefault((image.shift, image.kept, rule in each.dropped_by), []).append(image)
+        strata: dict[str, list[Stratum]] = {}
+        for (shift, _, dropped), of_stratum in images.items():
+            right = [answers[image] for image in of_stratum if image in answers]
+            strata.setdefault(shift, []).append(Stratum(dropped, len(of_stratum), right))
+        for shift in strata:
+            rows.append(RuleErrors(rule, shift, tasks[shift], screen_errors(strata[shift])))
+        every_stratum = list(chain.from_iterable(strata.values()))
+        every_task = [task for task in TASKS if task in chain.from_iterable(tasks.values())]
+        rows.append(RuleErrors(rule, ALL, every_task, screen_errors(every_stratum)))
     return tuple(rows)
 
 
-def _asked_tasks(raters: Sequence[RaterAnswers], questions: Asked) -> dict[str, set[ReviewTask]]:
-    """Return what pages of `--screen` asked about each shift."""
-    tasks: dict[str, set[ReviewTask]] = {}
+def _asked_tasks(raters: Sequence[RaterAnswers], questions: Asked) -> dict[str, list[ReviewTask]]:
+    """Return what pages of `--screen` asked about each shift, in the order of `TASKS`."""
+    asked_tasks: set[tuple[str, ReviewTask]] = set()
     for rater in raters:
         for grid in rater.grids:
-            for id, image in questions.own_images(grid).items():
-                if id in rater.sampled:
-                    tasks.setdefault(image.shift, set()).add(grid.task)
+            images = questions.own_images(grid)
+            asked_tasks |= {(images[id].shift, grid.task) for id in images.keys() & rater.sampled}
+    tasks: dict[str, list[ReviewTask]] = {}
+    for shift, task in product(questions.shifts, TASKS):
+        if (shift, task) in asked_tasks:
+            tasks.setdefault(shift, []).append(task)
     return tasks
 
 
@@ -275,11 +284,11 @@ def _right_answers(
                     of_image.setdefault(index, {})[grid.task] = id in grid.selected
     counts = {}
     for image, by_rater in selected.items():
-        needed = tasks[image.shift]
-        whole = [given for given in by_rater.values() if given.keys() == needed]
-        if whole:
-            right = sum(all(given.values()) for given in whole)
-            counts[image] = (right, len(whole))
+        needed = set(tasks[image.shift])
+        complete = [given for given in by_rater.values() if given.keys() == needed]
+        right = sum(all(given.values()) for given in complete)
+        if complete:
+            counts[image] = (right, len(complete))
     return counts
 
 
@@ -288,11 +297,12 @@ def errors_csv(rows: Sequence[RuleErrors]) -> str:
     cells = []
     for row in rows:
         values: dict[str, Any] = row.to_json()
-        values["asked"] = " ".join(row.asked)
+        values["tasks"] = " ".join(row.tasks)
         for name in ("false_accepts", "false_rejects"):
-            share = values.pop(name) or {}
-            for end, of_share in zip(_ENDS, ("value", "low", "high"), strict=True):
-                value = share.get(of_share)
-                values[f"{name}{end}"] = None if value is None else f"{value:.6g}"
+            share = values.pop(name)
+            if share is not None:
+                values[name] = f"{share['value']:.6g}"
+                values[f"{name}_low"] = f"{share['low']:.6g}"
+                values[f"{name}_high"] = f"{share['high']:.6g}"
         cells.append(values)
     return csv_text(cells, _COLUMNS)
