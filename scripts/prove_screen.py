@@ -42,7 +42,6 @@ from results_page import table
 
 RECIPE = "wardrobe-mini"
 JUDGE = "lab:resnet14t"
-OWN_GUIDANCE = 3.0
 CHOSEN = 301  # the seed that limits are chosen on
 PRINTED = 302
 CANDIDATES = 20
@@ -105,19 +104,16 @@ class Proof:
     def truth(self) -> Seen:
         return self._seen("truth", lambda: self._looked_at(*self._true_pixels()))
 
-    def drawn(self, seed: int, guidance: float = OWN_GUIDANCE) -> Seen:
-        name = f"guidance-{guidance:g}-{CANDIDATES}-seed-{seed}"
+    def drawn(self, seed: int) -> Seen:
+        name = f"drawn-{CANDIDATES}-seed-{seed}"
         folder = self.work / name
 
         def look() -> dict[str, np.ndarray]:
-            changes = {"samples.candidates": CANDIDATES, "samples.seed": seed}
-            changes["generator.guidance"] = guidance
-            recipe = load_recipe(RECIPE, [f"{key}={value}" for key, value in changes.items()])
+            changes = [f"samples.candidates={CANDIDATES}", f"samples.seed={seed}"]
+            recipe = load_recipe(RECIPE, changes)
             build(recipe, folder, workers=1)
             pixels, kept = self._drawn_pixels(folder)
             seen = self._looked_at(pixels, kept)
-            if guidance != OWN_GUIDANCE:
-                return seen
             scores = {**self._clip_scores(folder, kept.shape), **_answers(pixels)}
             return seen | {f"score {name}": values for name, values in scores.items()}
 
@@ -372,8 +368,9 @@ def rules_part(proof: Proof) -> list[str]:
         f" {_share(int((~truth.object).sum()), truth.object.size)} % and misses the shift in"
         f" {_share(int((~truth.shift).sum()), truth.shift.size)} %. That alone makes"
         " so many false accepts. A rule that keeps images which the oracle reads easily has fewer,"
-        " and its corrected share is too low, even below 0. *Error of the drops*: absolute, mean of five shifts and seven"
-        f" classifiers; resampling adds noise to it. Base accuracy on true renders: {true_base:.1f}"
+        " and its corrected share is too low, even below 0. *Error of the drops*: absolute, mean of"
+        f" five shifts and seven classifiers; resampling adds noise to it. Base accuracy on true renders:"
+        f" {true_base:.1f}"
         " %. CLIP's shift score decides nothing about the base. *The oracle*: a screen that keeps"
         " what the oracle agrees with.",
         "",
@@ -453,7 +450,7 @@ def _light_of_night(proof: Proof, seen: Seen, truth: Seen) -> list[str]:
     rows = [[name, *_light(pixels), f"{right(pixels):.1f}"] for name, pixels in sets.items()]
     brightness = drawn.mean((2, 3, 4))
     as_bright = 100 * float((brightness >= np.median(true.mean((2, 3, 4)))).mean())
-    bright = np.zeros(seen.kept.shape, bool)
+    bright = np.ones(seen.kept.shape, bool)
     bright[night] = brightness >= np.quantile(brightness, 1 - KEPT, axis=1, keepdims=True)
     brightest = _accuracy(seen.right, bright)[night]
     rows.append([
@@ -475,45 +472,9 @@ def _light(pixels: np.ndarray) -> list[str]:
     return [f"{flat.mean():.1f}", f"{flat.std((1, 2, 3)).mean():.1f}", f"{contrast:.0f}"]
 
 
-# ---- The guidance
-
-OTHER_GUIDANCE = 2.0  # chosen by prove_interface.py, on another seed
-
-
-def guidance_part(proof: Proof) -> list[str]:
-    truth = proof.truth
-    own = proof.drawn(PRINTED)
-    other = proof.drawn(PRINTED, OTHER_GUIDANCE)
-    unscreened = np.abs(drop_errors(own, np.ones(own.kept.shape, bool), truth)).mean((1, 2))
-    rows = []
-    for guidance, seen in ((OWN_GUIDANCE, own), (OTHER_GUIDANCE, other)):
-        everything = np.ones(seen.kept.shape, bool)
-        for name, kept in (("none", everything), ("as shipped", seen.kept)):
-            rows.append([
-                f"{guidance:g}",
-                name,
-                f"{100 * kept.mean():.0f}",
-                _share(int((kept & ~seen.good).sum()), int(kept.sum())),
-                *_drops_of(proof, seen, kept, truth, unscreened),
-            ])  # fmt: skip
-    titles = (
-        "Guidance", "Screen", "Kept, %", "False accepts, %", "Base accuracy, %",
-        "Error of the drops, points", "More than at 3 without", "Of night's drop, with sign",
-    )  # fmt: skip
-    return [
-        "### Another guidance",
-        "",
-        f"Seed {PRINTED}, {CANDIDATES} candidates of each cell. Guidance 2 was chosen by"
-        " `prove_interface.py` on another seed.",
-        "",
-        *table(titles, rows),
-    ]
-
-
 PARTS: Mapping[str, Callable[[Proof], list[str]]] = {
     "rules": rules_part,
     "reason": reason_part,
-    "guidance": guidance_part,
 }
 
 
