@@ -155,17 +155,19 @@ class Proof:
         cells = kept.shape
         judge = Oracle()
         oracle = [judge.answers(_flat(part)) for part in pixels]
-        found = [shows(answers, name) for answers, name in zip(oracle, self.shifts, strict=True)]
+        shift_there = [
+            shows(answers, name) for answers, name in zip(oracle, self.shifts, strict=True)
+        ]
         label = np.arange(len(CLASSES))[:, None]
-        said = [
+        labels_of = [
             guesses(load_classifier(name), _flat(pixels)).reshape(cells) for name in self.scored
         ]
         return {
             "pixels": pixels,
             "kept": kept,
             "read": np.array([answers["class"] for answers in oracle]).reshape(cells),
-            "shift": np.array(found).reshape(cells),
-            "right": np.stack(said, axis=-1) == label[..., None],
+            "shift": np.array(shift_there).reshape(cells),
+            "right": np.stack(labels_of, axis=-1) == label[..., None],
         }
 
     def _clip_scores(self, folder: Path, cells: tuple[int, ...]) -> dict[str, np.ndarray]:
@@ -200,19 +202,21 @@ def _answers(pixels: np.ndarray) -> dict[str, np.ndarray]:
     captioner = load_captioner("lab:captioner")
     captions = [f"a photo of a {name}" for name in CLASSES]
     boxes = np.zeros(len(images))
-    told = np.zeros(len(images))
+    likelihoods = np.zeros(len(images))
     for n, (image, label) in enumerate(zip(images, labels, strict=True)):
-        found = detector([image])[0]
-        of_class = found["scores"][found["labels"] == detector.label_names.index(CLASSES[label])]
+        detections = detector([image])[0]
+        of_class = detections["scores"][
+            detections["labels"] == detector.label_names.index(CLASSES[label])
+        ]
         boxes[n] = max(of_class.tolist(), default=0.0)
         likely, _ = captioner.log_likelihoods(image, captions)
-        told[n] = likely[label] - np.logaddexp.reduce(likely)
+        likelihoods[n] = likely[label] - np.logaddexp.reduce(likely)
     contrast = [visibility(image)[CONTRAST] for image in _flat(pixels)]
     scores = {
         VISIBLE: np.array(contrast),
         CLASSIFIER: believed[np.arange(len(images)), labels],
         DETECTOR: boxes,
-        CAPTIONER: told,
+        CAPTIONER: likelihoods,
     }
     return {name: values.reshape(cells) for name, values in scores.items()}
 
@@ -385,9 +389,9 @@ def lit_as(pixels: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Return images of each class (class, unit, 64, 64, 3) with the mean and the deviation of each
     channel of another set's class."""
     over = (1, 2, 3)
-    own = pixels.astype(np.float64)
-    scale = other.std(over, keepdims=True) / own.std(over, keepdims=True)
-    lit = (own - own.mean(over, keepdims=True)) * scale + other.mean(over, keepdims=True)
+    levels = pixels.astype(np.float64)
+    scale = other.std(over, keepdims=True) / levels.std(over, keepdims=True)
+    lit = (levels - levels.mean(over, keepdims=True)) * scale + other.mean(over, keepdims=True)
     return np.clip(np.rint(lit), 0, 255).astype(np.uint8)
 
 
@@ -436,8 +440,8 @@ def _light_of_night(proof: Proof, seen: Seen, truth: Seen) -> list[str]:
     label = np.arange(len(CLASSES))[:, None]
 
     def right(pixels: np.ndarray) -> float:
-        said = [guesses(each, _flat(pixels)).reshape(pixels.shape[:2]) for each in classifiers]
-        return 100 * float((np.array(said) == label).mean())
+        labels_of = [guesses(each, _flat(pixels)).reshape(pixels.shape[:2]) for each in classifiers]
+        return 100 * float((np.array(labels_of) == label).mean())
 
     drawn = seen.pixels[night]
     true = truth.pixels[night]
