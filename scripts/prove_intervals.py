@@ -76,7 +76,11 @@ def sizes_of(kind: str, units: int) -> Counts:
 
 
 def failures(
-    rng: np.random.Generator, rows: Counts, rate: float, correlation: float, of: str = "Beta"
+    rng: np.random.Generator,
+    rows: Counts,
+    rate: float,
+    correlation: float,
+    of: str = "Beta",
 ) -> Counts:
     """Draw failures by unit, whose rates are spread by a Beta distribution, a probit-normal one, or
     as `mixed`.
@@ -444,7 +448,11 @@ def gated(
 
 
 def gate_world(
-    of: str, count: int, spread: float, base: float, images: Counts | None = None
+    of: str,
+    count: int,
+    spread: float,
+    base: float,
+    images: Counts | None = None,
 ) -> tuple[NDArray[np.float64], list[GateLine]]:
     """Return shares right (1 + count, 10, 2) and lines of which every limit is the truth; images:
     of each class."""
@@ -632,7 +640,10 @@ KEPT = 0.7  # how alike a video is to itself under the shift
 
 
 def _frames(
-    rng: np.random.Generator, normal: NDArray[np.float64], rates: NDArray[np.float64], alike: float
+    rng: np.random.Generator,
+    normal: NDArray[np.float64],
+    rates: NDArray[np.float64],
+    alike: float,
 ) -> NDArray[np.bool_]:
     """Draw what is right in each frame, (videos, frames): each video's own rate is of a Beta
     distribution."""
@@ -642,7 +653,10 @@ def _frames(
 
 
 def _of_classifier(
-    rng: np.random.Generator, videos: int, alike: float, of_videos: bool
+    rng: np.random.Generator,
+    videos: int,
+    alike: float,
+    of_videos: bool,
 ) -> dict[str, tuple[Estimate, float]]:
     """Return a classifier's numbers, with the truth. of_videos: whether the subject knows the
     videos."""

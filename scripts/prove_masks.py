@@ -217,7 +217,11 @@ class Term:
 Question = tuple[Term, ...]
 
 
-def level(measure: str, group: int = 0, label: int | None = None) -> Question:
+def level(
+    measure: str,
+    group: int = 0,
+    label: int | None = None,
+) -> Question:
     return (Term(1.0, 0, group, measure, label),)
 
 
@@ -275,7 +279,11 @@ def measured_number(question: Question, segmenters: Sequence[MeasuredSegmenter])
     return parts[0][1] if len(parts) == 1 else weighted_sum(parts)
 
 
-def true_number(question: Question, world: World, segmenters: Sequence[MeasuredSegmenter]) -> float:
+def true_number(
+    question: Question,
+    world: World,
+    segmenters: Sequence[MeasuredSegmenter],
+) -> float:
     """Return the number over all images, for the classes that the set measures."""
     total = 0.0
     for term in question:

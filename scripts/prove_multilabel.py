@@ -157,7 +157,10 @@ def intervals(
     """Return the intervals of a set by what they are of; several hold at once."""
 
     def drop(
-        measure: str, group: int, labels: range | list[int], of: tuple[LabelScores, ...] = scores
+        measure: str,
+        group: int,
+        labels: range | list[int],
+        of: tuple[LabelScores, ...] = scores,
     ) -> Drawn:
         return weighted_sum(
             [(1.0, of[0].mean(measure, labels)), (-1.0, of[group].mean(measure, labels))]

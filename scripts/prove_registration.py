@@ -71,7 +71,11 @@ Pair: TypeAlias = tuple[Image.Image, Image.Image]
 Draw: TypeAlias = Callable[[np.random.Generator, str], Pair]
 
 
-def with_look(picture: Image.Image, look: str, chance: np.random.Generator) -> Image.Image:
+def with_look(
+    picture: Image.Image,
+    look: str,
+    chance: np.random.Generator,
+) -> Image.Image:
     if look in ("unchanged", "base"):
         return picture
     if look == "negative":
@@ -91,7 +95,11 @@ def mirrored(picture: Image.Image) -> Image.Image:
 
 
 def seen(
-    picture: Image.Image, side: int, right: float = 0, down: float = 0, zoom: float = 1
+    picture: Image.Image,
+    side: int,
+    right: float = 0,
+    down: float = 0,
+    zoom: float = 1,
 ) -> Image.Image:
     """Return the middle third, zoomed about its middle and then moved."""
     extent = picture.width / 3
@@ -140,7 +148,13 @@ def large_photographs(names: Sequence[str]) -> Draw:
     return draw
 
 
-def measured(draw: Draw, side: int, look: str, count: int, seed: int) -> np.ndarray:
+def measured(
+    draw: Draw,
+    side: int,
+    look: str,
+    count: int,
+    seed: int,
+) -> np.ndarray:
     """Return errors of translation and zoom, and the confidence, of pairs, [count, 3]."""
     chance = np.random.default_rng(seed)
     rows = []
@@ -155,7 +169,13 @@ def measured(draw: Draw, side: int, look: str, count: int, seed: int) -> np.ndar
     return np.array(rows)
 
 
-def of_other_scenes(draw: Draw, draw_other: Draw, side: int, count: int, seed: int) -> np.ndarray:
+def of_other_scenes(
+    draw: Draw,
+    draw_other: Draw,
+    side: int,
+    count: int,
+    seed: int,
+) -> np.ndarray:
     """Return the confidence of pairs of pictures of two scenes."""
     chance = np.random.default_rng(seed)
     confidence = []

@@ -81,7 +81,13 @@ class Proof:
             self.looking.look(STRENGTHS, TRUE_UNITS, true_pictures(TRUE_UNITS)).save(path)
         return Seen.read(path)
 
-    def way(self, way: str, units: int, seed: int, guidance: float) -> tuple[Seen, dict[str, Any]]:
+    def way(
+        self,
+        way: str,
+        units: int,
+        seed: int,
+        guidance: float,
+    ) -> tuple[Seen, dict[str, Any]]:
         """Return what is seen on a way's pictures, and what an evaluation of the dataset says."""
         name = f"{way.replace(', ', '-')}-{units}-seed-{seed}-guidance-{guidance:g}"
         path = self.folder / f"{name}.npz"

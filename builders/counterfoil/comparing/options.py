@@ -7,6 +7,8 @@ from pathlib import Path
 
 from counterfoil.options import argument, named_values, option, options
 
+_OTHERS = "Other columns and rows"
+
 
 @options
 class CompareOptions:
@@ -26,20 +28,20 @@ class CompareOptions:
 
     A second name is of the second file. Right or wrong is 1 or 0, true or false, yes or no, C or I
     (Inspect; P counts half). Rows without a score are left out, and counted."""
-    prediction: str | None = option(None, None, metavar="COLUMN")
+    prediction: str | None = option(None, _OTHERS, metavar="COLUMN")
     """Column of the predicted class. An answer is right if it equals --label. Default: without a
     score, the first of prediction, predicted and pred."""
-    label: str | None = option(None, None, metavar="COLUMN")
+    label: str | None = option(None, _OTHERS, metavar="COLUMN")
     """Column of the true class. Default: the first of label, target and truth."""
     unit: str | None = option(None, None, metavar="COLUMN")
     """Column of what images share, such as a patient or a video: images of one unit are not
     independent. Default: unit, if there is one."""
-    epoch: str | None = option(None, None, metavar="COLUMN")
+    epoch: str | None = option(None, _OTHERS, metavar="COLUMN")
     """Column that numbers repeated answers to the same image; their scores are averaged. Default:
     epoch, if there is one."""
     where: Mapping[str, str] | None = option(
         None,
-        None,
+        _OTHERS,
         read=named_values,
         metavar="COLUMN=VALUE",
         example="filter=strict-match",

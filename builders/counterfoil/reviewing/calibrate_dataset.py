@@ -319,15 +319,17 @@ def _page_data(scored: ScoredShifts, pictures: Sequence[Picture]) -> dict[str, A
     for picture in pictures:
         score = scores[picture.unit]
         first = sum(shift.scores.size for shift in scores[: picture.unit])
-        picture_data.append({
-            "unit": picture.unit,
-            "row": first + picture.rank,
-            "label": int(score.labels[picture.rank]),
-            "shift": picture.score,
-            "object": picture.object_score,
-            "contrast": picture.contrast,
-            "passes": bool(score.others_pass[picture.rank]),
-        })  # fmt: skip
+        picture_data.append(
+            {
+                "unit": picture.unit,
+                "row": first + picture.rank,
+                "label": int(score.labels[picture.rank]),
+                "shift": picture.score,
+                "object": picture.object_score,
+                "contrast": picture.contrast,
+                "passes": bool(score.others_pass[picture.rank]),
+            }
+        )
     return {
         "exact": exact,
         "units": units,

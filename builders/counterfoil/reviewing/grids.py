@@ -60,7 +60,9 @@ ShownPicture = CandidateImage | RealControl
 
 
 def accepted_images(
-    directory: Path, plan: Plan, receipts: Sequence[Receipt]
+    directory: Path,
+    plan: Plan,
+    receipts: Sequence[Receipt],
 ) -> list[CandidateImage]:
     """Return the accepted images of a finished dataset in the plan's order, without reading an
     image."""
@@ -75,12 +77,18 @@ def image_id(content: str, image: CandidateImage) -> str:
     return _opaque(content, "image", image.key)
 
 
-def control_id(content: str, class_id: str, number: int) -> str:
+def control_id(
+    content: str,
+    class_id: str,
+    number: int,
+) -> str:
     return _opaque(content, "control", class_id, str(number))
 
 
 def known_ids(
-    content: str, images: Sequence[CandidateImage], classes: Sequence[RecipeClass]
+    content: str,
+    images: Sequence[CandidateImage],
+    classes: Sequence[RecipeClass],
 ) -> Mapping[str, ShownPicture]:
     """Return the picture for every id that a page of the dataset can hold."""
     known: dict[str, ShownPicture] = {image_id(content, image): image for image in images}
@@ -150,7 +158,10 @@ def choose_images(
 
 
 def draw_screened(
-    images: Sequence[CandidateImage], shifts: Sequence[str], each: int | None, seed: int
+    images: Sequence[CandidateImage],
+    shifts: Sequence[str],
+    each: int | None,
+    seed: int,
 ) -> Chosen:
     """Draw at most `each` images of every shift at random, of all classes: half of them kept, half
     rejected. Raise UserError if a page cannot hold them.
@@ -215,7 +226,10 @@ def class_grids(
 
 
 def shift_grids(
-    recipe: Recipe, images: Sequence[CandidateImage], base: Sequence[CandidateImage], seed: int
+    recipe: Recipe,
+    images: Sequence[CandidateImage],
+    base: Sequence[CandidateImage],
+    seed: int,
 ) -> list[Grid]:
     """Return grids that show every image under its whole shift, with base images as controls."""
     grids = []

@@ -89,7 +89,7 @@ class ReviewOptions(_OfDataset):
         default_words="both",
     )
     """Ask whether images show their class, their shift, or both."""
-    screen: bool = False
+    screen: bool = option(False, DATA)
     """Show rejected images among the kept ones, to measure how often the screen is wrong.
 
     Half of each shift's images are kept ones and half rejected ones, drawn at random. The page does

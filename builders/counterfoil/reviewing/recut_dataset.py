@@ -347,9 +347,15 @@ class _New:
         attachments = {path: (self.old.directory / path).read_bytes() for path in kept}
         attachments[THRESHOLDS] = self.thresholds.content()
         with DatasetStore.open(
-            target, self.plan, self.hashes, self.inputs, self.old.lock.stack,
-            recipe_yaml=portable, attachments=attachments, allow_mixed=True,
-        ) as store:  # fmt: skip
+            target,
+            self.plan,
+            self.hashes,
+            self.inputs,
+            self.old.lock.stack,
+            recipe_yaml=portable,
+            attachments=attachments,
+            allow_mixed=True,
+        ) as store:
             done = {(receipt.group, receipt.shard) for receipt in store.receipts()}
             for shard, receipt in self._shards():
                 if (shard.group, shard.number) not in done:

@@ -107,12 +107,14 @@ def page_of_review(
         questions = class_questions if grid.task == "class" else shift_questions
         grid_ids = [ids[picture] for picture in grid.pictures]
         described.append([grid.task, grid.label, grid_ids])
-        shown.append({
-            "task": grid.task,
-            "label": grid.label,
-            "asked": questions[grid.label],
-            "shown": grid_ids,
-        })  # fmt: skip
+        shown.append(
+            {
+                "task": grid.task,
+                "label": grid.label,
+                "asked": questions[grid.label],
+                "shown": grid_ids,
+            }
+        )
     sheet = sha256_json([content, described])
     uris = {ids[picture]: uri for picture, uri in pictures.items()}
     environment = template_environment(TEMPLATE)

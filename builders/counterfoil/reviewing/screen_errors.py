@@ -40,10 +40,20 @@ _THRESHOLDS = tuple(f"{name}_threshold" for name in CLIP_SCORES)
 _SCORES = tuple(f"{name}_score" for name in CLIP_SCORES)
 _READ = (*_SCORES, *_THRESHOLDS, "reason")
 _COLUMNS = (
-    "rule", "shift", "tasks",
-    "kept", "kept_answered", "false_accepts", "false_accepts_low", "false_accepts_high",
-    "dropped", "dropped_answered", "false_rejects", "false_rejects_low", "false_rejects_high",
-)  # fmt: skip
+    "rule",
+    "shift",
+    "tasks",
+    "kept",
+    "kept_answered",
+    "false_accepts",
+    "false_accepts_low",
+    "false_accepts_high",
+    "dropped",
+    "dropped_answered",
+    "false_rejects",
+    "false_rejects_low",
+    "false_rejects_high",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +232,9 @@ class RuleErrors:
 
 
 def rule_errors(
-    raters: Sequence[RaterAnswers], questions: Asked, screened: Sequence[ScreenedImage]
+    raters: Sequence[RaterAnswers],
+    questions: Asked,
+    screened: Sequence[ScreenedImage],
 ) -> tuple[RuleErrors, ...]:
     """Return a row for every rule that drops an image and every shift that people were asked about,
     the rules together last. Empty if no answer is of a page of `--screen`.
@@ -268,7 +280,9 @@ def _asked_tasks(raters: Sequence[RaterAnswers], questions: Asked) -> dict[str, 
 
 
 def _right_answers(
-    raters: Sequence[RaterAnswers], questions: Asked, tasks: Mapping[str, Collection[ReviewTask]]
+    raters: Sequence[RaterAnswers],
+    questions: Asked,
+    tasks: Mapping[str, Collection[ReviewTask]],
 ) -> Mapping[CandidateImage, tuple[int, int]]:
     """Return for each image how many people say that it is right, and how many were asked.
 

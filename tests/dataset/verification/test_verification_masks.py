@@ -43,9 +43,9 @@ def numbered(mask: Image.Image, number: int) -> bytes:
 MASKS: dict[str, tuple[Callable[[Image.Image], bytes], str]] = {
     "another size": (lambda mask: saved(mask.resize((8, 6))), "it has 8×6 pixels, and its image"),
     "in colours": (lambda mask: saved(mask.convert("RGB")), "it has the channels RGB"),
-    "of 16 bits": (
-        lambda mask: saved(Image.fromarray(np.array(mask).astype(np.uint16))),
-        "it has 16 bits",
+    "of 16 bits, a number beyond": (
+        lambda mask: saved(Image.fromarray(np.full_like(mask, 300, dtype=np.uint16))),
+        "its mask cannot be used",
     ),
     "a JPEG": (lambda mask: saved(mask, "JPEG"), "it is JPEG, expected PNG"),
     "no picture": (lambda mask: b"no", "UnidentifiedImageError"),

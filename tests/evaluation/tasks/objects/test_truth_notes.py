@@ -32,7 +32,9 @@ def notes(
         rows=np.arange(len(cells))[None],
         images=len(cells),
         objects=[{"id": numbers} for numbers in given],
-        dataset=SimpleNamespace(recipe=SimpleNamespace(generator={"size": size})),
+        dataset=SimpleNamespace(
+            recipe=SimpleNamespace(generator={"size": size}, kind=SimpleNamespace(edits=False))
+        ),
     )
     return "\n".join(truth_notes(subject))
 
