@@ -81,6 +81,7 @@ COMMANDS = (
     Command(f"init ./streets --out streets.yaml {CPU}", ("streets",), refuses=True),
     Command("init --detector detector/model.onnx", ("detector",), refuses=True),
     Command("recipes"),
+    Command("compare new.csv old.csv", ("new.csv", "old.csv")),
     Command("show mini.yaml", ("mini.yaml",)),
     Command("check mini.yaml", ("mini.yaml",)),
     Command(f"tokens learn.yaml --out learned {ONE}", ("learn.yaml",)),
@@ -245,6 +246,9 @@ def stocked(stock: Path) -> None:
     }
     for name, recipe in recipes.items():
         (stock / f"{name}.yaml").write_text(json.dumps(recipe))
+    for name, wrong in (("new", 3), ("old", 5)):
+        answers = [f"{number},{int(number % wrong > 0)}" for number in range(40)]
+        (stock / f"{name}.csv").write_text("\n".join(["key,correct", *answers]) + "\n")
     for split in ("train", "validation"):
         for number in range(16):
             name, label = (("sandal", 5), ("sneaker", 7))[number % 2]

@@ -38,6 +38,7 @@ REPLICATES = 2000  # replicates of a bootstrap
 # The most draws held in memory at once: kinds of units times replicates.
 _MOST_AT_ONCE = 4_000_000
 POWER = 0.8  # the power at which `smallest_difference` says that a test detects a difference
+NORMAL_OF_POWER = 0.8416212335729143  # the normal quantile of `POWER`
 
 # `unit_correlation` averages over this many values of the correlation.
 _GRID = 30

@@ -81,8 +81,10 @@ def test_the_json_schema_requires_a_screen_of_each_kind_that_needs_one(
 ) -> None:
     def allowed_and_refused() -> tuple[Any, Any]:
         without, with_screen = recipe_json_schema()["$defs"]["Recipe"]["oneOf"]
+        # The other form without a screen: an edit of images with boxes.
+        by_kind = without["anyOf"][0]
         kinds = [
-            part["properties"]["generator"]["properties"]["kind"] for part in (without, with_screen)
+            part["properties"]["generator"]["properties"]["kind"] for part in (by_kind, with_screen)
         ]
         return kinds[0], kinds[1]["not"]
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import scipy
 
 from counterfoil.arrays import Floats, Ints
 from counterfoil.comparing.answer_files import FileAnswers, Key, read_answer_file
@@ -34,7 +33,14 @@ from counterfoil.report.words import (
     interval_sign,
 )
 from counterfoil.resampled_stats import FEWEST_IMAGES, Units, interval_of_draws, share_estimate
-from counterfoil.stats import CONFIDENCE, NORMAL, POWER, Estimate, sign_test, student_reach
+from counterfoil.stats import (
+    CONFIDENCE,
+    NORMAL,
+    NORMAL_OF_POWER,
+    Estimate,
+    sign_test,
+    student_reach,
+)
 
 _LEVEL = round(1 - CONFIDENCE, 10)
 MCNEMAR = "McNemar exact"
@@ -95,8 +101,9 @@ class PairedDifference(Strict):
         """How many images decide a true difference of the measured size with a power of 80 %; None
         if it is 0."""
         size = abs(self.difference.value)
-        power = float(scipy.stats.norm.ppf(POWER))
-        return self.images_of_half_width(size * NORMAL / (NORMAL + power)) if size else None
+        if not size:
+            return None
+        return self.images_of_half_width(size * NORMAL / (NORMAL + NORMAL_OF_POWER))
 
     def images_of_half_width(self, half_width: float) -> int | None:
         """Return how many images make an interval of ± `half_width`, if they are like these.
