@@ -37,6 +37,7 @@ from counterfoil.stats import (
     CONFIDENCE,
     NORMAL,
     NORMAL_OF_POWER,
+    POWER,
     Estimate,
     sign_test,
     student_reach,
