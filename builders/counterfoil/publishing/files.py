@@ -243,7 +243,7 @@ _BELOW = {
     layout.EVALUATION: re.compile(
         r"results\.json|eval_results/[^/]+\.yaml"
         rf"|{_OF_TASKS}"
-        r"|(results|shifts|classes|measures|labels|findings|transfer|distances)\.csv"
+        r"|(results|shifts|corruptions|classes|measures|labels|findings|transfer|distances)\.csv"
     ),
     layout.REVIEW: re.compile(r"selection\.(json|csv)"),
 }
