@@ -182,7 +182,7 @@ class PixelCounts:
 
     @property
     def _tables(self) -> tuple[NDArray, ...]:
-        """What `_measures` takes, of each image, (n, k)."""
+        """The five arguments of `_measures` for each image, (n, k)."""
         bounded = np.isfinite(self.boundary)
         boundary = np.where(bounded, self.boundary, 0.0)
         number = bounded.astype(np.int64)

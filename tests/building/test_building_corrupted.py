@@ -348,6 +348,17 @@ def test_a_match_has_the_brightness_and_contrast_of_its_partner_and_nothing_else
         real = pixels(rows["base", *cell[1:]]).astype(float)
         inside = (matched > 2) & (matched < 253)
         assert np.corrcoef(real[inside], matched[inside])[0, 1] > 0.999
+    evaluate(
+        tmp_path / "out",
+        ["lab:resnet10t"],
+        out=tmp_path / "report",
+        min_images_per_class=1,
+        device="cpu",
+    )
+    assert (tmp_path / "report" / "shifts.csv").exists()
+    assert not (tmp_path / "report" / "corruptions.csv").exists(), (
+        "a match is no kind of corruption"
+    )
 
 
 def test_a_class_needs_a_partner_under_its_own_shifts_alone(dataset: Path, tmp_path: Path) -> None:

@@ -58,22 +58,22 @@ class AnswerColumns:
 
     @property
     def worth(self) -> str:
-        """What says how good an answer is."""
+        """The column of the scores, or the two that are compared."""
         return self.score or f"{self.prediction} = {self.label}"
 
 
 @dataclass(frozen=True)
 class FileAnswers:
-    """What a file says of one model's answers."""
+    """One model's answers in a file."""
 
     path: Path
     columns: AnswerColumns
     scores: Mapping[Key, float]
-    """What each image's answer is worth; the mean over its epochs."""
+    """The score of each image's answer; the mean over its epochs."""
     units: Mapping[Key, str]
     """The unit of each image, if the file has them."""
     facts: Mapping[str, Mapping[Key, str]]
-    """What the file says of the images themselves: label and question, if it has them."""
+    """The label and the question of each image, if the file has them."""
     averaged: int
     """The number of images with several answers."""
     unscored: int

@@ -12,7 +12,7 @@ _OTHERS = "Other columns and rows"
 
 @options
 class CompareOptions:
-    """What `compare` takes."""
+    """The options of `compare`."""
 
     first: str | Path = argument(metavar="FIRST")
     """A file of one model's answers, such as those of the new model: .csv, .parquet, .json or

@@ -111,7 +111,7 @@ class GateLine:
     limit: float
     """A fraction."""
     other_model: str = ""
-    """What a line compares with: a model or, for `worse_than`, the results.json of an earlier
+    """The other side of a comparison: a model or, for `worse_than`, the results.json of an earlier
     evaluation."""
     every: bool = False
     """Whether the line is for all groups."""

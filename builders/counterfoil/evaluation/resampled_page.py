@@ -114,8 +114,7 @@ def worst_drop(results: Results, measure: str, key: Mapping[str, str]) -> Result
 
 
 def worst_cells(results: Results, worst: ResultRow | None) -> tuple[TableCell, TableCell]:
-    """Return the shift of the largest drop, and this drop; why there is none, if models are near
-    chance."""
+    """Return the cells of the shift of the largest drop, and of this drop; without one, say why."""
     if worst is None:
         why = "near chance on the base" if results.shifts else NOTHING
         return text_cell(why), points_cell(None)

@@ -23,6 +23,12 @@ def differing_answers(answered: AllAnswers, first: int, second: int) -> Bools:
     Models with the same outputs are compared by output. Otherwise by the class of the dataset that
     an output stands for; all outputs that stand for none count as one answer.
     """
+    return answered.once(
+        ("differing answers", first, second), lambda: _differing(answered, first, second)
+    )
+
+
+def _differing(answered: AllAnswers, first: int, second: int) -> Bools:
     prediction = answered.answers.prediction
     maps = answered.maps[first], answered.maps[second]
     if _same_outputs(*maps):

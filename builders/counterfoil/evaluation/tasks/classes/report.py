@@ -1,4 +1,4 @@
-"""What people read of classifiers of one class an image: the page, with tables, figures and
+"""The output for people of classifiers of one class an image: the page, with tables, figures and
 pictures, the lines of the terminal, and entries for the Hub."""
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import numpy as np
 
 from counterfoil.accuracy_stats import effective_robustness
 from counterfoil.arrays import Bools, Floats
-from counterfoil.corrupting.corruptions import SEVERITIES
+from counterfoil.corrupting.corruptions import MATCH, SEVERITIES
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Measure
 from counterfoil.evaluation.tasks.classes.measures.comparison import ComparedModels
 from counterfoil.evaluation.tasks.classes.resampling import drawn_averages
@@ -116,9 +116,13 @@ def _groups(answered: AllAnswers) -> dict[str, dict[int, int]]:
     group_of = {group.name: index for index, group in enumerate(subject.groups)}
     groups: dict[str, dict[int, int]] = {}
     for shift in subject.recipe.all_shifts():
+        # `match` follows a drawn shift, and has no severity.
+        corruption = shift.corruption
+        if corruption is None or corruption == MATCH:
+            continue
         index = group_of.get(shift.name)
-        if shift.corruption is not None and index and len(answered.rows(index)):
-            groups.setdefault(shift.corruption, {})[int(shift.severity)] = index
+        if index and len(answered.rows(index)):
+            groups.setdefault(corruption, {})[shift.severity] = index
     return groups
 
 
