@@ -10,6 +10,7 @@ from PIL import Image, ImageOps
 from counterfoil.corrupting.corrupt import corrupt
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.world import render
+from counterfoil.recipe.keep.registered import RegisteredRule
 from counterfoil.registration import register
 
 SIDE = 64
@@ -49,6 +50,18 @@ def test_a_known_translation_and_zoom_are_found(
     number: int, right: float, down: float, zoom: float
 ) -> None:
     assert error(seen(scene(number), right, down, zoom), number, right, down, zoom) < 0.02
+
+
+@pytest.mark.parametrize("right", [0.302, 0.306, 0.31])
+@pytest.mark.parametrize("zoom", [1.0, 1.02, 0.98])
+def test_what_is_found_lies_within_what_verify_allows(right: float, zoom: float) -> None:
+    original = seen(scene(3), 0, 0, 1)
+    rule = RegisteredRule()
+    columns = rule.measure_against(np.asarray(seen(scene(3), right, 0, zoom)), np.asarray(original))
+    assert columns.keys() <= rule.measures.keys()
+    for name, value in columns.items():
+        least, most = rule.measures[name]
+        assert least <= value <= most, name
 
 
 @pytest.mark.parametrize("look", ["negative", "fog", "night"])

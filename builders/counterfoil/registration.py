@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 _SIDE = 96
 # Sides of the scaled picture: ratios from .72 to 1.39, so that .8 and 1.25 are not at an end.
 _SIDES = tuple(range(69, 134, 3))
-LARGEST_TRANSLATION = 0.3
-SMALLEST_ZOOM = 0.68
-LARGEST_ZOOM = 1.43
-_REACH = round(LARGEST_TRANSLATION * _SIDE)
+_REACH = round(0.3 * _SIDE)
 _BLUR = 1.0  # standard deviation in pixels of `_SIDE`
 _FAINT = 0.5  # edges weaker than this part of the mean count less
 _LEAST_OVERLAP = 0.4

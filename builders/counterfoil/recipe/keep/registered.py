@@ -16,8 +16,9 @@ TRANSLATION_X = "translation_x"
 TRANSLATION_Y = "translation_y"
 ZOOM = "zoom"
 CONFIDENCE = "registration_confidence"
-# The bounds of what `registration.register` finds.
-_FARTHEST = 0.3
+# The bounds of what `registration.register` gives: 30 % of a side and a pixel of its own, and the
+# zooms that it tries.
+_TRANSLATIONS = (-0.31, 0.31)
 _ZOOMS = (0.68, 1.43)
 
 
@@ -30,8 +31,8 @@ class RegisteredRule(KeepRule):
 
     reasons: ClassVar[tuple[str, ...]] = ("not_registered", "moved", "zoomed")
     measures: ClassVar[Mapping[str, tuple[float, float]]] = {
-        TRANSLATION_X: (-_FARTHEST, _FARTHEST),
-        TRANSLATION_Y: (-_FARTHEST, _FARTHEST),
+        TRANSLATION_X: _TRANSLATIONS,
+        TRANSLATION_Y: _TRANSLATIONS,
         ZOOM: _ZOOMS,
         CONFIDENCE: (0, 1),
     }
@@ -41,7 +42,7 @@ class RegisteredRule(KeepRule):
     translation: float | None = Field(
         default=None,
         ge=0,
-        le=_FARTHEST,
+        le=0.3,
         description="Largest translation, as a share of the width or the height; null: only"
         " measured.",
     )
