@@ -44,9 +44,44 @@ def segformer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def mask2former(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Save a Mask2Former of random weights, whose images get sides of its own."""
+    torch.manual_seed(0)
+    stages = ["stage1", "stage2", "stage3", "stage4"]
+    small: dict[str, Any] = {
+        "image_size": 64,
+        "patch_size": 4,
+        "embed_dim": 8,
+        "out_features": stages,
+    }
+    backbone = transformers.SwinConfig(
+        depths=[1, 1, 1, 1], num_heads=[1, 1, 1, 1], window_size=4, **small
+    )
+    config = transformers.Mask2FormerConfig(
+        backbone_config=backbone, feature_size=32, mask_feature_size=32, hidden_dim=32, encoder_layers=1,
+        decoder_layers=2, encoder_feedforward_dim=32, dim_feedforward=32, num_attention_heads=2, num_queries=6,
+        **LABELS,
+    )  # fmt: skip
+    folder = tmp_path_factory.mktemp("mask2former")
+    model = transformers.Mask2FormerForUniversalSegmentation(config)
+    with torch.no_grad():
+        # Random queries are all alike: these differ, so that images have several classes.
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                torch.nn.init.normal_(parameter, std=0.5)
+    model.save_pretrained(folder)
+    size = {"shortest_edge": 64, "longest_edge": 128}
+    transformers.Mask2FormerImageProcessor(size=size).save_pretrained(folder)
+    return folder
+
+
 def plain_answer(folder: Path, image: Image.Image) -> np.ndarray:
     """Return the classes that the library's own model and processor give."""
-    model = transformers.AutoModelForSemanticSegmentation.from_pretrained(folder).eval()
+    auto = transformers.AutoModelForSemanticSegmentation
+    if folder.name.startswith("mask2former"):
+        auto = transformers.AutoModelForUniversalSegmentation
+    model = auto.from_pretrained(folder).eval()
     processor = transformers.AutoImageProcessor.from_pretrained(folder)
     with torch.inference_mode():
         outputs = model(**processor(images=image, return_tensors="pt"))
@@ -55,8 +90,10 @@ def plain_answer(folder: Path, image: Image.Image) -> np.ndarray:
     return answer.numpy()
 
 
-def test_answers_are_those_of_a_plain_call(segformer: Path) -> None:
-    segmenter = load(f"transformers:{segformer}", "cpu")
+@pytest.mark.parametrize("kind", ["segformer", "mask2former"])
+def test_answers_are_those_of_a_plain_call(kind: str, request: pytest.FixtureRequest) -> None:
+    folder = request.getfixturevalue(kind)
+    segmenter = load(f"transformers:{folder}", "cpu")
     assert segmenter.label_names == ("sky", *NAMES)
     rng = np.random.default_rng(0)
     images = [
@@ -65,7 +102,9 @@ def test_answers_are_those_of_a_plain_call(segformer: Path) -> None:
     ]
     for image, scores in zip(images, segmenter(images), strict=True):
         numbers = class_numbers("mine", scores, image.size[::-1], 4)
-        assert (numbers == plain_answer(segformer, image)).all()
+        expected = plain_answer(folder, image)
+        assert (numbers == expected).all()
+        assert len(np.unique(expected)) > 1
 
 
 def test_an_evaluation_has_these_answers_and_keeps_them(segformer: Path, tmp_path: Path) -> None:

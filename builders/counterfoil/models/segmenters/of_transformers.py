@@ -1,8 +1,9 @@
 """Load segmenters of transformers: `transformers:NAME`, a model of the Hub, `transformers:FOLDER`,
 or `lab:NAME`.
 
-The scores are those of `AutoModelForSemanticSegmentation` and its image processor. Configuration
-and weights are checked as those of classifiers (`classifiers/of_transformers.py`).
+The scores are those of `AutoModelForSemanticSegmentation` and its image processor. Mask2Former
+answers by queries, and gives the classes that its processor makes of them.
+Configuration and weights are checked as those of classifiers (`classifiers/of_transformers.py`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,18 @@ if TYPE_CHECKING:
     from PIL import Image
 
 _HINT = "Name a model that was trained to segment, or correct its configuration."
-SEGMENTERS = ModelKind("semantic segmenter", "MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING_NAMES")
+_BY_QUERIES = "mask2former"
+
+
+class _SegmenterKind(ModelKind):
+    def classes(self, model_type: Any) -> tuple[str, ...]:
+        if model_type == _BY_QUERIES:
+            universal = ModelKind(self.what, "MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING_NAMES")
+            return universal.classes(model_type)
+        return super().classes(model_type)
+
+
+SEGMENTERS = _SegmenterKind("semantic segmenter", "MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING_NAMES")
 # Settings of a processor after which the scores are no longer of the whole image.
 _PARTIAL = ("do_center_crop", "do_pad")
 
@@ -50,15 +62,22 @@ class TransformersSegmenter(Segmenter):
         import torch
 
         prepare = inputs_prepared_by(self.name, self.processor)
-        scores = []
+        answers = []
         for image in images:
             pixels = prepare(image)["pixel_values"][None].to(self.device)
             with (
                 explain_computing(f"model {self.name!r}", "segment", self.device),
                 torch.inference_mode(),
             ):
-                scores.append(self.module(pixel_values=pixels).logits[0].float().cpu())
-        return scores
+                outputs = self.module(pixel_values=pixels)
+                if self.module.config.model_type == _BY_QUERIES:
+                    (answer,) = self.processor.post_process_semantic_segmentation(
+                        outputs, target_sizes=[(image.height, image.width)]
+                    )
+                    answers.append(answer.cpu())
+                else:
+                    answers.append(outputs.logits[0].float().cpu())
+        return answers
 
 
 def load(name: str, device: str) -> TransformersSegmenter:
