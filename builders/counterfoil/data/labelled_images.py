@@ -75,6 +75,8 @@ class LabelledImages:
     """Sentences on how the images were read."""
     preview: int | None = None
     """The most images of a group, if these images are a preview."""
+    seeds: Ints | None = None
+    """(n,) the seeds of what is computed from the images at random."""
     copies: bool = False
     """Whether the images after the first group are changed copies of its images, and have their
     labels."""
@@ -150,6 +152,9 @@ def rows_of(images: LabelledImages, chosen: Ints) -> LabelledImages:
     paths = images.paths
     if paths is not None:
         paths = tuple(paths[row] for row in rows)
+    seeds = images.seeds
+    if seeds is not None:
+        seeds = seeds[chosen]
     return replace(
         images,
         content=sha256_json([images.content, "rows", rows]),
@@ -158,6 +163,7 @@ def rows_of(images: LabelledImages, chosen: Ints) -> LabelledImages:
         groups=images.groups[chosen],
         units=units,
         paths=paths,
+        seeds=seeds,
         read=lambda wanted: images.read(known if wanted is None else known & wanted),
     )
 
@@ -201,12 +207,13 @@ def _hashed(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chunk:
-    """Rows `start` … `stop` - 1 of some images: the encoded images as stored, and their labels
-    (n,)."""
+    """Rows `start` … `stop` - 1 of some images: the encoded images as stored, their labels (n,),
+    and their seeds (n,) if they have some."""
 
     start: int
     encoded: tuple[bytes | None, ...]
     labels: Ints
+    seeds: Ints | None = None
 
     @property
     def id(self) -> str:
@@ -275,7 +282,10 @@ class Chunks(Sequence[Chunk]):
                 f" {start + len(encoded)} were read:"
                 " the data files changed meanwhile"
             )
-        return Chunk(start, encoded, self._images.labels[start : start + self._size])
+        rows = slice(start, start + self._size)
+        seeds = self._images.seeds
+        of_rows = None if seeds is None else seeds[rows]
+        return Chunk(start, encoded, self._images.labels[rows], of_rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any
 
 import numpy as np
@@ -53,8 +53,10 @@ class Model:
     name: str
     key: Any
     input_key: str = ""
+    of_files: bool = False
+    """Whether its transform takes an image, the image's file and a seed, and not the image alone."""
 
-    def transform(self) -> Callable[[Any], Any]:
+    def transform(self) -> Callable[..., Any]:
         """Return a function that turns an RGB image into an input, and raises UserError if that
         fails."""
         return lambda image: image
@@ -211,6 +213,7 @@ class Pass:
                 self.batch_size,
                 self.device,
                 images.photographs,
+                images.seeds,
             )
         else:
             events = self._ask_on(self.placement, models)
@@ -264,8 +267,10 @@ def ask(
     batch_size: int,
     device: str,
     photographs: bool = False,
+    seeds: Ints | None = None,
 ) -> Generator[int]:
-    """Add every model's answers to the images that are left, in one pass. labels: of all n images.
+    """Add every model's answers to the images that are left, in one pass. labels, seeds: of all n
+    images.
 
     After each batch, the generator yields the number of finished images, and the caller may save
     answers. If a model cannot compute, the generator stores the error in its `failure` and
@@ -273,7 +278,8 @@ def ask(
     """
     position = models[0].done
     asked_models = [answering.model for answering in models]
-    batches = prepared_batches(images, asked_models, batch_size, device, photographs)
+    seeds_left = repeat(0) if seeds is None else seeds[position:].tolist()
+    batches = prepared_batches(images, asked_models, batch_size, device, photographs, seeds_left)
     for readable, inputs in batches:
         at = np.arange(position, position + len(readable))
         position += len(readable)
@@ -304,32 +310,38 @@ def prepared_batches(
     batch_size: int,
     device: str,
     photographs: bool = False,
+    seeds: Iterable[int] = repeat(0),
 ) -> Generator[tuple[Bools, Mapping[str, Any]]]:
     """Yield for each batch which images are readable (b,), and the inputs of `Model.answers` by
-    input key.
+    input key. seeds: of the images.
 
     If preparing an image fails for an input key, the error takes the place of the inputs.
     """
-    transforms = {model.input_key: (model.transform(), model.name) for model in models}
+    models_of = {model.input_key: model for model in models}
+    transforms = {key: model.transform() for key, model in models_of.items()}
 
-    def prepare(encoded: bytes | None) -> list[Any] | None:
+    def prepare(given: tuple[bytes | None, int]) -> list[Any] | None:
+        encoded, seed = given
         image = readable_image(encoded, photograph=photographs)
         if image is None:
             return None
         inputs: list[Any] = []
-        for transform, _ in transforms.values():
+        for input_key, transform in transforms.items():
             try:
-                inputs.append(transform(image))
+                if models_of[input_key].of_files:
+                    inputs.append(transform(image, encoded, seed))
+                else:
+                    inputs.append(transform(image))
             except CounterfoilError as error:
                 inputs.append(error)
         return inputs
 
-    for batch in decoded_batches(images, prepare, batch_size, device):
+    for batch in decoded_batches(zip(images, seeds), prepare, batch_size, device):  # noqa: B905
         rows = [row for row in batch if row is not None]
         inputs = {}
-        for index, (input_key, (_, name)) in enumerate(transforms.items()):
+        for index, (input_key, model) in enumerate(models_of.items()):
             if rows:
-                inputs[input_key] = _batch([row[index] for row in rows], name)
+                inputs[input_key] = _batch([row[index] for row in rows], model.name)
         readable = np.array([row is not None for row in batch])
         yield readable, inputs
 
@@ -398,6 +410,7 @@ class _Asking:
                 self.batch_size,
                 self.device,
                 self.photographs,
+                chunk.seeds,
             )
             with closing(batches):
                 for done in batches:

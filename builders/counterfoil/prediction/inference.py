@@ -5,6 +5,7 @@ The columns come from a batch of images, or from the scores in a file.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -23,6 +24,7 @@ from counterfoil.models.loading_errors import error_line, known_cause
 from counterfoil.models.score_scale import SOME, UNKNOWN, AnyScale, confidences
 from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key
 from counterfoil.prediction.asking import Batch, Model
+from counterfoil.prediction.changes import Prepared, answers_name
 from counterfoil.prediction.class_map import ClassMap
 
 if TYPE_CHECKING:
@@ -218,22 +220,32 @@ class MappedClassifier(Model):
     class_map: ClassMap
     device: str
     logits: bool = False
+    prepared: Prepared | None = None
+    """How its images are prepared, if not by its own transform."""
 
     def __post_init__(self) -> None:
         classifier = self.classifier
         self.name = classifier.name
         self.key = classifier.sha256
         self.input_key = classifier.input_key
+        self.answers_name = self.name
+        if self.prepared is not None:
+            self.answers_name = answers_name(self.name, self.prepared.change)
+            self.of_files = True
+            self.input_key += f" {self.prepared.key}"
 
     def cache(self, folder: Path, images: LabelledImages) -> AnswerCache:
         """Return the entry in `folder` of the answers to all images."""
         class_map = self.class_map
         form = _form(no_answers(0, self.class_map, self.logits).columns())
+        input_key = self.input_key
+        if self.prepared is not None and images.seeds is not None:
+            input_key += hashlib.sha256(images.seeds.tobytes()).hexdigest()
         key = answers_key(
             self.device,
             data=images.content,
             weights=self.key,
-            input=self.input_key,
+            input=input_key,
             scale=self.classifier.score_scale,
             targets=class_map.targets,
             top_k=class_map.top_k,
@@ -247,8 +259,9 @@ class MappedClassifier(Model):
         each_batch = self.classifier.served
         return AnswerCache(folder, self.name, key, len(images), fits, each_batch)
 
-    def transform(self) -> Callable[[Any], Any]:
-        return self.classifier.transform()
+    def transform(self) -> Callable[..., Any]:
+        own = self.classifier.transform()
+        return own if self.prepared is None else self.prepared.transform(own)
 
     def answers(self, batch: Batch) -> Columns:
         answers = no_answers(len(batch.at), self.class_map, self.logits)

@@ -12,12 +12,18 @@ from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import refuse_by_row
+from counterfoil.models.classifiers.preparation import read_preparation
 from counterfoil.models.memory import free_bytes, give_back_memory
 from counterfoil.models.score_scale import AnyScale
 from counterfoil.prediction.answer_cache import join_stretches
 from counterfoil.prediction.asking import AskedModel, Pass, Placement
+from counterfoil.prediction.changes import Change, Prepared
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.prediction.inference import MappedClassifier, Predictions, take_over
+from counterfoil.prediction.inference import (
+    MappedClassifier,
+    Predictions,
+    take_over,
+)
 from counterfoil.recipe.names import chat_parts
 from counterfoil.recipe.prompts import RecipeClass
 from counterfoil.report.words import format_count
@@ -86,6 +92,8 @@ def score_models(
     placement: Placement | None = None,
     failed: dict[str, CounterfoilError] | None = None,
     budget: CallBudget | None = None,
+    changes: Sequence[Change] = (),
+    refused: dict[tuple[str, str], str] | None = None,
 ) -> dict[str, Scored]:
     """Return every model's answers: cached in `folder` if an earlier run finished them, else
     computed and saved there.
@@ -96,34 +104,67 @@ def score_models(
     scores of all outputs. With `placement`, the workers of an engine compute the answers, except
     for models that only this process has. Each pass is one stage of progress. `budget` bounds the
     calls of servers, by default to `MOST_CALLS`.
+
+    With `changes`, every model answers once for each change that it can take, under the names of
+    `answers_name`. `refused` receives why a model cannot take a change, by their names.
     """
     budget = budget or CallBudget()
     failures: dict[str, CounterfoilError] = {} if failed is None else failed
     scored: dict[str, Scored] = {}
+    refusals: dict[tuple[str, str], str] = {} if refused is None else refused
 
-    def unanswered(name: str) -> AskedModel | None:
-        """Load a model that must compute answers. Return None if its answers are in a file or in
-        the cache."""
+    def preparations(classifier: Classifier, in_file: bool) -> list[Prepared | None]:
+        """Return the ways in which a model's images are prepared: its own, or one a change."""
+        if not changes:
+            return [None]
+        if in_file or classifier.served:
+            why = "its answers are in a file" if in_file else "a server prepares its images"
+            refusals.update({(classifier.name, change.name): why for change in changes})
+            return []
+        preparation = read_preparation(classifier.stages(), classifier.transform())
+        ways: list[Prepared | None] = []
+        for change in changes:
+            prepared = change.of(classifier, preparation)
+            if isinstance(prepared, str):
+                refusals[classifier.name, change.name] = prepared
+            else:
+                ways.append(prepared)
+        return ways
+
+    def unanswered(name: str) -> Iterator[AskedModel]:
+        """Load a model, and yield it for each way that it must compute answers. Answers in a file
+        or in the cache are taken."""
         class_map = maps[name]
         classifier = load(name)
         _refuse_unfit(classifier, class_map)
         refuse_by_row(classifier, images.preview)
         recorded = classifier.recorded(images.keys, images.paths)
+        ways = preparations(classifier, recorded is not None)
         if recorded is not None:
-            answers = take_over(images, name, recorded, class_map, classifier.score_scale)
-            scored[name] = Scored(classifier, class_map, answers)
-            return None
-        model = MappedClassifier(classifier, class_map, device, logits)
-        cache = model.cache(folder, images) if classifier.kept else None
-        known = None if cache is None else cache.load()
-        if known is not None:
-            scored[name] = Scored(classifier.released(), class_map, Predictions(**known))
-            return None
-        _refuse_vast_batch(classifier, batch_size, device)
-        answering = AskedModel(model, cache)
-        if classifier.served:
-            budget.spend(name, len(images) - answering.done)
-        return answering
+            if ways:
+                answers = take_over(images, name, recorded, class_map, classifier.score_scale)
+                scored[name] = Scored(classifier, class_map, answers)
+            return
+        for prepared in ways:
+            model = MappedClassifier(classifier, class_map, device, logits, prepared)
+            cache = model.cache(folder, images) if classifier.kept else None
+            known = None if cache is None else cache.load()
+            if known is not None:
+                answers = Predictions(**known)
+                scored[model.answers_name] = Scored(classifier.released(), class_map, answers)
+                continue
+            _refuse_vast_batch(classifier, batch_size, device)
+            answering = AskedModel(model, cache)
+            if classifier.served:
+                budget.spend(name, len(images) - answering.done)
+            yield answering
+
+    def all_unanswered(names: Sequence[str]) -> Iterator[AskedModel]:
+        for name in names:
+            try:
+                yield from unanswered(name)
+            except CounterfoilError as error:
+                failures[name] = error
 
     def passes(names: Sequence[str], own_device: str | None) -> Iterator[list[AskedModel]]:
         """Yield lists of models that fit in memory together, and that have answered the same images
@@ -133,16 +174,11 @@ def score_models(
         """
         waiting: list[AskedModel] = []
         free = _free_for_a_pass(own_device)
-        for name in names:
-            try:
-                answering = unanswered(name)
-            except CounterfoilError as error:
-                failures[name] = error
-                continue
-            if answering is None:
-                continue
+        for answering in all_unanswered(names):
             model = answering.model
-            size = (model.classifier.param_count or 0) * _BYTES_A_PARAMETER
+            size = 0
+            if all(other.model.name != model.name for other in waiting):
+                size = (model.classifier.param_count or 0) * _BYTES_A_PARAMETER
             if all(other.model.input_key != model.input_key for other in waiting):
                 size += batch_bytes(model.classifier, batch_size)
             if waiting and (size > free or answering.done != waiting[0].done):
@@ -169,13 +205,18 @@ def score_models(
         of_place = [name for name in names if (name in of_this_process) == (elsewhere is None)]
         for models in passes(of_place, device if elsewhere is None else None):
             first = models[0].model.name
-            stage = first if len(models) == 1 else f"{len(models)} models, {first} first"
+            what = "preparations" if changes else "models"
+            stage = first if len(models) == 1 else f"{len(models)} {what}, {first} first"
             waiting = (answering for answering in models if answering.model.classifier.served)
             calls = sum(len(images) - answering.done for answering in waiting)
             if calls:
                 stage = f"{stage}: {format_count(calls, 'call')} of a server"
-            classifiers = (answering.model.classifier for answering in models)
-            specs = [(model.name, model.score_scale, maps[model.name]) for model in classifiers]
+            specs = []
+            for answering in models:
+                classifier = answering.model.classifier
+                class_map = maps[classifier.name]
+                prepared = answering.model.prepared
+                specs.append((classifier.name, classifier.score_scale, class_map, prepared))
             loading = partial(_load, specs, classes, logits)
             one_pass = Pass(images, stage, batch_size, device, elsewhere, loading, WORKERS_IMPORT)
             try:
@@ -187,10 +228,11 @@ def score_models(
                     answering.model.classifier = answering.model.classifier.released()
                 give_back_memory()
             for answering in models:
-                name = answering.model.name
+                model = answering.model
+                name = model.name
                 try:
                     predictions = Predictions(**answering.finished())
-                    scored[name] = Scored(answering.model.classifier, maps[name], predictions)
+                    scored[model.answers_name] = Scored(model.classifier, maps[name], predictions)
                 except CounterfoilError as error:
                     failures[name] = error
     if failed is None:
@@ -209,16 +251,19 @@ WORKERS_IMPORT = (__name__, "timm")
 
 
 def _load(
-    specs: Sequence[tuple[str, AnyScale, ClassMap]],
+    specs: Sequence[tuple[str, AnyScale, ClassMap, Prepared | None]],
     classes: tuple[RecipeClass, ...],
     logits: bool,
     device: str,
 ) -> list[MappedClassifier]:
     """Load the models of a pass on a worker."""
     models = []
-    for name, scale, class_map in specs:
-        classifier = replace(load_classifier(name, classes=classes), score_scale=scale)
-        models.append(MappedClassifier(classifier.placed(device), class_map, device, logits))
+    loaded: dict[str, Classifier] = {}
+    for name, scale, class_map, prepared in specs:
+        if name not in loaded:
+            classifier = replace(load_classifier(name, classes=classes), score_scale=scale)
+            loaded[name] = classifier.placed(device)
+        models.append(MappedClassifier(loaded[name], class_map, device, logits, prepared))
     return models
 
 

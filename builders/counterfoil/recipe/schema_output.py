@@ -8,8 +8,17 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
+from counterfoil.recipe.corrupted import CorruptedSpec
 from counterfoil.recipe.keep.rule import FIRST_ROWS, NEWEST_ROWS, Column
-from counterfoil.recipe.names import GROUP_NAME, LONGEST_NAME, REPOSITORY, quoted
+from counterfoil.recipe.names import (
+    GROUP_NAME,
+    LONGEST_NAME,
+    REPOSITORY,
+    did_you_mean,
+    group_name_problem,
+    quoted,
+)
+from counterfoil.recipe.preprocessing import EVERY, PREPROCESSING
 from counterfoil.recipe.section import Section, field_check, raise_problem
 
 PAIRED_BY = "paired_by"
@@ -186,6 +195,29 @@ class Evaluate(Section):
     outputs: Literal["all", "classes"] | None = None
     """Whether models answer over `all` their outputs (the default), or over those of the dataset's
     `classes` alone. Both accuracies are computed; this one leads, and drops follow it."""
+    preprocessing: tuple[str, ...] = ()
+    """Also prepare the base images otherwise than each model does, as a deployment may: `bilinear`,
+    `squash`, `bgr` and others, or `all`. Each is a shift, whose images are computed and not stored."""
+    corrupted: dict[str, CorruptedSpec] = Field(default_factory=dict)
+    """Shifts by name that corrupt the base images at each model's own size and crop. They are
+    computed when models are evaluated, and not stored."""
+
+    @field_validator("preprocessing")
+    @classmethod
+    def _known_changes(cls, values: tuple[str, ...]) -> tuple[str, ...]:
+        for name in values:
+            if name not in (EVERY, *PREPROCESSING):
+                near = did_you_mean(name, [EVERY, *PREPROCESSING])
+                known = near or f" ({', '.join(PREPROCESSING)})"
+                raise_problem(f"found {quoted(name)}, expected the name of a change{known}")
+        return values
+
+    @field_validator("corrupted")
+    @classmethod
+    def _shift_names(cls, values: dict[str, CorruptedSpec]) -> dict[str, CorruptedSpec]:
+        for name in values:
+            raise_problem(group_name_problem(name, "shift"))
+        return values
 
 
 class Publish(Section):

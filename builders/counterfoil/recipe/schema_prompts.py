@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     Field,
-    ValidationInfo,
     create_model,
     field_validator,
     model_serializer,
@@ -19,19 +18,18 @@ from pydantic import (
 
 from counterfoil.corrupting.corruptions import CORRUPTIONS, MATCH
 from counterfoil.errors import UserError
+from counterfoil.recipe.corrupted import corruption_problem, severities_are_levels
 from counterfoil.recipe.keep import KEEP_RULES
 from counterfoil.recipe.keep.rule import KeepRule
 from counterfoil.recipe.names import (
-    did_you_mean,
     group_name_problem,
     judge_problem,
     nameless_problem,
-    quoted,
 )
 from counterfoil.recipe.prompts import CLASS_ID, embedding_key_problem, template_problem
 from counterfoil.recipe.schema_output import CellSamples
 from counterfoil.recipe.section import Section, field_check, raise_problem
-from counterfoil.recipe.severity import SeveritySpec, as_shares
+from counterfoil.recipe.severity import SeveritySpec
 
 
 class ThresholdSpec(Section):
@@ -303,24 +301,8 @@ class ShiftSpec(Prompted):
     _caption = field_check("caption", by=partial(template_problem, with_class=False))
     _group = field_check("group", by=partial(group_name_problem, what="group"))
 
-    @field_validator("severity", mode="before")
-    @classmethod
-    def _severities_are_levels(cls, value: Any, info: ValidationInfo) -> Any:
-        if (
-            info.data.get("corruption") is None
-            or not isinstance(value, Mapping)
-            or "levels" not in value
-        ):
-            return value
-        return {**value, "levels": as_shares(value["levels"])}
-
-    @field_validator("corruption")
-    @classmethod
-    def _known(cls, value: str | None) -> str | None:
-        if value is not None and value not in (*CORRUPTIONS, MATCH):
-            near = did_you_mean(value, [*CORRUPTIONS, MATCH]) or f" ({', '.join(CORRUPTIONS)})"
-            raise_problem(f"found {quoted(value)}, expected the name of a corruption{near}")
-        return value
+    _severities = field_validator("severity", mode="before")(severities_are_levels)
+    _known = field_check("corruption", by=partial(corruption_problem, others=(MATCH,)))
 
 
 class Prompts(Section):

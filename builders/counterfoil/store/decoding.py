@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 T = TypeVar("T")
+Encoded = TypeVar("Encoded")
 
 # The recipe's name of each format, and Pillow's name.
 FORMATS = {"png": "PNG", "jpg": "JPEG", "webp": "WEBP"}
@@ -167,8 +168,8 @@ def readable_image(encoded: Any, *, photograph: bool = False) -> Image.Image | N
 
 
 def decoded_batches(
-    images: Iterable[bytes | None],
-    decode: Callable[[bytes | None], T],
+    images: Iterable[Encoded],
+    decode: Callable[[Encoded], T],
     batch_size: int,
     device: str,
 ) -> Iterator[list[T]]:

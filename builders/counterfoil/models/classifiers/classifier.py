@@ -80,6 +80,11 @@ class Classifier:
         that fails."""
         raise NotImplementedError
 
+    def stages(self) -> Any:
+        """Return what prepares its images, if `preparation.py` can read the stages of it; else
+        None."""
+        return None
+
     def logits(self, batch: torch.Tensor, device: str) -> torch.Tensor:
         """Return the scores of a batch from any device, (b, num_classes) floats on the CPU. Errors
         are not caught.

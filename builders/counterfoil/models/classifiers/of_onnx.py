@@ -24,6 +24,7 @@ from counterfoil.models.classifiers.of_timm import (
     TimmDocument,
     as_document,
     checked_config,
+    timm_stages,
     timm_transform,
 )
 from counterfoil.models.classifiers.of_transformers import (
@@ -78,11 +79,18 @@ class OnnxClassifier(Classifier):
     output: str
     """The output with scores."""
     prepare: Callable[[Any], Any]
+    settings: Mapping[str, Any]
+    """What its images are prepared by: timm's data configuration, or the processor's settings."""
+    processor: Any
+    """The image processor of transformers, if it prepares the images."""
     batch: int | None
     """The number of images that the graph takes at once; None for any number."""
 
     def transform(self) -> Callable[[Any], Any]:
         return self.prepare
+
+    def stages(self) -> Any:
+        return timm_stages(self.settings) if self.processor is None else self.processor
 
     def logits(self, batch: torch.Tensor, device: str) -> torch.Tensor:
         import torch
@@ -154,6 +162,8 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> OnnxClassifi
         session=session,
         output=output,
         prepare=deployed.prepare(),
+        settings=deployed.settings,
+        processor=deployed.processor,
         batch=batch,
         score_scale=scale,
         read="" if scale == "logits" else scale_note(scale, evidence),

@@ -59,6 +59,9 @@ class ZeroShotClassifier(Classifier):
 
         return transformed
 
+    def stages(self) -> Any:
+        return self.preprocess
+
     def logits(self, batch: torch.Tensor, device: str) -> torch.Tensor:
         return self.scale * self.features(batch, device) @ self.directions
 

@@ -73,6 +73,9 @@ class CallableClassifier(Classifier):
 
         return transformed
 
+    def stages(self) -> Any:
+        return self.prepare
+
     def logits(self, batch: torch.Tensor, device: str) -> torch.Tensor:
         placed = None if self.home is None else device
         scores = _scores_of(self.name, self.model, batch, placed)

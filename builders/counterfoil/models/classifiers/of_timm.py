@@ -86,6 +86,9 @@ class TimmClassifier(Classifier):
     def transform(self) -> Callable[[Any], Any]:
         return timm_transform(self.name, self.data_config)
 
+    def stages(self) -> Any:
+        return timm_stages(self.data_config)
+
     def logits(self, batch: torch.Tensor, device: str) -> torch.Tensor:
         import torch
 
@@ -111,9 +114,7 @@ class TimmClassifier(Classifier):
 def timm_transform(model: str, data_config: Mapping[str, Any]) -> Callable[[Any], Any]:
     """Return timm's evaluation transform for a resolved data configuration: PIL image → float
     tensor (C, H, W)."""
-    from timm.data.transforms_factory import create_transform
-
-    prepare: Any = create_transform(**data_config, is_training=False)
+    prepare = timm_stages(data_config)
     sides = _resized_sides(data_config["input_size"], data_config["crop_pct"])
 
     def transformed(image: Any) -> Any:
@@ -121,6 +122,13 @@ def timm_transform(model: str, data_config: Mapping[str, Any]) -> Callable[[Any]
         return prepare(image)
 
     return transformed
+
+
+def timm_stages(data_config: Mapping[str, Any]) -> Any:
+    """Return timm's evaluation transform, a Compose of torchvision."""
+    from timm.data.transforms_factory import create_transform
+
+    return create_transform(**data_config, is_training=False)
 
 
 def describe(name: str, classes: Sequence[RecipeClass]) -> ClassifierFacts:

@@ -198,6 +198,9 @@ class TransformersClassifier(Classifier):
     def transform(self) -> Callable[[Any], torch.Tensor]:
         return prepared_by(self.name, self.processor)
 
+    def stages(self) -> Any:
+        return self.processor
+
     def logits(self, batch: torch.Tensor, device: str) -> torch.Tensor:
         import torch
 

@@ -1,0 +1,210 @@
+"""Changes of how a model's images are prepared: another filter, crop or decoder, or a corruption at
+the model's own size.
+
+They are computed while models answer, so no image is stored.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from counterfoil.corrupting.corrupt import SMALLEST_SIDE, corrupt
+from counterfoil.errors import UserError
+from counterfoil.models.classifiers.preparation import Preparation
+from counterfoil.recipe.preprocessing import (
+    ALIASED,
+    BGR,
+    CHROMA,
+    CROPS,
+    EXIF,
+    INTERPOLATIONS,
+    NORMALISATIONS,
+    SCALED,
+    SQUASH,
+)
+from counterfoil.store.decoding import (
+    UnreadableImage,
+    exif_orientation,
+    open_image,
+    rgb_image,
+    upright_photograph,
+)
+
+if TYPE_CHECKING:
+    import torch
+    from PIL.Image import Image
+
+    from counterfoil.models.classifiers import Classifier
+
+# An image that is decoded, as its file, and the seed of its random numbers.
+FileTransform = Callable[["Image", bytes, int], Any]
+OWN = "it is how the model prepares images"
+_OPAQUE = "its preparation of images cannot be taken apart"
+_NO_RESIZE = "it takes images as they are, without a resize"
+# A JPEG holds half as many chroma pixels a side (4:2:0) if its first component has factors 2 x 2.
+_HALVED = 2
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change, for every model and image."""
+
+    name: str
+    """A name of `PREPROCESSING`, or of a corrupted shift."""
+    corruption: str = ""
+    """The corruption, if it is one."""
+    severity: int = 0
+    """Its severity."""
+
+    def of(self, classifier: Classifier, preparation: Preparation | None) -> Prepared | str:
+        """Return how a model prepares images under this change, or why it cannot."""
+        name = self.name
+        if not self.corruption and name in (EXIF, CHROMA, BGR):
+            return Prepared(self, None)
+        if not self.corruption and name == SCALED:
+            if classifier.input_size is None:
+                return "the size of its input is not known"
+            _, height, width = classifier.input_size
+            return Prepared(self, None, max(height, width))
+        if preparation is None:
+            return _OPAQUE
+        if self.corruption:
+            return Prepared(self, preparation)
+        changed = _changed(preparation, name)
+        if isinstance(changed, str):
+            return changed
+        return OWN if changed == preparation else Prepared(self, changed)
+
+
+def _changed(own: Preparation, name: str) -> Preparation | str:
+    """Return a preparation with another filter, crop or normalisation, or why there is none."""
+    if name in NORMALISATIONS:
+        mean, std = NORMALISATIONS[name]
+        return replace(own, mean=mean, std=std)
+    if own.resized is None:
+        return _NO_RESIZE
+    if name in INTERPOLATIONS:
+        # torchvision has no Lanczos filter.
+        library = "pillow" if name == "lanczos" else own.library
+        return replace(own, interpolation=name, antialias=True, library=library)
+    if name in ALIASED:
+        way = name.partition("_")[0]
+        return replace(own, interpolation=way, antialias=False, library="torchvision")
+    if own.crop is None and isinstance(own.resized, int):
+        return "it does not crop, so the size of its input depends on the image"
+    crop = own.crop or own.resized
+    assert isinstance(crop, tuple)
+    if name == SQUASH:
+        return replace(own, resized=crop)
+    height, width = (math.floor(side / CROPS[name]) for side in crop)
+    if isinstance(own.resized, int):
+        return replace(own, resized=max(height, width), crop=crop)
+    return replace(own, resized=(height, width), crop=crop if own.crop else None)
+
+
+def answers_name(model: str, change: Change) -> str:
+    """Return the name of a model's answers under a change."""
+    return f"{model} under {change.name}"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A change for one model."""
+
+    change: Change
+    preparation: Preparation | None
+    """The stages under the change; None for the model's own transform."""
+    side: int = 0
+    """The side that an image must have at least when it is decoded, if that matters."""
+
+    @property
+    def key(self) -> str:
+        """What decides a tensor, beside the image and its seed."""
+        described = asdict(self)
+        if self.change.corruption:
+            described["versions"] = [version("numpy"), version("scipy")]
+        return json.dumps(described, sort_keys=True)
+
+    def transform(self, own: Callable[[Any], Any]) -> FileTransform:
+        """Return a function from an image, its file and its seed to the model's input."""
+        change = self.change
+        if self.preparation is None:
+            return lambda image, encoded, _: own(self._read(image, encoded))
+        preparation = self.preparation
+
+        def prepared(image: Image, _: bytes, seed: int) -> torch.Tensor:
+            fitted = preparation.fitted(image)
+            if change.corruption:
+                if min(fitted.size) < SMALLEST_SIDE:
+                    raise UserError(
+                        f"{change.name}: an image has {fitted.size[0]} x {fitted.size[1]} pixels"
+                        f" for a model, and corruptions need {SMALLEST_SIDE} a side"
+                    )
+                fitted = corrupt(fitted, change.corruption, change.severity, seed=seed)
+            return preparation.tensor(fitted)
+
+        return prepared
+
+    def _read(self, image: Image, encoded: bytes) -> Image:
+        """Return the image as another program would read it from its file."""
+        from PIL import Image
+
+        name = self.change.name
+        if name == BGR:
+            return Image.fromarray(np.asarray(image)[:, :, ::-1].copy())
+        if name == EXIF:
+            return rgb_image(upright_photograph(encoded), photograph=True)
+        if name == SCALED:
+            return _reduced_jpeg(encoded, self.side)
+        return with_plain_chroma(encoded)
+
+
+def _reduced_jpeg(encoded: bytes, side: int) -> Image:
+    """Return a JPEG decoded at the least of 1/8, 1/4, 1/2 of its size that has sides of `side`."""
+    with open_image(encoded, photograph=True) as picture:
+        picture.draft("RGB", (side, side))
+        return picture.convert("RGB")
+
+
+def with_plain_chroma(encoded: bytes) -> Image:
+    """Return a 4:2:0 JPEG whose chroma is enlarged by repeating pixels, not by interpolation."""
+    from PIL import Image
+
+    with open_image(encoded, photograph=True) as picture:
+        size = picture.size
+        picture.draft("YCbCr", size)
+        light = picture.convert("YCbCr").getchannel(0)
+    halves = (size[0] // _HALVED, size[1] // _HALVED)
+    # At half the size libjpeg leaves the chroma pixels as they are stored.
+    with open_image(encoded, photograph=True) as picture:
+        picture.draft("YCbCr", halves)
+        stored = picture.convert("YCbCr")
+    planes = [light]
+    for channel in (1, 2):
+        pixels = np.asarray(stored.getchannel(channel))
+        repeated = pixels.repeat(_HALVED, axis=0).repeat(_HALVED, axis=1)
+        planes.append(Image.fromarray(np.ascontiguousarray(repeated[: size[1], : size[0]])))
+    return Image.merge("YCbCr", planes).convert("RGB")
+
+
+def changes_file(name: str, encoded: bytes | None) -> bool:
+    """Return whether a change of how files are read concerns this file."""
+    if encoded is None:
+        return False
+    try:
+        with open_image(encoded, photograph=True) as picture:
+            if name == EXIF:
+                return exif_orientation(picture) != 1
+            if picture.format != "JPEG":
+                return False
+            halved = [entry[1:3] for entry in picture.layer]
+            return name != CHROMA or halved == [(2, 2), (1, 1), (1, 1)]
+    except (UnreadableImage, AttributeError, OSError):
+        return False

@@ -1,0 +1,58 @@
+"""Corruptions in a recipe: their names, their severities, and those that no dataset stores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from counterfoil.corrupting.corruptions import CORRUPTIONS
+from counterfoil.recipe.names import did_you_mean, quoted
+from counterfoil.recipe.section import Section, field_check
+from counterfoil.recipe.severity import MOST_SEVERE, SeveritySpec, as_shares
+
+
+def severities_are_levels(value: Any, info: ValidationInfo) -> Any:
+    """Return a severity whose listed levels of a corruption are shares of the way."""
+    given = isinstance(value, Mapping) and "levels" in value
+    if not given or info.data.get("corruption") is None:
+        return value
+    return {**value, "levels": as_shares(value["levels"])}
+
+
+def corruption_problem(name: str, others: Sequence[str] = ()) -> str | None:
+    """Return a problem with the name of a corruption, or None. others: names that are known too."""
+    known = [*CORRUPTIONS, *others]
+    if name in known:
+        return None
+    near = did_you_mean(name, known) or f" ({', '.join(CORRUPTIONS)})"
+    return f"found {quoted(name)}, expected the name of a corruption{near}"
+
+
+class CorruptedSpec(Section):
+    """A corruption that is computed while models answer, at each model's own size."""
+
+    corruption: str = Field(
+        description="The corruption, by name, as in `prompts.shifts` of kind corrupt.",
+        json_schema_extra={"enum": [*CORRUPTIONS]},
+    )
+    severity: SeveritySpec | None = None
+    """One severity, from 1 to 5 (null: 3), or several: `{by: corruption, levels: [1, 3, 5]}`."""
+
+    _severities = field_validator("severity", mode="before")(severities_are_levels)
+    _known = field_check("corruption", by=corruption_problem)
+
+    def problem(self) -> str | None:
+        levels = self.severity
+        if levels is None or levels.levels is None:
+            return None
+        shares = {severity / MOST_SEVERE for severity in range(1, MOST_SEVERE + 1)}
+        if levels.by not in (None, "corruption") or not shares.issuperset(
+            levels.levels.raw or (0,)
+        ):
+            return (
+                f"expected severities 1 to {MOST_SEVERE}:"
+                " {by: corruption, levels: [1, 2, 3, 4, 5]}"
+            )
+        return None
