@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from counterfoil.arrays import Bools, Ints
+from counterfoil.corrupting.corruptions import MATCH
 from counterfoil.data.hub import HubDataset, locate_dataset
 from counterfoil.data.labelled_images import LabelledImages, evenly_chosen, evenly_thinned, rows_of
 from counterfoil.data.labelled_sources import NamedDataset, labelled_source
@@ -34,6 +35,7 @@ from counterfoil.evaluation.candidates import (
 )
 from counterfoil.models.mended import EditsOf
 from counterfoil.models.names import LAB
+from counterfoil.prediction.changes import Change
 from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.keep.misclassified import FAILED, RIGHT, MisclassifiedRule
 from counterfoil.recipe.kinds import ROW
@@ -180,16 +182,23 @@ class Group:
     """Whether the level is a share of CLIP's gain, not of the way."""
     top: bool = True
     """Whether this is the highest level, or the shift has no levels."""
+    change: Change | None = None
+    """What is computed of the base images, if this is a computed shift."""
+    corruption: str = ""
+    """The corruption of its stored images, if they have one."""
+    severity: int = 0
+    """The severity of the corruption."""
 
 
 @dataclass(frozen=True)
 class SubjectPart:
     """Labelled images of one origin. `prefix` begins their keys and group names; `first` is their
-    first group."""
+    first group. `change`: how these images are prepared, if they are those of the base again."""
 
     images: LabelledImages
     prefix: str
     first: int
+    change: Change | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,6 +251,11 @@ class Subject:
     """Who checked a built dataset's labels."""
     units: Units | None = None
     """The units of the input dataset (videos), if it names them."""
+
+    @property
+    def stored_parts(self) -> tuple[SubjectPart, ...]:
+        """The parts whose images are stored, which come before computed ones."""
+        return tuple(part for part in self.parts if part.change is None)
 
     @property
     def preview(self) -> int | None:
@@ -461,6 +475,9 @@ def _recipe_groups(recipe: Recipe, reasons: Mapping[str, Mapping[str, int]]) -> 
             level=shift.level,
             realised=shift.realised,
             top=shift.top,
+            # `match` follows a drawn shift, and has no severity.
+            corruption="" if shift.corruption in (None, MATCH) else shift.corruption,
+            severity=shift.severity,
         )
         for shift in recipe.all_shifts()
     )

@@ -118,6 +118,11 @@ class EvaluationOptions(OnDevices, Limited):
     """Also evaluate on other images, such as a natural test set.
 
     They are scored as further groups: in Python a mapping from names to images."""
+    preprocessing: Sequence[str] = option(
+        (), DATA, metavar="CHANGE...", key="evaluate.preprocessing"
+    )
+    """The changes are computed, so any dataset or folder will do, and no image is stored. Without a
+    base, all images are the base. They are asked beside those of the recipe."""
     distances: str | Sequence[str] | None = option(None, _COMPARISONS, metavar="FEATURES")
     """Also measure the distance (KID, FID) between these images and the source's, in the features
     of `clip` (the recipe's own) or of a classifier. Repeatable.
@@ -175,6 +180,7 @@ class EvaluationOptions(OnDevices, Limited):
     def check(self) -> None:
         """Raise UserError for a value that no dataset allows."""
         from counterfoil.recipe.names import REPOSITORY
+        from counterfoil.recipe.preprocessing import preprocessing_names
         from counterfoil.recipe.schema_output import MOST_LIMITED
 
         if self.repo is not None and not REPOSITORY.fullmatch(self.repo):
@@ -184,6 +190,13 @@ class EvaluationOptions(OnDevices, Limited):
                 "into_card stores the results of a dataset's own shifts, and beside adds others",
                 "Leave out into_card or beside.",
             )
+        if self.into_card and self.preprocessing:
+            raise UserError(
+                "into_card stores the results of a dataset's own shifts, and preprocessing adds"
+                " computed ones",
+                "Leave out into_card or preprocessing.",
+            )
+        preprocessing_names(self.preprocessing)
         if self.allow_undecided and self.gate is None:
             raise UserError(
                 "allow_undecided goes with a gate, and none is given", "Leave it out, or give one."

@@ -679,10 +679,10 @@ def _fitted_images(subject: Subject, notes: Mapping[str, MendedNote]) -> list[st
     if not fitted_to:
         return []
     counts = dict.fromkeys(fitted_to, 0)
-    total = len(subject.keys)
+    total = sum(len(part.images) for part in subject.stored_parts)
     pictures = (
         part.images.decoded(encoded)
-        for part in subject.parts
+        for part in subject.stored_parts
         for _, encoded in part.images.images()
     )
     what = "checking for training images of the models"

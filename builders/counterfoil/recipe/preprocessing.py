@@ -38,6 +38,8 @@ BGR = "bgr"
 EXIF = "exif_applied"
 SCALED = "jpeg_scaled"
 CHROMA = "jpeg_plain_chroma"
+# Changes of how a file is read, which concern only some files.
+OF_FILES = (EXIF, SCALED, CHROMA)
 # Name → what is done to an image.
 PREPROCESSING = {
     **INTERPOLATIONS,

@@ -3,7 +3,7 @@ drops."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,7 @@ from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.errors import CounterfoilError, RunFailure
 from counterfoil.evaluation.dataset import Group, Subject
 from counterfoil.evaluation.scored_models import ChosenModels
+from counterfoil.prediction.changes import Change
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.passes import CallBudget, Placement, Scored, score_models
 from counterfoil.recipe import RecipeClass
@@ -184,9 +185,12 @@ class Asking:
         names: Sequence[str],
         folder: Path,
         failed: dict[str, CounterfoilError] | None = None,
+        *,
+        changes: Sequence[Change] = (),
+        refused: dict[tuple[str, str], str] | None = None,
     ) -> dict[str, Scored]:
-        """Return the answers of these models, kept in `folder`. Raise, or fill `failed`, as
-        `score_models` does."""
+        """Return the answers of these models, kept in `folder`, also under changes of the images.
+        Raise, or fill `failed` and `refused`, as `score_models` does."""
         spread = self.spread
         if spread is not None:
             local = frozenset(self.models.given)  # no other process can load these
@@ -202,6 +206,8 @@ class Asking:
             placement=spread,
             failed=failed,
             budget=self.budget,
+            changes=changes,
+            refused=refused,
         )
 
 
@@ -230,6 +236,9 @@ class AllAnswers:
     """Scores more images."""
     requests: tuple[Request, ...] = ()
     """The options of single measures."""
+    refused: Mapping[int, Bools] = field(default_factory=dict)
+    """Of a computed shift, by its index: the models that cannot take it, (models,). Their answers
+    to it mean nothing."""
     made: dict[tuple[Any, ...], Any] = field(default_factory=dict, repr=False)
     """What `once` has made, by key."""
 
@@ -242,6 +251,7 @@ class AllAnswers:
         seed: int,
         asking: Asking,
         requests: tuple[Request, ...],
+        refused: Mapping[int, Bools],
     ) -> AllAnswers:
         """Combine every model's answers. Raise RunFailure if no image, or no base image, can be
         decoded."""
@@ -280,6 +290,7 @@ class AllAnswers:
             seed,
             asking,
             requests,
+            refused,
         )
 
     @property
@@ -299,6 +310,31 @@ class AllAnswers:
     def sound(self) -> Bools:
         """The models that are not near chance on the base, (models,) bool."""
         return ~self.near_chance.models
+
+    def able(self, index: int) -> Bools:
+        """Return which models answered a group, (models,) bool: all, except for a computed shift."""
+        refused = self.refused.get(index)
+        return np.ones(len(self.scored), bool) if refused is None else ~refused
+
+    def averaged(self, index: int) -> Bools:
+        """Return the models that averages over a group are of, (models,) bool."""
+        return self.sound & self.able(index)
+
+    def is_answered(self, row: ResultRow) -> bool:
+        """Return whether the models of a row answered its group; for one class, whether all models
+        did."""
+        index = self.index_of.get(row.group)
+        if index is None or index not in self.refused:
+            return True
+        if row.class_id:
+            return False
+        refused = [name for name, able in zip(self.models, self.able(index)) if not able]  # noqa: B905
+        return row.model not in refused and row.against not in refused
+
+    @cached_property
+    def index_of(self) -> dict[str, int]:
+        """The index of each group, by its name."""
+        return {group.name: index for index, group in enumerate(self.subject.groups)}
 
     @property
     def places(self) -> tuple[int, ...]:
@@ -411,7 +447,11 @@ class AllAnswers:
         if not kept:
             return None
         return accuracy_stats.drops_of_classes(
-            kept, paired=group.paired, seed=self.seed, salt=group.name, averaged=self.sound
+            kept,
+            paired=group.paired,
+            seed=self.seed,
+            salt=group.name,
+            averaged=self.averaged(index),
         )
 
     def facts(self, index: int) -> GroupFacts:

@@ -65,13 +65,9 @@ def strata_and_units(subject: Subject) -> tuple[Ints, Ints]:
         return np.zeros(len(subject.keys), dtype=np.int64), subject.units.of_image
     first_group = subject.shifts.copy()
     units = np.arange(len(subject.keys), dtype=np.int64)
-    start = 0
-    for part in subject.parts:
-        rows = slice(start, start + len(part.images))
-        start = rows.stop
-        if subject.groups[part.first].paired:
-            first_group[rows] = part.first
-            units[rows] = subject.indices[rows]
+    paired = np.array([group.paired for group in subject.groups])[subject.shifts]
+    first_group[paired] = 0
+    units[paired] = subject.indices[paired]
     return subject.labels * len(subject.groups) + first_group, units
 
 

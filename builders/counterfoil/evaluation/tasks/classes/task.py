@@ -27,6 +27,14 @@ from counterfoil.evaluation.scored_models import (
 )
 from counterfoil.evaluation.task import Task, write_key_list
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking, Request, answer_names
+from counterfoil.evaluation.tasks.classes.computed import (
+    answered_parts,
+    answers_of_part,
+    computed_note,
+    refusal_notes,
+    with_computed,
+    without_refused,
+)
 from counterfoil.evaluation.tasks.classes.failures import (
     failure_partners,
     pick_examples,
@@ -83,8 +91,13 @@ class ClassesTask(Task):
     answer_columns = ("answered", "confidence", "right")
 
     def open(self) -> None:
-        if self.options.limit is not None:
-            self.subject = limit_subject(self.subject, self.options.limit)
+        subject = self.subject
+        options = self.options
+        if options.limit is not None:
+            subject = limit_subject(subject, options.limit)
+        # A card shows the stored shifts.
+        recipe = None if options.into_card else subject.recipe
+        self.subject, self.computed_notes = with_computed(subject, recipe, options.preprocessing)
 
     @classmethod
     def write_keys(cls, subject: Subject, file: Path) -> int:
@@ -141,12 +154,32 @@ class ClassesTask(Task):
         asking = self.asking
         # Each part's answers are kept by its own content.
         folder = subject.workplace / "predictions"
-        parts = [asking.scored(part.images, names, folder) for part in subject.parts]
+        refused: dict[tuple[str, str], str] = {}
+        by_prefix = {}
+        for parts in answered_parts(subject):
+            changes = [part.change for part in parts if part.change is not None]
+            images = parts[0].images
+            answers = asking.scored(images, names, folder, changes=changes, refused=refused)
+            by_prefix |= {part.prefix: answers for part in parts}
+        self.refused = refused
+        self.subject, refused_by = without_refused(subject, names, refused)
+        subject = self.subject
         scored = []
         for name in names:
-            scored.append(join_scored([part[name] for part in parts]))
+            on_first = by_prefix[""][name]
+            of_parts = []
+            for part in subject.parts:
+                of_part = by_prefix[part.prefix]
+                of_parts.append(answers_of_part(subject, part, name, of_part, on_first))
+            scored.append(join_scored(of_parts))
         answered = AllAnswers.of(
-            subject, scored, self.min_images, options.seed, asking, tuple(self.requests)
+            subject,
+            scored,
+            self.min_images,
+            options.seed,
+            asking,
+            tuple(self.requests),
+            refused_by,
         )
         # Bootstrapping the drops takes most of the time.
         for done, shift in enumerate(answered.shifts, start=1):
@@ -179,6 +212,7 @@ class ClassesTask(Task):
             rows += measure_rows
             names = {result.measure for result in measure_rows}
             nested_facts += [facts for facts in NESTED[name].measures if facts.name in names]
+        rows = [row for row in rows if answered.is_answered(row)]
         count = answered.unit_count(answered.rows(0))
         units = None
         if count is not None and subject.recipe is not None:
@@ -247,6 +281,14 @@ class ClassesTask(Task):
         if subject.preview is None:
             answers = int(scored.predictions.readable.sum())
         return classifier.told(parts, answers)
+
+    def notes(self, results: Results) -> Iterator[str]:
+        yield from super().notes(results)
+        computed = computed_note(self.subject)
+        if computed is not None:
+            yield computed
+        yield from self.computed_notes
+        yield from refusal_notes(self.refused, results.short_names)
 
     def warnings(self, results: Results) -> Iterable[str]:
         for warnings in (order_warnings, *(shown.warnings for shown in NESTED.values())):

@@ -16,7 +16,7 @@ import numpy as np
 
 from counterfoil.accuracy_stats import effective_robustness
 from counterfoil.arrays import Bools, Floats
-from counterfoil.corrupting.corruptions import MATCH, SEVERITIES
+from counterfoil.corrupting.corruptions import SEVERITIES
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Measure
 from counterfoil.evaluation.tasks.classes.measures.comparison import ComparedModels
 from counterfoil.evaluation.tasks.classes.resampling import drawn_averages
@@ -79,6 +79,8 @@ class _CorruptedAnswers:
     """The number of corrupted images."""
     by_units: bool
     """Whether images share units."""
+    able: Bools
+    """(m,), which models answered every kind."""
 
     def on_base(self, model: int) -> Drawn:
         return self._share(self.base[model], self.base_drawn[:, model])
@@ -109,20 +111,17 @@ class _Reference:
 
 
 def _groups(answered: AllAnswers) -> dict[str, dict[int, int]]:
-    """Return the group of each severity of each kind of corruption, in the recipe's order."""
+    """Return the group of each severity of each kind of corruption, in the order of groups."""
     subject = answered.subject
-    if subject.recipe is None or subject.directory is None or not subject.base:
-        return {}
-    group_of = {group.name: index for index, group in enumerate(subject.groups)}
     groups: dict[str, dict[int, int]] = {}
-    for shift in subject.recipe.all_shifts():
-        # `match` follows a drawn shift, and has no severity.
-        corruption = shift.corruption
-        if corruption is None or corruption == MATCH:
-            continue
-        index = group_of.get(shift.name)
-        if index and len(answered.rows(index)):
-            groups.setdefault(corruption, {})[shift.severity] = index
+    if not subject.base:
+        return groups
+    for index, group in enumerate(subject.groups):
+        # A computed shift is at the model's own size, as a published one is, and stands for a
+        # stored one.
+        described = group if group.change is None else group.change
+        if described.corruption and len(answered.rows(index)):
+            groups.setdefault(described.corruption, {})[described.severity] = index
     return groups
 
 
@@ -176,6 +175,7 @@ def _measure(answered: AllAnswers) -> _CorruptedAnswers | None:
         images=len(base_rows) if units is None else units,
         shifted_images=sum(len(answered.rows(index)) for index in indices[1:]),
         by_units=units is not None,
+        able=np.all([answered.able(index) for index in indices], axis=0),
     )
 
 
@@ -212,7 +212,7 @@ def _references(answered: AllAnswers, measured: _CorruptedAnswers) -> Iterator[_
         known = np.array(errors)
         yield _Reference(ALEXNET, of_imagenet_c, clean, known, clean, known, COMPARABLE)
     compared = answered.request(ComparedModels)
-    if compared is not None:
+    if compared is not None and measured.able[answered.models.index(compared.original)]:
         name = compared.original
         model = answered.models.index(name)
         why = missing or "the reference is not AlexNet"
@@ -234,6 +234,8 @@ def _mpc(answered: AllAnswers) -> Iterator[ResultRow]:
     kinds = str(len(measured.kinds))
     images = measured.shifted_images
     for model, name in enumerate(answered.models):
+        if not measured.able[model]:
+            continue
         mean = measured.over_kinds(model)
         interval = mean.interval()
         yield estimate_row(MPC, interval, model=name, at=kinds, n=images, note=note)
@@ -245,7 +247,7 @@ def _rpc(answered: AllAnswers) -> Iterator[ResultRow]:
         return
     images = measured.shifted_images
     for model, name in enumerate(answered.models):
-        if answered.near_chance.models[model]:
+        if answered.near_chance.models[model] or not measured.able[model]:
             continue
         mean = measured.over_kinds(model)
         ratio = resampled_ratio(mean, measured.on_base(model))
@@ -272,6 +274,8 @@ def _relative_to_references(
         return
     for reference in _references(answered, measured):
         for model, of_model in enumerate(answered.models):
+            if not measured.able[model]:
+                continue
             kinds = reference.kinds
             errors = 1 - measured.accuracy[model, kinds]
             drawn = measured.drawn[:, model]
@@ -308,7 +312,7 @@ def _mean_effective_robustness(answered: AllAnswers) -> Iterator[ResultRow]:
     measured = _measured(answered)
     if measured is None:
         return
-    sound = np.flatnonzero(answered.sound)
+    sound = np.flatnonzero(answered.sound & measured.able)
     images = measured.shifted_images
     counts = measured.images, images
     base = measured.base[sound]

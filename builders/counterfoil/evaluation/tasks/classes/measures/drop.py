@@ -80,18 +80,19 @@ def _pairs_drop(answered: AllAnswers) -> Iterator[ResultRow]:
 
 
 def _average_drop(answered: AllAnswers) -> Iterator[ResultRow]:
-    drops = [measured.drops.drop for measured in _measured(answered)]
-    if drops:
-        means = np.mean(drops, axis=0).tolist()
-        yield from answered.model_rows("average_drop", means, n=len(drops))
+    measured = list(_measured(answered))
+    for model, name in enumerate(answered.models):
+        drops = [each.drops.drop[model] for each in measured if answered.able(each.shift)[model]]
+        if drops:
+            yield estimate_row("average_drop", float(np.mean(drops)), model=name, n=len(drops))
 
 
 def _impact(answered: AllAnswers) -> Iterator[ResultRow]:
-    models = int(answered.sound.sum())
     for measured in _measured(answered):
         group = measured.group
         whole = measured.drops.impact()
         if whole is not None:
+            models = int(answered.averaged(measured.shift).sum())
             yield estimate_row(
                 "impact",
                 whole,
@@ -150,8 +151,8 @@ def _of_line(
     probit: bool = False,
 ) -> Callable[[AllAnswers], Iterator[ResultRow]]:
     def rows(answered: AllAnswers) -> Iterator[ResultRow]:
-        sound = answered.sound
         for measured in _measured(answered):
+            sound = answered.averaged(measured.shift)
             images = None
             if probit:
                 images = measured.base_images, measured.images

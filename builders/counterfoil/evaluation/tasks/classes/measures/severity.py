@@ -448,7 +448,9 @@ def _compared(
 ) -> Iterator[ResultRow]:
     """Yield comparisons between pairs of models: those best on the base, without models near
     chance."""
-    sound = np.flatnonzero(answered.sound)
+    levels = [index for index, group in enumerate(answered.subject.groups) if group.of == shift]
+    able = answered.averaged(levels[-1])
+    sound = np.flatnonzero(able)
     few = curve.units is not None and curve.units < FEWEST_IMAGES
     if not len(curve.labels) or len(sound) < 2 or few:
         return

@@ -235,7 +235,7 @@ def _rates(
         estimates = clustered_rates(counts, images)
         on_base = _matched(subject, base, failed, mixture)
         others = {}
-        for part in subject.parts[1:]:
+        for part in subject.stored_parts[1:]:
             for other in range(part.first, part.first + len(part.images.group_names)):
                 of_group = _rows_of(subject, readable, other, mixture)
                 rates = _matched(subject, of_group, failed, mixture)

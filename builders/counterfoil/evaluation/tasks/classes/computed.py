@@ -1,0 +1,299 @@
+"""Computed shifts: the base images again, prepared otherwise for each model, or corrupted at its size.
+
+No image of them is stored. An image is paired with the base image that it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from counterfoil.arrays import Bools, Ints
+from counterfoil.corrupting.corruptions import CORRUPTIONS
+from counterfoil.data.labelled_images import LabelledImages, rows_of
+from counterfoil.errors import UserError
+from counterfoil.evaluation.dataset import Group, OpenDataset, Subject, SubjectPart
+from counterfoil.plan.layout import SEED_BITS, sample_seed
+from counterfoil.prediction.changes import OWN, Change, answers_name, changes_file
+from counterfoil.prediction.inference import Predictions
+from counterfoil.prediction.passes import Scored
+from counterfoil.recipe import Recipe
+from counterfoil.recipe.preprocessing import (
+    CHROMA,
+    EXIF,
+    OF_FILES,
+    PREPROCESSING,
+    preprocessing_names,
+)
+from counterfoil.recipe.prompts import DEFAULT_SEVERITY
+from counterfoil.recipe.severity import MOST_SEVERE, level_name
+from counterfoil.report.words import format_count, format_list
+from counterfoil.resampled_stats import Units
+
+PREPROCESSING_KIND = "preprocessing"
+_NO_FILE = {
+    EXIF: "no image has an EXIF tag that turns it",
+    CHROMA: "no image is a JPEG with halved chroma (4:2:0)",
+}
+_MOST_NAMED = 6
+
+
+def computed_groups(recipe: Recipe | None, words: Sequence[str]) -> list[Group]:
+    """Return a group for each change that the recipe or a person names."""
+    named = tuple(words)
+    groups = []
+    if recipe is not None:
+        named += recipe.evaluate.preprocessing
+    for name in preprocessing_names(named):
+        groups.append(_group(Change(name), PREPROCESSING_KIND, PREPROCESSING[name]))
+    corrupted = {} if recipe is None else recipe.evaluate.corrupted
+    for name, spec in corrupted.items():
+        kind = CORRUPTIONS[spec.corruption].kind
+        severity = spec.severity
+        if severity is None or severity.levels is None:
+            fixed = DEFAULT_SEVERITY if severity is None else severity.fixed or DEFAULT_SEVERITY
+            change = Change(name, spec.corruption, fixed)
+            groups.append(_group(change, kind, _says(change)))
+            continue
+        levels = severity.levels.asked
+        for level in levels:
+            shown = level_name(name, level, corrupts=True)
+            change = Change(shown, spec.corruption, round(level * MOST_SEVERE))
+            group = _group(change, kind, _says(change))
+            groups.append(replace(group, of=name, level=level, top=level == levels[-1]))
+    return groups
+
+
+def _says(change: Change) -> str:
+    corruption = change.corruption.replace("_", " ")
+    return f"{corruption}, severity {change.severity}, at the model's own size"
+
+
+def _group(change: Change, kind: str, says: str) -> Group:
+    return Group(
+        name=change.name,
+        kind=kind,
+        prompt=says,
+        group=change.name,
+        class_labels=(),
+        candidates=None,
+        paired=True,
+        of=change.name,
+        change=change,
+    )
+
+
+def with_computed(
+    subject: Subject, recipe: Recipe | None, words: Sequence[str]
+) -> tuple[Subject, tuple[str, ...]]:
+    """Return the subject with its computed shifts as further groups, and notes on those that it
+    cannot have.
+
+    Raise UserError if there is no base, or for a name that another group has.
+    """
+    groups = computed_groups(recipe, words)
+    if not groups:
+        return subject, ()
+    if not subject.base:
+        if len(subject.groups) > 1:
+            raise UserError(
+                f"{subject.source} has {len(subject.groups):,} groups, and no base whose images are"
+                " prepared otherwise",
+                "Name one of its groups with --base.",
+            )
+        subject = replace(subject, base=True)
+    taken = {group.name for group in subject.groups}
+    clashes = [group.name for group in groups if group.name in taken]
+    if clashes:
+        raise UserError(
+            f"{subject.source} has a group {', '.join(clashes)} already",
+            "Give the computed shift another name, or leave it out.",
+        )
+    rows = np.flatnonzero(subject.shifts == 0)
+    images = replace(
+        rows_of(subject.parts[0].images, rows),
+        groups=np.zeros(len(rows), np.int64),
+        group_names=(subject.groups[0].name,),
+        seeds=_seeds(subject, rows),
+    )
+    concerned = _rows_of_files(images, [group.name for group in groups])
+    base = replace(subject.groups[0], paired=True)
+    subject = replace(subject, groups=(base, *subject.groups[1:]))
+    notes = []
+    for group in groups:
+        of_group = images
+        chosen = rows
+        if group.name in concerned and group.kind == PREPROCESSING_KIND:
+            places = concerned[group.name]
+            if not len(places):
+                why = _NO_FILE.get(group.name, "no image is a JPEG")
+                notes.append(f"{group.name} is left out: {why}.")
+                continue
+            if len(places) < len(rows):
+                of_group = rows_of(images, places)
+                chosen = rows[places]
+                of_base = format_count(len(rows), "image")
+                notes.append(f"{group.name} concerns {len(places):,} of {of_base} of the base.")
+        subject = _with_group(subject, group, of_group, chosen)
+    return subject, tuple(notes)
+
+
+def _with_group(subject: Subject, group: Group, images: LabelledImages, rows: Ints) -> Subject:
+    """Return the subject with a group that has its images of these rows again."""
+    prefix = f"{group.name}/"
+    labels = subject.labels[rows]
+    place = len(subject.groups)
+    units = subject.units
+    if units is not None:
+        units = Units.of(np.append(units.of_image, units.of_image[rows]))
+    class_labels = tuple(np.unique(labels).tolist())
+    if len(rows) == (subject.shifts == 0).sum():
+        class_labels = subject.groups[0].class_labels
+    return replace(
+        subject,
+        groups=(*subject.groups, replace(group, class_labels=class_labels)),
+        parts=(*subject.parts, SubjectPart(images, prefix, place, group.change)),
+        keys=(*subject.keys, *(f"{prefix}{key}" for key in images.keys)),
+        labels=np.append(subject.labels, labels),
+        shifts=np.append(subject.shifts, np.full(len(rows), place)),
+        indices=np.append(subject.indices, subject.indices[rows]),
+        units=units,
+    )
+
+
+def _seeds(subject: Subject, rows: Ints) -> Ints:
+    """Return the seed of each image: that of its sample if a build stored it, else one of its
+    key."""
+    seeds = []
+    if isinstance(subject, OpenDataset):
+        of_recipe = subject.recipe.samples.seed
+        for row in rows.tolist():
+            class_id = subject.classes[int(subject.labels[row])].id
+            seeds.append(sample_seed(of_recipe, class_id, int(subject.indices[row]), None))
+        return np.array(seeds, np.int64)
+    for row in rows.tolist():
+        digest = hashlib.sha256(subject.keys[row].encode()).digest()
+        seeds.append(int.from_bytes(digest[:7], "big") >> (7 * 8 - SEED_BITS))
+    return np.array(seeds, np.int64)
+
+
+def _rows_of_files(images: LabelledImages, names: Sequence[str]) -> dict[str, Ints]:
+    """Return the images that each change of how files are read concerns, by its name."""
+    asked = [name for name in names if name in OF_FILES]
+    places: dict[str, list[int]] = {name: [] for name in asked}
+    if asked:
+        for place, (_, encoded) in enumerate(images.images()):
+            for name in asked:
+                if changes_file(name, encoded):
+                    places[name].append(place)
+    return {name: np.array(found, np.int64) for name, found in places.items()}
+
+
+def answered_parts(subject: Subject) -> Iterator[list[SubjectPart]]:
+    """Yield the parts that models answer together: a stored part alone, and computed parts of the
+    same images."""
+    together: dict[str, list[SubjectPart]] = {}
+    for part in subject.parts:
+        if part.change is None:
+            yield [part]
+        else:
+            together.setdefault(part.images.content, []).append(part)
+    yield from together.values()
+
+
+def answers_of_part(
+    subject: Subject,
+    part: SubjectPart,
+    name: str,
+    scored: Mapping[str, Scored],
+    on_first: Scored,
+) -> Scored:
+    """Return a model's answers to a part; those to its base images if it refused the change."""
+    if part.change is None:
+        return scored[name]
+    of_change = scored.get(answers_name(name, part.change))
+    if of_change is not None:
+        return of_change
+    base = np.flatnonzero(subject.shifts == 0)
+    known = dict(zip((subject.keys[row] for row in base), base.tolist(), strict=True))
+    rows = [known[key] for key in part.images.keys]
+    columns = {}
+    for column, values in on_first.predictions.columns().items():
+        columns[column] = values[rows]
+    return replace(on_first, predictions=Predictions(**columns))
+
+
+def without_refused(
+    subject: Subject, names: Sequence[str], refused: Mapping[tuple[str, str], str]
+) -> tuple[Subject, dict[int, Bools]]:
+    """Return the subject without the computed shifts that every model refused, and by group which
+    models refused it, (models,)."""
+    kept = []
+    dropped = []
+    for part in subject.parts:
+        change = part.change
+        by_all = change is not None and all((name, change.name) in refused for name in names)
+        (dropped if by_all else kept).append(part)
+    places = [part.first for part in dropped]
+    left = ~np.isin(subject.shifts, places)
+    order = [place for place in range(len(subject.groups)) if place not in places]
+    number = np.full(len(subject.groups), -1)
+    number[order] = np.arange(len(order))
+    units = subject.units
+    if units is not None and dropped:
+        units = Units.of(units.of_image[left])
+    subject = replace(
+        subject,
+        groups=tuple(subject.groups[place] for place in order),
+        parts=tuple(replace(part, first=int(number[part.first])) for part in kept),
+        keys=tuple(subject.keys[row] for row in np.flatnonzero(left).tolist()),
+        labels=subject.labels[left],
+        shifts=number[subject.shifts[left]],
+        indices=subject.indices[left],
+        units=units,
+    )
+    by_group = {}
+    for part in subject.parts:
+        change = part.change
+        if change is None:
+            continue
+        of_models = np.array([(name, change.name) in refused for name in names])
+        if of_models.any():
+            by_group[part.first] = of_models
+    return subject, by_group
+
+
+def refusal_notes(
+    refused: Mapping[tuple[str, str], str], called: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield which model has no row of which computed shifts, and why. called: name → short name."""
+    changes: dict[tuple[str, str], list[str]] = {}
+    for (name, change), why in refused.items():
+        changes.setdefault((name, why), []).append(change)
+    for (name, why), of_model in changes.items():
+        shown = format_list(of_model, _MOST_NAMED)
+        if why == OWN:
+            yield f"{called[name]} has no row for {shown}: {why}."
+        else:
+            yield f"{called[name]} has no row for {shown}, because {why}."
+
+
+def computed_note(subject: Subject) -> str | None:
+    """Return what a reader must know of computed shifts; None without any."""
+    computed = [group for group in subject.groups if group.change is not None]
+    if not computed:
+        return None
+    corrupted = sum(group.kind != PREPROCESSING_KIND for group in computed)
+    what = format_count(len(computed), "shift is", "shifts are")
+    how = "prepared otherwise for each model"
+    if corrupted == len(computed):
+        how = "corrupted at each model's own size and crop"
+    elif corrupted:
+        how += ", or corrupted at its own size and crop"
+    return (
+        f"{what} computed from the base images, {how}. No image of them is stored, and the page of"
+        " failures shows the base image."
+    )
