@@ -319,6 +319,10 @@ def prepared_batches(
     """
     models_of = {model.input_key: model for model in models}
     transforms = {key: model.transform() for key, model in models_of.items()}
+    of_files = set()
+    for key, model in models_of.items():
+        if isinstance(model, Model) and model.of_files:
+            of_files.add(key)
 
     def prepare(given: tuple[bytes | None, int]) -> list[Any] | None:
         encoded, seed = given
@@ -328,7 +332,7 @@ def prepared_batches(
         inputs: list[Any] = []
         for input_key, transform in transforms.items():
             try:
-                if models_of[input_key].of_files:
+                if input_key in of_files:
                     inputs.append(transform(image, encoded, seed))
                 else:
                     inputs.append(transform(image))

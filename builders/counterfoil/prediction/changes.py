@@ -18,6 +18,7 @@ import numpy as np
 from counterfoil.corrupting.corrupt import SMALLEST_SIDE, corrupt
 from counterfoil.errors import UserError
 from counterfoil.models.classifiers.preparation import Preparation
+from counterfoil.models.config_files import refuse_unlike_sides
 from counterfoil.recipe.preprocessing import (
     ALIASED,
     BGR,
@@ -132,14 +133,18 @@ class Prepared:
             described["versions"] = [version("numpy"), version("scipy")]
         return json.dumps(described, sort_keys=True)
 
-    def transform(self, own: Callable[[Any], Any]) -> FileTransform:
-        """Return a function from an image, its file and its seed to the model's input."""
+    def transform(self, model: str, own: Callable[[Any], Any]) -> FileTransform:
+        """Return a function from an image, its file and its seed to the model's input. own: the
+        model's transform."""
         change = self.change
         if self.preparation is None:
             return lambda image, encoded, _: own(self._read(image, encoded))
         preparation = self.preparation
 
         def prepared(image: Image, _: bytes, seed: int) -> torch.Tensor:
+            if isinstance(preparation.resized, int):
+                sides = (preparation.resized, preparation.resized)
+                refuse_unlike_sides(model, image.size, sides)
             fitted = preparation.fitted(image)
             if change.corruption:
                 if min(fitted.size) < SMALLEST_SIDE:
@@ -159,11 +164,14 @@ class Prepared:
         name = self.change.name
         if name == BGR:
             return Image.fromarray(np.asarray(image)[:, :, ::-1].copy())
-        if name == EXIF:
-            return rgb_image(upright_photograph(encoded), photograph=True)
-        if name == SCALED:
-            return _reduced_jpeg(encoded, self.side)
-        return with_plain_chroma(encoded)
+        try:
+            if name == EXIF:
+                return rgb_image(upright_photograph(encoded), photograph=True)
+            if name == SCALED:
+                return _reduced_jpeg(encoded, self.side)
+            return with_plain_chroma(encoded)
+        except (UnreadableImage, OSError) as error:
+            raise UserError(f"{name}: an image cannot be decoded otherwise: {error}") from error
 
 
 def _reduced_jpeg(encoded: bytes, side: int) -> Image:

@@ -261,7 +261,7 @@ class MappedClassifier(Model):
 
     def transform(self) -> Callable[..., Any]:
         own = self.classifier.transform()
-        return own if self.prepared is None else self.prepared.transform(own)
+        return own if self.prepared is None else self.prepared.transform(self.name, own)
 
     def answers(self, batch: Batch) -> Columns:
         answers = no_answers(len(batch.at), self.class_map, self.logits)

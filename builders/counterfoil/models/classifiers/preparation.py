@@ -81,12 +81,15 @@ def read_preparation(stages: Any, transform: Callable[[Any], torch.Tensor]) -> P
     transformers.
     """
     described = None
-    if hasattr(stages, "resize_size") and hasattr(stages, "crop_size"):
-        described = _of_preset(stages)
-    elif hasattr(stages, "transforms"):
-        described = _of_stages(list(stages.transforms))
-    elif hasattr(stages, "to_dict"):
-        described = _of_processor(stages.to_dict())
+    try:
+        if hasattr(stages, "resize_size") and hasattr(stages, "crop_size"):
+            described = _of_preset(stages)
+        elif hasattr(stages, "transforms"):
+            described = _of_stages(list(stages.transforms))
+        elif hasattr(stages, "to_dict"):
+            described = _of_processor(stages.to_dict())
+    except (AttributeError, TypeError, ValueError, IndexError):  # stages of another library
+        return None
     if described is None:
         return None
     tried = list(_tried_images())

@@ -94,8 +94,12 @@ class ClassLines:
         if line.every:
             indices = answered.shifts if drop else answered.places
         else:
-            indices = (indices_of_groups(subject)[line.group],)
+            known = indices_of_groups(subject)
+            # A computed shift that every model refuses is gone.
+            indices = (known[line.group],) if line.group in known else ()
         no_shift = "the dataset has no shift"
+        if not line.every:
+            no_shift = f"no model can be asked under {line.group}"
         if line.every and line.class_name:
             no_shift += f" with images of {line.class_name}"
             groups = subject.groups
@@ -247,6 +251,11 @@ class ClassLines:
         if line.measure == DIFFERS:
             readable = self._rows(group, range(len(subject.classes)))
             return "" if len(readable) else "it has no image that can be read"
+        for name in (model, line.other_model):
+            if name not in answered.models:
+                continue
+            if not answered.able(group)[answered.models.index(name)]:
+                return f"{name} cannot be asked under {answered.group(group).name}"
         measured, present = classes
         if not measured and line.class_name:
             near_chance = " or is near chance on the base" if drop else ""
