@@ -11,7 +11,7 @@ from counterfoil.data.hub import HubDataset
 from counterfoil.data.labelled_sources import refuse_among_images
 from counterfoil.dataset.card.index_page import write_index
 from counterfoil.dataset.closing import close_again, closed_dataset
-from counterfoil.documents import document_text
+from counterfoil.documents import document_text, preview_column
 from counterfoil.errors import UserError, collected_in, raise_together, warn
 from counterfoil.evaluation.dataset import Subject, open_subject
 from counterfoil.evaluation.gate import (
@@ -175,6 +175,11 @@ def write_files(evaluation: Evaluation, task: Task, folder: Path) -> dict[str, P
     if entries:
         files["entries"] = (folder / FOLDER).resolve()
         contents |= _in_folder(entries)
+    for name, tables in task.folders(results).items():
+        files[name] = (folder / name).resolve()
+        for file, table in tables.items():
+            text = preview_column(table, results.preview)
+            contents[f"{name}/{file}"] = text.encode()
     replace_files(folder, contents)
     write_index(folder.parent.parent if folder.parent.name == PRIVATE else folder)
     return files

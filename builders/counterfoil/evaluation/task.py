@@ -216,6 +216,10 @@ class Task(ABC):
             for name, (file, text) in tables.items()
         }
 
+    def folders(self, results: Results) -> Mapping[str, Mapping[str, str]]:
+        """Return further tables: folder → file name → CSV. A card does not get them."""
+        return {}
+
     @abstractmethod
     def page(self, results: Results) -> ReportPage:
         """Return what the report has beside what every report has."""

@@ -52,6 +52,7 @@ from counterfoil.evaluation.tasks.classes.mistaken_order import likely_order
 from counterfoil.evaluation.tasks.classes.report import class_entry, classes_page, terminal_lines
 from counterfoil.evaluation.tasks.classes.resampling import resampled_rows
 from counterfoil.evaluation.tasks.classes.tables import image_answers, result_tables
+from counterfoil.evaluation.tasks.classes.timm_tables import TIMM, timm_tables
 from counterfoil.models.classifiers.of_chat import ChatClassifier
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier
 from counterfoil.prediction.passes import (
@@ -299,6 +300,10 @@ class ClassesTask(Task):
 
     def tables(self, results: Results) -> Tables:
         return result_tables(results)
+
+    def folders(self, results: Results) -> Mapping[str, Mapping[str, str]]:
+        tables = timm_tables(self.answered, results)
+        return {TIMM: tables} if tables else {}
 
     def page(self, results: Results) -> ReportPage:
         examples = pick_examples(self.answered, results)

@@ -110,7 +110,7 @@ class _Reference:
     note: str
 
 
-def _groups(answered: AllAnswers) -> dict[str, dict[int, int]]:
+def corrupted_groups(answered: AllAnswers) -> dict[str, dict[int, int]]:
     """Return the group of each severity of each kind of corruption, in the order of groups."""
     subject = answered.subject
     groups: dict[str, dict[int, int]] = {}
@@ -130,7 +130,7 @@ def _measured(answered: AllAnswers) -> _CorruptedAnswers | None:
 
 
 def _measure(answered: AllAnswers) -> _CorruptedAnswers | None:
-    groups = _groups(answered)
+    groups = corrupted_groups(answered)
     if not groups:
         return None
     labels = answered.subject.labels

@@ -1,0 +1,157 @@
+"""Computed shifts: base images prepared otherwise, or corrupted at the model's size, in the tables
+of any shift."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from colour_world import NAMES
+from counterfoil.building.build_dataset import build
+from counterfoil.errors import UserError
+from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.results import Evaluation
+from tiny_builds import CLASSES
+
+
+@pytest.fixture(scope="module")
+def changed(photos: Path, named: str, tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
+    """Evaluate a model that reads colours, and a function that does so, under two changes."""
+
+    def reads_colours(batch: Any) -> Any:
+        return np.asarray(batch).mean(axis=(2, 3))
+
+    reads_colours.label_names = list(NAMES)  # type: ignore[attr-defined]
+    models = {"sharp": named, "function": reads_colours}
+    return evaluate(
+        photos,
+        models,
+        preprocessing=["bgr", "squash", "exif_applied"],
+        gate=["drop(bgr) >= 30", "drop(squash) <= 60"],
+        allow_undecided=True,
+        out=tmp_path_factory.mktemp("changed"),
+        device="cpu",
+    )
+
+
+def test_exchanged_channels_cost_red_and_blue(changed: Evaluation) -> None:
+    # Red looks blue and blue red; 4 of 6 greens are green before and after.
+    for model in ("sharp", "function"):
+        drop = changed.results.rows.estimate("drop", model=model, group="bgr")
+        assert drop is not None and drop.value == pytest.approx(2 / 3)
+    (group,) = [group for group in changed.results.groups if group.name == "bgr"]
+    assert group.kind == "preprocessing" and group.candidates is None
+
+
+def test_a_model_that_cannot_be_prepared_otherwise_has_no_row(changed: Evaluation) -> None:
+    rows = changed.results.rows.where("drop", group="squash")
+    assert [row.model for row in rows if not row.class_id] == ["sharp"]
+    assert changed.results.rows.one("impact", group="squash").n == 1
+    assert changed.results.rows.one("impact", group="bgr").n == 2
+    why = "function has no row for squash, because its preparation of images cannot be taken apart."
+    assert why in changed.notes
+    verdicts = {(line.model, line.group): line.verdict for line in changed.gate.lines}
+    assert verdicts["function", "squash"] == "undecided"
+
+
+def test_a_change_of_no_image_is_left_out(changed: Evaluation) -> None:
+    assert "exif_applied is left out: no image has an EXIF tag that turns it." in changed.notes
+    assert "exif_applied" not in [group.name for group in changed.results.groups]
+
+
+def test_pages_say_that_no_image_is_stored(changed: Evaluation) -> None:
+    assert "No image of them is stored" in changed.files["report"].read_text()
+    frame = pd.read_parquet(changed.files["predictions"])
+    base = frame[~frame.key.str.contains("/")]
+    assert set(frame[frame["shift"] == "bgr"].key) == {f"bgr/{key}" for key in base.key}
+    assert changed.files["failures"].exists()
+
+
+_SHIFTS = """
+extends: wardrobe-corrupt
+name: at-model-size
+prompts:
+  shifts: {%s}
+samples: {candidates: 4}
+evaluate:
+  models: ["lab:mobilenetv3_small_050"]
+  corrupted:
+    noise: {corruption: gaussian_noise, severity: {by: corruption, levels: [1, 3, 5]}}
+    cold: {corruption: frost, severity: 4}
+"""
+
+
+@pytest.fixture(scope="module")
+def corrupted(tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
+    """Evaluate stored corruptions beside the same ones that are computed at the model's size, 32
+    pixels, which is that of the stored images."""
+    kept = "gaussian_noise motion_blur defocus_blur fog snow darker contrast jpeg_compression"
+    kept += " low_resolution greyscale rotation occlusion"
+    none = ", ".join(f"{name}: null" for name in kept.split() if name != "gaussian_noise")
+    stored = (
+        "gaussian_noise: {corruption: gaussian_noise, severity: {by: corruption, levels: [1, 3, 5]}},"
+        f" stored_cold: {{corruption: frost, severity: 4}}, {none}"
+    )
+    folder = tmp_path_factory.mktemp("corrupted")
+    recipe = folder / "recipe.yaml"
+    recipe.write_text(_SHIFTS % stored)
+    build(recipe, folder / "dataset", overrides=[CLASSES], device="cpu", workers=1)
+    return evaluate(folder / "dataset", out=folder / "out", device="cpu")
+
+
+def test_at_the_stored_size_answers_are_those_to_stored_images(corrupted: Evaluation) -> None:
+    frame = pd.read_parquet(corrupted.files["predictions"])
+    answers = [name for name in frame.columns if name.startswith(("answer.", "confidence."))]
+    names = {"noise_1": "gaussian_noise_1", "noise_3": "gaussian_noise_3"}
+    names |= {"noise": "gaussian_noise", "cold": "stored_cold"}
+    for computed, stored in names.items():
+        left = frame[frame["shift"] == computed].sort_values("key")
+        right = frame[frame["shift"] == stored].sort_values("key")
+        assert len(left) == 12 and len(answers) == 2
+        np.testing.assert_array_equal(left[answers], right[answers])
+    base = frame[frame["shift"] == "base"][answers].to_numpy()
+    assert not np.array_equal(base, frame[frame["shift"] == "noise"][answers].to_numpy())
+
+
+def test_computed_severities_have_a_curve(corrupted: Evaluation) -> None:
+    curves = {curve.shift: curve for curve in corrupted.results.severity}
+    assert [level.group for level in curves["noise"].levels] == ["noise_1", "noise_3", "noise"]
+    kinds = {group.name: group.kind for group in corrupted.results.groups}
+    assert kinds["noise"] == kinds["gaussian_noise"] == "noise"
+
+
+def test_answers_under_a_change_are_kept(
+    photos: Path, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second run asks nothing, and another change is another entry."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def entries(*changes: str) -> int:
+        evaluate(photos, [named], preprocessing=changes, out=tmp_path / "out", device="cpu")
+        return len(list((tmp_path / "cache").rglob("predictions/*.parquet")))
+
+    assert entries("bgr") == 2
+    assert entries("bgr") == 2
+    assert entries("bgr", "not_normalised") == 3
+
+
+REFUSED = {
+    "unknown": (["bilinaer"], {}, "there is no 'bilinaer'; did you mean 'bilinear'?"),
+    "on a card": (["bgr"], {"into_card": True}, "into_card stores the results"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_asked_is_refused(photos: Path, named: str, name: str) -> None:
+    changes, options, message = REFUSED[name]
+    with pytest.raises(UserError, match=message):
+        evaluate(photos, [named], preprocessing=changes, **options)
+
+
+def test_several_groups_need_a_base(weather: Path) -> None:
+    with pytest.raises(UserError, match="has 2 groups, and no base"):
+        evaluate(weather, ["lab:resnet10t"], groups="weather", preprocessing=["bgr"])
