@@ -10,6 +10,8 @@ from collections import Counter
 import pytest
 
 from counterfoil.data.open_source import open_source
+from counterfoil.evaluation.tasks.classes.computed import computed_groups
+from counterfoil.evaluation.tasks.classes.measures.corruption_error import _ALEXNET_ERRORS
 from counterfoil.lab.boxes import MASK_CLASSES
 from counterfoil.lab.vocabulary import CLASSES, SHIFTS
 from counterfoil.plan.estimate import estimate
@@ -50,6 +52,8 @@ PAIRS = "wardrobe-pairs"
 # Known changes of real images.
 CORRUPTED = "wardrobe-corrupt"
 CORRUPTED_BY_DEGREES = "wardrobe-corrupt-severity"
+# The same, computed while models answer.
+COMPUTED = "imagenet-c-5k"
 # The same, for detectors.
 BOXES = "wardrobe-boxes"
 # And for segmenters.
@@ -96,9 +100,19 @@ def table_1() -> dict[str, tuple[str, str, float]]:
 
 def test_these_recipes_are_bundled() -> None:
     layers = [*DRAWN, *MINED, *RETRIEVED, *EDITED, *GRADED]
-    corrupted = [CORRUPTED, CORRUPTED_BY_DEGREES, BOXES, MASKS]
+    corrupted = [CORRUPTED, CORRUPTED_BY_DEGREES, COMPUTED, BOXES, MASKS]
     names = [*NAMES, *LARGE, *layers, PAIRS, *corrupted, *NEWER_SCREENS]
     assert sorted(bundled_recipes()) == sorted(names)
+
+
+def test_imagenet_c_5k_has_five_images_a_class_and_the_published_kinds() -> None:
+    recipe = load_recipe(COMPUTED)
+    plan = make_plan(recipe)
+    assert plan.candidates == 5000 and len(recipe.all_shifts()) == 1
+    computed = computed_groups(recipe, ())
+    kinds = {group.change.corruption for group in computed if group.change}
+    assert kinds == set(_ALEXNET_ERRORS) and len(computed) == 75
+    assert recipe.generator.get("size") is None
 
 
 @pytest.mark.parametrize("name", NEWER_SCREENS)

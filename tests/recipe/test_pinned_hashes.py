@@ -28,6 +28,10 @@ PINNED = {
         "f1b886f1d9d034616c2270163646b201b98493bfbf52100ee18b9e4756d2e59e",
         "f78f3639498b5a3efb0592dd70a2a1e47bf3855ffa9a6abbf44c016d0f65bbec",
     ),
+    "imagenet-c-5k": (
+        "99abcf125d60bc99c2a71564e592e68404102abc759f42b3c5311f2a7fe2b99c",
+        "4d523c60783d623fe80cd0a17757d06aa7e8c9c5371ebf102b856162dcb22989",
+    ),
     "imagenet-severity": (
         "47f02a1ce18a167d0ff5ce04af0b70f416b148e696ce4de2f32a6a7627fd1d2d",
         "bef247747c8a38d5bdea67bfdf4792659a09a3b4dde9069ea7f5617493e94fca",
