@@ -91,6 +91,7 @@ def _add_what_validators_check(sections: dict[str, Any]) -> None:
     shift_name = {"pattern": group_name, "maxLength": LONGEST_NAME}
     _text(properties["ShiftSpec"]["group"]).update(shift_name)
     properties["Prompts"]["shifts"]["propertyNames"] = shift_name
+    properties["Evaluate"]["corrupted"]["propertyNames"] = shift_name
     class_id = {"pattern": _whole(CLASS_ID.pattern), "maxLength": LONGEST_NAME}
     properties["ClassEntry"]["id"] |= class_id
     properties["DiffusersKind"]["lora"]["propertyNames"] = class_id

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
@@ -35,6 +35,7 @@ def pair_columns(pairs: str) -> dict[str, Column]:
     return {PAIRED_BY: Column("string", what)}
 
 
+_CHANGES: list[Any] = [EVERY, *PREPROCESSING]
 MOST_AUTHORS = 1000
 MOST_LIMITED = 1_000_000  # images a shift of a preview
 LONGEST_LINE = 200  # of an author, a version, a contact, a DOI
@@ -195,7 +196,7 @@ class Evaluate(Section):
     outputs: Literal["all", "classes"] | None = None
     """Whether models answer over `all` their outputs (the default), or over those of the dataset's
     `classes` alone. Both accuracies are computed; this one leads, and drops follow it."""
-    preprocessing: tuple[str, ...] = ()
+    preprocessing: tuple[Annotated[str, Field(json_schema_extra={"enum": _CHANGES})], ...] = ()
     """Also prepare the base images otherwise than each model does, as a deployment may: `bilinear`,
     `squash`, `bgr` and others, or `all`. Each is a shift, whose images are computed and not stored."""
     corrupted: dict[str, CorruptedSpec] = Field(default_factory=dict)
@@ -206,8 +207,8 @@ class Evaluate(Section):
     @classmethod
     def _known_changes(cls, values: tuple[str, ...]) -> tuple[str, ...]:
         for name in values:
-            if name not in (EVERY, *PREPROCESSING):
-                near = did_you_mean(name, [EVERY, *PREPROCESSING])
+            if name not in _CHANGES:
+                near = did_you_mean(name, _CHANGES)
                 known = near or f" ({', '.join(PREPROCESSING)})"
                 raise_problem(f"found {quoted(name)}, expected the name of a change{known}")
         return values

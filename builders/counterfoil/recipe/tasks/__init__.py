@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from counterfoil.recipe.parts import RecipeParts, RecipeProblem
+from counterfoil.recipe.parts import RecipeParts, RecipeProblem, as_mapping
 from counterfoil.recipe.tasks.labels import LabelsSource
 from counterfoil.recipe.tasks.masks import MasksSource
 from counterfoil.recipe.tasks.objects import ObjectsSource
@@ -39,6 +39,11 @@ def task_problems(parts: RecipeParts) -> Iterator[RecipeProblem]:
     for other in _fitting(parts.source)[:-1]:
         message = f"its keys say the tasks {other.name} and {task.name}, expected those of one"
         yield ("source",), message
+    evaluate = as_mapping(parts.recipe.evaluate)
+    for key in ("preprocessing", "corrupted"):
+        if task.name != SourceTask.name and evaluate.get(key):
+            message = f"found it with the task {task.name}, expected it with one class an image"
+            yield ("evaluate", key), message
 
 
 def _fitting(source: Mapping[str, Any]) -> list[SourceTask]:

@@ -30,7 +30,8 @@ from counterfoil.recipe.preprocessing import (
 )
 from counterfoil.recipe.prompts import DEFAULT_SEVERITY
 from counterfoil.recipe.severity import MOST_SEVERE, level_name
-from counterfoil.report.words import format_count, format_list
+from counterfoil.report.results import ResultRows
+from counterfoil.report.words import format_count, format_list, format_points
 from counterfoil.resampled_stats import Units
 
 PREPROCESSING_KIND = "preprocessing"
@@ -281,8 +282,8 @@ def refusal_notes(
             yield f"{called[name]} has no row for {shown}, because {why}."
 
 
-def computed_note(subject: Subject) -> str | None:
-    """Return what a reader must know of computed shifts; None without any."""
+def computed_note(subject: Subject, rows: ResultRows) -> str | None:
+    """Return what a reader must know of computed shifts; None without any. rows: of the results."""
     computed = [group for group in subject.groups if group.change is not None]
     if not computed:
         return None
@@ -293,7 +294,19 @@ def computed_note(subject: Subject) -> str | None:
         how = "corrupted at each model's own size and crop"
     elif corrupted:
         how += ", or corrupted at its own size and crop"
-    return (
+    note = (
         f"{what} computed from the base images, {how}. No image of them is stored, and the page of"
         " failures shows the base image."
     )
+    names = {group.name for group in computed}
+    halves = []
+    for row in rows.where("drop"):
+        of_whole = row.group in names and not row.class_id
+        if of_whole and row.low is not None and row.high is not None:
+            halves.append((row.high - row.low) / 2)
+    if halves:
+        note += (
+            " Drops are paired by image: a 95 % interval reaches"
+            f" {format_points(float(np.median(halves)))} points to either side in the median."
+        )
+    return note

@@ -285,7 +285,7 @@ class ClassesTask(Task):
 
     def notes(self, results: Results) -> Iterator[str]:
         yield from super().notes(results)
-        computed = computed_note(self.subject)
+        computed = computed_note(self.subject, results.rows)
         if computed is not None:
             yield computed
         yield from self.computed_notes
