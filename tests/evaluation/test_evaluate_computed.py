@@ -43,10 +43,12 @@ def changed(photos: Path, named: str, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def test_exchanged_channels_cost_red_and_blue(changed: Evaluation) -> None:
-    # Red looks blue and blue red; 4 of 6 greens are green before and after.
+    # Red looks blue and blue red; 4 of 6 greens are green before and after. The drop leaves out
+    # green, which is near chance on so few images.
+    rows = changed.results.rows
     for model in ("sharp", "function"):
-        drop = changed.results.rows.estimate("drop", model=model, group="bgr")
-        assert drop is not None and drop.value == pytest.approx(2 / 3)
+        assert rows.value("drop", model=model, group="bgr") == pytest.approx(1)
+        assert rows.value("accuracy", model=model, group="bgr") == pytest.approx(4 / 18)
     (group,) = [group for group in changed.results.groups if group.name == "bgr"]
     assert group.kind == "preprocessing" and group.candidates is None
 
@@ -58,7 +60,7 @@ def test_a_model_that_cannot_be_prepared_otherwise_has_no_row(changed: Evaluatio
     assert changed.results.rows.one("impact", group="bgr").n == 2
     why = "function has no row for squash, because its preparation of images cannot be taken apart."
     assert why in changed.notes
-    verdicts = {(line.model, line.group): line.verdict for line in changed.gate.lines}
+    verdicts = {(line.model, line.group): line.verdict for line in changed.gate.judged}
     assert verdicts["function", "squash"] == "undecided"
 
 
@@ -91,7 +93,7 @@ evaluate:
 
 @pytest.fixture(scope="module")
 def corrupted(tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
-    """Evaluate stored corruptions beside the same ones that are computed at the model's size, 32
+    """Evaluate stored corruptions beside the same ones that are computed at the model's size, 64
     pixels, which is that of the stored images."""
     kept = "gaussian_noise motion_blur defocus_blur fog snow darker contrast jpeg_compression"
     kept += " low_resolution greyscale rotation occlusion"
@@ -127,7 +129,7 @@ def test_at_the_stored_size_pixels_are_those_that_a_build_stores(corrupted: Eval
     dataset = open_dataset(corrupted.directory)
     stored = dict(dataset.images())
     subject, _ = with_computed(dataset, dataset.recipe, ())
-    own_size = Preparation(32, (32, 32))
+    own_size = Preparation(64, (64, 64))
     compared = 0
     for part in subject.parts[1:]:
         assert part.change is not None and part.images.seeds is not None

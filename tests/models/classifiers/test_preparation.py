@@ -89,7 +89,7 @@ def test_an_image_processor_is_read(name: str) -> None:
     given = preparation.tensor(preparation.fitted(picture))
     std = torch.tensor(processor.image_std)[:, None, None]
     levels = (given - transform(picture)).abs() * std * 255
-    assert levels.max() < 1.01 and levels.mean() < 0.01
+    assert levels.max() < 2.01 and levels.mean() < 0.01
 
 
 class _Flipped:

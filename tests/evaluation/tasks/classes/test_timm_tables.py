@@ -43,7 +43,7 @@ def test_each_corruption_has_a_table_of_timms_columns(evaluated: Evaluation) -> 
         assert header == _COLUMNS and len(lines) == 2
         for line in lines:
             assert re.fullmatch(
-                r"\w+(,\d+\.\d{3}){4},\d+\.\d\d,32,1\.000,(bilinear|bicubic)", line
+                r"\w+(,\d+\.\d{3}){4},\d+\.\d\d,64,1\.000,(bilinear|bicubic)", line
             ), line
 
 
