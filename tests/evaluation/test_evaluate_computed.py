@@ -18,7 +18,7 @@ from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.tasks.classes.computed import with_computed
 from counterfoil.models.classifiers.preparation import Preparation
-from counterfoil.prediction.changes import Prepared
+from counterfoil.prediction.changes import ChangedPreparation
 from tiny_builds import CLASSES
 
 
@@ -135,7 +135,7 @@ def test_at_the_stored_size_pixels_are_those_that_a_build_stores(corrupted: Eval
         assert part.change is not None and part.images.seeds is not None
         name = {"cold": "stored_cold"}.get(part.change.name, part.change.name)
         name = name.replace("noise", "gaussian_noise")
-        transform = Prepared(part.change, own_size).transform("mine", lambda image: image)
+        transform = ChangedPreparation(part.change, own_size).transform("mine", lambda image: image)
         for (key, file), seed in zip(part.images.images(), part.images.seeds, strict=True):
             picture = part.images.decoded(file)
             assert picture is not None and file is not None

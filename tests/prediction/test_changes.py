@@ -15,7 +15,7 @@ from PIL import Image
 from counterfoil.corrupting.corrupt import corrupt
 from counterfoil.errors import UserError
 from counterfoil.models.classifiers.preparation import Preparation
-from counterfoil.prediction.changes import OWN, Change, Prepared, changes_file
+from counterfoil.prediction.changes import OWN, Change, ChangedPreparation, changes_file
 from support.images import encoded, noise
 
 OWN_WAY = Preparation(40, (32, 32), "bicubic", mean=(0.5,) * 3, std=(0.5,) * 3)
@@ -26,7 +26,7 @@ PICTURE = noise(1, 90, 70).resize((180, 140))
 def _prepared(change: Change, picture: Image.Image = PICTURE, file: bytes = b"") -> torch.Tensor:
     """Return what a model gets of a picture under a change."""
     prepared = change.of(MODEL, OWN_WAY)
-    assert isinstance(prepared, Prepared)
+    assert isinstance(prepared, ChangedPreparation)
 
     def own(image: Image.Image) -> torch.Tensor:
         return OWN_WAY.tensor(OWN_WAY.fitted(image))
@@ -77,7 +77,7 @@ def test_without_antialias_pixels_between_are_skipped() -> None:
     column = np.array(PICTURE)[:, 0, :1].astype(float)
     rows = column[low] * (1 - share) + column[np.minimum(low + 1, 139)] * share
     way = replace(OWN_WAY, antialias=False, interpolation="bilinear", library="torchvision")
-    assert Change("bilinear_without_antialias").of(MODEL, OWN_WAY) == Prepared(
+    assert Change("bilinear_without_antialias").of(MODEL, OWN_WAY) == ChangedPreparation(
         Change("bilinear_without_antialias"), way
     )
     tall = Image.fromarray(np.repeat(np.array(PICTURE)[:, :1], 40, axis=1))
@@ -98,7 +98,7 @@ def test_a_corruption_is_of_the_cropped_picture() -> None:
 
 
 def test_a_picture_that_is_too_small_to_corrupt_is_an_error() -> None:
-    tiny = Prepared(Change("fog", "fog", 3), Preparation())
+    tiny = ChangedPreparation(Change("fog", "fog", 3), Preparation())
     with pytest.raises(UserError, match="5 x 9 pixels for a model, and corruptions need 8"):
         tiny.transform("mine", lambda image: image)(noise(0, 5, 9), b"", 0)
 
@@ -145,7 +145,7 @@ def test_plain_chroma_changes_colours_beside_edges_alone(size: tuple[int, int]) 
     apart = []
     for file in (flat, sharp):
         usual = Image.open(_stream(file)).convert("RGB")
-        plain = Prepared(Change("jpeg_plain_chroma"), None)._read(usual, file)
+        plain = ChangedPreparation(Change("jpeg_plain_chroma"), None)._read(usual, file)
         light = [np.array(image.convert("YCbCr"), int)[:, :, 0] for image in (usual, plain)]
         apart.append(np.abs(np.array(usual, int) - np.array(plain, int)).max())
         assert plain.size == size and np.abs(light[0] - light[1]).mean() < 3
@@ -155,7 +155,9 @@ def test_plain_chroma_changes_colours_beside_edges_alone(size: tuple[int, int]) 
 def test_a_scaled_jpeg_is_smaller() -> None:
     file = encoded(PICTURE.resize((360, 280)), "JPEG")
     with Image.open(_stream(file)) as opened:
-        scaled = Prepared(Change("jpeg_scaled"), None, 32)._read(opened.convert("RGB"), file)
+        scaled = ChangedPreparation(Change("jpeg_scaled"), None, 32)._read(
+            opened.convert("RGB"), file
+        )
     assert scaled.size == (45, 35)
 
 

@@ -64,24 +64,26 @@ class Change:
     severity: int = 0
     """Its severity."""
 
-    def of(self, classifier: Classifier, preparation: Preparation | None) -> Prepared | str:
+    def of(
+        self, classifier: Classifier, preparation: Preparation | None
+    ) -> ChangedPreparation | str:
         """Return how a model prepares images under this change, or why it cannot."""
         name = self.name
         if not self.corruption and name in (EXIF, CHROMA, BGR):
-            return Prepared(self, None)
+            return ChangedPreparation(self, None)
         if not self.corruption and name == SCALED:
             if classifier.input_size is None:
                 return "the size of its input is not known"
             _, height, width = classifier.input_size
-            return Prepared(self, None, max(height, width))
+            return ChangedPreparation(self, None, max(height, width))
         if preparation is None:
             return _OPAQUE
         if self.corruption:
-            return Prepared(self, preparation)
+            return ChangedPreparation(self, preparation)
         changed = _changed(preparation, name)
         if isinstance(changed, str):
             return changed
-        return OWN if changed == preparation else Prepared(self, changed)
+        return OWN if changed == preparation else ChangedPreparation(self, changed)
 
 
 def _changed(own: Preparation, name: str) -> Preparation | str:
@@ -116,7 +118,7 @@ def answers_name(model: str, change: Change) -> str:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class ChangedPreparation:
     """A change for one model."""
 
     change: Change

@@ -24,7 +24,7 @@ from counterfoil.models.loading_errors import error_line, known_cause
 from counterfoil.models.score_scale import SOME, UNKNOWN, AnyScale, confidences
 from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key
 from counterfoil.prediction.asking import Batch, Model
-from counterfoil.prediction.changes import Prepared, answers_name
+from counterfoil.prediction.changes import ChangedPreparation, answers_name
 from counterfoil.prediction.class_map import ClassMap
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ class MappedClassifier(Model):
     class_map: ClassMap
     device: str
     logits: bool = False
-    prepared: Prepared | None = None
+    prepared: ChangedPreparation | None = None
     """How its images are prepared, if not by its own transform."""
 
     def __post_init__(self) -> None:

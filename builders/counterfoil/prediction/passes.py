@@ -17,7 +17,7 @@ from counterfoil.models.memory import free_bytes, give_back_memory
 from counterfoil.models.score_scale import AnyScale
 from counterfoil.prediction.answer_cache import join_stretches
 from counterfoil.prediction.asking import AskedModel, Pass, Placement
-from counterfoil.prediction.changes import Change, Prepared
+from counterfoil.prediction.changes import Change, ChangedPreparation
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.inference import (
     MappedClassifier,
@@ -113,7 +113,7 @@ def score_models(
     scored: dict[str, Scored] = {}
     refusals: dict[tuple[str, str], str] = {} if refused is None else refused
 
-    def preparations(classifier: Classifier, in_file: bool) -> list[Prepared | None]:
+    def preparations(classifier: Classifier, in_file: bool) -> list[ChangedPreparation | None]:
         """Return the ways in which a model's images are prepared: its own, or one a change."""
         if not changes:
             return [None]
@@ -122,7 +122,7 @@ def score_models(
             refusals.update({(classifier.name, change.name): why for change in changes})
             return []
         preparation = read_preparation(classifier.stages(), classifier.transform())
-        ways: list[Prepared | None] = []
+        ways: list[ChangedPreparation | None] = []
         for change in changes:
             prepared = change.of(classifier, preparation)
             if isinstance(prepared, str):
@@ -251,7 +251,7 @@ WORKERS_IMPORT = (__name__, "timm")
 
 
 def _load(
-    specs: Sequence[tuple[str, AnyScale, ClassMap, Prepared | None]],
+    specs: Sequence[tuple[str, AnyScale, ClassMap, ChangedPreparation | None]],
     classes: tuple[RecipeClass, ...],
     logits: bool,
     device: str,
