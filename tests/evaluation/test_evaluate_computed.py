@@ -17,7 +17,7 @@ from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.tasks.classes.computed import with_computed
-from counterfoil.models.classifiers.preparation import Preparation
+from counterfoil.models.preparation import Preparation
 from counterfoil.prediction.changes import ChangedPreparation
 from tiny_builds import CLASSES
 
@@ -58,7 +58,7 @@ def test_a_model_that_cannot_be_prepared_otherwise_has_no_row(changed: Evaluatio
     assert [row.model for row in rows if not row.class_id] == ["sharp"]
     assert changed.results.rows.one("impact", group="squash").n == 1
     assert changed.results.rows.one("impact", group="bgr").n == 2
-    why = "function has no row for squash, because its preparation of images cannot be taken apart."
+    why = "function has no row for squash: how images are prepared for it is not known."
     assert why in changed.notes
     verdicts = {(line.model, line.group): line.verdict for line in changed.gate.judged}
     assert verdicts["function", "squash"] == "undecided"

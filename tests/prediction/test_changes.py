@@ -14,7 +14,7 @@ from PIL import Image
 
 from counterfoil.corrupting.corrupt import corrupt
 from counterfoil.errors import UserError
-from counterfoil.models.classifiers.preparation import Preparation
+from counterfoil.models.preparation import Preparation
 from counterfoil.prediction.changes import OWN, Change, ChangedPreparation, changes_file
 from support.images import encoded, noise
 
@@ -107,7 +107,7 @@ REFUSED = {
     "the model's own filter": (Change("bicubic"), OWN_WAY, OWN),
     "the model's own normalisation": (Change("half_mean"), OWN_WAY, OWN),
     "its own crop": (Change("crop_100"), replace(OWN_WAY, resized=32), OWN),
-    "nothing known": (Change("bilinear"), None, "its preparation of images cannot be taken apart"),
+    "nothing known": (Change("bilinear"), None, "how images are prepared for it is not known"),
     "no resize": (
         Change("squash"),
         Preparation(),

@@ -17,8 +17,8 @@ import numpy as np
 
 from counterfoil.corrupting.corrupt import SMALLEST_SIDE, corrupt
 from counterfoil.errors import UserError
-from counterfoil.models.classifiers.preparation import Preparation
 from counterfoil.models.config_files import refuse_unlike_sides
+from counterfoil.models.preparation import Preparation
 from counterfoil.recipe.preprocessing import (
     ALIASED,
     BGR,
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 # An image that is decoded, as its file, and the seed of its random numbers.
 FileTransform = Callable[["Image", bytes, int], Any]
-OWN = "it is how the model prepares images"
-_OPAQUE = "its preparation of images cannot be taken apart"
+OWN = "that is how images are prepared for it anyway"
+_OPAQUE = "how images are prepared for it is not known"
 _NO_RESIZE = "it takes images as they are, without a resize"
 # A JPEG holds half as many chroma pixels a side (4:2:0) if its first component has factors 2 x 2.
 _HALVED = 2

@@ -12,8 +12,8 @@ from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import refuse_by_row
-from counterfoil.models.classifiers.preparation import read_preparation
 from counterfoil.models.memory import free_bytes, give_back_memory
+from counterfoil.models.preparation import read_preparation
 from counterfoil.models.score_scale import AnyScale
 from counterfoil.prediction.answer_cache import join_stretches
 from counterfoil.prediction.asking import AskedModel, Pass, Placement

@@ -20,6 +20,7 @@ from counterfoil.lab.world import render
 from counterfoil.models.classifiers import describe_classifier, load_classifier, of_open_clip
 from counterfoil.models.clip import load_clip
 from counterfoil.models.names import LAB_WEIGHTS
+from counterfoil.models.preparation import read_preparation
 from counterfoil.recipe.prompts import RecipeClass
 from lab_training.corpora import unbiased_scene
 
@@ -55,6 +56,11 @@ def test_scores_are_cosines_with_the_mean_of_the_captions(
     np.testing.assert_allclose(
         classifier.features(batch, "cpu").numpy(), clip.embed_images(images, 20), atol=2e-6
     )
+
+
+def test_its_preparation_is_read() -> None:
+    classifier = load_classifier("open_clip:lab:clip", classes=LAB)
+    assert read_preparation(classifier.stages(), classifier.transform()) is not None
 
 
 def test_the_outputs_are_the_classes_in_their_order_each_by_a_name_of_its_own() -> None:

@@ -21,6 +21,7 @@ from colour_kinds import save_colour_transformer
 from colour_world import COLOURS
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.classifiers import describe_classifier, load_classifier
+from counterfoil.models.preparation import read_preparation
 from counterfoil.prediction.inference import logits_of
 from loopback_hub.clients import client, client_environment
 from loopback_hub.hub import LoopbackHub
@@ -189,6 +190,13 @@ for name in sys.argv[1:]:
     except CounterfoilError as error:
         print(f"{type(error).__name__}: {error.problems[0]}")
 """
+
+
+def test_its_preparation_is_read_from_the_image_processor(folder: Path) -> None:
+    classifier = load_classifier(f"transformers:{folder}")
+    preparation = read_preparation(classifier.stages(), classifier.transform())
+    assert preparation is not None and classifier.input_size is not None
+    assert preparation.resized == classifier.input_size[1:]
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from counterfoil.data.labelled_images import LabelledImages, rows_of
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import Group, OpenDataset, Subject, SubjectPart
 from counterfoil.plan.layout import SEED_BITS, sample_seed
-from counterfoil.prediction.changes import OWN, Change, answers_name, changes_file
+from counterfoil.prediction.changes import Change, answers_name, changes_file
 from counterfoil.prediction.inference import Predictions
 from counterfoil.prediction.passes import Scored
 from counterfoil.recipe import Recipe
@@ -270,16 +270,18 @@ def without_refused(
 def refusal_notes(
     refused: Mapping[tuple[str, str], str], called: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yield which model has no row of which computed shifts, and why. called: name → short name."""
+    """Yield which models have no row of which computed shifts, and why. called: name → short
+    name."""
     changes: dict[tuple[str, str], list[str]] = {}
     for (name, change), why in refused.items():
         changes.setdefault((name, why), []).append(change)
+    models: dict[tuple[str, str], list[str]] = {}
     for (name, why), of_model in changes.items():
         shown = format_list(of_model, _MOST_NAMED)
-        if why == OWN:
-            yield f"{called[name]} has no row for {shown}: {why}."
-        else:
-            yield f"{called[name]} has no row for {shown}, because {why}."
+        models.setdefault((shown, why), []).append(called[name])
+    for (shown, why), names in models.items():
+        have = "has" if len(names) == 1 else "have"
+        yield f"{format_list(names, _MOST_NAMED)} {have} no row for {shown}: {why}."
 
 
 def computed_note(subject: Subject, rows: ResultRows) -> str | None:

@@ -14,7 +14,7 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms._presets import ImageClassification
 from transformers import ConvNextImageProcessor, ViTImageProcessor
 
-from counterfoil.models.classifiers.preparation import Preparation, read_preparation
+from counterfoil.models.preparation import Preparation, read_preparation
 from support.images import noise
 
 _HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
