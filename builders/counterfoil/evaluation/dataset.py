@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -256,6 +256,28 @@ class Subject:
     def stored_parts(self) -> tuple[SubjectPart, ...]:
         """The parts whose images are stored, which come before computed ones."""
         return tuple(part for part in self.parts if part.change is None)
+
+    def without_computed(self) -> Self:
+        """Return these images without computed shifts, which are the last groups and rows."""
+        parts = self.stored_parts
+        if len(parts) == len(self.parts):
+            return self
+        count = sum(len(part.images) for part in parts)
+        base, *others = (group for group in self.groups if group.change is None)
+        base = replace(base, paired=any(group.paired for group in others))
+        units = self.units
+        if units is not None:
+            units = Units.of(units.of_image[:count])
+        return replace(
+            self,
+            groups=(base, *others),
+            parts=parts,
+            keys=self.keys[:count],
+            labels=self.labels[:count],
+            shifts=self.shifts[:count],
+            indices=self.indices[:count],
+            units=units,
+        )
 
     @property
     def preview(self) -> int | None:

@@ -153,7 +153,7 @@ def _distances(
     opened: MeasuredAgainst,
     model: FeatureModel,
 ) -> tuple[Distances, list[ResultRow]]:
-    subject = answered.subject
+    subject = answered.subject.without_computed()
     asking = answered.asking
     source, decodable = _side_of(opened.source.images, model, asking)
     folder = subject.workplace / "embeddings"
