@@ -120,6 +120,7 @@ NOT_HERE = {
     "transformers:./my-segmenter": "stands for a segmenter of the reader's own",
     "ray start": "starts a cluster",
     "sbatch": "needs Slurm",
+    "imagenet-c-5k": "needs ImageNet's images, which are gated",
     "--class-order": "stands for models of the reader's own classes",
     "python:mypackage": "stands for code of the reader's own",
     "GITHUB_STEP_SUMMARY": "writes to the page of a run on GitHub",

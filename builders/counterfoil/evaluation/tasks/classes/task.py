@@ -30,6 +30,7 @@ from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking, Req
 from counterfoil.evaluation.tasks.classes.computed import (
     answered_parts,
     answers_of_part,
+    computed_groups,
     computed_note,
     refusal_notes,
     with_computed,
@@ -80,6 +81,11 @@ from counterfoil.report.sections import MeasureFacts
 from counterfoil.report.words import Table
 from counterfoil.stats import CONFIDENCE, REPLICATES
 
+_NOT_ON_A_CARD = (
+    "Computed shifts of the recipe are left out, because a card shows stored images. Evaluate again"
+    " without --into-card to measure them."
+)
+
 
 class ClassesTask(Task):
     """Classifiers that give each image one class."""
@@ -96,8 +102,11 @@ class ClassesTask(Task):
         options = self.options
         if options.limit is not None:
             subject = limit_subject(subject, options.limit)
-        # A card shows the stored shifts.
-        recipe = None if options.into_card else subject.recipe
+        recipe = subject.recipe
+        if options.into_card and computed_groups(recipe, ()):
+            self.subject = subject
+            self.computed_notes = (_NOT_ON_A_CARD,)
+            return
         self.subject, self.computed_notes = with_computed(subject, recipe, options.preprocessing)
 
     @classmethod
