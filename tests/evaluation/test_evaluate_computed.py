@@ -128,7 +128,7 @@ def test_at_the_stored_size_pixels_are_those_that_a_build_stores(corrupted: Eval
     assert corrupted.directory is not None
     dataset = open_dataset(corrupted.directory)
     stored = dict(dataset.images())
-    subject, _ = with_computed(dataset, dataset.recipe, ())
+    subject, _ = with_computed(dataset, dataset.recipe, None)
     own_size = Preparation(64, (64, 64))
     compared = 0
     for part in subject.parts[1:]:

@@ -110,7 +110,7 @@ def test_imagenet_c_5k_has_five_images_a_class_and_the_published_kinds() -> None
     plan = make_plan(recipe)
     assert sum(shard.candidates for shard in plan.shards) == 5000
     assert len(recipe.all_shifts()) == 1
-    computed = computed_groups(recipe, ())
+    computed = computed_groups(recipe, None)
     kinds = {group.change.corruption for group in computed if group.change}
     assert kinds == set(_ALEXNET_ERRORS) and len(computed) == 75
     assert recipe.generator.get("size") is None

@@ -484,8 +484,11 @@ def _accepted_rows(dataset: SoundDataset) -> tuple[tuple[str, ...], Ints, Ints, 
 
 def _recipe_groups(recipe: Recipe, reasons: Mapping[str, Mapping[str, int]]) -> tuple[Group, ...]:
     """Return the base and the shifts as groups; reasons: shift → reason → candidates."""
-    return tuple(
-        Group(
+    groups = []
+    for shift in recipe.all_shifts():
+        # `match` follows a drawn shift, and has no severity.
+        corruption = "" if shift.corruption in (None, MATCH) else shift.corruption
+        group = Group(
             name=shift.name,
             kind=shift.kind,
             prompt=recipe.kind.made_by(shift),
@@ -497,12 +500,11 @@ def _recipe_groups(recipe: Recipe, reasons: Mapping[str, Mapping[str, int]]) -> 
             level=shift.level,
             realised=shift.realised,
             top=shift.top,
-            # `match` follows a drawn shift, and has no severity.
-            corruption="" if shift.corruption in (None, MATCH) else shift.corruption,
+            corruption=corruption,
             severity=shift.severity,
         )
-        for shift in recipe.all_shifts()
-    )
+        groups.append(group)
+    return tuple(groups)
 
 
 def _workplace(directory: Path, published: bool) -> Path:

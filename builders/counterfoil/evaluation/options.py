@@ -118,11 +118,10 @@ class EvaluationOptions(OnDevices, Limited):
     """Also evaluate on other images, such as a natural test set.
 
     They are scored as further groups: in Python a mapping from names to images."""
-    preprocessing: Sequence[str] = option(
-        (), DATA, metavar="CHANGE...", key="evaluate.preprocessing"
+    preprocessing: Sequence[str] | None = option(
+        None, DATA, metavar="CHANGE...", key="evaluate.preprocessing"
     )
-    """The changes are computed, so any dataset or folder will do, and no image is stored. Without a
-    base, all images are the base. They are asked beside those of the recipe."""
+    """Any dataset or folder will do. Without a base, all its images are the base."""
     distances: str | Sequence[str] | None = option(None, _COMPARISONS, metavar="FEATURES")
     """Also measure the distance (KID, FID) between these images and the source's, in the features
     of `clip` (the recipe's own) or of a classifier. Repeatable.
@@ -196,7 +195,7 @@ class EvaluationOptions(OnDevices, Limited):
                 " computed ones",
                 "Leave out into_card or preprocessing.",
             )
-        preprocessing_names(self.preprocessing)
+        preprocessing_names(self.preprocessing or ())
         if self.allow_undecided and self.gate is None:
             raise UserError(
                 "allow_undecided goes with a gate, and none is given", "Leave it out, or give one."

@@ -42,13 +42,13 @@ _NO_FILE = {
 _MOST_NAMED = 6
 
 
-def computed_groups(recipe: Recipe | None, words: Sequence[str]) -> list[Group]:
-    """Return a group for each change that the recipe or a person names."""
-    named = tuple(words)
+def computed_groups(recipe: Recipe | None, words: Sequence[str] | None) -> list[Group]:
+    """Return a group for each change of the recipe. words: the changes of preprocessing that a
+    person names in place of the recipe's."""
     groups = []
-    if recipe is not None:
-        named += recipe.evaluate.preprocessing
-    for name in preprocessing_names(named):
+    if words is None:
+        words = () if recipe is None else recipe.evaluate.preprocessing
+    for name in preprocessing_names(words):
         groups.append(_group(Change(name), PREPROCESSING_KIND, PREPROCESSING[name]))
     corrupted = {} if recipe is None else recipe.evaluate.corrupted
     for name, spec in corrupted.items():
@@ -88,7 +88,7 @@ def _group(change: Change, kind: str, says: str) -> Group:
 
 
 def with_computed(
-    subject: Subject, recipe: Recipe | None, words: Sequence[str]
+    subject: Subject, recipe: Recipe | None, words: Sequence[str] | None
 ) -> tuple[Subject, tuple[str, ...]]:
     """Return the subject with its computed shifts as further groups, and notes on those that it
     cannot have.

@@ -103,7 +103,7 @@ class ClassesTask(Task):
         if options.limit is not None:
             subject = limit_subject(subject, options.limit)
         recipe = subject.recipe
-        if options.into_card and computed_groups(recipe, ()):
+        if options.into_card and computed_groups(recipe, None):
             self.subject = subject
             self.computed_notes = (_NOT_ON_A_CARD,)
             return
@@ -359,6 +359,9 @@ class ClassesTask(Task):
         subject = self.subject
         called = [answer_names(subject.classes, class_map) for class_map in answered.maps]
         wrong = answers.readable & ~answers.correct.all(axis=1)
+        # A computed shift has no image of its own to export.
+        stored = np.array([group.change is None for group in subject.groups])
+        wrong &= stored[subject.shifts]
         for row in np.flatnonzero(wrong).tolist():
             label = int(subject.labels[row])
             name = subject.classes[label].name
