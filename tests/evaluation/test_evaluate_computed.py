@@ -56,10 +56,14 @@ def test_exchanged_channels_cost_red_and_blue(changed: Evaluation) -> None:
 def test_a_model_that_cannot_be_prepared_otherwise_has_no_row(changed: Evaluation) -> None:
     rows = changed.results.rows.where("drop", group="squash")
     assert [row.model for row in rows if not row.class_id] == ["sharp"]
-    assert changed.results.rows.one("impact", group="squash").n == 1
-    assert changed.results.rows.one("impact", group="bgr").n == 2
+    models = {}
+    for row in changed.results.rows.where("impact"):
+        if not row.class_id:
+            models[row.group] = row.n
+    assert models == {"bgr": 2, "squash": 1}
     why = "function has no row for squash: how images are prepared for it is not known."
     assert why in changed.notes
+    assert changed.gate is not None
     verdicts = {(line.model, line.group): line.verdict for line in changed.gate.judged}
     assert verdicts["function", "squash"] == "undecided"
 
@@ -176,7 +180,8 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_asked_is_refused(photos: Path, named: str, name: str) -> None:
-    changes, options, message = REFUSED[name]
+    changes, given, message = REFUSED[name]
+    options: dict[str, Any] = given
     with pytest.raises(UserError, match=message):
         evaluate(photos, [named], preprocessing=changes, **options)
 

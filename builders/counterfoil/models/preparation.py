@@ -133,6 +133,7 @@ def _gives(preparation: Preparation, images: list[Image], wanted: list[torch.Ten
 
 def _of_stages(stages: list[Any]) -> Preparation | None:
     found: dict[str, Any] = {}
+    given: dict[str, Any]
     for stage in stages:
         match type(stage).__name__:
             case "Resize":

@@ -214,7 +214,8 @@ def changes_file(name: str, encoded: bytes | None) -> bool:
                 return exif_orientation(picture) != 1
             if picture.format != "JPEG":
                 return False
-            halved = [entry[1:3] for entry in picture.layer]
+            components: Any = getattr(picture, "layer", ())
+            halved = [entry[1:3] for entry in components]
             return name != CHROMA or halved == [(2, 2), (1, 1), (1, 1)]
-    except (UnreadableImage, AttributeError, OSError):
+    except (UnreadableImage, OSError):
         return False

@@ -251,7 +251,7 @@ class AllAnswers:
         seed: int,
         asking: Asking,
         requests: tuple[Request, ...],
-        refused: Mapping[int, Bools],
+        refused: Mapping[int, Bools] | None = None,
     ) -> AllAnswers:
         """Combine every model's answers. Raise RunFailure if no image, or no base image, can be
         decoded."""
@@ -290,7 +290,7 @@ class AllAnswers:
             seed,
             asking,
             requests,
-            refused,
+            refused or {},
         )
 
     @property
