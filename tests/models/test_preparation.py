@@ -22,7 +22,7 @@ _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 def _timm(**form: Any) -> Any:
-    settings = {
+    settings: dict[str, Any] = {
         "input_size": (3, 64, 64),
         "interpolation": "bicubic",
         "crop_pct": 0.875,
