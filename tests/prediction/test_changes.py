@@ -3,6 +3,7 @@ say."""
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -13,8 +14,10 @@ import torch
 from PIL import Image
 
 from counterfoil.corrupting.corrupt import corrupt
+from counterfoil.data.labelled_images import Chunks, LabelledImages, rows_of
 from counterfoil.errors import UserError
 from counterfoil.models.preparation import Preparation
+from counterfoil.prediction.asking import Model, prepared_batches
 from counterfoil.prediction.changes import OWN, Change, ChangedPreparation, changes_file
 from support.images import encoded, noise
 
@@ -176,7 +179,38 @@ def test_which_files_a_decoder_concerns(name: str) -> None:
     assert changes_file("jpeg_plain_chroma", file) == chroma
 
 
-def _stream(file: bytes) -> Any:
-    import io
+class _Seen(Model):
+    """A model whose input is the seed of an image, and the length of its file."""
 
+    name = "seen"
+    key = "seen"
+    input_key = "seen"
+    of_files = True
+
+    def transform(self) -> Any:
+        return lambda image, file, seed: torch.tensor([seed, len(file)])
+
+
+def test_an_image_comes_with_its_file_and_seed_also_to_a_worker() -> None:
+    files = [encoded(noise(number, 12 + number)) for number in range(7)]
+    seeds = np.arange(100, 107)
+    keys = tuple(map(str, range(7)))
+    none = np.zeros(7, np.int64)
+    images = LabelledImages(
+        "mine", "0", keys, none, none, ("all",), lambda _: zip(keys, files, strict=True),
+        seeds=seeds,
+    )  # fmt: skip
+    wanted = [[int(seed), len(file)] for seed, file in zip(seeds, files, strict=True)]
+    of_workers = []
+    for chunk in Chunks(images, 3):
+        assert chunk.seeds is not None
+        batches = prepared_batches(chunk.encoded, [_Seen()], 2, "cpu", seeds=chunk.seeds.tolist())
+        for _, inputs in batches:
+            of_workers += inputs["seen"].tolist()
+    assert of_workers == wanted
+    some = rows_of(images, np.array([1, 4]))
+    assert some.seeds is not None and some.seeds.tolist() == [101, 104]
+
+
+def _stream(file: bytes) -> io.BytesIO:
     return io.BytesIO(file)
