@@ -160,7 +160,7 @@ def test_computed_severities_have_a_curve(corrupted: Evaluation) -> None:
 def test_answers_under_a_change_are_kept(
     photos: Path, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second run asks nothing, and another change is another entry."""
+    """Ask nothing in a second run, and make another entry for another change."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
     def entries(*changes: str) -> int:

@@ -31,10 +31,10 @@ def _prepared(change: Change, picture: Image.Image = PICTURE, file: bytes = b"")
     prepared = change.of(MODEL, OWN_WAY)
     assert isinstance(prepared, ChangedPreparation)
 
-    def own(image: Image.Image) -> torch.Tensor:
+    def usual(image: Image.Image) -> torch.Tensor:
         return OWN_WAY.tensor(OWN_WAY.fitted(image))
 
-    return prepared.transform("mine", own)(picture, file, 7)
+    return prepared.transform("mine", usual)(picture, file, 7)
 
 
 def _levels(picture: Image.Image) -> torch.Tensor:
@@ -89,9 +89,9 @@ def test_without_antialias_pixels_between_are_skipped() -> None:
 
 
 def test_channels_and_normalisation() -> None:
-    own = OWN_WAY.tensor(OWN_WAY.fitted(PICTURE))
-    torch.testing.assert_close(_prepared(Change("bgr")), own.flip(0))
-    torch.testing.assert_close(_prepared(Change("not_normalised")), own * 0.5 + 0.5)
+    usual = OWN_WAY.tensor(OWN_WAY.fitted(PICTURE))
+    torch.testing.assert_close(_prepared(Change("bgr")), usual.flip(0))
+    torch.testing.assert_close(_prepared(Change("not_normalised")), usual * 0.5 + 0.5)
 
 
 def test_a_corruption_is_of_the_cropped_picture() -> None:

@@ -132,7 +132,7 @@ def _gives(preparation: Preparation, images: list[Image], wanted: list[torch.Ten
 
 
 def _of_stages(stages: list[Any]) -> Preparation | None:
-    found: dict[str, Any] = {}
+    stated: dict[str, Any] = {}
     given: dict[str, Any]
     for stage in stages:
         match type(stage).__name__:
@@ -145,10 +145,10 @@ def _of_stages(stages: list[Any]) -> Preparation | None:
                 given = {"mean": _channels(stage.mean), "std": _channels(stage.std)}
             case _:
                 continue
-        if found.keys() & given.keys():
+        if stated.keys() & given.keys():
             return None
-        found |= given
-    return Preparation(**found)
+        stated |= given
+    return Preparation(**stated)
 
 
 def _of_preset(preset: Any) -> Preparation:
@@ -166,30 +166,30 @@ def _of_processor(settings: Mapping[str, Any]) -> Preparation | None:
 
     size = settings.get("size") or {}
     edge = size.get("shortest_edge")
-    found: dict[str, Any] = {}
+    stated: dict[str, Any] = {}
     if settings.get("do_resize"):
         crop_share = settings.get("crop_pct")
         if edge and crop_share and edge < _LARGE_EDGE:
-            found |= {"resized": int(edge / crop_share), "crop": (edge, edge)}
+            stated |= {"resized": int(edge / crop_share), "crop": (edge, edge)}
         elif edge and crop_share:
-            found["resized"] = (edge, edge)
+            stated["resized"] = (edge, edge)
         elif edge:
-            found["resized"] = edge
+            stated["resized"] = edge
         elif size.get("height") and size.get("width"):
-            found["resized"] = (size["height"], size["width"])
+            stated["resized"] = (size["height"], size["width"])
         else:
             return None
         resample = settings.get("resample")
         if resample not in set(Image.Resampling):
             return None
-        found["interpolation"] = Image.Resampling(int(resample)).name.lower()
+        stated["interpolation"] = Image.Resampling(int(resample)).name.lower()
     cut = settings.get("crop_size") or {}
     if settings.get("do_center_crop") and cut.get("height") and cut.get("width"):
-        found["crop"] = (cut["height"], cut["width"])
+        stated["crop"] = (cut["height"], cut["width"])
     if settings.get("do_normalize"):
-        found["mean"] = _channels(settings.get("image_mean"))
-        found["std"] = _channels(settings.get("image_std"))
-    return Preparation(**found)
+        stated["mean"] = _channels(settings.get("image_mean"))
+        stated["std"] = _channels(settings.get("image_std"))
+    return Preparation(**stated)
 
 
 def _filter_name(interpolation: Any) -> str:

@@ -86,30 +86,31 @@ class Change:
         return OWN if changed == preparation else ChangedPreparation(self, changed)
 
 
-def _changed(own: Preparation, name: str) -> Preparation | str:
-    """Return a preparation with another filter, crop or normalisation, or why there is none."""
+def _changed(usual: Preparation, name: str) -> Preparation | str:
+    """Return a preparation with another filter, crop or normalisation, or a text that says why
+    it has no such one."""
     if name in NORMALISATIONS:
         mean, std = NORMALISATIONS[name]
-        return replace(own, mean=mean, std=std)
-    if own.resized is None:
+        return replace(usual, mean=mean, std=std)
+    if usual.resized is None:
         return _NO_RESIZE
     if name in INTERPOLATIONS:
         # torchvision has no Lanczos filter.
-        library = "pillow" if name == "lanczos" else own.library
-        return replace(own, interpolation=name, antialias=True, library=library)
+        library = "pillow" if name == "lanczos" else usual.library
+        return replace(usual, interpolation=name, antialias=True, library=library)
     if name in ALIASED:
         way = name.partition("_")[0]
-        return replace(own, interpolation=way, antialias=False, library="torchvision")
-    if own.crop is None and isinstance(own.resized, int):
+        return replace(usual, interpolation=way, antialias=False, library="torchvision")
+    if usual.crop is None and isinstance(usual.resized, int):
         return "it does not crop, so the size of its input depends on the image"
-    crop = own.crop or own.resized
+    crop = usual.crop or usual.resized
     assert isinstance(crop, tuple)
     if name == SQUASH:
-        return replace(own, resized=crop)
+        return replace(usual, resized=crop)
     height, width = (math.floor(side / CROPS[name]) for side in crop)
-    if isinstance(own.resized, int):
-        return replace(own, resized=max(height, width), crop=crop)
-    return replace(own, resized=(height, width), crop=crop if own.crop else None)
+    if isinstance(usual.resized, int):
+        return replace(usual, resized=max(height, width), crop=crop)
+    return replace(usual, resized=(height, width), crop=crop if usual.crop else None)
 
 
 def answers_name(model: str, change: Change) -> str:
@@ -135,12 +136,12 @@ class ChangedPreparation:
             described["versions"] = [version("numpy"), version("scipy")]
         return json.dumps(described, sort_keys=True)
 
-    def transform(self, model: str, own: Callable[[Any], Any]) -> FileTransform:
-        """Return a function from an image, its file and its seed to the model's input. own: the
-        model's transform."""
+    def transform(self, model: str, usual: Callable[[Any], Any]) -> FileTransform:
+        """Return a function from an image, its file and its seed to the model's input. usual:
+        the model's transform."""
         change = self.change
         if self.preparation is None:
-            return lambda image, encoded, _: own(self._read(image, encoded))
+            return lambda image, encoded, _: usual(self._read(image, encoded))
         preparation = self.preparation
 
         def prepared(image: Image, _: bytes, seed: int) -> torch.Tensor:

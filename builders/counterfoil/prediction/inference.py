@@ -260,8 +260,10 @@ class MappedClassifier(Model):
         return AnswerCache(folder, self.name, key, len(images), fits, each_batch)
 
     def transform(self) -> Callable[..., Any]:
-        own = self.classifier.transform()
-        return own if self.prepared is None else self.prepared.transform(self.name, own)
+        usual = self.classifier.transform()
+        if self.prepared is None:
+            return usual
+        return self.prepared.transform(self.name, usual)
 
     def answers(self, batch: Batch) -> Columns:
         answers = no_answers(len(batch.at), self.class_map, self.logits)

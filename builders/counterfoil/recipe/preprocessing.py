@@ -18,7 +18,7 @@ INTERPOLATIONS = {
     "bicubic": "resized with the bicubic filter",
     "lanczos": "resized with the Lanczos filter",
 }
-# OpenCV's and TensorFlow's resize skip pixels when they shrink an image, unless they are told not to.
+# OpenCV's and TensorFlow's resize skip pixels when they shrink an image, by default.
 ALIASED = {
     "bilinear_without_antialias": "resized by bilinear interpolation without antialiasing, as"
     " OpenCV and TensorFlow do by default",

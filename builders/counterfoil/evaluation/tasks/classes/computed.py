@@ -146,7 +146,7 @@ def _with_group(subject: Subject, group: Group, images: LabelledImages, rows: In
     """Return the subject with a group that has its images of these rows again."""
     prefix = f"{group.name}/"
     labels = subject.labels[rows]
-    place = len(subject.groups)
+    index = len(subject.groups)
     units = subject.units
     if units is not None:
         units = Units.of(np.append(units.of_image, units.of_image[rows]))
@@ -156,10 +156,10 @@ def _with_group(subject: Subject, group: Group, images: LabelledImages, rows: In
     return replace(
         subject,
         groups=(*subject.groups, replace(group, class_labels=class_labels)),
-        parts=(*subject.parts, SubjectPart(images, prefix, place, group.change)),
+        parts=(*subject.parts, SubjectPart(images, prefix, index, group.change)),
         keys=(*subject.keys, *(f"{prefix}{key}" for key in images.keys)),
         labels=np.append(subject.labels, labels),
-        shifts=np.append(subject.shifts, np.full(len(rows), place)),
+        shifts=np.append(subject.shifts, np.full(len(rows), index)),
         indices=np.append(subject.indices, subject.indices[rows]),
         units=units,
     )
@@ -183,14 +183,14 @@ def _seeds(subject: Subject, rows: Ints) -> Ints:
 
 def _rows_of_files(images: LabelledImages, names: Sequence[str]) -> dict[str, Ints]:
     """Return the images that each change of how files are read concerns, by its name."""
-    asked = [name for name in names if name in OF_FILES]
-    places: dict[str, list[int]] = {name: [] for name in asked}
-    if asked:
-        for place, (_, encoded) in enumerate(images.images()):
-            for name in asked:
+    of_files = [name for name in names if name in OF_FILES]
+    places: dict[str, list[int]] = {name: [] for name in of_files}
+    if of_files:
+        for row, (_, encoded) in enumerate(images.images()):
+            for name in of_files:
                 if changes_file(name, encoded):
-                    places[name].append(place)
-    return {name: np.array(found, np.int64) for name, found in places.items()}
+                    places[name].append(row)
+    return {name: np.array(rows, np.int64) for name, rows in places.items()}
 
 
 def answered_parts(subject: Subject) -> Iterator[list[SubjectPart]]:
@@ -240,7 +240,7 @@ def without_refused(
         (dropped if by_all else kept).append(part)
     places = [part.first for part in dropped]
     left = ~np.isin(subject.shifts, places)
-    order = [place for place in range(len(subject.groups)) if place not in places]
+    order = [index for index in range(len(subject.groups)) if index not in places]
     number = np.full(len(subject.groups), -1)
     number[order] = np.arange(len(order))
     units = subject.units
@@ -248,7 +248,7 @@ def without_refused(
         units = Units.of(units.of_image[left])
     subject = replace(
         subject,
-        groups=tuple(subject.groups[place] for place in order),
+        groups=tuple(subject.groups[index] for index in order),
         parts=tuple(replace(part, first=int(number[part.first])) for part in kept),
         keys=tuple(subject.keys[row] for row in np.flatnonzero(left).tolist()),
         labels=subject.labels[left],
