@@ -8,16 +8,16 @@ path.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from counterfoil.dataset.card.contact_sheets import Sheet, line_height, wrapped
 from counterfoil.dataset.card.markdown import code, markdown_table
 from counterfoil.evaluation.failure_folder import file_stem, wrong_answers
 from counterfoil.evaluation.failures import PAGE
 from counterfoil.evaluation.gate import FOLDER, GateResult, unlinked
+from counterfoil.evaluation.scored_models import short_names
 from counterfoil.report.pictures import thumbnail
 from counterfoil.report.words import Table, TableColumn, cut_text, format_count, safe_text
 
@@ -46,6 +46,7 @@ class WrongImage:
     """Its path below the folder that it was read from, or its key."""
     truth: str
     answer: str
+    model: str
 
 
 @dataclass(frozen=True)
@@ -80,18 +81,20 @@ def worst_images(task: Task, predictions: bytes, gate: GateResult) -> tuple[list
     groups = [group.name for group in task.subject.groups]
     groups.sort(key=lambda name: order.index(answers.get(name, "")))
     wrong = wrong_answers(type(task), pa.BufferReader(predictions), gate.models)
+    short = short_names(gate.models)
     stems: set[str] = set()
     found = []
-    for name in groups:
-        of_group = wrong[wrong["shift"] == name].drop_duplicates("key")
+    for group in groups:
+        of_group = wrong[wrong["shift"] == group].drop_duplicates("key")
         if of_group.empty:
             continue
         images = []
         for row in of_group.head(MOST_IMAGES).to_dict("records"):
             truth, answer = task.failure_words(row)
-            images.append(WrongImage(row["key"], row["path"] or row["key"], truth, answer))
-        file = f"{FOLDER}/{file_stem(name, len(found), stems)}.webp"
-        worst = WorstImages(name, answers.get(name, ""), len(of_group), images, file)
+            name = row["path"] or row["key"]
+            images.append(WrongImage(row["key"], name, truth, answer, short[row["model"]]))
+        file = f"{FOLDER}/{file_stem(group, len(found), stems)}.webp"
+        worst = WorstImages(group, answers.get(group, ""), len(of_group), images, file)
         found.append(worst)
     return found[:MOST_GROUPS], max(0, len(found) - MOST_GROUPS)
 
@@ -102,18 +105,19 @@ def worst_markdown(groups: Iterable[WorstImages], further: int) -> list[str]:
     parts = []
     for worst in groups:
         line = f" (gate: {worst.answer})" if worst.answer else ""
-        shown = f"the worst {len(worst.images)} of {format_count(worst.wrong, 'wrong image')}"
+        shown = format_count(worst.wrong, "wrong image")
+        if len(worst.images) < worst.wrong:
+            shown = f"{len(worst.images)} of {shown}"
+        several = len({image.model for image in worst.images}) > 1
+        columns = ["#", *(TableColumn(name, "name") for name in ("image", "truth", "answer"))]
+        if several:
+            columns.append(TableColumn("model", "name"))
         rows = []
         for number, image in enumerate(worst.images, start=1):
-            texts = (image.name, image.truth, image.answer)
-            cut = [cut_text(text, _LONGEST) for text in texts]
-            rows.append((f"{number}", *cut))
-        columns = (
-            "#",
-            TableColumn("image", "name"),
-            TableColumn("truth", "name"),
-            TableColumn("answer", "name"),
-        )
+            texts = [image.name, image.truth, image.answer]
+            if several:
+                texts.append(image.model)
+            rows.append((f"{number}", *(cut_text(text, _LONGEST) for text in texts)))
         table = markdown_table(Table.of("", columns, rows))
         part = (
             unlinked(f"**{code(cut_text(worst.group, _LONGEST))}**{line}: {shown}"),
@@ -124,7 +128,8 @@ def worst_markdown(groups: Iterable[WorstImages], further: int) -> list[str]:
         )
         parts.append("\n\n".join(part))
     if parts:
-        parts[0] = f"#### Worst images\n\n{parts[0]}"
+        sentence = "The worst first; of classifiers, that is the most confident wrong answer."
+        parts[0] = f"#### Worst images\n\n{sentence}\n\n{parts[0]}"
     if further:
         groups_left = format_count(further, "further group")
         parts.append(f"{groups_left} with wrong images: see {PAGE} of the report.")
@@ -143,22 +148,25 @@ def _sheet(task: Task, images: Sequence[WrongImage]) -> bytes:
     for key, picture in task.subject.pictures(keys):
         if picture is not None:
             pictures[key] = thumbnail(picture, 2 * _SIDE)
-    columns = min(COLUMNS, len(images))
+    captions = []
+    for number, image in enumerate(images, start=1):
+        truth = safe_text(f"{number}. {image.truth}", _LONGEST)
+        answer = safe_text(f"→ {image.answer}", _LONGEST)
+        lines = wrapped(truth, _TEXT, _SIDE, _LINES, bold=True)
+        captions.append((lines, wrapped(answer, _TEXT, _SIDE, _LINES)))
+    rows = [captions[first : first + COLUMNS] for first in range(0, len(images), COLUMNS)]
+    tops = [_GAP]
+    for row in rows:
+        most = max(len(truth) + len(answer) for truth, answer in row)
+        tops.append(tops[-1] + _SIDE + 2 * _GAP + most * line_height(_TEXT))
     across = _SIDE + _GAP
-    down = _SIDE + 2 * _GAP + 2 * _LINES * line_height(_TEXT)
-    rows = math.ceil(len(images) / columns)
-    sheet = Sheet.blank(columns * across + _GAP, rows * down + _GAP)
-    for index, image in enumerate(images):
-        x = _GAP + index % columns * across
-        y = _GAP + index // columns * down
+    sheet = Sheet.blank(len(rows[0]) * across + _GAP, tops[-1])
+    for index, (image, (truth, answer)) in enumerate(zip(images, captions, strict=True)):
+        row, column = divmod(index, COLUMNS)
+        x = _GAP + column * across
+        y = tops[row]
         sheet.picture(pictures.get(image.key), x, y, _SIDE)
         y += _SIDE + _GAP // 2
-        captions: list[tuple[str, dict[str, Any]]] = [
-            (f"{index + 1}. {image.truth}", {"bold": True}),
-            (f"→ {image.answer}", {}),
-        ]
-        for text, style in captions:
-            lines = wrapped(safe_text(text, _LONGEST), _TEXT, _SIDE, _LINES, **style)
-            sheet.text(lines, x, y, _TEXT, **style)
-            y += len(lines) * line_height(_TEXT)
+        sheet.text(truth, x, y, _TEXT, bold=True)
+        sheet.text(answer, x, y + len(truth) * line_height(_TEXT), _TEXT)
     return sheet.encoded()
