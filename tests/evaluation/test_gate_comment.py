@@ -25,6 +25,7 @@ from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.tasks.classes.lines import ClassLines
 from counterfoil.evaluation.worst_images import MOST_GROUPS, MOST_IMAGES
 from prove_intervals import answered_of
+from support.gate_comments import check_worst_images, table_rows
 from support.images import encoded
 
 GROUPS = (
@@ -97,14 +98,6 @@ def comment_of(evaluation: Evaluation) -> str:
     return evaluation.files["gate"].read_text()
 
 
-def rows_below(text: str) -> list[list[str]]:
-    """Return the rows of the first table of a text, without its head."""
-    table = re.search(r"^\|[^\n]*\n\|[:|-]+\n((?:\|[^\n]*\n?)+)", text, re.MULTILINE)
-    assert table is not None
-    lines = table[1].splitlines()
-    return [re.split(r"(?<!\\) \| ", line.strip("| ")) for line in lines]
-
-
 def test_the_worst_images_are_wrong_in_order_and_few(commented: Evaluation) -> None:
     text = comment_of(commented).partition("#### Worst images")[2]
     _, *parts = re.split(r"^\*\*", text, flags=re.MULTILINE)
@@ -112,14 +105,14 @@ def test_the_worst_images_are_wrong_in_order_and_few(commented: Evaluation) -> N
     assert f"{len(GROUPS) - MOST_GROUPS} further groups with wrong images" in text
     wrong = commented.failures("new")
     for part in parts:
-        images = rows_below(part)
-        keys = [row[1].strip("`") for row in images]
-        of_group = wrong[wrong["shift"] == wrong.set_index("key")["shift"][keys[0]]]
-        assert keys == of_group["key"].tolist()[:MOST_IMAGES]
-        shares = of_group["confidence"][:MOST_IMAGES]
+        images = table_rows(part)
+        of_group = wrong[wrong["key"].isin([row[1].strip("`") for row in images])]
         shown = [int(re.findall(r"(\d+) %", row[3])[-1]) for row in images]
-        assert shown == [round(100 * share) for share in shares] == sorted(shown, reverse=True)
-        assert f": {len(keys)} of {len(of_group)} wrong images" in part
+        assert shown == sorted(shown, reverse=True)
+        assert shown == [round(100 * share) for share in of_group["confidence"]]
+        group = of_group["shift"].iloc[0]
+        assert f": {len(images)} of {(wrong['shift'] == group).sum()} wrong images" in part
+    check_worst_images(commented, "new", MOST_IMAGES)
 
 
 def test_no_name_of_a_stranger_becomes_a_path_a_link_or_html(commented: Evaluation) -> None:
@@ -165,7 +158,7 @@ def test_changes_are_plain_counts(commented: Evaluation, earlier: Evaluation) ->
     now["won"] = now["is"] & ~was
     counts = now[["lost", "won"]].sum()
     assert f"{counts['lost']} newly wrong and {counts['won']} newly right" in text
-    rows = rows_below(text)
+    rows = table_rows(text)
     for row, group in zip(rows, commented.groups, strict=True):
         of_group = now[now["shift"] == group.name]
         by_class = of_group.groupby("label")[["was", "is"]].mean().mean()
@@ -234,7 +227,7 @@ def test_results_of_the_dataset_stand_beside_those_of_now(
     second = evaluate(directory, names[1:2], device="cpu", gate=gate, out=out)
     text = comment_of(second).partition("#### What changed")[2]
     assert "Not paired" in text
-    rows = rows_below(text)
+    rows = table_rows(text)
     assert [row[0] for row in rows] == [f"`{group.name}`" for group in second.groups]
     for row, group in zip(rows, second.groups, strict=True):
         for cell, evaluated in zip(row[1:3], (first, second), strict=True):

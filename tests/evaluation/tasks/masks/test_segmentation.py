@@ -29,6 +29,7 @@ from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.evaluate_dataset import write_keys
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.mask_stats import boundary_f1
+from support.gate_comments import check_worst_images
 from support.masks import COLOURS, NAMES, RECIPE, ColourSegmenter, mask_folder
 
 if TYPE_CHECKING:
@@ -176,6 +177,8 @@ def test_every_file_has_the_numbers(evaluation: Evaluation, built: Path) -> None
     assert {tuple(row["classes"]) for row in predictions} == {("ground", "box"), NAMES}
     report = Path(evaluation.files["report"]).read_text()
     assert "Robustness of segmenters" in report and "Class by class" in report
+    for answer in check_worst_images(evaluation, evaluation.models[0].name):
+        assert answer.startswith("`iou 0") and ", pixel accuracy " in answer
     frame = evaluation.failures()
     assert (frame["iou"] < 0.5).all() and list(frame["iou"]) == sorted(frame["iou"])
     folder = evaluation.export_failures(built.parent / "exported")
