@@ -39,8 +39,8 @@ def runs_of_one_model() -> list[str]:
         share = LIMIT + points / 100
         shares = np.full((1, CLASSES, 2), share)
         sizes = np.full(CLASSES, images // CLASSES)
-        verdicts = []
-        passes = []
+        verdicts: list[str] = []
+        passes: list[str] = []
         for _ in range(RUNS * SERIES):
             (judged,) = gated(rng, shares, sizes, [line], kept=1.0).judged
             assert judged.estimate is not None

@@ -108,7 +108,8 @@ def flapping() -> list[str]:
     table = []
     for points, images, failing, flapping, *answers, contradicting in rows:
         answered = " · ".join(answers)
-        table.append((f"{points} points", images, failing, flapping, answered, contradicting))
+        above = "1 point" if points == "1" else f"{points} points"
+        table.append((above, images, failing, flapping, answered, contradicting))
     titles = [
         "True accuracy above the limit by",
         "Images",

@@ -38,7 +38,7 @@ GROUPS = (
     "A/B",
     "\n::error::x",
 )
-CLASSES = ("<script>|</details>", "`b`\n# c", "![d](https://e.example)")
+CLASSES = ["<script>|</details>", "`b`\n# c", "![d](https://e.example)"]
 
 
 def model_of(frequency: float) -> Any:
