@@ -51,7 +51,12 @@ def model_of(frequency: float) -> Any:
     return classify
 
 
-OPTIONS: Any = {"groups": "where", "base": "plain", "device": "cpu", "class_order": "position"}
+OPTIONS: Any = {
+    "groups": "where",
+    "base": "plain",
+    "device": "cpu",
+    "class_order": "position",
+}
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +126,8 @@ def test_no_name_of_a_stranger_becomes_a_path_a_link_or_html(commented: Evaluati
     linked = re.findall(r"^!\[[^\]]*\]\((\S+)\)$", text, re.MULTILINE)
     assert all(re.fullmatch(r"gate/[A-Za-z0-9_-]+\.webp", path) for path in linked)
     assert len({path.lower() for path in linked}) == len(linked) == MOST_GROUPS
-    assert {path.name for path in (folder / "gate").iterdir()} == {path[5:] for path in linked}
+    written = {f"gate/{path.name}" for path in (folder / "gate").iterdir()}
+    assert written == set(linked)
     html = MarkdownIt("commonmark").enable("table").render(text)
     tags = set(re.findall(r"<(\w+)", html))
     assert not {"a", "script", "h2"} & tags and html.count("<img") == len(linked)
@@ -228,8 +234,8 @@ def test_results_of_the_dataset_stand_beside_those_of_now(
     text = comment_of(second).partition("#### What changed")[2]
     assert "Not paired" in text
     rows = table_rows(text)
-    assert [row[0] for row in rows] == [f"`{group.name}`" for group in second.groups]
     for row, group in zip(rows, second.groups, strict=True):
+        assert row[0] == f"`{group.name}`"
         for cell, evaluated in zip(row[1:3], (first, second), strict=True):
             name = evaluated.models[0].name
             value = evaluated.results.rows.value("accuracy", model=name, group=group.name)

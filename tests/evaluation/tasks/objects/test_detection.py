@@ -431,9 +431,9 @@ def test_a_gate_compares_detectors_with_the_base_with_each_other_and_by_category
     text = result.files["gate"].read_text()
     assert f"{lost} newly wrong and {len(wrong['mine'] - wrong['other'])} newly right" in text
     changes = table_rows(text.partition("#### What changed")[2])
-    assert [row[1:3] for row in changes] == [
-        [f"{100 * value(name, group):.1f}" for name in ("mine", "other")] for group in groups
-    ]
+    for group, row in zip(groups, changes, strict=True):
+        numbers = [100 * value(name, group) for name in ("mine", "other")]
+        assert row[1:3] == [f"{number:.1f}" for number in numbers]
 
 
 @pytest.mark.parametrize(
