@@ -4,6 +4,7 @@ order and as text."""
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +69,10 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
             table["image"].append({"bytes": encoded(grey)})
             table["label"].append(row % 3)
             table["where"].append(group)
+    names = datasets.ClassLabel(names=CLASSES)
     features = datasets.Features(
         image=datasets.Image(),
-        label=datasets.ClassLabel(names=CLASSES),
+        label=names,
         where=datasets.Value("string"),
     )
     folder = tmp_path_factory.mktemp("strange")
@@ -145,23 +147,24 @@ def test_a_sheet_has_a_picture_for_each_image(commented: Evaluation) -> None:
     middles = pixels[8 + 72, 8 + 72 :: 152]
     assert sheet.width == 5 * 152 + 8 and count > 5
     keys = wrong[wrong["shift"] == "www"]["key"][:5]
+    table = pq.read_table(commented.files["predictions"])
+    rows = table["key"].to_pylist()
     levels = []
     for key in keys:
-        table = pq.read_table(commented.files["predictions"], columns=["key"])
-        levels.append(7 * (table["key"].to_pylist().index(key) % 36) + GROUPS.index("www"))
+        number = rows.index(key) % 36
+        levels.append(7 * number + GROUPS.index("www"))
     assert np.abs(middles - np.array(levels)[:, None]).max() <= 3
 
 
 def test_changes_are_plain_counts(commented: Evaluation, earlier: Evaluation) -> None:
     text = comment_of(commented).partition("#### What changed")[2].partition("####")[0]
-    before, now = (
-        pq.read_table(each.files["predictions"]).to_pandas() for each in (earlier, commented)
-    )
+    before = pq.read_table(earlier.files["predictions"]).to_pandas()
+    now = pq.read_table(commented.files["predictions"]).to_pandas()
     assert before["key"].tolist() == now["key"].tolist()
-    was, now["is"] = before["right.new"].astype(bool), now["right.new"].astype(bool)
-    now["was"] = was
-    now["lost"] = was & ~now["is"]
-    now["won"] = now["is"] & ~was
+    now["was"] = before["right.new"].astype(bool)
+    now["is"] = now["right.new"].astype(bool)
+    now["lost"] = now["was"] & ~now["is"]
+    now["won"] = now["is"] & ~now["was"]
     counts = now[["lost", "won"]].sum()
     assert f"{counts['lost']} newly wrong and {counts['won']} newly right" in text
     rows = table_rows(text)
@@ -169,7 +172,9 @@ def test_changes_are_plain_counts(commented: Evaluation, earlier: Evaluation) ->
         of_group = now[now["shift"] == group.name]
         by_class = of_group.groupby("label")[["was", "is"]].mean().mean()
         assert row[1:3] == [f"{100 * by_class[side]:.1f}" for side in ("was", "is")]
-        assert row[-2:] == [str(of_group["lost"].sum()), str(of_group["won"].sum())]
+        lost = of_group["lost"].sum()
+        won = of_group["won"].sum()
+        assert row[-2:] == [f"{lost}", f"{won}"]
 
 
 @given(st.integers(0, 10_000), st.floats(0.3, 0.95))
@@ -191,7 +196,8 @@ def test_changes_are_differences_of_class_averages(seed: int, share: float) -> N
             dropped = means[0] - means[group]
             assert change.drop is not None
             assert_changed(change.drop, dropped[1], dropped[0])
-        was_right, is_right = right[group, ..., 1][of_group], right[group, ..., 0][of_group]
+        was_right = right[group, ..., 1][of_group]
+        is_right = right[group, ..., 0][of_group]
         assert change.images == of_group.sum()
         assert change.newly_wrong == (was_right & ~is_right).sum()
         assert change.newly_right == (is_right & ~was_right).sum()
@@ -202,8 +208,10 @@ def assert_changed(changed: Changed, before: float, now: float) -> None:
     interval = changed.difference.interval(1.96)
     assert (changed.before, changed.now) == pytest.approx((before, now))
     assert interval.value == pytest.approx(now - before)
-    assert interval.low is not None and interval.high is not None
-    assert interval.low <= interval.value <= interval.high and interval.low < interval.high
+    assert interval.low is not None
+    assert interval.high is not None
+    assert interval.low <= interval.value <= interval.high
+    assert interval.low < interval.high
 
 
 def test_a_change_is_paired_by_image() -> None:
@@ -228,9 +236,22 @@ def test_results_of_the_dataset_stand_beside_those_of_now(
     names = list(models.values())
     gate = ["accuracy(base) >= 1"]
     out = tmp_path / "out"
-    first = evaluate(directory, names[:1], device="cpu", gate=gate, out=out, into_card=True)
+    first = evaluate(
+        directory,
+        names[:1],
+        device="cpu",
+        gate=gate,
+        out=out,
+        into_card=True,
+    )
     assert "What changed" not in comment_of(first)
-    second = evaluate(directory, names[1:2], device="cpu", gate=gate, out=out)
+    second = evaluate(
+        directory,
+        names[1:2],
+        device="cpu",
+        gate=gate,
+        out=out,
+    )
     text = comment_of(second).partition("#### What changed")[2]
     assert "Not paired" in text
     rows = table_rows(text)
@@ -246,16 +267,21 @@ def test_a_comment_has_room_on_github() -> None:
     judged = []
     for number in range(600):
         verdict: Any = "fail" if number == 599 else "pass"
-        line = GateLine(f"drop({'x' * 300}{number}) <= 1", "drop", "x", 0.01)
+        text = f"drop({'x' * 300}{number}) <= 1"
+        line = GateLine(text, "drop", "x", 0.01)
         judged.append(Judged(line, "m", "x", verdict))
     result = GateResult("d", ("m",), tuple(judged))
     parts = ["y" * 20_000, "z" * MOST_CHARACTERS, "last"]
     text = gate_markdown(result, parts)
     assert len(text) < MOST_CHARACTERS + 100
-    assert "x599) <= 1" in text and "more rows, in gate.xml" in text
+    assert "x599) <= 1" in text
+    assert "more rows, in gate.xml" in text
     assert text.rstrip().endswith("a comment has a limited length.")
-    short = gate_markdown(GateResult("d", ("m",), tuple(judged[:2])), parts)
-    assert parts[0] in short and "last" in short and "1 part left out" in short
+    two = replace(result, judged=result.judged[:2])
+    short = gate_markdown(two, parts)
+    assert parts[0] in short
+    assert "last" in short
+    assert "1 part left out" in short
 
 
 def test_files_of_an_earlier_comment_go(source: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ Results that are stored in a dataset have no answers: only the numbers stand bes
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from counterfoil.dataset.card.markdown import code, markdown_table
@@ -53,6 +53,8 @@ class GroupChange:
     images: int
     newly_wrong: int
     newly_right: int
+    over: str = ""
+    """Over how many classes the drop is; empty for a drop over all of them."""
 
 
 def changes_markdown(task: Task, results: Results, gate: GateResult) -> str:
@@ -91,8 +93,10 @@ def _paired(lead: str, model: str, name: str, changes: Sequence[GroupChange]) ->
     rows = []
     for change in changes:
         counts = count_cell(change.newly_wrong), count_cell(change.newly_right)
-        cells = (TableCell(change.group), *cells_of(change.share), *cells_of(change.drop), *counts)
-        rows.append(cells)
+        drop_before, *drop = cells_of(change.drop)
+        drop_before = replace(drop_before, below=change.over)
+        group = TableCell(change.group)
+        rows.append((group, *cells_of(change.share), drop_before, *drop, *counts))
     columns = (
         TableColumn("group", "shift"),
         f"{lead} before",
@@ -149,8 +153,13 @@ def _unpaired(results: Results, model: str, stored: Results, facts: ModelFacts) 
         key = {"model": name, "group": group}
         share = numbers.rows.estimate(numbers.lead, **key)
         of_lead = "" if numbers.lead == "accuracy" else numbers.lead
-        drop = numbers.rows.estimate(DROP, at=of_lead, **key)
-        return points_cell(share), points_cell(drop)
+        drop = numbers.rows.one(DROP, at=of_lead, **key)
+        if drop is None:
+            return points_cell(share), points_cell(None)
+        drop_cell = points_cell(drop.estimate)
+        if drop.note:
+            drop_cell = replace(drop_cell, below=f"{drop_cell.below}; {drop.note}")
+        return points_cell(share), drop_cell
 
     rows = []
     for group in results.groups:

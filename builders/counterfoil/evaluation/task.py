@@ -630,6 +630,7 @@ class ResampledTask(Task, Generic[Model]):
                 images=len(wrong_now[index]),
                 newly_wrong=int((wrong_now & ~wrong_before)[index].sum()),
                 newly_right=int((wrong_before & ~wrong_now)[index].sum()),
+                over=now.drop_note(index, lead),
             )
 
     def _wrong_images(self, model: str) -> Bools:

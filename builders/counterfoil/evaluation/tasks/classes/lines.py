@@ -41,6 +41,7 @@ from counterfoil.evaluation.tasks.classes.resampling import (
 )
 from counterfoil.report.labels import LabelChecks, label_note, lost_to_labels, wrong_labels
 from counterfoil.report.sections import MeasureFacts
+from counterfoil.report.words import over_classes
 from counterfoil.resampled_stats import Drawn, Number
 
 _ACCURACY = "accuracy"
@@ -173,7 +174,7 @@ class ClassLines:
         for each in columns:
             guessed |= self._guessed(each)
         guessing = answered.near_chance.models[columns].any() or (stored and stored.near_chance)
-        groups: list[tuple[int, Ints, Sequence[Ints]]] = []
+        groups: list[tuple[int, Ints, Sequence[Ints], str]] = []
         for index in answered.places:
             rows = answered.rows(index)
             rows = rows[read[rows]]
@@ -184,13 +185,14 @@ class ClassLines:
                 both = self._rows(0, kept), self._rows(index, kept)
                 of_drop = [side[read[side]] for side in both]
             if len(rows) and all(map(len, of_drop)):
-                groups.append((index, rows, of_drop))
+                over = over_classes(len(kept), len(self.subject.classes)) if of_drop else ""
+                groups.append((index, rows, of_drop, over))
         sides: list[tuple[Ints, Bools]] = []
-        for _, rows, of_drop in groups:
+        for _, rows, of_drop, _ in groups:
             for side in (rows, *of_drop):
                 sides += [(side, before), (side, now)]
         averages = iter(self._averages(sides))
-        for index, rows, of_drop in groups:
+        for index, rows, of_drop, over in groups:
             share_before = next(averages)
             share = next(averages)
             difference = AverageComparison(share, share_before)
@@ -204,6 +206,7 @@ class ClassLines:
                 images=len(rows),
                 newly_wrong=int((before & ~now)[rows].sum()),
                 newly_right=int((now & ~before)[rows].sum()),
+                over=over,
             )
 
     def _averages(self, sides: Sequence[tuple[Ints, Bools]]) -> list[ClassAverage]:
