@@ -56,8 +56,9 @@ def yaml_blocks() -> list[Any]:
 
 
 def one_with(key: str) -> Any:
-    (found,) = (block for block in yaml_blocks() if isinstance(block, dict) and key in block)
-    return found
+    blocks = [block for block in yaml_blocks() if isinstance(block, dict) and key in block]
+    assert len(blocks) == 1
+    return blocks[0]
 
 
 GITHUB = one_with("jobs")
@@ -71,8 +72,7 @@ STEPS = GITHUB["jobs"]["gate"]["steps"]
 
 
 def step(name: str) -> dict[str, Any]:
-    (found,) = (each for each in STEPS if each.get("name") == name)
-    return found
+    return next(each for each in STEPS if each.get("name") == name)
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +163,7 @@ OF_GITHUB = {
 
 
 def test_the_files_are_pinned_and_no_script_has_an_expression() -> None:
-    """An expression would put a stranger's text into a script."""
+    """Find no expression in a script: it could put a stranger's text there."""
     assert GITHUB[True] == ["pull_request"]  # YAML 1.1 reads `on` so
     assert GITHUB["permissions"] == {"contents": "read", "pull-requests": "write"}
     for each in [*STEPS, PICTURES]:
@@ -232,13 +232,13 @@ def _pictures_are_pushed(runner: Runner, variables: Mapping[str, str]) -> None:
     )
     assert made.returncode == 0, made.stderr
     environment = runner.logs / "environment"
-    own = expressions(PICTURES["env"], OF_GITHUB) | {
+    of_job = expressions(PICTURES["env"], OF_GITHUB) | {
         "GITHUB_ENV": str(environment),
         "GITHUB_SERVER_URL": "https://github.example",
         "GITHUB_REPOSITORY": "me/mine",
         "RUNNER_TEMP": str(runner.logs),
     }
-    done = runner.run(PICTURES["run"], **own)
+    done = runner.run(PICTURES["run"], **of_job)
     assert done.returncode == 0, done.stderr
     listed = runner.run(f"git -C {remote} ls-tree --name-only gate-pictures-7").stdout.split()
     assert listed == sorted(path.name for path in (runner.checkout / "report/gate").iterdir())
@@ -270,12 +270,12 @@ def test_the_job_of_gitlab_ends_with_the_answer_and_comments(runner: Runner) -> 
     bot = {"username": "project_5_bot_1f"}
     spoof = {"id": 3, "author": {"username": "someone"}, "body": f"{MARK}\nx"}
     ours = {"id": 4, "author": bot, "body": f"{MARK}\nold"}
-    for listed, method, place in (([spoof], "POST", notes), ([spoof, ours], "PUT", f"{notes}/4")):
+    for listed, method, address in (([spoof], "POST", notes), ([spoof, ours], "PUT", f"{notes}/4")):
         (runner.logs / "curl.answer").write_text(json.dumps(listed))
         after = runner.run("\n".join(GITLAB["after_script"]), **variables)
         assert after.returncode == 0, after.stderr
         words, body = runner.calls("curl")[-1]
-        assert words[words.index("--request") + 1] == method and words[-1] == place
+        assert words[words.index("--request") + 1] == method and words[-1] == address
         assert body is not None and body.startswith(f"{MARK}\n### The gate says undecided")
         prefix = "https://gitlab.example/me/mine/-/jobs/9/artifacts/raw/report/gate/"
         files = re.findall(rf"^!\[.*\]\({re.escape(prefix)}(.*)\)$", body, re.M)

@@ -135,14 +135,14 @@ def _beside_stored(task: Task, results: Results, models: Sequence[str]) -> Itera
     by_name = {facts.name: facts for facts in stored.models}
     public = with_public_names(results)
     public_names = {}
-    for own, shown in zip(results.models, public.models, strict=True):
-        public_names[own.name] = shown.name
+    for facts, public_facts in zip(results.models, public.models, strict=True):
+        public_names[facts.name] = public_facts.name
     for model in models:
-        facts = by_name.get(public_names[model])
-        if facts is None and len(stored.models) == 1:
-            facts = stored.models[0]
-        if facts is not None:
-            yield _unpaired(results, model, stored, facts)
+        earlier = by_name.get(public_names[model])
+        if earlier is None and len(stored.models) == 1:
+            earlier = stored.models[0]
+        if earlier is not None:
+            yield _unpaired(results, model, stored, earlier)
 
 
 def _unpaired(results: Results, model: str, stored: Results, facts: ModelFacts) -> str:

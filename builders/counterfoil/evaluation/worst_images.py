@@ -68,7 +68,7 @@ def worst_images(task: Task, predictions: bytes, gate: GateResult) -> tuple[list
     """Return the worst images of each group, and how many further groups have wrong answers.
 
     Groups of failing lines come first, then those of undecided lines, each in the dataset's order.
-    An image stands once, with its worst answer. predictions: the content of predictions.parquet.
+    Each image is listed once, with its worst answer. predictions: the content of predictions.parquet.
     """
     import pyarrow as pa
 
@@ -83,7 +83,7 @@ def worst_images(task: Task, predictions: bytes, gate: GateResult) -> tuple[list
     wrong = wrong_answers(type(task), pa.BufferReader(predictions), gate.models)
     short = short_names(gate.models)
     stems: set[str] = set()
-    found = []
+    failing: list[WorstImages] = []
     for group in groups:
         of_group = wrong[wrong["shift"] == group].drop_duplicates("key")
         if of_group.empty:
@@ -93,10 +93,10 @@ def worst_images(task: Task, predictions: bytes, gate: GateResult) -> tuple[list
             truth, answer = task.failure_words(row)
             name = row["path"] or row["key"]
             images.append(WrongImage(row["key"], name, truth, answer, short[row["model"]]))
-        file = f"{FOLDER}/{file_stem(group, len(found), stems)}.webp"
+        file = f"{FOLDER}/{file_stem(group, len(failing), stems)}.webp"
         worst = WorstImages(group, answers.get(group, ""), len(of_group), images, file)
-        found.append(worst)
-    return found[:MOST_GROUPS], max(0, len(found) - MOST_GROUPS)
+        failing.append(worst)
+    return failing[:MOST_GROUPS], max(0, len(failing) - MOST_GROUPS)
 
 
 def worst_markdown(groups: Iterable[WorstImages], further: int) -> list[str]:
