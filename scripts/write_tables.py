@@ -102,6 +102,25 @@ def gates() -> list[str]:
     )
 
 
+def flapping() -> list[str]:
+    """Return how often gates of one threshold and of three answers contradict themselves."""
+    rows = cells_below(PROOFS / "RESULTS.md", "| points above | images |")
+    table = []
+    for points, images, failing, flapping, *answers, contradicting in rows:
+        answered = " · ".join(answers)
+        above = "1 point" if points == "1" else f"{points} points"
+        table.append((above, images, failing, flapping, answered, contradicting))
+    titles = [
+        "True accuracy above the limit by",
+        "Images",
+        "One threshold: fail",
+        "contradicts",
+        "Three answers: pass · undecided · fail",
+        "contradicts",
+    ]
+    return markdown(titles, table)
+
+
 def published() -> list[str]:
     """Return the lines of timm's models on four test sets."""
     from counterfoil.evaluation.tasks.classes.measures.published import COUNTERPARTS, published_line
@@ -366,7 +385,7 @@ def own_photos(folder: Path) -> list[str]:
 
 FROM_FILES: dict[str, Callable[[], list[str]]] = {
     maker.__name__: maker
-    for maker in (photographs, gates, published, tokens, lab_models, generator)
+    for maker in (photographs, gates, flapping, published, tokens, lab_models, generator)
 }
 FROM_COMMANDS: dict[str, Callable[[Path], list[str]]] = {
     maker.__name__: maker for maker in (mine, contexts, wardrobe_mini, own_photos)

@@ -235,6 +235,8 @@ def test_it_walks_from_a_recipe_to_a_gate_and_a_card(
     assert values["drop", "dark", "within"] == pytest.approx(wrong, abs=1e-6)
     assert "Your estimator loses most under dark: 50.0 points of within" in evaluated.stdout
     assert "The gate says fail for answers.csv" in evaluated.stdout
+    comment = (folder / "set" / ".counterfoil" / "evaluation" / "gate.md").read_text()
+    assert "**`dark`** (gate: fail): " in comment and comment.count("](gate/") == 1
     report = (folder / "set" / ".counterfoil" / "evaluation" / "report.html").read_text()
     assert "2 shifts; within: share of images" in report and "within half: share of" in report
     card = (folder / "set" / "README.md").read_text()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
@@ -51,6 +51,9 @@ from counterfoil.store.manifest import VERIFY, changed_data, content_of_receipts
 from counterfoil.store.reading import planned_rows, read_receipts, read_shard
 from counterfoil.store.receipts import Receipt, counts_of, preview_images
 from counterfoil.store.rows import TableForm
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 
 @dataclass(frozen=True)
@@ -321,6 +324,15 @@ class Subject:
                 part_keys = frozenset(key.removeprefix(prefix) for key in of_part)
             for key, encoded in part.images.images(part_keys):
                 yield f"{prefix}{key}", encoded
+
+    def pictures(self, keys: frozenset[str]) -> Iterator[tuple[str, Image | None]]:
+        """Yield (key, picture) of the rows named in `keys`, in order; None for an unreadable one."""
+        for part in self.parts:
+            of_part = [key for key in keys if key.startswith(part.prefix)]
+            part_keys = frozenset(key.removeprefix(part.prefix) for key in of_part)
+            if part_keys:
+                for key, encoded in part.images.images(part_keys):
+                    yield f"{part.prefix}{key}", part.images.decoded(encoded)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,20 +15,26 @@ from counterfoil.documents import document_text, preview_column
 from counterfoil.errors import UserError, collected_in, raise_together, warn
 from counterfoil.evaluation.dataset import Subject, open_subject
 from counterfoil.evaluation.gate import (
-    gate_files,
+    JUNIT,
+    MARKDOWN,
+    gate_junit,
+    gate_markdown,
     gate_sentence,
     gate_table,
     judge_gate,
     judged_models,
     models_of,
     read_gate,
+    unlinked,
 )
+from counterfoil.evaluation.gate_changes import changes_markdown
 from counterfoil.evaluation.options import EvaluateArguments
 from counterfoil.evaluation.page import page_html
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import with_public_names
 from counterfoil.evaluation.task import Task
 from counterfoil.evaluation.tasks import task_of
+from counterfoil.evaluation.worst_images import sheets, worst_images, worst_markdown
 from counterfoil.models.classifiers.of_python import by_name
 from counterfoil.options import takes
 from counterfoil.recipe import Recipe
@@ -151,11 +157,20 @@ def write_files(evaluation: Evaluation, task: Task, folder: Path) -> dict[str, P
     """
     results = evaluation.results
     gate = evaluation.gate
+    answers = task.predictions(results.preview)
     shown_gate = None
     files_of_gate = {}
+    pictures: Mapping[str, bytes] = {}
     if gate is not None:
         shown_gate = (gate_sentence(gate), gate_table(gate))
-        files_of_gate = gate_files(gate)
+        worst, further = worst_images(task, answers, gate)
+        changes = unlinked(changes_markdown(task, results, gate))
+        parts = [*filter(None, [changes]), *worst_markdown(worst, further)]
+        files_of_gate = {
+            "gate": (MARKDOWN, gate_markdown(gate, parts)),
+            "junit": (JUNIT, gate_junit(gate)),
+        }
+        pictures = sheets(task, worst)
     files = {"failures": task.write_failures(results, folder)}
     page = page_html(results, task.page(results), evaluation.notes, shown_gate)
     texts = {
@@ -170,7 +185,8 @@ def write_files(evaluation: Evaluation, task: Task, folder: Path) -> dict[str, P
         contents[file] = text.encode()
     predictions = "predictions.parquet"
     files["predictions"] = (folder / predictions).resolve()
-    contents[predictions] = task.predictions(results.preview)
+    contents[predictions] = answers
+    contents |= pictures
     entries = task.entries(results)
     if entries:
         files["entries"] = (folder / FOLDER).resolve()

@@ -101,7 +101,6 @@ def failures_frame(
 ) -> Any:
     """Return a row per image and model that is wrong about it. See `Evaluation.failures`."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     if model is not None and model not in models:
         raise UserError(
@@ -111,13 +110,20 @@ def failures_frame(
     try:
         with open_regular(predictions) as opened:
             parquet_bytes(opened)
-        names = pq.read_schema(predictions).names
+        return wrong_answers(task, predictions, models if model is None else [model])
     except (OSError, pa.ArrowException) as error:
         raise UserError(
             f"{predictions} cannot be read: {error}", "Run the evaluation again to write it."
         ) from error
-    if model is not None:
-        models = [model]
+
+
+def wrong_answers(task: type[Task], predictions: Any, models: Sequence[str]) -> Any:
+    """Return a row per image and model that is wrong about it, the worst first, from a file of
+    predictions.parquet or a buffer of its bytes."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = pq.read_schema(predictions).names
     tables = []
     for name in models:
         columns = {f"{column}.{name}": column for column in task.answer_columns}
@@ -175,8 +181,8 @@ def write_failure_folder(task: Task, models: Sequence[str], folder: str | Path) 
                 size = picture.size
                 suffix = str(picture.format).lower()
             if failure.folder not in folders:
-                folders[failure.folder] = _stem(failure.folder, len(folders), taken)
-            stem = _stem(key, row, stems)
+                folders[failure.folder] = file_stem(failure.folder, len(folders), taken)
+            stem = file_stem(key, row, stems)
             path = f"images/{folders[failure.folder]}/{stem}.{_SUFFIXES.get(suffix, suffix)}"
             file = folder / path
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -193,7 +199,7 @@ def write_failure_folder(task: Task, models: Sequence[str], folder: str | Path) 
         fields: set[str] = set()
         columns = {}
         for index, name in enumerate(models):
-            columns[name] = _stem(re.sub(r"\W+", "_", name), index, fields)
+            columns[name] = file_stem(re.sub(r"\W+", "_", name), index, fields)
         classes = tuple(cls.name for cls in task.classes)
         exported = ExportedFailures(subject.name, subject.content, columns, classes, images)
         for export in EXPORTS.values():
@@ -274,7 +280,7 @@ def _json(document: Any) -> str:
     return visible_text(json.dumps(document, ensure_ascii=False))
 
 
-def _stem(name: str, number: int, taken: set[str]) -> str:
+def file_stem(name: str, number: int, taken: set[str]) -> str:
     """Return a unique name for a file or field: its safe characters, and a number if needed."""
     stem = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-_")[:_LONGEST_STEM] or f"{number}"
     while stem.lower() in taken:  # some file systems ignore case

@@ -29,6 +29,7 @@ from xml.etree import ElementTree
 from counterfoil.dataset.card.markdown import inline, markdown_table
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.evaluation.dataset import Subject
+from counterfoil.evaluation.gate_changes import GroupChange
 from counterfoil.evaluation.scored_models import is_stored, short_names
 from counterfoil.recipe.layering import text_of
 from counterfoil.recipe.names import did_you_mean
@@ -497,6 +498,10 @@ class Comparing(Protocol):
         """Return the line with its verdict."""
         ...
 
+    def changes(self, earlier: str, model: str) -> Iterable[GroupChange]:
+        """Yield how a model differs in each group from one that lines compare with."""
+        ...
+
 
 def line_number(line: GateLine, sides: Sequence[Drawn]) -> Drawn:
     """Return what a line measures: the number of its only side, or how much worse the last side is
@@ -537,8 +542,12 @@ def judge_gate(
 
 MARKDOWN = "gate.md"
 JUNIT = "gate.xml"
+FOLDER = "gate"
+# GitHub takes 65,536 in a comment, and a job adds some to the paths of pictures.
+MOST_CHARACTERS = 60_000
+# GitLab makes references of ! % & too.
 _BARE = re.compile(
-    r"(?<![\\`])(`+)(?!`).+?(?<!`)\1(?!`)|(?<=[@#])(?=\w)|(?<=:)(?=[\w/])|(?<=www)(?=\.)"
+    r"(?<![\\`])(`+)(?!`).+?(?<!`)\1(?!`)|(?<=[@#!%&])(?=\w)|(?<=:)(?=[\w/])|(?<=www)(?=\.)"
 )
 _COLUMNS = (
     TableColumn("line", "name"),
@@ -630,14 +639,38 @@ def gate_sentence(result: GateResult) -> str:
     return f"The gate says {result.verdict} for {models} ({'; '.join(sentences)})."
 
 
-def gate_markdown(result: GateResult) -> str:
+def gate_markdown(result: GateResult, further: Sequence[str] = ()) -> str:
     """Return Markdown for a comment in a pull request; no name in it becomes a link, a mention or
-    HTML."""
+    HTML.
+
+    further: parts that stand below the table, as far as the comment has room. A table that is too
+    long loses rows, those of lines that pass first.
+    """
     title = inline(gate_sentence(result))
-    table = markdown_table(gate_table(result))
-    text = f"### {title}\n\n{table}\n\nDataset: {inline(result.dataset)}\n"
-    # GitHub makes addresses, people, issues and emoji of bare words. A comment between letters,
-    # which nobody copies, prevents that; code, such as a line of the gate, needs none.
+    whole = gate_table(result)
+    rows = len(whole.rows)
+    text = ""
+    while rows and (not text or len(text) > MOST_CHARACTERS):
+        table = markdown_table(whole.first(rows, "rows", JUNIT))
+        text = unlinked(f"### {title}\n\n{table}\n\nDataset: {inline(result.dataset)}")
+        rows //= 2
+    left_out = 0
+    for part in further:
+        if len(text) + len(part) < MOST_CHARACTERS:
+            text += f"\n\n{part}"
+        else:
+            left_out += 1
+    if left_out:
+        text += f"\n\n{format_count(left_out, 'part')} left out: a comment has a limited length."
+    return f"{text}\n"
+
+
+def unlinked(text: str) -> str:
+    """Return Markdown whose bare words become no addresses, people, issues or emoji.
+
+    A comment between letters, which nobody copies, prevents that; code, such as a line of the gate,
+    needs none.
+    """
     return _printable(_BARE.sub(lambda match: match[0] or "<!-- -->", text), "\n")
 
 
@@ -676,11 +709,6 @@ def gate_junit(result: GateResult) -> str:
             ElementTree.SubElement(case, kind, message=_printable(message))
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
-
-
-def gate_files(result: GateResult) -> dict[str, tuple[str, str]]:
-    """Return the files of a gate: short name → (file name, text)."""
-    return {"gate": (MARKDOWN, gate_markdown(result)), "junit": (JUNIT, gate_junit(result))}
 
 
 def _printable(text: str, kept: str = "") -> str:

@@ -144,7 +144,8 @@ class EvaluationOptions(OnDevices, Limited):
     base is like them. Default: if the source is on this machine; --reference also downloads it."""
     gate: str | Path | Sequence[str] | None = option(None, _GATE, metavar="FILE")
     """A YAML list of lines that the models must meet, such as drop(at_night) <= 10. Exit code 3 if
-    a line fails, 4 if one is undecided. Writes gate.md and gate.xml (JUnit) beside the report.
+    a line fails, 4 if one is undecided. Writes gate.md (a comment for a pull request, with pictures
+    in gate/) and gate.xml (JUnit) beside the report.
 
     In Python also the lines themselves: `accuracy(base) >= 80`, `drop(at_night) <= 10`,
     `relative_drop(fog) <= 10%`, `worse_than(MODEL, any) <= 2`, or any measure of the task, such as

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
-from counterfoil.arrays import Ints
+from counterfoil.arrays import Bools, Ints
 from counterfoil.documents import csv_text, preview_column
 from counterfoil.errors import CounterfoilError, UserError, collected_in, raise_together
 from counterfoil.evaluation.dataset import Group, OpenDataset, Subject
@@ -37,6 +37,7 @@ from counterfoil.evaluation.gate import (
     line_number,
     name_problems,
 )
+from counterfoil.evaluation.gate_changes import Changed, GroupChange
 from counterfoil.evaluation.options import EvaluationOptions
 from counterfoil.evaluation.page import ReportPage, Tables, drop_bars
 from counterfoil.evaluation.resampled_page import (
@@ -266,6 +267,14 @@ class Task(ABC):
 
     # ---- Failures
 
+    @classmethod
+    def failure_words(cls, failure: Mapping[str, Any]) -> tuple[str, str]:
+        """Return what an image shows and what a model answers, in words. failure: the columns of
+        both."""
+        answers = [column for column in cls.answer_columns if column in failure]
+        truth = [_words(column, failure[column]) for column in cls.truth_columns]
+        return ", ".join(truth), ", ".join(_words(column, failure[column]) for column in answers)
+
     truth_columns: ClassVar[tuple[str, ...]]
     """The columns of predictions.parquet that say what an image shows."""
     answer_columns: ClassVar[tuple[str, ...]]
@@ -309,6 +318,17 @@ class Task(ABC):
         buffer = pa.BufferOutputStream()
         pq.write_table(pa.table(columns | of_task).take(np.argsort(rows)), buffer)
         return buffer.getvalue().to_pybytes()
+
+
+def _words(column: str, value: Any) -> str:
+    """Return `missed 2`, `iou 0.31` or `classes road, sky` for a column and its value."""
+    if isinstance(value, float):
+        text = f"{value:.2f}".removesuffix(".00")
+    elif isinstance(value, str | int):
+        text = str(value)
+    else:
+        text = ", ".join(map(str, value)) or "none"
+    return f"{column.replace('_', ' ')} {text}"
 
 
 @dataclass(frozen=True)
@@ -589,6 +609,43 @@ class ResampledTask(Task, Generic[Model]):
             else:
                 yield replace(judged, reason=reason or f"no image shows {line.share} here"), None
 
+    def changes(self, earlier: str, model: str) -> Iterator[GroupChange]:
+        """Yield how a model differs in each group from another that is measured too."""
+        models = {each.name: each for each in self.models}
+        if earlier not in models:
+            return
+        lead = next(iter(self.measures))
+        now = models[model].compared_with(models[earlier])
+        before = models[earlier].compared_with(models[model])
+        guessing = before.drop_problem(None) or now.drop_problem(None)
+        wrong_before = self._wrong_images(earlier)
+        wrong_now = self._wrong_images(model)
+        for index, group in enumerate(self.subject.groups):
+            share = _changed(before.share(index, lead), now.share(index, lead))
+            if share is None:
+                continue
+            drop = None
+            if index and not guessing:
+                drop = _changed(before.drop(index, lead), now.drop(index, lead))
+            yield GroupChange(
+                group.name,
+                share,
+                drop,
+                images=len(wrong_now[index]),
+                newly_wrong=int((wrong_now & ~wrong_before)[index].sum()),
+                newly_right=int((wrong_before & ~wrong_now)[index].sum()),
+                over=now.drop_note(index, lead),
+            )
+
+    def _wrong_images(self, model: str) -> Bools:
+        """Return which images a model gets wrong, (groups, images)."""
+        import pyarrow as pa
+
+        _, columns = self.image_columns()
+        answers = {column: columns[f"{column}.{model}"] for column in self.answer_columns}
+        wrong = np.asarray(self.wrong(pa.table(answers).to_pandas()), dtype=bool)
+        return wrong.reshape(len(self.subject.groups), -1)
+
     def numbers(self, questions: Sequence[Drawn]) -> Sequence[Number]:
         return questions
 
@@ -670,6 +727,14 @@ class ResampledTask(Task, Generic[Model]):
             units=None if units is None else UnitFacts(column, units.count),
             **others,
         )
+
+
+def _changed(before: Drawn, now: Drawn) -> Changed | None:
+    """Return a number before and now; None if either is undefined."""
+    difference = weighted_sum([(1.0, now), (-1.0, before)])
+    if not math.isfinite(difference.value):
+        return None
+    return Changed(before.value, now.value, difference)
 
 
 def write_key_list(

@@ -32,6 +32,7 @@ from counterfoil.evaluation.scored_models import short_names
 from counterfoil.evaluation.tasks.labels.subject import MultilabelSubject, open_conditions
 from counterfoil.multilabel_stats import LabelTruth
 from counterfoil.store.decoding import rgb_image
+from support.gate_comments import check_worst_images
 from support.labelled_patches import LABELS, colour_classifier, patches_folder, patches_recipe
 
 COUNT = 40
@@ -84,6 +85,12 @@ def evaluation(built: Path, answers_file: Path) -> Evaluation:
     )
     assert result.results.lead == "mAP"
     return result
+
+
+def test_a_comment_shows_the_images_with_most_mistakes(evaluation: Evaluation) -> None:
+    names = f"({'|'.join(LABELS)}|none|, )*"
+    for answer in check_worst_images(evaluation, evaluation.models[0].name):
+        assert re.fullmatch(f"`missed {names}, wrongly given {names}`", answer)
 
 
 def truth_of(built: Path) -> dict[str, NDArray[np.bool_]]:

@@ -29,6 +29,7 @@ from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.evaluate_dataset import write_keys
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.mask_stats import boundary_f1
+from support.gate_comments import check_worst_images
 from support.masks import COLOURS, NAMES, RECIPE, ColourSegmenter, mask_folder
 
 if TYPE_CHECKING:
@@ -163,6 +164,16 @@ def test_a_gate_names_classes_and_measures(evaluation: Evaluation, built: Path) 
     assert "pixel_accuracy is of all classes together" in problems and "no class 'tree'" in problems
 
 
+def test_a_comment_shows_the_images_of_lowest_iou(built: Path, tmp_path: Path) -> None:
+    for key, encoded in open_dataset(built).images():
+        empty = np.zeros_like(answered(key, encoded))
+        Image.fromarray(empty).save(tmp_path / f"{key}.png")
+    name = f"predictions:{tmp_path}"
+    evaluation = evaluate(built, name, out=tmp_path / "report", gate=["mIoU(base) >= 80"])
+    for answer in check_worst_images(evaluation, name):
+        assert answer.startswith("`iou 0.") and ", pixel accuracy 0." in answer
+
+
 def test_every_file_has_the_numbers(evaluation: Evaluation, built: Path) -> None:
     document = json.loads((built.parent / "report" / "results.json").read_text())
     assert {"mIoU", "pixel_accuracy"} <= {row["measure"] for row in document["rows"]}
@@ -176,6 +187,7 @@ def test_every_file_has_the_numbers(evaluation: Evaluation, built: Path) -> None
     assert {tuple(row["classes"]) for row in predictions} == {("ground", "box"), NAMES}
     report = Path(evaluation.files["report"]).read_text()
     assert "Robustness of segmenters" in report and "Class by class" in report
+    assert "Worst images" not in evaluation.files["gate"].read_text()  # every IoU is high
     frame = evaluation.failures()
     assert (frame["iou"] < 0.5).all() and list(frame["iou"]) == sorted(frame["iou"])
     folder = evaluation.export_failures(built.parent / "exported")

@@ -38,6 +38,7 @@ from counterfoil.resampled_stats import Units
 from counterfoil.starting.init_recipe import init
 from support.boxes import IDS, coco_folder
 from support.colour_detector import NAMES, ColourDetector
+from support.gate_comments import check_worst_images, table_rows
 from support.strangers_text import HOSTILE, refuse_acting
 
 SHIFTS = (
@@ -233,16 +234,18 @@ def test_a_gate_judges_drops_of_any_measure(built: Path, results_file: Path) -> 
         "drop(any) <= 0",
         "drop(gaussian_noise@1) <= 90",
     ]
-    gate = evaluate(
-        built, f"predictions:{results_file}", out=built.parent / "gate", gate=lines
-    ).gate
+    name = f"predictions:{results_file}"
+    evaluation = evaluate(built, name, out=built.parent / "gate", gate=lines)
+    gate = evaluation.gate
     assert gate is not None
     verdicts = {(line.line.text, line.group): line.verdict for line in gate.judged}
     assert verdicts["drop(gaussian_noise, AP50) <= 100", "gaussian_noise"] == "pass"
     assert verdicts["AP75(base) >= 99.9", "base"] == "fail"
     assert verdicts["drop(any) <= 0", "gaussian_noise"] == "fail"
     assert verdicts["drop(gaussian_noise@1) <= 90", "gaussian_noise_1"] == "pass"
-    assert (built.parent / "gate" / "gate.md").is_file() and len(gate.judged) == 6
+    assert len(gate.judged) == 6
+    for answer in check_worst_images(evaluation, name):
+        assert re.fullmatch(r"`f1 [\d.]+, found \d+, missed \d+, false \d+`", answer)
 
 
 class FromOne(ColourDetector):
@@ -423,6 +426,14 @@ def test_a_gate_compares_detectors_with_the_base_with_each_other_and_by_category
     assert judged[6].reason == "there are too few images for an interval", (
         "seven images have a disk"
     )
+    wrong = {name: set(result.failures(name)["key"]) for name in ("mine", "other")}
+    lost = len(wrong["other"] - wrong["mine"])
+    text = result.files["gate"].read_text()
+    assert f"{lost} newly wrong and {len(wrong['mine'] - wrong['other'])} newly right" in text
+    changes = table_rows(text.partition("#### What changed")[2])
+    for group, row in zip(groups, changes, strict=True):
+        numbers = [100 * value(name, group) for name in ("mine", "other")]
+        assert row[1:3] == [f"{number:.1f}" for number in numbers]
 
 
 @pytest.mark.parametrize(

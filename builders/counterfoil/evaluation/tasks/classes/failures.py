@@ -4,15 +4,13 @@ report shows."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from counterfoil.arrays import Ints
-from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.failures import (
     base_partners,
     choose_failures,
@@ -22,9 +20,6 @@ from counterfoil.evaluation.failures import (
 from counterfoil.evaluation.figures import MOST_SHIFTS
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, answer_names
 from counterfoil.report.results import Results, classes_of
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 
 def write_failures(
@@ -62,6 +57,7 @@ def write_failures(
     data = failures_data(
         subject, answers.prediction, answers.correct, answered.confidence, chosen, models, order
     )
+    shown = frozenset(subject.keys[row] for row in chosen.images)
     return write_sheets(
         folder,
         "failures-of-classes.html.j2",
@@ -69,20 +65,11 @@ def write_failures(
         results.preview_sentence,
         data,
         chosen,
-        _pictures(subject, frozenset(subject.keys[row] for row in chosen.images)),
+        (picture for _, picture in subject.pictures(shown)),
         images=len(subject.keys),
         paired=any(subject.groups[index].paired for index in built),
         changed=results.label_checks is not None and results.label_checks.own,
     )
-
-
-def _pictures(subject: Subject, keys: frozenset[str]) -> Iterator[Image | None]:
-    for part in subject.parts:
-        of_part = [key for key in keys if key.startswith(part.prefix)]
-        part_keys = frozenset(key.removeprefix(part.prefix) for key in of_part)
-        if part_keys:
-            for _, encoded in part.images.images(part_keys):
-                yield part.images.decoded(encoded)
 
 
 def failure_partners(answered: AllAnswers, shifts: Sequence[int]) -> Ints:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from counterfoil.evaluation.gate import (
     labels_named,
     line_number,
 )
+from counterfoil.evaluation.gate_changes import Changed, GroupChange
 from counterfoil.evaluation.scored_models import StoredAnswers
 from counterfoil.evaluation.tasks.classes.agreement import differing_answers, differing_share
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers
@@ -39,7 +41,8 @@ from counterfoil.evaluation.tasks.classes.resampling import (
 )
 from counterfoil.report.labels import LabelChecks, label_note, lost_to_labels, wrong_labels
 from counterfoil.report.sections import MeasureFacts
-from counterfoil.resampled_stats import Number
+from counterfoil.report.words import over_classes
+from counterfoil.resampled_stats import Drawn, Number
 
 _ACCURACY = "accuracy"
 
@@ -110,9 +113,7 @@ class ClassLines:
             group = answered.group(index)
             class_ids = {cls.class_id for cls in answered.enough(index)}
             if drop:
-                for class_id, near_chance in answered.near_chance.cells.items():
-                    if near_chance[column]:
-                        class_ids.discard(class_id)
+                class_ids -= self._guessed(column)
             labels = self._labels(line_labels, class_ids)
             classes = len(set(group.class_labels) & set(line_labels))
             reason = self._reason_undecided(
@@ -152,6 +153,84 @@ class ClassLines:
             )
             yield undecided, question
 
+    def changes(self, earlier: str, model: str) -> Iterator[GroupChange]:
+        """Yield how a model differs in each group from another, or from an earlier evaluation.
+
+        Images that either could not read are left out. A drop is over the classes with enough
+        images on which neither model is near chance on the base.
+        """
+        answered = self.answered
+        every_label = range(len(self.subject.classes))
+        column = answered.models.index(model)
+        columns = [column]
+        now = answered.answers.correct[:, column]
+        stored = self.stored.get((earlier, model))
+        read = answered.answers.readable
+        if stored is not None:
+            before = stored.right
+            read = read & ~stored.unreadable
+        elif earlier in answered.models:
+            columns.append(answered.models.index(earlier))
+            before = answered.answers.correct[:, columns[-1]]
+        else:
+            return
+        guessed = set[str]()
+        for each in columns:
+            guessed |= self._guessed(each)
+        guessing = answered.near_chance.models[columns].any() or (stored and stored.near_chance)
+        groups: list[tuple[int, Ints, Sequence[Ints], str]] = []
+        for index in answered.places:
+            rows = answered.rows(index)
+            rows = rows[read[rows]]
+            class_ids = {cls.class_id for cls in answered.enough(index)}
+            kept = self._labels(every_label, class_ids - guessed)
+            of_drop: Sequence[Ints] = ()
+            if self.subject.base and index and kept and not guessing:
+                both = self._rows(0, kept), self._rows(index, kept)
+                of_drop = [side[read[side]] for side in both]
+            if len(rows) and all(map(len, of_drop)):
+                over = over_classes(len(kept), len(self.subject.classes)) if of_drop else ""
+                groups.append((index, rows, of_drop, over))
+        sides: list[tuple[Ints, Bools]] = []
+        for _, rows, of_drop, _ in groups:
+            for side in (rows, *of_drop):
+                sides += [(side, before), (side, now)]
+        averages = iter(self._averages(sides))
+        for index, rows, of_drop, over in groups:
+            share_before = next(averages)
+            share = next(averages)
+            difference = AverageComparison(share, share_before)
+            drop = None
+            if of_drop:
+                drop = _changed_drop(*islice(averages, 4))
+            yield GroupChange(
+                answered.group(index).name,
+                Changed(share_before.value, share.value, difference),
+                drop,
+                images=len(rows),
+                newly_wrong=int((before & ~now)[rows].sum()),
+                newly_right=int((now & ~before)[rows].sum()),
+                over=over,
+            )
+
+    def _averages(self, sides: Sequence[tuple[Ints, Bools]]) -> list[ClassAverage]:
+        """Return an accuracy for each side (rows, and which images are right), all drawn
+        together."""
+        if not sides:
+            return []
+        averages = []
+        draws = drawn_averages(self.answered, sides)
+        for (rows, right), drawn in zip(sides, draws.T, strict=True):
+            labels = self.subject.labels[rows]
+            units = self.answered.unit_count(rows)
+            averages.append(ClassAverage.of(labels, right[rows], drawn, units))
+        return averages
+
+    def _guessed(self, model: int) -> set[str]:
+        """Return the classes on which a model is near chance on the base."""
+        cells = self.answered.near_chance.cells
+        return {class_id for class_id, near_chance in cells.items() if near_chance[model]}
+
     def _labels(self, labels: Sequence[int], class_ids: set[str]) -> tuple[int, ...]:
         """Return those of these labels whose class is among `class_ids`."""
         classes = self.subject.classes
@@ -162,7 +241,6 @@ class ClassLines:
         return rows[np.isin(self.subject.labels[rows], labels)]
 
     def numbers(self, questions: Sequence[LineQuestion]) -> Sequence[Number]:
-        subject = self.subject
         answered = self.answered
         right = dict(zip(answered.models, answered.answers.correct.T, strict=True))
         right |= {answers.name: answers.right for answers in self.stored.values()}
@@ -181,13 +259,7 @@ class ClassLines:
                     assert value_of is not None
                     sample = Resample(value_of, group, answered.models.index(model), labels)
                     samples[question.line, (group, model)] = sample
-        averages = {}
-        if sides:
-            draws = drawn_averages(answered, list(sides.values()))
-            for (side, (rows, of_model)), drawn in zip(sides.items(), draws.T, strict=True):
-                labels = subject.labels[rows]
-                units = answered.unit_count(rows)
-                averages[side] = ClassAverage.of(labels, of_model[rows], drawn, units)
+        averages = dict(zip(sides, self._averages(list(sides.values())), strict=True))
         resampled = resampled_numbers(answered, list(samples.values()))
         number_of = dict(zip(samples, resampled, strict=True))
         numbers: list[Number] = []
@@ -304,3 +376,24 @@ class ClassLines:
         if drop and not checks.of(answered.group(0).name).checked:
             return "nobody checked the labels of the base"
         return ""
+
+
+def _changed_drop(
+    base_before: ClassAverage, base_now: ClassAverage, before: ClassAverage, now: ClassAverage
+) -> Changed:
+    """Return a drop before and now, from the accuracies of both sides."""
+    earlier = AverageComparison(base_before, before)
+    drop = AverageComparison(base_now, now)
+    sides = base_now, now
+    units = [side.units for side in sides if side.units is not None]
+    images = min(int(side.counts.sum()) for side in sides)
+    difference = Drawn(
+        value=drop.centre - earlier.centre,
+        drawn=drop.drawn - earlier.drawn,
+        bias=0.0,
+        unseen=(0.0, 0.0),
+        images=min(units, default=images),
+        signed=True,
+        by_units=bool(units),
+    )
+    return Changed(earlier.centre, drop.centre, difference)

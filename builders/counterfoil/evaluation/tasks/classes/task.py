@@ -353,6 +353,12 @@ class ClassesTask(Task):
         """Sort the surest answers first."""
         return frame.sort_values("confidence", ascending=False, kind="stable")
 
+    @classmethod
+    def failure_words(cls, failure: Mapping[str, Any]) -> tuple[str, str]:
+        share = failure["confidence"]
+        confidence = "" if np.isnan(share) else f" {100 * share:.0f} %"
+        return failure["class"], f"{failure['answered']}{confidence}"
+
     def failures(self) -> Iterator[Failure]:
         answered = self.answered
         answers = self.answered.answers

@@ -1,0 +1,172 @@
+"""The worst wrong answers of the models that a gate judges, for the comment of a pull request: by
+group, as a sheet of small pictures and a list of keys.
+
+A comment shows no file of the machine that wrote it, so a sheet is a file beside gate.md, and
+gate.md links to it by its relative path. A job uploads the folder, and puts its address before the
+path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from counterfoil.dataset.card.contact_sheets import Sheet, line_height, wrapped
+from counterfoil.dataset.card.markdown import code, markdown_table
+from counterfoil.evaluation.failure_folder import file_stem, wrong_answers
+from counterfoil.evaluation.failures import PAGE
+from counterfoil.evaluation.gate import FOLDER, GateResult, unlinked
+from counterfoil.evaluation.scored_models import short_names
+from counterfoil.report.pictures import thumbnail
+from counterfoil.report.words import Table, TableColumn, cut_text, format_count, safe_text
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from counterfoil.evaluation.task import Task
+
+MOST_IMAGES = 20
+# A comment is read in a minute, and GitHub limits its length; the page of failures has all groups.
+MOST_GROUPS = 6
+COLUMNS = 5
+_SIDE = 144
+_GAP = 8
+_TEXT = 12
+_LINES = 3
+_LONGEST = 80
+
+
+@dataclass(frozen=True)
+class WrongImage:
+    """An image and a wrong answer to it. Its texts come from the dataset and the model."""
+
+    key: str
+    name: str
+    """Its path below the folder that it was read from, or its key."""
+    truth: str
+    answer: str
+    model: str
+
+
+@dataclass(frozen=True)
+class WorstImages:
+    """The worst wrong answers in a group."""
+
+    group: str
+    answer: str
+    """The worst answer of a line of the gate that names the group, advisory lines aside."""
+    wrong: int
+    """The number of images that some judged model gets wrong."""
+    images: Sequence[WrongImage]
+    """At most MOST_IMAGES, the worst first."""
+    file: str
+    """The path of the sheet below the folder of gate.md."""
+
+
+def worst_images(task: Task, predictions: bytes, gate: GateResult) -> tuple[list[WorstImages], int]:
+    """Return the worst images of each group, and how many further groups have wrong answers.
+
+    Groups of failing lines come first, then those of undecided lines, each in the dataset's order.
+    Each image is listed once, with its worst answer. predictions: the content of predictions.parquet.
+    """
+    import pyarrow as pa
+
+    answers = {}
+    for verdict in ("pass", "undecided", "fail"):
+        for judged in gate.judged:
+            if judged.verdict == verdict and not judged.line.advisory:
+                answers[judged.group] = verdict
+    order = ("fail", "undecided", "pass", "")
+    groups = [group.name for group in task.subject.groups]
+    groups.sort(key=lambda name: order.index(answers.get(name, "")))
+    wrong = wrong_answers(type(task), pa.BufferReader(predictions), gate.models)
+    short = short_names(gate.models)
+    stems: set[str] = set()
+    failing: list[WorstImages] = []
+    for group in groups:
+        of_group = wrong[wrong["shift"] == group].drop_duplicates("key")
+        if of_group.empty:
+            continue
+        images = []
+        for row in of_group.head(MOST_IMAGES).to_dict("records"):
+            truth, answer = task.failure_words(row)
+            name = row["path"] or row["key"]
+            images.append(WrongImage(row["key"], name, truth, answer, short[row["model"]]))
+        file = f"{FOLDER}/{file_stem(group, len(failing), stems)}.webp"
+        worst = WorstImages(group, answers.get(group, ""), len(of_group), images, file)
+        failing.append(worst)
+    return failing[:MOST_GROUPS], max(0, len(failing) - MOST_GROUPS)
+
+
+def worst_markdown(groups: Iterable[WorstImages], further: int) -> list[str]:
+    """Return a part of gate.md for each group: a link to its sheet, and its images in a folded
+    list."""
+    parts = []
+    for worst in groups:
+        line = f" (gate: {worst.answer})" if worst.answer else ""
+        shown = format_count(worst.wrong, "wrong image")
+        if len(worst.images) < worst.wrong:
+            shown = f"{len(worst.images)} of {shown}"
+        several = len({image.model for image in worst.images}) > 1
+        columns = ["#", *(TableColumn(name, "name") for name in ("image", "truth", "answer"))]
+        if several:
+            columns.append(TableColumn("model", "name"))
+        rows = []
+        for number, image in enumerate(worst.images, start=1):
+            texts = [image.name, image.truth, image.answer]
+            if several:
+                texts.append(image.model)
+            rows.append((f"{number}", *(cut_text(text, _LONGEST) for text in texts)))
+        table = markdown_table(Table.of("", columns, rows))
+        part = (
+            unlinked(f"**{code(cut_text(worst.group, _LONGEST))}**{line}: {shown}"),
+            f"![The worst images of this group]({worst.file})",
+            "<details><summary>Names of these images</summary>",
+            unlinked(table),
+            "</details>",
+        )
+        parts.append("\n\n".join(part))
+    if parts:
+        sentence = "The worst first; of classifiers, that is the most confident wrong answer."
+        parts[0] = f"#### Worst images\n\n{sentence}\n\n{parts[0]}"
+    if further:
+        groups_left = format_count(further, "further group")
+        parts.append(f"{groups_left} with wrong images: see {PAGE} of the report.")
+    return parts
+
+
+def sheets(task: Task, groups: Iterable[WorstImages]) -> dict[str, bytes]:
+    """Draw the sheet of each group: path below the folder of gate.md → WebP."""
+    return {worst.file: _sheet(task, worst.images) for worst in groups}
+
+
+def _sheet(task: Task, images: Sequence[WrongImage]) -> bytes:
+    """Draw numbered pictures, each with its truth and the answer below."""
+    keys = frozenset(image.key for image in images)
+    pictures: dict[str, Image] = {}
+    for key, picture in task.subject.pictures(keys):
+        if picture is not None:
+            pictures[key] = thumbnail(picture, 2 * _SIDE)
+    captions = []
+    for number, image in enumerate(images, start=1):
+        truth = safe_text(f"{number}. {image.truth}", _LONGEST)
+        answer = safe_text(f"→ {image.answer}", _LONGEST)
+        lines = wrapped(truth, _TEXT, _SIDE, _LINES, bold=True)
+        captions.append((lines, wrapped(answer, _TEXT, _SIDE, _LINES)))
+    rows = [captions[first : first + COLUMNS] for first in range(0, len(images), COLUMNS)]
+    tops = [_GAP]
+    for row in rows:
+        most = max(len(truth) + len(answer) for truth, answer in row)
+        tops.append(tops[-1] + _SIDE + 2 * _GAP + most * line_height(_TEXT))
+    across = _SIDE + _GAP
+    sheet = Sheet.blank(len(rows[0]) * across + _GAP, tops[-1])
+    for index, (image, (truth, answer)) in enumerate(zip(images, captions, strict=True)):
+        row, column = divmod(index, COLUMNS)
+        x = _GAP + column * across
+        y = tops[row]
+        sheet.picture(pictures.get(image.key), x, y, _SIDE)
+        y += _SIDE + _GAP // 2
+        sheet.text(truth, x, y, _TEXT, bold=True)
+        sheet.text(answer, x, y + len(truth) * line_height(_TEXT), _TEXT)
+    return sheet.encoded()
