@@ -76,6 +76,7 @@ def init(given: Given) -> None:
                 "clip": "/".join(filter(None, (recipe.screen.model, recipe.screen.weights))),
                 "models": result.models,
                 "notes": list(result.notes),
+                "copies": [copies.document() for copies in result.copies],
                 "next": list(result.commands),
             }
         )
@@ -181,6 +182,7 @@ def check(given: Given) -> None:
     from counterfoil.recipe.schema_mine import method_settings
     from counterfoil.starting.lacking import list_lacking, server_calls, too_few_images
     from counterfoil.starting.source_rows import look_at_source
+    from counterfoil.starting.split_copies import copies_for_recipe
 
     options = given.made(CheckOptions)
     loaded = _with_labels(load_recipe(options.recipe, options.overrides))
@@ -190,7 +192,8 @@ def check(given: Given) -> None:
     with StageProgress():
         source = look_at_source(loaded)
         plan = make_plan(loaded, edited=source.table)
-        noted = (*source.lacks, *too_few_images(plan), *server_calls(plan))
+        copies = copies_for_recipe(loaded, options.copies)
+        noted = (*source.lacks, *copies, *too_few_images(plan), *server_calls(plan))
         lacks = list_lacking(loaded, noted)
     cost = estimate(plan, rate, edits_by_inversion(plan.recipe.generator), source.side)
     budget = rendered_budget(plan.recipe, rate)

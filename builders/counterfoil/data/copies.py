@@ -56,6 +56,7 @@ LEAST_DETAIL = 2.0
 MOST_CANDIDATES = 10_000
 _MOST_PARTNERS = 20  # exact copies of an image that are listed
 _LOW = 8  # frequencies a direction
+_BITS = _LOW * _LOW
 _TESTED_AT_ONCE = 256
 _TRAIN_AT_ONCE = 8192
 _PAIRS_AT_ONCE = 256
@@ -85,15 +86,17 @@ class Copies:
     """The distance of hashes up to which pairs were compared."""
 
 
-def fingerprint(encoded: bytes | None) -> NDArray[Any]:
-    """Return the fingerprint of an encoded image, an array of one `FINGERPRINT`. One that is
-    missing or cannot be read has its file alone."""
+def file_digest(encoded: bytes) -> bytes:
+    return hashlib.sha256(encoded).digest()[:_DIGEST]
+
+
+def fingerprint(encoded: bytes) -> NDArray[Any]:
+    """Return the fingerprint of an encoded image, an array of one `FINGERPRINT`. One that cannot be
+    read has its file alone."""
     from PIL import Image
 
     made = np.zeros(1, FINGERPRINT)
-    if not encoded:
-        return made
-    made["file"] = np.void(hashlib.sha256(encoded).digest()[:_DIGEST])
+    made["file"] = np.void(file_digest(encoded))
     try:
         with open_image(encoded, photograph=True) as picture:
             size = picture.size
@@ -110,12 +113,7 @@ def fingerprint(encoded: bytes | None) -> NDArray[Any]:
     return made
 
 
-def perceptual_hashes(grey: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """Return the pHash of small pictures, uint8 [n, 32, 32]."""
-    return _hashes(_frequencies(grey))
-
-
-def _frequencies(grey: NDArray[np.uint8], *, mirrored: bool = False) -> Floats32:
+def low_frequencies(grey: NDArray[np.uint8], *, mirrored: bool = False) -> Floats32:
     """Return the low frequencies of small pictures, or of their mirror images, [n, 64]."""
     from scipy.fft import dctn
 
@@ -123,12 +121,13 @@ def _frequencies(grey: NDArray[np.uint8], *, mirrored: bool = False) -> Floats32
     if mirrored:
         # A mirror image has the odd frequencies across with the other sign.
         low[:, :, 1::2] *= -1
-    return low.reshape(len(low), _LOW * _LOW)
+    return low.reshape(len(low), _BITS)
 
 
-def _hashes(frequencies: Floats32) -> NDArray[np.uint64]:
+def perceptual_hashes(frequencies: Floats32) -> Floats32:
+    """Return the pHash of low frequencies, each bit as 1 or -1, [n, 64]."""
     above = frequencies > np.median(frequencies, axis=1, keepdims=True)
-    return np.packbits(above, axis=1).view(np.uint64)[:, 0]
+    return np.where(above, np.float32(1), np.float32(-1))
 
 
 def find_copies(tested: NDArray[Any], train: NDArray[Any] | None = None) -> Copies:
@@ -178,22 +177,23 @@ def _candidates(
     largest distance of hashes: `RADIUS`, or the largest with at most `MOST_CANDIDATES` pairs."""
     tested_rows = np.flatnonzero(_detailed(tested))
     train_rows = np.flatnonzero(_detailed(train))
-    of_tested = _frequencies(tested[tested_rows])
-    of_train = [_frequencies(train[train_rows], mirrored=turned) for turned in (False, True)]
-    hashes = _hashes(of_tested)
-    train_hashes = [_hashes(frequencies) for frequencies in of_train]
+    of_tested = low_frequencies(tested[tested_rows])
+    of_train = [low_frequencies(train[train_rows], mirrored=turned) for turned in (False, True)]
+    hashes = perceptual_hashes(of_tested)
+    train_hashes = [perceptual_hashes(frequencies) for frequencies in of_train]
     found = np.zeros((0, 4), np.int64)
     radius = RADIUS
     for start in range(0, len(hashes), _TESTED_AT_ONCE):
         report_progress("comparing images", start, len(hashes))
-        some = hashes[start : start + _TESTED_AT_ONCE, None]
+        some = hashes[start : start + _TESTED_AT_ONCE]
         parts = [found]
         for first in range(0, len(train_rows), _TRAIN_AT_ONCE):
             for turned in (0, 1):
-                others = train_hashes[turned][None, first : first + _TRAIN_AT_ONCE]
-                distances = np.bitwise_count(some ^ others)
+                others = train_hashes[turned][first : first + _TRAIN_AT_ONCE]
+                # Each bit that differs takes 2 from the product.
+                distances = (_BITS - some @ others.T) / 2
                 rows, columns = np.nonzero(distances <= radius)
-                distance = distances[rows, columns]
+                distance = distances[rows, columns].astype(np.int64)
                 rows += start
                 columns += first
                 near = np.stack([rows, columns, np.full(len(rows), turned), distance], axis=1)
