@@ -46,7 +46,7 @@ LEAST_ALIKE = 0.9
 SURELY_ALIKE = 0.985
 # Otherwise the rest of the correlation is at most this part of that of the third most similar other
 # pair of one of both images: two images may have two more copies.
-_PART_OF_RIVALS = 0.3
+PART_OF_RIVALS = 0.3
 _RIVAL = 2
 # A picture whose fine detail has a lower standard deviation, in grey levels of 255, has no near
 # copies: every plain picture resembles every other.
@@ -136,10 +136,10 @@ def find_copies(tested: NDArray[Any], train: NDArray[Any] | None = None) -> Copi
     within = train is None
     train = tested if train is None else train
     exact = _exact_pairs(tested, train, within=within)
-    rows, columns, mirrored, radius = _candidates(tested["grey"], train["grey"], within=within)
+    rows, columns, mirrored, radius = candidates(tested["grey"], train["grey"], within=within)
     known = np.isin(rows * len(train) + columns, exact[:, 0] * len(train) + exact[:, 1])
     rows, columns, mirrored = rows[~known], columns[~known], mirrored[~known]
-    alike = _correlations(tested["grey"], train["grey"], rows, columns, mirrored)
+    alike = correlations(tested["grey"], train["grey"], rows, columns, mirrored)
     near = _stands_out(rows, columns, alike, within=within)
     order = np.lexsort((columns[near], rows[near], -alike[near]))
     count = len(exact)
@@ -170,7 +170,7 @@ def _exact_pairs(tested: NDArray[Any], train: NDArray[Any], *, within: bool) -> 
     return np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2)
 
 
-def _candidates(
+def candidates(
     tested: NDArray[np.uint8], train: NDArray[np.uint8], *, within: bool
 ) -> tuple[Ints, Ints, Bools, int]:
     """Return the pairs that are roughly alike, which of them are so if one is mirrored, and the
@@ -248,7 +248,7 @@ def _blurred(pictures: Floats32, deviation: float) -> Floats32:
     return gaussian_filter(pictures, (0, deviation, deviation), mode="nearest")
 
 
-def _correlations(
+def correlations(
     tested: NDArray[np.uint8],
     train: NDArray[np.uint8],
     rows: Ints,
@@ -373,5 +373,5 @@ def _stands_out(rows: Ints, columns: Ints, alike: Floats32, *, within: bool) -> 
         rivals = [*rests_of[int(rows[pair])], *rests_of[int(others[pair])]]
         rivals = sorted(rivals)[2:]  # the pair itself is in both
         weakest = rivals[_RIVAL] if len(rivals) > _RIVAL else 1.0
-        near[pair] = rest[pair] <= _PART_OF_RIVALS * weakest
+        near[pair] = rest[pair] <= PART_OF_RIVALS * weakest
     return near

@@ -1,0 +1,277 @@
+"""Prove how well copies between two sets of images are found, and how seldom others are called so.
+
+    python scripts/prove_copies.py --data DATA --write  # the tables, into RESULTS.md
+    python scripts/prove_copies.py --data DATA --settings  # what the limits were chosen by
+
+DATA holds cifar10-test-even.zip (photos/CLASS/NNNN.jpg); nothing of it is copied into the project.
+Limits are chosen on every second photograph and on the lab's training split, and judged on the
+others and on the split `audit`. Photographs of CIFAR-10 repeat each other here and there: `--pairs
+FOLDER` draws each pair that is called a copy, for a person to look at.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+from PIL import Image, ImageEnhance, ImageOps
+
+import proving
+import results_page
+from counterfoil.data import copies
+from counterfoil.data.copies import FINGERPRINT, find_copies, fingerprint
+from counterfoil.lab.scenes import wardrobe_scene
+from counterfoil.lab.world import load_garments, render
+from counterfoil.stats import clopper_pearson
+
+PARTS = ("found", "distinct", "cost")
+_TITLE = "Copies between train and test"
+_OPENING = [
+    "*Photographs*: 2,500 of CIFAR-10, 32 pixels. *Cuts*: 48 of two photographs, 100 pixels."
+    " *Scenes*: 1,200 of the lab, 64 pixels, many with the same background. *Garments*: 1,200 of the"
+    " lab on black, 28 pixels, which look alike. Intervals are exact (Clopper and Pearson) at 95 %.",
+]
+_ABOUT = {
+    "found": "Changed copies of images are looked for among all images of their set: the share"
+    " that is found, with its interval. In the last rows are changes that are not looked for.",
+    "distinct": "Each set is compared with itself. Every pair is of two different images, except"
+    " where a set repeats itself. *A million*: pairs that are called copies, of a million pairs. Pairs"
+    " share images, so the interval is too narrow where several pairs are of one image.",
+    "cost": "Seconds of one processor, and of the search alone for sets that look random.",
+}
+Change: TypeAlias = Callable[[Image.Image, np.random.Generator], Image.Image]
+
+
+def again(picture: Image.Image, quality: int) -> Image.Image:
+    stream = io.BytesIO()
+    picture.save(stream, "JPEG", quality=quality)
+    return Image.open(io.BytesIO(stream.getvalue())).convert("RGB")
+
+
+def resized(picture: Image.Image, share: float) -> Image.Image:
+    size = (round(picture.width * share), round(picture.height * share))
+    return picture.resize(size, Image.Resampling.BICUBIC)
+
+
+def cropped(picture: Image.Image, share: float, chance: np.random.Generator) -> Image.Image:
+    """Cut a share of each side off, at least a pixel, at random places."""
+    across = max(1, round(picture.width * share))
+    down = max(1, round(picture.height * share))
+    left = int(chance.integers(across + 1))
+    top = int(chance.integers(down + 1))
+    return picture.crop((left, top, left + picture.width - across, top + picture.height - down))
+
+
+def other_hue(picture: Image.Image) -> Image.Image:
+    hue, saturation, value = picture.convert("HSV").split()
+    moved = hue.point([(level + 20) % 256 for level in range(256)])
+    return Image.merge("HSV", (moved, saturation, value)).convert("RGB")
+
+
+CHANGES: Mapping[str, Change] = {
+    "JPEG 95": lambda picture, _: again(picture, 95),
+    "JPEG 75": lambda picture, _: again(picture, 75),
+    "JPEG 50": lambda picture, _: again(picture, 50),
+    "half the size": lambda picture, _: resized(picture, 0.5),
+    "three quarters": lambda picture, _: resized(picture, 0.75),
+    "cropped by 2 %": lambda picture, chance: cropped(picture, 0.02, chance),
+    "cropped by 5 %": lambda picture, chance: cropped(picture, 0.05, chance),
+    "cropped by 10 %": lambda picture, chance: cropped(picture, 0.1, chance),
+    "mirrored": lambda picture, _: ImageOps.mirror(picture),
+    "brighter, 1.3": lambda picture, _: ImageEnhance.Brightness(picture).enhance(1.3),
+    "darker, 0.7": lambda picture, _: ImageEnhance.Brightness(picture).enhance(0.7),
+    "less contrast, 0.7": lambda picture, _: ImageEnhance.Contrast(picture).enhance(0.7),
+    "hue by 28°": lambda picture, _: other_hue(picture),
+    "grey": lambda picture, _: picture.convert("L").convert("RGB"),
+    "mirrored, cropped by 5 %, JPEG 75": lambda picture, chance: again(
+        cropped(ImageOps.mirror(picture), 0.05, chance), 75
+    ),
+    "cropped by 20 %": lambda picture, chance: cropped(picture, 0.2, chance),
+    "turned by 5°": lambda picture, _: picture.rotate(5, Image.Resampling.BICUBIC),
+    "turned by 90°": lambda picture, _: picture.transpose(Image.Transpose.ROTATE_90),
+}
+
+
+def photographs(data: Path, first: int) -> list[Image.Image]:
+    """Return every second photograph of CIFAR-10 from `first` on."""
+    archive = zipfile.ZipFile(data / "cifar10-test-even.zip")
+    names = sorted(name for name in archive.namelist() if name.endswith(".jpg"))
+    files = map(archive.read, names[first::2])
+    return [Image.open(io.BytesIO(file)).convert("RGB") for file in files]
+
+
+def cuts() -> list[Image.Image]:
+    from sklearn.datasets import load_sample_image
+
+    side = 100
+    pictures = []
+    for name in ("china.jpg", "flower.jpg"):
+        whole = Image.fromarray(load_sample_image(name))
+        for top in range(0, whole.height - side + 1, side):
+            for left in range(0, whole.width - side + 1, side):
+                pictures.append(whole.crop((left, top, left + side, top + side)))
+    return pictures
+
+
+def scenes(split: str) -> list[Image.Image]:
+    return [Image.fromarray(render(wardrobe_scene(split, row))) for row in range(1200)]
+
+
+def garments(split: str) -> list[Image.Image]:
+    images = load_garments(split).images
+    looked = np.linspace(0, len(images) - 1, min(1200, len(images))).astype(int)
+    return [Image.fromarray(image).convert("RGB") for image in images[looked]]
+
+
+def fingerprints(pictures: Sequence[Image.Image]) -> np.ndarray:
+    made = np.zeros(len(pictures), FINGERPRINT)
+    for row, picture in enumerate(pictures):
+        stream = io.BytesIO()
+        picture.save(stream, "PNG", compress_level=1)
+        made[row] = fingerprint(stream.getvalue())[0]
+    return made
+
+
+def share(part: int, whole: int, scale: float = 100, digits: int = 0) -> str:
+    low, high = clopper_pearson(part, whole - part)
+    ends = [f"{scale * end:.{digits}f}" for end in (part / whole, low, high)]
+    return f"{ends[0]} ({ends[1]} to {ends[2]})"
+
+
+def found_rows(sets: Mapping[str, Sequence[Image.Image]], most: int) -> Iterator[list[Any]]:
+    known = {name: fingerprints(pictures) for name, pictures in sets.items()}
+    for change, changed in CHANGES.items():
+        cells: list[Any] = [change]
+        for name, pictures in sets.items():
+            chance = np.random.default_rng(11)
+            step = max(1, len(pictures) // most)
+            rows = range(0, len(pictures), step)[:most]
+            tested = fingerprints([changed(pictures[row], chance) for row in rows])
+            pairs = find_copies(tested, known[name])
+            right = np.asarray(rows)[pairs.tested] == pairs.train
+            cells.append(share(int(right.sum()), len(rows)))
+        yield cells
+
+
+def distinct_rows(
+    sets: Mapping[str, Sequence[Image.Image]], folder: Path | None
+) -> Iterator[list[Any]]:
+    for name, pictures in sets.items():
+        pairs = find_copies(fingerprints(pictures))
+        count = len(pictures) * (len(pictures) - 1) // 2
+        called = len(pairs.tested)
+        images = len({*pairs.tested.tolist(), *pairs.train.tolist()})
+        yield [
+            name,
+            f"{count:,}",
+            pairs.radius,
+            called,
+            share(called, count, 1e6, 2),
+            f"{images} of {len(pictures):,}",
+        ]
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            for number, pair in enumerate(zip(pairs.tested, pairs.train, strict=True)):
+                drawn = Image.new("RGB", (260, 128))
+                for place, row in enumerate(pair):
+                    drawn.paste(pictures[int(row)].resize((128, 128)), (132 * place, 0))
+                drawn.save(folder / f"{name}-{number:03d}.png")
+
+
+def cost_rows(sets: Mapping[str, Sequence[Image.Image]]) -> Iterator[list[Any]]:
+    chance = np.random.default_rng(5)
+    whole = next(iter(sets.values()))
+    cut = cuts()[0]
+    for what, picture in (
+        ("fingerprints of 10,000 photographs of 32 × 32", whole[0]),
+        ("fingerprints of 10,000 photographs of 500 × 400", cut.resize((500, 400))),
+        ("fingerprints of 10,000 photographs of 4,000 × 3,000", cut.resize((4000, 3000))),
+    ):
+        stream = io.BytesIO()
+        picture.save(stream, "JPEG", quality=90)
+        began = time.process_time()
+        calls = 20
+        for _ in range(calls):
+            fingerprint(stream.getvalue())
+        yield [what, f"{(time.process_time() - began) / calls * 10_000:,.0f}"]
+    for tested, train in ((10_000, 10_000), (10_000, 100_000)):
+        drawn = np.zeros(tested + train, FINGERPRINT)
+        for start in range(0, len(drawn), 1000):
+            coarse = chance.integers(256, size=(1000, 8, 8), dtype=np.uint8)
+            drawn["grey"][start : start + 1000] = coarse.repeat(4, axis=1).repeat(4, axis=2)
+        began = time.process_time()
+        find_copies(drawn[:tested], drawn[tested:])
+        yield [f"search of {tested:,} in {train:,}", f"{time.process_time() - began:,.0f}"]
+    garment_prints = fingerprints(garments("train"))
+    began = time.process_time()
+    find_copies(garment_prints)
+    yield ["1,200 garments in themselves", f"{time.process_time() - began:,.0f}"]
+
+
+def print_settings(sets: Mapping[str, Sequence[Image.Image]], most: int) -> None:
+    """Print what each limit gives on the images that limits are chosen on."""
+    known = {name: fingerprints(pictures) for name, pictures in sets.items()}
+    changes = ("JPEG 50", "half the size", "cropped by 5 %", "cropped by 10 %", "hue by 28°")
+    for radius in (16, 18, 20):
+        for least in (0.85, 0.9, 0.93):
+            for rivals in (0.2, 0.3, 0.4):
+                copies.RADIUS = radius
+                copies.LEAST_ALIKE = least
+                copies.PART_OF_RIVALS = rivals
+                cells = []
+                for name, pictures in sets.items():
+                    cells.append(f"{name}: {len(find_copies(known[name]).tested)} called,")
+                    for change in changes:
+                        chance = np.random.default_rng(3)
+                        rows = np.arange(min(most, len(pictures)))
+                        changed = [CHANGES[change](pictures[row], chance) for row in rows]
+                        pairs = find_copies(fingerprints(changed), known[name])
+                        cells.append(f"{(pairs.tested == pairs.train).sum() / len(rows):.0%}")
+                print(radius, least, rivals, *cells, flush=True)
+
+
+def main() -> None:
+    parser = proving.parser(__doc__, PARTS, "print what the limits were chosen by")
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--most", type=int, default=300, help="copies a change")
+    parser.add_argument("--pairs", type=Path, help="draw pairs that are called copies")
+    options = parser.parse_args()
+    if options.settings:
+        sets = {
+            "photographs": photographs(options.data, 0),
+            "scenes": scenes("train"),
+            "garments": garments("train"),
+        }
+        print_settings(sets, options.most)
+        return
+    sets = {
+        "photographs": photographs(options.data, 1),
+        "cuts": cuts(),
+        "scenes": scenes("audit"),
+        "garments": garments("audit"),
+    }
+    tables = {
+        "found": (["Change", *(f"{name}, %" for name in sets)], found_rows(sets, options.most)),
+        "distinct": (
+            ["Images", "Pairs", "Radius", "Called copies", "A million", "Images in these"],
+            distinct_rows(sets, options.pairs),
+        ),
+        "cost": (["What", "Seconds"], cost_rows(sets)),
+    }
+    for part in options.parts:
+        titles, rows = tables[part]
+        lines = [_ABOUT[part], "", *results_page.table(titles, rows)]
+        shown = proving.Table(part, lines)
+        proving.tell("prove_copies", _TITLE, _OPENING, [shown], PARTS, options.write)
+
+
+if __name__ == "__main__":
+    main()
