@@ -13,7 +13,7 @@ from PIL import Image, ImageOps
 from typer.testing import CliRunner
 
 from counterfoil.cli.main import app
-from counterfoil.data import copies
+from counterfoil.data import fingerprints
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.world import render
 from counterfoil.starting import split_copies
@@ -145,7 +145,9 @@ def test_fingerprints_are_kept_by_content(photos: Path, monkeypatch: pytest.Monk
     proposed()
     decoded = []
     monkeypatch.setattr(
-        split_copies, "fingerprint", lambda file: decoded.append(file) or copies.fingerprint(file)
+        split_copies,
+        "fingerprint",
+        lambda file: decoded.append(file) or fingerprints.fingerprint(file),
     )
     proposed()
     assert not decoded

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import PIL
 
-from counterfoil.data.copies import FINGERPRINT, Copies, file_digest, find_copies, fingerprint
+from counterfoil.data.fingerprints import file_digest, fingerprint
 from counterfoil.data.folder_splits import shown_name
 from counterfoil.data.labelled_images import NO_LABEL
 from counterfoil.data.labels import labels_of
@@ -26,6 +26,7 @@ from counterfoil.data.pool import pool_of
 from counterfoil.data.tables import is_here
 from counterfoil.documents import csv_text, sha256_json
 from counterfoil.errors import CounterfoilError, UserError, some_of
+from counterfoil.image_copies import FINGERPRINT, find_copies
 from counterfoil.models.names import LAB
 from counterfoil.progress import report_progress
 from counterfoil.recipe.names import is_local
@@ -292,11 +293,11 @@ def _remembered(place: Path) -> NDArray[Any]:
 
 
 def _compared(train: _Split, tested: _Split) -> SplitCopies:
-    found = find_copies(tested.fingerprints, train.fingerprints)
-    within = find_copies(tested.fingerprints)
+    found = find_copies(tested.fingerprints, train.fingerprints).pairs
+    within = find_copies(tested.fingerprints).pairs
     pairs = tuple(_pairs(found, train, tested))
-    copied = set(found.tested.tolist())
-    exact = set(found.tested[found.exact].tolist())
+    copied = set(found["tested"].tolist())
+    exact = set(found["tested"][found["exact"]].tolist())
     other_label = {pair["image"] for pair in pairs if _disagrees(pair)}
     return SplitCopies(
         train=train.name,
@@ -306,27 +307,21 @@ def _compared(train: _Split, tested: _Split) -> SplitCopies:
         exact=len(exact),
         near=len(copied - exact),
         other_label=len(other_label),
-        repeated=len(set(within.train.tolist())),
+        repeated=len(np.unique(within["train"])),
         pairs=pairs,
     )
 
 
-def _pairs(found: Copies, train: _Split, tested: _Split) -> Iterator[Mapping[str, Any]]:
-    pairs = zip(
-        found.tested.tolist(),
-        found.train.tolist(),
-        found.exact.tolist(),
-        found.mirrored.tolist(),
-        found.alike.tolist(),
-        strict=True,
-    )
-    for row, column, exact, mirrored, alike in pairs:
+def _pairs(found: NDArray[Any], train: _Split, tested: _Split) -> Iterator[Mapping[str, Any]]:
+    for pair in found:
+        row = int(pair["tested"])
+        column = int(pair["train"])
         yield {
             "image": tested.names[row],
             "train_image": train.names[column],
-            "kind": "exact" if exact else "near",
-            "mirrored": mirrored,
-            "alike": round(alike, 4),
+            "kind": "exact" if pair["exact"] else "near",
+            "mirrored": bool(pair["mirrored"]),
+            "alike": round(float(pair["alike"]), 4),
             "label": tested.labels[row],
             "train_label": train.labels[column],
         }

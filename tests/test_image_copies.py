@@ -1,4 +1,4 @@
-"""Copies between two sets are found by file, pixels and near pixels; other images are no copies."""
+"""Copies between two sets are found by file, pixels and near pixels; other images are no image_copies."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from PIL import Image, ImageEnhance, ImageOps
 
-from counterfoil.data import copies
-from counterfoil.data.copies import (
+from counterfoil import image_copies
+from counterfoil.data.fingerprints import fingerprint
+from counterfoil.image_copies import (
     FINGERPRINT,
     SIDE,
     Copies,
     find_copies,
-    fingerprint,
     low_frequencies,
     perceptual_hashes,
 )
@@ -40,7 +40,8 @@ def scenes(change: Callable[[Image.Image], Image.Image] = lambda picture: pictur
 
 
 def pairs_of(found: Copies) -> set[tuple[int, int]]:
-    return set(zip(found.tested.tolist(), found.train.tolist(), strict=True))
+    tested = found.pairs["tested"].tolist()
+    return set(zip(tested, found.pairs["train"].tolist(), strict=True))
 
 
 ITSELF = {(row, row) for row in range(COUNT)}
@@ -50,7 +51,7 @@ def test_a_set_has_all_its_images_and_repeats_none() -> None:
     images = scenes()
     found = find_copies(images, images)
     assert pairs_of(found) >= ITSELF
-    assert found.exact.all()
+    assert found.pairs["exact"].all()
     assert not pairs_of(find_copies(images))
 
 
@@ -58,7 +59,7 @@ def test_pixels_are_the_same_in_another_file() -> None:
     again = fingerprints([encoded(scene(number), "WEBP", lossless=True) for number in range(COUNT)])
     found = find_copies(again, scenes())
     assert pairs_of(found) == ITSELF
-    assert found.exact.all()
+    assert found.pairs["exact"].all()
 
 
 def encoded_again(picture: Image.Image, quality: int) -> Image.Image:
@@ -81,11 +82,11 @@ def encoded_again(picture: Image.Image, quality: int) -> Image.Image:
 def test_changed_copies_are_near(change: Callable[[Image.Image], Image.Image]) -> None:
     found = find_copies(scenes(change), scenes())
     assert pairs_of(found) == ITSELF
-    assert not found.exact.any()
+    assert not found.pairs["exact"].any()
 
 
 def test_mirrored_copies_say_so() -> None:
-    assert find_copies(scenes(ImageOps.mirror), scenes()).mirrored.all()
+    assert find_copies(scenes(ImageOps.mirror), scenes()).pairs["mirrored"].all()
 
 
 def test_order_of_the_sets_does_not_matter() -> None:
@@ -95,7 +96,7 @@ def test_order_of_the_sets_does_not_matter() -> None:
     back = find_copies(train[::-1], tested)
     turned = {(COUNT - 1 - row, column) for row, column in pairs_of(back)}
     assert {(column, row) for row, column in turned} == pairs_of(forth)
-    np.testing.assert_array_equal(np.sort(back.alike), np.sort(forth.alike))
+    np.testing.assert_array_equal(np.sort(back.pairs["alike"]), np.sort(forth.pairs["alike"]))
 
 
 def test_distinct_images_are_no_copies() -> None:
@@ -135,9 +136,9 @@ def test_vast_images_are_not_decoded() -> None:
 def test_many_candidates_take_a_smaller_radius(monkeypatch: pytest.MonkeyPatch) -> None:
     images = scenes(lambda picture: picture.crop((0, 3, 61, 64)))
     all_candidates = find_copies(images, scenes())
-    monkeypatch.setattr(copies, "MOST_CANDIDATES", 3)
+    monkeypatch.setattr(image_copies, "MOST_CANDIDATES", 3)
     fewer = find_copies(images, scenes())
-    assert fewer.radius < all_candidates.radius == copies.RADIUS
+    assert fewer.radius < all_candidates.radius == image_copies.RADIUS
     assert pairs_of(fewer) <= pairs_of(all_candidates)
 
 
@@ -150,10 +151,12 @@ def test_things_that_look_alike_are_no_copies() -> None:
         changed = base + chance.normal(0, 26, base.shape)
         alike.append(encoded(changed.clip(0, 255).astype(np.uint8)))
     images = fingerprints(alike)
-    rows, columns, mirrored, _ = copies.candidates(images["grey"], images["grey"], within=True)
-    correlated = copies.correlations(images["grey"], images["grey"], rows, columns, mirrored)
-    assert (correlated >= copies.LEAST_ALIKE).sum() > 30
-    assert len(find_copies(images).tested) < 5
+    rows, columns, mirrored, _ = image_copies.candidates(
+        images["grey"], images["grey"], within=True
+    )
+    correlated = image_copies.correlations(images["grey"], images["grey"], rows, columns, mirrored)
+    assert (correlated >= image_copies.LEAST_ALIKE).sum() > 30
+    assert len(find_copies(images).pairs) < 5
 
 
 def plain_hash(grey: np.ndarray) -> list[int]:
