@@ -28,7 +28,7 @@ from counterfoil.documents import csv_text, sha256_json
 from counterfoil.errors import CounterfoilError, UserError, some_of
 from counterfoil.image_copies import FINGERPRINT, find_copies
 from counterfoil.models.names import LAB
-from counterfoil.progress import report_progress
+from counterfoil.progress import track
 from counterfoil.recipe.names import is_local
 from counterfoil.regular_files import read_regular
 from counterfoil.report.words import format_count
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from counterfoil.data.labelled_sources import NamedDataset
+    from counterfoil.data.open_source import OpenSource
+    from counterfoil.data.pins import InputDataset
     from counterfoil.data.tables import Rows
     from counterfoil.recipe import Recipe
 
@@ -54,7 +56,15 @@ _MOST_LISTED = 100_000  # lines of the list
 _MOST_REMEMBERED = 1 << 30
 _FORM = b"fingerprints 1\n"
 _DIGEST = 32
-_COLUMNS = ("image", "train_image", "kind", "mirrored", "alike", "label", "train_label")
+_COLUMNS = (
+    "image",
+    "train_image",
+    "kind",
+    "mirrored",
+    "alike",
+    "label",
+    "train_label",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +129,19 @@ class SplitCopies:
                 )
         return notes
 
-    def _shown(self, pairs: Sequence[Mapping[str, Any]], *, labels: bool = False) -> str:
+    def _shown(
+        self,
+        pairs: Sequence[Mapping[str, Any]],
+        *,
+        labels: bool = False,
+    ) -> str:
         texts = []
         for pair in pairs:
-            image = f"{pair['image']} ({pair['label']})" if labels else pair["image"]
-            train = (
-                f"{pair['train_image']} ({pair['train_label']})" if labels else pair["train_image"]
-            )
+            image = pair["image"]
+            train = pair["train_image"]
+            if labels:
+                image += f" ({pair['label']})"
+                train += f" ({pair['train_label']})"
             texts.append(f"{image} = {train}")
         return some_of(texts, _MOST_SHOWN)
 
@@ -155,7 +171,10 @@ NEAR_IS_NOT_SURE = (
 
 
 def copies_in_splits(
-    origin: NamedDataset, splits: Sequence[str], train: str, most: int | None
+    origin: NamedDataset,
+    splits: Sequence[str],
+    train: str,
+    most: int | None,
 ) -> tuple[list[SplitCopies], list[str]]:
     """Compare each other split of a dataset with its training split. Return what was found, and
     notes on what could not be compared.
@@ -170,9 +189,9 @@ def copies_in_splits(
         opened = open_source(origin)
         if not is_local(origin.dataset) and not is_here(origin, opened.pin):
             return [], ["images are not fetched, so copies between splits were not looked for"]
-        training = _Split.of(opened.rows(train, labelled=False), origin, most)
+        training = _Split.of(opened, train, most)
         for split in others:
-            tested = _Split.of(opened.rows(split, labelled=False), origin, most)
+            tested = _Split.of(opened, split, most)
             found.append(_compared(training, tested))
     except CounterfoilError as error:
         return found, [f"copies between splits were not looked for: {error.problems[0]}"]
@@ -183,31 +202,34 @@ def copies_for_recipe(recipe: Recipe, most: int | None) -> list[Lack]:
     """Compare the images that a recipe tests with its training split, if both are on this machine
     and quickly opened. Return what people should know."""
     source = recipe.source
-    pool = pool_of(recipe)
-    kind = recipe.kind
-    if not kind.takes_rows:
-        pool = None
-    tested_split = source.validation_split if pool is None else pool.split
-    tested_key = "source.validation_split" if pool is None else "generator.split"
-    tested_source = source if pool is None else pool
-    same = tested_source.dataset == source.dataset and tested_split == source.train_split
-    if most == 0 or kind.drawn_elsewhere or same or tested_split is None:
+    train = source.train_split
+    tested_source: InputDataset = source
+    split: str | None = source.validation_split
+    key = "source.validation_split"
+    if recipe.kind.takes_rows:
+        tested_source = pool_of(recipe)
+        split = recipe.generator.get("split")
+        key = "generator.split"
+    same = tested_source.dataset == source.dataset and split == train
+    if most == 0 or recipe.kind.drawn_elsewhere or same or split is None:
         return []
     with contextlib.suppress(CounterfoilError, OSError):  # a build says what is wrong with a folder
-        opened = [
-            None if each.dataset.startswith(LAB) else open_quickly(each)
-            for each in (source, tested_source)
-        ]
-        training, tested = opened
-        if training is None or tested is None or source.train_split not in training.splits:
+        training = _opened(source)
+        tested = _opened(tested_source)
+        if training is None or tested is None or train not in training.splits:
             return []
         found = _compared(
-            _Split.of(training.rows(source.train_split, labelled=False), source, most),
-            _Split.of(tested.rows(tested_split, labelled=False), tested_source, most),
+            _Split.of(training, train, most),
+            _Split.of(tested, split, most),
         )
         if found.exact or found.near or found.repeated:
-            return [Lack(tested_key, note, "optional") for note in found.notes()]
+            return [Lack(key, note, "optional") for note in found.notes()]
     return []
+
+
+def _opened(source: InputDataset) -> OpenSource | None:
+    """Open a dataset quickly; not one of the lab, which has no copies."""
+    return None if source.dataset.startswith(LAB) else open_quickly(source)
 
 
 def copies_csv(found: Sequence[SplitCopies]) -> str:
@@ -227,20 +249,37 @@ class _Split:
     labels: tuple[str | None, ...]
 
     @classmethod
-    def of(cls, rows: Rows, source: Any, most: int | None) -> _Split:
-        chosen = evenly_spread(range(rows.count), _affordable(rows) if most is None else most)
-        fingerprints = _fingerprints(rows, chosen)
+    def of(
+        cls,
+        opened: OpenSource,
+        split: str,
+        most: int | None,
+    ) -> _Split:
+        rows = opened.rows(split, labelled=False)
+        if most is None:
+            most = _affordable(rows)
+        chosen = evenly_spread(range(rows.count), most)
         paths = rows.paths()
         names = []
         for row in chosen:
-            names.append(f"{rows.split} row {row}" if paths is None else shown_name(paths[row]))
+            name = f"{split} row {row}"
+            if paths is not None:
+                name = shown_name(paths[row])
+            names.append(name)
         labels: list[str | None] = [None] * len(chosen)
+        source = opened.source
         one_label = source.conditions is None and source.objects is None
         if one_label and source.label_column in rows.columns:
             with contextlib.suppress(UserError):  # another column than one of labels
                 of_rows = labels_of(rows, source.label_column)
                 labels = [of_rows.shown(row) for row in chosen]
-        return cls(rows.split, rows.count, fingerprints, tuple(names), tuple(labels))
+        return cls(
+            name=split,
+            count=rows.count,
+            fingerprints=_fingerprints(rows, chosen),
+            names=tuple(names),
+            labels=tuple(labels),
+        )
 
 
 def _affordable(rows: Rows) -> int:
@@ -254,19 +293,27 @@ def _affordable(rows: Rows) -> int:
 def _fingerprints(rows: Rows, chosen: Sequence[int]) -> NDArray[Any]:
     place = user_cache() / "fingerprints" / sha256_json([rows.dataset, rows.split])
     known = _remembered(place)
-    row_of = {digest: row for row, digest in enumerate(known["file"].tolist())}
+    row_of = {}
+    for row, digest in enumerate(known["file"].tolist()):
+        row_of[digest] = row
     made = np.zeros(len(chosen), FINGERPRINT)
-    new = 0
-    for number, encoded in enumerate(rows.images(chosen)):
-        if number % 50 == 0:
-            report_progress(f"hashing images of {rows.split}", number, len(chosen))
+    complete = True
+    images = track(
+        rows.images(chosen),
+        f"hashing images of {rows.split}",
+        len(chosen),
+        every=50,
+    )
+    for number, encoded in enumerate(images):
         if not encoded:
             continue
-        row = row_of.get(file_digest(encoded))
-        new += row is None
-        made[number] = fingerprint(encoded)[0] if row is None else known[row]
-    report_progress(f"hashing images of {rows.split}", len(chosen), len(chosen))
-    if new:
+        known_row = row_of.get(file_digest(encoded))
+        if known_row is not None:
+            made[number] = known[known_row]
+        else:
+            made[number] = fingerprint(encoded)[0]
+            complete = False
+    if not complete:
         body = _form() + made.tobytes()
         with contextlib.suppress(CounterfoilError, OSError, RuntimeError):  # the cache is optional
             write_atomically(place, hashlib.sha256(body).digest() + body)
