@@ -164,9 +164,11 @@ def _disagrees(pair: Mapping[str, Any]) -> bool:
     return len(labels - {None, NO_LABEL}) == 2
 
 
+# `scripts/copies_proof/RESULTS.md`: of the pairs of photographs, all that were called copies are.
 NEAR_IS_NOT_SURE = (
-    "look at near copies before you remove them: different things that look alike may be called"
-    " copies"
+    "look at near copies before you remove them: of 3 million pairs of different photographs none"
+    " was called a copy by mistake, but of things that look alike, such as clothes on black, 17 in a"
+    " million"
 )
 
 
