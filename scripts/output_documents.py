@@ -183,6 +183,27 @@ class InitClass(TypedDict):
 
 
 @closed
+class InitCopies(TypedDict):
+    train: str
+    tested: str
+    compared: Annotated[
+        dict[str, int], Field(description="Images of each split that were compared.")
+    ]
+    exact: Annotated[
+        int, Field(description="Tested images with the file or pixels of a training image.")
+    ]
+    near: Annotated[
+        int, Field(description="Other tested images that are near copies of a training image.")
+    ]
+    other_label: Annotated[
+        int, Field(description="Tested images of which a copy has another label.")
+    ]
+    repeated: Annotated[
+        int, Field(description="Tested images that are copies of an earlier tested image.")
+    ]
+
+
+@closed
 class Init(TypedDict):
     """`init`."""
 
@@ -199,6 +220,7 @@ class Init(TypedDict):
     clip: str
     models: str
     notes: list[str]
+    copies: list[InitCopies]
     next: list[str]
 
 

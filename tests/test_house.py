@@ -43,6 +43,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
             "multilabel_stats",
             "feature_stats",
             "registration",
+            "image_copies",
             "regular_files",
             "parquet_pages",
             "foreign_tables",

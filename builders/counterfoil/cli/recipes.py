@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from counterfoil.plan.estimate import AskedBudget, Cost, JudgedQuota, RenderedBudget
     from counterfoil.plan.layout import Plan
     from counterfoil.recipe import Recipe, ThresholdSpec
+    from counterfoil.starting.lacking import Lack
 
 MOST_CLASSES = 30  # the recipe's file lists all classes
 _CANNOT = "The recipe is valid, but it cannot be built on this machine until you fix this."
@@ -76,6 +77,7 @@ def init(given: Given) -> None:
                 "clip": "/".join(filter(None, (recipe.screen.model, recipe.screen.weights))),
                 "models": result.models,
                 "notes": list(result.notes),
+                "copies": [copies.document() for copies in result.copies],
                 "next": list(result.commands),
             }
         )
@@ -177,7 +179,7 @@ def check(given: Given) -> None:
     from counterfoil.plan.estimate import asked_budgets, estimate, judged_quotas, rendered_budget
     from counterfoil.plan.layout import make_plan
     from counterfoil.recipe import load_recipe
-    from counterfoil.recipe.names import license_note
+    from counterfoil.recipe.names import is_local, license_note
     from counterfoil.recipe.schema_mine import method_settings
     from counterfoil.starting.lacking import list_lacking, server_calls, too_few_images
     from counterfoil.starting.source_rows import look_at_source
@@ -190,7 +192,12 @@ def check(given: Given) -> None:
     with StageProgress():
         source = look_at_source(loaded)
         plan = make_plan(loaded, edited=source.table)
-        noted = (*source.lacks, *too_few_images(plan), *server_calls(plan))
+        copies: Sequence[Lack] = ()
+        if is_local(loaded.source.dataset):
+            from counterfoil.starting.split_copies import copies_for_recipe
+
+            copies = copies_for_recipe(loaded, options.copies)
+        noted = (*source.lacks, *copies, *too_few_images(plan), *server_calls(plan))
         lacks = list_lacking(loaded, noted)
     cost = estimate(plan, rate, edits_by_inversion(plan.recipe.generator), source.side)
     budget = rendered_budget(plan.recipe, rate)

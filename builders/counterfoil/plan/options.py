@@ -27,3 +27,6 @@ class CheckOptions(OfRecipe):
 
     rate: float | None = option(None, least=1e-6)
     """Images per second, for the time estimate."""
+    copies: int | None = option(None, least=0, metavar="N")
+    """Images of each split to compare, to find test images that are copies of training images; 0:
+    none. Default: 10,000, or fewer large ones."""

@@ -46,6 +46,7 @@ from counterfoil.starting.found_objects import (
     turned_photographs,
 )
 from counterfoil.starting.options import InitOptions
+from counterfoil.starting.split_copies import SplitCopies
 
 # Ids that stand for names elsewhere: WordNet's, and plain numbers.
 _NO_WORD = re.compile(r"n\d{8}|[\d_.\- ]+")
@@ -195,6 +196,8 @@ class FoundData:
     """The median shorter side of opened images, in pixels."""
     placed: FoundTruth | None = None
     """The boxes or masks of images, which have no classes."""
+    copies: tuple[SplitCopies, ...] = ()
+    """Copies of training images in other splits."""
 
 
 def find_data(wanted: InitOptions, *, drawn: bool) -> FoundData:

@@ -15,7 +15,7 @@ import re
 import shlex
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from counterfoil.starting.found_data import PERCENTILE, FoundData, class_entries
 from counterfoil.starting.found_detector import find_detector
 from counterfoil.starting.found_objects import FoundObjects, FoundTruth
 from counterfoil.starting.options import RECIPE, InitOptions
+from counterfoil.starting.split_copies import SplitCopies, copies_csv, copies_in_splits
 from counterfoil.store.atomic import write_atomically, write_together
 
 BASE = {"prompt": "a photo of the {class}"}
@@ -560,7 +561,7 @@ _CORRUPTED = "corrupt"
 @dataclass(frozen=True, slots=True)
 class InitResult:
     """The written recipe, images of each class by split (None if not counted), the reason for
-    `models`, the next commands.
+    `models`, the next commands, and copies between splits.
     """
 
     path: Path
@@ -570,6 +571,7 @@ class InitResult:
     notes: tuple[str, ...]
     models: str
     commands: tuple[str, ...]
+    copies: tuple[SplitCopies, ...] = ()
 
 
 @takes(InitOptions)
@@ -606,6 +608,15 @@ def init(given: InitOptions) -> InitResult:
     corrupts = device == "cpu" and given.generator is None and given.clip is None
     models = None if corrupts else proposed_models(device, given.generator, given.clip)
     data = find_data(given, drawn=not corrupts)
+    copies, notes = copies_in_splits(data.origin, tuple(data.rows), data.train_split, given.copies)
+    if any(of_split.pairs for of_split in copies):
+        listed = path.with_name(f"{path.stem}-copies.csv")
+        write_atomically(listed, copies_csv(copies).encode())
+    else:
+        listed = None
+    for of_split in copies:
+        notes += of_split.notes(listed)
+    data = replace(data, notes=(*data.notes, *notes), copies=tuple(copies))
     last = re.sub(
         r"[^A-Za-z0-9_]+", "-", data.origin.dataset.removeprefix(LAB).rstrip("/").rpartition("/")[2]
     )
@@ -656,6 +667,7 @@ def init(given: InitOptions) -> InitResult:
         notes=tuple(notes),
         models=WITHOUT_GPU if models is None else models.reason,
         commands=_commands(path, dataset, cut=not corrupts),
+        copies=data.copies,
     )
 
 
@@ -678,7 +690,7 @@ def _init_placed(
     check, build, evaluate = _commands(path, dataset, cut=False)
     commands = [check, build]
     notes = [
-        *marked.notes,
+        *data.notes,
         f"{picture} shows some images with their {marks}: look whether they are right",
     ]
     if onnx is None:
@@ -701,6 +713,7 @@ def _init_placed(
         models="Each shift is a known change to your own photographs, which leaves every"
         f" {marked.task.marked} where it is.",
         commands=tuple(commands),
+        copies=data.copies,
     )
 
 

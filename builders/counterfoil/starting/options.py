@@ -34,6 +34,9 @@ class InitOptions:
     """Split to train on. Default: found by name."""
     validation_split: str | None = option(None, DATA)
     """Split that sets the thresholds. Default: found by name."""
+    copies: int | None = option(None, DATA, least=0, metavar="N")
+    """Images of each split to compare, to find test images that are copies of training images; 0:
+    none. Default: 10,000, or fewer large ones."""
     generator: str | None = option(None, metavar="MODEL")
     """Model that draws images: lab:sd (dry run), a Hub id or a diffusers folder.
 

@@ -98,7 +98,7 @@ def _rows_of_build(recipe: Recipe, name: str) -> tuple[RowTable | None, bool, Se
     if kind.drawn_elsewhere and local:
         given = given_rows(recipe, pin_pool(recipe, None))
         return given.table, True, given.notes
-    opened = None if kind.drawn_elsewhere else _opened(source)
+    opened = None if kind.drawn_elsewhere else open_quickly(source)
     if opened is None:
         unread = f"{name} is {'large' if local else 'on the Hub'} and was not opened"
         return (
@@ -122,7 +122,7 @@ def _rows_of_build(recipe: Recipe, name: str) -> tuple[RowTable | None, bool, Se
     return None, True, ()
 
 
-def _opened(source: InputDataset) -> OpenSource | None:
+def open_quickly(source: InputDataset) -> OpenSource | None:
     """Open a dataset that can be read quickly: of the lab, a folder of image files, or a small
     folder."""
     from counterfoil.data.open_source import is_small, open_source
@@ -152,7 +152,7 @@ def sampled_pictures(recipe: Recipe) -> tuple[int | None, tuple[str, ...]]:
     pictures = None
     total = 0
     with contextlib.suppress(CounterfoilError, OSError):  # a build says what is wrong with a folder
-        opened = _opened(pool) if is_local(pool.dataset) and pool.split is not None else None
+        opened = open_quickly(pool) if is_local(pool.dataset) and pool.split is not None else None
         if opened is not None:
             rows = opened.rows(recipe.generator.get("split"), labelled=False)
             total = rows.count

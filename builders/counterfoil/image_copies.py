@@ -1,0 +1,431 @@
+"""Find the images of one set that are copies of images of another one: exact, and near.
+
+An exact copy has the same file or the same pixels. A near copy was encoded again, resized, cropped
+a little, mirrored, or changed in brightness or colour. Near copies are searched by a perceptual hash
+of 64 bits (pHash: which of the 8 × 8 lowest frequencies of a cosine transform are above their
+median; Zauner 2010). Each candidate is then confirmed: one picture is moved and zoomed onto the
+other (Lucas and Kanade 1981), and the fine detail of both must correlate. Low frequencies do not
+count there, because different photographs on plain backgrounds share them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from counterfoil.progress import report_progress
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from counterfoil.arrays import Bools, Floats32, Ints
+
+DIGEST = 16  # bytes of a sha256 that are compared
+SIDE = 32  # pixels of the small pictures that are compared
+# An image as it is compared: the start of the sha256 of its file and of its pixels, and a small grey
+# picture. The pixels of an image that cannot be read are zeros.
+FINGERPRINT = np.dtype(
+    [
+        ("file", f"V{DIGEST}"),
+        ("pixels", f"V{DIGEST}"),
+        ("grey", "u1", (SIDE, SIDE)),
+    ]
+)
+# A pair of copies: the image of the first set and that of the second, whether files or pixels are
+# the same, whether one is the mirror image of the other, the bits in which their hashes differ, and
+# the correlation of fine detail (1 if exact).
+PAIR = np.dtype(
+    [
+        ("tested", np.int64),
+        ("train", np.int64),
+        ("exact", np.bool_),
+        ("mirrored", np.bool_),
+        ("distance", np.int64),
+        ("alike", np.float32),
+    ]
+)
+# The largest distance of two hashes, in bits, of a candidate. All of these were chosen by
+# `scripts/prove_copies.py --settings`, on other images than its tables are of.
+RADIUS = 18
+# The lowest correlation of the frequencies of two hashes, of a candidate.
+_LEAST_ROUGHLY_ALIKE = 0.75
+# The lowest correlation of fine detail of a near copy.
+LEAST_ALIKE = 0.9
+# Above it, a pair is a near copy however many images look alike.
+SURELY_ALIKE = 0.985
+# Otherwise the rest of the correlation is at most this part of that of the third most similar other
+# pair of one of both images: two images may have two more copies.
+PART_OF_RIVALS = 0.3
+_RIVAL = 2
+# A picture whose fine detail has a lower standard deviation, in grey levels of 255, has no near
+# copies: every plain picture resembles every other.
+LEAST_DETAIL = 2.0
+# If more pairs are candidates, the radius shrinks: the images look alike, and near copies must then
+# have nearer hashes. It bounds the time to about half a minute.
+MOST_CANDIDATES = 10_000
+_MOST_PARTNERS = 20  # exact copies of an image that are listed
+_LOW = 8  # frequencies a direction
+_BITS = _LOW * _LOW
+_TESTED_AT_ONCE = 256
+_OTHERS_AT_ONCE = 8192
+_PAIRS_AT_ONCE = 256
+_STEPS = 7
+# Limits of the alignment: zoom, and translations right and down in pixels of `SIDE`.
+_LONGEST_STEP = np.array([0.05, 1.5, 1.5], np.float32)
+_FURTHEST = np.array([0.15, 3.5, 3.5], np.float32)
+_DAMPING = np.diag([1, 1e-2, 1e-2])
+_LEAST_DEVIATION = 1e-3
+_MIDDLE = (SIDE - 1) / 2
+_DOWN, _ACROSS = np.mgrid[:SIDE, :SIDE].astype(np.float32) - _MIDDLE
+_BLUR = 0.7  # standard deviations in pixels of `SIDE`
+_COARSE = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """Pairs of copies."""
+
+    pairs: NDArray[Any]
+    """An array of `PAIR`: exact copies first, then from the most alike on."""
+    radius: int
+    """The distance of hashes up to which pairs were compared."""
+
+
+def low_frequencies(grey: NDArray[np.uint8], *, mirrored: bool = False) -> Floats32:
+    """Return the low frequencies of small pictures, uint8 [n, 32, 32], or of their mirror images,
+    [n, 64]."""
+    from scipy.fft import dctn
+
+    waves = dctn(
+        grey.astype(np.float32),
+        axes=(1, 2),
+        norm="ortho",
+    )
+    low = waves[:, :_LOW, :_LOW]
+    if mirrored:
+        # A mirror image has the odd frequencies across with the other sign.
+        low[:, :, 1::2] *= -1
+    return low.reshape(len(low), _BITS)
+
+
+def perceptual_hashes(frequencies: Floats32) -> Floats32:
+    """Return the pHash of low frequencies, each bit as 1 or -1, [n, 64]."""
+    middle = np.median(frequencies, axis=1, keepdims=True)
+    hashes = np.full_like(frequencies, -1)
+    hashes[frequencies > middle] = 1
+    return hashes
+
+
+def find_copies(tested: NDArray[Any], train: NDArray[Any] | None = None) -> Copies:
+    """Return the pairs of copies of two arrays of `FINGERPRINT`, or of one with itself, each pair
+    once. The order of the two does not matter."""
+    within = train is None
+    others = tested if train is None else train
+    exact = _exact_pairs(tested, others, within=within)
+    roughly, radius = candidates(
+        tested["grey"],
+        others["grey"],
+        within=within,
+    )
+    known = np.isin(
+        _numbers(roughly, others),
+        _numbers(exact, others),
+    )
+    roughly = roughly[~known]
+    confirm(roughly, tested["grey"], others["grey"])
+    near = roughly[_stands_out(roughly, within=within)]
+    order = np.argsort(-near["alike"], kind="stable")
+    pairs = np.concatenate([exact, near[order]])
+    return Copies(pairs, radius)
+
+
+def _numbers(pairs: NDArray[Any], others: NDArray[Any]) -> Ints:
+    """Return a number for each pair."""
+    return pairs["tested"] * len(others) + pairs["train"]
+
+
+def _exact_pairs(
+    tested: NDArray[Any],
+    others: NDArray[Any],
+    *,
+    within: bool,
+) -> NDArray[Any]:
+    """Return pairs with the same file or pixels, ascending."""
+    found: set[tuple[int, int]] = set()
+    for name in ("file", "pixels"):
+        rows_of: dict[bytes, list[int]] = {}
+        for row, digest in enumerate(others[name].tolist()):
+            rows_of.setdefault(digest, []).append(row)
+        rows_of.pop(bytes(DIGEST), None)  # images that are missing or cannot be read
+        for row, digest in enumerate(tested[name].tolist()):
+            partners = rows_of.get(digest, [])
+            if within:
+                partners = partners[partners.index(row) + 1 :] if partners else []
+            for partner in partners[:_MOST_PARTNERS]:
+                found.add((row, partner))
+    pairs = np.zeros(len(found), PAIR)
+    for number, pair in enumerate(sorted(found)):
+        pairs["tested"][number], pairs["train"][number] = pair
+    pairs["exact"] = True
+    pairs["alike"] = 1
+    return pairs
+
+
+def candidates(
+    tested: NDArray[np.uint8],
+    others: NDArray[np.uint8],
+    *,
+    within: bool,
+) -> tuple[NDArray[Any], int]:
+    """Return the pairs that are roughly alike, or are so if one is mirrored, and the largest
+    distance of hashes: `RADIUS`, or the largest with at most `MOST_CANDIDATES` pairs."""
+    tested_rows = np.flatnonzero(_detailed(tested))
+    other_rows = np.flatnonzero(_detailed(others))
+    frequencies = low_frequencies(tested[tested_rows])
+    hashes = perceptual_hashes(frequencies)
+    of_others = []
+    for mirrored in (False, True):
+        waves = low_frequencies(others[other_rows], mirrored=mirrored)
+        of_others.append((mirrored, waves, perceptual_hashes(waves)))
+    found = np.zeros(0, PAIR)
+    radius = RADIUS
+    for block in _blocks(len(hashes), _TESTED_AT_ONCE):
+        report_progress("comparing images", block.start, len(hashes))
+        parts = [found]
+        for mirrored, waves, other_hashes in of_others:
+            for other_block in _blocks(len(other_hashes), _OTHERS_AT_ONCE):
+                pairs = _near_hashes(
+                    hashes[block],
+                    other_hashes[other_block],
+                    radius,
+                )
+                pairs["tested"] += block.start
+                pairs["train"] += other_block.start
+                pairs["mirrored"] = mirrored
+                alike = _roughly_alike(
+                    frequencies[pairs["tested"]],
+                    waves[pairs["train"]],
+                )
+                parts.append(pairs[alike])
+        found = np.concatenate(parts)
+        if within:
+            found = found[found["tested"] < found["train"]]
+        counts = np.bincount(found["distance"], minlength=RADIUS + 1)
+        fitting = np.flatnonzero(counts.cumsum() <= MOST_CANDIDATES)
+        radius = min(radius, int(fitting.max(initial=0)))
+        found = found[found["distance"] <= radius]
+    report_progress("comparing images", len(hashes), len(hashes))
+    found["tested"] = tested_rows[found["tested"]]
+    found["train"] = other_rows[found["train"]]
+    # A symmetric picture is near in both ways; the nearer one is compared.
+    found = np.sort(found, order=["tested", "train", "distance", "mirrored"])
+    numbers = _numbers(found, others)
+    _, first = np.unique(numbers, return_index=True)
+    return found[first], radius
+
+
+def _near_hashes(hashes: Floats32, others: Floats32, radius: int) -> NDArray[Any]:
+    """Return the pairs of hashes that differ in at most `radius` bits."""
+    # Each bit that differs takes 2 from the product.
+    distances = (_BITS - hashes @ others.T) / 2
+    rows, columns = np.nonzero(distances <= radius)
+    pairs = np.zeros(len(rows), PAIR)
+    pairs["tested"] = rows
+    pairs["train"] = columns
+    pairs["distance"] = distances[rows, columns]
+    return pairs
+
+
+def _roughly_alike(first: Floats32, second: Floats32) -> Bools:
+    """Return which pairs of low frequencies correlate, but for the brightness."""
+    first = first[:, 1:]
+    second = second[:, 1:]
+    product = np.einsum("ij,ij->i", first, second)
+    sizes = np.linalg.norm(first, axis=1)
+    sizes *= np.linalg.norm(second, axis=1)
+    return product >= _LEAST_ROUGHLY_ALIKE * sizes
+
+
+def _detailed(grey: NDArray[np.uint8]) -> Bools:
+    """Return which small pictures have enough fine detail to be told from others."""
+    enough = np.zeros(len(grey), bool)
+    for block in _blocks(len(grey), _PAIRS_AT_ONCE):
+        pictures = grey[block].astype(np.float32)
+        detail = _fine(pictures).std(axis=(1, 2))
+        enough[block] = detail >= LEAST_DETAIL
+    return enough
+
+
+def _blocks(count: int, at_once: int) -> Iterator[slice]:
+    for start in range(0, count, at_once):
+        yield slice(start, start + at_once)
+
+
+def _fine(pictures: Floats32) -> Floats32:
+    return pictures - _blurred(pictures, _COARSE)
+
+
+def _blurred(pictures: Floats32, deviation: float) -> Floats32:
+    from scipy.ndimage import gaussian_filter
+
+    return gaussian_filter(pictures, (0, deviation, deviation), mode="nearest")
+
+
+def confirm(
+    pairs: NDArray[Any],
+    tested: NDArray[np.uint8],
+    others: NDArray[np.uint8],
+) -> None:
+    """Write into each pair the correlation of fine detail after alignment."""
+    for block in _blocks(len(pairs), _PAIRS_AT_ONCE):
+        report_progress("confirming copies", block.start, len(pairs))
+        some = pairs[block]
+        first = tested[some["tested"]].astype(np.float32)
+        second = others[some["train"]].astype(np.float32)
+        mirrored = some["mirrored"]
+        second[mirrored] = second[mirrored, :, ::-1]
+        # The brighter picture stays, so that the order of both does not matter.
+        swapped = _total(second) > _total(first)
+        fixed = np.where(swapped, second, first)
+        moved = np.where(swapped, first, second)
+        some["alike"] = _aligned_correlation(fixed, moved)
+    report_progress("confirming copies", len(pairs), len(pairs))
+
+
+def _aligned_correlation(fixed: Floats32, moved: Floats32) -> Floats32:
+    """Return the correlation of the fine detail of pictures, [n, 32, 32], after each `moved` one is
+    zoomed and moved onto its `fixed` one."""
+    fixed = _blurred(fixed, _BLUR)
+    moved = _blurred(moved, _BLUR)
+    place = _aligned(fixed, moved)
+    down, right, seen = _sampled_at(place)
+    warped = _sampled(moved, down, right)
+    first, _ = _normalised(_fine(fixed), seen)
+    second, _ = _normalised(_fine(warped), seen)
+    return _correlation(first, second, seen)
+
+
+def _aligned(fixed: Floats32, moved: Floats32) -> Floats32:
+    """Return the zoom and the translation with the highest correlation, [n, 3], by Gauss-Newton
+    steps."""
+    place = np.zeros((len(fixed), 3), np.float32)
+    best = place.copy()
+    highest = np.full(len(fixed), -np.inf, np.float32)
+    slope_down, slope_right = np.gradient(moved, axis=(1, 2))
+    for _ in range(_STEPS):
+        down, right, seen = _sampled_at(place)
+        warped = _sampled(moved, down, right)
+        target, _ = _normalised(fixed, seen)
+        found, scale = _normalised(warped, seen)
+        correlation = _correlation(target, found, seen)
+        better = correlation > highest
+        highest[better] = correlation[better]
+        best[better] = place[better]
+        by_right = _sampled(slope_right, down, right) / scale
+        by_down = _sampled(slope_down, down, right) / scale
+        by_zoom = by_right * _ACROSS + by_down * _DOWN
+        ways = []
+        for way in (by_zoom, by_right, by_down):
+            centred = (way - _mean(way, seen)) * seen
+            # A change of contrast is no movement.
+            centred -= found * _mean(centred * found, seen)
+            ways.append(centred.reshape(len(place), -1))
+        change = _solved(np.stack(ways, axis=1), target - found)
+        place += np.clip(change, -_LONGEST_STEP, _LONGEST_STEP)
+        place = np.clip(place, -_FURTHEST, _FURTHEST)
+    return best
+
+
+def _solved(ways: Floats32, left: Floats32) -> Floats32:
+    """Return how far to go each way to make up for what is left, by least squares, [n, 3]."""
+    transposed = ways.transpose(0, 2, 1)
+    squares = ways @ transposed + _DAMPING
+    wanted = ways @ left.reshape(len(left), -1, 1)
+    solved = np.linalg.solve(squares, wanted)
+    return solved[:, :, 0].astype(np.float32)
+
+
+def _sampled_at(place: Floats32) -> tuple[Floats32, Floats32, Floats32]:
+    """Return where each pixel is sampled, down and right, and 1 where that is inside, [n, 32, 32]
+    each."""
+    zoom, move_right, move_down = place.T[:, :, None, None]
+    right = _ACROSS * (1 + zoom) + move_right
+    down = _DOWN * (1 + zoom) + move_down
+    furthest = np.maximum(abs(right), abs(down))
+    seen = furthest <= _MIDDLE
+    return down + _MIDDLE, right + _MIDDLE, seen.astype(np.float32)
+
+
+def _sampled(pictures: Floats32, down: Floats32, right: Floats32) -> Floats32:
+    """Return pictures at places between their pixels, by linear interpolation."""
+    top = np.floor(down).clip(0, SIDE - 2)
+    left = np.floor(right).clip(0, SIDE - 2)
+    below = (down - top).clip(0, 1)
+    beside = (right - left).clip(0, 1)
+    picture = np.arange(len(pictures))[:, None, None]
+    corner = (picture * SIDE + top.astype(int)) * SIDE
+    corner += left.astype(int)
+    pixels = pictures.reshape(-1)
+
+    def across(first: Ints) -> Floats32:
+        start = pixels[first]
+        return start + beside * (pixels[first + 1] - start)
+
+    upper = across(corner)
+    lower = across(corner + SIDE)
+    return upper + below * (lower - upper)
+
+
+def _total(pictures: Floats32) -> Floats32:
+    """Return the sum of each picture, [n, 1, 1]."""
+    return pictures.sum(axis=(1, 2), keepdims=True)
+
+
+def _mean(pictures: Floats32, seen: Floats32) -> Floats32:
+    """Return the mean of each picture where it is `seen`, [n, 1, 1]."""
+    return _total(pictures * seen) / _total(seen)
+
+
+def _correlation(first: Floats32, second: Floats32, seen: Floats32) -> Floats32:
+    """Return the correlation of normalised pictures, [n]."""
+    return _mean(first * second, seen)[:, 0, 0]
+
+
+def _normalised(pictures: Floats32, seen: Floats32) -> tuple[Floats32, Floats32]:
+    """Return pictures with mean 0 and standard deviation 1 where they are `seen`, and 0 elsewhere,
+    and their standard deviations."""
+    centred = (pictures - _mean(pictures, seen)) * seen
+    variance = _mean(centred**2, seen)
+    deviation = np.sqrt(variance) + _LEAST_DEVIATION
+    return centred / deviation, deviation
+
+
+def _stands_out(pairs: NDArray[Any], *, within: bool) -> Bools:
+    """Return which candidates are copies: their detail correlates, more than that of other
+    candidates of the same images. In sets of things that look alike, a high correlation alone says
+    little."""
+    alike = pairs["alike"]
+    rests = (1 - alike).tolist()
+    first = pairs["tested"].tolist()
+    second = pairs["train"]
+    if not within:
+        # The images of two sets are different ones.
+        second = -1 - second
+    second = second.tolist()
+    rests_of: dict[int, list[float]] = {}
+    for image, rest in zip(first + second, rests + rests, strict=True):
+        rests_of.setdefault(image, []).append(rest)
+    near = alike >= SURELY_ALIKE
+    doubtful = (alike >= LEAST_ALIKE) & ~near
+    for pair in np.flatnonzero(doubtful).tolist():
+        rivals = rests_of[first[pair]] + rests_of[second[pair]]
+        # The pair itself is in both.
+        rivals = sorted(rivals)[2:]
+        if len(rivals) > _RIVAL:
+            near[pair] = rests[pair] <= PART_OF_RIVALS * rivals[_RIVAL]
+        else:
+            near[pair] = True
+    return near

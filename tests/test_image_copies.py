@@ -1,0 +1,184 @@
+"""Copies between two sets are found by file, pixels and near pixels; other images are no image_copies."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from PIL import Image, ImageEnhance, ImageOps
+
+from counterfoil import image_copies
+from counterfoil.data.fingerprints import fingerprint
+from counterfoil.image_copies import (
+    FINGERPRINT,
+    SIDE,
+    Copies,
+    find_copies,
+    low_frequencies,
+    perceptual_hashes,
+)
+from counterfoil.lab.scenes import wardrobe_scene
+from counterfoil.lab.world import render
+from support.images import encoded, noise
+
+COUNT = 12
+
+
+def scene(number: int) -> Image.Image:
+    return Image.fromarray(render(wardrobe_scene("audit", number)))
+
+
+def fingerprints(files: Sequence[bytes]) -> np.ndarray:
+    return np.concatenate([fingerprint(file) for file in files])
+
+
+def scenes(change: Callable[[Image.Image], Image.Image] = lambda picture: picture) -> np.ndarray:
+    return fingerprints([encoded(change(scene(number))) for number in range(COUNT)])
+
+
+def pairs_of(found: Copies) -> set[tuple[int, int]]:
+    tested = found.pairs["tested"].tolist()
+    return set(zip(tested, found.pairs["train"].tolist(), strict=True))
+
+
+ITSELF = {(row, row) for row in range(COUNT)}
+
+
+def test_a_set_has_all_its_images_and_repeats_none() -> None:
+    images = scenes()
+    found = find_copies(images, images)
+    assert pairs_of(found) >= ITSELF
+    assert found.pairs["exact"].all()
+    assert not pairs_of(find_copies(images))
+
+
+def test_pixels_are_the_same_in_another_file() -> None:
+    again = fingerprints([encoded(scene(number), "WEBP", lossless=True) for number in range(COUNT)])
+    found = find_copies(again, scenes())
+    assert pairs_of(found) == ITSELF
+    assert found.pairs["exact"].all()
+
+
+def encoded_again(picture: Image.Image, quality: int) -> Image.Image:
+    return Image.open(io.BytesIO(encoded(picture, "JPEG", quality=quality)))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda picture: encoded_again(picture, 95),
+        lambda picture: encoded_again(picture, 50),
+        lambda picture: picture.resize((48, 48)),
+        lambda picture: picture.crop((1, 0, 63, 62)),
+        lambda picture: ImageOps.mirror(picture),
+        lambda picture: picture.convert("L"),
+        lambda picture: ImageEnhance.Brightness(picture).enhance(0.7),
+        lambda picture: encoded_again(ImageOps.mirror(picture), 75),
+    ],
+)
+def test_changed_copies_are_near(change: Callable[[Image.Image], Image.Image]) -> None:
+    found = find_copies(scenes(change), scenes())
+    assert pairs_of(found) == ITSELF
+    assert not found.pairs["exact"].any()
+
+
+def test_mirrored_copies_say_so() -> None:
+    assert find_copies(scenes(ImageOps.mirror), scenes()).pairs["mirrored"].all()
+
+
+def test_order_of_the_sets_does_not_matter() -> None:
+    tested = scenes(lambda picture: encoded_again(picture.crop((0, 2, 62, 64)), 75))
+    train = scenes()
+    forth = find_copies(tested, train)
+    back = find_copies(train[::-1], tested)
+    turned = {(COUNT - 1 - row, column) for row, column in pairs_of(back)}
+    assert {(column, row) for row, column in turned} == pairs_of(forth)
+    np.testing.assert_array_equal(np.sort(back.pairs["alike"]), np.sort(forth.pairs["alike"]))
+
+
+def test_distinct_images_are_no_copies() -> None:
+    images = [noise(seed, 32, 32) for seed in range(200)]
+    assert not pairs_of(find_copies(fingerprints([encoded(image) for image in images])))
+
+
+def test_plain_images_are_copies_only_if_exact() -> None:
+    levels = np.linspace(80, 160, 64)
+    slope = np.broadcast_to(levels[:, None, None], (64, 64, 3))
+    plain = [encoded((90, 90, 90)), encoded((91, 90, 90)), encoded((slope + 0.5).astype(np.uint8))]
+    plain.append(encoded((slope + 3).astype(np.uint8)))
+    images = fingerprints(plain)
+    assert not pairs_of(find_copies(images))
+    assert pairs_of(find_copies(images, images)) == {(row, row) for row in range(4)}
+
+
+def test_unreadable_images_have_only_their_file() -> None:
+    broken = encoded(scene(0))[:200]
+    images = fingerprints([broken, b"no image", broken])
+    assert pairs_of(find_copies(images)) == {(0, 2)}
+
+
+def test_missing_images_are_no_copies() -> None:
+    nothing = np.zeros(5, FINGERPRINT)
+    assert not pairs_of(find_copies(nothing))
+    assert not pairs_of(find_copies(nothing[:0], scenes()))
+
+
+def test_vast_images_are_not_decoded() -> None:
+    claimed = encoded(Image.new("L", (16, 16)))
+    # The width and the height of a PNG's header.
+    vast = claimed[:16] + (60_000).to_bytes(4, "big") * 2 + claimed[24:]
+    assert not fingerprint(vast)["grey"].any()
+
+
+def test_many_candidates_take_a_smaller_radius(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = scenes(lambda picture: picture.crop((0, 3, 61, 64)))
+    all_candidates = find_copies(images, scenes())
+    monkeypatch.setattr(image_copies, "MOST_CANDIDATES", 3)
+    fewer = find_copies(images, scenes())
+    assert fewer.radius < all_candidates.radius == image_copies.RADIUS
+    assert pairs_of(fewer) <= pairs_of(all_candidates)
+
+
+def test_things_that_look_alike_are_no_copies() -> None:
+    """A pair is called a copy only if it is closer than other pairs of the same images."""
+    base = np.asarray(scene(3), np.float32)
+    chance = np.random.default_rng(0)
+    alike = []
+    for _ in range(12):
+        changed = base + chance.normal(0, 26, base.shape)
+        alike.append(encoded(changed.clip(0, 255).astype(np.uint8)))
+    images = fingerprints(alike)
+    grey = images["grey"]
+    pairs, _ = image_copies.candidates(grey, grey, within=True)
+    image_copies.confirm(pairs, grey, grey)
+    assert (pairs["alike"] >= image_copies.LEAST_ALIKE).sum() > 30
+    assert len(find_copies(images).pairs) < 5
+
+
+def plain_hash(grey: np.ndarray) -> list[int]:
+    """Return the bits of a pHash by its definition."""
+    low = []
+    for down in range(8):
+        for across in range(8):
+            total = 0.0
+            for y in range(SIDE):
+                for x in range(SIDE):
+                    wave = math.cos(math.pi * down * (2 * y + 1) / (2 * SIDE))
+                    wave *= math.cos(math.pi * across * (2 * x + 1) / (2 * SIDE))
+                    total += float(grey[y, x]) * wave
+            # Frequencies of 0 have half the energy.
+            halves = (down > 0) + (across > 0)
+            low.append(total * 2 ** (halves / 2))
+    middle = float(np.median(low))
+    return [2 * (value > middle) - 1 for value in low]
+
+
+def test_perceptual_hash_equals_a_plain_loop() -> None:
+    grey = scenes()["grey"][:2]
+    hashes = perceptual_hashes(low_frequencies(grey))
+    assert hashes.tolist() == [plain_hash(picture) for picture in grey]
+    turned = perceptual_hashes(low_frequencies(grey, mirrored=True))
+    assert turned[0].tolist() == plain_hash(grey[0, :, ::-1])
