@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
-import yaml
 from pydantic import TypeAdapter, ValidationError
 from typer.core import TyperGroup
 from typer.main import get_command
@@ -86,30 +84,6 @@ def test_every_page_shows_images_and_links_to_files_that_exist(site: Path) -> No
             if not (page.parent / path).exists():
                 missing.append(f"{page.name}: {path}")
     assert not missing
-
-
-def test_the_skill_names_itself_and_commands_that_exist() -> None:
-    """As agents read it: a folder of its own name, a description, and commands that the command
-    line parses."""
-    [file] = (ROOT / "skills").rglob("SKILL.md")
-    _, head, text = file.read_text(encoding="utf-8").split("---\n", 2)
-    facts = yaml.safe_load(head)
-    assert facts["name"] == file.parent.name and 50 < len(facts["description"]) <= 1024
-    group = get_command(app)
-    assert isinstance(group, TyperGroup)
-    commands = re.findall(r"^\$ counterfoil (.*)", text, re.MULTILINE)
-    assert len(commands) == 4
-    for line in commands:
-        name, *arguments = shlex.split(line)
-        group.commands[name].make_context(name, arguments).close()
-    options = {
-        option
-        for command in group.commands.values()
-        for param in command.params
-        for option in param.opts
-    }
-    assert set(re.findall(r"--[a-z][a-z-]+", text)) <= options
-    assert all((ROOT / path).is_file() for path in re.findall(r"`(recipes/[^`]+)`", text))
 
 
 def test_the_source_and_licence_of_each_photograph_is_recorded() -> None:
