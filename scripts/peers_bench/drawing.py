@@ -21,7 +21,7 @@ NEEDS = ("diffusers",)
 OF_SHIFT = 10
 STEPS = 6
 OVERRIDES = ("tokens=null", f"generator.steps={STEPS}")
-MOST_ROUNDS = 5
+MOST_ROUNDS = 3
 
 
 def pairs(present: Sequence[str]) -> Iterator[Pair]:

@@ -15,7 +15,7 @@ from benches.evaluate import save_architecture, save_windows
 from peers_bench.pair import Agreement, Pair
 
 NEEDS = ("timm",)
-PHOTOGRAPHS = 100
+PHOTOGRAPHS = 64
 BATCH = 32
 SIDE = 224
 NETWORK = "resnet18"
@@ -38,9 +38,10 @@ def pairs(present: Sequence[str]) -> Iterator[Pair]:
 
         def evaluated(cache: Path) -> Answers:
             os.environ["XDG_CACHE_HOME"] = str(cache)
-            with tempfile.TemporaryDirectory(dir=work) as out:
+            with tempfile.TemporaryDirectory(dir=work) as temporary:
+                out = Path(temporary)
                 evaluate(folder, [name], out=out, device="cpu", batch_size=BATCH, workers=1)
-                table = pq.read_table(Path(out) / "predictions.parquet").sort_by("path")
+                table = pq.read_table(out / "predictions.parquet").sort_by("path")
             return table[f"answer.{name}"].to_numpy(), table[f"confidence.{name}"].to_numpy()
 
         def first() -> Answers:

@@ -40,8 +40,8 @@ def pairs(present: Sequence[str]) -> Iterator[Pair]:
         return frechet_distance(*sides)
 
     def their_fid() -> float:
-        sides = [fid_features_to_statistics(rows) for rows in tensors]
-        (value,) = fid_statistics_to_metric(*sides, False).values()
+        left, right = (fid_features_to_statistics(rows) for rows in tensors)
+        (value,) = fid_statistics_to_metric(left, right, False).values()
         return float(value)
 
     def same_fid(ours: float, theirs: float) -> Agreement:

@@ -50,7 +50,7 @@ def pairs(present: Sequence[str]) -> Iterator[Pair]:
         draws = []
         for seed in range(REPLICATES):
             drawn = resample(change, stratify=labels, random_state=seed)
-            draws.append(drawn.mean())
+            draws.append(np.mean(drawn))
         low, high = np.quantile(draws, [0.025, 0.975])
         return float(change.mean()), float(low), float(high)
 

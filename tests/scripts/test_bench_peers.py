@@ -68,8 +68,8 @@ def test_pycocotools_gives_our_resamples_both_as_sets_and_from_kept_matches() ->
     weights = np.stack([np.bincount(row, minlength=detection.IMAGES) for row in drawn])
     matches = match_detections(objects, detections, detection.IMAGES, detection.CATEGORIES)
     ours = average_precision(matches, weights).measure("AP")
-    true = detection.annotations(objects.image, objects.box, objects.category)
-    boxes = detection.annotations(
+    true = detection.coco_rows(objects.image, objects.box, objects.category)
+    boxes = detection.coco_rows(
         detections.image, detections.box, detections.category, detections.score
     )
     for scores in (detection.recomputed, detection.accumulated):
