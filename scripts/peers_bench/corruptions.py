@@ -29,7 +29,7 @@ RANDOM = (
     "gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise", "motion_blur", "snow", "frost",
     "fog", "spatter", "elastic_transform",
 )  # fmt: skip
-PHOTOGRAPHS = 8
+PHOTOGRAPHS = 4
 ONE_LEVEL = 1.0
 # Of the mean change of a pixel by random kinds.
 ALIKE = 0.25

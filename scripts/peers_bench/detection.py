@@ -26,7 +26,7 @@ from counterfoil.stats import bootstrap_weights
 from peers_bench.pair import Pair, within
 
 NEEDS = ("pycocotools", "faster-coco-eval")
-IMAGES = 50
+IMAGES = 30
 CATEGORIES = 5
 RESAMPLES = 200
 TOLERANCE = 1e-9

@@ -18,9 +18,10 @@ from PIL import Image
 from peers_bench.pair import Agreement, Pair
 
 NEEDS = ("diffusers",)
-OF_SHIFT = 10
+OF_SHIFT = 8
 STEPS = 6
-OVERRIDES = ("tokens=null", f"generator.steps={STEPS}")
+# Forty images, two full batches.
+OVERRIDES = ("tokens=null", f"generator.steps={STEPS}", "prompts.shifts.red=null")
 MOST_ROUNDS = 3
 
 

@@ -15,12 +15,12 @@ from benches.evaluate import save_architecture, save_windows
 from peers_bench.pair import Agreement, Pair
 
 NEEDS = ("timm",)
-PHOTOGRAPHS = 64
+PHOTOGRAPHS = 32
 BATCH = 32
 SIDE = 224
 NETWORK = "resnet18"
 CONFIDENCE = 1e-4
-MOST_ROUNDS = 5
+MOST_ROUNDS = 3
 # The answer and the confidence of each photograph.
 Answers = tuple[np.ndarray, np.ndarray]
 

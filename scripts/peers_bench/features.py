@@ -74,5 +74,5 @@ def pairs(present: Sequence[str]) -> Iterator[Pair]:
         our_kid,
         their_kid,
         same_kid,
-        most_rounds=5,
+        most_rounds=3,
     )
