@@ -19,7 +19,8 @@ import results_page
 SCRIPTS = Path(__file__).resolve().parent
 RESULTS = SCRIPTS / "RESULTS.md"
 BENCHES = (
-    "bugs", "build", "corrupt", "directions", "evaluate", "gpu", "guidance", "padding", "scale", "start", "tokens",
+    "bugs", "build", "corrupt", "directions", "evaluate", "gpu", "guidance", "padding", "peers", "scale",
+    "start", "tokens",
 )  # fmt: skip
 
 

@@ -1,13 +1,11 @@
-"""What the code writes of the documentation: commands, options, errors, recipe keys, Python
-functions, tutorial, columns.
+"""Write the documentation as a site: the pages of `docs/`, and what the code writes of it, which is
+commands, options, errors, recipe keys, Python functions, tutorial and columns.
 
-    python scripts/docs_reference.py FOLDER     # docs/ with these pages, for a program that does
-    not call hooks
+    python scripts/docs_reference.py [SITE]     # strictly: a broken link fails; default: site/
 
-mkdocs calls `on_files`, `on_page_markdown` and `on_post_build` when it builds the site
-(`mkdocs.yml`), so these parts are never older than the code and are not stored. The example of each
-recipe key stands in `docs/reference/examples.yaml`. Beside each page the site has its Markdown, and
-`llms.txt` lists these files.
+What the code writes is never older than the code and is not stored. The example of each recipe key
+stands in `docs/reference/examples.yaml`. Zensical makes the pages, by `zensical.toml`. Beside each
+page the site has its Markdown, and `llms.txt` lists these files.
 """
 
 from __future__ import annotations
@@ -15,14 +13,19 @@ from __future__ import annotations
 import argparse
 import inspect
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
 from collections.abc import Collection, Iterator
 from importlib import import_module
 from pathlib import Path
 from string import Formatter
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel
@@ -44,13 +47,10 @@ from counterfoil.recipe.section import describe_sections
 from counterfoil.recipe.tasks import TASKS
 from counterfoil.store.rows import LAST_COLUMNS, ROW_COLUMNS
 
-if TYPE_CHECKING:
-    from mkdocs.config.defaults import MkDocsConfig
-    from mkdocs.structure.files import Files
-    from mkdocs.structure.pages import Page
-
 DOCS = Path(__file__).parents[1] / "docs"
 EXAMPLES = DOCS / "reference" / "examples.yaml"
+SETTINGS = DOCS.parent / "zensical.toml"
+_NOT_PAGES = ("examples.yaml", "tutorial.ipynb")
 _TYPES = {
     int: "integer",
     float: "number",
@@ -99,29 +99,37 @@ have the same texts. Each command also takes `--json`, which prints JSON for scr
 """
 
 
-def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages to those of `docs/`."""
-    from mkdocs.structure.files import File
+def write_site(site: Path) -> None:
+    """Write the whole site to a folder, in place of what is there. CalledProcessError if a link,
+    an anchor or a page is wrong."""
+    sources = os.pathsep.join(path for path in sys.path if path)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        shutil.copy(SETTINGS, folder)
+        write_pages(folder / "docs")
+        subprocess.run(
+            [sys.executable, "-m", "zensical", "build", "--strict"],
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": sources},
+            check=True,
+        )
+        settings = tomllib.loads(SETTINGS.read_text(encoding="utf-8"))
+        markdown = markdown_pages()
+        for path, text in markdown.items():
+            (folder / "site" / path).write_text(text, encoding="utf-8")
+        listed = llms_text(settings["project"]["nav"], markdown)
+        (folder / "site" / "llms.txt").write_text(listed, encoding="utf-8")
+        shutil.rmtree(site, ignore_errors=True)
+        shutil.move(folder / "site", site)
 
+
+def write_pages(folder: Path) -> None:
+    """Write `docs/` and the pages that the code writes to a folder, as Zensical reads them."""
+    shutil.copytree(DOCS, folder, ignore=shutil.ignore_patterns(*_NOT_PAGES))
     for path, text in pages().items():
-        files.append(File.generated(config, path, content=text))
-    return files
-
-
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Put the tables of columns and of corruptions where a page asks for them."""
-    return _with_tables(markdown)
-
-
-def on_post_build(config: MkDocsConfig) -> None:
-    """Write each page's Markdown beside it, and `llms.txt`, which lists them as the navigation
-    does."""
-    site = Path(config.site_dir)
-    nav = config.nav
-    markdown = markdown_pages()
-    for path, text in markdown.items():
-        (site / path).write_text(text, encoding="utf-8")
-    (site / "llms.txt").write_text(llms_text(nav or [], markdown), encoding="utf-8")
+        (folder / path).write_text(text, encoding="utf-8")
+    for path in folder.rglob("*.md"):
+        path.write_text(_with_tables(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def llms_text(nav: list[dict[str, Any]], markdown: dict[str, str]) -> str:
@@ -491,16 +499,11 @@ def _example(name: str, value: Any) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Write all pages of the documentation.")
-    parser.add_argument("folder", type=Path, help="where the pages go")
-    folder: Path = parser.parse_args().folder
-    # as `exclude_docs` of mkdocs.yml
-    left_out = shutil.ignore_patterns("examples.yaml", "tutorial.ipynb")
-    shutil.copytree(DOCS, folder, ignore=left_out, dirs_exist_ok=True)
-    for path, text in pages().items():
-        (folder / path).write_text(text, encoding="utf-8")
-    files = folder / "reference" / "files.md"
-    files.write_text(_with_tables(files.read_text(encoding="utf-8")), encoding="utf-8")
+    parser = argparse.ArgumentParser(description="Write the documentation as a site.")
+    parser.add_argument(
+        "site", type=Path, nargs="?", default=DOCS.parent / "site", help="its folder, replaced"
+    )
+    write_site(parser.parse_args().site)
 
 
 if __name__ == "__main__":

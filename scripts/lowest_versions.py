@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import Any
 
 PROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
-# name[extras]>=version, and maybe further conditions.
-BOUND = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(?:\[[^]]*\])?>=(?P<version>[0-9][0-9a-z.]*)(?:,.*)?")
+# name[extras]>=version, and maybe further conditions; or ==, of what is pinned.
+BOUND = re.compile(
+    r"(?P<name>[A-Za-z0-9._-]+)(?:\[[^]]*\])?[>=]=(?P<version>[0-9][0-9a-z.]*)(?:,.*)?"
+)
 
 
 def declared(project: dict[str, Any]) -> list[str]:

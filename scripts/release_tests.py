@@ -34,7 +34,7 @@ GROUPS = {
     "site": ReleaseGroup(
         covers=(
             "docs",
-            "mkdocs.yml",
+            "zensical.toml",
             "scripts/docs_reference.py",
             "builders/counterfoil/__init__.py",
             "builders/counterfoil/recipe",

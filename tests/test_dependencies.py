@@ -33,7 +33,10 @@ PARTS = {"annotated-types": "pydantic", "pydantic-core": "pydantic", "markupsafe
 
 
 def lower_bounds(requirement: Requirement) -> list[Version]:
-    return [Version(bound.version) for bound in requirement.specifier if bound.operator == ">="]
+    of_bounds = (">=", "==")  # a pin is its own lowest version
+    return [
+        Version(bound.version) for bound in requirement.specifier if bound.operator in of_bounds
+    ]
 
 
 def test_every_dependency_has_one_lower_bound() -> None:

@@ -1,0 +1,207 @@
+"""Average precision of boxes in 200 bootstrap resamples of the images: beside pycocotools and
+faster-coco-eval.
+
+Both peers score a set of images and have no bootstrap. The plain way scores each resample as a set
+of its own, in which an image that is drawn twice stands twice. The quicker way keeps the matches of
+each image and accumulates those of the drawn ones; it goes around the packages' interface. Ours
+keeps matches and accumulates all resamples together. All take the same draws.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from counterfoil.detection_stats import (
+    Detections,
+    Objects,
+    average_precision,
+    match_detections,
+)
+from counterfoil.stats import bootstrap_weights
+from peers_bench.pair import Pair, within
+
+NEEDS = ("pycocotools", "faster-coco-eval")
+IMAGES = 30
+CATEGORIES = 5
+RESAMPLES = 200
+TOLERANCE = 1e-9
+# Of a way that takes longest, and of the others.
+FEWEST_ROUNDS = 3
+MOST_ROUNDS = 5
+
+
+def pairs(present: Sequence[str]) -> Iterator[Pair]:
+    """Yield both ways of each package."""
+    objects, detections = made_set()
+    weights = bootstrap_weights(IMAGES, RESAMPLES, np.random.default_rng(1)).astype(np.int32)
+
+    def ours() -> np.ndarray:
+        matches = match_detections(objects, detections, IMAGES, CATEGORIES)
+        whole = average_precision(matches).measure("AP")
+        return np.append(average_precision(matches, weights).measure("AP"), whole)
+
+    true = coco_rows(objects.image, objects.box, objects.category)
+    found = coco_rows(detections.image, detections.box, detections.category, detections.score)
+    drawn = [np.repeat(np.arange(IMAGES), row) for row in weights]
+    every = [*drawn, np.arange(IMAGES)]
+    size = f"AP of {IMAGES} images and of {RESAMPLES} resamples ({len(found):,} boxes)"
+    for package in NEEDS:
+        if package not in present:
+            continue
+        for way, scores, rounds in (
+            ("each resample as a set", recomputed, FEWEST_ROUNDS),
+            ("matches kept, each accumulated", accumulated, MOST_ROUNDS),
+        ):
+
+            def theirs(
+                package: str = package, scores: Callable[..., list[float]] = scores
+            ) -> list[float]:
+                with contextlib.redirect_stdout(io.StringIO()):
+                    return scores(package, true, found, every)
+
+            yield Pair(
+                what=size,
+                peer=package,
+                way=way,
+                ours=ours,
+                theirs=theirs,
+                agreement=within(f"all {len(every)} APs", TOLERANCE),
+                most_rounds=rounds,
+            )
+
+
+def made_set() -> tuple[Objects, Detections]:
+    """Make boxes, and detections near most of them and elsewhere."""
+    rng = np.random.default_rng(0)
+    image = np.repeat(np.arange(IMAGES), rng.poisson(6, IMAGES))
+    side = np.exp(rng.normal(np.log(70), 0.8, (len(image), 2)))
+    box = np.concatenate([rng.uniform(0, 500, (len(image), 2)), side], axis=1)
+    category = rng.integers(CATEGORIES, size=len(image))
+    seen = np.flatnonzero(rng.random(len(image)) < 0.8)
+    near = box[seen] + rng.normal(0, 0.08, (len(seen), 4)) * side[seen].mean(axis=1)[:, None]
+    near[:, 2:] = np.maximum(near[:, 2:], 1)
+    elsewhere = np.repeat(np.arange(IMAGES), 4)
+    far = np.concatenate(
+        [rng.uniform(0, 500, (len(elsewhere), 2)), rng.uniform(5, 200, (len(elsewhere), 2))], axis=1
+    )
+    detections = Detections.of(
+        np.concatenate([image[seen], elsewhere]),
+        np.concatenate([near, far]),
+        np.concatenate([category[seen], rng.integers(CATEGORIES, size=len(elsewhere))]),
+        np.concatenate([rng.beta(4, 2, len(seen)), rng.beta(2, 4, len(elsewhere))]),
+    )
+    return Objects.of(image, box, category), detections
+
+
+def coco_rows(
+    image: np.ndarray, box: np.ndarray, category: np.ndarray, score: np.ndarray | None = None
+) -> list[dict[str, Any]]:
+    """Return boxes in COCO's form, without ids."""
+    rows = []
+    for index in range(len(image)):
+        left, top, width, height = box[index].tolist()
+        row = {
+            "image_id": int(image[index]),
+            "bbox": [left, top, width, height],
+            "category_id": int(category[index]),
+            "area": width * height,
+            "iscrowd": 0,
+        }
+        if score is not None:
+            row["score"] = float(score[index])
+        rows.append(row)
+    return rows
+
+
+def package_parts(package: str) -> tuple[Any, Callable[..., Any]]:
+    """Return the package's class of sets, and what makes an evaluation that keeps matches."""
+    if package == "pycocotools":
+        from pycocotools.coco import COCO
+        from pycocotools.cocoeval import COCOeval
+
+        return COCO, COCOeval
+    from faster_coco_eval import COCO, COCOeval_faster  # pyrefly: ignore
+
+    def evaluation(truth: Any, found: Any, kind: str) -> Any:
+        return COCOeval_faster(truth, found, kind, print_function=print, separate_eval=True)
+
+    return COCO, evaluation
+
+
+def by_image(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    images: list[list[dict[str, Any]]] = [[] for _ in range(IMAGES)]
+    for row in rows:
+        images[row["image_id"]].append(row)
+    return images
+
+
+def coco_of(make: Any, rows: Sequence[list[dict[str, Any]]], drawn: Sequence[int]) -> Any:
+    """Return the set of the drawn images, each under an id of its own."""
+    listed = []
+    for number, image in enumerate(drawn):
+        for row in rows[image]:
+            listed.append(row | {"image_id": number, "id": len(listed) + 1})
+    coco = make()
+    coco.dataset = {
+        "images": [{"id": number} for number in range(len(drawn))],
+        "categories": [{"id": category} for category in range(CATEGORIES)],
+        "annotations": listed,
+    }
+    coco.createIndex()
+    return coco
+
+
+def recomputed(
+    package: str,
+    true: Sequence[dict[str, Any]],
+    found: Sequence[dict[str, Any]],
+    every: Sequence[np.ndarray],
+) -> list[float]:
+    """Return the AP of each resample, scored as a set of its own."""
+    make, evaluation = package_parts(package)
+    true_rows = by_image(true)
+    found_rows = by_image(found)
+    scores = []
+    for drawn in every:
+        truth = coco_of(make, true_rows, drawn.tolist())
+        judge = evaluation(truth, coco_of(make, found_rows, drawn.tolist()), "bbox")
+        judge.evaluate()
+        judge.accumulate()
+        scores.append(ap_of(judge))
+    return scores
+
+
+def accumulated(
+    package: str,
+    true: Sequence[dict[str, Any]],
+    found: Sequence[dict[str, Any]],
+    every: Sequence[np.ndarray],
+) -> list[float]:
+    """Return the AP of each resample, accumulated from matches that are made once."""
+    make, evaluation = package_parts(package)
+    whole = range(IMAGES)
+    truth = coco_of(make, by_image(true), whole)
+    judge = evaluation(truth, coco_of(make, by_image(found), whole), "bbox")
+    judge.evaluate()
+    name = "evalImgs" if package == "pycocotools" else "_evalImgs_cpp"
+    kept = list(getattr(judge, name))
+    scores = []
+    for drawn in every:
+        picked = []
+        for start in range(0, len(kept), IMAGES):
+            picked += [kept[start + image] for image in drawn.tolist()]
+        setattr(judge, name, picked)
+        judge.accumulate()
+        scores.append(ap_of(judge))
+    return scores
+
+
+def ap_of(judge: Any) -> float:
+    """Return AP over categories, thresholds and recalls, for all areas and 100 detections."""
+    precision = np.asarray(judge.eval["precision"])[:, :, :, 0, -1]
+    return float(precision[precision > -1].mean())

@@ -1,0 +1,115 @@
+"""Two ways to one result, ours and a peer's, measured by turns."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Whether two results are the same, and how near they are in words."""
+
+    same: bool
+    words: str
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two ways to one result, as functions without arguments."""
+
+    what: str
+    """What both do, and to how much."""
+    peer: str
+    """The package that does it too."""
+    way: str
+    """How the package is used."""
+    ours: Callable[[], Any]
+    theirs: Callable[[], Any]
+    agreement: Callable[[Any, Any], Agreement]
+    """Compares our result with theirs."""
+    most_rounds: int = 7
+    """The most rounds that are run; fewer of what is slow."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The seconds of both ways of a pair in each round, as the processor and the clock count."""
+
+    pair: tuple[str, str, str]
+    """What, peer and way."""
+    agreement: Agreement
+    processor: tuple[list[float], list[float]]
+    """Ours and theirs."""
+    clock: tuple[list[float], list[float]]
+
+    @property
+    def ratios(self) -> list[float]:
+        """Return the peer's processor time over ours in each round, sorted."""
+        return sorted(theirs / ours for ours, theirs in zip(*self.processor, strict=True))
+
+    @property
+    def slower(self) -> bool:
+        """Return whether Counterfoil takes longer in the median round."""
+        return median(self.ratios) < 1
+
+    def row(self) -> list[str]:
+        what, peer, way = self.pair
+        ours, theirs = (shown_seconds(median(seconds)) for seconds in self.processor)
+        ratios = self.ratios
+        by_clock = [their / our for our, their in zip(*self.clock, strict=True)]
+        answer = "yes" if self.agreement.same else "**no**"
+        return [
+            what,
+            f"{peer}: {way}",
+            f"{answer}: {self.agreement.words}",
+            ours,
+            theirs,
+            f"{median(ratios):.2f}",
+            f"{ratios[0]:.2f} to {ratios[-1]:.2f} ({len(ratios)})",
+            f"{median(by_clock):.2f}",
+        ]
+
+
+def measured(pair: Pair, rounds: int) -> Measured:
+    """Run both ways once, compare their results, and then measure them by turns."""
+    agreement = pair.agreement(pair.ours(), pair.theirs())
+    processor: tuple[list[float], list[float]] = ([], [])
+    clock: tuple[list[float], list[float]] = ([], [])
+    for _ in range(min(rounds, pair.most_rounds)):
+        for side, way in enumerate((pair.ours, pair.theirs)):
+            used = processor_seconds()
+            started = time.perf_counter()
+            way()
+            clock[side].append(time.perf_counter() - started)
+            processor[side].append(processor_seconds() - used)
+    return Measured((pair.what, pair.peer, pair.way), agreement, processor, clock)
+
+
+def processor_seconds() -> float:
+    """Return the processor's seconds of this process and of its processes that have ended."""
+    total = 0.0
+    for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
+        usage = resource.getrusage(who)
+        total += usage.ru_utime + usage.ru_stime
+    return total
+
+
+def shown_seconds(seconds: float) -> str:
+    return f"{1000 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+
+
+def within(what: str, tolerance: float) -> Callable[[Any, Any], Agreement]:
+    """Return a comparison of numbers that are the same if none differs by more than this."""
+
+    def compare(ours: Any, theirs: Any) -> Agreement:
+        difference = float(np.max(np.abs(np.asarray(ours) - np.asarray(theirs))))
+        return Agreement(difference <= tolerance, f"{what} differ by {difference:.1g} at most")
+
+    return compare
