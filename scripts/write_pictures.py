@@ -37,6 +37,8 @@ _SHOWN = 160
 _GAP = 4
 _TEXT = 17
 _QUALITY = 80
+# characters that are as wide as a picture
+_LONGEST_TITLE = 17
 
 
 def built(out: Path, shifts: dict[str, Any]) -> Path:
@@ -59,16 +61,27 @@ def built(out: Path, shifts: dict[str, Any]) -> Path:
     return out
 
 
+def title_lines(title: str) -> list[str]:
+    """Return a title in one line, or in two where it is wider than its picture."""
+    if len(title) <= _LONGEST_TITLE:
+        return [title]
+    before, after = title.rsplit("_", 1)
+    return [f"{before}_", after]
+
+
 def grid(rows: list[list[tuple[str, Image.Image]]]) -> bytes:
     """Draw rows of titled pictures as WebP."""
-    height = _SHOWN + line_height(_TEXT) + 2 * _GAP
+    titles = [title_lines(title) for pictures in rows for title, _ in pictures]
+    text_height = max(map(len, titles)) * line_height(_TEXT)
+    height = _SHOWN + text_height + 2 * _GAP
     sheet = Sheet.blank(len(rows[0]) * (_SHOWN + _GAP) - _GAP, len(rows) * height)
     for row, pictures in enumerate(rows):
         for column, (title, picture) in enumerate(pictures):
             x = column * (_SHOWN + _GAP)
             y = row * height
             sheet.picture(picture, x, y, _SHOWN)
-            sheet.text([title], x + _SHOWN // 2, y + _SHOWN + _GAP, _TEXT, anchor="ma")
+            middle = x + _SHOWN // 2
+            sheet.text(title_lines(title), middle, y + _SHOWN + _GAP, _TEXT, anchor="ma")
     return encode_webp(sheet.image, _QUALITY, method=6)
 
 
