@@ -427,7 +427,9 @@ def _levels(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _scenes_of_levels(
-    parts: RecipeParts, path: RecipePath, spec: RecipePart
+    parts: RecipeParts,
+    path: RecipePath,
+    spec: RecipePart,
 ) -> Iterator[RecipeProblem]:
     """Find settings that give each level other scenes."""
     at = (*path, "severity")
@@ -442,7 +444,9 @@ def _scenes_of_levels(
 
 
 def _level_numbers(
-    parts: RecipeParts, path: RecipePath, severity: RecipePart
+    parts: RecipeParts,
+    path: RecipePath,
+    severity: RecipePart,
 ) -> Iterator[RecipeProblem]:
     """Find levels with equal images, levels between severities, and levels named as a shift."""
     at = (*path, "severity")
@@ -467,7 +471,10 @@ def _level_numbers(
 
 
 def _way_to_levels(
-    parts: RecipeParts, path: RecipePath, spec: RecipePart, severity: RecipePart
+    parts: RecipeParts,
+    path: RecipePath,
+    spec: RecipePart,
+    severity: RecipePart,
 ) -> Iterator[RecipeProblem]:
     """Check that the generator's kind and LoRA weights support the levels of a shift."""
     kind = parts.kind

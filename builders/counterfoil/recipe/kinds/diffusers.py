@@ -90,7 +90,9 @@ class DiffusersKind(DrawingKind):
         return super().named_models() | adapter | loras
 
     def inputs(
-        self, recipe: Recipe, pinned: Mapping[str, Any]
+        self,
+        recipe: Recipe,
+        pinned: Mapping[str, Any],
     ) -> list[tuple[str, str, Mapping[str, Any]]]:
         models = pinned.get("models") or {}
         loras = pinned.get("loras") or {}

@@ -150,7 +150,9 @@ class DrawingKind(GeneratorKind):
         return {"generator.model": self.model}
 
     def inputs(
-        self, recipe: Recipe, pinned: Mapping[str, Any]
+        self,
+        recipe: Recipe,
+        pinned: Mapping[str, Any],
     ) -> list[tuple[str, str, Mapping[str, Any]]]:
         models = pinned.get("models") or {}
         return [("generator", without_folders(self.model), models.get(GENERATOR) or {})]

@@ -43,7 +43,9 @@ class DrawnElsewhereKind(RowsKind):
         return False
 
     def inputs(
-        self, recipe: Recipe, pinned: Mapping[str, Any]
+        self,
+        recipe: Recipe,
+        pinned: Mapping[str, Any],
     ) -> list[tuple[str, str, Mapping[str, Any]]]:
         ((_, _, images),) = super().inputs(recipe, pinned)
         return [("drawn images", without_folders(self.dataset or ""), images)]

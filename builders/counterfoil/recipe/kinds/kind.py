@@ -176,7 +176,9 @@ class GeneratorKind(Section):
         return f"{drawn}, {shift.step}" if shift.step else drawn
 
     def inputs(
-        self, recipe: Recipe, pinned: Mapping[str, Any]
+        self,
+        recipe: Recipe,
+        pinned: Mapping[str, Any],
     ) -> list[tuple[str, str, Mapping[str, Any]]]:
         """Return role, name and pin of each input that only this kind has, for the card.
 
@@ -208,7 +210,9 @@ class RowKind(GeneratorKind):
         return columns
 
     def inputs(
-        self, recipe: Recipe, pinned: Mapping[str, Any]
+        self,
+        recipe: Recipe,
+        pinned: Mapping[str, Any],
     ) -> list[tuple[str, str, Mapping[str, Any]]]:
         pool = pinned.get("pool") or {}
         name = (

@@ -68,7 +68,9 @@ class RetrieveKind(PoolKind):
     )
 
     def inputs(
-        self, recipe: Recipe, pinned: Mapping[str, Any]
+        self,
+        recipe: Recipe,
+        pinned: Mapping[str, Any],
     ) -> list[tuple[str, str, Mapping[str, Any]]]:
         clip = recipe.ranking_clip
         models = pinned.get("models") or {}
