@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from counterfoil.building.asked_models import pin_asked_models
-from counterfoil.building.judges import pin_judges, validation_answers
+from counterfoil.building.judges import pin_judges, validation_answers, validation_images
 from counterfoil.building.realised_levels import realised_scales, with_scales
-from counterfoil.data.labelled_sources import labelled_split
 from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin
 from counterfoil.data.pool import pin_pool
@@ -282,13 +281,7 @@ def thresholds_of(
         return resolve_thresholds(recipe, None, known).with_known(classes, recipe)
     import numpy as np
 
-    images = labelled_split(
-        recipe.source,
-        recipe.source.validation_split,
-        recipe.classes,
-        source,
-        units=False,
-    )
+    images = validation_images(recipe, source)
     with one_thread():
         clip = load_clip(
             recipe.screen.clip,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from counterfoil.data.labelled_images import first_of_classes, rows_of
+from counterfoil.data.labelled_images import LabelledImages, first_of_classes, rows_of
 from counterfoil.data.labelled_sources import labelled_split
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.models.arithmetic import one_thread
@@ -191,6 +191,12 @@ class Judges:
 _BATCH = 64
 
 
+def validation_images(recipe: Recipe, source: SourcePin | None) -> LabelledImages:
+    """Open the validation images of a recipe's classes."""
+    split = recipe.source.validation_split
+    return labelled_split(recipe.source, split, recipe.classes, source, units=False)
+
+
 def validation_answers(
     recipe: Recipe,
     judge: str,
@@ -206,13 +212,7 @@ def validation_answers(
     if recipe.source.conditions is not None:
         return None, "rows of its source may have several labels or none"
     try:
-        images = labelled_split(
-            recipe.source,
-            recipe.source.validation_split,
-            recipe.classes,
-            source,
-            units=False,
-        )
+        images = validation_images(recipe, source)
     except reading_errors() as error:
         reason = skipped_reason(f"the input dataset '{recipe.source.dataset}'", error)
         return None, reason.problems[0]

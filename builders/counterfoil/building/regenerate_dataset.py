@@ -62,8 +62,7 @@ def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
         problems += wrong_model("generator.model", generator.model, pins["generator"])
         adapter = generator.get("adapter")
         if adapter is not None:
-            pin = pins.get("adapter") or {"revision": None, "sha256": None}
-            problems += wrong_model("generator.adapter", adapter, pin)
+            problems += wrong_model("generator.adapter", adapter, pins.get("adapter"))
         lora_pins = lock.inputs.get("loras") or {}
         problems += wrong_loras(generator.get("lora", {}), lora_pins)
     if recipe.kind.takes_rows:
@@ -81,7 +80,7 @@ def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
         if rule.address is not None:
             refuse_address(rule)
             continue
-        pin = asked_pins.get(without_folders(rule.model)) or {"revision": None, "sha256": None}
+        pin = asked_pins.get(without_folders(rule.model))
         problems += wrong_model("screen.keep", rule.model.removeprefix(TRANSFORMERS), pin)
     if problems:
         hint = "To use another model, build another dataset: `counterfoil build RECIPE`."

@@ -126,12 +126,8 @@ def write_collected(
             f" {receipt.group[:80]!r}",
             "The shard was not written. Check that machine.",
         )
+    writer.refuse_removed()
     directory = writer.directory
-    if not (directory / LOCK).exists():
-        raise RunFailure(
-            f"{directory} was removed while it was being built (it has no {LOCK})",
-            "Nothing more was written there. Run the same command again.",
-        )
     if (directory / receipt.path).exists():
         return
     expected = {file.path: file.sha256 for file in receipt.files}

@@ -565,9 +565,12 @@ def other_stacks(stack: Mapping[str, Any], receipts: Iterable[Receipt]) -> Count
     return Counter(lines for lines in each if lines)
 
 
-def wrong_model(key: str, name: str, pin: Mapping[str, Any]) -> Iterator[str]:
+def wrong_model(key: str, name: str, pin: Mapping[str, Any] | None) -> Iterator[str]:
     """Yield a problem if a model's folder is missing or has other content, or its commit on the Hub
     is unknown."""
+    pin = pin or {}
+    revision = pin.get("revision")
+    pinned_sha256 = pin.get("sha256")
     try:
         folder = local_folder(name)
     except UserError as error:
@@ -577,11 +580,11 @@ def wrong_model(key: str, name: str, pin: Mapping[str, Any]) -> Iterator[str]:
         yield f"{key}: {'; '.join(error.problems)}; give its path, as in --set {key}={example}"
         return
     sha256 = None if folder is None else folder_sha256(folder)
-    if folder is None and pin["revision"] is None:
+    if folder is None and revision is None:
         yield f"{key}: {LOCK} has no commit of {name}, so its version is unknown"
-    elif sha256 != pin["sha256"]:
+    elif sha256 != pinned_sha256:
         actual = f"sha256 {sha256}" if sha256 else "a name of the Hub"
-        pinned = f"sha256 {pin['sha256']}"
-        if not pin["sha256"]:
-            pinned = f"commit {pin['revision']} of the Hub"
+        pinned = f"sha256 {pinned_sha256}"
+        if not pinned_sha256:
+            pinned = f"commit {revision} of the Hub"
         yield f"{key}: '{name}' is not the one that {LOCK} pins: found {actual}, expected {pinned}"

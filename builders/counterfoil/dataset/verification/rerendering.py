@@ -92,7 +92,7 @@ def pinned_generator(dataset: StandingDataset, overrides: Sequence[str]) -> Mate
     if problems:
         raise UserError(problems)
     if _ADAPTER in models:
-        pin = inputs["models"].get("adapter") or {"revision": None, "sha256": None}
+        pin = inputs["models"].get("adapter") or {}
         adapter_revision = _pinned_revision(_ADAPTER, models[_ADAPTER], pin)
     return Materials(
         recipe,

@@ -463,13 +463,11 @@ _HELD: dict[str, HandedOver] = {}
 
 
 def describe(name: str, classes: Sequence[RecipeClass]) -> ClassifierFacts:
-    facts, _ = _held(name).known()
-    return facts
+    return _held(name).known()[0]
 
 
 def load(name: str, device: str, classes: Sequence[RecipeClass]) -> Classifier:
-    _, classifier = _held(name).known()
-    return classifier.placed(device)
+    return _held(name).known()[1].placed(device)
 
 
 def by_name(models: Any) -> Any:
