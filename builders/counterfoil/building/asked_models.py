@@ -146,7 +146,11 @@ def _load(rule: AskingRule, pin: Mapping[str, Any], device: str) -> Answerer:
     return partial(_kept_shares, judge, writable_cache() / "questions")
 
 
-def _shares_of_yes(judge: Judge, image: Image.Image, texts: Mapping[str, str]) -> dict[str, float]:
+def _shares_of_yes(
+    judge: Judge,
+    image: Image.Image,
+    texts: Mapping[str, str],
+) -> dict[str, float]:
     """Return the probability of yes to each question, one call a question."""
     shares: dict[str, float] = {}
     for column, text in texts.items():

@@ -233,7 +233,12 @@ class _Making:
                 self.waiting[way] = []
                 yield from self._render(batch)
 
-    def _quota(self, begun: _Begun, cell: Cell, accepted: int) -> Iterator[int | Made]:
+    def _quota(
+        self,
+        begun: _Begun,
+        cell: Cell,
+        accepted: int,
+    ) -> Iterator[int | Made]:
         """Render full batches in order of index until enough candidates pass.
 
         The samples of a last batch that is not full wait for samples of other cells.

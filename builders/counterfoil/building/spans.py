@@ -76,7 +76,11 @@ def way_of(plan: Plan, shift: str) -> Way:
     return "pair" if plan.recipe.beside_base(resolved) else "prompt"
 
 
-def shard_spans(plan: Plan, shards: Sequence[Shard], workers: int) -> Sequence[Span]:
+def shard_spans(
+    plan: Plan,
+    shards: Sequence[Shard],
+    workers: int,
+) -> Sequence[Span]:
     """Return the shards in spans, as a lazy sequence in order.
 
     Each worker takes the next span as soon as it has finished its last one.
@@ -179,7 +183,12 @@ class _Batches:
         return best
 
 
-def _filled(batches: _Batches, start: int, idle: Sequence[int], longest: int) -> array[int]:
+def _filled(
+    batches: _Batches,
+    start: int,
+    idle: Sequence[int],
+    longest: int,
+) -> array[int]:
     """Return the ends of spans that give no worker more batches than necessary.
 
     The function finds the lowest level, in batches, to which all workers can be filled with all

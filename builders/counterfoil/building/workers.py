@@ -56,7 +56,11 @@ class ShardFiles:
     contents: Mapping[str, bytes]
 
 
-def write_to_send(writer: ShardWriter, shard: Shard, candidates: Sequence[Candidate]) -> ShardFiles:
+def write_to_send(
+    writer: ShardWriter,
+    shard: Shard,
+    candidates: Sequence[Candidate],
+) -> ShardFiles:
     """Write a shard in a temporary folder, and return its files, which the worker sends to the main
     process."""
     with tempfile.TemporaryDirectory(prefix="counterfoil-shard-") as folder:

@@ -202,7 +202,12 @@ def _if_never_erring(classes: Sequence[JudgedClass]) -> float:
     return high / seen
 
 
-def _with_interval(value: float, low: float, high: float, if_never_erring: float) -> CheckedShare:
+def _with_interval(
+    value: float,
+    low: float,
+    high: float,
+    if_never_erring: float,
+) -> CheckedShare:
     """Return a share cut to 0 … 1, inside its interval.
 
     If the share is cut to 0, the judge disagrees with fewer labels here than it errs on validation
@@ -275,7 +280,11 @@ def judged_checks(
         if pair[0]:
             judged.setdefault(shift, {})[class_id] = pair
 
-    def labels(images: int, disagreed: int, label_error: CheckedShare | None) -> JudgedLabels:
+    def labels(
+        images: int,
+        disagreed: int,
+        label_error: CheckedShare | None,
+    ) -> JudgedLabels:
         return JudgedLabels(images, disagreed, share_of(disagreed, images), label_error)
 
     checks = []
@@ -440,7 +449,11 @@ class Selection:
             return None, f"{REVIEWED.path} is nested too deeply"
 
 
-def read_people(directory: Path, content: str, shifts: Collection[str]) -> LabelChecks | None:
+def read_people(
+    directory: Path,
+    content: str,
+    shifts: Collection[str],
+) -> LabelChecks | None:
     """Return people's answers about these shifts of a dataset with this content; None if there are
     none."""
     selection, _ = Selection.of_dataset(directory, content)

@@ -565,7 +565,11 @@ def other_stacks(stack: Mapping[str, Any], receipts: Iterable[Receipt]) -> Count
     return Counter(lines for lines in each if lines)
 
 
-def wrong_model(key: str, name: str, pin: Mapping[str, Any] | None) -> Iterator[str]:
+def wrong_model(
+    key: str,
+    name: str,
+    pin: Mapping[str, Any] | None,
+) -> Iterator[str]:
     """Yield a problem if a model's folder is missing or has other content, or its commit on the Hub
     is unknown."""
     pin = pin or {}

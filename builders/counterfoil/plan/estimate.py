@@ -39,7 +39,11 @@ _PUBLISHED_SD2 = RenderingRate(
 )
 
 
-def _on_an_a100(images_per_second: float, steps: int, source: str) -> RenderingRate:
+def _on_an_a100(
+    images_per_second: float,
+    steps: int,
+    source: str,
+) -> RenderingRate:
     return RenderingRate(
         images_per_second,
         steps,
@@ -332,7 +336,11 @@ def _start_up(recipe: Recipe) -> float | None:
     return libraries + SECONDS_A_GIGABYTE * gigabytes
 
 
-def _rate(recipe: Recipe, given: float | None, side: int) -> tuple[float | None, str]:
+def _rate(
+    recipe: Recipe,
+    given: float | None,
+    side: int,
+) -> tuple[float | None, str]:
     if given is not None:
         return given, f"{given:g} images per second, as given"
     if recipe.kind.corrupts:

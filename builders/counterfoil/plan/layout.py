@@ -507,7 +507,12 @@ class Plan:
             return None
         return self._prompt(self.shift(BASE), cls)
 
-    def between(self, shift: str, class_id: str, base_prompt: str | None) -> Between | None:
+    def between(
+        self,
+        shift: str,
+        class_id: str,
+        base_prompt: str | None,
+    ) -> Between | None:
         """Return how samples of a level of a shift are drawn, or None if the shift is no such
         level.
 

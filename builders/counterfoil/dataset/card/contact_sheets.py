@@ -211,7 +211,13 @@ def font(size: int, bold: bool = False) -> ImageFont.FreeTypeFont:
     return ImageFont.truetype(str(path), size, layout_engine=ImageFont.Layout.BASIC)
 
 
-def wrapped(text: str, size: int, width: int, most_lines: int, bold: bool = False) -> list[str]:
+def wrapped(
+    text: str,
+    size: int,
+    width: int,
+    most_lines: int,
+    bold: bool = False,
+) -> list[str]:
     """Return the text in lines no wider than `width` pixels; what does not fit ends in "…"."""
     measure = font(size, bold).getlength
     lines: list[str] = []
@@ -243,7 +249,13 @@ class Sheet:
         image = Image.new("RGB", (width, height), PAPER)
         return cls(image, ImageDraw.Draw(image))
 
-    def picture(self, picture: Image.Image | None, x: int, y: int, side: int) -> None:
+    def picture(
+        self,
+        picture: Image.Image | None,
+        x: int,
+        y: int,
+        side: int,
+    ) -> None:
         if picture is None:
             self.draw.rectangle((x, y, x + side - 1, y + side - 1), fill=EMPTY)
             return
@@ -365,7 +377,11 @@ def evenly_spaced(items: Sequence[T], most: int) -> list[T]:
     return [items[round(number * last / (most - 1))] for number in range(most)]
 
 
-def overview_row(tally: Tally, label: int, shifts: Sequence[str]) -> list[SampleId | None]:
+def overview_row(
+    tally: Tally,
+    label: int,
+    shifts: Sequence[str],
+) -> list[SampleId | None]:
     """Return one image of a class per column. Prefer the index that has a base image and is in the
     most columns."""
     times = Counter[int]()

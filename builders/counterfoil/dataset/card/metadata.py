@@ -41,7 +41,11 @@ def tags_of(recipe: Recipe) -> list[str]:
     return list(dict.fromkeys([*first, *_TAGS, *last, *recipe.publish.tags]))
 
 
-def card_metadata(recipe: Recipe, configs: Sequence[Config], images: int) -> DatasetCardData:
+def card_metadata(
+    recipe: Recipe,
+    configs: Sequence[Config],
+    images: int,
+) -> DatasetCardData:
     from huggingface_hub import DatasetCardData
 
     license, license_name = license_metadata(recipe.license)
@@ -194,7 +198,11 @@ def dataset_info_metadata(configs: Sequence[Config], recipe: Recipe) -> list[dic
     return infos
 
 
-def benchmark_file(recipe: Recipe, receipts: Sequence[Receipt], images: int) -> bytes | None:
+def benchmark_file(
+    recipe: Recipe,
+    receipts: Sequence[Receipt],
+    images: int,
+) -> bytes | None:
     """Return eval.yaml, with a task for the base and each shift's top level; None without
     `evaluation_framework`."""
     import yaml
@@ -223,7 +231,11 @@ def benchmark_file(recipe: Recipe, receipts: Sequence[Receipt], images: int) -> 
     return text.encode()
 
 
-def classes_are_named(config: Config, configs: Sequence[Config], recipe: Recipe) -> bool:
+def classes_are_named(
+    config: Config,
+    configs: Sequence[Config],
+    recipe: Recipe,
+) -> bool:
     """Return whether a config shows class names for its labels; Parquet files contain them."""
     if recipe.output.format == "parquet" or config is configs[0]:
         return True

@@ -300,7 +300,12 @@ def _fails_by_first(
     return None
 
 
-def check_measured(rows: Sequence[Row], shift: str, plan: Plan, faults: RowFaults) -> None:
+def check_measured(
+    rows: Sequence[Row],
+    shift: str,
+    plan: Plan,
+    faults: RowFaults,
+) -> None:
     """Check that a cell's rows have the required measures within their bounds. The values are not
     measured again."""
     measures: set[str] = set()
@@ -544,7 +549,13 @@ class ShardCheck:
         if listed != count:
             self._add(receipt.path, shard, f"lists {listed} rows of {path}, which has {count}")
 
-    def _look(self, rows: Sequence[Row], path: str, shard: Shard, faults: RowFaults) -> None:
+    def _look(
+        self,
+        rows: Sequence[Row],
+        path: str,
+        shard: Shard,
+        faults: RowFaults,
+    ) -> None:
         recipe = self.plan.recipe
         image_format = recipe.output.image.format
         expected_format = FORMATS[image_format]

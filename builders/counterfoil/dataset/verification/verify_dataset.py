@@ -321,7 +321,11 @@ _REASONS_AFTER = "Accepted"
 _REASONS_BEFORE = "Pairs"
 
 
-def check_card(directory: Path, receipts: Sequence[Receipt], findings: ProblemsFound) -> None:
+def check_card(
+    directory: Path,
+    receipts: Sequence[Receipt],
+    findings: ProblemsFound,
+) -> None:
     """Compare README.md with the receipts of all shards, and add differences to `findings`."""
     if not (directory / layout.CARD).exists():
         findings.add(layout.CARD, "is missing")
@@ -341,7 +345,11 @@ def check_card(directory: Path, receipts: Sequence[Receipt], findings: ProblemsF
         findings.add(layout.CARD, fault)
 
 
-def check_croissant(directory: Path, files: Mapping[str, Entry], findings: ProblemsFound) -> None:
+def check_croissant(
+    directory: Path,
+    files: Mapping[str, Entry],
+    findings: ProblemsFound,
+) -> None:
     """Compare the hashes in croissant.json with the dataset's files, and add differences to
     `findings`."""
     try:
