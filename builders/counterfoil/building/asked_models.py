@@ -103,12 +103,15 @@ class AskedModels:
         for rule in plan.recipe.asking_rules:
             key = (type(rule), rule.model, rule.address)
             if key not in loaded:
-                loaded[key] = _load(rule, pins[without_folders(rule.model)], device)
+                pin = pins[without_folders(rule.model)]
+                loaded[key] = _load(rule, pin, device)
             models[rule] = loaded[key]
         return cls(plan, models)
 
     def answers(
-        self, samples: Sequence[Sample], images: Sequence[bytes | None]
+        self,
+        samples: Sequence[Sample],
+        images: Sequence[bytes | None],
     ) -> list[dict[str, Any]]:
         """Return the answers to each image by column. A missing image has no answers."""
         answers: list[dict[str, Any]] = [{} for _ in samples]
@@ -132,8 +135,9 @@ def _load(rule: AskingRule, pin: Mapping[str, Any], device: str) -> Answerer:
     """Load the model of a rule at its pinned commit. A server is not contacted."""
     name = rule.model
     address = rule.address
-    if pin.get("revision") is not None:
-        name = f"{name.partition('@')[0]}@{pin['revision']}"
+    revision = pin.get("revision")
+    if revision is not None:
+        name = f"{name.partition('@')[0]}@{revision}"
     if isinstance(rule, DetectedRule):
         return partial(_detections, load_text_detector(name, device))
     judge = load_judge(name, base_url=address, device=device)
@@ -142,11 +146,16 @@ def _load(rule: AskingRule, pin: Mapping[str, Any], device: str) -> Answerer:
     return partial(_kept_shares, judge, writable_cache() / "questions")
 
 
-def _shares_of_yes(judge: Judge, image: Image.Image, texts: Mapping[str, str]) -> dict[str, float]:
+def _shares_of_yes(
+    judge: Judge,
+    image: Image.Image,
+    texts: Mapping[str, str],
+) -> dict[str, float]:
     """Return the probability of yes to each question, one call a question."""
     shares: dict[str, float] = {}
     for column, text in texts.items():
-        choice = judge.choose(image, f"{text}{_HOW_TO_ANSWER}", _OPTIONS)
+        question = text + _HOW_TO_ANSWER
+        choice = judge.choose(image, question, _OPTIONS)
         probabilities = choice.probabilities()
         share = 0.0  # an answer that is neither yes nor no is not yes
         if probabilities is not None:
@@ -156,7 +165,10 @@ def _shares_of_yes(judge: Judge, image: Image.Image, texts: Mapping[str, str]) -
 
 
 def _kept_shares(
-    judge: Judge, folder: Path, image: Image.Image, texts: Mapping[str, str]
+    judge: Judge,
+    folder: Path,
+    image: Image.Image,
+    texts: Mapping[str, str],
 ) -> dict[str, float]:
     """Return the same of a server, which is asked each question about an image once."""
     pixels = hashlib.sha256(image.tobytes()).hexdigest()
@@ -169,7 +181,8 @@ def _kept_shares(
         except (OSError, ValueError):
             kept = None
         if kept is None or not 0 <= kept <= 1:
-            kept = _shares_of_yes(judge, image, {column: text})[column]
+            answered = _shares_of_yes(judge, image, {column: text})
+            kept = answered[column]
             file.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(file, repr(kept).encode())
         shares[column] = kept
@@ -177,14 +190,18 @@ def _kept_shares(
 
 
 def _detections(
-    detector: TextDetector, image: Image.Image, texts: Mapping[str, str]
+    detector: TextDetector,
+    image: Image.Image,
+    texts: Mapping[str, str],
 ) -> dict[str, Any]:
     boxes, confidences = detector(image, texts[CONFIDENCES], LEAST_CONFIDENCE)
     return detected_objects(boxes, confidences, image.size)
 
 
 def detected_objects(
-    boxes: torch.Tensor, confidences: torch.Tensor, size: tuple[int, int]
+    boxes: torch.Tensor,
+    confidences: torch.Tensor,
+    size: tuple[int, int],
 ) -> dict[str, list[float]]:
     """Return the columns of the objects in an image: boxes that no more confident box covers.
 

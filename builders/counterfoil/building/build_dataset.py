@@ -44,7 +44,7 @@ from counterfoil.store.atomic import make_folder, try_folder
 from counterfoil.store.dataset_store import DatasetStore, refuse_foreign
 from counterfoil.store.directory_lock import marked_folder, refuse_held_part
 from counterfoil.store.layout import MANIFEST, PRIVATE
-from counterfoil.store.lock import read_lock, refuse_other_hashes
+from counterfoil.store.lock import Lock, read_lock, refuse_other_hashes
 from counterfoil.store.manifest import Entry
 from counterfoil.store.receipts import Receipt, counts_of, preview_images
 from counterfoil.store.replacement import settle_directory
@@ -140,7 +140,8 @@ class _Build(Protocol[_Whole, _Part]):
 
 
 def _told_apart(
-    whole: Callable[_Whole, WholeOptions], part: Callable[_Part, BuildOptions]
+    whole: Callable[_Whole, WholeOptions],
+    part: Callable[_Part, BuildOptions],
 ) -> Callable[[Any], _Build[_Whole, _Part]]:
     return lambda function: function
 
@@ -170,19 +171,22 @@ def build(options: BuildOptions) -> BuildResult | PartResult:
         recipe = recipe.model_copy(update={"samples": samples})
     refuse_foreign(out)
     refuse_among_inputs(out, recipe.source.dataset, recipe.generator.get("dataset"))
-    if part is not None:
+    if part is None:
+        try_folder(out, of_dataset=True)
+    else:
         # Test whether the private folder can be made. Another part may be opening the directory
         # itself at the same time.
         make_folder(out / PRIVATE)
-    try_folder(out if part is None else out / PRIVATE, of_dataset=part is None)
+        try_folder(out / PRIVATE)
     settle_directory(out)
     resolved_engine, first_device = engine_and_device(options)
     recipe = resolve_classes(recipe, out)
     lock = read_lock(out)
     begun = lock is not None
     if lock is not None:
-        recipe = recipe.with_rows(lock.plan.get("row_version", FIRST_ROWS))
-    _refuse_early(recipe, out, part, words)
+        row_version = lock.plan.get("row_version", FIRST_ROWS)
+        recipe = recipe.with_rows(row_version)
+    _refuse_early(recipe, out, lock, part, words)
     if not (out / MANIFEST).is_file():
         resolved_engine.expect(imported_for(recipe))
     inputs = resolve_inputs(recipe, out, first_device, resolved_engine, learn=part is None)
@@ -200,17 +204,27 @@ def build(options: BuildOptions) -> BuildResult | PartResult:
     # Another part has begun the directory. On another CPU a percentile can differ in the last
     # digit, so use the percentiles of the lock.
     inputs = resolve_inputs(recipe, out, first_device, resolved_engine, learn=False)
-    return replace(making, recipe=inputs.settled(recipe), inputs=inputs).part(part)
+    making = replace(making, recipe=inputs.settled(recipe), inputs=inputs)
+    return making.part(part)
 
 
-def _refuse_early(recipe: Recipe, out: Path, part: PlanPart | None, words: str) -> None:
+def _refuse_early(
+    recipe: Recipe,
+    out: Path,
+    lock: Lock | None,
+    part: PlanPart | None,
+    words: str,
+) -> None:
     """Raise UserError for mistakes that the build would else find only after it has loaded
     models."""
-    lock = read_lock(out)
     if lock is not None:
-        hashes = {**lock.hashes, "plan": recipe.plan_hash, "screen": recipe.screen_hash}
-        documents = {"plan": recipe.plan_document, "screen": recipe.screen_document}
-        refuse_other_hashes(out, lock, replace(lock, hashes=hashes, **documents))
+        asked = replace(
+            lock,
+            hashes={**lock.hashes, "plan": recipe.plan_hash, "screen": recipe.screen_hash},
+            plan=recipe.plan_document,
+            screen=recipe.screen_document,
+        )
+        refuse_other_hashes(out, lock, asked)
     scheduler = recipe.generator.get("scheduler")
     if scheduler is not None:
         check_scheduler(scheduler)
@@ -253,13 +267,14 @@ class DatasetBuild:
             receipts = store.receipts()
         by_name = counts_of(receipts)
         # Receipts are sorted by name, so put the counts in the order of the recipe.
-        counts = {
-            shift.name: by_name[shift.name]
-            for shift in recipe.all_shifts()
-            if shift.name in by_name
-        }
-        candidates = sum(sum(reasons.values()) for reasons in counts.values())
-        accepted = sum(reasons.get(ACCEPTED, 0) for reasons in counts.values())
+        counts = {}
+        candidates = accepted = 0
+        for shift in recipe.all_shifts():
+            reasons = by_name.get(shift.name)
+            if reasons is not None:
+                counts[shift.name] = reasons
+                candidates += sum(reasons.values())
+                accepted += reasons.get(ACCEPTED, 0)
         return BuildResult(
             directory=self.out,
             counts=counts,
@@ -291,14 +306,13 @@ class DatasetBuild:
         )
         plan = make_plan(recipe, inputs.placeholders, edited=inputs.counted(recipe))
         hashes = {"plan": recipe.plan_hash, "screen": recipe.screen_hash, "inputs": inputs.hash}
-        recipe_yaml = recipe.portable_yaml if self.recipe_yaml is None else self.recipe_yaml
         return DatasetStore.open(
             self.out,
             plan,
             hashes,
             inputs.document,
             stack,
-            recipe_yaml=recipe_yaml,
+            recipe_yaml=self.recipe_yaml or recipe.portable_yaml,
             attachments=inputs.attachments(),
             allow_mixed=self.allow_mixed,
             repair=self.repair,
@@ -338,7 +352,8 @@ class DatasetBuild:
         if len(pending) < store.n_shards:
             shards = store.plan.shards_without(frozenset(), store.part)
             earlier = sum(shard.candidates for shard in shards) - images
-        report_event(BuildProgress(0, len(pending), 0, images, counts, there=earlier))
+        at_start = BuildProgress(0, len(pending), 0, images, counts, there=earlier)
+        report_event(at_start)
         items = shard_spans(store.plan, pending, self.engine.at_once)
         collected = SpansToCollect(items) if self.engine.collects else None
         ids = {(shard.group, shard.number, shard.of): shard.id for shard in pending}
@@ -367,16 +382,23 @@ class DatasetBuild:
                 elif collected is not None and isinstance(event.part, ShardFiles):
                     receipt = event.part.receipt
                     write_collected(job.writer, event.part, ids)
-                    collected.note(ids[receipt.group, receipt.shard, receipt.of], receipt)
+                    shard_id = ids[receipt.group, receipt.shard, receipt.of]
+                    collected.note(shard_id, receipt)
                     receipts = [receipt]
                 else:
                     receipts = [event.part]
                 new = {receipt.path: receipt for receipt in receipts if receipt.path not in made}
                 made |= new
                 counts = counts_of(new.values(), counts)
-                report_event(
-                    BuildProgress(len(made), len(pending), drawn, images, counts, tuple(lost))
+                progress = BuildProgress(
+                    len(made),
+                    len(pending),
+                    drawn,
+                    images,
+                    counts,
+                    tuple(lost),
                 )
+                report_event(progress)
         # If the dataset is built in parts, a temporary file may belong to another part that is
         # still running.
         if lost and store.part is None:

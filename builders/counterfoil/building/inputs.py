@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from counterfoil.building.asked_models import pin_asked_models
-from counterfoil.building.judges import pin_judges, validation_answers
+from counterfoil.building.judges import pin_judges, validation_answers, validation_images
 from counterfoil.building.realised_levels import realised_scales, with_scales
-from counterfoil.data.labelled_sources import labelled_split
 from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin
 from counterfoil.data.pool import pin_pool
@@ -91,11 +90,11 @@ class Inputs:
     def commits(self) -> dict[str, str | None]:
         """Return the pinned commit of the generator, the screen and the adapter. A commit may be
         None."""
-        models = self.document["models"]
-        return {
-            name: (models.get(name) or {}).get("revision")
-            for name in ("generator", "screen", "adapter")
-        }
+        commits = {}
+        for name in ("generator", "screen", "adapter"):
+            pin = self.document["models"].get(name) or {}
+            commits[name] = pin.get("revision")
+        return commits
 
     @property
     def placeholders(self) -> Mapping[str, str] | None:
@@ -143,8 +142,9 @@ def resolve_inputs(
     pins = pins_of(recipe, tokens, source, lock, embeddings)
     begun = None  # the lock, if its directory was begun alike: then its measurements still hold
     if lock is not None and lock.hashes.get("screen") == recipe.screen_hash:
-        measured = ("thresholds", LEVELS, *get_args(ChosenKind))
-        locked = {name: value for name, value in lock.inputs.items() if name not in measured}
+        locked = dict(lock.inputs)
+        for measured in ("thresholds", LEVELS, *get_args(ChosenKind)):
+            locked.pop(measured, None)
         if isinstance(locked.get("judges"), Mapping):
             locked["judges"] = without_validation(locked["judges"])
         if locked == pins:
@@ -159,8 +159,13 @@ def resolve_inputs(
             scales = called_on(device, realised_scales, recipe, device, pins, tokens)
         pins[LEVELS] = scales
     rows, row_notes = _rows_of(recipe, out, begun, pins, device)
-    entries, classes = ({}, None) if begun is None else _measured_before(out, begun)
-    screen = None if recipe.screen.model is None else Pin(**pins["models"]["screen"])
+    entries: Mapping[Measured, ThresholdEntry] = {}
+    classes = None
+    if begun is not None:
+        entries, classes = _measured_before(out, begun)
+    screen = None
+    if recipe.screen.model is not None:
+        screen = Pin(**pins["models"]["screen"])
     arguments = (recipe, entries, device, screen, source, classes)
     if needs_validation(recipe, entries):
         # With a GPU, use a separate process, so that the memory of the GPU is free for the workers
@@ -184,19 +189,23 @@ def pins_of(
 
     These pins lack the thresholds and the second judge's answers to validation images.
     """
+    maker = maker_of(recipe)
+    models = dict(maker.pins(recipe))
+    if recipe.screen.model is not None:
+        screen = pin_clip(recipe.screen.model, recipe.screen.weights)
+        models["screen"] = screen.document()
     pins: dict[str, Any] = {
-        "models": maker_of(recipe).pins(recipe),
+        "models": models,
         "source": source.document(),
         "tokens": None if tokens is None else tokens.hashes(),
     }
-    if recipe.screen.model is not None:
-        screen = pin_clip(recipe.screen.model, recipe.screen.weights)
-        pins["models"] = pins["models"] | {"screen": screen.document()}
     loras = recipe.generator.get("lora")
     if loras:
-        lora_pins = {name: pin_lora(name, lora).document() for name, lora in loras.items()}
+        lora_pins = {}
+        for name, lora in loras.items():
+            lora_pins[name] = pin_lora(name, lora).document()
         if lock is None:
-            revision = pins["models"][GENERATOR]["revision"]
+            revision = models[GENERATOR]["revision"]
             check_loras(recipe.drawing.model, revision, loras, lora_pins)
         pins["loras"] = lora_pins
     if embeddings is not None:
@@ -208,8 +217,9 @@ def pins_of(
     if recipe.plugins:
         pins["plugins"] = {what: plugin.package for what, plugin in recipe.plugins.items()}
     if recipe.kind.takes_rows:
-        pool = pin_pool(recipe, None if lock is None else lock.inputs.get("pool"))
-        maker_of(recipe).check_rows(recipe, pool)
+        pinned_pool = None if lock is None else lock.inputs.get("pool")
+        pool = pin_pool(recipe, pinned_pool)
+        maker.check_rows(recipe, pool)
         pins["pool"] = pool.document()
     return pins
 
@@ -233,8 +243,10 @@ def _rows_of(
     if isinstance(pin, Mapping):  # a directory that was begun before pins its rows
         # If they cannot be read, rows are chosen again, and the store refuses them if they differ.
         with contextlib.suppress(OSError, CounterfoilError):
-            table = RowTable.read(read_inside(out, ROWS, MOST_BYTES), ROWS, kind)
-            if table.sha256 == pin.get("sha256") and not any(table.problems(recipe)):
+            content = read_inside(out, ROWS, MOST_BYTES)
+            table = RowTable.read(content, ROWS, kind)
+            same = table.sha256 == pin.get("sha256")
+            if same and not any(table.problems(recipe)):
                 rows = ChosenTable(table, pin)
     if rows is None:
         # With a GPU, use a separate process, as for thresholds.
@@ -269,13 +281,7 @@ def thresholds_of(
         return resolve_thresholds(recipe, None, known).with_known(classes, recipe)
     import numpy as np
 
-    images = labelled_split(
-        recipe.source,
-        recipe.source.validation_split,
-        recipe.classes,
-        source,
-        units=False,
-    )
+    images = validation_images(recipe, source)
     with one_thread():
         clip = load_clip(
             recipe.screen.clip,
@@ -287,8 +293,9 @@ def thresholds_of(
         # Compute in full precision, because the build compares the scores of rows with a
         # percentile.
         embeddings = embed(images, embedder, precision="float32")
-        unreadable = np.flatnonzero(np.isnan(embeddings).any(axis=1))
-        damaged = images.shown([images.keys[row] for row in unreadable])
+        unreadable = np.isnan(embeddings).any(axis=1)
+        keys = [images.keys[row] for row in np.flatnonzero(unreadable)]
+        damaged = images.shown(keys)
         if damaged:
             count = format_count(len(damaged), "unreadable image")
             raise UserError(
@@ -322,16 +329,20 @@ def _with_judge_errors(
         counts = begun.inputs["judges"][name].get(VALIDATION)
     else:
         counts, reason = called_on(device, validation_answers, recipe, judge, source, device)
-    pin = pins["judges"][name] | {VALIDATION: counts}
-    pins["judges"] = pins["judges"] | {name: pin}
+    pin = dict(pins["judges"][name])
+    pin[VALIDATION] = counts
+    pins["judges"] = {**pins["judges"], name: pin}
     if counts is not None:
         return ()
     note = f"The error rate of the judge {name} is unknown, so its plain disagreement is reported"
-    return (f"{note}: {reason}" if reason else note,)
+    if reason:
+        note += f": {reason}"
+    return (note,)
 
 
 def _measured_before(
-    directory: Path, lock: Lock
+    directory: Path,
+    lock: Lock,
 ) -> tuple[Mapping[Measured, ThresholdEntry], KnownClasses | None]:
     """Return the measured thresholds and the known classes of a directory.
 
@@ -341,7 +352,9 @@ def _measured_before(
         thresholds = Thresholds.read(read_inside(directory, THRESHOLDS))
         if thresholds.pin() != lock.inputs.get("thresholds"):
             return {}, None
-        captions = {shift["shift"]: shift["object_caption"] for shift in lock.screen["shifts"]}
+        captions = {}
+        for shift in lock.screen["shifts"]:
+            captions[shift["shift"]] = shift["object_caption"]
         return thresholds.measured(captions), thresholds.known
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}, None

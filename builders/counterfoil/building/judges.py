@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from counterfoil.data.labelled_images import first_of_classes, rows_of
+from counterfoil.data.labelled_images import LabelledImages, first_of_classes, rows_of
 from counterfoil.data.labelled_sources import labelled_split
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.models.arithmetic import one_thread
@@ -64,8 +65,9 @@ def pin_judges(recipe: Recipe) -> dict[str, dict[str, Any]]:
             class_map = map_classes(recipe.classes, describe_classifier(name, recipe.classes))
             if name == recipe.screen.judge:
                 _refuse_the_screen(recipe, name)
-            rules = [recipe.failure_asked(shift, name) for shift in recipe.all_shifts()]
-            for rule in dict.fromkeys(rules):
+            shifts = recipe.all_shifts()
+            rules = dict.fromkeys(recipe.failure_asked(shift, name) for shift in shifts)
+            for rule in rules:
                 refuse_unanswered(rule or TOP1, recipe.classes, class_map, "misclassified.failure")
             classifier = load_classifier(name, classes=recipe.classes)
             if classifier.recorded(()) is not None:
@@ -91,7 +93,8 @@ def _refuse_the_screen(recipe: Recipe, judge: str) -> None:
     screen = pin_clip(recipe.screen.model, recipe.screen.weights)
     pin = pin_zero_shot(judge)
     same_files = pin.sha256 is not None and pin.sha256 == screen.sha256
-    if same_files or (pin.revision is not None and pin.revision == screen.revision):
+    same_commit = pin.revision is not None and pin.revision == screen.revision
+    if same_files or same_commit:
         raise UserError(
             f"'{judge}' is the screening model '{screen.name}' under another name: it would agree"
             " with itself",
@@ -138,7 +141,9 @@ class Judges:
         return cls(plan, judges, device)
 
     def answers(
-        self, samples: Sequence[Sample], images: Sequence[bytes | None]
+        self,
+        samples: Sequence[Sample],
+        images: Sequence[bytes | None],
     ) -> list[dict[str, float]]:
         """Return the answers to each image by column. A missing image has no answers."""
         import torch
@@ -149,20 +154,25 @@ class Judges:
         for name, (classifier, class_map) in self.judges.items():
             rules = {}
             for index, sample in enumerate(samples):
-                rule = recipe.failure_asked(self.plan.shift(sample.shift), name)
+                shift = self.plan.shift(sample.shift)
+                rule = recipe.failure_asked(shift, name)
                 if rule is not None and images[index] is not None:
                     rules[index] = rule
             if not rules:
                 continue
             labels = np.array([samples[index].label for index in rules])
             transform = classifier.transform()
-            tensors = [transform(rgb_image(images[index])) for index in rules]
+            tensors = []
+            for index in rules:
+                image = rgb_image(images[index])
+                tensors.append(transform(image))
             # Fill the batch, because on most machines the batch size changes the last bits of an
             # answer.
             lacking = size - len(tensors)
             batch = torch.stack(tensors + [tensors[-1]] * lacking)
-            logits = logits_of(classifier, batch, self.device)[: len(rules)]
-            columns = answer_columns(logits.numpy(), labels, class_map, _RANKED)
+            logits = logits_of(classifier, batch, self.device)
+            outputs = logits[: len(rules)].numpy()
+            columns = answer_columns(outputs, labels, class_map, _RANKED)
             every = np.ones(len(rules), dtype=bool)
             answered = Predictions(every, **columns)
             failed = {}
@@ -181,6 +191,12 @@ class Judges:
 _BATCH = 64
 
 
+def validation_images(recipe: Recipe, source: SourcePin | None) -> LabelledImages:
+    """Open the validation images of a recipe's classes."""
+    split = recipe.source.validation_split
+    return labelled_split(recipe.source, split, recipe.classes, source, units=False)
+
+
 def validation_answers(
     recipe: Recipe,
     judge: str,
@@ -196,23 +212,18 @@ def validation_answers(
     if recipe.source.conditions is not None:
         return None, "rows of its source may have several labels or none"
     try:
-        images = labelled_split(
-            recipe.source,
-            recipe.source.validation_split,
-            recipe.classes,
-            source,
-            units=False,
-        )
+        images = validation_images(recipe, source)
     except reading_errors() as error:
         reason = skipped_reason(f"the input dataset '{recipe.source.dataset}'", error)
         return None, reason.problems[0]
-    images = rows_of(images, first_of_classes(images.keys, images.labels, MOST_A_CLASS))
-    class_map = map_classes(recipe.classes, describe_classifier(judge, recipe.classes))
+    first = first_of_classes(images.keys, images.labels, MOST_A_CLASS)
+    images = rows_of(images, first)
+    description = describe_classifier(judge, recipe.classes)
+    class_map = map_classes(recipe.classes, description)
+    folder = writable_cache() / "predictions"
+    load = partial(load_classifier, classes=recipe.classes)
     with one_thread():
-        scored = score_models(
-            images, [judge], {judge: class_map}, writable_cache() / "predictions", device, _BATCH,
-            lambda name: load_classifier(name, classes=recipe.classes),
-        )  # fmt: skip
+        scored = score_models(images, [judge], {judge: class_map}, folder, device, _BATCH, load)
         answers = scored[judge].predictions
     ids = [cls.id for cls in recipe.classes]
     # An output that is right for several classes counts as an answer of the first of these classes.
@@ -223,9 +234,10 @@ def validation_answers(
     pairs = []
     for row in np.flatnonzero(answers.readable).tolist():
         true = ids[images.labels[row]]
-        answer = class_of_output.get(int(answers.prediction[row]), OTHER)
-        if answers.correct[row]:
-            answer = true
+        answer = true
+        if not answers.correct[row]:
+            output = int(answers.prediction[row])
+            answer = class_of_output.get(output, OTHER)
         pairs.append((true, answer))
     counts = count_answers(pairs)
     if not counts:
@@ -234,7 +246,9 @@ def validation_answers(
 
 
 def measured_columns(
-    keep: Sequence[KeepRule], image: bytes | None, source: Image.Image | None
+    keep: Sequence[KeepRule],
+    image: bytes | None,
+    source: Image.Image | None,
 ) -> dict[str, float]:
     """Measure an image for keep rules, also against the row that it is an edit of, and return the
     columns."""
@@ -245,7 +259,8 @@ def measured_columns(
         for rule in rules:
             columns |= rule.measure(pixels)
             if source is not None and rule.compares:
-                columns |= rule.measure_against(pixels, np.asarray(source.convert("RGB")))
+                source_pixels = np.asarray(source.convert("RGB"))
+                columns |= rule.measure_against(pixels, source_pixels)
     return columns
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -59,22 +59,24 @@ def scales_reaching(scores: Floats, shares: Sequence[float]) -> list[float]:
     for point in range(1, len(POINTS)):
         best = int(means[:point].argmax())
         lost = scores[:, best] - scores[:, point]
-        if lost.mean() > max(_CLEAR * error(lost), 0.05 * gained.mean()):
-            fall = (
-                f"from {means[best]:.3f} at {POINTS[best]:g} to {means[point]:.3f} at"
-                f" {POINTS[point]:g}"
-            )
-            raise ValueError(f"the mean shift score falls on the way, {fall}")
+        noise = _CLEAR * error(lost)
+        if lost.mean() > max(noise, 0.05 * gained.mean()):
+            before = f"{means[best]:.3f} at {POINTS[best]:g}"
+            after = f"{means[point]:.3f} at {POINTS[point]:g}"
+            raise ValueError(f"the mean shift score falls on the way, from {before} to {after}")
     curve = isotonic_regression(means).x
+    gains = curve - curve[0]
     # On a flat part of the curve, take its first point.
-    fractions = (curve - curve[0]) / (curve[-1] - curve[0])
+    fractions = gains / gains[-1]
     steps, first = np.unique(fractions, return_index=True)
     reached = np.interp(shares, steps, np.asarray(POINTS)[first])
     # The level 1 is the whole shift even if the curve is flat before it. So the images of this
     # level equal the images of a shift without levels.
     scales = []
     for share, scale in zip(shares, reached, strict=True):
-        scales.append(1.0 if share == 1 else round(float(scale), 3))
+        if share == 1:
+            scale = 1.0
+        scales.append(round(float(scale), 3))
     if any(later <= earlier for earlier, later in pairwise([0.0, *scales])):
         listed = ", ".join(f"{share:g}" for share in shares)
         raise ValueError(f"the shares {listed} are reached at one place")
@@ -96,8 +98,9 @@ def realised_scales(
     problems: list[str] = []
     measured = _measured(recipe, list(recipe.scales), device, pins, tokens)
     for name, scores in measured.items():
+        levels = _levels_of(recipe, name)
         try:
-            scales[name] = scales_reaching(scores, _levels_of(recipe, name).asked)
+            scales[name] = scales_reaching(scores, levels.asked)
         except ValueError as error:
             problems.append(f"prompts.shifts.{name}.severity: {error}")
     if problems:
@@ -121,9 +124,8 @@ def with_scales(recipe: Recipe, scales: Mapping[str, Sequence[float]] | None) ->
     scales = scales or {}
     expected = {shift.of for shift in recipe.all_shifts() if shift.realised}
     if expected != set(scales):
-        raise ValueError(
-            f"scales of {', '.join(map(str, scales))}, expected those of {', '.join(expected)}"
-        )
+        found = ", ".join(map(str, scales))
+        raise ValueError(f"scales of {found}, expected those of {', '.join(expected)}")
     if not scales:
         return recipe
     shifts = dict(recipe.prompts.shifts)
@@ -151,18 +153,22 @@ def _measured(
     seed = sample_seed(recipe.samples.seed, "levels", 0, None)  # the seed depends on no class
     seeded = recipe.samples.model_copy(update={"seed": seed})
     search = recipe.model_copy(update={"samples": seeded})
-    plan = make_plan(search, tokens.placeholders if tokens else None)
+    placeholders = vectors = None
+    if tokens is not None:
+        placeholders = tokens.placeholders
+        vectors = tokens.by_placeholder()
+    plan = make_plan(search, placeholders)
     models = pins["models"]
     generator = recipe.drawing
     with computing_on(device):
-        vectors = tokens.by_placeholder() if tokens else None
         pipeline = generator_pipeline(
             generator,
             device,
             models["generator"].get("revision"),
             vectors,
         )
-        loras = load_loras(pipeline, generator.get("lora", {}), pins.get("loras") or {})
+        asked_loras = generator.get("lora", {})
+        loras = load_loras(pipeline, asked_loras, pins.get("loras") or {})
         renderer = Renderer(pipeline, search, loras=loras)
         clip = load_clip(
             recipe.screen.clip,
@@ -193,22 +199,33 @@ def _measured(
                         images.append(Image.fromarray(pixels))
                         drawn.append(sample)
                 _, pairs = scorer.score(images, drawn)
-                shift_scores = iter([shift_score for _, shift_score in pairs])
-                scores += [None if pixels is None else next(shift_scores) for pixels in rendered]
+                remaining = iter(pairs)
+                for pixels in rendered:
+                    shift_score = None
+                    if pixels is not None:
+                        _, shift_score = next(remaining)
+                    scores.append(shift_score)
                 done = number * len(samples) + len(scores)
                 report_progress("looking for levels", done, len(shifts) * len(samples))
-            table = np.array(scores, dtype=np.float64).reshape(len(scenes), len(POINTS))
-            tables[name] = table[np.isfinite(table).all(axis=1)]
+            table = np.array(scores, dtype=np.float64)
+            table = table.reshape(len(scenes), len(POINTS))
+            scored = np.isfinite(table).all(axis=1)
+            tables[name] = table[scored]
     return tables
 
 
 def _scenes(plan: Plan, shift: str) -> list[Sample]:
     """Return samples of a shift that are spread over the classes of the shift."""
-    level = next(shift_level for shift_level in plan.recipe.all_shifts() if shift_level.of == shift)
+    shifts = plan.recipe.all_shifts()
+    level = next(shift_level for shift_level in shifts if shift_level.of == shift)
     cells = [cell for cell in plan.cells() if cell.shift == level.name]
     if len(cells) > SCENES_A_SEARCH:  # take classes from every part of a long list
-        cells = [cells[index * len(cells) // SCENES_A_SEARCH] for index in range(SCENES_A_SEARCH)]
+        positions = [index * len(cells) // SCENES_A_SEARCH for index in range(SCENES_A_SEARCH)]
+        cells = [cells[position] for position in positions]
     scenes_of_class = -(-SCENES_A_SEARCH // len(cells))
-    chosen = [replace(cell, candidates=scenes_of_class) for cell in cells]
-    rounds = zip(*(plan.samples(cell) for cell in chosen), strict=True)
-    return [sample for some in rounds for sample in some][:SCENES_A_SEARCH]
+    of_cells = []
+    for cell in cells:
+        chosen = replace(cell, candidates=scenes_of_class)
+        of_cells.append(plan.samples(chosen))
+    rounds = zip(*of_cells, strict=True)
+    return list(chain.from_iterable(rounds))[:SCENES_A_SEARCH]

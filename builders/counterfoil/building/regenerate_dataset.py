@@ -60,10 +60,11 @@ def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
     if recipe.kind.draws:
         generator = recipe.drawing
         problems += wrong_model("generator.model", generator.model, pins["generator"])
-        if (adapter := generator.get("adapter")) is not None:
-            pin = pins.get("adapter") or {"revision": None, "sha256": None}
-            problems += wrong_model("generator.adapter", adapter, pin)
-        problems += wrong_loras(generator.get("lora", {}), lock.inputs.get("loras") or {})
+        adapter = generator.get("adapter")
+        if adapter is not None:
+            problems += wrong_model("generator.adapter", adapter, pins.get("adapter"))
+        lora_pins = lock.inputs.get("loras") or {}
+        problems += wrong_loras(generator.get("lora", {}), lora_pins)
     if recipe.kind.takes_rows:
         problems += wrong_pool(recipe, lock.inputs.get("pool"))
     # with weights, it is open_clip's own model
@@ -79,7 +80,7 @@ def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
         if rule.address is not None:
             refuse_address(rule)
             continue
-        pin = asked_pins.get(without_folders(rule.model)) or {"revision": None, "sha256": None}
+        pin = asked_pins.get(without_folders(rule.model))
         problems += wrong_model("screen.keep", rule.model.removeprefix(TRANSFORMERS), pin)
     if problems:
         hint = "To use another model, build another dataset: `counterfoil build RECIPE`."
@@ -100,20 +101,28 @@ def _overridden(dataset: SoundDataset, overrides: Sequence[str]) -> Recipe:
         lines += screen_lines or ["screen: the hash differs"]
     # Overrides of these sections change no image here, but the recipe would no longer name the
     # origin of thresholds and tokens.
-    for section in ("source", layout.TOKENS):
-        before = _portable(getattr(original, section))
-        after = _portable(getattr(recipe, section))
-        lines += document_differences(before, after, section)
-    embeddings_before = {shift.name: _portable(shift.embedding) for shift in original.all_shifts()}
-    embeddings_after = {shift.name: _portable(shift.embedding) for shift in recipe.all_shifts()}
-    lines += document_differences(embeddings_before, embeddings_after, "embedding")
+    before = _origins(original)
+    after = _origins(recipe)
+    for section in before:
+        lines += document_differences(before[section], after[section], section)
     if lines:
+        listed = [f"  {line}" for line in lines]
         raise UserError(
-            ["--set would change the dataset that is rebuilt:", *(f"  {line}" for line in lines)],
+            ["--set would change the dataset that is rebuilt:", *listed],
             "--set may say where a folder is now, or change text on the card. For another dataset"
             f" build its recipe: counterfoil build {dataset.directory} --set … --out NEW",
         )
     return recipe
+
+
+def _origins(recipe: Recipe) -> dict[str, Any]:
+    """Return where thresholds, tokens and embeddings come from, without folders."""
+    embeddings = {shift.name: _portable(shift.embedding) for shift in recipe.all_shifts()}
+    return {
+        "source": _portable(recipe.source),
+        layout.TOKENS: _portable(recipe.tokens),
+        "embedding": embeddings,
+    }
 
 
 def _portable(section: Any) -> Any:
@@ -248,21 +257,22 @@ def compare_with_original(
     rows = None
     if images and differing:
         rows = _compare_rows(original.directory, original_shards, out, new_shards, differing)
-    alike = [
-        path
-        for path in differing
-        if _shard_of(path) in same_stack or _shard_of(path) not in new_shards
-    ]
+    unexplained = []
+    for path in differing:
+        shard = _shard_of(path)
+        if shard in same_stack or shard not in new_shards:
+            unexplained.append(path)
     # Another version of Counterfoil may write other words in a card, and the stack does not record
     # this version.
-    alike += [path for path in others if not lines and path not in _DESCRIBING]
+    if not lines:
+        unexplained += [path for path in others if path not in _DESCRIBING]
     return Comparison(
         shard_files=sum(map(_is_shard, paths)),
         differing=differing,
         others=others,
-        left_out=tuple(path for path in sorted(left_out) if path in listed),
+        left_out=tuple(sorted(left_out & listed.keys())),
         stack=tuple(dict.fromkeys(lines)),
-        unexplained=tuple(alike),
+        unexplained=tuple(unexplained),
         rows=rows,
     )
 
@@ -288,8 +298,8 @@ def _compare_rows(
         if shard in new_shards and shard in original_shards:
             files = original_shards[shard].files
             # A receipt may name files of other shards. Never open such a path.
-            is_safe = all(_shard_of(file.path) == shard for file in files)
-            if is_safe and not any(file_faults(directory, files)):
+            of_files = {_shard_of(file.path) for file in files}
+            if of_files <= {shard} and not any(file_faults(directory, files)):
                 shards.append(shard)
     if not shards:
         return None
@@ -300,7 +310,8 @@ def _compare_rows(
     rows_of_shard = max(1, MOST_ROWS // len(shards))
     for shard in shards:
         if outcomes.total() < MOST_ROWS:
-            before = dict(islice(_images(directory, original_shards[shard]), rows_of_shard))
+            first = islice(_images(directory, original_shards[shard]), rows_of_shard)
+            before = dict(first)
             for key, image in _images(out, new_shards[shard]):
                 if key not in before:
                     continue
@@ -336,14 +347,13 @@ def _images(directory: Path, receipt: Receipt) -> Iterator[tuple[str, bytes]]:
     kinds: tuple[layout.What, ...] = ("data", "rejected")
     for what in kinds:
         for row in read_shard(directory, receipt, ["key", "image"], what):
-            yield row["key"], (row["image"] or {}).get("bytes") or b""
+            image = row["image"] or {}
+            yield row["key"], image.get("bytes") or b""
 
 
 def _decisions(directory: Path, receipt: Receipt) -> dict[str, str]:
-    return {
-        row["key"]: row["reason"]
-        for row in read_shard(directory, receipt, ["key", "reason"], "candidates")
-    }
+    rows = read_shard(directory, receipt, ["key", "reason"], "candidates")
+    return {row["key"]: row["reason"] for row in rows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,12 +402,11 @@ def regenerate(options: RegenerateOptions) -> Regeneration:
     recipe = _overridden(original, options.overrides)
     table = original.plan.table
     described = recipe.portable_yaml == original.recipe.portable_yaml
-    rows = rows_file(recipe) if table is None else table.content
     inputs = Inputs(
         original.lock.inputs,
         original.thresholds,
         original.tokens,
-        rows,
+        rows_file(recipe) if table is None else table.content,
         original.embeddings,
     )
     settle_directory(out)

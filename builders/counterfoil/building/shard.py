@@ -74,7 +74,9 @@ class ShardMaker:
         # The screening thread has one torch thread; each thread has its own setting.
         prepare = _one_torch_thread if plan.recipe.runs_models else None
         self._behind = ThreadPoolExecutor(1, "screen", prepare)
-        self._encoders = ThreadPoolExecutor(encoders, "encode") if encoders > 1 else None
+        self._encoders = None
+        if encoders > 1:
+            self._encoders = ThreadPoolExecutor(encoders, "encode")
 
     def make(self, shards: Sequence[Shard]) -> Generator[int | Made]:
         """Yield the number of images of each rendered batch. Yield each shard when its last image
@@ -105,7 +107,8 @@ class ShardMaker:
     def decided(self, cell: Cell, rows: Sequence[Candidate]) -> Iterator[Candidate]:
         """Yield the candidates of a cell in order, with the reason of each decision."""
         verdicts = [row.verdict for row in rows]
-        reasons = decide_cell(self.plan.shift(cell.shift).keep, verdicts, cell.accepted)
+        rules = self.plan.shift(cell.shift).keep
+        reasons = decide_cell(rules, verdicts, cell.accepted)
         for row, reason in zip(rows, reasons, strict=True):
             yield replace(row, reason=reason)
 
@@ -149,10 +152,7 @@ class ShardMaker:
         for sample, source in zip(batch, sources, strict=True):
             rules = self.plan.shift(sample.shift).keep
             compared = any(SOURCE_SIMILARITY in rule.measures for rule in rules)
-            if compared:
-                in_clip.append(source)
-            else:
-                in_clip.append(None)
+            in_clip.append(source if compared else None)
         similar = source_similarities(self.scorer, embeddings, in_clip)
         scored = []
         for index, sample in enumerate(batch):
@@ -205,8 +205,10 @@ class _Making:
 
     def steps(self, shards: Sequence[Shard]) -> Generator[int | Made]:
         for shard in shards:
-            begun = _Begun(shard, {(cell.shift, cell.label): [] for cell in shard.cells})
+            begun = _Begun(shard)
             self.begun.append(begun)
+            for cell in shard.cells:
+                begun.candidates[cell.shift, cell.label] = []
             for cell in shard.cells:
                 if cell.accepted is None:
                     yield from self._ask(begun, self.plan.samples(cell))
@@ -225,13 +227,18 @@ class _Making:
         for sample in samples:
             begun.coming += 1
             way = way_of(self.plan, sample.shift)
-            self.waiting[way].append(sample)
-            if len(self.waiting[way]) == self.size:
-                batch = self.waiting[way]
+            batch = self.waiting[way]
+            batch.append(sample)
+            if len(batch) == self.size:
                 self.waiting[way] = []
                 yield from self._render(batch)
 
-    def _quota(self, begun: _Begun, cell: Cell, accepted: int) -> Iterator[int | Made]:
+    def _quota(
+        self,
+        begun: _Begun,
+        cell: Cell,
+        accepted: int,
+    ) -> Iterator[int | Made]:
         """Render full batches in order of index until enough candidates pass.
 
         The samples of a last batch that is not full wait for samples of other cells.
@@ -268,10 +275,12 @@ class _Making:
 
     def _whole(self) -> Iterator[Made]:
         """Yield finished shards in order."""
-        finished = [begun for begun in self.begun if begun.all_asked and not begun.coming]
-        for begun in finished:
+        for begun in list(self.begun):
+            if begun.coming or not begun.all_asked:
+                continue
             self.begun.remove(begun)
             candidates: list[Candidate] = []
             for cell in begun.shard.cells:
-                candidates += self.maker.decided(cell, begun.candidates[cell.shift, cell.label])
+                rows = begun.candidates[cell.shift, cell.label]
+                candidates += self.maker.decided(cell, rows)
             yield Made(begun.shard, candidates)

@@ -76,7 +76,11 @@ def way_of(plan: Plan, shift: str) -> Way:
     return "pair" if plan.recipe.beside_base(resolved) else "prompt"
 
 
-def shard_spans(plan: Plan, shards: Sequence[Shard], workers: int) -> Sequence[Span]:
+def shard_spans(
+    plan: Plan,
+    shards: Sequence[Shard],
+    workers: int,
+) -> Sequence[Span]:
     """Return the shards in spans, as a lazy sequence in order.
 
     Each worker takes the next span as soon as it has finished its last one.
@@ -105,12 +109,14 @@ def cuts(loads: Iterable[Load], batch_size: int, workers: int) -> array[int]:
     idle = [0] * min(workers, count)
     begun = array("q")
     at = 0
+    most_left = _LEFT_SPANS * LONGEST * workers
     # In a long list, take spans of the usual length up to the end that is optimised.
-    while count - at > _LEFT_SHARDS and batches.of(at, count) > _LEFT_SPANS * LONGEST * workers:
+    while count - at > _LEFT_SHARDS and batches.of(at, count) > most_left:
         at = batches.padding_little(at, LONGEST)
         begun.append(at)
     for start, end in pairwise([0, *begun]):
-        heapq.heapreplace(idle, idle[0] + batches.of(start, end))
+        taken = batches.of(start, end)
+        heapq.heapreplace(idle, idle[0] + taken)
     start = begun[-1] if begun else 0
     ways = [array("q", range(start + 1, count + 1))]
     ways += [_filled(batches, start, idle, longest) for longest in _LENGTHS]
@@ -136,13 +142,17 @@ class _Batches:
 
     def of(self, start: int, end: int) -> int:
         """Return the number of batches of one span with the shards [start, end)."""
-        alone = sum(-(-(sums[end] - sums[start]) // self.size) for sums in self._ways)
-        return alone + self._full[end] - self._full[start]
+        count = self._full[end] - self._full[start]
+        for sums in self._ways:
+            images = sums[end] - sums[start]
+            count += -(-images // self.size)
+        return count
 
     def images(self, start: int, end: int) -> int:
         """Return the number of images of the shards [start, end), without padding."""
         drawn = sum(sums[end] - sums[start] for sums in self._ways)
-        return drawn + self.size * (self._full[end] - self._full[start])
+        full = self._full[end] - self._full[start]
+        return drawn + self.size * full
 
     def furthest(self, start: int, most: int) -> int:
         """Return the end of the longest span of at most `most` batches. A span has at least one
@@ -162,7 +172,9 @@ class _Batches:
             rendered = self.size * self.of(start, end)
             if rendered > most * self.size and end > start + 1:
                 break
-            share = 1 - self.images(start, end) / rendered if rendered else 0.0
+            share = 0.0
+            if rendered:
+                share = 1 - self.images(start, end) / rendered
             if share < least:
                 best = end
                 least = share
@@ -171,7 +183,12 @@ class _Batches:
         return best
 
 
-def _filled(batches: _Batches, start: int, idle: Sequence[int], longest: int) -> array[int]:
+def _filled(
+    batches: _Batches,
+    start: int,
+    idle: Sequence[int],
+    longest: int,
+) -> array[int]:
     """Return the ends of spans that give no worker more batches than necessary.
 
     The function finds the lowest level, in batches, to which all workers can be filled with all
@@ -212,11 +229,13 @@ def _up_to(
     while at < len(batches):
         space = level - free[0]
         end = batches.furthest(at, space)
-        if batches.of(at, end) > space:
+        taken = batches.of(at, end)
+        if taken > space:
             return None
-        if batches.of(at, end) > longest:
+        if taken > longest:
             end = batches.padding_little(at, longest)
-        heapq.heapreplace(free, free[0] + batches.of(at, end))
+            taken = batches.of(at, end)
+        heapq.heapreplace(free, free[0] + taken)
         ends.append(end)
         at = end
     return ends

@@ -56,14 +56,21 @@ class ShardFiles:
     contents: Mapping[str, bytes]
 
 
-def write_to_send(writer: ShardWriter, shard: Shard, candidates: Sequence[Candidate]) -> ShardFiles:
+def write_to_send(
+    writer: ShardWriter,
+    shard: Shard,
+    candidates: Sequence[Candidate],
+) -> ShardFiles:
     """Write a shard in a temporary folder, and return its files, which the worker sends to the main
     process."""
     with tempfile.TemporaryDirectory(prefix="counterfoil-shard-") as folder:
         directory = Path(folder)
         (directory / LOCK).touch()  # a writer refuses a folder without a lock
-        receipt = replace(writer, directory=directory).write(shard, candidates)
-        contents = {file.path: (directory / file.path).read_bytes() for file in receipt.files}
+        writer = replace(writer, directory=directory)
+        receipt = writer.write(shard, candidates)
+        contents = {}
+        for file in receipt.files:
+            contents[file.path] = (directory / file.path).read_bytes()
         return ShardFiles(receipt, contents)
 
 
@@ -93,7 +100,10 @@ class SpansToCollect(LazySequence[SpanToCollect]):
 
     def _with_receipts(self, number: int) -> SpanToCollect:
         span = self._spans[number]
-        came = {shard.id: self._came[shard.id] for shard in span if shard.id in self._came}
+        came = {}
+        for shard in span:
+            if shard.id in self._came:
+                came[shard.id] = self._came[shard.id]
         return SpanToCollect(span, came)
 
     def note(self, shard: str, receipt: Receipt) -> None:
@@ -102,7 +112,9 @@ class SpansToCollect(LazySequence[SpanToCollect]):
 
 
 def write_collected(
-    writer: ShardWriter, came: ShardFiles, pending: Collection[tuple[str, int, int]]
+    writer: ShardWriter,
+    came: ShardFiles,
+    pending: Collection[tuple[str, int, int]],
 ) -> None:
     """Write a shard from a worker into the directory of the writer, unless the shard is there
     already.
@@ -118,16 +130,14 @@ def write_collected(
             f" {receipt.group[:80]!r}",
             "The shard was not written. Check that machine.",
         )
+    writer.refuse_removed()
     directory = writer.directory
-    if not (directory / LOCK).exists():
-        raise RunFailure(
-            f"{directory} was removed while it was being built (it has no {LOCK})",
-            "Nothing more was written there. Run the same command again.",
-        )
     if (directory / receipt.path).exists():
         return
     expected = {file.path: file.sha256 for file in receipt.files}
-    sent = {path: hashlib.sha256(content).hexdigest() for path, content in came.contents.items()}
+    sent = {}
+    for path, content in came.contents.items():
+        sent[path] = hashlib.sha256(content).hexdigest()
     sound = sent == expected
     for path in expected:
         shard = parse_shard_path(path)
@@ -157,10 +167,12 @@ def write_collected(
 
 def imported_for(recipe: Recipe) -> Sequence[str]:
     """Return the names of the heavy modules that a worker imports for a recipe."""
-    always = (__name__, "pandas")  # pyarrow imports pandas with its first list
-    screens = () if recipe.screen.model is None else ("open_clip",)
-    draws = ("diffusers.pipelines.auto_pipeline",) if recipe.kind.draws else ()
-    return (*always, *screens, *draws)
+    names = [__name__, "pandas"]  # pyarrow imports pandas with its first list
+    if recipe.screen.model is not None:
+        names.append("open_clip")
+    if recipe.kind.draws:
+        names.append("diffusers.pipelines.auto_pipeline")
+    return names
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +223,8 @@ class Job:
         pool = self.inputs.pool
         table = self.inputs.table(self.recipe)
         with computing_on(self.device):
-            maker = self._maker(make_plan(self.recipe, self.inputs.placeholders, table))
+            plan = make_plan(self.recipe, self.inputs.placeholders, table)
+            maker = self._maker(plan)
 
             def make(item: Span | SpanToCollect) -> Doing[Any, list[Receipt]]:
                 came: Mapping[str, Receipt] = {}
@@ -298,7 +311,8 @@ class Job:
         renderer = maker_of(recipe).renderer(materials)
         judges = None
         if recipe.judges:
-            judges = Judges.load(plan, inputs.document.get("judges") or {}, self.device)
+            judge_pins = inputs.document.get("judges") or {}
+            judges = Judges.load(plan, judge_pins, self.device)
         asked_models = None
         if recipe.asking_rules:
             asked_models = AskedModels.load(plan, inputs.document["asked"], self.device)

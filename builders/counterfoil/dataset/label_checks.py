@@ -103,9 +103,9 @@ def is_told_apart(tally: JudgedClass) -> bool:
     erred = tally.wrong / tally.of_class
     seen_low, seen_high = wilson_interval(tally.told_apart, tally.others)
     erred_low, erred_high = wilson_interval(tally.wrong, tally.of_class)
-    below, _ = mover_distances(
-        (seen - seen_low, seen_high - seen), (erred_high - erred, erred - erred_low)
-    )
+    of_seen = (seen - seen_low, seen_high - seen)
+    of_erred = (erred_high - erred, erred - erred_low)
+    below, _ = mover_distances(of_seen, of_erred)
     return bool(seen - erred - below > 0)
 
 
@@ -115,7 +115,8 @@ def label_error_of_class(tally: JudgedClass) -> CheckedShare | None:
     if not tally.images or not is_told_apart(tally):
         return None
     low, high = lang_reiczigel_interval(*tally.counts)
-    return _with_interval(_share_of_false(tally), low, high, _if_never_erring([tally]))
+    most = _if_never_erring([tally])
+    return _with_interval(_share_of_false(tally), low, high, most)
 
 
 def label_error_of_shift(classes: Sequence[JudgedClass]) -> CheckedShare | None:
@@ -146,8 +147,10 @@ def label_error_of_shift(classes: Sequence[JudgedClass]) -> CheckedShare | None:
         share = _share_of_false(tally)
         weighted.append(weight * share)
         cut = min(1.0, max(0.0, share))
+        seen = tally.told_apart / tally.others
+        erred = tally.wrong / tally.of_class
         # How much the average changes with q of the class.
-        slope = weight / (tally.told_apart / tally.others - tally.wrong / tally.of_class)
+        slope = weight / (seen - erred)
         disagreements.append((slope, tally.disagreed, tally.images))
         errors.append((slope * (1 - cut), tally.wrong, tally.of_class))
         sightings.append((slope * cut, tally.told_apart, tally.others))
@@ -160,11 +163,13 @@ def label_error_of_shift(classes: Sequence[JudgedClass]) -> CheckedShare | None:
     below, above = mover_distances(_mean(disagreements), of_errors, of_sightings)
     low = value - float(below)
     high = value + float(above)
-    return _with_interval(value, low, high, _if_never_erring(estimable))
+    most = _if_never_erring(estimable)
+    return _with_interval(value, low, high, most)
 
 
 def _mean(
-    parts: Sequence[tuple[float, int, int]], images: float | None = None
+    parts: Sequence[tuple[float, int, int]],
+    images: float | None = None,
 ) -> tuple[float, float]:
     """Return the distances below and above a sum of shares to the ends of its interval.
 
@@ -174,7 +179,9 @@ def _mean(
     if total <= 0:
         return 0.0, 0.0
     share = sum(weight * part / whole for weight, part, whole in parts) / total
-    n = images or total**2 / sum(weight**2 / whole for weight, _, whole in parts)
+    n = images
+    if not n:
+        n = total**2 / sum(weight**2 / whole for weight, _, whole in parts)
     low, high = wilson_interval(share * n, n)
     return total * (share - low), total * (high - share)
 
@@ -195,7 +202,12 @@ def _if_never_erring(classes: Sequence[JudgedClass]) -> float:
     return high / seen
 
 
-def _with_interval(value: float, low: float, high: float, if_never_erring: float) -> CheckedShare:
+def _with_interval(
+    value: float,
+    low: float,
+    high: float,
+    if_never_erring: float,
+) -> CheckedShare:
     """Return a share cut to 0 … 1, inside its interval.
 
     If the share is cut to 0, the judge disagrees with fewer labels here than it errs on validation
@@ -222,12 +234,17 @@ def checks_of_dataset(
     judge = recipe.screen.judge
     unchanged = recipe.kind.unchanged_base
     if judge is None:
-        return LabelChecks(None, None, tuple(map(ShiftChecks, names)), own=unchanged)
+        unchecked = tuple(map(ShiftChecks, names))
+        return LabelChecks(None, None, unchecked, own=unchanged)
+    judge_name = without_folders(judge)
     pins = inputs.get("judges")
-    pin = pins.get(without_folders(judge)) if isinstance(pins, Mapping) else None
+    pin = pins.get(judge_name) if isinstance(pins, Mapping) else None
     validation = validation_of(pin, [cls.id for cls in recipe.classes])
-    picked = {shift.name for shift in shifts for rule in shift.keep if judge in rule.judges()}
-    checks = judged_checks(without_folders(judge), counts, validation, names, picked)
+    picked = set()
+    for shift in shifts:
+        if any(judge in rule.judges() for rule in shift.keep):
+            picked.add(shift.name)
+    checks = judged_checks(judge_name, counts, validation, names, picked)
     return replace(checks, own=unchanged)
 
 
@@ -248,10 +265,10 @@ def judged_checks(
     # class.
     errors: dict[str, tuple[int, int, int, int]] = {}
     if validation is not None:
-        total = sum(sum(answers.values()) for answers in validation.values())
         answered: Counter[str] = Counter()
         for answers in validation.values():
             answered.update(answers)
+        total = answered.total()
         for class_id, answers in validation.items():
             images = sum(answers.values())
             right = answers.get(class_id, 0)
@@ -263,25 +280,33 @@ def judged_checks(
         if pair[0]:
             judged.setdefault(shift, {})[class_id] = pair
 
-    def labels(images: int, disagreed: int, label_error: CheckedShare | None) -> JudgedLabels:
+    def labels(
+        images: int,
+        disagreed: int,
+        label_error: CheckedShare | None,
+    ) -> JudgedLabels:
         return JudgedLabels(images, disagreed, share_of(disagreed, images), label_error)
 
     checks = []
     for shift in shifts:
+        is_picked = shift in picked
         if shift not in judged:
-            checks.append(ShiftChecks(shift, picked=shift in picked))
+            checks.append(ShiftChecks(shift, picked=is_picked))
             continue
-        known = {} if shift in picked else errors
+        known = {} if is_picked else errors
         tallies = []
         classes = {}
+        images = 0
+        disagreed = 0
         for name, pair in judged[shift].items():
-            tally = JudgedClass(*pair, *known.get(name, (0, 0, 0, 0)))
+            validated = known.get(name, (0, 0, 0, 0))
+            tally = JudgedClass(*pair, *validated)
             tallies.append(tally)
-            classes[name] = labels(tally.images, tally.disagreed, label_error_of_class(tally))
-        images = sum(tally.images for tally in tallies)
-        disagreed = sum(tally.disagreed for tally in tallies)
+            classes[name] = labels(*pair, label_error_of_class(tally))
+            images += tally.images
+            disagreed += tally.disagreed
         of_shift = labels(images, disagreed, label_error_of_shift(tallies))
-        checks.append(ShiftChecks(shift, of_shift, classes=classes, picked=shift in picked))
+        checks.append(ShiftChecks(shift, of_shift, classes=classes, picked=is_picked))
     return LabelChecks(judge, total, tuple(checks))
 
 
@@ -316,8 +341,9 @@ class ControlsPassed:
 
     @property
     def failed(self) -> bool:
-        kinds = ((self.real_passed, self.real), (self.without_passed, self.without))
-        return any(shown > 0 and passed < FEWEST_PASSED * shown for passed, shown in kinds)
+        real = self.real_passed < FEWEST_PASSED * self.real
+        without = self.without_passed < FEWEST_PASSED * self.without
+        return real or without
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,7 +449,11 @@ class Selection:
             return None, f"{REVIEWED.path} is nested too deeply"
 
 
-def read_people(directory: Path, content: str, shifts: Collection[str]) -> LabelChecks | None:
+def read_people(
+    directory: Path,
+    content: str,
+    shifts: Collection[str],
+) -> LabelChecks | None:
     """Return people's answers about these shifts of a dataset with this content; None if there are
     none."""
     selection, _ = Selection.of_dataset(directory, content)
@@ -456,7 +486,11 @@ def with_people(checks: LabelChecks | None, people: LabelChecks | None) -> Label
     looked at."""
     if checks is None or people is None:
         return checks or people
-    known = {shift.shift for shift in checks.shifts}
-    together = [replace(shift, people=people.of(shift.shift).people) for shift in checks.shifts]
+    together = []
+    known = set()
+    for shift in checks.shifts:
+        known.add(shift.shift)
+        asked = people.of(shift.shift).people
+        together.append(replace(shift, people=asked))
     together += [shift for shift in people.shifts if shift.shift not in known]
     return replace(checks, shifts=tuple(together), raters=people.raters, controls=people.controls)

@@ -86,7 +86,9 @@ class Fault:
     hint: str = RESTORE
 
     def __str__(self) -> str:
-        return f"{self.what}: {in_one_line(self.lines)}" if self.lines else self.what
+        if not self.lines:
+            return self.what
+        return f"{self.what}: {in_one_line(self.lines)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,18 +128,23 @@ class StandingDataset:
         if self.recipe is None or self.plan is None:
             return False
         counted = self.plan.counts or not self.recipe.kind.counts_rows
-        return counted and (self.recipe.tokens is None or self.tokens is not None)
+        worded = self.recipe.tokens is None or self.tokens is not None
+        return counted and worded
 
     @property
     def judges(self) -> Mapping[str, Any]:
-        return (self.lock and self.lock.inputs.get("judges")) or {}
+        if self.lock is None:
+            return {}
+        return self.lock.inputs.get("judges") or {}
 
     def causes(self) -> list[Fault]:
         """Return the faults that no other fault of the same file explains."""
         changed = {fault.path for fault in self.faults if not fault.consequence}
-        return [
-            fault for fault in self.faults if not fault.consequence or fault.path not in changed
-        ]
+        causes = []
+        for fault in self.faults:
+            if not fault.consequence or fault.path not in changed:
+                causes.append(fault)
+        return causes
 
     def sound(self) -> SoundDataset:
         """Return the dataset if it has no faults. Otherwise raise UserError if all faults are
@@ -156,13 +163,12 @@ class StandingDataset:
                 colon = ":" if fault.lines else ""
                 lines.append(f"{self.directory / fault.path} {fault.what}{colon}")
                 lines += [f"  {more}" for more in fault.lines]
-            if len(faults) > _MOST_FAULTS:
-                lines.append(
-                    f"… and {len(faults) - _MOST_FAULTS} more; `counterfoil verify` lists them all"
-                )
+            more = len(faults) - _MOST_FAULTS
+            if more > 0:
+                lines.append(f"… and {more} more; `counterfoil verify` lists them all")
             kind = UserError if all(fault.mistake for fault in faults) else RunFailure
-            hints = list(dict.fromkeys(fault.hint for fault in faults))
-            raise kind(lines, hints[0] if len(hints) == 1 else RESTORE)
+            hints = {fault.hint for fault in faults}
+            raise kind(lines, hints.pop() if len(hints) == 1 else RESTORE)
         known: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
         known["listed"] = self.listed or {}
         return SoundDataset(**known)
@@ -196,10 +202,11 @@ class SoundDataset(StandingDataset):
     def refuse_unfinished(self) -> None:
         """Raise UserError if the manifest or shards are missing. The receipts must have been
         read."""
-        if len(self.receipts) < self.plan.n_shards or not (self.directory / MANIFEST).is_file():
+        done = len(self.receipts)
+        shards = self.plan.n_shards
+        if done < shards or not (self.directory / MANIFEST).is_file():
             raise UserError(
-                f"{self.directory} is not finished: {len(self.receipts)} of {self.plan.n_shards}"
-                " shards are done",
+                f"{self.directory} is not finished: {done} of {shards} shards are done",
                 "Run `counterfoil build` with the same --out first; it resumes where it stopped.",
             )
 
@@ -227,8 +234,10 @@ def read_dataset(directory: Path, *parts: Part, own: bool = True) -> StandingDat
         settle_directory(directory)
     # Links and other irregular files are not read, because the readers of recipe and tokens would
     # follow links.
-    reader = _Reader(directory, {} if unfit is None else list_files(directory, hidden=True).unfit)
-    lock = reader.lock
+    odd: Mapping[str, str] = {}
+    if unfit is not None:
+        odd = list_files(directory, hidden=True).unfit
+    reader = _Reader(directory, odd)
     recipe = reader.recipe()
     listed = read_manifest(directory)
     plan = None
@@ -247,7 +256,8 @@ def read_dataset(directory: Path, *parts: Part, own: bool = True) -> StandingDat
             embeddings = reader.embeddings(recipe)
         if "rows" in parts and recipe.kind.table is not None:
             table = reader.table(recipe, recipe.kind.table)
-        plan = make_plan(recipe, tokens.placeholders if tokens else None, table)
+        placeholders = tokens.placeholders if tokens else None
+        plan = make_plan(recipe, placeholders, table)
         if "receipts" in parts:
             receipts = list(reader.receipts(plan))
     wanted = {LOCK, ROWS}
@@ -259,12 +269,22 @@ def read_dataset(directory: Path, *parts: Part, own: bool = True) -> StandingDat
         wanted.add(THRESHOLDS)
     for path, entry in (listed or {}).items():
         is_token = "tokens" in parts and PurePosixPath(path).parent == PurePosixPath(TOKENS)
-        if (path in wanted or is_token) and path not in reader.odd:
+        if (path in wanted or is_token) and path not in odd:
             reader.compare(path, entry)
     return StandingDataset(
-        directory, lock, recipe, plan, listed, thresholds, measured, tokens, receipts,
-        tuple(dict.fromkeys(reader.faults)), unfit, embeddings,
-    )  # fmt: skip
+        directory,
+        reader.lock,
+        recipe,
+        plan,
+        listed,
+        thresholds,
+        measured,
+        tokens,
+        receipts,
+        tuple(dict.fromkeys(reader.faults)),
+        unfit,
+        embeddings,
+    )
 
 
 class _Reader:
@@ -281,6 +301,10 @@ class _Reader:
 
     def _fault(self, path: str, what: str, lines: Sequence[str] = (), **more: Any) -> None:
         self.faults.append(Fault(path, what, tuple(lines), **more))
+
+    def _unreadable(self, path: str, error: Exception, **more: Any) -> None:
+        lines = error_lines(error, self.directory / path)
+        self._fault(path, "cannot be read", lines, **more)
 
     def _odd(self, paths: Iterable[str]) -> None:
         """Add a fault for irregular files."""
@@ -312,14 +336,16 @@ class _Reader:
             return self._fault(LOCK, lines[0], lines[1:])
         if lock is None:
             return self._fault(LOCK, "is missing")
-        wrong = [
-            name for name in HASHES if lock.hashes.get(name) != sha256_json(getattr(lock, name))
-        ]
-        for name in wrong:
-            self._fault(LOCK, f"is changed: its '{name}' does not match its hash")
-        if not wrong and not _pins_as_a_build(lock):
+        sound = True
+        for name in HASHES:
+            if lock.hashes.get(name) != sha256_json(getattr(lock, name)):
+                self._fault(LOCK, f"is changed: its '{name}' does not match its hash")
+                sound = False
+        if not sound:
+            return None
+        if not _pins_as_a_build(lock):
             self._fault(LOCK, "does not pin models and tokens as a build does")
-        return None if wrong else lock
+        return lock
 
     def _pinned(self, name: str) -> Any:
         """Return an input that the lock pins, or None."""
@@ -328,7 +354,8 @@ class _Reader:
     def recipe(self) -> Recipe | None:
         lock = self.lock
         path = self.directory / RECIPE
-        if linked := [name for name in (RECIPE, ROWS) if name in self.odd]:
+        linked = [name for name in (RECIPE, ROWS) if name in self.odd]
+        if linked:
             return self._odd(linked)
         if not path.exists():
             return self._fault(RECIPE, "is missing")
@@ -342,13 +369,16 @@ class _Reader:
                 if lock.hashes["screen"] != recipe.screen_hash:
                     of_screen = document_differences(lock.screen, recipe.screen_document)
                     lines += of_screen or ["its screen hash"]
-                lines += document_differences(lock.inputs.get(LEVELS, {}), recipe.scales, LEVELS)
+                locked_scales = lock.inputs.get(LEVELS, {})
+                lines += document_differences(locked_scales, recipe.scales, LEVELS)
             groups = {shard.group: shard.of for shard in make_plan(recipe).shards}
         except (CounterfoilError, *_ODD) as error:
-            plugins = self._pinned("plugins")
             lines = list(error_lines(error, path))
-            for what, package in plugins.items() if isinstance(plugins, Mapping) else ():
-                lines.append(f"its {quoted(str(what))} is of the package {quoted(str(package))}")
+            plugins = self._pinned("plugins")
+            if isinstance(plugins, Mapping):
+                for what, package in plugins.items():
+                    package_name = quoted(str(package))
+                    lines.append(f"its {quoted(str(what))} is of the package {package_name}")
             return self._fault(RECIPE, "cannot be read", lines)
         if lines:
             what = f"is not the recipe that {LOCK} was written for ({LOCK} there, {RECIPE} here)"
@@ -369,11 +399,9 @@ class _Reader:
         try:
             content = read_inside(self.directory, THRESHOLDS)
             stored = Thresholds.read(content)
-            if self.lock is not None and stored.pin() != self.lock.inputs.get("thresholds"):
-                stored = self._fault(
-                    THRESHOLDS,
-                    f"is changed: its measured thresholds are not those that {LOCK} pins",
-                )
+            if self.lock is not None and stored.pin() != self._pinned("thresholds"):
+                what = f"is changed: its measured thresholds are not those that {LOCK} pins"
+                stored = self._fault(THRESHOLDS, what)
             else:
                 captions = {shift.name: shift.object_caption for shift in recipe.all_shifts()}
                 known = stored.measured(captions)
@@ -382,18 +410,15 @@ class _Reader:
         except ValueError as error:
             stored = self._fault(THRESHOLDS, "is damaged", (str(error),))
         except _ODD as error:
-            stored = self._fault(
-                THRESHOLDS,
-                "cannot be read",
-                error_lines(error, self.directory / THRESHOLDS),
-            )
+            stored = self._unreadable(THRESHOLDS, error)
         if needs_validation(recipe, known):
             if stored is not None:
                 what = "lacks thresholds that the recipe takes from validation images"
                 self._fault(THRESHOLDS, what, consequence=True)
             return None, known
         known_classes = None if stored is None else stored.known
-        expected = resolve_thresholds(recipe, None, known).with_known(known_classes, recipe)
+        expected = resolve_thresholds(recipe, None, known)
+        expected = expected.with_known(known_classes, recipe)
         if stored is not None and content != expected.content():
             lines = document_differences(expected.document(), stored.document())
             lines = lines or ["the same values, written differently"]
@@ -403,7 +428,8 @@ class _Reader:
     def tokens(self, recipe: Recipe) -> ClassTokens | None:
         if recipe.tokens is None:
             return None
-        if linked := [path for path in self.odd if path.partition("/")[0] == TOKENS]:
+        linked = [path for path in self.odd if path.partition("/")[0] == TOKENS]
+        if linked:
             return self._odd(linked)
         pins = self._pinned("tokens") or {}
         sound = True
@@ -424,11 +450,7 @@ class _Reader:
         try:
             return read_token_folder(recipe, self.directory / TOKENS)
         except (CounterfoilError, OSError) as error:
-            return self._fault(
-                TOKENS,
-                "cannot be read",
-                error_lines(error, self.directory / TOKENS),
-            )
+            return self._unreadable(TOKENS, error)
 
     def embeddings(self, recipe: Recipe) -> ImageEmbeddings | None:
         if all(shift.embedding is None for shift in recipe.all_shifts()):
@@ -442,8 +464,10 @@ class _Reader:
         except (CounterfoilError, *_ODD) as error:
             lines = error.problems if isinstance(error, CounterfoilError) else (str(error)[:200],)
             return self._fault(EMBEDDINGS, "cannot be read", lines)
+        if embeddings is None or self.lock is None:
+            return embeddings
         pinned = self._pinned("embeddings")
-        if embeddings is not None and self.lock is not None and embeddings.hashes() != pinned:
+        if embeddings.hashes() != pinned:
             lines = document_differences(pinned, embeddings.hashes(), "embeddings")
             what = (
                 f"is changed: its vectors are not those that {LOCK} pins ({LOCK} there,"
@@ -454,16 +478,12 @@ class _Reader:
 
     def table(self, recipe: Recipe, kind: ChosenKind) -> RowTable | None:
         try:
-            table = RowTable.read(read_inside(self.directory, ROWS, MOST_BYTES), ROWS, kind)
+            content = read_inside(self.directory, ROWS, MOST_BYTES)
+            table = RowTable.read(content, ROWS, kind)
         except FileNotFoundError:
             return self._fault(ROWS, "is missing")
         except (CounterfoilError, *_ODD) as error:
-            return self._fault(
-                ROWS,
-                "cannot be read",
-                error_lines(error, self.directory / ROWS),
-                consequence=True,
-            )
+            return self._unreadable(ROWS, error, consequence=True)
         problems = list(islice(table.problems(recipe), _MOST_LINES))
         if problems:
             what = "is not a table of the recipe's rows"
@@ -490,12 +510,8 @@ class _Reader:
                 if standing.receipt is not None:
                     wrong = tuple(receipt_faults(standing, hashes))
                 if wrong:
-                    self._fault(
-                        standing.path,
-                        wrong[0],
-                        wrong[1:],
-                        hint=repair_hint(self.directory),
-                    )
+                    what, *lines = wrong
+                    self._fault(standing.path, what, lines, hint=repair_hint(self.directory))
                 elif standing.receipt is not None:
                     yield standing.receipt
         except OSError as error:
@@ -514,7 +530,8 @@ def _pins_as_a_build(lock: Lock) -> bool:
     """Return whether the lock has a well-formed pin for each model, token and row that the kind of
     generator needs."""
     try:
-        kind = kind_of(lock.plan["generator"])
+        generator = lock.plan["generator"]
+        kind = kind_of(generator)
         models = lock.inputs["models"]
         parts = [*kind.models]
         if lock.screen.get("model") is not None:
@@ -522,7 +539,7 @@ def _pins_as_a_build(lock: Lock) -> bool:
         if "adapter" in models:
             parts.append("adapter")
         pins = [models[part] for part in parts]
-        pins += [lock.inputs["loras"][name] for name in lock.plan["generator"].get("lora", ())]
+        pins += [lock.inputs["loras"][name] for name in generator.get("lora", ())]
         pins += lock.inputs.get("asked", {}).values()
         whole = isinstance(lock.inputs["tokens"], Mapping | None)
         for pin in pins:
@@ -548,9 +565,16 @@ def other_stacks(stack: Mapping[str, Any], receipts: Iterable[Receipt]) -> Count
     return Counter(lines for lines in each if lines)
 
 
-def wrong_model(key: str, name: str, pin: Mapping[str, Any]) -> Iterator[str]:
+def wrong_model(
+    key: str,
+    name: str,
+    pin: Mapping[str, Any] | None,
+) -> Iterator[str]:
     """Yield a problem if a model's folder is missing or has other content, or its commit on the Hub
     is unknown."""
+    pin = pin or {}
+    revision = pin.get("revision")
+    pinned_sha256 = pin.get("sha256")
     try:
         folder = local_folder(name)
     except UserError as error:
@@ -560,11 +584,11 @@ def wrong_model(key: str, name: str, pin: Mapping[str, Any]) -> Iterator[str]:
         yield f"{key}: {'; '.join(error.problems)}; give its path, as in --set {key}={example}"
         return
     sha256 = None if folder is None else folder_sha256(folder)
-    if folder is None and pin["revision"] is None:
+    if folder is None and revision is None:
         yield f"{key}: {LOCK} has no commit of {name}, so its version is unknown"
-    elif sha256 != pin["sha256"]:
+    elif sha256 != pinned_sha256:
         actual = f"sha256 {sha256}" if sha256 else "a name of the Hub"
-        pinned = f"sha256 {pin['sha256']}"
-        if not pin["sha256"]:
-            pinned = f"commit {pin['revision']} of the Hub"
+        pinned = f"sha256 {pinned_sha256}"
+        if not pinned_sha256:
+            pinned = f"commit {revision} of the Hub"
         yield f"{key}: '{name}' is not the one that {LOCK} pins: found {actual}, expected {pinned}"

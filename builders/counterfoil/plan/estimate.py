@@ -39,7 +39,11 @@ _PUBLISHED_SD2 = RenderingRate(
 )
 
 
-def _on_an_a100(images_per_second: float, steps: int, source: str) -> RenderingRate:
+def _on_an_a100(
+    images_per_second: float,
+    steps: int,
+    source: str,
+) -> RenderingRate:
     return RenderingRate(
         images_per_second,
         steps,
@@ -200,17 +204,15 @@ def estimate(
     """
     recipe = plan.recipe
     side, about_size = _side(recipe, own_side)
-    image_bytes = round(side * side * _bytes_per_pixel(recipe))
+    image_bytes = round(side**2 * _bytes_per_pixel(recipe))
     rate, about_rate = _rate(recipe, images_per_second, side)
     beside = 0
     for shift in recipe.all_shifts():
         if recipe.beside_base(shift):
             beside += plan.n_samples_of(shift)
     if beside:
-        about_rate += (
-            f"; {beside:,} images are rendered together with their base, so each costs as much as"
-            " two"
-        )
+        about_rate += f"; {beside:,} images are rendered together with their base"
+        about_rate += ", so each costs as much as two"
     each = 1.0
     if recipe.kind.edits and inverted is not False:
         each = EDIT_COST
@@ -282,7 +284,8 @@ class RenderedBudget:
 
 
 def rendered_budget(
-    recipe: Recipe, images_per_second: float | None = None
+    recipe: Recipe,
+    images_per_second: float | None = None,
 ) -> RenderedBudget | None:
     """Return the largest number of images that `mine` draws, with their cost, or None if `mine`
     draws no images."""
@@ -333,7 +336,11 @@ def _start_up(recipe: Recipe) -> float | None:
     return libraries + SECONDS_A_GIGABYTE * gigabytes
 
 
-def _rate(recipe: Recipe, given: float | None, side: int) -> tuple[float | None, str]:
+def _rate(
+    recipe: Recipe,
+    given: float | None,
+    side: int,
+) -> tuple[float | None, str]:
     if given is not None:
         return given, f"{given:g} images per second, as given"
     if recipe.kind.corrupts:
@@ -348,8 +355,10 @@ def _rate(recipe: Recipe, given: float | None, side: int) -> tuple[float | None,
     if known is None:
         return None, f"no rate is known for {generator.model}: give one with --rate"
     rate = known.images_per_second * known.steps / generator.steps
-    scaled = "" if generator.steps == known.steps else " and scaled by steps"
-    return rate, f"{rate:.3g} images per second, {known.known}{scaled}"
+    about = f"{rate:.3g} images per second, {known.known}"
+    if generator.steps != known.steps:
+        about += " and scaled by steps"
+    return rate, about
 
 
 def _side(recipe: Recipe, own_side: int | None) -> tuple[int, str]:
@@ -392,7 +401,8 @@ def _bytes(plan: Plan, image_bytes: int) -> int:
     if not recipe.screen.keep_rejected:
         stored = 0
         for shift in recipe.all_shifts():
-            wanted = len(shift.class_labels) * (shift.accepted or shift.candidates)
+            of_class = shift.accepted or shift.candidates
+            wanted = len(shift.class_labels) * of_class
             stored += min(plan.n_samples_of(shift), wanted)
     return stored * (image_bytes + row) + plan.n_samples * row
 
@@ -448,13 +458,16 @@ def asked_budgets(plan: Plan) -> tuple[AskedBudget, ...]:
         for rule in shift.keep:
             if not isinstance(rule, AskingRule):
                 continue
-            calls = len(set(rule.asks(shift).values()))
-            where = None if rule.address is None else host_of(rule.address)
-            before = budgets.get((rule.model, where), AskedBudget(rule.model, where, 0, 0))
-            budgets[rule.model, where] = replace(
+            texts = set(rule.asks(shift).values())
+            where = None
+            if rule.address is not None:
+                where = host_of(rule.address)
+            key = (rule.model, where)
+            before = budgets.get(key, AskedBudget(*key, 0, 0))
+            budgets[key] = replace(
                 before,
                 images=before.images + images,
-                questions=before.questions + calls * images,
+                questions=before.questions + len(texts) * images,
             )
     return tuple(budgets.values())
 
@@ -506,26 +519,34 @@ def format_quotas(quotas: Sequence[JudgedQuota]) -> str:
     who_get = f"{len(judges)} classifiers get"
     if len(judges) == 1:
         who_get = f"{judges[0]} gets"
-    failures = sorted({quota.failure for quota in quotas} - {TOP1})
-    by_rule = f" by the failure rule {' or '.join(failures)}" if failures else ""
     most = sum(quota.cells * quota.at_most for quota in quotas)
     candidates = _span([quota.at_most for quota in quotas])
     accepted = _span([quota.accepted for quota in quotas])
     text = (
         f"at most {candidates} candidates per cell, {most:,} in all, until {accepted} are kept that"
-        f" {who_get} wrong{by_rule}"
+        f" {who_get} wrong"
     )
-    rates = [100 * quota.rate for quota in quotas if quota.rate is not None]
+    failures = sorted({quota.failure for quota in quotas} - {TOP1})
+    if failures:
+        text += f" by the failure rule {' or '.join(failures)}"
+    rates = []
+    each = []
+    cell = []
+    short = 0
+    for quota in quotas:
+        if quota.rate is None or quota.candidates_each is None or quota.candidates_a_cell is None:
+            continue
+        rates.append(100 * quota.rate)
+        each.append(quota.candidates_each)
+        cell.append(quota.candidates_a_cell)
+        short += quota.candidates_a_cell > quota.at_most
     if not rates:
         example = "At a rate of 1 %, a kept image takes about 100 candidates that pass the screen."
         return f"{text}; no failure rate is given (mined_from). {example}"
-    each = [quota.candidates_each for quota in quotas if quota.candidates_each is not None]
-    cell = [quota.candidates_a_cell for quota in quotas if quota.candidates_a_cell is not None]
     text += (
         f"; at the failure rates in mined_from ({_span(rates, 3)} %), a kept image takes about"
         f" {_span(each, 2)} candidates that pass the screen, and a cell about {_span(cell, 2)}"
     )
-    short = sum((quota.candidates_a_cell or 0) > quota.at_most for quota in quotas)
     if short:
         text += ", more than at_most"
         if len(quotas) > 1:

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, chain, islice, pairwise
+from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -55,7 +55,8 @@ class RowTable:
 
     def cell(self, shift: str, class_id: str) -> Sequence[PoolRow]:
         """Return the rows of a cell in order of index. Raise KeyError if the cell has no rows."""
-        return self.rows[shift if (shift, class_id) in self.rows else None, class_id]
+        own = (shift, class_id)
+        return self.rows[own if own in self.rows else (None, class_id)]
 
     @property
     def sha256(self) -> str:
@@ -80,12 +81,14 @@ class RowTable:
             if wrong := _wrong_count(len(rows), count, fewer):
                 yield f"{named} {wrong}"
             indices = [row.index or 0 for row in rows]
-            if fewer and any(index >= later for index, later in pairwise(indices)):
+            if fewer and indices != sorted(set(indices)):
                 yield f"{named}: its indices do not rise"
-        groups = [[row.row for row in rows] for rows in self.rows.values()]
+        groups = list(self.rows.values())
         if not recipe.generator.get("repeats"):
             groups = [list(chain(*groups))]
-        repeated = sum(len(rows) - len(set(rows)) for rows in groups)
+        repeated = 0
+        for rows in groups:
+            repeated += len(rows) - len({row.row for row in rows})
         if repeated:
             yield f"{repeated:,} rows appear more than once"
 
@@ -93,7 +96,8 @@ class RowTable:
         fewer = recipe.kind.fewer_rows
         wanted = rows_wanted(recipe)
         captioned = captions_asked(recipe)
-        for _, class_id in self.rows.keys() - {(None, class_id) for class_id in wanted}:
+        expected = {(None, class_id) for class_id in wanted}
+        for _, class_id in self.rows.keys() - expected:
             yield f"'{class_id[:80]}' is not a class of the recipe"
         for class_id, count in wanted.items():
             rows = self.rows.get((None, class_id), ())
@@ -103,19 +107,18 @@ class RowTable:
                 yield f"the class '{class_id}' has a row more than once"
             without = [row.row for row in rows if row.caption is None]
             if captioned and without:
-                yield (
-                    f"the class '{class_id}': row {without[0]} has no caption, which the prompts"
-                    " ask for"
-                )
+                row = f"the class '{class_id}': row {without[0]}"
+                yield f"{row} has no caption, which the prompts ask for"
 
 
 def _wrong_count(rows: int, wanted: int, fewer: bool) -> str | None:
     """Return what is wrong with the number of rows of a cell, or None. `fewer` says whether a cell
     may have fewer rows than wanted."""
-    fits = 1 <= rows <= wanted if fewer else rows == wanted
-    if fits:
+    least = 1 if fewer else wanted
+    if least <= rows <= wanted:
         return None
-    return f"has {rows:,} rows, expected {'1 to ' if fewer else ''}{wanted:,}"
+    expected = f"1 to {wanted:,}" if fewer else f"{wanted:,}"
+    return f"has {rows:,} rows, expected {expected}"
 
 
 def rows_wanted(recipe: Recipe) -> dict[str, int]:
@@ -151,7 +154,9 @@ class PlanPart:
     @classmethod
     def given(cls, shards: str | tuple[int, int]) -> PlanPart:
         """Parse a part such as `3/16` or (3, 16). Raise UserError for any other form."""
-        text = shards if isinstance(shards, str) else "/".join(map(str, shards))
+        text = shards
+        if not isinstance(text, str):
+            text = "/".join(map(str, text))
         match = _FORM.fullmatch(text)
         number = of = 0
         if match:
@@ -372,9 +377,8 @@ class Plan:
         ends = tuple(accumulate(len(shift.class_labels) for shift in shifts))
         most = max(shift.candidates for shift in shifts)
         if self.recipe.generator.get("rows") is not None:
-            most = max(
-                self._candidates(shift, label) for shift in shifts for label in shift.class_labels
-            )
+            cells = [(shift, label) for shift in shifts for label in shift.class_labels]
+            most = max(self._candidates(*cell) for cell in cells)
         cells_per_shard = self.recipe.output.rows_per_shard // max(1, most)
         return _Group(name, tuple(shifts), ends, max(1, cells_per_shard))
 
@@ -447,12 +451,18 @@ class Plan:
         samples = self.recipe.samples
         rows = self._rows(shift, cls.label)
         prompt = self._prompt(shift, cls) if rows is None else ""
-        chosen = None if self.table is None else self.table.cell(shift.name, cls.id)
+        chosen = None
+        if self.table is not None:
+            chosen = self.table.cell(shift.name, cls.id)
         seeded_by = None if samples.noise == "paired" else shift.name
         base_prompt = self.base_prompt(shift.name, cls.id)
         for number in range(cell.candidates):
-            row = None if chosen is None else chosen[number]
-            index = number if row is None or row.index is None else row.index
+            row = None
+            index = number
+            if chosen is not None:
+                row = chosen[number]
+                if row.index is not None:
+                    index = row.index
             values: dict[str, Any] = {"base_prompt": base_prompt, "prompt": prompt}
             if self.edits:
                 values = self.of_edit(cls, index)
@@ -482,7 +492,8 @@ class Plan:
         this row."""
         assert self.table is not None  # a plan of edits has a table
         row = self.table.cell(BASE, cls.id)[index]
-        return {"row": row.row, "base_prompt": self._prompt(self.shift(BASE), cls, row)}
+        base_prompt = self._prompt(self.shift(BASE), cls, row)
+        return {"row": row.row, "base_prompt": base_prompt}
 
     def base_prompt(self, shift: str, class_id: str) -> str | None:
         """Return the prompt of the base that is drawn in one call with samples of a shift and
@@ -496,7 +507,12 @@ class Plan:
             return None
         return self._prompt(self.shift(BASE), cls)
 
-    def between(self, shift: str, class_id: str, base_prompt: str | None) -> Between | None:
+    def between(
+        self,
+        shift: str,
+        class_id: str,
+        base_prompt: str | None,
+    ) -> Between | None:
         """Return how samples of a level of a shift are drawn, or None if the shift is no such
         level.
 
@@ -509,10 +525,12 @@ class Plan:
             return None
         if known.by in (None, "corruption") or known.scale in (None, 1):
             return None
-        return Between(known.by, known.scale, base_prompt or self.base_prompt_of(class_id))
+        prompt = base_prompt or self.base_prompt_of(class_id)
+        return Between(known.by, known.scale, prompt)
 
     def base_prompt_of(self, class_id: str) -> str:
-        return self._prompt(self.shift(BASE), self._classes_by_id[class_id]) or ""
+        cls = self._classes_by_id[class_id]
+        return self._prompt(self.shift(BASE), cls) or ""
 
     def _prompt(self, shift: Shift, cls: RecipeClass, edited: PoolRow | None = None) -> str | None:
         placeholder = None if self.placeholders is None else self.placeholders[cls.id]
@@ -530,23 +548,28 @@ class Plan:
         """Return the cell at a position in its group."""
         at = bisect_right(group.ends, position)
         shift = group.shifts[at]
-        label = shift.class_labels[position - group.ends[at] + len(shift.class_labels)]
-        return Cell(shift.name, label, group.name, self._candidates(shift, label), shift.accepted)
+        label = shift.class_labels[position - group.ends[at]]  # counted from the end
+        candidates = self._candidates(shift, label)
+        return Cell(shift.name, label, group.name, candidates, shift.accepted)
 
     def _candidates(self, shift: Shift, label: int) -> int:
         """Return the largest number of samples of a cell, which the recipe or the rows of the cell
         set."""
         rows: Sequence[object] | None = self._rows(shift, label)
         if self.table is not None and self.counts:
-            rows = self.table.cell(shift.name, self.class_of(label).id)
-        return shift.candidates if rows is None else min(shift.candidates, len(rows))
+            class_id = self.class_of(label).id
+            rows = self.table.cell(shift.name, class_id)
+        if rows is None:
+            return shift.candidates
+        return min(shift.candidates, len(rows))
 
     def _rows(self, shift: Shift, label: int) -> Sequence[int] | None:
         """Return the rows that the recipe lists for a cell, or None if the recipe lists no rows."""
         rows = self.recipe.generator.get("rows")
         if rows is None:
             return None
-        return rows.get(shift.name, {}).get(self.class_of(label).id, ())
+        of_shift = rows.get(shift.name, {})
+        return of_shift.get(self.class_of(label).id, ())
 
     @cached_property
     def _ends(self) -> tuple[int, ...]:
@@ -556,11 +579,11 @@ class Plan:
     def _shard(self, position: int) -> Shard:
         which = bisect_right(self._ends, position)
         group = self._groups[which]
-        number = position - (self._ends[which] - group.n_shards)
+        number = position - self._ends[which] + group.n_shards
         first = number * group.cells_per_shard
         last = min(first + group.cells_per_shard, group.n_cells)
-        cells = tuple(self._cell(group, position) for position in range(first, last))
-        return Shard(group.name, number, group.n_shards, cells)
+        cells = [self._cell(group, position) for position in range(first, last)]
+        return Shard(group.name, number, group.n_shards, tuple(cells))
 
 
 def make_plan(
@@ -591,7 +614,6 @@ def make_plan(
     if placeholders is not None:
         without = [cls.id for cls in recipe.classes if cls.id not in placeholders]
         if without:
-            raise UserError(
-                f"tokens: no class token for {some_of(without, 10)}, expected one for every class"
-            )
+            some = some_of(without, 10)
+            raise UserError(f"tokens: no class token for {some}, expected one for every class")
     return Plan(recipe, placeholders, retrieved or edited)

@@ -157,11 +157,10 @@ def _words_of_classes(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """Find classes that lack the parent or category that their texts use. Each missing word is one
     problem."""
     for word in ABOUT_CLASS:
-        without = [
-            class_id
-            for index, class_id in parts.ids.items()
-            if parts.classes[index].get(word) is None
-        ]
+        without = []
+        for index, class_id in parts.ids.items():
+            if parts.classes[index].get(word) is None:
+                without.append(class_id)
         if not without:
             continue
         users: dict[RecipePath, None] = {}
@@ -170,10 +169,10 @@ def _words_of_classes(parts: RecipeParts) -> Iterator[RecipeProblem]:
             if word not in words_in_template(template):
                 continue
             chosen = parts.ids_of(spec)
-            chosen_without = [class_id for class_id in without if class_id in chosen]
-            if chosen_without:
-                users[path] = None
-                lacking |= dict.fromkeys(chosen_without)
+            for class_id in without:
+                if class_id in chosen:
+                    users[path] = None
+                    lacking[class_id] = None
         if lacking:
             named = some_of(list(lacking), _MOST_SUGGESTIONS)
             classes = f"{len(lacking):,} classes ({named}) do"
@@ -248,7 +247,7 @@ def _compared_with_nothing(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """Find rules that compare edits in a recipe without edits, and `top` in a recipe without a
     screening CLIP."""
     unscreened = not _needs_screen(parts) and parts.screen.model is None
-    for section, spec in [parts.of_screen, *parts.of_shifts]:
+    for section, spec in parts.with_keep:
         path = (*section, "keep")
         rules = _rule_names(spec.keep)
         for rule in rules:
@@ -261,11 +260,10 @@ def _compared_with_nothing(parts: RecipeParts) -> Iterator[RecipeProblem]:
 def _captions_of_rows(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """Find prompts with `{caption}` in a recipe without captions, and captions that no prompt
     uses."""
-    asking = [
-        path
-        for path, template, _ in parts.templates()
-        if path[-1] == "prompt" and asks_caption(template)
-    ]
+    asking = []
+    for path, template, _ in parts.templates():
+        if path[-1] == "prompt" and asks_caption(template):
+            asking.append(path)
     if parts.kind.edits:
         for key in ("caption_column", "captioner"):
             if parts.generator.get(key) is None:
@@ -315,34 +313,33 @@ def _unknown_failures(parts: RecipeParts) -> Iterator[RecipeProblem]:
     none."""
     entries = [as_mapping(entry) for entry in parts.classes]
     without = [entry.id for entry in entries if entry.parent is None]
-    for section, spec in [parts.of_screen, *parts.of_shifts]:
-        for index, step in enumerate(as_sequence(spec.keep)):
-            rule = as_mapping(as_mapping(step).misclassified).failure
-            path = (*section, "keep", index, "misclassified", "failure")
-            answered = answered_class(rule) if isinstance(rule, str) else None
-            if answered is not None and parts.known and answered not in parts.every:
-                hint = did_you_mean(answered, parts.known)
-                yield path, message("unknown-class", found=rule, hint=hint)
-            elif rule in PARENTS and without:
-                classes = _quoted_some(without)
-                yield path, message("missing-word.parent", found=rule, classes=classes)
+    for section, step in parts.keep_steps():
+        rule = as_mapping(step.misclassified).failure
+        path = (*section, "misclassified", "failure")
+        answered = answered_class(rule) if isinstance(rule, str) else None
+        if answered is not None and parts.known and answered not in parts.every:
+            hint = did_you_mean(answered, parts.known)
+            yield path, message("unknown-class", found=rule, hint=hint)
+        elif rule in PARENTS and without:
+            classes = _quoted_some(without)
+            yield path, message("missing-word.parent", found=rule, classes=classes)
 
 
 def _asked_texts(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """Find texts of keep rules that do not say what is asked."""
-    for section, spec in [parts.of_screen, *parts.of_shifts]:
-        for index, step in enumerate(as_sequence(spec.keep)):
-            for name, settings in as_mapping(step).items():
-                rule = KEEP_RULES.get(name)
-                texts = rule.texts if rule is not None and issubclass(rule, AskingRule) else {}
-                for key, about_shift in texts.items():
-                    text = as_mapping(settings).get(key)
-                    if not isinstance(text, str):
-                        continue
-                    with_class = None if about_shift else True
-                    problem = template_problem(text, with_class=with_class, about_shift=about_shift)
-                    if problem is not None:
-                        yield (*section, "keep", index, name, key), problem
+    for section, step in parts.keep_steps():
+        for name, settings in step.items():
+            rule = KEEP_RULES.get(name)
+            if rule is None or not issubclass(rule, AskingRule):
+                continue
+            for key, about_shift in rule.texts.items():
+                text = as_mapping(settings).get(key)
+                if not isinstance(text, str):
+                    continue
+                with_class = None if about_shift else True
+                problem = template_problem(text, with_class=with_class, about_shift=about_shift)
+                if problem is not None:
+                    yield (*section, name, key), problem
 
 
 def _ranking(keep: Any) -> str | None:
@@ -427,7 +424,9 @@ def _levels(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _scenes_of_levels(
-    parts: RecipeParts, path: RecipePath, spec: RecipePart
+    parts: RecipeParts,
+    path: RecipePath,
+    spec: RecipePart,
 ) -> Iterator[RecipeProblem]:
     """Find settings that give each level other scenes."""
     at = (*path, "severity")
@@ -442,7 +441,9 @@ def _scenes_of_levels(
 
 
 def _level_numbers(
-    parts: RecipeParts, path: RecipePath, severity: RecipePart
+    parts: RecipeParts,
+    path: RecipePath,
+    severity: RecipePart,
 ) -> Iterator[RecipeProblem]:
     """Find levels with equal images, levels between severities, and levels named as a shift."""
     at = (*path, "severity")
@@ -467,7 +468,10 @@ def _level_numbers(
 
 
 def _way_to_levels(
-    parts: RecipeParts, path: RecipePath, spec: RecipePart, severity: RecipePart
+    parts: RecipeParts,
+    path: RecipePath,
+    spec: RecipePart,
+    severity: RecipePart,
 ) -> Iterator[RecipeProblem]:
     """Check that the generator's kind and LoRA weights support the levels of a shift."""
     kind = parts.kind

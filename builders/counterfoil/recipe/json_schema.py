@@ -83,9 +83,8 @@ def _add_what_validators_check(sections: dict[str, Any]) -> None:
         "pattern": _whole(GROUP_NAME.pattern),
         "maxLength": LONGEST_NAME,
     }
-    _text(properties["Publish"]["repo"])["pattern"] = _whole(REPOSITORY.pattern)
-    _text(properties["Publish"]["url"])["pattern"] = _whole(ADDRESS.pattern)
-    _text(properties["Publish"]["doi"])["pattern"] = _whole(DOI.pattern)
+    for key, pattern in (("repo", REPOSITORY), ("url", ADDRESS), ("doi", DOI)):
+        _text(properties["Publish"][key])["pattern"] = _whole(pattern.pattern)
     reserved = "|".join(sorted(RESERVED_GROUPS))
     group_name = f"^(?!(?:{reserved})$){GROUP_NAME.pattern}$"
     shift_name = {"pattern": group_name, "maxLength": LONGEST_NAME}
@@ -106,7 +105,8 @@ def _add_what_validators_check(sections: dict[str, Any]) -> None:
     sections["ClassEntry"]["required"].remove("id")
     sections["ShiftSpec"]["not"] = _all_null("prompt", "embedding", "corruption")
     sections["Screen"]["dependentRequired"] = {"model": ["object_threshold"]}
-    drawn = {"anyOf": [{"type": "string"}, {"not": _all_null("prompt", "embedding")}]}
+    undrawn = _all_null("prompt", "embedding")
+    drawn = {"anyOf": [{"type": "string"}, {"not": undrawn}]}
     # Generators of these kinds need no prompts and no screen.
     unscreened = {"enum": [name for name, kind in KINDS.items() if not kind.needs_screen]}
     without_screen = {"required": ["kind"], "properties": {"kind": unscreened}}
@@ -173,14 +173,17 @@ def _prompts_of_text(sections: dict[str, Any]) -> None:
     shifts = prompts["shifts"]
     base["anyOf"] = [text, {"$ref": base.pop("$ref")}]
     base.setdefault("description", sections["BaseSpec"]["description"])
-    shifts["additionalProperties"] = {"anyOf": [dict(text), shifts["additionalProperties"]]}
+    mapping = shifts["additionalProperties"]
+    shifts["additionalProperties"] = {"anyOf": [dict(text), mapping]}
 
 
 def _name_rules(sections: dict[str, Any]) -> None:
     """Allow a keep rule's bare name, and one rule in place of a list."""
-    without_settings = [
-        name for name, rule in KEEP_RULES.items() if not rule.model_json_schema().get("required")
-    ]
+    without_settings = []
+    for name, rule in KEEP_RULES.items():
+        schema = rule.model_json_schema()
+        if not schema.get("required"):
+            without_settings.append(name)
     sections["KeepStep"] |= {"minProperties": 1, "maxProperties": 1}
     _allow_short(sections, "KeepStep", {"enum": without_settings})
     for section in ("Screen", "ShiftSpec"):

@@ -294,7 +294,9 @@ def own_layers(text: str, shown_name: str, dataset: Path) -> LocatedMapping:
 
 
 def lay_over(
-    lower: LocatedMapping, upper: LocatedMapping, path: tuple[str, ...] = ()
+    lower: LocatedMapping,
+    upper: LocatedMapping,
+    path: tuple[str, ...] = (),
 ) -> LocatedMapping:
     """Merge `upper` over `lower`. Mappings merge deeply, lists and scalars replace the lower value,
     and null deletes it.

@@ -56,18 +56,24 @@ def load_recipe(source: Recipe | str | Path, overrides: str | Sequence[str] = ()
         if overrides:
             raise UserError("overrides go with a recipe's name or path, not with a loaded Recipe")
         return source
-    changes = [overrides] if isinstance(overrides, str) else overrides
-    return _validated_over(read_layers(find_recipe(source)), changes)
+    if isinstance(overrides, str):
+        overrides = [overrides]
+    layers = read_layers(find_recipe(source))
+    return _validated_over(layers, overrides)
 
 
 def load_recipe_text(text: str, overrides: Sequence[str] = (), *, place: str = RECIPE) -> Recipe:
     """Load a recipe from a text that is not a dataset's own recipe. Paths are relative to the
     working directory."""
-    return _validated_over(text_layers(text, place, Path.cwd()), overrides)
+    layers = text_layers(text, place, Path.cwd())
+    return _validated_over(layers, overrides)
 
 
 def load_own_recipe(
-    directory: Path, overrides: Sequence[str] = (), *, text: str | None = None
+    directory: Path,
+    overrides: Sequence[str] = (),
+    *,
+    text: str | None = None,
 ) -> Recipe:
     """Load the recipe of a dataset that may come from anybody (`layering.own_layers`), or the
     recipe's future `text`.
@@ -75,7 +81,9 @@ def load_own_recipe(
     The overrides come from the user, so they may name paths of this machine.
     """
     path = directory / RECIPE
-    layers = own_layers(text_of(path) if text is None else text, str(path), directory)
+    if text is None:
+        text = text_of(path)
+    layers = own_layers(text, str(path), directory)
     return validated(with_overrides(layers, overrides))
 
 
@@ -119,14 +127,15 @@ def _broken(seal: Seal) -> Iterator[str]:
         below = validated(seal.below)
     except UserError as error:
         for problem in error.problems:
-            yield problem.at(f"{recipe} is no longer a valid recipe").at(
-                EXTENDS_SHA256, seal.origin
-            )
+            now_invalid = problem.at(f"{recipe} is no longer a valid recipe")
+            yield now_invalid.at(EXTENDS_SHA256, seal.origin)
         return
     if not below.names_every_label:
         problem = message("changed-recipe.classes", recipe=recipe)
         yield problem.at(EXTENDS_SHA256, seal.origin)
-    elif (now := below.recipe_hash) != seal.sha256:
+        return
+    now = below.recipe_hash
+    if now != seal.sha256:
         problem = message("changed-recipe", recipe=recipe, before=seal.sha256, now=now)
         yield problem.at(EXTENDS_SHA256, seal.origin)
 
@@ -212,14 +221,16 @@ def _cut_problems(layer: LocatedMapping, recipe: LocatedMapping, file: str) -> I
         ("prompts",): ("base", "shifts"),
         ("prompts", "base"): _BASE_KEYS,
         ("prompts", "shifts"): shifts,
-        **{("prompts", "shifts", name): _SHIFT_KEYS for name in shifts},
     }
+    for name in shifts:
+        allowed["prompts", "shifts", name] = _SHIFT_KEYS
     for path, keys in allowed.items():
         values: Any = layer
         present = True
         for key in path:
-            present = key in as_mapping(values)
-            values = as_mapping(values).get(key)
+            around = as_mapping(values)
+            present = key in around
+            values = around.get(key)
         if not present:
             continue
         if not isinstance(values, LocatedMapping):

@@ -434,7 +434,9 @@ def disagreements(classes: Sequence[RecipeClass], labels: Sequence[str], dataset
 
 
 def refuse_disagreements(
-    classes: Sequence[RecipeClass], labels: Sequence[str], dataset: str
+    classes: Sequence[RecipeClass],
+    labels: Sequence[str],
+    dataset: str,
 ) -> None:
     """Raise UserError with the `disagreements`, if there are any."""
     problems = disagreements(classes, labels, dataset)
@@ -447,7 +449,10 @@ def refuse_disagreements(
 
 
 def named_problem(
-    name: str, matches: Sequence[int], labels: Sequence[str], dataset: str
+    name: str,
+    matches: Sequence[int],
+    labels: Sequence[str],
+    dataset: str,
 ) -> str | None:
     """Return a problem unless exactly one label has the class's name."""
     if len(matches) == 1:

@@ -21,11 +21,14 @@ class RecipePart(dict[str, Any]):
         return self.get(key)
 
 
+PathAndPart = tuple[RecipePath, RecipePart]
+
+
 class RecipeParts:
     """The parts of a recipe of any form, and the kind of its generator.
 
-    specs: the path and mapping of the base and of each shift. of_screen: those of the screen. ids:
-    class ids by their index in the list of classes.
+    specs: the path and mapping of the base and of each shift. of_screen: those of the screen.
+    with_keep: those that may have keep rules. ids: class ids by their index in the list of classes.
     """
 
     def __init__(self, recipe: Mapping[str, Any], kind: type[GeneratorKind]) -> None:
@@ -46,15 +49,13 @@ class RecipeParts:
         self.known = tuple(self.ids.values())
         self.every = set(self.known)
         self.shifts = as_mapping(self.prompts.shifts)
-        self.of_shifts: list[tuple[RecipePath, RecipePart]] = [
-            (("prompts", "shifts", name), as_mapping(spec)) for name, spec in self.shifts.items()
-        ]
-        self.of_base: tuple[RecipePath, RecipePart] = (
-            ("prompts", "base"),
-            as_mapping(self.prompts.base),
-        )
+        self.of_shifts: list[PathAndPart] = []
+        for name, spec in self.shifts.items():
+            self.of_shifts.append((("prompts", "shifts", name), as_mapping(spec)))
+        self.of_base: PathAndPart = (("prompts", "base"), as_mapping(self.prompts.base))
+        self.of_screen: PathAndPart = (("screen",), self.screen)
         self.specs = [self.of_base, *self.of_shifts]
-        self.of_screen: tuple[RecipePath, RecipePart] = (("screen",), self.screen)
+        self.with_keep = [self.of_screen, *self.of_shifts]
 
     def ids_of(self, spec: RecipePart) -> set[str]:
         """Return the class ids of a base or a shift."""
@@ -66,6 +67,12 @@ class RecipeParts:
         """Return the keep rules of a shift: its own, or the screen's."""
         return self.screen.keep if spec.keep is None else spec.keep
 
+    def keep_steps(self) -> Iterator[PathAndPart]:
+        """Yield the path and mapping of each keep rule of the screen and of shifts."""
+        for path, spec in self.with_keep:
+            for index, step in enumerate(as_sequence(spec.keep)):
+                yield (*path, "keep", index), as_mapping(step)
+
     def has_quota(self, spec: RecipePart) -> bool:
         """Return whether the cells of a shift have a quota, set by its own samples or by the
         recipe's."""
@@ -76,9 +83,9 @@ class RecipeParts:
         """Yield the path and text of each template of a class, and the base or shift that the
         template is for."""
         for path, spec in self.specs:
-            texts: dict[RecipePath, Any] = {
-                (*path, key): spec.get(key) for key in ("prompt", "object_caption")
-            }
+            texts: dict[RecipePath, Any] = {}
+            for key in ("prompt", "object_caption"):
+                texts[*path, key] = spec.get(key)
             if spec.object_caption is None:
                 default = "style_object_caption" if spec.style is True else "object_caption"
                 texts["screen", default] = self.screen.get(default)

@@ -126,7 +126,10 @@ def _child(raw: Any, part: str | int) -> Any:
 
 
 def _problem(
-    model: type[BaseModel], raw: LocatedMapping, path: RecipePath, details: ErrorDetails
+    model: type[BaseModel],
+    raw: LocatedMapping,
+    path: RecipePath,
+    details: ErrorDetails,
 ) -> str:
     error_type = details["type"]
     if error_type == "value_error":
@@ -219,8 +222,8 @@ def _expected(field: Any, details: ErrorDetails) -> str:
         return details["msg"].removeprefix("Input should be ")
     bounds = _bounds(field) if isinstance(field, FieldInfo) else ""
     plain = _without_none(_annotation(field))
-    if choices := _choices(plain):
-        return " or ".join(map(str, choices)) + bounds
+    if get_origin(plain) is typing.Literal:
+        return " or ".join(map(str, get_args(plain))) + bounds
     if get_origin(plain) is tuple:
         return f"a list{bounds}"
     if isinstance(plain, type) and issubclass(plain, Section):
@@ -243,11 +246,6 @@ def _bounds(field: FieldInfo) -> str:
         case Gt(), Le():
             return f" above {low.gt} to {high.le}"
     return ""
-
-
-def _choices(annotation: Any) -> tuple[Any, ...]:
-    plain = _without_none(annotation)
-    return get_args(plain) if get_origin(plain) is typing.Literal else ()
 
 
 def _annotation(field: Any) -> Any:

@@ -40,7 +40,10 @@ _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
 def fill_template(
-    template: str, class_text: str, about: Sequence[str | None] = (), caption: str | None = None
+    template: str,
+    class_text: str,
+    about: Sequence[str | None] = (),
+    caption: str | None = None,
 ) -> str:
     """Return the template filled with a class name or a placeholder token. Inserted text is never
     read as a template.
@@ -154,7 +157,10 @@ class RecipeClass:
         return other.kinds[0] in self.kinds if other.kinds else self.parent == other.parent
 
     def text(
-        self, template: str, placeholder: str | None = None, caption: str | None = None
+        self,
+        template: str,
+        placeholder: str | None = None,
+        caption: str | None = None,
     ) -> str:
         """Return a template filled with a placeholder token or the class's name. Without a caption,
         `{caption}` stays as it is.
@@ -221,7 +227,11 @@ class Shift:
 
 
 def resolve_shifts(
-    class_ids: Sequence[str], prompts: Prompts, screen: Screen, samples: CellSamples, way: By
+    class_ids: Sequence[str],
+    prompts: Prompts,
+    screen: Screen,
+    samples: CellSamples,
+    way: By,
 ) -> tuple[Shift, ...]:
     """Return the base, then every level of every shift in the recipe's order. `way` is the default
     way to levels."""
@@ -333,7 +343,10 @@ def severity_of(shift: Shift, column: str) -> float | None:
 
 
 def prompt_for(
-    shift: Shift, cls: RecipeClass, placeholder: str | None = None, caption: str | None = None
+    shift: Shift,
+    cls: RecipeClass,
+    placeholder: str | None = None,
+    caption: str | None = None,
 ) -> str | None:
     """Return the prompt of a cell, with a placeholder token or the class's name. None means an
     embedding alone."""
@@ -346,7 +359,11 @@ def object_caption_for(shift: Shift, cls: RecipeClass) -> str:
 
 
 def _prompted(
-    name: str, spec: Prompted, screen: Screen, samples: CellSamples, labels: tuple[int, ...]
+    name: str,
+    spec: Prompted,
+    screen: Screen,
+    samples: CellSamples,
+    labels: tuple[int, ...],
 ) -> Shift:
     """Return a shift with what its section shares with the base's."""
     object_caption = spec.object_caption
@@ -375,7 +392,11 @@ def _prompted(
 
 
 def _shift(
-    screen: Screen, samples: CellSamples, name: str, spec: ShiftSpec, labels: tuple[int, ...]
+    screen: Screen,
+    samples: CellSamples,
+    name: str,
+    spec: ShiftSpec,
+    labels: tuple[int, ...],
 ) -> Shift:
     kind: str | None = spec.kind
     if kind is None and spec.corruption is not None:

@@ -70,7 +70,9 @@ def read_rows_table(content: bytes, source: str) -> dict[str, dict[str, list[int
 
 
 def read_chosen_rows(
-    content: bytes, source: str, kind: ChosenKind
+    content: bytes,
+    source: str,
+    kind: ChosenKind,
 ) -> dict[tuple[str | None, str], list[PoolRow]]:
     """Return the chosen rows by cell, in the file's order. Raise UserError with every invalid
     line."""

@@ -166,18 +166,17 @@ class ClassEntry(Section):
     @field_validator("imagenet")
     @classmethod
     def _indices(cls, value: tuple[int, ...]) -> tuple[int, ...]:
-        wrong = [index for index in value if not 0 <= index <= 999]
-        raise_problem(
-            f"found {wrong[0]}, expected ImageNet-1k indices from 0 to 999" if wrong else None
-        )
+        for index in value:
+            if not 0 <= index <= 999:
+                raise_problem(f"found {index}, expected ImageNet-1k indices from 0 to 999")
         return value
 
 
-_OF_TASKS: dict[str, Any] = {
-    name: (task.section | None, Field(default=None, description=task.section.__doc__))
-    for name, task in TASKS.items()
-    if task.section is not None
-}
+_OF_TASKS: dict[str, Any] = {}
+for _name, _task in TASKS.items():
+    if _task.section is not None:
+        _field = Field(default=None, description=_task.section.__doc__)
+        _OF_TASKS[_name] = (_task.section | None, _field)
 # Keys of a source that were added later, and that older datasets lack.
 _LATER_KEYS = ("exif", "objects", "categories", "category_ids", "boxes", *_OF_TASKS)
 if TYPE_CHECKING:
@@ -266,30 +265,28 @@ class Source(SectionsOfTasks):
                 " `objects` has boxes, `masks` has masks, and"
                 " `conditions` without `classes` are labels (null drops an inherited key)"
             )
-        whole = (
-            {}
-            if task.by_class or values.get("classes") is not None
-            else {"classes": (dict(EVERY_IMAGE),)}
-        )
-        return {**values, "task": stated or task.name, **whole}
+        values = {**values, "task": stated or task.name}
+        if not task.by_class and values.get("classes") is None:
+            values["classes"] = (dict(EVERY_IMAGE),)
+        return values
 
     def problem(self) -> str | None:
         if self.conditions is None or self.task != "classes":
             return None
         labels = [entry.source_label for entry in self.classes or ()]
         names = self.conditions.names
-        if labels != list(range(2 * len(names))):
-            shown = (
-                ", ".join("none" if label is None else str(label) for label in labels[:8]) or "none"
-            )
-            return (
-                f"the classes have the source labels {shown}{' …' if len(labels) > 8 else ''};"
-                " expected two classes a"
-                f" condition, with source labels from 0 to {2 * len(names) - 1} in order: 0 has"
-                f" '{names[0]}', 1 does"
-                " not, and so on"
-            )
-        return None
+        most = 2 * len(names)
+        if labels == list(range(most)):
+            return None
+        written = ["none" if label is None else str(label) for label in labels[:8]]
+        shown = ", ".join(written) or "none"
+        if len(labels) > 8:
+            shown += " …"
+        return (
+            f"the classes have the source labels {shown}; expected two classes a condition, with"
+            f" source labels from 0 to {most - 1} in order: 0 has '{names[0]}', 1 does not, and so"
+            " on"
+        )
 
 
 class LearnSettings(Section):
@@ -345,14 +342,12 @@ class Tokens(Section):
     @field_validator("path")
     @classmethod
     def _folder_or_repository(cls, value: str | None) -> str | None:
-        if (
-            value is None
-            or value.startswith(("/", "./", "../", LAB, ELSEWHERE))
-            or REPOSITORY.fullmatch(value)
-        ):
+        folders = ("/", "./", "../", LAB, ELSEWHERE)
+        if value is None or value.startswith(folders) or REPOSITORY.fullmatch(value):
             return value
+        folder = f"./{value[:40]}"
         raise ValueError(
-            f"found {quoted(value)}, expected a folder (./{value[:40]}) or a Hub id (user/name)"
+            f"found {quoted(value)}, expected a folder ({folder}) or a Hub id (user/name)"
         )
 
     def problem(self) -> str | None:

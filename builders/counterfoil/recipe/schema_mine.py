@@ -67,23 +67,27 @@ class MinedFacts:
 def mined_facts(record: Mapping[str, Any] | None) -> MinedFacts:
     """Return the facts in a shift's `mined_from`, which may come from anybody; without one, empty
     facts."""
-    record = record or {}
-    target, classes, marks = (record.get(key) for key in ("target", "classes", "marks"))
+    facts = as_mapping(record)
+    tested_on = None
+    if facts.tested_on in TESTED_ON:
+        tested_on = facts.tested_on
+    marks = [mark for mark in MARKS if mark in as_sequence(facts.marks)]
+    classes = map(shown_text, as_sequence(facts.classes))
     return MinedFacts(
-        words=shown_text(record.get("words")),
-        caption=shown_text(record.get("caption")),
-        role=shown_text(record.get("role")),
-        method=_named(record.get("method")),
-        target=_named(target),
-        target_sha256=shown_text(_part(target, "sha256")),
-        set_rate=_share(_part(record.get("set"), "rate")),
-        rest_rate=_share(_part(record.get("rest"), "rate")),
-        p=_share(record.get("p")),
-        q=_share(record.get("q")),
-        tested_on=tested_on if (tested_on := record.get("tested_on")) in TESTED_ON else None,
-        failure=shown_text(record.get("failure")),
-        marks=tuple(mark for mark in MARKS if mark in as_sequence(marks)),
-        classes=tuple(filter(None, map(shown_text, as_sequence(classes)))),
+        words=shown_text(facts.words),
+        caption=shown_text(facts.caption),
+        role=shown_text(facts.role),
+        method=_named(facts.method),
+        target=_named(facts.target),
+        target_sha256=shown_text(as_mapping(facts.target).sha256),
+        set_rate=_share(as_mapping(facts.set).rate),
+        rest_rate=_share(as_mapping(facts.rest).rate),
+        p=_share(facts.p),
+        q=_share(facts.q),
+        tested_on=tested_on,
+        failure=shown_text(facts.failure),
+        marks=tuple(marks),
+        classes=tuple(filter(None, classes)),
     )
 
 
@@ -92,15 +96,15 @@ def shown_text(value: Any) -> str | None:
     if not isinstance(value, str):
         return None
     line = one_line(value[: 4 * LONGEST])
-    return (line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…") or None
+    if len(line) > LONGEST:
+        line = f"{line[: LONGEST - 1]}…"
+    return line or None
 
 
 def _named(value: Any) -> str | None:
-    return shown_text(_part(value, "name") if isinstance(value, Mapping) else value)
-
-
-def _part(value: Any, key: str) -> Any:
-    return as_mapping(value).get(key)
+    if isinstance(value, Mapping):
+        value = value.get("name")
+    return shown_text(value)
 
 
 def _share(value: Any) -> float | None:
@@ -259,13 +263,11 @@ class BugsSettings(MethodSection):
     @field_validator("base")
     @classmethod
     def _names_the_class(cls, base: str | None) -> str | None:
-        if base is not None:
-            once = (
-                None
-                if base.count(_CLASS_PLACE) == 1
-                else f"found '{base}', expected {_CLASS_PLACE} once"
-            )
-            raise_problem(template_problem(base, with_class=True, about_class=True) or once)
+        if base is None:
+            return None
+        raise_problem(template_problem(base, with_class=True, about_class=True))
+        if base.count(_CLASS_PLACE) != 1:
+            raise_problem(f"found '{base}', expected {_CLASS_PLACE} once")
         return base
 
     def problem(self) -> str | None:
@@ -277,10 +279,9 @@ class BugsSettings(MethodSection):
 
     def most_drawn(self, classes: Sequence[RecipeClass], mine: Mine) -> MostDrawn:
         """Return the budget of the whole search, its base included."""
-        searched = len(classes if self.classes is None else self.classes)
-        return MostDrawn(
-            self.pairs, searched * self.clusters, self.images, a_finding=self.estimate_pairs
-        )
+        searched = len(self.classes or classes)
+        hypotheses = searched * self.clusters
+        return MostDrawn(self.pairs, hypotheses, self.images, a_finding=self.estimate_pairs)
 
 
 CONTEXT = "context"
@@ -330,10 +331,8 @@ class ChatSettings(Section):
             return "base_url needs model: the name of a model served there"
         if self.model is None and self.answers is None:
             return "found neither model nor answers, expected a chat model or recorded answers"
-        local = self.model is not None and self.model.startswith(
-            (TRANSFORMERS, LOCAL, "/", "./", "../", "~")
-        )
-        if local and self.base_url is not None:
+        here = (TRANSFORMERS, LOCAL, "/", "./", "../", "~")
+        if self.base_url is not None and (self.model or "").startswith(here):
             return f"model '{self.model}' runs in this process, expected no base_url"
         return None
 
@@ -378,13 +377,10 @@ class ContextsSettings(MethodSection):
     @model_validator(mode="before")
     @classmethod
     def _prompt_of_the_axis(cls, data: Any) -> Any:
-        if (
-            not isinstance(data, Mapping)
-            or data.get("prompt") is not None
-            or str(data.get("axis")) not in _PROMPTS
-        ):
+        if not isinstance(data, Mapping) or data.get("prompt") is not None:
             return data
-        return {**data, "prompt": _PROMPTS[data["axis"]]}
+        prompt = _PROMPTS.get(str(data.get("axis")))
+        return data if prompt is None else {**data, "prompt": prompt}
 
     _asks_of_a_class = field_check("question", by=partial(template_problem, with_class=True))
     _names_both = field_check("prompt", by=lambda prompt: _prompt_problem(prompt))
@@ -396,9 +392,9 @@ class ContextsSettings(MethodSection):
                 " model), or both"
             )
         if self.chat is not None and self.question is None and self.axis not in QUESTIONS:
+            known = ", ".join(QUESTIONS)
             return (
-                f"axis is '{self.axis}', which has no built-in question (only"
-                f" {', '.join(QUESTIONS)} have one);"
+                f"axis is '{self.axis}', which has no built-in question (only {known} have one);"
                 " expected `question` with {class}"
             )
         return None
@@ -406,7 +402,9 @@ class ContextsSettings(MethodSection):
     def asked(self) -> str:
         """Return the question to a chat model, with {class}. KeyError for an unknown axis without a
         question."""
-        return self.question if self.question is not None else QUESTIONS[self.axis]
+        if self.question is None:
+            return QUESTIONS[self.axis]
+        return self.question
 
     def caption(self, class_name: str, context: str) -> str:
         """Return the prompt of a class in a context; inserted text is never read as a template."""
@@ -423,11 +421,9 @@ def _prompt_problem(prompt: str) -> str | None:
         if prompt.count(placeholder) != 1:
             return f"found '{prompt}', expected {placeholder} once"
         bare = bare.replace(placeholder, "")
-    return (
-        f"found '{prompt}', expected no braces but {' and '.join(_CONTEXT_PLACES)}"
-        if {*"{}"} & {*bare}
-        else None
-    )
+    if "{" in bare or "}" in bare:
+        return f"found '{prompt}', expected no braces but {' and '.join(_CONTEXT_PLACES)}"
+    return None
 
 
 MOST_ALPHA = 0.3  # Jain 2023, A.7: above this nothing of the caption is left
@@ -460,8 +456,10 @@ class DirectionsSettings(MethodSection):
         """Return the budget of a hypothesis for each class and for each category of several
         classes."""
         categories = Counter(cls.category for cls in classes if cls.category is not None)
-        pooled = [size for size in categories.values() if size > 1 and self.pool]
-        return drawn_for([*[1] * len(classes), *pooled], classes, mine)
+        sizes = [1] * len(classes)
+        if self.pool:
+            sizes += [size for size in categories.values() if size > 1]
+        return drawn_for(sizes, classes, mine)
 
 
 class SlicesSettings(MethodSection):
@@ -508,11 +506,10 @@ def validate_settings(section: type[_Section], values: Mapping[str, Any], key: s
     try:
         return section.model_validate(values)
     except ValidationError as error:
-        problems = [
-            f"{key}.{line}"
-            for line in problem_lines(section, LocatedMapping(values), error, lambda raw: ())
-        ]
+        lines = problem_lines(section, LocatedMapping(values), error, lambda raw: ())
+        problems = [f"{key}.{line}" for line in lines]
         for details in error.errors(include_url=False):
             if not details["loc"] and details["type"] == "value_error":  # a problem between keys
-                problems.append(f"{key}: {details.get('ctx', {}).get('error', details['msg'])}")
+                context = details.get("ctx", {})
+                problems.append(f"{key}: {context.get('error', details['msg'])}")
         raise UserError(problems) from error

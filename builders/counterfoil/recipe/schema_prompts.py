@@ -51,11 +51,9 @@ class ThresholdSpec(Section):
     @model_validator(mode="before")
     @classmethod
     def _number_is_value(cls, data: Any) -> Any:
-        return (
-            {"value": data}
-            if isinstance(data, int | float) and not isinstance(data, bool)
-            else data
-        )
+        if isinstance(data, int | float) and not isinstance(data, bool):
+            return {"value": data}
+        return data
 
     def problem(self) -> str | None:
         if self.value is not None and self.percentile is not None:
@@ -84,9 +82,11 @@ class ObjectThresholdSpec(ThresholdSpec):
         """Drop nulls and sort, because the order must change no bytes."""
         if not isinstance(values, Mapping):
             return values
-        return {
-            key: values[key] for key in sorted(values, key=str) if values[key] is not None
-        } or None
+        kept = {}
+        for key in sorted(values, key=str):
+            if values[key] is not None:
+                kept[key] = values[key]
+        return kept or None
 
     def _says_nothing(self) -> bool:
         return super()._says_nothing() and self.classes is None
@@ -96,11 +96,12 @@ class ObjectThresholdSpec(ThresholdSpec):
         if self.value is not None or self.percentile is not None:
             return self
         both = {**(default.classes or {}), **(self.classes or {})}
-        return default.model_copy(update={"classes": {key: both[key] for key in sorted(both)}})
+        classes = dict(sorted(both.items()))
+        return default.model_copy(update={"classes": classes})
 
     def of_class(self, class_id: str) -> float | None:
         """Return the class's own value, or None."""
-        return None if self.classes is None else self.classes.get(class_id)
+        return (self.classes or {}).get(class_id)
 
 
 class _Step(Section):
@@ -113,12 +114,10 @@ class _Step(Section):
 
     def problem(self) -> str | None:
         found = [name for name in KEEP_RULES if getattr(self, name) is not None]
-        if len(found) != 1:
-            return (
-                f"found {' and '.join(found) or 'no rule'}, expected one of:"
-                f" {', '.join(KEEP_RULES)}"
-            )
-        return None
+        if len(found) == 1:
+            return None
+        shown = " and ".join(found) or "no rule"
+        return f"found {shown}, expected one of: {', '.join(KEEP_RULES)}"
 
     @model_serializer
     def _as_written(self) -> Any:
@@ -135,10 +134,10 @@ class _Step(Section):
         return getattr(self, self.name)
 
 
-_FIELDS: dict[str, Any] = {
-    name: (rule | None, Field(default=None, description=(rule.__doc__ or "").partition("\n\n")[0]))
-    for name, rule in KEEP_RULES.items()
-}
+_FIELDS: dict[str, Any] = {}
+for _name, _rule in KEEP_RULES.items():
+    _about = (_rule.__doc__ or "").partition("\n\n")[0]
+    _FIELDS[_name] = (_rule | None, Field(default=None, description=_about))
 KeepStep = create_model("KeepStep", __base__=_Step, __doc__=_Step.__doc__, **_FIELDS)
 DEFAULT_KEEP: tuple[Any, ...] = (KeepStep.model_validate("thresholds"),)
 
@@ -150,8 +149,10 @@ def order_problem(steps: Sequence[Any] | None) -> str | None:
         missing = [other for other in KEEP_RULES[name].after if other not in names[:index]]
         if missing:
             return f"found '{name}', expected '{missing[0]}' before it"
-    repeated = next((name for index, name in enumerate(names) if name in names[:index]), None)
-    return None if repeated is None else f"found '{repeated}' again, expected each rule once"
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            return f"found '{name}' again, expected each rule once"
+    return None
 
 
 def as_steps(value: Any) -> Any:
@@ -364,16 +365,15 @@ class Screen(Section):
         return self.model
 
     def problem(self) -> str | None:
-        lacks = self.model is not None and "object_threshold" not in self.model_fields_set
-        return "missing object_threshold, expected a number, or `percentile:`" if lacks else None
+        if self.model is not None and "object_threshold" not in self.model_fields_set:
+            return "missing object_threshold, expected a number, or `percentile:`"
+        return None
 
     @field_validator("object_threshold")
     @classmethod
     def _of_every_class(cls, value: ObjectThresholdSpec) -> ObjectThresholdSpec:
-        alone = value.value is None and value.percentile is None
-        raise_problem(
-            "found classes alone, expected also `value:` or `percentile:` for the others"
-            if alone
-            else None
-        )
+        if value.value is None and value.percentile is None:
+            raise_problem(
+                "found classes alone, expected also `value:` or `percentile:` for the others"
+            )
         return value

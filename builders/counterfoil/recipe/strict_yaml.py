@@ -95,9 +95,8 @@ _ODD_BREAKS = re.compile("[\x85\u2028\u2029\ufeff]")  # line breaks to YAML 1.1,
 
 
 def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar(
-        _TAG + "str", text, style='"' if _ODD_BREAKS.search(text) else None
-    )
+    style = '"' if _ODD_BREAKS.search(text) else None
+    return dumper.represent_scalar(_TAG + "str", text, style=style)
 
 
 _Dumper.add_representer(str, _represent_text)

@@ -114,17 +114,20 @@ class ShardWriter:
         path = self.directory / receipt_path(shard.group, shard.number)
         return read_receipt(path) if path.exists() else None
 
-    def write(self, shard: Shard, candidates: Sequence[Candidate]) -> Receipt:
-        """Write a shard's tables, then its receipt. Raise ValueError unless `candidates` are the
-        shard's candidates, in the plan's order.
-        """
-        _check_candidates(shard, candidates)
-        # otherwise the directory would become half a dataset
+    def refuse_removed(self) -> None:
+        """Raise RunFailure if the directory lost its lock, since it would become half a dataset."""
         if not (self.directory / LOCK).exists():
             raise RunFailure(
                 f"{self.directory} was removed while it was being built (it has no {LOCK})",
                 "Nothing more was written there. Run the same command again.",
             )
+
+    def write(self, shard: Shard, candidates: Sequence[Candidate]) -> Receipt:
+        """Write a shard's tables, then its receipt. Raise ValueError unless `candidates` are the
+        shard's candidates, in the plan's order.
+        """
+        _check_candidates(shard, candidates)
+        self.refuse_removed()
         # A shard that is written again (after another cut of the same renders) does not count as
         # done meanwhile.
         remove_durably(self.directory / receipt_path(shard.group, shard.number))

@@ -161,9 +161,9 @@ def card_page(
     recipe = plan.recipe
     lock_inputs = lock.get("inputs", {})
     shifts = recipe.all_shifts()
-    texts = [text for shift in shifts for text in (shift.prompt, shift.object_caption)]
     configs = configs_of(plan, receipts)
     with_images = [config.name for config in configs if config.what == "data"]
+    unnamed = not all(classes_are_named(config, configs, recipe) for config in configs)
     stored = stored_thresholds(directory) or Thresholds({}, {})
     thresholds = threshold_rows(recipe, stored.document())
     rows = yield_rows(recipe, receipts, tally, MOST_ROWS, stored.document())
@@ -180,12 +180,19 @@ def card_page(
     reviewed, unread_review = Selection.of_dataset(directory, content)
     labels = judged_labels(recipe, lock_inputs, tally, MOST_ROWS)
     nested = []
+    warnings: list[str] = []
+    measures: Sequence[Any] = ()
     robustness = None
     lead_drops = None
     if results is not None:
-        results = replace(results, label_checks=with_people(labels[0], people_of(reviewed)))
-        sections = [shown.card(results) for shown in NESTED.values()]
-        nested = [section for section in sections if section is not None]
+        checks = with_people(labels[0], people_of(reviewed))
+        results = replace(results, label_checks=checks)
+        for shown in NESTED.values():
+            section = shown.card(results)
+            if section is not None:
+                nested.append(section)
+                warnings += section.warnings
+        measures = measure_tables(results, "card")
         if results.lead == "accuracy":
             robustness = robustness_of(results)
         elif isinstance(recipe.task, WholeImages):
@@ -203,8 +210,13 @@ def card_page(
         doubts,
         looked_at=bool(looked_at),
     )
-    words = set().union(*map(words_in_template, texts))
-    sheets = [(shift.name, sheet_name(shift.name)) for shift in shifts]
+    words: set[str] = set()
+    sheets = []
+    for shift in shifts:
+        words.update(words_in_template(shift.prompt), words_in_template(shift.object_caption))
+        sheet = sheet_name(shift.name)
+        if sheet in figures:
+            sheets.append((shift.name, f"{FIGURES}/{sheet}"))
     return {
         "recipe": recipe,
         "preview": preview_sentence(preview_images(recipe, receipts)),
@@ -214,7 +226,7 @@ def card_page(
         "candidates": candidates,
         "overview": f"{FIGURES}/{OVERVIEW}" if OVERVIEW in figures else None,
         # The shift and the path of each contact sheet.
-        "sheets": [(shift, f"{FIGURES}/{name}") for shift, name in sheets if name in figures],
+        "sheets": sheets,
         # A row for each shift, or for each group.
         "rows": rows,
         "by_group": len(shifts) > MOST_ROWS,
@@ -223,7 +235,7 @@ def card_page(
         "configs": configs,
         "columns": described_columns("rejected", recipe),
         # Whether a config lacks the names of classes.
-        "unnamed": not all(classes_are_named(config, configs, recipe) for config in configs),
+        "unnamed": unnamed,
         # The group that code examples load.
         "example": example_group(plan, receipts),
         "timm_splits": timm_splits(receipts) if recipe.output.format == "webdataset" else {},
@@ -256,10 +268,10 @@ def card_page(
         "unread_review": unread_review,
         "robustness": robustness,
         "lead_drops": lead_drops,
-        "measures": () if results is None else measure_tables(results, "card"),
+        "measures": measures,
         # Those of nested measures.
         "sections": nested,
-        "warnings": [warning for section in nested for warning in section.warnings],
+        "warnings": warnings,
         "dataset_entry": dataset_entry(recipe, plan.hash, __version__),
         "recipe_yaml": recipe.portable_yaml,
     }

@@ -82,8 +82,10 @@ def tally_of(directory: Path, plan: Plan, receipts: Sequence[Receipt]) -> Tally:
             accepted += 1
             if right is not None and row[right] is not None:
                 judged_cell = row["shift"], row["class_id"]
-                images, disagreed = judged.get(judged_cell, (0, 0))
-                judged[judged_cell] = (images + 1, disagreed + (not row[right]))
+                answered, disagreed = judged.get(judged_cell, (0, 0))
+                if not row[right]:
+                    disagreed += 1
+                judged[judged_cell] = (answered + 1, disagreed)
         images = receipt.file("data")
         rows = 0 if images is None else images.rows
         if accepted != rows:
@@ -128,8 +130,10 @@ class Pictures:
         one."""
         wanted: dict[str, dict[str, SampleId]] = {}
         for sample in sorted(set(samples)):
-            key = sample_key(sample.shift, self.plan.class_of(sample.label).id, sample.index)
-            wanted.setdefault(self.files[sample.shift, sample.label], {})[key] = sample
+            class_id = self.plan.class_of(sample.label).id
+            key = sample_key(sample.shift, class_id, sample.index)
+            path = self.files[sample.shift, sample.label]
+            wanted.setdefault(path, {})[key] = sample
         pictures = {}
         for path, keys in wanted.items():
             for key, encoded in encoded_images(self.directory / path, set(keys)):
@@ -169,7 +173,8 @@ def encoded_images(path: Path, keys: set[str]) -> Iterator[tuple[str, bytes]]:
         for row in rows:
             if row["key"] in left:
                 left.remove(row["key"])
-                yield row["key"], (row["image"] or {}).get("bytes") or b""
+                image = row["image"] or {}
+                yield row["key"], image.get("bytes") or b""
             if not left:
                 return
 
@@ -200,12 +205,19 @@ def font(size: int, bold: bool = False) -> ImageFont.FreeTypeFont:
     """Return DejaVu Sans, which comes with matplotlib and so is the same on every machine."""
     from matplotlib import get_data_path
 
-    path = Path(get_data_path(), "fonts/ttf", "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf")
+    name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
+    path = Path(get_data_path(), "fonts/ttf", name)
     # The basic layout engine is part of Pillow; the other one is there on some machines only.
     return ImageFont.truetype(str(path), size, layout_engine=ImageFont.Layout.BASIC)
 
 
-def wrapped(text: str, size: int, width: int, most_lines: int, bold: bool = False) -> list[str]:
+def wrapped(
+    text: str,
+    size: int,
+    width: int,
+    most_lines: int,
+    bold: bool = False,
+) -> list[str]:
     """Return the text in lines no wider than `width` pixels; what does not fit ends in "…"."""
     measure = font(size, bold).getlength
     lines: list[str] = []
@@ -237,14 +249,22 @@ class Sheet:
         image = Image.new("RGB", (width, height), PAPER)
         return cls(image, ImageDraw.Draw(image))
 
-    def picture(self, picture: Image.Image | None, x: int, y: int, side: int) -> None:
+    def picture(
+        self,
+        picture: Image.Image | None,
+        x: int,
+        y: int,
+        side: int,
+    ) -> None:
         if picture is None:
             self.draw.rectangle((x, y, x + side - 1, y + side - 1), fill=EMPTY)
             return
         scale = side / max(picture.size)
         width, height = (max(1, round(length * scale)) for length in picture.size)
         fitted = picture.resize((width, height), Image.Resampling.LANCZOS)
-        self.image.paste(fitted, (x + (side - width) // 2, y + (side - height) // 2))
+        left = x + (side - width) // 2
+        top = y + (side - height) // 2
+        self.image.paste(fitted, (left, top))
 
     def text(
         self,
@@ -260,9 +280,10 @@ class Sheet:
         """Draw lines of text; `anchor` is the point of the first line that is at (x, y), as in
         Pillow."""
         fill = FAINT if faint else INK
-        for number, line in enumerate(lines):
-            at = (x, y + number * line_height(size))
-            self.draw.text(at, line, fill=fill, font=font(size, bold), anchor=anchor)
+        letters = font(size, bold)
+        for line in lines:
+            self.draw.text((x, y), line, fill=fill, font=letters, anchor=anchor)
+            y += line_height(size)
 
     def encoded(self) -> bytes:
         return encode_webp(self.image, QUALITY)
@@ -307,7 +328,7 @@ def contact_sheets(
     classes = plan.recipe.classes
     names = unique_names(classes)
     seen = {label for _, label in tally.accepted}
-    rows = evenly_spaced(sorted(seen), MOST_CLASSES)
+    shown_labels = evenly_spaced(sorted(seen), MOST_CLASSES)
     shifts = []
     for shift in plan.recipe.all_shifts():
         if any(tally.count(shift.name, label) for label in shift.class_labels):
@@ -316,10 +337,17 @@ def contact_sheets(
         return
     columns = [*shifts[:1], *evenly_spaced(shifts[1:], MOST_COLUMNS - 1)]
     heads = [shift.name for shift in columns]
-    grid = {names[label]: overview_row(tally, label, heads) for label in rows}
+    grid = {}
+    on_overview = set()
+    shown_cells = set()
+    for label in shown_labels:
+        row = overview_row(tally, label, heads)
+        grid[names[label]] = row
+        for sample in row:
+            if sample is not None:
+                on_overview.add(sample)
+                shown_cells.add((sample.shift, sample.label))
     sheets = {}
-    on_overview = {sample for row in grid.values() for sample in row if sample is not None}
-    shown_cells = {(sample.shift, sample.label) for sample in on_overview}
     bases = []
     without_base = [shift for shift in shifts if shift.name != BASE]
     for shift in evenly_spaced(without_base, MOST_SHEETS):
@@ -349,17 +377,21 @@ def evenly_spaced(items: Sequence[T], most: int) -> list[T]:
     return [items[round(number * last / (most - 1))] for number in range(most)]
 
 
-def overview_row(tally: Tally, label: int, shifts: Sequence[str]) -> list[SampleId | None]:
+def overview_row(
+    tally: Tally,
+    label: int,
+    shifts: Sequence[str],
+) -> list[SampleId | None]:
     """Return one image of a class per column. Prefer the index that has a base image and is in the
     most columns."""
     times = Counter[int]()
     for shift in shifts:
         times.update(tally.indices(shift, label))
-    common = min(
-        times,
-        key=lambda index: (not tally.has(BASE, label, index), -times[index], index),
-        default=0,
-    )
+
+    def rank(index: int) -> tuple[bool, int, int]:
+        return not tally.has(BASE, label, index), -times[index], index
+
+    common = min(times, key=rank, default=0)
     row: list[SampleId | None] = []
     for shift in shifts:
         index = common
@@ -397,7 +429,8 @@ def _overview(
     side = min(LARGEST, across - _GAP, down - _GAP)
     size = _TEXT if side > 80 else 10
     titles = [wrapped(in_words(shift.name), size, side, 3) for shift in columns]
-    top = _MARGIN + max(len(lines) for lines in titles) * line_height(size) + 4
+    most_lines = max(map(len, titles))
+    top = _MARGIN + most_lines * line_height(size) + 4
     step = side + _GAP
     width = left + len(columns) * step + _MARGIN
     height = top + len(rows) * step + _MARGIN
@@ -405,11 +438,13 @@ def _overview(
     for column, lines in enumerate(titles):
         x = left + column * step + side // 2
         y = top - 4 - len(lines) * line_height(size)
-        sheet.text(lines, x, y, size, anchor="ma", bold=column == 0 and columns[0].name == BASE)
+        is_base = columns[column].name == BASE
+        sheet.text(lines, x, y, size, anchor="ma", bold=is_base)
     for row, (name, samples) in enumerate(rows.items()):
         y = top + row * step
         lines = wrapped(name, _TEXT, _LABEL_WIDTH - 10, 3)
-        middle = y + (side - len(lines) * line_height(_TEXT)) // 2
+        space = side - len(lines) * line_height(_TEXT)
+        middle = y + space // 2
         sheet.text(lines, left - 10, middle, _TEXT, anchor="ra")
         for column, sample in enumerate(samples):
             picture = None if sample is None else images[sample]
@@ -432,15 +467,19 @@ def _shift_sheet(
     block_height = title + 2 * _PAIR_SIDE + _GAP
     head = line_height(_TEXT) + 10
     down = -(-len(cells) // across)
-    width = 2 * _MARGIN + across * block_width + (across - 1) * 2 * _MARGIN
-    height = 2 * _MARGIN + head + down * (block_height + _MARGIN) - _MARGIN
-    sheet = Sheet.blank(width, height)
+    step = block_width + 2 * _MARGIN  # between blocks, from left to left
+    drop = block_height + _MARGIN  # from top to top
+    width = across * step
+    sheet = Sheet.blank(width, _MARGIN + head + down * drop)
     heading = f"above: base · below: {in_words(shift.name)}"
-    sheet.text(wrapped(heading, _TEXT, width - 2 * _MARGIN, 1), _MARGIN, _MARGIN, _TEXT, faint=True)
+    lines = wrapped(heading, _TEXT, width - 2 * _MARGIN, 1)
+    sheet.text(lines, _MARGIN, _MARGIN, _TEXT, faint=True)
     for number, (name, pairs) in enumerate(cells.items()):
-        x = _MARGIN + (number % across) * (block_width + 2 * _MARGIN)
-        y = _MARGIN + head + (number // across) * (block_height + _MARGIN)
-        sheet.text(wrapped(name, _TEXT, block_width, 1, bold=True), x, y, _TEXT, bold=True)
+        row, place = divmod(number, across)
+        x = _MARGIN + place * step
+        y = _MARGIN + head + row * drop
+        lines = wrapped(name, _TEXT, block_width, 1, bold=True)
+        sheet.text(lines, x, y, _TEXT, bold=True)
         for column, (base, shifted) in enumerate(pairs):
             left = x + column * (_PAIR_SIDE + _GAP)
             above = y + title

@@ -25,6 +25,8 @@ from counterfoil.store.layout import LOCK, RECIPE, THRESHOLDS
 from counterfoil.store.rows import described_columns, unique_names
 from counterfoil.store.sealed_folder import EVALUATED, REVIEWED
 
+Node = dict[str, Any]
+
 CONFORMS_TO = ("http://mlcommons.org/croissant/1.1", "http://mlcommons.org/croissant/RAI/1.0")
 
 # The standard context of Croissant 1.1 with RAI 1.0:
@@ -69,29 +71,24 @@ def croissant_bytes(directory: Path, page: Mapping[str, Any]) -> bytes:
     configs: Sequence[metadata.Config] = page["configs"]
     documents = dict(_DOCUMENTS)
     if page["results"] is not None:
-        documents[EVALUATED.path] = (
-            "application/json",
-            f"{recipe.task.measures}, measured on these images.",
-        )
+        measured = f"{recipe.task.measures}, measured on these images."
+        documents[EVALUATED.path] = ("application/json", measured)
     if page["looked_at"]:
-        documents[REVIEWED.path] = (
-            "application/json",
-            "How often people selected each image as showing its class or shift.",
-        )
+        selected = "How often people selected each image as showing its class or shift."
+        documents[REVIEWED.path] = ("application/json", selected)
     files = []
     for path, (format, description) in documents.items():
         if (directory / path).is_file():
             content = (directory / path).read_bytes()
-            file = {
-                "@type": "cr:FileObject",
-                "@id": path,
-                "name": path,
-                "description": description,
-                "contentUrl": path,
-                "contentSize": f"{len(content)} B",
-                "encodingFormat": format,
-                "sha256": hashlib.sha256(content).hexdigest(),
-            }
+            file = _node(
+                "FileObject",
+                path,
+                description=description,
+                contentUrl=path,
+                contentSize=f"{len(content)} B",
+                encodingFormat=format,
+                sha256=hashlib.sha256(content).hexdigest(),
+            )
             files.append(file)
     based_on = []
     for row in page["inputs"]:
@@ -144,17 +141,20 @@ def croissant_bytes(directory: Path, page: Mapping[str, Any]) -> bytes:
     return document_bytes(document)
 
 
-def _published(recipe: Recipe) -> dict[str, Any]:
+def _published(recipe: Recipe) -> Node:
     publish = recipe.publish
     address = metadata.address_of(recipe)
-    node: dict[str, Any] = {} if address is None else {"url": address}
+    node: Node = {}
+    if address is not None:
+        node["url"] = address
     if publish.doi is not None:
         node["sameAs"] = f"https://doi.org/{publish.doi}"
     if publish.authors:
         node["creator"] = []
         for author in publish.authors:
             kind = "sc:Organization" if metadata.is_organisation(author) else "sc:Person"
-            node["creator"].append({"@type": kind, "name": metadata.plain_author(author)})
+            creator = {"@type": kind, "name": metadata.plain_author(author)}
+            node["creator"].append(creator)
     elif publish.repo is not None:
         owner = publish.repo.partition("/")[0]
         node["creator"] = {
@@ -170,8 +170,6 @@ def _published(recipe: Recipe) -> dict[str, Any]:
 
 
 CLASS_NAMES = "class-names"
-
-Node = dict[str, Any]
 
 _IMAGE_FORMATS = {"png": "image/png", "jpg": "image/jpeg", "webp": "image/webp"}
 _DATA_TYPES: dict[str, Any] = {
@@ -195,6 +193,11 @@ _PARTS_OF_OBJECTS: dict[str, Any] = {
 }
 
 
+def _node(type: str, id: str, **values: Any) -> Node:
+    """Return a node, whose name is its id unless `values` has another."""
+    return {"@type": f"cr:{type}", "@id": id, "name": id, **values}
+
+
 def class_names(recipe: Recipe) -> Node:
     names = unique_names(recipe.classes)
     types: dict[str, Any] = {
@@ -204,12 +207,7 @@ def class_names(recipe: Recipe) -> Node:
     }
     fields = []
     for column, type in types.items():
-        field = {
-            "@type": "cr:Field",
-            "@id": f"{CLASS_NAMES}/{column}",
-            "name": column,
-            "dataType": type,
-        }
+        field = _node("Field", f"{CLASS_NAMES}/{column}", name=column, dataType=type)
         fields.append(field)
     rows = []
     for cls, name in zip(recipe.classes, names, strict=True):
@@ -219,16 +217,15 @@ def class_names(recipe: Recipe) -> Node:
             f"{CLASS_NAMES}/class_id": cls.id,
         }
         rows.append(row)
-    return {
-        "@type": "cr:RecordSet",
-        "@id": CLASS_NAMES,
-        "name": CLASS_NAMES,
-        "description": "The names of the classes by label.",
-        "dataType": "sc:Enumeration",
-        "key": {"@id": f"{CLASS_NAMES}/label"},
-        "field": fields,
-        "data": rows,
-    }
+    return _node(
+        "RecordSet",
+        CLASS_NAMES,
+        description="The names of the classes by label.",
+        dataType="sc:Enumeration",
+        key={"@id": f"{CLASS_NAMES}/label"},
+        field=fields,
+        data=rows,
+    )
 
 
 def _parquet(config: metadata.Config, recipe: Recipe) -> tuple[list[Node], Node]:
@@ -238,7 +235,8 @@ def _parquet(config: metadata.Config, recipe: Recipe) -> tuple[list[Node], Node]
         source: Node = {"fileSet": {"@id": files}, "extract": {"column": name}}
         if column.type == "Image":
             source["transform"] = {"jsonPath": "bytes"}  # a struct of the encoded file and its name
-        fields.append(_field(config, name, column, source, recipe.task.names(recipe.source)))
+        field = _field(config, name, column, source, recipe.task.names(recipe.source))
+        fields.append(field)
     if config.name == metadata.DEFAULT:  # other configs have one split
         folder: Node = {
             "fileSet": {"@id": files},
@@ -248,7 +246,8 @@ def _parquet(config: metadata.Config, recipe: Recipe) -> tuple[list[Node], Node]
         group = Column("string", "The group, which is a split here.")
         split = _field(config, "split", group, folder, ())
         fields.append(split | {"dataType": ["sc:Text", "cr:Split"]})
-    return [_file_set(files, config, "application/x-parquet")], _record_set(config, fields)
+    file_set = _file_set(files, config, "application/x-parquet")
+    return [file_set], _record_set(config, fields)
 
 
 def _webdataset(config: metadata.Config, recipe: Recipe) -> tuple[list[Node], Node]:
@@ -262,21 +261,22 @@ def _webdataset(config: metadata.Config, recipe: Recipe) -> tuple[list[Node], No
     if config.what != "candidates":
         members = {images: (f"*.{suffix}", _IMAGE_FORMATS[suffix]), **members}
     for id, (pattern, format) in members.items():
-        member: Node = {
-            "@type": "cr:FileSet",
-            "@id": id,
-            "name": id,
-            "containedIn": {"@id": archives},
-        }
-        sets.append(member | {"encodingFormat": format, "includes": pattern})
+        member = _node(
+            "FileSet",
+            id,
+            containedIn={"@id": archives},
+            encodingFormat=format,
+            includes=pattern,
+        )
+        sets.append(member)
     fields = []
     for name, column in described_columns(config.what, recipe).items():
-        if column.type == "Image":
-            source: Node = {"fileSet": {"@id": images}, "extract": {"fileProperty": "content"}}
-        elif column.type == "ClassLabel":
-            source = {"fileSet": {"@id": labels}, "extract": {"fileProperty": "content"}}
-        else:
-            source = {"fileSet": {"@id": rows}, "extract": {"jsonPath": f"$.{name}"}}
+        files = rows
+        extract = {"jsonPath": f"$.{name}"}
+        if column.type in ("Image", "ClassLabel"):
+            files = images if column.type == "Image" else labels
+            extract = {"fileProperty": "content"}
+        source: Node = {"fileSet": {"@id": files}, "extract": extract}
         field = _field(config, name, column, source, recipe.task.names(recipe.source))
         if name == "key":
             field["references"] = _stem(labels)
@@ -298,14 +298,14 @@ def _field(
     source: Node,
     names: Sequence[str],
 ) -> Node:
-    node: Node = {
-        "@type": "cr:Field",
-        "@id": f"{config.name}/{name}",
-        "name": name,
-        "dataType": _DATA_TYPES[column.type],
-        "source": source,
-        "description": column.description,
-    }
+    node = _node(
+        "Field",
+        f"{config.name}/{name}",
+        name=name,
+        dataType=_DATA_TYPES[column.type],
+        source=source,
+        description=column.description,
+    )
     if column.type.startswith("list<"):
         node |= {"isArray": True, "arrayShape": "-1"}
     if column.type == "list<ClassLabel>":
@@ -324,15 +324,15 @@ def _part_of_objects(objects: Node, name: str, categories: Sequence[str]) -> Nod
         source["transform"] = {"jsonPath": name}
     else:
         source["extract"] = {"jsonPath": f"{source['extract']['jsonPath']}.{name}"}
-    part: Node = {
-        "@type": "cr:Field",
-        "@id": f"{objects['@id']}/{name}",
-        "name": name,
-        "dataType": _PARTS_OF_OBJECTS[name],
-        "source": source,
-        "isArray": True,
-        "arrayShape": "-1,4" if name == "bbox" else "-1",
-    }
+    part = _node(
+        "Field",
+        f"{objects['@id']}/{name}",
+        name=name,
+        dataType=_PARTS_OF_OBJECTS[name],
+        source=source,
+        isArray=True,
+        arrayShape="-1,4" if name == "bbox" else "-1",
+    )
     if name == "category":
         part["description"] = f"Numbers of the categories: {_numbered(categories)}."
     return part
@@ -348,25 +348,18 @@ _ROWS_OF = {"data": "accepted images", "candidates": "candidates", "rejected": "
 def _record_set(config: metadata.Config, fields: Sequence[Node]) -> Node:
     rows = sum(split.rows for split in config.splits)
     splits = ", ".join(split.name for split in config.splits)
-    return {
-        "@type": "cr:RecordSet",
-        "@id": config.name,
-        "name": config.name,
-        "description": f"{rows:,} {_ROWS_OF[config.what]}; split {splits}.",
-        "key": {"@id": f"{config.name}/key"},
-        "field": list(fields),
-    }
+    return _node(
+        "RecordSet",
+        config.name,
+        description=f"{rows:,} {_ROWS_OF[config.what]}; split {splits}.",
+        key={"@id": f"{config.name}/key"},
+        field=list(fields),
+    )
 
 
 def _file_set(id: str, config: metadata.Config, format: str) -> Node:
     paths = [path for split in config.splits for path in split.paths]
-    return {
-        "@type": "cr:FileSet",
-        "@id": id,
-        "name": id,
-        "encodingFormat": format,
-        "includes": paths,
-    }
+    return _node("FileSet", id, encodingFormat=format, includes=paths)
 
 
 def _stem(files: str) -> Node:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.plan.layout import Plan
@@ -40,7 +41,11 @@ def tags_of(recipe: Recipe) -> list[str]:
     return list(dict.fromkeys([*first, *_TAGS, *last, *recipe.publish.tags]))
 
 
-def card_metadata(recipe: Recipe, configs: Sequence[Config], images: int) -> DatasetCardData:
+def card_metadata(
+    recipe: Recipe,
+    configs: Sequence[Config],
+    images: int,
+) -> DatasetCardData:
     from huggingface_hub import DatasetCardData
 
     license, license_name = license_metadata(recipe.license)
@@ -48,7 +53,9 @@ def card_metadata(recipe: Recipe, configs: Sequence[Config], images: int) -> Dat
     pool = recipe.generator.get("dataset") if recipe.kind.names_pool else None
     if pool is not None:
         sources += source_datasets(pool)
-    named: dict[str, Any] = {"license_name": license_name} if license_name else {}
+    named: dict[str, Any] = {}
+    if license_name:
+        named["license_name"] = license_name
     category, forms = recipe.task.hub
     return DatasetCardData(
         license=license,
@@ -77,7 +84,9 @@ def size_category(images: int) -> str:
 
 def source_datasets(dataset: str) -> list[str]:
     """Return the id of an input dataset of the Hub; `original` for an embedded one or a folder."""
-    return ["original"] if ":" in dataset or is_local(dataset) else [dataset]
+    if ":" in dataset or is_local(dataset):
+        return ["original"]
+    return [dataset]
 
 
 DEFAULT = "default"
@@ -133,14 +142,18 @@ def configs_of(plan: Plan, receipts: Sequence[Receipt]) -> tuple[Config, ...]:
         return Split(name, tuple(paths), n_rows, n_bytes)
 
     groups = [group for group in plan.groups if ("data", group) in rows]
-    configs = [Config(group, "data", (split("data", [group], output.split),)) for group in groups]
+    configs = []
     if groups:
         every = tuple(split("data", [group], group) for group in groups)
         together = split("data", groups, output.split)
-        configs[:0] = [Config(DEFAULT, "data", every), Config(ALL, "data", (together,))]
+        configs = [Config(DEFAULT, "data", every), Config(ALL, "data", (together,))]
+    for group in groups:
+        alone = split("data", [group], output.split)
+        configs.append(Config(group, "data", (alone,)))
     for what in ("candidates", "rejected"):
-        if any((what, group) in rows for group in plan.groups):
-            configs.append(Config(what, what, (split(what, plan.groups, output.split),)))
+        screened = split(what, plan.groups, output.split)
+        if screened.paths:
+            configs.append(Config(what, what, (screened,)))
     return tuple(configs)
 
 
@@ -177,15 +190,19 @@ def dataset_info_metadata(configs: Sequence[Config], recipe: Recipe) -> list[dic
             if not classes_are_named(config, configs, recipe):
                 features["cls"] = Value("int64")
             info["features"] = features._to_yaml_list()
-        info["splits"] = [
-            {"name": split.name, "num_bytes": split.bytes, "num_examples": split.rows}
-            for split in config.splits
-        ]
+        info["splits"] = []
+        for split in config.splits:
+            entry = {"name": split.name, "num_bytes": split.bytes, "num_examples": split.rows}
+            info["splits"].append(entry)
         infos.append(info)
     return infos
 
 
-def benchmark_file(recipe: Recipe, receipts: Sequence[Receipt], images: int) -> bytes | None:
+def benchmark_file(
+    recipe: Recipe,
+    receipts: Sequence[Receipt],
+    images: int,
+) -> bytes | None:
     """Return eval.yaml, with a task for the base and each shift's top level; None without
     `evaluation_framework`."""
     import yaml
@@ -193,7 +210,8 @@ def benchmark_file(recipe: Recipe, receipts: Sequence[Receipt], images: int) -> 
     counts = counts_of(receipts)
     tasks = []
     for shift in recipe.all_shifts():
-        if shift.top and counts.get(shift.name, {}).get(ACCEPTED):
+        reasons = counts.get(shift.name, {})
+        if shift.top and reasons.get(ACCEPTED):
             task = {"id": shift.name, "config": shift.group, "split": recipe.output.split}
             tasks.append(task)
     if recipe.publish.evaluation_framework is None or not tasks:
@@ -209,10 +227,15 @@ def benchmark_file(recipe: Recipe, receipts: Sequence[Receipt], images: int) -> 
         "evaluation_framework": recipe.publish.evaluation_framework,
         "tasks": tasks,
     }
-    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=1000).encode()
+    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=1000)
+    return text.encode()
 
 
-def classes_are_named(config: Config, configs: Sequence[Config], recipe: Recipe) -> bool:
+def classes_are_named(
+    config: Config,
+    configs: Sequence[Config],
+    recipe: Recipe,
+) -> bool:
     """Return whether a config shows class names for its labels; Parquet files contain them."""
     if recipe.output.format == "parquet" or config is configs[0]:
         return True
@@ -258,7 +281,9 @@ _SPDX = {
 def license_reference(license: str) -> str:
     """Return the address of a licence in SPDX's list; the text itself for any other."""
     known = hub_license(license) or ""
-    spdx = known.upper() if _CREATIVE_COMMONS.fullmatch(known) else _SPDX.get(known)
+    spdx = _SPDX.get(known)
+    if _CREATIVE_COMMONS.fullmatch(known):
+        spdx = known.upper()
     return f"https://spdx.org/licenses/{spdx}.html" if spdx else license
 
 
@@ -293,18 +318,20 @@ def dataset_entry(recipe: Recipe, plan_hash: str, version: str) -> str:
         plain = escaped(plain_author(author))
         # BibTeX splits a name at `and`, and knows at most two commas in one.
         splits = re.search(r"\band\b", plain, re.IGNORECASE) or plain.count(",") > 2
-        named.append(f"{{{plain}}}" if splits or is_organisation(author) else plain)
+        if splits or is_organisation(author):
+            plain = f"{{{plain}}}"
+        named.append(plain)
     fields = {
         "author": " and ".join(named),
         "title": f"{{{escaped(name)}}}: a dataset of counterfactual images",
-        "year": str(publish.year) if publish.year is not None else "",
+        "year": publish.year,
         "version": escaped(publish.version or ""),
-        "doi": publish.doi or "",
-        "url": address_of(recipe) or "",
+        "doi": publish.doi,
+        "url": address_of(recipe),
         "note": f"Built with Counterfoil {version}, plan {plan_hash[:12]}",
     }
-    lines = [f"  {field:<5} = {{{text}}}," for field, text in fields.items() if text]
-    return "\n".join([f"@misc{{{key},", *lines[:-1], lines[-1].removesuffix(","), "}"])
+    lines = [f"  {field:<5} = {{{value}}}" for field, value in fields.items() if value]
+    return f"@misc{{{key},\n" + ",\n".join(lines) + "\n}"
 
 
 def address_of(recipe: Recipe) -> str | None:
@@ -318,7 +345,8 @@ def address_of(recipe: Recipe) -> str | None:
 
 def escaped(text: str) -> str:
     """Return a text for a field of BibTeX in one line, escaped for LaTeX."""
-    return "".join(_ESCAPED.get(letter, letter) for letter in " ".join(text.split()))
+    line = " ".join(text.split())
+    return "".join(_ESCAPED.get(letter, letter) for letter in line)
 
 
 def is_organisation(author: str) -> bool:
@@ -352,8 +380,8 @@ def timm_splits(receipts: Sequence[Receipt]) -> dict[str, str]:
     for group, entries in files.items():
         folder, _, name = entries[0][0].rpartition("/")
         if len(entries) > 1:  # in the brace notation of webdataset
-            names = ",".join(path.rpartition("/")[2].removesuffix(".tar") for path, _ in entries)
-            name = f"{{{names}}}.tar"
+            names = [PurePosixPath(path).stem for path, _ in entries]
+            name = f"{{{','.join(names)}}}.tar"
         rows = sum(count for _, count in entries)
         splits[group] = f"{folder}/{name}|{rows}"
     return splits

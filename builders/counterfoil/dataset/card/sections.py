@@ -111,38 +111,45 @@ def adversarial_of(
     """Return how classifiers' failures chose images; None if no keep rule asks a classifier."""
     counts = counts_of(receipts)
     rows: list[JudgedRow] = []
+    judges: dict[str, None] = {}
+    needed: set[tuple[int, int]] = set()
     failures: set[str] = set()
     for shift in recipe.all_shifts():
         for rule in shift.keep:
-            if isinstance(rule, MisclassifiedRule):
-                reasons = counts.get(shift.name, {})
-                screened = 0
-                right = 0
-                for reason, count in reasons.items():
-                    if before_judges(shift.keep, reason):
-                        screened += count
-                    if reason in rule.reasons:
-                        right += count
-                row = JudgedRow(
-                    name=shift.name,
-                    judges=tuple(map(without_folders, rule.models)),
-                    at_least=rule.at_least,
-                    drawn=sum(reasons.values()),
-                    screened=screened,
-                    wrong=screened - right,
-                    kept=reasons.get(ACCEPTED, 0),
-                )
-                rows.append(row)
-                failures.add(rule.failure)
+            if not isinstance(rule, MisclassifiedRule):
+                continue
+            reasons = counts.get(shift.name, {})
+            screened = 0
+            right = 0
+            for reason, count in reasons.items():
+                if before_judges(shift.keep, reason):
+                    screened += count
+                if reason in rule.reasons:
+                    right += count
+            row = JudgedRow(
+                name=shift.name,
+                judges=tuple(map(without_folders, rule.models)),
+                at_least=rule.at_least,
+                drawn=sum(reasons.values()),
+                screened=screened,
+                wrong=screened - right,
+                kept=reasons.get(ACCEPTED, 0),
+            )
+            rows.append(row)
+            judges |= dict.fromkeys(row.judges)
+            needed.add((len(row.judges), row.at_least))
+            failures.add(rule.failure)
     if not rows:
         return None
+    if failures == {TOP1}:
+        failures = set()
     return AdversarialImages(
         rows=rows[:most_rows],
         all_shifts=len(rows),
         others=len(recipe.all_shifts()) - 1 - len(rows),
-        judges=list(dict.fromkeys(judge for row in rows for judge in row.judges)),
-        needed=sorted({(len(row.judges), row.at_least) for row in rows}),
-        failures=sorted(failures) if failures != {TOP1} else [],
+        judges=list(judges),
+        needed=sorted(needed),
+        failures=sorted(failures),
         drawn=sum(row.drawn for row in rows),
         kept=sum(row.kept for row in rows),
     )
@@ -227,9 +234,11 @@ def judged_labels(
         raise RunFailure(
             f"{LOCK} is not a lock that a build wrote: {error}", "Restore it from a copy."
         ) from error
-    ids = [cls.id for cls in recipe.classes]
-    class_names = dict(zip(ids, unique_names(recipe.classes), strict=True))
-    table = labels_table(checks, [shift.shift for shift in checks.shifts], people=False)
+    class_names = {}
+    for cls, unique in zip(recipe.classes, unique_names(recipe.classes), strict=True):
+        class_names[cls.id] = unique
+    checked = [shift.shift for shift in checks.shifts]
+    table = labels_table(checks, checked, people=False)
     rows = []
     for row, shift in zip(table.rows, checks.shifts, strict=True):
         worst = []
@@ -264,7 +273,8 @@ class ZeroShotAnswers:
 
 
 def known_of(
-    recipe: Recipe, stored: Thresholds
+    recipe: Recipe,
+    stored: Thresholds,
 ) -> tuple[ZeroShotAnswers | None, ScreenDoubts | None]:
     """Return how well CLIP knows the classes, and the doubts about the screen."""
     thresholds = stored.with_known(stored.known, recipe)
@@ -272,16 +282,13 @@ def known_of(
     doubts = screen_doubts(recipe, thresholds)
     if known is None:
         return None, doubts
-    low, high = wilson_interval(known.right, known.n)
-    accuracy = known.right / known.n
     answers = ZeroShotAnswers(
         known.caption,
         known.captions,
         known.n,
         known.chance,
-        accuracy,
-        low,
-        high,
+        known.right / known.n,
+        *wilson_interval(known.right, known.n),
     )
     return answers, doubts
 
@@ -319,13 +326,17 @@ def robustness_of(results: Results) -> Robustness:
     for model in models:
         validation = results.rows.estimate(VALIDATION, model=model.name)
         gap = results.rows.estimate(VALIDATION_GAP, model=model.name)
+        base = results.base_number(model.name)
         drop = results.rows.value("average_drop", model=model.name)
+        mean_drop = NOTHING
+        if drop is not None:
+            mean_drop = f"{format_points(drop)} points"
         cells = (
             _model_cell(model),
             format_percent(validation.value if validation else None),
             _cell(gap, " points"),
-            _cell(results.base_number(model.name), " %"),
-            NOTHING if drop is None else f"{format_points(drop)} points",
+            _cell(base, " %"),
+            mean_drop,
             model.sha256[:12],
         )
         rows.append(cells)
@@ -339,11 +350,8 @@ def robustness_of(results: Results) -> Robustness:
         "classes",
         *heads,
     ]
-    by_shift = Table.of(
-        "Drops in accuracy from the base",
-        shift_columns,
-        [_shift_row(results, shift, shown) for shift in results.by_impact],
-    )
+    shift_rows = [_shift_row(results, shift, shown) for shift in results.by_impact]
+    by_shift = Table.of("Drops in accuracy from the base", shift_columns, shift_rows)
     by_shift = by_shift.without_empty().first(MOST_SHIFTS, "shifts", "robustness.csv")
     if len(models) > MOST_COLUMNS:
         more = f"and {len(models) - MOST_COLUMNS:,} more models, in robustness.csv"
@@ -351,19 +359,13 @@ def robustness_of(results: Results) -> Robustness:
             more = f"{by_shift.more}; {more}"
         by_shift = replace(by_shift, more=more)
     table = Table.of("Models", columns, rows).without_empty()
+    table = table.first(MOST_MODELS, "models", "results.csv")
     headline = headline_of(results)
-    sentences = [
-        *([headline] if headline else []),
-        *order_warnings(results, short=False),
-        *near_chance_sentences(results, short=False),
-        *outputs_sentences(results),
-    ]
-    return Robustness(
-        _summary(results, models),
-        table.first(MOST_MODELS, "models", "results.csv"),
-        by_shift,
-        tuple(sentences),
-    )
+    sentences = [headline] if headline else []
+    sentences += order_warnings(results, short=False)
+    sentences += near_chance_sentences(results, short=False)
+    sentences += outputs_sentences(results)
+    return Robustness(_summary(results, models), table, by_shift, tuple(sentences))
 
 
 def _summary(results: Results, models: Sequence[ModelFacts]) -> Table:
@@ -379,8 +381,9 @@ def _summary(results: Results, models: Sequence[ModelFacts]) -> Table:
     rows = []
     for model in models:
         accuracy = _cell(results.base_number(model.name), " %")
-        mean = format_points(results.rows.value("average_drop", model=model.name))
-        rows.append((_model_cell(model), accuracy, mean, *_largest_drops(results, model)))
+        mean = results.rows.value("average_drop", model=model.name)
+        drops = _largest_drops(results, model)
+        rows.append((_model_cell(model), accuracy, format_points(mean), *drops))
     table = Table.of("Models", columns, rows).without_empty()
     return table.first(MOST_SUMMARISED, "models", "results.csv")
 
@@ -394,9 +397,9 @@ def _shift_row(
     left_out = len(shift.left_out)
     slope: TableCell | str = NOTHING
     if line is not None and line.value is not None:
-        ends = (
-            "" if line.low is None else f"{format_number(line.low)} to {format_number(line.high)}"
-        )
+        ends = ""
+        if line.low is not None:
+            ends = f"{format_number(line.low)} to {format_number(line.high)}"
         slope = TableCell(format_number(line.value), ends)
     classes = f"{shift.classes:,}"
     if left_out:
@@ -406,14 +409,16 @@ def _shift_row(
         key = {"model": model.name, "group": shift.name}
         drop = results.rows.estimate("drop", **key)
         base = results.rows.value(DROP_BASE, **key)
+        if base is None:
+            drop = None
         # A drop in points, beside the base accuracy that it is from.
-        drops.append(
-            _cell(drop if base is not None else None, f" points of {format_percent(base)}")
-        )
+        drops.append(_cell(drop, f" points of {format_percent(base)}"))
+    impact = results.rows.estimate("impact", group=shift.name)
+    relative_drop = results.averaged("relative_drop", group=shift.name)
     return (
         shift.name,
-        _cell(results.rows.estimate("impact", group=shift.name), " points"),
-        format_percent(results.averaged("relative_drop", group=shift.name)),
+        _cell(impact, " points"),
+        format_percent(relative_drop),
         slope,
         classes,
         *drops,
@@ -451,10 +456,10 @@ def lead_drops_of(results: Results, task: WholeImages) -> LeadDrops:
     heads = (f"base {lead}", *task.means.values(), "loses most under", "next most")
     rows = []
     for model in models:
-        numbers = [results.base_number(model.name)]
+        cells = [_cell(results.base_number(model.name), " %")]
         for mean in task.means:
-            numbers.append(results.rows.estimate(mean, model=model.name, at=lead))
-        cells = [_cell(number, " %") for number in numbers]
+            number = results.rows.estimate(mean, model=model.name, at=lead)
+            cells.append(_cell(number, " %"))
         rows.append((_model_cell(model), *cells, *_largest_drops(results, model)))
     columns = (TableColumn(noun, "name"), *heads)
     summary = Table.of(f"{noun.capitalize()}s", columns, rows)
@@ -503,7 +508,8 @@ def _largest_drops(results: Results, model: ModelFacts) -> list[TableCell]:
     cells = []
     drops = results.rows.where("drop", model=model.name, class_id="", at=lead)
     for row in by_loss(results, drops)[:MOST_LARGEST]:
-        below = ", ".join(filter(None, (format_interval(row.estimate), row.note)))
+        notes = (format_interval(row.estimate), row.note)
+        below = ", ".join(filter(None, notes))
         cells.append(TableCell(f"{row.group}: {format_points(row.value)}", below))
     return cells + [TableCell(NOTHING)] * (MOST_LARGEST - len(cells))
 
@@ -549,7 +555,8 @@ def screened_shifts(recipe: Recipe) -> dict[str, int]:
     """Count the `shifts`, and those that are `screened` by a threshold of the shift score too."""
     # the base is no shift, nor is a mild level
     shifts = [shift for shift in recipe.all_shifts()[1:] if shift.top]
-    return {"screened": sum(shift.threshold is not None for shift in shifts), "shifts": len(shifts)}
+    screened = sum(shift.threshold is not None for shift in shifts)
+    return {"screened": screened, "shifts": len(shifts)}
 
 
 def statements_of(
@@ -566,9 +573,12 @@ def statements_of(
     inputs: rows of `input_rows`. images: accepted, of so many `candidates`, by a screen with
     `doubts`. looked_at: people reviewed images, and the review is in the dataset.
     """
-    every = recipe.all_shifts()
-    percentiles = any(shift.object_threshold.percentile is not None for shift in every)
-    judges = dict.fromkeys(name for shift in every for rule in shift.keep for name in rule.judges())
+    percentiles = False
+    judges: dict[str, None] = {}
+    for shift in recipe.all_shifts():
+        percentiles |= shift.object_threshold.percentile is not None
+        for rule in shift.keep:
+            judges |= dict.fromkeys(rule.judges())
     edited = recipe.generator.get("split")
     filters = {"counted": format_count, "without_folders": without_folders, "code": code}
     environment = template_environment(_STATEMENTS, filters, markdown=True)
@@ -602,7 +612,7 @@ def statements_of(
         text = getattr(rendered, subject.name)
         statements[subject.name] = " ".join(text.split())
         if subject.type.startswith("tuple"):
-            items = re.split(r"^- ", text, flags=re.MULTILINE)[1:]
+            _, *items = re.split(r"^- ", text, flags=re.MULTILINE)
             statements[subject.name] = tuple(" ".join(item.split()) for item in items)
     its = {name: " ".join(text.split()) for name, text in its.items()}
     return Statements(**statements), its

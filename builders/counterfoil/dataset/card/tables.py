@@ -63,8 +63,9 @@ def yield_rows(
         resolved = thresholds.get("shift", {})
         rows = []
         for shift in shifts:
+            row = _yield_row(recipe, shift.name, [shift], counts, tally)
             row = replace(
-                _yield_row(recipe, shift.name, [shift], counts, tally),
+                row,
                 prompt=recipe.kind.made_by(shift),
                 caption=shift.caption or "",
                 threshold=threshold_text(resolved.get(shift.name), shift.threshold),
@@ -74,9 +75,8 @@ def yield_rows(
     groups: dict[str, list[Shift]] = {}
     for shift in shifts:
         groups.setdefault(shift.group, []).append(shift)
-    return tuple(
-        _yield_row(recipe, name, members, counts, tally) for name, members in groups.items()
-    )
+    rows = [_yield_row(recipe, *group, counts, tally) for group in groups.items()]
+    return tuple(rows)
 
 
 def reasons_seen(rows: Sequence[YieldRow]) -> list[str]:
@@ -100,9 +100,15 @@ def _yield_row(
     candidates = sum(reasons.values())
     accepted = reasons.pop(ACCEPTED, 0)
     least = recipe.evaluate.min_images_per_class
-    cells = [(shift.name, label) for shift in shifts for label in shift.class_labels]
+    cells = pairs = 0
     names = unique_names(recipe.classes)
-    thin = [names[label] for shift, label in cells if tally.count(shift, label) < least]
+    thin = []
+    for shift in shifts:
+        for label in shift.class_labels:
+            cells += 1
+            pairs += tally.pairs(shift.name, label)
+            if tally.count(shift.name, label) < least:
+                thin.append(names[label])
     passed: float | None = 0.0
     if set(open_shifts(recipe)).issuperset(shift.name for shift in shifts):
         passed = None
@@ -116,8 +122,8 @@ def _yield_row(
         accepted=accepted,
         passed=passed,
         reasons=reasons,
-        pairs=sum(tally.pairs(shift, label) for shift, label in cells),
-        classes=len(cells),
+        pairs=pairs,
+        classes=cells,
         thin=tuple(thin),
     )
 
@@ -177,11 +183,13 @@ def threshold_text(resolved: Mapping[str, Any] | None, spec: ThresholdSpec | Non
     if not values:
         if spec is None:
             return "–"
-        return f"{spec.value:.3f}" if spec.value is not None else f"percentile {spec.percentile:g}"
+        if spec.value is None:
+            return f"percentile {spec.percentile:g}"
+        return f"{spec.value:.3f}"
     low = f"{min(values):.3f}"
     high = f"{max(values):.3f}"
     text = low if low == high else f"{low} to {high}"
-    percentiles = {entry["percentile"] for entry in entries if entry.get("percentile") is not None}
+    percentiles = {entry.get("percentile") for entry in entries} - {None}
     if percentiles:
         words = ", ".join(f"{percentile:g}" for percentile in sorted(percentiles))
         text += f" (percentile {words})"
@@ -213,16 +221,16 @@ def input_rows(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[InputRow, ...
         if recipe.screen.weights:
             name += f" ({recipe.screen.weights})"
         rows.append(_input_row("screen", name, models.get("screen") or {}))
-    for name, pin in (inputs.get("asked") or {}).items():
-        row = _input_row("keep rule", name, pin)
-        rows.append(row)
+    asked = inputs.get("asked") or {}
+    rows += [_input_row("keep rule", *entry) for entry in asked.items()]
     source = inputs.get("source") or {}
     rows.append(_input_row("input dataset", without_folders(recipe.source.dataset), source))
     if recipe.tokens is not None:
         path = recipe.tokens.path
         name = "learned from the input dataset" if path is None else without_folders(path)
         # The lock has the hash of each class's token by class id.
-        rows.append(_input_row("class tokens", name, {"sha256": inputs.get("tokens") or {}}))
+        hashes = inputs.get("tokens") or {}
+        rows.append(_input_row("class tokens", name, {"sha256": hashes}))
     embeddings = inputs.get("embeddings") or {}
     if embeddings:
         count = format_count(sum(map(len, embeddings.values())), "vector")
@@ -238,7 +246,8 @@ def _input_row(role: str, name: str, entry: Mapping[str, Any]) -> InputRow:
     elif isinstance(hashes, str):
         pinned = f"sha256 {hashes[:12]}…"
     elif isinstance(hashes, Mapping) and hashes:
-        pinned = f"sha256 of {len(hashes)} file{'s' if len(hashes) > 1 else ''}"
+        noun = "files" if len(hashes) > 1 else "file"
+        pinned = f"sha256 of {len(hashes)} {noun}"
     return InputRow(role, name, pinned, entry.get("license") or None)
 
 

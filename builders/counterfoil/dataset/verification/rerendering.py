@@ -60,7 +60,8 @@ def pinned_generator(dataset: StandingDataset, overrides: Sequence[str]) -> Mate
         allowed.append(_SOURCE)
     problems = []
     for override in overrides:
-        if override.partition("=")[0].strip() not in allowed:
+        key = override.partition("=")[0]
+        if key.strip() not in allowed:
             problems.append(f"--set {override}: only {' or '.join(allowed)} can be set here")
     if problems:
         raise UserError(problems, "--set can only say where the generator is.")
@@ -82,14 +83,16 @@ def pinned_generator(dataset: StandingDataset, overrides: Sequence[str]) -> Mate
     if drawn:
         revision = _pinned_revision(_MODEL, models[_MODEL], inputs["models"]["generator"])
     if edits:
-        if problems := list(wrong_pool(recipe, inputs["pool"])):
+        problems = list(wrong_pool(recipe, inputs["pool"]))
+        if problems:
             raise UserError(problems, f"Name the one that {LOCK} pins: --set {_SOURCE}=PATH")
         pool = loadable_pool(recipe, inputs["pool"])
     loras = inputs.get("loras") or {}
-    if problems := list(wrong_loras(recipe.generator.get("lora", {}), loras)):
+    problems = list(wrong_loras(recipe.generator.get("lora", {}), loras))
+    if problems:
         raise UserError(problems)
     if _ADAPTER in models:
-        pin = inputs["models"].get("adapter") or {"revision": None, "sha256": None}
+        pin = inputs["models"].get("adapter") or {}
         adapter_revision = _pinned_revision(_ADAPTER, models[_ADAPTER], pin)
     return Materials(
         recipe,
@@ -103,9 +106,12 @@ def pinned_generator(dataset: StandingDataset, overrides: Sequence[str]) -> Mate
 def _pinned_revision(key: str, name: str, pin: Mapping[str, Any]) -> str | None:
     """Return the commit of a model, or None for a folder. Raise UserError if it is not the pinned
     model."""
-    if problems := list(wrong_model(key, name, pin)):
+    problems = list(wrong_model(key, name, pin))
+    if problems:
         raise UserError(problems, f"Name the one that {LOCK} pins: --set {key}=local-dir:PATH")
-    return None if local_folder(name) is not None else str(pin["revision"])
+    if local_folder(name) is not None:
+        return None
+    return str(pin["revision"])
 
 
 def choose_rows(
@@ -123,7 +129,8 @@ def choose_rows(
             if file is not None and sound(file.path):
                 tables.append((receipt, what, file))
     total = sum(file.rows for _, _, file in tables)
-    wanted = sorted(random.Random(seed).sample(range(total), min(count, total)))
+    drawn = random.Random(seed).sample(range(total), min(count, total))
+    wanted = sorted(drawn)
     chosen: list[ChosenRow] = []
     first = 0
     for receipt, what, file in tables:
@@ -164,14 +171,16 @@ def rerender_rows(
                 shift = row["shift"]
                 class_id = row["class_id"]
                 if plan.edits:
-                    values |= plan.of_edit(plan.class_of(row["label"]), row["index"])
+                    cls = plan.class_of(row["label"])
+                    values |= plan.of_edit(cls, row["index"])
                 else:
                     values["base_prompt"] = plan.base_prompt(shift, class_id)
                 values["between"] = plan.between(shift, class_id, values["base_prompt"])
                 samples.append(Sample(group=position.receipt.group, **values))
             # In full batches, because at one batch size, other images of a batch change no bit of
             # an image.
-            for (position, row), pixels in zip(batch, renderer.render(samples), strict=True):
+            images = renderer.render(samples)
+            for (position, row), pixels in zip(batch, images, strict=True):
                 compared: tuple[Outcome, float | None, int | None] = ("not rendered", None, None)
                 if pixels is not None:
                     rendered = encode_image(Image.fromarray(pixels), recipe)
@@ -183,7 +192,8 @@ def rerender_rows(
 
 
 def _rows(
-    directory: Path, chosen: Sequence[ChosenRow]
+    directory: Path,
+    chosen: Sequence[ChosenRow],
 ) -> Iterator[tuple[ChosenRow, dict[str, Any]]]:
     """Yield the chosen rows, which are in the order of files. Each file is read up to its last
     chosen row."""

@@ -81,8 +81,10 @@ def check_candidates(
         if position is None or repeated:
             continue
         sample = samples[position]
+        shift = plan.shift(sample.shift)
         planned = {name: getattr(sample, name) for name in planned_names}
-        planned |= {**sample.of_pool, **plan.recipe.given(plan.shift(sample.shift))}
+        planned |= sample.of_pool
+        planned |= plan.recipe.given(shift)
         for name, expected in planned.items():
             if row[name] != expected:
                 faults.differs(name, row, expected)
@@ -140,24 +142,26 @@ def _check_cell(
     """Check that a cell's rows are complete, with the right scores and thresholds, and decided by
     the rules."""
     class_id = plan.class_of(cell.label).id
+    planned_shift = plan.shift(cell.shift)
     last = max(of_cell, default=-1)
-    absent = []
+    absent = False
     for sample in plan.samples(cell):
         if cell.accepted is not None and sample.index > last:
             break
         if sample.index not in of_cell:
-            absent.append(sample.key)
+            absent = True
             faults.add("missing", sample.key, "the row is missing")
     rows = [of_cell[index] for index in sorted(of_cell)]
-    has_caption = plan.shift(cell.shift).caption is not None
     for row in rows:
         for name in _SCORES:
-            if row[name] is not None and not math.isfinite(row[name]):
-                faults.add(name, row["key"], f"{name} is {row[name]}, expected a number or none")
-        shift = row["shift_score"]
-        screened = has_caption and row["object_score"] is not None
-        if (shift is not None) != screened:
-            faults.wrong("shift_score", row, f"expected {'a number' if screened else 'none'}")
+            score = row[name]
+            if score is not None and not math.isfinite(score):
+                faults.add(name, row["key"], f"{name} is {score}, expected a number or none")
+        screened = planned_shift.caption is not None and row["object_score"] is not None
+        if screened and row["shift_score"] is None:
+            faults.wrong("shift_score", row, "expected a number")
+        if not screened and row["shift_score"] is not None:
+            faults.wrong("shift_score", row, "expected none")
     if thresholds is None:
         return
     given = thresholds.of(cell.shift, class_id)
@@ -169,14 +173,17 @@ def _check_cell(
     if absent:
         return  # a cell is decided only with all its candidates
     is_open = thresholds.is_open(cell.shift)
-    verdicts = [verdict_of(row, given, plan.recipe.added_columns, open=is_open) for row in rows]
-    rules = plan.shift(cell.shift).keep
+    columns = plan.recipe.added_columns
+    verdicts = [verdict_of(row, given, columns, open=is_open) for row in rows]
+    rules = planned_shift.keep
     if cell.accepted is not None:
-        rendered = quota_draws(rules, verdicts, map(len, plan.batches(cell)), cell.accepted)
+        batches = map(len, plan.batches(cell))
+        rendered = quota_draws(rules, verdicts, batches, cell.accepted)
         if rendered != len(rows):
             text = f"{len(rows)} candidates, expected {rendered}"
             faults.add("quota", f"{cell.shift}_{class_id}", text)
-    for row, reason in zip(rows, decide_cell(rules, verdicts, cell.accepted), strict=True):
+    reasons = decide_cell(rules, verdicts, cell.accepted)
+    for row, reason in zip(rows, reasons, strict=True):
         if row["reason"] != reason:
             faults.differs("reason", row, reason)
 
@@ -208,7 +215,7 @@ class RowFaults:
         for alike, first in self._first.items():
             more = self._rows[alike] - 1
             if more:
-                first += f" (and {more} more such row{'s' if more > 1 else ''})"
+                first += f" (and {more} more such {'rows' if more > 1 else 'row'})"
             yield first
 
     def __bool__(self) -> bool:
@@ -217,7 +224,9 @@ class RowFaults:
 
 def shown_value(value: Any) -> str:
     text = json.dumps(value, default=str)
-    return text if len(text) <= 80 else f"{text[:79]}…"
+    if len(text) > 80:
+        text = f"{text[:79]}…"
+    return text
 
 
 def check_judged(
@@ -244,9 +253,10 @@ def check_judged(
         if rule in (None, TOP1):
             columns.remove(failed)
         for row in rows:
+            label = row["label"]
             values = [row[column] for column in columns]
             # An unknown label is reported elsewhere.
-            targets = pinned if row["label"] in range(len(classes)) else None
+            targets = pinned if label in range(len(classes)) else None
             if failed not in columns and row.get(failed) is not None:
                 faults.wrong(failed, row, "expected none")
             # An image with invalid scores may still have the judge's answer.
@@ -257,16 +267,10 @@ def check_judged(
                 faults.wrong(answer, row, "expected none")
             elif None in values or not 0 < row[confidence] <= 1:
                 faults.wrong(confidence, row, "expected a probability")
-            elif targets is not None and row[right] != (row[answer] in targets[row["label"]]):
+            elif targets is not None and row[right] != (row[answer] in targets[label]):
                 faults.wrong(right, row, "which the answer contradicts")
             elif targets is not None and failed in columns:
-                by_first = _fails_by_first(
-                    rule or TOP1,
-                    row[answer],
-                    row["label"],
-                    classes,
-                    targets,
-                )
+                by_first = _fails_by_first(rule, row[answer], label, classes, targets)
                 if by_first is not None and row[failed] != by_first:
                     faults.wrong(failed, row, "which the answer contradicts")
 
@@ -282,10 +286,10 @@ def _fails_by_first(
     decide it."""
     answered = answered_class(rule)
     if answered is not None:
-        answered_label = next((cls.label for cls in classes if cls.id == answered), None)
-        if answered_label is None:
-            return None
-        return label != answered_label and answer in targets[answered_label]
+        for cls in classes:
+            if cls.id == answered:
+                return label != cls.label and answer in targets[cls.label]
+        return None
     if rule == ANY_PARENT:
         return None
     right_labels = [label]
@@ -296,7 +300,12 @@ def _fails_by_first(
     return None
 
 
-def check_measured(rows: Sequence[Row], shift: str, plan: Plan, faults: RowFaults) -> None:
+def check_measured(
+    rows: Sequence[Row],
+    shift: str,
+    plan: Plan,
+    faults: RowFaults,
+) -> None:
     """Check that a cell's rows have the required measures within their bounds. The values are not
     measured again."""
     measures: set[str] = set()
@@ -316,11 +325,10 @@ def check_measured(rows: Sequence[Row], shift: str, plan: Plan, faults: RowFault
                     faults.wrong(name, row, "expected none")
                 continue
             low, high = required[name]
+            # An image with invalid scores may still have measures.
+            wrong = row["object_score"] is not None and name not in may_lack
             if value is not None:
                 wrong = not low <= value <= high
-            else:
-                # An image with invalid scores may still have measures.
-                wrong = row["object_score"] is not None and name not in may_lack
             if wrong:
                 faults.wrong(name, row, f"expected from {low} to {high}")
 
@@ -458,28 +466,25 @@ class ShardCheck:
             return None
         self.candidates += len(rows)
         has_quota = shard.cells[0].accepted is not None
-        if not has_quota and shard.candidates > max(_MOST_PLANNED, 10 * len(rows)):
+        most_planned = max(_MOST_PLANNED, 10 * len(rows))
+        if not has_quota and shard.candidates > most_planned:
             # A plan may have a million rows per cell, so missing rows are not listed one by one.
             what = f"has {len(rows)} rows, expected {shard.candidates:,} by the plan"
             self._add(path, shard, what)
             return None
         faults = check_candidates(rows, shard, self.plan, self.dataset)
         self._report(path, shard, faults)
-        if receipt is not None and not faults:
-            counts = reasons_of(shard, rows)
-            if counts != receipt.counts:
-                recorded = json.dumps(receipt.counts, sort_keys=True)
-                expected = json.dumps(counts, sort_keys=True)
-                what = (
-                    f"has counts that differ from the candidates: {recorded}, expected {expected}"
-                )
-                self._add(receipt.path, shard, what)
-            elif receipt.filled is not None and receipt.filled != filled_of(shard, rows):
-                self._add(
-                    receipt.path,
-                    shard,
-                    "has a wrong record of which candidates filled their cells",
-                )
+        if receipt is None or faults:
+            return rows
+        counts = reasons_of(shard, rows)
+        if counts != receipt.counts:
+            recorded = json.dumps(receipt.counts, sort_keys=True)
+            expected = json.dumps(counts, sort_keys=True)
+            what = f"has counts that differ from the candidates: {recorded}, expected {expected}"
+            self._add(receipt.path, shard, what)
+        elif receipt.filled is not None and receipt.filled != filled_of(shard, rows):
+            what = "has a wrong record of which candidates filled their cells"
+            self._add(receipt.path, shard, what)
         return rows
 
     def _check_images(
@@ -521,13 +526,16 @@ class ShardCheck:
             columns.append("reason")
         with self._reported(path, shard):
             self._check_form(path, shard, what)
-            for rows in read_file(self.dataset.directory / path, what, columns, form=self._form):
+            file = self.dataset.directory / path
+            for rows in read_file(file, what, columns, form=self._form):
                 count += len(rows)
                 self._look(rows, path, shard, faults)
                 yield self.images
                 for row in rows:
                     position, _ = order.next(row["key"], "no candidate of this file has this key")
-                    candidate = {} if position is None else expected[position]
+                    if position is None:
+                        continue
+                    candidate = expected[position]
                     for name in (*self._columns, "reason"):
                         if name in row and name in candidate and row[name] != candidate[name]:
                             faults.differs(name, row, candidate[name])
@@ -541,19 +549,29 @@ class ShardCheck:
         if listed != count:
             self._add(receipt.path, shard, f"lists {listed} rows of {path}, which has {count}")
 
-    def _look(self, rows: Sequence[Row], path: str, shard: Shard, faults: RowFaults) -> None:
+    def _look(
+        self,
+        rows: Sequence[Row],
+        path: str,
+        shard: Shard,
+        faults: RowFaults,
+    ) -> None:
         recipe = self.plan.recipe
         image_format = recipe.output.image.format
         expected_format = FORMATS[image_format]
         generator = recipe.generator
         # Images that are not drawn keep their shape. For corrupted rows, `size` is the limit of the
         # shorter side.
-        side = generator.saved_size or (generator.get("size") if recipe.kind.draws else None)
+        side = generator.saved_size
+        if recipe.kind.draws:
+            side = side or generator.get("size")
         size = None if side is None else (side, side)
-        looks = list(self.pool.map(look_at, map(_encoded, rows), repeat(size)))
+        encoded = map(_encoded, rows)
+        looks = list(self.pool.map(look_at, encoded, repeat(size)))
         for row, look in zip(rows, looks, strict=True):
             key = row["key"]
-            named = (row["image"] or {}).get("path")
+            image = row["image"] or {}
+            named = image.get("path")
             expected = f"{key}.{image_format}"
             if named != expected:
                 text = f"its image is named {json.dumps(named)}, expected {expected}"
@@ -562,11 +580,8 @@ class ShardCheck:
                 faults.add("image", key, f"its image does not decode: {look.fault}")
             elif (look.format, look.mode) != (expected_format, "RGB"):
                 actual = f"{look.format} in {look.mode}"
-                faults.add(
-                    "format",
-                    key,
-                    f"its image is {actual}, expected {expected_format} in RGB",
-                )
+                text = f"its image is {actual}, expected {expected_format} in RGB"
+                faults.add("format", key, text)
             elif size is None:
                 if recipe.kind.draws:  # images of a pool have their own sizes
                     self._sizes[look.size, path] += 1
@@ -574,7 +589,8 @@ class ShardCheck:
             elif look.size != size:
                 faults.add("size", key, size_fault(look.size, size))
         if recipe.task.row_fault is not None:
-            self._look_at_truth(rows, looks, part_named(recipe.task.row_fault), faults)
+            row_fault = part_named(recipe.task.row_fault)
+            self._look_at_truth(rows, looks, row_fault, faults)
         self.images += len(rows)
 
     def _look_at_truth(
@@ -593,11 +609,8 @@ class ShardCheck:
                 decoded.append(row)
                 sizes.append(look.size)
         source = repeat(self.plan.recipe.source)
-        for row, fault in zip(
-            decoded,
-            self.pool.map(row_fault, source, decoded, sizes),
-            strict=True,
-        ):
+        truth_faults = self.pool.map(row_fault, source, decoded, sizes)
+        for row, fault in zip(decoded, truth_faults, strict=True):
             if fault is not None:
                 faults.add("truth", row["key"], fault)
         for name in self._pictures:
@@ -622,7 +635,8 @@ class ShardCheck:
 
     def _check_form(self, path: str, shard: Shard, what: What) -> None:
         fault_of = _tar_fault if path.endswith(".tar") else _parquet_fault
-        if (fault := fault_of(self.dataset.directory / path, what, self.plan.recipe)) is not None:
+        fault = fault_of(self.dataset.directory / path, what, self.plan.recipe)
+        if fault is not None:
             self._add(path, shard, fault)
 
     def _is_readable(self, path: str) -> bool:
@@ -637,7 +651,8 @@ class ShardCheck:
             self._add(path, shard, line)
 
     def _add(self, path: str, shard: Shard, what: str) -> None:
-        repair = self.findings.repairs.of_shard(receipt_path(shard.group, shard.number))
+        receipt = receipt_path(shard.group, shard.number)
+        repair = self.findings.repairs.of_shard(receipt)
         self.findings.add(path, what, repair)
 
 
@@ -659,7 +674,8 @@ def decode_images(
                 looks = pool.map(look_at, map(_encoded, rows))
                 for row, look in zip(rows, looks, strict=True):
                     if look.fault is not None:
-                        faults.add("image", row["key"], f"its image does not decode: {look.fault}")
+                        text = f"its image does not decode: {look.fault}"
+                        faults.add("image", row["key"], text)
         except Exception as error:  # damaged files may raise anything
             findings.add(path, unreadable(error, directory / path), repair)
         for line in faults.lines():
@@ -672,7 +688,9 @@ def unreadable(error: Exception, path: Path) -> str:
         return in_one_line(error_lines(error, path))
     text = f"cannot be read: {type(error).__name__}"
     shown = " ".join(str(error).split())[:200]
-    return f"{text}: {shown}" if shown else text
+    if shown:
+        text += f": {shown}"
+    return text
 
 
 def _encoded(row: Row) -> Any:
@@ -713,7 +731,8 @@ def _tar_fault(path: Path, what: What, recipe: Recipe) -> str | None:
     expected = set(table_columns(what, TableForm.of(recipe)))
     if columns == expected:
         return None
-    return _other_columns(sorted(columns - expected), sorted(expected - columns))
+    wrong = sorted(columns - expected)
+    return _other_columns(wrong, sorted(expected - columns))
 
 
 def _other_columns(wrong: list[str], lacking: list[str]) -> str:

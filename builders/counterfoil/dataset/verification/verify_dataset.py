@@ -91,7 +91,8 @@ def verify(given: VerifyOptions) -> Verification:
 
         device = resolve_device(device)
         generator = pinned_generator(described, given.overrides)
-    findings = ProblemsFound(Repairs(directory, located.reference))
+    repairs = Repairs(directory, located.reference)
+    findings = ProblemsFound(repairs)
     reading = _Reading.of(described, findings)
     candidates, images = reading.check_shards()
     reading.check_summaries()
@@ -101,7 +102,8 @@ def verify(given: VerifyOptions) -> Verification:
     files = reading.files
     manifest_sha256 = None
     if files.listed is not None:
-        manifest_sha256 = manifest_document(list(files.listed.values()))["sha256"]
+        manifest = manifest_document(list(files.listed.values()))
+        manifest_sha256 = manifest["sha256"]
     return Verification(
         source=str(given.source),
         directory=directory,
@@ -133,7 +135,8 @@ class _Reading:
             if problem.fault == "unexpected":
                 findings.unexpected(problem.path, problem.what)
             elif problem.fault == "unfit":
-                findings.add(problem.path, problem.what, findings.repairs.of_unfit(problem.path))
+                repair = findings.repairs.of_unfit(problem.path)
+                findings.add(problem.path, problem.what, repair)
             else:
                 findings.add(problem.path, problem.what)
         if files.listed is None:
@@ -144,20 +147,18 @@ class _Reading:
             findings.notes.append(note)
         damaged = {fault.path for fault in described.faults if findings.is_damaged(fault.path)}
         for fault in described.causes():
-            if not (fault.consequence and fault.path in damaged):
+            if not fault.consequence or fault.path not in damaged:
                 findings.add(fault.path, str(fault))
         if described.recipe is None:
-            findings.notes.append(
-                f"rows were not compared with the plan, because {layout.RECIPE} gives no plan"
-            )
+            note = f"rows were not compared with the plan, because {layout.RECIPE} gives no plan"
+            findings.notes.append(note)
         elif not described.prompts_known:
             plan = described.plan
             what = "class tokens are"
             if described.recipe.kind.counts_rows and plan is not None and not plan.counts:
                 what = f"{layout.ROWS} is"
-            findings.notes.append(
-                f"prompts were not compared with the plan, because {what} damaged"
-            )
+            note = f"prompts were not compared with the plan, because {what} damaged"
+            findings.notes.append(note)
         receipts = read_shard_receipts(directory, described, files, findings)
         return cls(directory, findings, files, described, receipts)
 
@@ -184,7 +185,8 @@ class _Reading:
                 return 0, decode_images(self.directory, with_images, self.findings, pool)
             check = ShardCheck(plan, self.described, self.files.entries, self.findings, pool)
             for shard in plan.shards:
-                for done in check.check(shard, self.receipts.get((shard.group, shard.number))):
+                receipt = self.receipts.get((shard.group, shard.number))
+                for done in check.check(shard, receipt):
                     report_progress("checking images", done, max(done, total))
             check.finish()
             return check.candidates, check.images
@@ -192,9 +194,10 @@ class _Reading:
     def check_summaries(self) -> None:
         plan = self.described.plan
         if plan is not None and len(self.receipts) == plan.n_shards:
-            check_card(self.directory, list(self.receipts.values()), self.findings)
+            receipts = list(self.receipts.values())
+            check_card(self.directory, receipts, self.findings)
             if plan.recipe.output.format == "webdataset":
-                expected = document_bytes(timm_info(self.receipts.values()))
+                expected = document_bytes(timm_info(receipts))
                 path = layout.TIMM_INFO
                 if path not in self.files.entries:
                     self.findings.add(path, "is missing")
@@ -218,22 +221,20 @@ class _Reading:
         receipts = list(self.receipts.values())
         chosen = choose_rows(receipts, self.is_sound, count, seed)
         if len(chosen) < count:
-            self.findings.notes.append(
-                f"{len(chosen)} rows were re-rendered: there are no more complete images"
-            )
+            note = f"{len(chosen)} rows were re-rendered: there are no more complete images"
+            self.findings.notes.append(note)
         if not chosen:
             return []
-        tokens = None if self.described.tokens is None else self.described.tokens.by_placeholder()
-        embeddings = self.described.embeddings
+        tokens = self.described.tokens
         materials = replace(
             generator,
             device=device,
-            tokens=tokens,
-            embeddings=embeddings,
+            tokens=None if tokens is None else tokens.by_placeholder(),
+            embeddings=self.described.embeddings,
             table=plan.table,
         )
         done = rerender_rows(self.directory, plan, materials, chosen)
-        receipt_of = {file.path: receipt.path for receipt in receipts for file in receipt.files}
+        receipt_of = {position.path: position.receipt.path for position in chosen}
         for row in done:
             what = difference_text(row)
             if what is not None:
@@ -251,17 +252,17 @@ def read_shard_receipts(
     """Return sound receipts by group and shard number. Report other receipts, and files that
     contradict receipts."""
     plan = described.plan
+    recipe = described.recipe
     split = None
     format = None
-    if described.recipe is not None:
-        split = described.recipe.output.split
-        format = described.recipe.output.format
-    # If the lock is damaged, compare receipts with the recipe's hashes.
     hashes: dict[str, str] = {}
+    if recipe is not None:
+        split = recipe.output.split
+        format = recipe.output.format
+        # For a damaged lock.
+        hashes = {"plan": recipe.plan_hash, "screen": recipe.screen_hash}
     if described.lock is not None:
         hashes = dict(described.lock.hashes)
-    elif described.recipe is not None:
-        hashes = {"plan": described.recipe.plan_hash, "screen": described.recipe.screen_hash}
     receipts: dict[tuple[str, int], Receipt] = {}
     known: set[str] = set()
     listed: set[str] = set()
@@ -304,12 +305,11 @@ def read_shard_receipts(
         elif folder in layout.WHATS and path not in listed | planned:
             findings.unexpected(path, "is unexpected: no receipt lists it")
     if described.lock is not None:
-        for lines, count in other_stacks(described.lock.stack, receipts.values()).items():
+        others = other_stacks(described.lock.stack, receipts.values())
+        for lines, count in others.items():
             shards = f"{count} shards were" if count > 1 else f"{count} shard was"
-            findings.notes.append(
-                f"{shards} rendered with another stack than that of {layout.LOCK} (“there”):"
-                f" {'; '.join(lines)}"
-            )
+            stack = f"another stack than that of {layout.LOCK} (“there”)"
+            findings.notes.append(f"{shards} rendered with {stack}: {'; '.join(lines)}")
     return receipts
 
 
@@ -321,7 +321,11 @@ _REASONS_AFTER = "Accepted"
 _REASONS_BEFORE = "Pairs"
 
 
-def check_card(directory: Path, receipts: Sequence[Receipt], findings: ProblemsFound) -> None:
+def check_card(
+    directory: Path,
+    receipts: Sequence[Receipt],
+    findings: ProblemsFound,
+) -> None:
     """Compare README.md with the receipts of all shards, and add differences to `findings`."""
     if not (directory / layout.CARD).exists():
         findings.add(layout.CARD, "is missing")
@@ -341,7 +345,11 @@ def check_card(directory: Path, receipts: Sequence[Receipt], findings: ProblemsF
         findings.add(layout.CARD, fault)
 
 
-def check_croissant(directory: Path, files: Mapping[str, Entry], findings: ProblemsFound) -> None:
+def check_croissant(
+    directory: Path,
+    files: Mapping[str, Entry],
+    findings: ProblemsFound,
+) -> None:
     """Compare the hashes in croissant.json with the dataset's files, and add differences to
     `findings`."""
     try:
@@ -365,19 +373,23 @@ def check_croissant(directory: Path, files: Mapping[str, Entry], findings: Probl
 
 
 def _not_read(error: Exception) -> str:
-    return f"cannot be read: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    shown = " ".join(str(error).split())[:200]
+    return f"cannot be read: {type(error).__name__}: {shown}"
 
 
 def config_faults(metadata: Mapping[str, Any], files: Sequence[StoredFile]) -> Iterator[str]:
     stored = {file.path: file for file in files}
     info = {}
     for config in metadata.get("dataset_info") or []:
-        info |= {(config["config_name"], split["name"]): split for split in config["splits"]}
+        for split in config["splits"]:
+            info[config["config_name"], split["name"]] = split
     matched: set[str] = set()
     for config in metadata.get("configs") or []:
         for split in config["data_files"]:
             name = (config["config_name"], split["split"])
-            globs = [split["path"]] if isinstance(split["path"], str) else split["path"]
+            globs = split["path"]
+            if isinstance(globs, str):
+                globs = [globs]
             paths = set[str]()
             for glob in globs:
                 paths.update(path for path in stored if fnmatchcase(path, glob))
@@ -394,10 +406,8 @@ def config_faults(metadata: Mapping[str, Any], files: Sequence[StoredFile]) -> I
                 if listed != count:
                     yield f"lists {listed} {unit} for {shown}, but its files have {count}"
     for config, split in info:
-        yield (
-            f"has an entry in dataset_info for config '{config}', split '{split}', which does not"
-            " exist"
-        )
+        shown = f"config '{config}', split '{split}'"
+        yield f"has an entry in dataset_info for {shown}, which does not exist"
     left = [path for path in stored if path not in matched]
     if left:
         yield f"has no config that loads {some_of(left)}"

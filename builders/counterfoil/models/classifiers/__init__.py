@@ -63,7 +63,9 @@ def describe_classifier(name: str, classes: Sequence[RecipeClass] = ()) -> Class
 
 
 def load_classifier(
-    name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()
+    name: str,
+    device: str = "cpu",
+    classes: Sequence[RecipeClass] = (),
 ) -> Classifier:
     """Load a trained classifier on `device`. Raise UserError if it is invalid, RunFailure if it is
     unavailable."""
@@ -77,9 +79,10 @@ def _kind_of(name: str) -> ClassifierKind:
     if prefix not in CLASSIFIER_KINDS:
         # people do not write these
         known = [kind for kind in CLASSIFIER_KINDS if f"{kind}:" not in (":", PYTHON)]
+        near = did_you_mean(prefix, known)
+        prefixes = [f"{kind}:" for kind in known]
         raise UserError(
-            f"model {name!r}: there is no kind of classifier"
-            f" {prefix!r}{did_you_mean(prefix, known)}",
-            f"A name is timm's, or begins with one of {', '.join(f'{kind}:' for kind in known)}",
+            f"model {name!r}: there is no kind of classifier {prefix!r}{near}",
+            f"A name is timm's, or begins with one of {', '.join(prefixes)}",
         )
     return CLASSIFIER_KINDS[prefix]

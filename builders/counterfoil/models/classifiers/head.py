@@ -63,8 +63,9 @@ class LinearHead:
         weight = self.weight.T.astype(np.float64)
         bias = self.bias.astype(np.float64)
         for start in range(0, len(features), _ROWS_AT_ONCE):
-            part = features[start : start + _ROWS_AT_ONCE].astype(np.float64)
-            logits[start : start + _ROWS_AT_ONCE] = part @ weight + bias
+            rows = slice(start, start + _ROWS_AT_ONCE)
+            part = features[rows].astype(np.float64)
+            logits[rows] = part @ weight + bias
         return logits
 
 
@@ -80,21 +81,24 @@ def head_of(classifier: Classifier, device: str = "cpu") -> LinearHead:
 
 
 def refuse_other_logits(
-    model: str, head: LinearHead, features: AnyFloats, logits: AnyFloats
+    model: str,
+    head: LinearHead,
+    features: AnyFloats,
+    logits: AnyFloats,
 ) -> None:
     """Raise RunFailure if a head on features (n, d) does not give the model's logits (n, K), up to
     `TOLERANCE`."""
-    if features.shape[1:] != head.weight.shape[1:] or logits.shape[1:] != head.bias.shape:
-        raise RunFailure(
-            f"model {model!r}: its head takes {head.weight.shape[1]} numbers to {len(head.bias)}"
-            f" outputs, and the model gave {features.shape[-1]} numbers and {logits.shape[-1]}"
-            " outputs"
-        )
+    same_numbers = features.shape[1:] == head.weight.shape[1:]
+    if not same_numbers or logits.shape[1:] != head.bias.shape:
+        taken = f"{head.weight.shape[1]} numbers to {len(head.bias)} outputs"
+        given = f"{features.shape[-1]} numbers and {logits.shape[-1]} outputs"
+        raise RunFailure(f"model {model!r}: its head takes {taken}, and the model gave {given}")
     if not len(features):
         return
     weight = np.abs(head.weight.T).astype(np.float64)
     magnitudes = np.abs(features).astype(np.float64) @ weight + np.abs(head.bias)
-    difference = float(np.abs(head.logits(features) - logits.astype(np.float64)).max())
+    differences = head.logits(features) - logits.astype(np.float64)
+    difference = float(np.abs(differences).max())
     allowed = TOLERANCE * float(magnitudes.max())
     if not difference <= allowed:  # also true for NaN
         raise RunFailure(
@@ -105,7 +109,12 @@ def refuse_other_logits(
 
 
 def write_with_head(
-    classifier: Classifier, head: LinearHead, folder: Path, *, about: Mapping[str, Any], card: str
+    classifier: Classifier,
+    head: LinearHead,
+    folder: Path,
+    *,
+    about: Mapping[str, Any],
+    card: str,
 ) -> str:
     """Write the classifier with another head to a timm folder for `local-dir:`. Return the sha256
     of its weights.
@@ -134,10 +143,8 @@ def write_with_head(
             made.mkdir()
             _write_files(made, classifier, layer, head, about, card)
             loaded = of_timm.load(f"local-dir:{made}")  # as a user loads it
-            if (
-                loaded.input_key != classifier.input_key
-                or loaded.label_names != classifier.label_names
-            ):
+            same_input = loaded.input_key == classifier.input_key
+            if not same_input or loaded.label_names != classifier.label_names:
                 raise RunFailure(
                     f"model {classifier.name!r}: the saved model would prepare images differently"
                     " or name other outputs"
@@ -200,12 +207,16 @@ def _probed(classifier: Classifier, device: str) -> tuple[Floats32, Floats32]:
     images."""
     import torch
 
-    size = classifier.shape if isinstance(classifier, CallableClassifier) else classifier.input_size
+    size = classifier.input_size
+    if isinstance(classifier, CallableClassifier):
+        size = classifier.shape
     assert size is not None  # timm's models always have one
-    noise = torch.randn(_PROBES, *size, generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(_PROBES, *size, generator=generator)
     features = classifier.features(noise, device)
     assert features is not None
-    return features.numpy(), classifier.logits(noise, device).numpy()
+    logits = classifier.logits(noise, device)
+    return features.numpy(), logits.numpy()
 
 
 def refuse_another_folder(folder: Path) -> None:

@@ -102,13 +102,15 @@ class ChatClassifier(Classifier):
             return self
         captioner = self.judge.captioner
         module = while_loading(self.name, lambda: captioner.module.to(device))
-        judge = replace(self.judge, captioner=replace(captioner, module=module, device=device))
+        captioner = replace(captioner, module=module, device=device)
+        judge = replace(self.judge, captioner=captioner)
         return replace(self, module=module, judge=judge)
 
     def released(self) -> Self:
         if not isinstance(self.judge, ProcessJudge):
             return self
-        judge = replace(self.judge, captioner=replace(self.judge.captioner, module=None))
+        captioner = replace(self.judge.captioner, module=None)
+        judge = replace(self.judge, captioner=captioner)
         return replace(self, module=None, judge=judge)
 
     def told(self, outside: Bools, unsure: Bools) -> str:
@@ -193,13 +195,14 @@ def class_scores(choice: Choice, order: Sequence[int]) -> Floats:
     are over the list.
     """
     outside = len(order)
-    answered = outside if choice.answer is None else order[choice.answer]
+    answered = outside
+    given = choice.masses
+    if choice.answer is not None:
+        answered = order[choice.answer]
+        given = choice.likelihoods
     scores = np.zeros(outside + 1)
     scores[answered] = 1.0
-    if choice.masses is None:
-        return scores
-    given = choice.masses if choice.answer is None else choice.likelihoods
-    if given is None:
+    if choice.masses is None or given is None:
         return scores
     shares = np.zeros(outside + 1)
     shares[list(order)] = given

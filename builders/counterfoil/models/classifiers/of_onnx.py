@@ -95,8 +95,9 @@ class OnnxClassifier(Classifier):
     def logits(self, batch: torch.Tensor, device: str) -> torch.Tensor:
         import torch
 
-        scores = _run(self.session, batch.numpy(), self.batch, [self.output])[self.output]
-        return as_logits(torch.from_numpy(scores), self.score_scale)
+        outputs = _run(self.session, batch.numpy(), self.batch, [self.output])
+        scores = torch.from_numpy(outputs[self.output])
+        return as_logits(scores, self.score_scale)
 
     def released(self) -> Self:
         return replace(self, session=None)
@@ -133,7 +134,8 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> OnnxClassifi
     session, sha256 = open_graph(name, deployed.file, device)
     batch, shape = _input_of(name, session, deployed)
     refuse_vast_input(name, batch, shape)
-    probe = np.random.default_rng(0).normal(size=(batch or 2, *shape)).astype(np.float32)
+    noise = np.random.default_rng(0).normal(size=(batch or 2, *shape))
+    probe = noise.astype(np.float32)
     given = [entry.name for entry in session.outputs]
     outputs = _run(session, probe, batch, given)
     shapes = {key: list(scores.shape) for key, scores in outputs.items()}
@@ -144,8 +146,8 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> OnnxClassifi
         if evidence.scale(network=True) == "logits":
             break  # else logits may be between 0 and 1, or add up, by chance
         stronger = np.ascontiguousarray(np.float32(strength) * probe[:, :, ::-1])
-        scores = _run(session, stronger, batch, [output])[output]
-        evidence.add(scores.astype(np.float64))
+        answers = _run(session, stronger, batch, [output])
+        evidence.add(answers[output].astype(np.float64))
     scale = evidence.scale(network=True)
     facts = deployed.facts
     input_key = deployed.input_key
@@ -210,7 +212,9 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
     path = named_path(given)
     files = sorted(path.glob("*.onnx")) if path.is_dir() else [path]
     if len(files) != 1 or not files[0].is_file():
-        what = f"{len(files)} files *.onnx in {path}" if path.is_dir() else f"no file {path}"
+        what = f"no file {path}"
+        if path.is_dir():
+            what = f"{len(files)} files *.onnx in {path}"
         raise UserError(
             f"model {name!r}: found {what}, expected one", "Write onnx:FOLDER/model.onnx."
         )
@@ -238,18 +242,11 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
         from timm.data.config import resolve_data_config
 
         timm_config = checked_config(name, {**document, "model_args": None}, OnnxDocument)
-        resolved = resolve_data_config(
-            {}, pretrained_cfg=timm_config.pretrained_cfg, use_test_size=True
-        )
+        form = timm_config.pretrained_cfg
+        resolved = resolve_data_config({}, pretrained_cfg=form, use_test_size=True)
         data_config = as_document(resolved)
         channels, height, width = data_config["input_size"]
-        facts = ClassifierFacts(
-            name,
-            file.name,
-            timm_config.architecture,
-            timm_config.num_classes,
-            timm_config.label_names,
-        )
+        facts = timm_config.facts(name, file.name)
         return Deployed(
             file=file,
             document=document,
@@ -277,7 +274,9 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
 
 
 def _input_of(
-    name: str, session: Any, deployed: Deployed
+    name: str,
+    session: Any,
+    deployed: Deployed,
 ) -> tuple[int | None, tuple[int, int, int]]:
     """Return the graph's batch size, None for any size, and (channels, height, width) of an
     image."""
@@ -293,7 +292,8 @@ def _input_of(
     if prepared is None:
         from PIL import Image
 
-        prepared = tuple(deployed.prepare()(Image.new("RGB", (48, 48), "grey")).shape)
+        prepare = deployed.prepare()
+        prepared = tuple(prepare(Image.new("RGB", (48, 48), "grey")).shape)
     refuse_other_size(name, dimensions, prepared)
     batch = dimensions[0] if isinstance(dimensions[0], int) else None
     return batch, (prepared[0], prepared[1], prepared[2])
@@ -314,7 +314,10 @@ def refuse_other_size(name: str, dimensions: Sequence[Any], prepared: Sequence[i
 
 
 def _run(
-    session: Any, images: Floats32, batch: int | None, outputs: Sequence[str]
+    session: Any,
+    images: Floats32,
+    batch: int | None,
+    outputs: Sequence[str],
 ) -> dict[str, Floats32]:
     """Return these outputs of the graph (n, …) for n images, in batches of the graph's size."""
     entry = session.inputs[0]
@@ -327,5 +330,7 @@ def _run(
         padded = np.concatenate([part, padding])
         given = session.run(outputs, {entry.name: padded})
         parts.append([np.atleast_1d(scores)[: len(part)] for scores in given])
-    whole = (np.concatenate(scores).astype(np.float32) for scores in zip(*parts, strict=True))
-    return dict(zip(outputs, whole, strict=True))
+    whole = {}
+    for output, scores in zip(outputs, zip(*parts, strict=True), strict=True):
+        whole[output] = np.concatenate(scores).astype(np.float32)
+    return whole

@@ -87,7 +87,10 @@ def describe(name: str, classes: Sequence[RecipeClass]) -> ClassifierFacts:
 
 
 def load(
-    name: str, device: str, classes: Sequence[RecipeClass], templates: Sequence[str] | None = None
+    name: str,
+    device: str,
+    classes: Sequence[RecipeClass],
+    templates: Sequence[str] | None = None,
 ) -> ZeroShotClassifier:
     """Load the model on `device`, and embed the classes' names. `{}` in `templates` stands for the
     name."""
@@ -95,7 +98,8 @@ def load(
 
     facts = describe(name, classes)
     model, weights = _named(name)
-    templates = tuple(templates) if templates is not None else default_templates(model)
+    if templates is None:
+        templates = default_templates(model)
     revision = None
     if weights is not None:
         revision = while_loading(name, lambda: pin_clip(model, weights)).revision
@@ -110,8 +114,10 @@ def load(
         captions = [template.replace("{}", class_name) for template in templates]
         tokens = clip.tokenizer(captions).to(clip.device)
         with torch.inference_mode():
-            mean = clip.module.encode_text(tokens, normalize=True).float().mean(dim=0)
-            directions.append(torch.nn.functional.normalize(mean, dim=0).cpu())
+            vectors = clip.module.encode_text(tokens, normalize=True)
+            mean = vectors.float().mean(dim=0)
+            direction = torch.nn.functional.normalize(mean, dim=0)
+            directions.append(direction.cpu())
     content = json.dumps([facts.architecture, names, templates])
     preparation = json.dumps(prepared, sort_keys=True, default=str)
     return ZeroShotClassifier(

@@ -15,7 +15,7 @@ import hashlib
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -127,7 +127,9 @@ class Spellings:
             for number, name in named:
                 for text in (name, as_cell(name)):
                     spelled = spell(text)
-                    if spelled is not None and numbers.setdefault(spelled, number) != number:
+                    if spelled is None:
+                        continue
+                    if numbers.setdefault(spelled, number) != number:
                         numbers[spelled] = self.SEVERAL
             self._ways.append((spell, numbers))
 
@@ -197,13 +199,14 @@ def read_columns(table: AnswerTable, classes: Sequence[RecipeClass]) -> Predicti
         )
     scores = _score_columns(table, rest, classes, who)
     answer = None if scores else _answer_column(table, rest, who)
+    left_out = [name for name in rest if name not in scores and name != answer]
     return PredictionColumns(
         image=images[image],
         is_row=image == ROW,
         answer=answer,
         scores=tuple(scores),
         outputs=tuple(scores.values()),
-        left_out=tuple(name for name in rest if name not in scores and name != answer),
+        left_out=tuple(left_out),
     )
 
 
@@ -219,7 +222,10 @@ def _folded(name: str) -> str:
 
 
 def _score_columns(
-    table: AnswerTable, rest: Sequence[str], classes: Sequence[RecipeClass], who: str
+    table: AnswerTable,
+    rest: Sequence[str],
+    classes: Sequence[RecipeClass],
+    who: str,
 ) -> dict[str, str]:
     """Return the columns of scores and the outputs that they are of, or nothing if the file has
     none.
@@ -229,8 +235,11 @@ def _score_columns(
     if len(rest) == 1 and (rest[0] not in table.numeric or _folded(rest[0]) in ANSWERS):
         return {}
     numbers = [name for name in rest if name in table.numeric]
-    known = {_plain(text) for label in classes for text in (label.name, label.id)}
-    named = {as_cell(label.name): label.name for label in classes}
+    known = set()
+    named = {}
+    for label in classes:
+        known |= {_plain(label.name), _plain(label.id)}
+        named[as_cell(label.name)] = label.name
     named |= {label.name: label.name for label in classes}
 
     def of_class(output: str) -> bool:
@@ -238,9 +247,14 @@ def _score_columns(
         return output in named or any(_plain(part) in known for part in parts)
 
     before, after = _affixes(rest, of_class)
-    affixed = [name for name in rest if name.startswith(before) and name.endswith(after)]
-    outputs = {name: name[len(before) : len(name) - len(after)] for name in affixed}
-    scores = {name: output for name, output in outputs.items() if of_class(output)}
+    outputs: dict[str, str] = {}
+    scores: dict[str, str] = {}
+    for name in rest:
+        if name.startswith(before) and name.endswith(after):
+            output = name[len(before) : len(name) - len(after)]
+            outputs[name] = output
+            if of_class(output):
+                scores[name] = output
     others = [name for name in numbers if name not in scores and _folded(name) not in _BESIDE]
     if before or after:
         # Further outputs are called like those of the classes. Unless sums say otherwise, they are
@@ -252,8 +266,9 @@ def _score_columns(
     elif not scores:
         return _unnamed_scores(rest, numbers, others)
     elif others and len(scores) >= len(classes):
-        imagenet = any(label.imagenet for label in classes) and len(scores) + len(others) == 1000
-        in_all = imagenet or _further_outputs(table, [*scores], others)
+        imagenet = any(label.imagenet for label in classes)
+        whole = len(scores) + len(others) == 1000
+        in_all = (imagenet and whole) or _further_outputs(table, [*scores], others)
         if in_all is None:
             columns = format_count(
                 len(others), "column of numbers names", "columns of numbers name"
@@ -270,7 +285,9 @@ def _score_columns(
 
 
 def _unnamed_scores(
-    rest: Sequence[str], numbers: Sequence[str], others: Sequence[str]
+    rest: Sequence[str],
+    numbers: Sequence[str],
+    others: Sequence[str],
 ) -> dict[str, str]:
     """Return the columns of scores of a file of which no column names a class: those that count
     their outputs, or all of them."""
@@ -297,16 +314,17 @@ def _affixes(names: Sequence[str], of_class: Callable[[str], bool]) -> tuple[str
     affix_counts = Counter[tuple[str, str]]()
     for name in names[:_MOST_AFFIXED]:
         for mark in re.finditer(r"[_ :./(\-]", name):
+            begin = name[: mark.start()]
             behind = name[mark.end() :]
             closing = ""
             if mark[0] == "(":
                 behind = behind.removesuffix(")")
                 closing = ")"
             affix_counts[name[: mark.end()], closing] += of_class(behind)
-            affix_counts["", name[mark.start() :]] += of_class(name[: mark.start()])
-    ((affixes, count),) = affix_counts.most_common(1) or [(("", ""), 0)]
-    if count > 1 or (count == 1 and len(names) == 1):
-        return affixes
+            affix_counts["", name[mark.start() :]] += of_class(begin)
+    for affixes, count in affix_counts.most_common(1):
+        if count > 1 or (count == 1 and len(names) == 1):
+            return affixes
     return "", ""
 
 
@@ -314,7 +332,9 @@ _MOST_AFFIXED = 10_000
 
 
 def _further_outputs(
-    table: AnswerTable, scores: Sequence[str], others: Sequence[str]
+    table: AnswerTable,
+    scores: Sequence[str],
+    others: Sequence[str],
 ) -> bool | None:
     """Return whether other columns of numbers are outputs too, as sums show it; None if sums show
     nothing."""
@@ -357,10 +377,10 @@ def _answer_column(table: AnswerTable, rest: Sequence[str], who: str) -> str:
 
 def _numbers(batch: pa.RecordBatch, first: int = 0) -> Floats:
     """Return the columns from `first` on as scores (b, columns), NaN for an empty cell."""
-    columns: Iterator[Any] = (
-        column.to_numpy(zero_copy_only=False) for column in batch.columns[first:]
-    )
-    return np.stack(list(columns), axis=1).astype(np.float64)
+    columns: list[Any] = []
+    for column in batch.columns[first:]:
+        columns.append(column.to_numpy(zero_copy_only=False))
+    return np.stack(columns, axis=1).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -376,7 +396,10 @@ class ReadLabels:
 
 
 def read_labels(
-    counts: Mapping[str, int], column: str, classes: Sequence[RecipeClass], where: str
+    counts: Mapping[str, int],
+    column: str,
+    classes: Sequence[RecipeClass],
+    where: str,
 ) -> ReadLabels:
     """Match the values of a column of answers with the classes. counts: value → number of lines.
 
@@ -391,10 +414,13 @@ def read_labels(
     by_id = Spellings((str, ids), (_plain, ids), (_number, ids))
     numbered = (_number, names if called_by_number else ids)
     by_either = Spellings((str, names), (str, ids), (_plain, names), (_plain, ids), numbered)
-    missing = {
-        text for text in counts if _folded(text) in _MISSING and by_either.find(text) is None
-    }
-    values = [text for text in sorted(counts) if text not in missing and text != ANOTHER]
+    missing = set()
+    values = []
+    for text in sorted(counts):
+        if _folded(text) in _MISSING and by_either.find(text) is None:
+            missing.add(text)
+        elif text != ANOTHER:
+            values.append(text)
     as_names = [by_name.find(text) for text in values]
     as_ids = [by_id.find(text) for text in values]
     exact_names = {name for _, name in names}.issuperset(values)
@@ -450,12 +476,13 @@ def read_labels(
             f" evaluate --write-keys FILE lists them. Write {ANOTHER} for an answer that is none of"
             " them, which counts as wrong.",
         )
-    named = format_list([f"{text[:40]!r} ({counts[text]:,})" for text in unknown], _MOST_SHOWN)
-    wrong = (
-        f"{lines:,} of {sum(counts.values()):,} answers are no class of the dataset and count"
-        f" as wrong: {named}"
-    )
-    return ReadLabels(of_value, f"{note}; {wrong}" if note else wrong)
+    counted = [f"{text[:40]!r} ({counts[text]:,})" for text in unknown]
+    named = format_list(counted, _MOST_SHOWN)
+    share = f"{lines:,} of {sum(counts.values()):,} answers"
+    wrong = f"{share} are no class of the dataset and count as wrong: {named}"
+    if note:
+        wrong = f"{note}; {wrong}"
+    return ReadLabels(of_value, wrong)
 
 
 def _two_readings(
@@ -471,10 +498,9 @@ def _two_readings(
         if by_name is not None and by_id is not None and by_name != by_id:
             named = classes[by_name].name
             other = classes[by_id]
-            lines.append(
-                f"  {text[:40]!r} is the name of {named[:40]!r} and the id of"
-                f" {other.name[:40]!r} ({other.id[:40]})"
-            )
+            identified = f"{other.name[:40]!r} ({other.id[:40]})"
+            line = f"  {text[:40]!r} is the name of {named[:40]!r} and the id of {identified}"
+            lines.append(line)
     differing = "\n".join(lines[:_MOST_SHOWN])
     return UserError(
         f"{where}: the column {column[:40]!r} may hold names of classes or ids, and these differ\n"
@@ -529,15 +555,17 @@ class RecordedClassifier(Classifier):
         if not self.columns.is_row:
             return find_images(names, keys, paths, who).rows
         rows = np.array(names, dtype=np.int64)
-        wrong = rows[(rows < 0) | (rows >= len(keys))]
         if not len(keys):
             return np.full(len(rows), NO_IMAGE)
+        wrong = rows[(rows < 0) | (rows >= len(keys))]
         if wrong.size:
             raise UserError(f"{who} has row {wrong[0]:,}, and there are {len(keys):,} images")
         return rows
 
     def told(
-        self, parts: Iterable[tuple[Sequence[str], Sequence[str] | None]], answered: int | None
+        self,
+        parts: Iterable[tuple[Sequence[str], Sequence[str] | None]],
+        answered: int | None,
     ) -> str:
         """Return in words how the file was read. parts: keys and paths of images. answered: their
         number, or None if these images are only some of those that the file is for.
@@ -560,18 +588,19 @@ class RecordedClassifier(Classifier):
         names = self._image_names()
         rows = self.found(names, (), [*known])
         unknown = np.flatnonzero(rows == NO_IMAGE)
-        return int(unknown.size), tuple(str(names[line])[:80] for line in unknown[:_MOST_SHOWN])
+        first = [str(names[line])[:80] for line in unknown[:_MOST_SHOWN]]
+        return len(unknown), tuple(first)
 
     def _image_names(self) -> list[Any]:
         """Return the name of each line's image."""
         image = self.columns.image
         names = []
         for batch in self.table.batches(self.columns.image_kind):
-            if batch.column(0).null_count:
-                raise UserError(
-                    f"model {self.name!r}: {self.table.path} has rows without a {image}"
-                )
-            names += batch.column(0).to_pylist()
+            column = batch.column(0)
+            if column.null_count:
+                where = f"model {self.name!r}: {self.table.path}"
+                raise UserError(f"{where} has rows without a {image}")
+            names += column.to_pylist()
         return names
 
     def _scores(self, batch: pa.RecordBatch) -> tuple[Floats, Bools]:
@@ -580,10 +609,11 @@ class RecordedClassifier(Classifier):
         if self.columns.answer is not None:
             scores = np.zeros((batch.num_rows, self.num_classes))
             for row, value in enumerate(batch.column(1).to_pylist()):
-                if value is not None:
-                    output = self.labels.get(value, self.num_classes - 1)
-                    if output is not None:
-                        scores[row, output] = 1.0
+                if value is None:
+                    continue
+                output = self.labels.get(value, self.num_classes - 1)
+                if output is not None:
+                    scores[row, output] = 1.0
             return scores, np.asarray(scores.any(axis=1))
         scores = _numbers(batch, 1)
         answered = _answered(scores)
@@ -592,7 +622,8 @@ class RecordedClassifier(Classifier):
         if wrong.size:
             row = int(wrong[0])
             image = batch.column(0)[row].as_py()
-            column = self.columns.scores[int(np.isfinite(scores[row]).argmin())]
+            place = int(np.isfinite(scores[row]).argmin())
+            column = self.columns.scores[place]
             raise UserError(
                 f"model {self.name!r}: {self.table.path} has a score that is not a number for"
                 f" {str(image)[:80]!r}, in column {column[:80]!r}",
@@ -616,11 +647,8 @@ def _given(values: Floats) -> Floats:
 def refuse_by_row(classifier: Classifier, preview: int | None) -> None:
     """Raise UserError if a file identifies images by row and the dataset is a preview, which lacks
     rows."""
-    if (
-        preview is not None
-        and isinstance(classifier, RecordedClassifier)
-        and classifier.columns.is_row
-    ):
+    by_row = isinstance(classifier, RecordedClassifier) and classifier.columns.is_row
+    if preview is not None and by_row:
         raise UserError(
             f"model {classifier.name!r} identifies images by row, and a preview does not have every"
             " row",
@@ -641,7 +669,8 @@ class _Described:
 
     @classmethod
     def of(cls, name: str, classes: Sequence[RecipeClass]) -> _Described:
-        table = open_table(named_path(name.removeprefix(PREDICTIONS)), f"model {name!r}", KEYS)
+        path = named_path(name.removeprefix(PREDICTIONS))
+        table = open_table(path, f"model {name!r}", KEYS)
         columns = read_columns(table, classes)
         kind = (name, str(table.path), "predictions")
         if columns.answer is None:
@@ -715,9 +744,9 @@ def _counts(table: AnswerTable, columns: PredictionColumns) -> Counter[str]:
     """Count the lines of each answer. Raise UserError for too many different answers."""
     counts = Counter[str]()
     for batch in table.batches({columns.image: "text", columns.answer or "": "text"}):
-        counts.update(value for value in batch.column(1).to_pylist() if value is not None)
+        answers = batch.column(1).to_pylist()
+        counts.update(answer for answer in answers if answer is not None)
         if len(counts) > _MOST_LABELS:
-            raise UserError(
-                f"{table.who}: {table.path} has more than {_MOST_LABELS:,} different labels"
-            )
+            where = f"{table.who}: {table.path}"
+            raise UserError(f"{where} has more than {_MOST_LABELS:,} different labels")
     return counts

@@ -111,18 +111,17 @@ class CallableClassifier(Classifier):
                 " refit",
                 "Pass a torch module, or name a timm model.",
             )
-        layers = [
-            layer
-            for layer in module.modules()
-            if isinstance(layer, nn.Linear) and layer.out_features == self.num_classes
-        ]
-        if not layers or layers[-1].bias is None:
+        last = None
+        for layer in module.modules():
+            if isinstance(layer, nn.Linear) and layer.out_features == self.num_classes:
+                last = layer
+        if last is None or last.bias is None:
             raise UserError(
                 f"model {self.name!r}: {self.architecture} has no Linear with a bias of"
                 f" {self.num_classes:,} outputs",
                 "Only a torch module whose head is a single Linear can be mended.",
             )
-        return layers[-1]
+        return last
 
     def placed(self, device: str) -> Self:
         module = _as_module(self.model)
@@ -167,12 +166,13 @@ def classifier_of(
     described: dict[str, Any] = {"architecture": getattr(model, "__name__", kind), "sha256": None}
     devices: set[str] = set()
     if module is not None:
+        parameters = list(module.parameters())
         described = {
             "architecture": kind,
             "sha256": weights_sha256(type(model).__qualname__, module.state_dict()),
-            "param_count": sum(parameter.numel() for parameter in module.parameters()),
+            "param_count": sum(parameter.numel() for parameter in parameters),
         }
-        devices = {str(tensor.device) for tensor in (*module.parameters(), *module.buffers())}
+        devices = {str(tensor.device) for tensor in (*parameters, *module.buffers())}
         if transform is None:
             from timm.data.transforms_factory import create_transform
 
@@ -213,16 +213,22 @@ def classifier_of(
     for another in islice(more, _MOST_TRIED):
         if evidence.scale(network=True) == "logits":
             break  # else logits may be between 0 and 1, or add up, by chance
-        tensor_of_another = first.transform()(another)[None]
-        scores = _scores_of(name, model, tensor_of_another, first.home)
+        prepared = first.transform()(another)
+        scores = _scores_of(name, model, prepared[None], first.home)
         evidence.add(scores.double().numpy())
     scale = evidence.scale(network=True)
     read = "" if scale == "logits" else scale_note(scale, evidence)
     shape = tuple(tensor.shape)
     classifier = replace(
-        first, num_classes=outputs, label_names=names, shape=shape, score_scale=scale, read=read
+        first,
+        num_classes=outputs,
+        label_names=names,
+        shape=shape,
+        score_scale=scale,
+        read=read,
     )
-    return ClassifierFacts(name, name, first.architecture, outputs, names), classifier
+    facts = ClassifierFacts(name, name, first.architecture, outputs, names)
+    return facts, classifier
 
 
 # The usual validation transforms, for the message below, each with the models that it is of.
@@ -238,7 +244,8 @@ USUAL_TRANSFORMS = {
 
 def _timm_form(name: str, module: Any) -> dict[str, Any]:
     """Return the data configuration of a timm module. Raise UserError for any other module."""
-    if not {"input_size", "mean", "std"} <= set(getattr(module, "pretrained_cfg", None) or ()):
+    stated = getattr(module, "pretrained_cfg", None) or ()
+    if not {"input_size", "mean", "std"} <= set(stated):
         lines = [f"\n  {code}  # {models}" for code, models in USUAL_TRANSFORMS.items()]
         raise UserError(
             f"model {name!r} is a torch module without a transform: how it takes images is not"
@@ -252,7 +259,10 @@ def _timm_form(name: str, module: Any) -> dict[str, Any]:
 
 
 def _scores_of(
-    name: str, model: Callable[[Any], Any], batch: torch.Tensor, device: str | None
+    name: str,
+    model: Callable[[Any], Any],
+    batch: torch.Tensor,
+    device: str | None,
 ) -> torch.Tensor:
     import torch
 
@@ -327,7 +337,9 @@ def _names_of(name: str, model: Any, outputs: int) -> tuple[str, ...] | None:
     not texts."""
     label_names = getattr(model, "label_names", None)
     if label_names is not None:
-        names = label_names.tolist() if hasattr(label_names, "tolist") else label_names
+        names = label_names
+        if hasattr(names, "tolist"):
+            names = names.tolist()
         if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
             raise UserError(
                 f"model {name!r}: its label_names are {shortened(repr(label_names))}, expected a"
@@ -339,7 +351,8 @@ def _names_of(name: str, model: Any, outputs: int) -> tuple[str, ...] | None:
         return None
     # Names that transformers or timm left in a module. If their number is wrong, they belong to an
     # earlier head.
-    labels = getattr(getattr(model, "config", None), "id2label", None)
+    config = getattr(model, "config", None)
+    labels = getattr(config, "id2label", None)
     if isinstance(labels, Mapping) and set(labels) == set(range(outputs)):
         return tuple(str(labels[output]) for output in range(outputs))
     config = getattr(model, "pretrained_cfg", None)
@@ -395,10 +408,8 @@ def import_model(name: str) -> tuple[Any, Any]:
         what = "has no"
         if function is not None:
             what = f"has a {type(function).__name__}, and no function,"
-        raise UserError(
-            f"model {name!r}: {parts['module']} {what}"
-            f" {parts['name']}{did_you_mean(parts['name'], known)}"
-        )
+        named = parts["name"] + did_you_mean(parts["name"], known)
+        raise UserError(f"model {name!r}: {parts['module']} {what} {named}")
     if _as_module(function) is not None:
         return function, None
     try:
@@ -418,6 +429,15 @@ def import_model(name: str) -> tuple[Any, Any]:
     return made if isinstance(made, tuple) and len(made) == 2 else (made, None)
 
 
+def _decoded(parts: Iterable[Any]) -> Iterator[Any]:
+    """Yield the images that can be decoded."""
+    for part in parts:
+        for _, image in part.images():
+            decoded = part.decoded(image)
+            if decoded is not None:
+                yield decoded
+
+
 class HandedOver:
     """A callable with its transform. Set `images` before calling `known`, which tries the callable
     on an image."""
@@ -433,8 +453,7 @@ class HandedOver:
         """Call `classifier_of` once. Raise RunFailure if no image can be decoded."""
         if self._known is None:
             assert self.images is not None
-            decoded = (part.decoded(image) for part in self.images() for _, image in part.images())
-            shown = (image for image in decoded if image is not None)
+            shown = _decoded(self.images())
             first = next(shown, None)
             if first is None:
                 raise RunFailure(f"model {self.name!r}: no image can be decoded to try it with")
@@ -458,7 +477,8 @@ def by_name(models: Any) -> Any:
     """Return a mapping for a bare callable, and names by `usable_name`. Raise UserError for
     callables in a list."""
     if callable(models):
-        return {str(getattr(models, "__name__", type(models).__name__)): models}
+        name = getattr(models, "__name__", type(models).__name__)
+        return {str(name): models}
     if isinstance(models, Mapping):
         return {name: usable_name(model) for name, model in models.items()}
     if models is None or isinstance(models, str | Path):
@@ -474,7 +494,8 @@ def by_name(models: Any) -> Any:
 
 @contextmanager
 def handed_over(
-    models: Any, transform: Transform | Mapping[str, Transform] | None = None
+    models: Any,
+    transform: Transform | Mapping[str, Transform] | None = None,
 ) -> Iterator[tuple[list[str], list[HandedOver]]]:
     """Register callables for the time of a run. Yield the names of all models, and the callables.
 
@@ -503,9 +524,8 @@ def handed_over(
         transforms = dict(transform)
     for name in transforms:
         if name not in called:
-            raise UserError(
-                f"transform: there is no callable {name!r}{did_you_mean(str(name), called)}"
-            )
+            near = did_you_mean(str(name), called)
+            raise UserError(f"transform: there is no callable {name!r}{near}")
     for name, model in called.items():
         if isinstance(model, str):
             called[name], imported_transform = import_model(model)

@@ -16,6 +16,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
@@ -196,10 +197,8 @@ def _locate(name: str) -> _TimmFiles:
 
         repository, _, revision = identifier.partition("@")
         commit = revision or None
-        fetched = while_loading(
-            name, lambda: hf_hub_download(repository, "config.json", revision=commit)
-        )
-        file = Path(fetched)
+        fetch = partial(hf_hub_download, repository, "config.json", revision=commit)
+        file = Path(while_loading(name, fetch))
     elif os.path.isdir(resolved):  # noqa: PTH112 (false, where a Path raises for a name of 5,000 characters)
         raise UserError(
             f"model {name!r} is a folder", f"Write local-dir:{name} to load a timm model from it."
@@ -229,9 +228,7 @@ def _locate(name: str) -> _TimmFiles:
         facts = ClassifierFacts(name, resolved, architecture, int(listed.num_classes), None)
         return _TimmFiles(facts)
     config = checked_config(name, read_config(file, name))
-    facts = ClassifierFacts(
-        name, resolved, config.architecture, config.num_classes, config.label_names
-    )
+    facts = config.facts(name, resolved)
     return _TimmFiles(facts, config, file.parent, repository)
 
 
@@ -391,9 +388,20 @@ class ClassifierConfig:
     model_args: dict[str, Any]
     wrapped: bool
 
+    def facts(self, name: str, resolved: str) -> ClassifierFacts:
+        return ClassifierFacts(
+            name,
+            resolved,
+            self.architecture,
+            self.num_classes,
+            self.label_names,
+        )
+
 
 def checked_config(
-    model: str, document: Mapping[str, Any], kind: type[TimmDocument] = TimmDocument
+    model: str,
+    document: Mapping[str, Any],
+    kind: type[TimmDocument] = TimmDocument,
 ) -> ClassifierConfig:
     """Check a config.json, and return its configuration. Raise UserError with all problems."""
     described = document.get("pretrained_cfg")
@@ -407,11 +415,10 @@ def checked_config(
         arguments = {}
     num_classes = document.get("num_classes", described.get("num_classes"))
     labels = document.get("label_names") or described.get("label_names") or None
-    model_facts, problems = declared_values(
-        kind, {**document, "num_classes": num_classes, "label_names": labels}
-    )
-    form = {key: described[key] for key in InputForm.model_fields if described.get(key) is not None}
-    form_problems = declared_values(InputForm, form, prefix)[1]
+    stated = {**document, "num_classes": num_classes, "label_names": labels}
+    model_facts, problems = declared_values(kind, stated)
+    form = _input_form(described)
+    _, form_problems = declared_values(InputForm, form, prefix)
     if not form_problems:
         size = form.get("test_input_size", form.get("input_size"))
         crop = form.get("test_crop_pct", form.get("crop_pct"))
@@ -437,18 +444,12 @@ def checked_config(
         )
     # Arguments override the input's form, because older exports kept the form of the weights that
     # training began with.
-    if (
-        arguments.get("dynamic_img_size")
-        or arguments.get("strict_img_size") is False
-        or arguments.get("use_naflex")
-    ):
+    any_size = arguments.get("dynamic_img_size") or arguments.get("use_naflex")
+    if any_size or arguments.get("strict_img_size") is False:
         form["fixed_input_size"] = False
-    if (
-        arguments.get("img_size") is not None
-        and form.get("fixed_input_size")
-        and "input_size" in form
-    ):
-        form["input_size"] = [3, *_two(arguments["img_size"])]
+    side = arguments.get("img_size")
+    if side is not None and form.get("fixed_input_size") and "input_size" in form:
+        form["input_size"] = [3, *_two(side)]
     wrapped = document.get("model_type") == "timm_wrapper"
     if wrapped:
         # The image processor of transformers has only one size.
@@ -463,6 +464,16 @@ def checked_config(
     )
 
 
+def _input_form(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a `pretrained_cfg` says of `InputForm`."""
+    form = {}
+    for key in InputForm.model_fields:
+        value = config.get(key)
+        if value is not None:
+            form[key] = value
+    return form
+
+
 def _resized_sides(size: Sequence[int], crop: float) -> tuple[int, int]:
     return math.floor(size[1] / crop), math.floor(size[2] / crop)
 
@@ -470,8 +481,7 @@ def _resized_sides(size: Sequence[int], crop: float) -> tuple[int, int]:
 def stored_config(classifier: TimmClassifier) -> dict[str, Any]:
     """Return a config.json that `checked_config` reads as this model; it names no files and no
     loader."""
-    given = classifier.module.pretrained_cfg
-    form = {key: given[key] for key in InputForm.model_fields if given.get(key) is not None}
+    form = _input_form(classifier.module.pretrained_cfg)
     outputs = classifier.num_classes
     document: dict[str, Any] = {
         "architecture": classifier.architecture,
@@ -491,9 +501,8 @@ def _argument_problems(arguments: Mapping[str, Any], num_classes: Any) -> list[s
     for key, value in arguments.items():
         wanted = _expected_value(value)
         if key != "num_classes" and wanted is not None:
-            problems.append(
-                f"model_args.{shown_key(key)}: found {shown_setting(value)}, expected {wanted}"
-            )
+            found = f"model_args.{shown_key(key)}: found {shown_setting(value)}"
+            problems.append(f"{found}, expected {wanted}")
     # Arguments of timm's factory itself: names of files, devices, whether all weights must fit.
     factory = timm.create_model
     builder = sys.modules[factory.__module__.rpartition(".")[0] + "._builder"]
@@ -501,26 +510,22 @@ def _argument_problems(arguments: Mapping[str, Any], num_classes: Any) -> list[s
     for function in (factory, builder.build_model_with_cfg):
         taken.update(inspect.signature(function).parameters)
     taken.discard("kwargs")
-    problems += [
-        f"model_args.{shown_key(key)} is set here and cannot come from a configuration"
-        for key in arguments
-        if key in taken
-    ]
-    if arguments.get("num_classes") not in (None, num_classes):
-        problems.append(
-            f"model_args.num_classes is {shown_setting(arguments['num_classes'])}, num_classes"
-            f" {shown_setting(num_classes)}"
-        )
-    if arguments.get("in_chans", 3) not in (3, None):
-        problems.append(
-            f"model_args.in_chans: found {shown_setting(arguments['in_chans'])}, expected 3: a dataset's"
-            " are RGB"
-        )
+    for key in arguments:
+        if key in taken:
+            name = f"model_args.{shown_key(key)}"
+            problems.append(f"{name} is set here and cannot come from a configuration")
+    outputs = arguments.get("num_classes")
+    if outputs not in (None, num_classes):
+        found = f"model_args.num_classes is {shown_setting(outputs)}"
+        problems.append(f"{found}, num_classes {shown_setting(num_classes)}")
+    channels = arguments.get("in_chans")
+    if channels not in (3, None):
+        found = f"model_args.in_chans: found {shown_setting(channels)}"
+        problems.append(f"{found}, expected 3: a dataset's are RGB")
     sides = arguments.get("img_size")
     if sides is not None and not all(is_integer(side, 1, LARGEST_SIDE) for side in _two(sides)):
-        problems.append(
-            f"model_args.img_size: found {shown_setting(sides)}, expected sides from 1 to {LARGEST_SIDE:,}"
-        )
+        found = f"model_args.img_size: found {shown_setting(sides)}"
+        problems.append(f"{found}, expected sides from 1 to {LARGEST_SIDE:,}")
     return problems
 
 

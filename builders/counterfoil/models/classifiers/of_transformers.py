@@ -79,7 +79,9 @@ class ModelKind:
         from transformers.models.auto import modeling_auto
 
         listed: Mapping[str, str | tuple[str, ...]] = getattr(modeling_auto, self.listed)
-        names = listed.get(model_type, ()) if isinstance(model_type, str) else ()
+        if not isinstance(model_type, str):
+            return ()
+        names = listed.get(model_type, ())
         return (names,) if isinstance(names, str) else tuple(names)
 
 
@@ -151,7 +153,9 @@ def _without_labels(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checked_transformers(
-    model: str, folder: Path, kind: ModelKind = CLASSIFIERS
+    model: str,
+    folder: Path,
+    kind: ModelKind = CLASSIFIERS,
 ) -> TransformersConfig:
     """Check the configuration of the model in `folder`, and return it. Raise UserError with all
     problems."""
@@ -176,13 +180,12 @@ def checked_transformers(
         problems.append(labels)
     refuse_problems(model, [f"{CONFIG}: {problem}" for problem in problems])
     assert isinstance(model_type, str) and not isinstance(labels, str)
+    # A model type may have several classes.
     saved = document.get("architectures")
+    named = [name for name in classes if isinstance(saved, list) and name in saved]
     return TransformersConfig(
         model_type=model_type,
-        # A model type may have several classes.
-        architecture=next(
-            (name for name in classes if isinstance(saved, list) and name in saved), classes[0]
-        ),
+        architecture=(*named, *classes)[0],
         label_names=labels,
         document=without_places(document),
         processor=checked_processor(model, folder),
@@ -258,7 +261,10 @@ def _configured(name: str) -> tuple[ModelFiles, TransformersConfig]:
 
 
 def trained_model(
-    name: str, files: ModelFiles, config: TransformersConfig, hint: str
+    name: str,
+    files: ModelFiles,
+    config: TransformersConfig,
+    hint: str,
 ) -> tuple[nn.Module, str]:
     import transformers
 

@@ -14,7 +14,9 @@ OPEN = "open"  # the threshold of the shift is not known yet, so no candidate is
 
 
 def decide_cell(
-    rules: Sequence[KeepRule], verdicts: Sequence[Verdict], accepted: int | None
+    rules: Sequence[KeepRule],
+    verdicts: Sequence[Verdict],
+    accepted: int | None,
 ) -> list[str]:
     """Return for each candidate of a whole cell, in order of index, "accepted" or the reason to
     drop it.
@@ -22,7 +24,10 @@ def decide_cell(
     With a quota, the first `accepted` candidates that pass are kept. With an open threshold no
     candidate is decided.
     """
-    reasons = [_before_rules(verdict) for verdict in verdicts]
+    reasons = []
+    for verdict in verdicts:
+        reason = OPEN if verdict.open else ACCEPTED
+        reasons.append(FAILED if verdict.failed else reason)
     for rule in rules:
         left = _accepted(reasons)
         dropped = rule.dropped([verdicts[index] for index in left])
@@ -32,12 +37,6 @@ def decide_cell(
         for index in _accepted(reasons)[accepted:]:
             reasons[index] = SURPLUS
     return reasons
-
-
-def _before_rules(verdict: Verdict) -> str:
-    if verdict.failed:
-        return FAILED
-    return OPEN if verdict.open else ACCEPTED
 
 
 def _accepted(reasons: Sequence[str]) -> list[int]:
@@ -58,7 +57,10 @@ def quota_passes(rules: Sequence[KeepRule], verdicts: Sequence[Verdict]) -> int:
 
 
 def quota_draws(
-    rules: Sequence[KeepRule], verdicts: Sequence[Verdict], batches: Iterable[int], accepted: int
+    rules: Sequence[KeepRule],
+    verdicts: Sequence[Verdict],
+    batches: Iterable[int],
+    accepted: int,
 ) -> int:
     """Return how many candidates a quota draws: whole batches of these sizes, until enough verdicts
     pass."""

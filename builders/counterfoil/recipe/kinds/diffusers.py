@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, field_validator
 
 from counterfoil.recipe.kinds.drawing import DrawingKind
+from counterfoil.recipe.kinds.kind import KindInputs
 from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import class_id_problem, nameless_problem, without_folders
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem, as_mapping, embedding_specs
@@ -89,9 +90,7 @@ class DiffusersKind(DrawingKind):
         loras = {f"generator.lora.{name}.path": lora.path for name, lora in self.lora.items()}
         return super().named_models() | adapter | loras
 
-    def inputs(
-        self, recipe: Recipe, pinned: Mapping[str, Any]
-    ) -> list[tuple[str, str, Mapping[str, Any]]]:
+    def inputs(self, recipe: Recipe, pinned: Mapping[str, Any]) -> KindInputs:
         models = pinned.get("models") or {}
         loras = pinned.get("loras") or {}
         rows = super().inputs(recipe, pinned)

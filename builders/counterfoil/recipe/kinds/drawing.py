@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator
 
-from counterfoil.recipe.kinds.kind import GENERATOR, GeneratorKind, SideInPixels
+from counterfoil.recipe.kinds.kind import GENERATOR, GeneratorKind, KindInputs, SideInPixels
 from counterfoil.recipe.names import nameless_problem, quoted, without_folders
 from counterfoil.recipe.section import field_check
 
@@ -149,9 +149,7 @@ class DrawingKind(GeneratorKind):
     def named_models(self) -> dict[str, str]:
         return {"generator.model": self.model}
 
-    def inputs(
-        self, recipe: Recipe, pinned: Mapping[str, Any]
-    ) -> list[tuple[str, str, Mapping[str, Any]]]:
+    def inputs(self, recipe: Recipe, pinned: Mapping[str, Any]) -> KindInputs:
         models = pinned.get("models") or {}
         return [("generator", without_folders(self.model), models.get(GENERATOR) or {})]
 

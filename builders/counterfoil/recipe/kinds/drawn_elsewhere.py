@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from counterfoil.recipe.kinds.kind import KindInputs
 from counterfoil.recipe.kinds.rows import RowsKind
 from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import without_folders
@@ -42,9 +43,7 @@ class DrawnElsewhereKind(RowsKind):
     def reads_labels(self) -> bool:
         return False
 
-    def inputs(
-        self, recipe: Recipe, pinned: Mapping[str, Any]
-    ) -> list[tuple[str, str, Mapping[str, Any]]]:
+    def inputs(self, recipe: Recipe, pinned: Mapping[str, Any]) -> KindInputs:
         ((_, _, images),) = super().inputs(recipe, pinned)
         return [("drawn images", without_folders(self.dataset or ""), images)]
 

@@ -7,7 +7,7 @@ and refuses.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
@@ -28,6 +28,8 @@ ROW = "source_row"
 # Keys of a lock's models: the model that draws images, and the CLIP that ranks a pool.
 GENERATOR = "generator"
 RETRIEVAL = "retrieval"
+# Role, name and pin of each input that only one kind has.
+KindInputs: TypeAlias = "list[tuple[str, str, Mapping[str, Any]]]"
 # The order of keys in the recipes of older datasets. Later keys follow in the order of their
 # section.
 _IN_ORDER = (
@@ -175,9 +177,7 @@ class GeneratorKind(Section):
         drawn = " and ".join(part for part in parts if part is not None)
         return f"{drawn}, {shift.step}" if shift.step else drawn
 
-    def inputs(
-        self, recipe: Recipe, pinned: Mapping[str, Any]
-    ) -> list[tuple[str, str, Mapping[str, Any]]]:
+    def inputs(self, recipe: Recipe, pinned: Mapping[str, Any]) -> KindInputs:
         """Return role, name and pin of each input that only this kind has, for the card.
 
         `pinned` holds the inputs in the lock, and each of them may be absent.
@@ -207,9 +207,7 @@ class RowKind(GeneratorKind):
             columns["license"] = Column("string", "Licence of the row's input dataset, if known.")
         return columns
 
-    def inputs(
-        self, recipe: Recipe, pinned: Mapping[str, Any]
-    ) -> list[tuple[str, str, Mapping[str, Any]]]:
+    def inputs(self, recipe: Recipe, pinned: Mapping[str, Any]) -> KindInputs:
         pool = pinned.get("pool") or {}
         name = (
             f"{without_folders(self.get('dataset') or recipe.source.dataset)}, split {self.split}"

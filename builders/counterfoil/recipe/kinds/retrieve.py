@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from counterfoil.recipe.keep.rule import Column
-from counterfoil.recipe.kinds.kind import RETRIEVAL, PoolKind
+from counterfoil.recipe.kinds.kind import RETRIEVAL, KindInputs, PoolKind
 from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import nameless_problem, without_folders
 from counterfoil.recipe.section import Section, field_check
@@ -67,9 +67,7 @@ class RetrieveKind(PoolKind):
         " by default each row is retrieved once.",
     )
 
-    def inputs(
-        self, recipe: Recipe, pinned: Mapping[str, Any]
-    ) -> list[tuple[str, str, Mapping[str, Any]]]:
+    def inputs(self, recipe: Recipe, pinned: Mapping[str, Any]) -> KindInputs:
         clip = recipe.ranking_clip
         models = pinned.get("models") or {}
         name = without_folders(clip.model) + (f" ({clip.weights})" if clip.weights else "")
