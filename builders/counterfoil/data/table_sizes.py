@@ -124,7 +124,7 @@ def _csv_size(file: IO[bytes], ending: str, settings: Any) -> tuple[int, int]:
     text = io.TextIOWrapper(file, errors="replace", encoding="utf-8", newline="")
     before = csv.field_size_limit(_LONGEST_CELL)
     try:
-        quoting = getattr(settings, "quoting", csv.QUOTE_MINIMAL)
+        quoting: Any = getattr(settings, "quoting", csv.QUOTE_MINIMAL)
         for cells in csv.reader(text, delimiter=mark, quoting=quoting):
             rows += 1
             columns = max(columns, len(cells))

@@ -110,8 +110,9 @@ class CorruptMaker(ImageMaker):
             )
         rows_of_first = [chosen.row for chosen in table[recipe.classes[0].id]]
         checked = truth.checked(recipe.source, rows, rows_of_first)
-        cells = {(None, class_id): chosen for class_id, chosen in table.items() if chosen}
-        edited = RowTable.of(cells, "edited")
+        edited = RowTable.of(
+            {(None, class_id): chosen for class_id, chosen in table.items() if chosen}, "edited"
+        )
         notes = list(truth.notes)
         notes += [f"{rows.place}: {note}" for note in rows.notes]
         notes += checked
