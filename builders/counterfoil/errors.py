@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 # A sentence of a table of messages, and the word before it.
 _SENTENCE = re.compile("  (?:([a-z0-9-]+): )?(.+)")
@@ -148,10 +148,11 @@ def first_of(lines: Sequence[str], most: int = MOST_SHOWN, count: int | None = N
 
 
 def some_of(
-    names: Sequence[str], most: int = 5, *, count: int | None = None, what: str = ""
+    names: Iterable[str], most: int = 5, *, count: int | None = None, what: str = ""
 ) -> str:
     """Join at most `most` names, then say how many more of `what` there are. `count` is the number
     of all names."""
+    names = list(names)
     count = len(names) if count is None else count
     text = ", ".join(names[:most])
     more = count - len(names[:most])
@@ -160,6 +161,26 @@ def some_of(
         if what:
             text += f" {what}"
     return text
+
+
+@dataclass
+class Problems:
+    """The problems of a file or of rows, each a line that begins with `where`. Only the first lines
+    are kept, because there may be millions."""
+
+    where: str = ""
+    lines: list[str] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, text: str) -> None:
+        self.count += 1
+        if len(self.lines) < MOST_SHOWN:
+            self.lines.append(f"{self.where}{text}")
+
+    def refuse(self, hint: str) -> None:
+        """Raise UserError if there are problems."""
+        if self.count:
+            raise UserError(first_of(self.lines, count=self.count), hint)
 
 
 @contextmanager

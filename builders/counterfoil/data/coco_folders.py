@@ -12,7 +12,6 @@ from typing import Any
 from counterfoil.data.folder_splits import DEFAULT_SPLIT, shown_name, split_of_name
 from counterfoil.data.written_objects import (
     ObjectFolder,
-    Problems,
     Size,
     WrittenObjects,
     add_object,
@@ -22,7 +21,7 @@ from counterfoil.data.written_objects import (
     written_id,
 )
 from counterfoil.documents import parse_json
-from counterfoil.errors import UserError, some_of
+from counterfoil.errors import Problems, UserError, some_of
 from counterfoil.recipe.names import quoted
 from counterfoil.recipe.tasks.objects import MOST_OBJECTS, categories_problem, no_objects
 from counterfoil.report.words import format_count
@@ -54,43 +53,48 @@ def coco_folder(
     for name in documents:
         # The split is in the name of the file, or else in the name of the file's folder
         # (train/_annotations.coco.json).
-        split_name = split_of_name(posixpath.splitext(_basename(name))[0]) or split_of_name(
-            name.rpartition("/")[0]
-        )
+        home, _, file = name.rpartition("/")
+        stem, _ = posixpath.splitext(file)
+        split_name = split_of_name(stem) or split_of_name(home)
         by_split.setdefault(split_name or DEFAULT_SPLIT, []).append(name)
-    if twice := [files for files in by_split.values() if len(files) > 1]:
+    twice = []
+    for files in by_split.values():
+        if len(files) > 1:
+            twice.append(
+                f"{folder}: {some_of(map(shown_name, files))} are annotations of one split"
+            )
+    if twice:
         raise UserError(
-            [
-                f"{folder}: {some_of([*map(shown_name, files)])} are annotations of one split"
-                for files in twice
-            ],
+            twice,
             "Keep one COCO file for each split, named after it: annotations/train.json,"
             " annotations/val.json.",
         )
     categories = {name: _categories(folder / name, documents[name]) for name in documents}
-    first, *others = documents
+    first = next(iter(documents))
     in_order = [*categories[first].values()]
-    if other := next((name for name in others if [*categories[name].values()] != in_order), None):
-        raise UserError(
-            f"{folder}: {shown_name(first)} and {shown_name(other)} have other categories, or in"
-            " another order",
-            "Give every split the same list of categories.",
-        )
+    for other, of_other in categories.items():
+        if [*of_other.values()] != in_order:
+            raise UserError(
+                f"{folder}: {shown_name(first)} and {shown_name(other)} have other categories, or"
+                " in another order",
+                "Give every split the same list of categories.",
+            )
     by_basename: dict[str, list[str]] = {}
     for image in images:
         by_basename.setdefault(_basename(image), []).append(image)
     splits = {}
     absent = {}
-    from_zero = 0
+    annotations: list[Mapping[str, Any]] = []
+    used: set[int] = set()
     for split_name, (name,) in sorted(by_split.items()):
+        path = folder / name
         document = documents[name]
-        splits[split_name], absent[split_name] = _rows(
-            folder / name, name, document, categories[name], by_basename, outlines
-        )
-        from_zero += sum(written_id(entry.get("id")) == 0 for entry in document["annotations"])
-    used = {
-        number for rows in splits.values() for image in rows for number in image.lists["category"]
-    }
+        rows, lacking = _rows(path, name, document, categories[name], by_basename, outlines)
+        splits[split_name] = rows
+        absent[split_name] = lacking
+        annotations += document["annotations"]
+        for row in rows:
+            used.update(row.lists["category"])
     names_of = categories[first]
     group = _group(documents[first]["categories"], names_of, used)
     groups = frozenset[str]()
@@ -101,6 +105,7 @@ def coco_folder(
             f"the category {quoted(group)} has no object and groups the others, so it is no"
             " category here"
         )
+    from_zero = sum(written_id(entry.get("id")) == 0 for entry in annotations)
     if from_zero:
         notes.append(
             f"{format_count(from_zero, 'annotation')} with the id 0: pycocotools counts its object as"
@@ -111,7 +116,6 @@ def coco_folder(
     if ids == [*range(1, len(ids) + 1)]:
         ids = []
     numbers = tuple(number for number in ids if isinstance(number, int))
-    annotations = [entry for document in documents.values() for entry in document["annotations"]]
     return ObjectFolder(
         folder,
         "COCO",
@@ -146,9 +150,9 @@ def _documents(folder: Path, names: Sequence[str]) -> dict[str, Any]:
             document = parse_json(content)
         except ValueError as error:
             raise UserError(f"{folder / name}: is not JSON: {error}", _FORM) from error
-        if isinstance(document, Mapping) and all(
-            isinstance(document.get(key), list) for key in _KEYS
-        ):
+        if not isinstance(document, Mapping):
+            continue
+        if all(isinstance(document.get(key), list) for key in _KEYS):
             documents[name] = document
     return documents
 
@@ -159,7 +163,7 @@ def _basename(name: str) -> str:
 
 def _categories(path: Path, document: Mapping[str, Any]) -> dict[int | str, str]:
     """Return category id → name in the order of ids, which is how detectors number them."""
-    problems = Problems(str(path))
+    problems = Problems(f"{path}: ")
     names = dict[int | str, str]()
     for index, entry in enumerate(document["categories"]):
         written = entry if isinstance(entry, Mapping) else {}
@@ -214,7 +218,7 @@ def _rows(
 ) -> tuple[list[WrittenObjects], int]:
     """Return the images of a COCO file that are in the folder, with their objects, and the number
     of missing images."""
-    problems = Problems(str(path))
+    problems = Problems(f"{path}: ")
     rows: list[WrittenObjects] = []
     lists_of: dict[int | str, Any] = {}
     absent = 0
@@ -227,17 +231,20 @@ def _rows(
             expected = "expected a file_name, and an id of its own"
             problems.add(f"images[{number}] is {quoted(str(entry))}, {expected}")
             continue
-        lists_of[image] = no_objects() | ({SEGMENTATION: []} if outlines else {})
+        lists = no_objects()
+        if outlines:
+            lists[SEGMENTATION] = []
+        lists_of[image] = lists
         matches = _files_named(file, name, by_basename)
         if len(matches) > 1:
             problems.add(
-                f"images[{number}]: {quoted(file)} may be {some_of([*map(shown_name, matches)])}"
+                f"images[{number}]: {quoted(file)} may be {some_of(map(shown_name, matches))}"
             )
         elif matches and matches[0] in used:
             problems.add(f"images[{number}]: {quoted(file)} is listed again")
         elif matches:
             used.add(matches[0])
-            rows.append(WrittenObjects(matches[0], lists_of[image], _written_size(entry)))
+            rows.append(WrittenObjects(matches[0], lists, _written_size(entry)))
         else:
             absent += 1
     index_of = {number: index for index, number in enumerate(categories)}
@@ -288,9 +295,13 @@ def _add(
     sides = [float(value) for value in box]
     if area is None or not is_number(area) or area < 0:
         area = sides[2] * sides[3]
-    category_index = index_of[category]
     add_object(
-        lists, id=number, bbox=sides, category=category_index, area=float(area), iscrowd=bool(crowd)
+        lists,
+        id=number,
+        bbox=sides,
+        category=index_of[category],
+        area=float(area),
+        iscrowd=bool(crowd),
     )
     if SEGMENTATION in lists:
         add_object(lists, segmentation=entry.get(SEGMENTATION))
@@ -302,9 +313,9 @@ def _written_size(entry: Mapping[str, Any]) -> Size | None:
     at 0."""
     width = written_id(entry.get("width"))
     height = written_id(entry.get("height"))
-    if isinstance(width, int) and isinstance(height, int) and width > 0 and height > 0:
-        return width, height
-    return None
+    if not isinstance(width, int) or not isinstance(height, int):
+        return None
+    return (width, height) if width > 0 and height > 0 else None
 
 
 def _files_named(file: str, name: str, position: Mapping[str, list[str]]) -> list[str]:
@@ -312,19 +323,17 @@ def _files_named(file: str, name: str, position: Mapping[str, list[str]]) -> lis
     own folder, or the best matches.
     """
     written = posixpath.normpath(file.replace("\\", "/")).lstrip("/")
-    matches = [
-        image
-        for image in position.get(_basename(written), ())
-        if f"/{image}".endswith(f"/{written}")
-    ]
+    alike = position.get(_basename(written), ())
+    matches = [image for image in alike if f"/{image}".endswith(f"/{written}")]
     if len(matches) < 2:
         return matches
-    home = name.rpartition("/")[0]
-    stem = posixpath.splitext(_basename(name))[0]
+    home, _, coco_file = name.rpartition("/")
+    stem, _ = posixpath.splitext(coco_file)
     beside = [image for image in matches if image == posixpath.join(home, written)]
     # For example, the COCO file instances_val2017.json means images/val2017/1.jpg.
     named = []
     for image in matches:
-        if any(part in stem for part in image.split("/")[:-1] if part):
+        *folders, _ = image.split("/")
+        if any(part in stem for part in filter(None, folders)):
             named.append(image)
     return beside or named or matches

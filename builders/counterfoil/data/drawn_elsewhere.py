@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from counterfoil.data.labels import labels_of
@@ -63,7 +64,10 @@ class _Image(NamedTuple):
         """Return a key for sorting the images of a class. Images with equal keys share an index. An
         image without a seed has a key of its own.
         """
-        return self.number or 0, self.seed is None, self.row if self.seed is None else self.seed
+        number = self.number or 0
+        if self.seed is None:
+            return number, True, self.row
+        return number, False, self.seed
 
 
 def given_rows(recipe: Recipe, pin: SourcePin) -> GivenRows:
@@ -85,23 +89,22 @@ def given_rows(recipe: Recipe, pin: SourcePin) -> GivenRows:
     wanted = {shift.name: shift.candidates for shift in recipe.all_shifts()}
     table: dict[tuple[str | None, str], list[PoolRow]] = {}
     indexed = list(_indexed(cells, seeded=columns.seeds is not None))
-    shared = Counter((class_id, index) for (_, class_id), image_at in indexed for index in image_at)
+    shared: Counter[tuple[str, int]] = Counter()
+    for (_, class_id), image_at in indexed:
+        shared.update((class_id, index) for index in image_at)
     for (shift, class_id), image_at in indexed:
         by_frequency = sorted(image_at, key=lambda index: (-shared[class_id, index], index))
         rows_of_cell = []
         for index in sorted(by_frequency[: wanted[shift]]):
-            image = image_at[index]
-            rows_of_cell.append(
-                PoolRow(image.row, index=index, seed=image.seed, prompt=columns.prompts[image.row])
-            )
+            row, _, seed = image_at[index]
+            prompt = columns.prompts[row]
+            rows_of_cell.append(PoolRow(row, index=index, seed=seed, prompt=prompt))
         table[shift, class_id] = rows_of_cell
     pairs, shifted = _pairs(table)
     if recipe.samples.noise == "paired" and not pairs and shifted:
-        why = (
-            "no two images have the same class and seed, one of them of the base"
-            if columns.seeds
-            else "has no seeds"
-        )
+        why = "has no seeds"
+        if columns.seeds:
+            why = "no two images have the same class and seed, one of them of the base"
         hint = (
             "Give images of a class the same seeds under every shift, or set samples.noise:"
             " independent."
@@ -165,7 +168,8 @@ class _Columns:
 
     def wrong(self, column: str, rows: Sequence[int], expected: str) -> None:
         if rows:
-            value = quoted(str(self._rows.column(column)[rows[0]])[:200])
+            first = self._rows.column(column)[rows[0]]
+            value = quoted(str(first)[:200])
             more = f"; so are {len(rows) - 1:,} more" if len(rows) > 1 else ""
             self.problems.append(
                 f"{self._rows.place}: column '{column}': found {value}{more}, expected {expected}"
@@ -222,12 +226,13 @@ def _cells(recipe: Recipe, rows: Rows, columns: _Columns) -> tuple[_Cells, list[
         class_id = classes[position].id
         if (shift, class_id) in cells:
             cells[shift, class_id].append(columns.image(row))
+        elif shift in known:
+            unknown[f"class '{class_id}' under", shift] += 1
         else:
-            unknown["shift" if shift not in known else f"class '{class_id}' under", shift] += 1
-    names_of = {
-        "label": [name for cls in classes for name in (cls.id, cls.name)],
-        "shift": sorted(known),
-    }
+            unknown["shift", shift] += 1
+    names_of = {"label": list[str](), "shift": sorted(known)}
+    for cls in classes:
+        names_of["label"] += (cls.id, cls.name)
     expected_of = {
         "label": "the id or name of a class of the recipe",
         "shift": "base or a shift of the recipe",
@@ -241,9 +246,10 @@ def _cells(recipe: Recipe, rows: Rows, columns: _Columns) -> tuple[_Cells, list[
             f"{rows.place}: {format_count(count, 'row')} of the {what} {quoted(value)}, expected"
             f" {expected}"
         )
-    empty = [
-        f"'{shift}' of '{class_id}'" for (shift, class_id), images in cells.items() if not images
-    ]
+    empty = []
+    for (shift, class_id), images in cells.items():
+        if not images:
+            empty.append(f"'{shift}' of '{class_id}'")
     if empty:
         problems.append(
             f"{rows.place}: {len(empty):,} of {len(cells):,} cells have no image:"
@@ -284,30 +290,26 @@ def _indexed(
     ranks = {}
     for class_id, of_class in identities.items():
         ranks[class_id] = {identity: rank for rank, identity in enumerate(sorted(of_class))}
-    for cell, images in cells.items():
+    for (shift, class_id), images in cells.items():
+        in_order = sorted(images, key=lambda image: image.identity)
+        by_index = dict(enumerate(in_order))
         if seeded:
-            yield cell, {ranks[cell[1]][image.identity]: image for image in images}
-        else:
-            yield cell, dict(enumerate(sorted(images, key=lambda image: image.identity)))
+            rank = ranks[class_id]
+            by_index = {rank[image.identity]: image for image in images}
+        yield (shift, class_id), by_index
 
 
 def _pairs(table: Mapping[tuple[str | None, str], Sequence[PoolRow]]) -> tuple[int, int]:
     """Count the images of shifts that are paired with a base image, and all images of shifts."""
-    base = {
-        (class_id, row.index)
-        for (shift, class_id), rows in table.items()
-        if shift == BASE
-        for row in rows
-    }
-    shifted = [
-        (class_id, row)
-        for (shift, class_id), rows in table.items()
-        if shift != BASE
-        for row in rows
-    ]
-    return sum(
-        row.seed is not None and (class_id, row.index) in base for class_id, row in shifted
-    ), len(shifted)
+    paired = shifted = 0
+    for (shift, class_id), rows in table.items():
+        if shift == BASE:
+            continue
+        shifted += len(rows)
+        base = {row.index for row in table.get((BASE, class_id), ())}
+        for row in rows:
+            paired += row.seed is not None and row.index in base
+    return paired, shifted
 
 
 def _notes(
@@ -320,24 +322,22 @@ def _notes(
     """Yield notes for people: pairs, cells with few images, unused and unreadable images."""
     images = sum(map(len, table.values()))
     pairs, shifted = _pairs(table)
-    paired = (
-        f"{pairs:,} of {shifted:,} images of shifts are paired with a base image of their"
-        " class and seed"
-    )
-    unpaired = (
-        "no seed is known, so no image is paired"
-        if columns.seeds is None
-        else "pairs are not asked for"
-    )
-    yield (
-        f"{rows.place}: {images:,} images in {len(table):,} cells;"
-        f" {paired if recipe.samples.noise == 'paired' else unpaired}"
-    )
+    paired = "pairs are not asked for"
+    if recipe.samples.noise == "paired":
+        paired = (
+            f"{pairs:,} of {shifted:,} images of shifts are paired with a base image of their"
+            " class and seed"
+        )
+    elif columns.seeds is None:
+        paired = "no seed is known, so no image is paired"
+    yield f"{rows.place}: {images:,} images in {len(table):,} cells; {paired}"
     most = {shift.name: shift.candidates for shift in recipe.all_shifts()}
-    short = {cell: len(images) for cell, images in cells.items() if len(images) < most[cell[0]]}
-    few = sorted((count, f"{shift} of {class_id}") for (shift, class_id), count in short.items())
+    few = []
+    for (shift, class_id), of_cell in cells.items():
+        if len(of_cell) < most[shift]:
+            few.append((len(of_cell), f"{shift} of {class_id}"))
     if few:
-        named = some_of([f"{cell} ({count})" for count, cell in few])
+        named = some_of(f"{cell} ({count})" for count, cell in sorted(few))
         yield (
             f"{len(few):,} of {len(cells):,} cells have fewer images than the recipe allows:"
             f" {named}"
@@ -345,9 +345,8 @@ def _notes(
     unused = sum(map(len, cells.values())) - images
     if unused:
         yield f"{format_count(unused, 'image')} beyond what samples allows in a cell, not used"
-    unreadable = list(
-        _unreadable(rows, sorted(row.row for cell_rows in table.values() for row in cell_rows))
-    )
+    chosen = sorted(row.row for row in chain.from_iterable(table.values()))
+    unreadable = list(_unreadable(rows, chosen))
     if unreadable:
         opened = (
             f"{format_count(len(unreadable), 'image')} that cannot be opened, counted as failed"

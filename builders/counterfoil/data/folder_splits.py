@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -70,10 +69,12 @@ def splits_of(
         first, within, _ = path[len(root) :].partition("/")
         by_top.setdefault(first if within else "", []).append(path)
     tops = [top for top in by_top if top]
-    split_of = {top: SPLIT_OF[top.lower()] for top in tops if top.lower() in SPLIT_OF}
+    split_of: dict[str, str] = {}
     depth = root.count("/") + 1
     flat: set[str] = set()
     for top in tops:
+        if top.lower() in SPLIT_OF:
+            split_of[top] = SPLIT_OF[top.lower()]
         if not decided and all(path.count("/") == depth for path in by_top[top]):
             flat.add(top)
     everything = {DEFAULT_SPLIT: tuple(images)}, {DEFAULT_SPLIT: root}
@@ -85,7 +86,8 @@ def splits_of(
     outside = [top for top in by_top if top not in split_of]
     # "train" may be a class of vehicles. It is a class if the folders beside it have no subfolders
     # either, and none of them is named as another split.
-    if split_of and outside and not (flat.issuperset(tops) and len(split_of) == 1 < len(tops)):
+    perhaps_class = flat.issuperset(tops) and len(split_of) == 1 < len(tops)
+    if split_of and outside and not perhaps_class:
         named = ", ".join(f"{root}{top}/" for top in split_of)
         are = "is" if len(split_of) == 1 else "are"
         count = sum(len(by_top[top]) for top in outside)
@@ -95,7 +97,7 @@ def splits_of(
         raise UserError(
             f"{folder}: {shown_name(named)} {are} named as splits, and"
             f" {format_count(count, 'image lies', 'images lie')} outside of them:"
-            f" {some_of([*map(shown_name, shown)])}",
+            f" {some_of(map(shown_name, shown))}",
             "Put all images into folders of splits (train/mug/1.jpg, validation/mug/2.jpg), or"
             " rename a folder that is no split.",
         )
@@ -110,18 +112,19 @@ def splits_of(
             )
         _refuse_splits_below(folder, images, root)
         return everything
-    twice = [split for split, count in Counter(split_of.values()).items() if count > 1]
-    if twice:
-        named = format_list(
-            [f"{root}{top}/" for top, split in split_of.items() if split == twice[0]]
-        )
-        raise UserError(
-            f"{folder}: {shown_name(named)} all name the split '{twice[0]}'",
-            "Join them, or rename one.",
-        )
+    tops_of: dict[str, list[str]] = {}
+    for top, split in split_of.items():
+        tops_of.setdefault(split, []).append(f"{root}{top}/")
+    for split, folders in tops_of.items():
+        if len(folders) > 1:
+            raise UserError(
+                f"{folder}: {shown_name(format_list(folders))} all name the split '{split}'",
+                "Join them, or rename one.",
+            )
     images_of: dict[str, tuple[str, ...]] = {}
     starts: dict[str, str] = {}
-    for top, split in sorted(split_of.items(), key=lambda entry: [*SPLIT_WORDS].index(entry[1])):
+    order = list(SPLIT_WORDS)
+    for top, split in sorted(split_of.items(), key=lambda entry: order.index(entry[1])):
         images_of[split] = tuple(by_top[top])
         starts[split] = f"{root}{top}/"
     return images_of, starts
@@ -148,7 +151,8 @@ def _splits_by_word(
     classes = []
     for top in tops:
         below = len(f"{root}{top}/")
-        classes.append({path[below:].rpartition("/")[0].partition("/")[0] for path in by_top[top]})
+        homes = {path[below:].rpartition("/")[0] for path in by_top[top]}
+        classes.append({home.partition("/")[0] for home in homes})
     if decided or set.intersection(*classes):
         return split_of
     return {}
@@ -165,7 +169,7 @@ def _refuse_splits_below(folder: Path, images: Sequence[str], root: str) -> None
     if split_folders:
         raise UserError(
             f"{folder}: {format_count(len(split_folders), 'folder is', 'folders are')} named as splits"
-            f" and lie below class folders: {some_of([*map(shown_name, split_folders)])}",
+            f" and lie below class folders: {some_of(map(shown_name, split_folders))}",
             "Splits come first: train/mug/1.jpg, test/mug/2.jpg. Move them to the top, or rename"
             " them.",
         )
@@ -205,7 +209,8 @@ def listed_splits(
         if len(parents) == 1:
             start += root_of([image[len(start) :] for image in images])
         depth = start.count("/") + 1
-        tops = {image[len(start) :].split("/")[0] for image in images if image.count("/") > depth}
+        deep = [image for image in images if image.count("/") > depth]
+        tops = {image[len(start) :].split("/")[0] for image in deep}
         within = sorted(f"{start}{top}/" for top in tops if top.lower() in SPLIT_OF)
         if len(parents) > 1 or within:
             named = within or sorted(fixed)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import posixpath
 import re
 import unicodedata
 from collections import Counter
@@ -164,8 +165,8 @@ class ImageFolder:
             return tuple(sorted(names))
         undeclared = sorted(names.difference(declared))
         if undeclared:
-            known = some_of([quoted(name) for name in declared])
-            odd = some_of([quoted(shown_name(name)) for name in undeclared])
+            known = some_of(map(quoted, declared))
+            odd = some_of(quoted(shown_name(name)) for name in undeclared)
             raise UserError(
                 f"{self.folder}: the description lists"
                 f" {format_count(len(declared), 'class', 'classes')} ({known}), and {odd} is none of"
@@ -203,7 +204,7 @@ class ImageFolder:
             )
         if not loose:
             return None
-        paths = some_of([shown_name(path) for path in loose], _MOST_SHOWN)
+        paths = some_of(map(shown_name, loose), _MOST_SHOWN)
         return UserError(
             f"{start}: {format_count(len(loose), 'image lies', 'images lie')} beside the class folders,"
             f" in none of them: {paths}",
@@ -220,13 +221,15 @@ class ImageFolder:
         distinguish."""
         groups: dict[str, list[str]] = {}
         for name in self.classes:
-            groups.setdefault(plain_name(unicodedata.normalize("NFKC", name)), []).append(name)
+            plain = plain_name(unicodedata.normalize("NFKC", name))
+            groups.setdefault(plain, []).append(name)
         alike: list[str] = []
         for names in groups.values():
             if len(names) < 2:
                 continue
             shown = [f"'{shown_name(name)}'" for name in names]
-            if len({unicodedata.normalize("NFKC", name) for name in names}) < len(names):
+            distinct = {unicodedata.normalize("NFKC", name) for name in names}
+            if len(distinct) < len(names):
                 shown = [ascii(name) for name in names]  # they look alike
             alike.append(f"{self.folder}: the class folders {format_list(shown)} have one name")
         if alike:
@@ -243,10 +246,9 @@ class ImageFolder:
         them.
         """
         chosen = [split for split in self.starts if splits is None or split in splits]
-        notes = [
-            f"{shown_name(name)} is a link: its images come from {target}"
-            for name, target in self.linked.items()
-        ]
+        notes = []
+        for name, target in self.linked.items():
+            notes.append(f"{shown_name(name)} is a link: its images come from {target}")
         if len(notes) > _MOST_SHOWN:
             notes[_MOST_SHOWN:] = [f"and {len(notes) - _MOST_SHOWN:,} more folders are links"]
         labelled = [split for split in chosen if self.by_folders(split)]
@@ -271,10 +273,9 @@ class ImageFolder:
                 f"no image is in {format_count(len(empty), 'class folder')}:"
                 f" {some_of(empty, _MOST_SHOWN)}"
             )
-        skipped = [
-            f"{format_count(count, 'image')} in {shown_name(name)}"
-            for name, count in sorted(self.files.skipped.items())
-        ]
+        skipped = []
+        for name, count in sorted(self.files.skipped.items()):
+            skipped.append(f"{format_count(count, 'image')} in {shown_name(name)}")
         if skipped:
             notes.append(
                 "skipped, as folders of previews, of deleted files and hidden ones are:"
@@ -316,7 +317,7 @@ class ImageFolder:
             top = shown_name(self.root) or "the top"
         yield (
             f"classes are the folders of level 1 below {top}:"
-            f" {some_of([*map(shown_name, self.classes)], _MOST_SHOWN)}."
+            f" {some_of(map(shown_name, self.classes), _MOST_SHOWN)}."
             f" Subfolders are joined with them: {format_count(len(deeper), 'image')} in {subfolders}"
         )
 
@@ -355,13 +356,15 @@ class ImageFolder:
                 f" '{split[:80]}'{did_you_mean(split, self.splits)}",
                 f"Its splits are {', '.join(known)}. {how}",
             ) from error
-        tables = [self._table(part.splitname).select(range(part.from_, part.to)) for part in parts]
+        tables = []
+        for part in parts:
+            chosen = range(part.from_, part.to)
+            tables.append(self._table(part.splitname).select(chosen))
         return datasets.concatenate_datasets(tables)
 
     def _table(self, split: str) -> Any:
         import datasets
         import pyarrow
-        from datasets.table import InMemoryTable
 
         paths = self.splits[split]
         columns = {"image": file_column(self.folder, paths)}
@@ -379,25 +382,21 @@ class ImageFolder:
                 elif name != "image" and not (by_folders and name == LABEL):
                     columns[name], features[name] = self._labelled(name, column, of_table[name])
         if by_folders:
-            texts = pyarrow.array([self.class_of(split, path) for path in paths], pyarrow.string())
+            classes = [self.class_of(split, path) for path in paths]
+            texts = pyarrow.array(classes, pyarrow.string())
             columns[LABEL], features[LABEL] = _numbered(texts, self.classes, str(self.folder))
         mark = ""
         if not self.read_alike:
-            mark = _MARK + hashlib.sha256("\n".join((split, *paths)).encode()).hexdigest()
-        return datasets.Dataset(
-            InMemoryTable(pyarrow.table(columns)),
-            info=datasets.DatasetInfo(description=mark, features=features),
-            split=datasets.NamedSplit(split),
-            # otherwise `datasets` computes it from the content; it is not used here
-            fingerprint="counterfoil",
-        )
+            rows = "\n".join((split, *paths))
+            mark = _MARK + hashlib.sha256(rows.encode()).hexdigest()
+        return memory_table(columns, features, mark, split)
 
     def _labelled(self, name: str, column: Any, feature: Any) -> tuple[Any, Any]:
         """Return a column of a table and its feature: labels with names if these are known, else as
         it is written."""
         import pyarrow
 
-        is_text = pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type)
+        is_text = column.type in (pyarrow.string(), pyarrow.large_string())
         names = self.names.get(name)
         if name == LABEL and is_text and self.classes:
             names = self.classes
@@ -412,8 +411,9 @@ class ImageFolder:
         from datasets.packaged_modules import imagefolder
 
         taken = frozenset(imagefolder.ImageFolder.EXTENSIONS)
-        previews = any(not name.startswith((".", "__")) for name in self.files.skipped)
-        if self.files.chosen is not None or previews or not taken.isdisjoint(self.files.others):
+        files = self.files
+        previews = any(not name.startswith((".", "__")) for name in files.skipped)
+        if files.chosen is not None or previews or not taken.isdisjoint(files.others):
             return False
         alike = {split for split, table in self.tables.items() if table.alike}
         if self.tables and not alike.issuperset(self.splits):
@@ -433,6 +433,21 @@ class ImageFolder:
                 if deep or WORD.search(rest) or not known:
                     return False
         return True
+
+
+def memory_table(columns: Mapping[str, Any], features: Any, description: str, split: str) -> Any:
+    """Return a split's columns as a table of `datasets` with a description."""
+    import datasets
+    import pyarrow
+    from datasets.table import InMemoryTable
+
+    return datasets.Dataset(
+        InMemoryTable(pyarrow.table(dict(columns))),
+        info=datasets.DatasetInfo(description=description, features=features),
+        split=datasets.NamedSplit(split),
+        # unused; without a fingerprint `datasets` would hash the content
+        fingerprint="counterfoil",
+    )
 
 
 def file_column(folder: Path, paths: Sequence[str | None]) -> Any:
@@ -461,14 +476,15 @@ def _numbered(column: Any, names: Sequence[str], where: str) -> tuple[Any, Any]:
     import datasets
     import pyarrow
 
-    number: dict[Any, int | None] = {name: position for position, name in enumerate(names)}
-    number |= {position: position for position in (-1, *range(len(names)))}
-    number[None] = None
+    positions = range(len(names))
+    number: dict[Any, int | None] = dict(zip(names, positions, strict=True))
+    number |= zip(positions, positions, strict=True)
+    number |= {-1: -1, None: None}
     values = column.to_pylist()
     odd = sorted({str(value) for value in values if value not in number})
     if odd:
-        labels = some_of([quoted(value) for value in odd])
-        known = some_of([quoted(name) for name in names])
+        labels = some_of(map(quoted, odd))
+        known = some_of(map(quoted, names))
         raise UserError(
             f"{where}: the labels {labels} are none of those that the description lists: {known}",
             f"Correct the names under dataset_info in {CARD} (or in dataset_infos.json), or the"
@@ -491,18 +507,18 @@ def read_image_folder(
         return None
     images = files.images
     if not images:
-        if listing.unfit or files.tables or any(files.others[ending] for ending in _DATA):
+        has_data = files.tables or any(files.others[ending] for ending in _DATA)
+        if listing.unfit or has_data:
             return None  # links are reported when the folder is pinned
         unread = "".join(f": {note}" for note in _unread_notes(files.others)[:1])
         raise UserError(
             f"{folder} holds no image{unread}",
             "Name a folder that has a folder of images for each class.",
         )
-    odd = [
-        f"{folder}/{shown_name(name)}: the name is not UTF-8 text"
-        for name in (*images, *files.tables)
-        if not is_utf8(name)
-    ]
+    odd = []
+    for name in (*images, *files.tables):
+        if not is_utf8(name):
+            odd.append(f"{folder}/{shown_name(name)}: the name is not UTF-8 text")
     if odd:
         raise UserError(
             first_of(odd, _MOST_SHOWN),
@@ -610,15 +626,17 @@ def _with_tables(
     """Return a folder with the lines of its tables. Raise UserError if it is unknown what images
     without a line are."""
     repeated = frozenset(metadata.repeated(deciding, plain.folder))
-    split_of = {path: split for split, paths in plain.splits.items() for path in paths}
+    split_of: dict[str, str] = {}
+    for split, paths in plain.splits.items():
+        split_of |= dict.fromkeys(paths, split)
     lines_of: dict[str, list[int]] = {}
     for line, path in enumerate(metadata.paths):
         lines_of.setdefault(split_of.get(path, ""), []).append(line)
     splits = dict(plain.splits)
     tables = dict[str, SplitTable]()
     for split, images in plain.splits.items():
-        every = lines_of.get(split, [])
-        if not every:
+        every = lines_of.get(split)
+        if every is None:
             continue
         lines = [line for line in every if line not in repeated]
         listed = {metadata.paths[line] for line in lines}
@@ -628,17 +646,17 @@ def _with_tables(
         if lacking and label_column in deciding and not plain.loose(split):
             # Whether every image with a line has its folder's name as label.
             labels = _cells(metadata.values.column(label_column), lines).to_pylist()
-            folders = [plain.class_of(split, metadata.paths[line]) or "" for line in lines]
-            written = [plain_name(str(label)) for label in labels]
-            by_folders = written == [plain_name(name) for name in folders]
+            by_folders = True
+            for line, label in zip(lines, labels, strict=True):
+                cls = plain.class_of(split, metadata.paths[line]) or ""
+                by_folders &= plain_name(str(label)) == plain_name(cls)
         if flat and not deciding:
             lines = every  # captions, of which an image may have several
         names = {metadata.names[metadata.tables[line]] for line in lines}
         start = plain.starts[split]
         top = "" if start == plain.root else start
-        beside = len(names) == 1 and all(
-            name.startswith(top) and not WORD.search(name[len(top) :]) for name in names
-        )
+        (name, *others) = sorted(names)
+        beside = not others and name.startswith(top) and not WORD.search(name[len(top) :])
         table = SplitTable(
             metadata,
             tuple(lines),
@@ -695,6 +713,14 @@ def in_junk(path: str) -> bool:
     programs."""
     folder, _, name = path.rpartition("/")
     return name.startswith(".") or any(_is_junk(part) for part in folder.split("/") if part)
+
+
+def visible_files(listing: Listing) -> tuple[list[str], list[str]]:
+    """Return the files of a folder that are not `in_junk`, and those of them that are
+    photographs."""
+    names = [name for name in listing.files if not in_junk(name)]
+    images = [name for name in names if posixpath.splitext(name)[1].lower() in PHOTOGRAPH_ENDINGS]
+    return names, images
 
 
 def _is_junk(folder: str) -> bool:

@@ -90,9 +90,9 @@ class LabelledImages:
         is."""
         if self.preview is not None or not (self.left_out or self.repeated or self.unlisted):
             return ""
-        unknown = {label: count for label, count in self.left_out.items() if label != NO_LABEL}
+        unknown = dict(self.left_out)
         reasons = []
-        if count := self.left_out.get(NO_LABEL):
+        if count := unknown.pop(NO_LABEL, 0):
             reasons.append(f"{count:,} {'has' if count == 1 else 'have'} no label")
         if unknown:
             count = sum(unknown.values())
@@ -106,11 +106,10 @@ class LabelledImages:
                 f"{count:,} {'has' if count == 1 else 'have'} no line in the table of labels"
             )
         left_out = sum(self.left_out.values()) + self.unlisted
-        texts = (
-            [f"{len(self):,} of {len(self) + left_out:,} images are scored; {format_list(reasons)}"]
-            if left_out
-            else []
-        )
+        texts = []
+        if left_out:
+            scored = f"{len(self):,} of {len(self) + left_out:,} images are scored"
+            texts.append(f"{scored}; {format_list(reasons)}")
         if self.repeated:
             what = format_count(
                 self.repeated, "line that repeats another is", "lines that repeat another are"
@@ -129,7 +128,7 @@ class LabelledImages:
     def shown(self, keys: Sequence[str]) -> list[str]:
         """Return names of rows for messages on this machine: paths if there are any, otherwise
         keys."""
-        known = {} if self.paths is None else dict(zip(self.keys, self.paths, strict=True))
+        known = dict(zip(self.keys, self.paths or self.keys, strict=True))
         return [on_a_line(known.get(key, key)) for key in keys]
 
 
@@ -137,8 +136,9 @@ def evenly_thinned(images: LabelledImages, most: int) -> LabelledImages:
     """Return at most `most` of the images, evenly spaced."""
     if len(images) <= most:
         return images
-    rows = np.linspace(0, len(images) - 1, most).round().astype(np.int64)
-    return rows_of(images, np.unique(rows))
+    spaced = np.linspace(0, len(images) - 1, most)
+    rows = np.unique(spaced.round().astype(np.int64))
+    return rows_of(images, rows)
 
 
 def rows_of(images: LabelledImages, chosen: Ints) -> LabelledImages:
@@ -173,11 +173,12 @@ def first_of_classes(keys: Sequence[str], labels: Ints, most: int) -> Ints:
     taken, so all callers get the same rows.
     """
     digests = np.array([_hashed(key) for key in keys])
-    chosen = []
+    chosen = [np.empty(0, dtype=np.int64)]
     for label in np.unique(labels):
         rows = np.flatnonzero(labels == label)
-        chosen.append(rows[np.argsort(digests[rows])][:most])
-    return np.sort(np.concatenate(chosen)) if chosen else np.empty(0, dtype=np.int64)
+        order = np.argsort(digests[rows])
+        chosen.append(rows[order[:most]])
+    return np.sort(np.concatenate(chosen))
 
 
 def evenly_chosen(
@@ -190,15 +191,18 @@ def evenly_chosen(
     """
     if most < 1:
         raise UserError(f"limit is {most}: expected 1 or more")
+
+    def order(row: int) -> tuple[bool, str]:
+        return names[row] not in preferred, _hashed(names[row])
+
     turns: Counter[int] = Counter()
     ranked = []
-    for row in sorted(
-        range(len(names)), key=lambda row: (names[row] not in preferred, _hashed(names[row]))
-    ):
+    for row in sorted(range(len(names)), key=order):
         label = int(labels[row])
         ranked.append((turns[label], len(ranked), row))
         turns[label] += 1
-    return np.sort(np.array([row for _, _, row in sorted(ranked)[:most]], dtype=np.int64))
+    chosen = [row for _, _, row in sorted(ranked)[:most]]
+    return np.sort(np.array(chosen, dtype=np.int64))
 
 
 def _hashed(name: str) -> str:
@@ -274,9 +278,11 @@ class Chunks(Sequence[Chunk]):
 
     def _next(self, start: int) -> Chunk:
         if self._stream is None:
-            self._stream = islice((encoded for _, encoded in self._images.images()), start, None)
+            every = (encoded for _, encoded in self._images.images())
+            self._stream = islice(every, start, None)
         encoded = tuple(islice(self._stream, self._size))
-        if len(encoded) < min(self._size, len(self._images) - start):
+        expected = min(self._size, len(self._images) - start)
+        if len(encoded) < expected:
             raise RunFailure(
                 f"{self._images.name}: {len(self._images)} images were expected and"
                 f" {start + len(encoded)} were read:"
@@ -310,10 +316,9 @@ def deal_halves(
     tie to the half that its hash gives. The order of rows therefore has no effect.
     """
     given = [values for values in (units, contents) if values is not None]
-    clusters = _clusters(given)
     names, positions = np.unique(labels, return_inverse=True)
     dealt = []
-    for rows in clusters:
+    for rows in _clusters(given):
         # Clusters share no unit (or content), so the first name of a cluster in sorted order
         # belongs to no other cluster.
         name = min(given[0][row] for row in rows)

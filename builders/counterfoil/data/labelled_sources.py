@@ -72,11 +72,15 @@ class NamedDataset:
         match = _SPLIT.fullmatch(written.removeprefix(LAB))
         if written.startswith(LAB):
             return cls(LAB + match["dataset"], match["split"]) if match else cls(written)
-        split_off = None if match is None else (match["dataset"], match["split"])
-        for name, split in [(written, None), *([split_off] if split_off else [])]:
+        name = written
+        split = None
+        if named_path(written).is_dir():
+            return cls(str(named_path(written).resolve()))
+        if match is not None:
+            name = match["dataset"]
+            split = match["split"]
             if named_path(name).is_dir():
                 return cls(str(named_path(name).resolve()), split)
-        name, split = split_off or (written, None)
         on_hub = _ON_HUB.fullmatch(name)
         if on_hub is None:
             raise UserError(
@@ -180,12 +184,11 @@ def labelled_source(
         if group_column is not None:
             texts = rows.texts(group_column, "group_column")
             values = [texts[row] for row in part.chosen.tolist()]
-            group_names = sorted(set(values))
-            position = {name: index for index, name in enumerate(group_names)}
-            groups = np.asarray([position[value] for value in values], dtype=np.int64)
+            group_names, groups = np.unique(np.asarray(values, dtype=object), return_inverse=True)
             table = replace(table, group_names=tuple(group_names), groups=groups)
         if folder is not None:
-            table = replace(table, notes=tuple(folder.notes([rows.split], left_out=False)))
+            notes = folder.notes([rows.split], left_out=False)
+            table = replace(table, notes=tuple(notes))
             of_split = folder.tables.get(rows.split)
             if of_split is not None:
                 table = replace(table, unlisted=of_split.unlisted, repeated=of_split.repeated)
@@ -302,31 +305,39 @@ def _labelled(
     for part, paths_of_rows in zip(parts, all_paths, strict=True):
         chosen_rows = set(part.chosen.tolist())
         for row, path in enumerate(paths_of_rows or ()):
-            (paths if row in chosen_rows else other_paths).append(path)
+            if row in chosen_rows:
+                paths.append(path)
+            else:
+                other_paths.append(path)
 
     def read(keys: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
         for part, part_keys in zip(parts, keys_of, strict=True):
-            wanted = [index for index, key in enumerate(part_keys) if keys is None or key in keys]
-            wanted_keys = [part_keys[index] for index in wanted]
-            rows = part.chosen[wanted].tolist()
-            yield from zip(wanted_keys, part.rows.images(rows), strict=True)
+            wanted = []
+            rows = []
+            for key, row in zip(part_keys, part.chosen.tolist(), strict=True):
+                if keys is None or key in keys:
+                    wanted.append(key)
+                    rows.append(row)
+            yield from zip(wanted, part.rows.images(rows), strict=True)
 
     chosen = hashlib.sha256()
     contents = []
     left_out: Counter[str] = Counter()
     units: tuple[str, ...] | None = () if first.units is not None else None
     for part in parts:
-        chosen.update(part.chosen.astype("<i8").tobytes() + part.labels.astype("<i8").tobytes())
+        chosen.update(part.chosen.astype("<i8").tobytes())
+        chosen.update(part.labels.astype("<i8").tobytes())
         contents.append(part.content)
         left_out += part.left_out
         if units is not None:
             units += part.units or ()
+    group_sizes = list(map(len, keys_of))
     return LabelledImages(
         name=f"{first.rows.dataset}/{first.rows.split}",
         content=sha256_json({"splits": contents, "rows": chosen.hexdigest()}),
         keys=tuple(chain.from_iterable(keys_of)),
         labels=np.concatenate([part.labels for part in parts]),
-        groups=np.repeat(np.arange(len(parts)), list(map(len, keys_of))),
+        groups=np.repeat(np.arange(len(parts)), group_sizes),
         group_names=group_names,
         read=read,
         units=units,

@@ -58,7 +58,8 @@ class Labels:
             for label, number in zip(self.known, sources, strict=True):
                 if number in positions:
                     matched[label] = positions[number]
-        return np.asarray([matched.get(value, -1) for value in self.values], dtype=np.int64)
+        places = [matched.get(value, -1) for value in self.values]
+        return np.asarray(places, dtype=np.int64)
 
     def shown(self, row: int) -> str:
         value = self.values[row]
@@ -109,14 +110,15 @@ def match_names(
 
     Raise UserError for a name of several classes, and if no label matches.
     """
-    ids = {cls.id: position for position, cls in enumerate(classes)}
+    ids: dict[str, list[int]] = {}
     names: dict[str, list[int]] = {}
     for position, cls in enumerate(classes):
+        ids[cls.id] = [position]
         names.setdefault(plain_name(cls.name), []).append(position)
     matched = {}
     problems = []
     for label in labels:
-        positions = [ids[label]] if label in ids else names.get(plain_name(label), [])
+        positions = ids.get(label) or names.get(plain_name(label), [])
         if len(positions) > 1:
             owners = ", ".join(classes[position].id for position in positions)
             problems.append(f"{where}: label '{label}' is the name of several classes: {owners}")
@@ -206,9 +208,10 @@ class ConditionLabels(RowTruth):
         return numbers.reshape(-1).astype(np.int64), tuple(map(self._name_of_set, values))
 
     def _name_of_set(self, values: NDArray[np.int8]) -> str:
-        name = ", ".join(self.names[k] for k in np.flatnonzero(values == PRESENT)) or NONE
-        unknown = ", ".join(self.names[k] for k in np.flatnonzero(values == UNKNOWN))
-        return f"{name} ({unknown} unknown)" if unknown else name
+        present = [self.names[k] for k in np.flatnonzero(values == PRESENT)]
+        unknown = [self.names[k] for k in np.flatnonzero(values == UNKNOWN)]
+        name = ", ".join(present) or NONE
+        return f"{name} ({', '.join(unknown)} unknown)" if unknown else name
 
 
 def conditions_of(rows: Rows, source: InputDataset) -> ConditionLabels:
@@ -247,18 +250,18 @@ def _by_labels(rows: Rows, column: str, conditions: Conditions) -> _Masks:
     names = rows.class_names(column)
     if names is not None:
         where = f"source.conditions.labels: {rows.place}"
-        lacking = [
-            f"{where} has no label '{name}'{did_you_mean(name, names)}"
-            for name in conditions.labels
-            if name not in names  # no row could have it
-        ]
+        lacking = []
+        for name in conditions.labels:
+            if name not in names:  # no row could have it
+                lacking.append(f"{where} has no label '{name}'{did_you_mean(name, names)}")
         if lacking:
             raise UserError(
                 lacking[:_MOST_PROBLEMS], f"Its labels are {', '.join(names[:_MOST_PROBLEMS])}."
             )
     columns = {name: k for k, name in enumerate(conditions.labels)}
     columns |= dict.fromkeys(conditions.others, -1)
-    present = np.zeros((len(values), len(conditions.labels)), dtype=bool)
+    shape = (len(values), len(conditions.labels))
+    present = np.zeros(shape, dtype=bool)
     empty: list[int] = []
     unknown: dict[str, list[int]] = {}
     for row, value in enumerate(values):
@@ -323,23 +326,22 @@ def _by_columns(rows: Rows, _label_column: str, conditions: Conditions) -> _Mask
     missing = [name for name in conditions.columns if name not in rows.columns]
     if missing:
         where = f"source.conditions.columns: {rows.place}"
-        lacking = [
-            f"{where} has no column '{name}'{did_you_mean(name, rows.columns)}"
-            for name in missing[:_MOST_PROBLEMS]
-        ]
+        lacking = []
+        for name in missing[:_MOST_PROBLEMS]:
+            near = did_you_mean(name, rows.columns)
+            lacking.append(f"{where} has no column '{name}'{near}")
         raise UserError(lacking, f"Its columns are {', '.join(rows.columns)}.")
     allowed = [ABSENT, PRESENT, None]
     if conditions.unknown != "refuse":
         allowed.append(UNKNOWN)
     problems: list[str] = []
-    present: list[list[bool]] = []
-    blank: list[list[bool]] = []
-    uncertain: list[list[bool]] = []
-    for column in conditions.columns:
-        values = [condition_number(value) for value in rows.column(column)]
-        present.append([value == PRESENT for value in values])
-        blank.append([value is None for value in values])
-        uncertain.append([value == UNKNOWN for value in values])
+    masks = np.zeros((3, rows.count, len(conditions.columns)), dtype=bool)
+    present, blank, uncertain = masks
+    for k, column in enumerate(conditions.columns):
+        values = list(map(condition_number, rows.column(column)))
+        present[:, k] = [value == PRESENT for value in values]
+        blank[:, k] = [value is None for value in values]
+        uncertain[:, k] = [value == UNKNOWN for value in values]
         if conditions.of_blank == "refuse":
             empty = [row for row, value in enumerate(values) if value is None]
             problems += _empty_rows(rows, column, empty)
@@ -357,11 +359,7 @@ def _by_columns(rows: Rows, _label_column: str, conditions: Conditions) -> _Mask
             "No value is taken for absent. Write 0 or 1 there, or leave the column out of"
             f" source.conditions.columns. {_POLICIES}",
         )
-    return (
-        np.array(present, dtype=bool).T.copy(),
-        np.array(blank, dtype=bool).T.copy(),
-        np.array(uncertain, dtype=bool).T.copy(),
-    )
+    return present, blank, uncertain
 
 
 _POLICIES = (
@@ -387,9 +385,8 @@ def condition_number(value: Any) -> Any:
             value = _TRUTHS[text] if text in _TRUTHS else float(text)
         except ValueError:
             return value
-    if value is None or (isinstance(value, float | np.floating) and bool(np.isnan(value))):
-        return None
-    return value
+    is_nan = isinstance(value, float | np.floating) and bool(np.isnan(value))
+    return None if is_nan else value
 
 
 def _empty_rows(rows: Rows, column: str, empty: Sequence[int]) -> Iterator[str]:

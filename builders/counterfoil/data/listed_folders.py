@@ -18,7 +18,7 @@ from counterfoil.data.pins import InputDataset, SourcePin
 from counterfoil.data.tables import MOST_BYTES as MOST_IMAGE_BYTES
 from counterfoil.data.tables import Rows
 from counterfoil.documents import sha256_json
-from counterfoil.errors import MOST_SHOWN, RunFailure, UserError, first_of, some_of
+from counterfoil.errors import Problems, RunFailure, UserError, first_of, some_of
 from counterfoil.recipe.names import is_local, quoted
 from counterfoil.recipe.rows_table import MOST_BYTES, MOST_LINES
 from counterfoil.regular_files import UnfitFile, read_regular
@@ -55,13 +55,10 @@ def listed_rows(source: InputDataset, pin: SourcePin) -> Rows | None:
         )
     written = tuple(line[at[files]] for line in lines)
     names = [posixpath.normpath(text.strip()) for text in written]
-    outside = [
-        name for name in names if name.startswith(("/", "../")) or name == ".." or "\\" in name
-    ]
-    problems = [
-        f"{where}: names {quoted(name)}, which does not lie in the folder"
-        for name in dict.fromkeys(outside)
-    ]
+    problems = []
+    for name in dict.fromkeys(names):
+        if f"{name}/".startswith(("/", "../")) or "\\" in name:
+            problems.append(f"{where}: names {quoted(name)}, which does not lie in the folder")
     for name, times in Counter(names).items():
         if times > 1 and name != ".":
             problems.append(
@@ -75,18 +72,17 @@ def listed_rows(source: InputDataset, pin: SourcePin) -> Rows | None:
     def images(chosen: Sequence[int]) -> Iterator[bytes | None]:
         for row in chosen:
             file = names[row]
+            image = None
             try:
-                yield (
-                    read_regular(folder / file, MOST_IMAGE_BYTES, follow=False)
-                    if file in existing
-                    else None
-                )
+                if file in existing:
+                    image = read_regular(folder / file, MOST_IMAGE_BYTES, follow=False)
             except UnfitFile:
-                yield None
+                image = None
             except OSError as error:
                 raise RunFailure(
                     f"{folder / file} {error.strerror or 'cannot be read'}", "Restore it."
                 ) from error
+            yield image
 
     return Rows(
         dataset=where,
@@ -106,7 +102,8 @@ def _table_of(folder: Path) -> str | None:
     such file, or if the folder has other tables.
     """
     names = sorted(entry.name for entry in folder.iterdir())
-    tables = [name for name in names if name.lower().endswith(".csv") and not name.startswith(".")]
+    visible = [name for name in names if not name.startswith(".")]
+    tables = [name for name in visible if name.lower().endswith(".csv")]
     if not tables or any(name.lower().endswith(_TABLES) for name in names):
         return None
     if _METADATA in tables:
@@ -123,10 +120,8 @@ def _read(path: Path, where: str) -> tuple[list[str], list[list[str]]]:
     """Return the column names and each line's values. An unnamed column is taken for the row
     numbers that pandas writes.
     """
-    # kept only up to the number shown, since millions of lines may be wrong
-    problems: list[str] = []
+    problems = Problems(f"{where}, line ")
     lines: list[list[str]] = []
-    wrong = 0
     try:
         text = read_regular(path, MOST_BYTES, follow=False).decode("utf-8-sig")
     except OSError as error:
@@ -149,23 +144,15 @@ def _read(path: Path, where: str) -> tuple[list[str], list[list[str]]]:
             )
         for line in filter(None, reader):
             if len(line) != len(header):
-                wrong += 1
-                if len(problems) < MOST_SHOWN:
-                    problems.append(
-                        f"{where}, line {reader.line_num}: {len(line)} values, expected"
-                        f" {len(header)}"
-                    )
+                problems.add(f"{reader.line_num}: {len(line)} values, expected {len(header)}")
             lines.append(line)
             if len(lines) > MOST_LINES:
                 raise UserError(f"{where}: has more than {MOST_LINES:,} lines")
     except csv.Error as error:
-        problems = [
-            *first_of(problems, count=wrong),
-            f"{where}, line {reader.line_num}: is not CSV: {error}",
-        ]
-        raise UserError(problems, _HINT) from error
-    if problems:
-        raise UserError(first_of(problems, count=wrong), _HINT)
+        all_problems = first_of(problems.lines, count=problems.count)
+        all_problems.append(f"{where}, line {reader.line_num}: is not CSV: {error}")
+        raise UserError(all_problems, _HINT) from error
+    problems.refuse(_HINT)
     if not lines:
         raise UserError(f"{where}: lists no image", _HINT)
     return header, lines

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.data.coco_folders import SEGMENTATION, coco_folder
 from counterfoil.data.folder_splits import DEFAULT_SPLIT, SPLIT_OF
-from counterfoil.data.image_folders import file_column, in_junk
+from counterfoil.data.image_folders import file_column, visible_files
 from counterfoil.data.written_objects import (
     ObjectFolder,
     WrittenObjects,
@@ -27,7 +26,6 @@ from counterfoil.data.written_objects import (
 from counterfoil.errors import UserError, first_of
 from counterfoil.recipe.names import quoted
 from counterfoil.report.words import format_count
-from counterfoil.store.decoding import PHOTOGRAPH_ENDINGS
 
 if TYPE_CHECKING:
     from counterfoil.store.inside import Listing
@@ -72,19 +70,18 @@ def read_mask_folder(folder: Path, listing: Listing, column: str) -> MaskFolder 
 
     Raise UserError for two files of one stem, and for masks that are no PNG.
     """
-    sides: dict[str, dict[tuple[str, ...], list[str]]] = {
-        name: defaultdict(list) for name in (IMAGES, MASKS)
-    }
-    for path in listing.files:
-        stem, ending = posixpath.splitext(path)
-        if in_junk(path) or ending.lower() not in PHOTOGRAPH_ENDINGS:
-            continue
+    images: dict[tuple[str, ...], list[str]] = {}
+    masks: dict[tuple[str, ...], list[str]] = {}
+    sides = {IMAGES: images, MASKS: masks}
+    _, photographs = visible_files(listing)
+    for path in photographs:
+        stem, _ = posixpath.splitext(path)
         *folders, name = stem.split("/")
         side = next((each for each in folders if each.lower() in _SIDE_OF), None)
         if side is not None:
             folders.remove(side)
-            sides[_SIDE_OF[side.lower()]][(*folders, name)].append(path)
-    images, masks = sides[IMAGES], sides[MASKS]
+            of_side = sides[_SIDE_OF[side.lower()]]
+            of_side.setdefault((*folders, name), []).append(path)
     if not images or not masks:
         return None
     problems = []
@@ -103,16 +100,16 @@ def read_mask_folder(folder: Path, listing: Listing, column: str) -> MaskFolder 
         )
     splits: dict[str, list[tuple[str, str]]] = {}
     for key in sorted(images.keys() & masks.keys()):
-        split = next((SPLIT_OF[part.lower()] for part in key[:-1] if part.lower() in SPLIT_OF), "")
-        splits.setdefault(split or DEFAULT_SPLIT, []).append((images[key][0], masks[key][0]))
-    notes = [
-        f"{format_count(len(lonely), noun)} without {other}, and left out"
-        for noun, other, lonely in (
-            ("image", "a mask", images.keys() - masks.keys()),
-            ("mask", "an image", masks.keys() - images.keys()),
-        )
-        if lonely
-    ]
+        folders = [part.lower() for part in key[:-1]]
+        split = next((SPLIT_OF[part] for part in folders if part in SPLIT_OF), DEFAULT_SPLIT)
+        splits.setdefault(split, []).append((images[key][0], masks[key][0]))
+    notes = []
+    for noun, other, lonely in (
+        ("image", "a mask", images.keys() - masks.keys()),
+        ("mask", "an image", masks.keys() - images.keys()),
+    ):
+        if lonely:
+            notes.append(f"{format_count(len(lonely), noun)} without {other}, and left out")
     if not splits:
         raise UserError(
             f"{folder}: no image has a mask of its name",
@@ -176,12 +173,7 @@ def read_outlined_folder(folder: Path, listing: Listing, column: str) -> Outline
 
     Raise UserError for files that are not COCO's.
     """
-    names = [name for name in listing.files if not in_junk(name)]
-    images = []
-    for name in names:
-        _, ending = posixpath.splitext(name)
-        if ending.lower() in PHOTOGRAPH_ENDINGS:
-            images.append(name)
+    names, images = visible_files(listing)
     if not images:
         return None
     objects = coco_folder(folder, names, images, outlines=True)

@@ -20,7 +20,7 @@ from counterfoil.data.mask_folders import OUTLINES
 from counterfoil.data.outlines import UnfitOutline, drawn, inside_of
 from counterfoil.data.truth import RowTruth, refuse_unclear_turns
 from counterfoil.documents import parse_json
-from counterfoil.errors import MOST_SHOWN, UserError, first_of, some_of
+from counterfoil.errors import Problems, UserError, first_of, some_of
 from counterfoil.progress import report_progress
 from counterfoil.recipe.names import did_you_mean, plain_name
 from counterfoil.recipe.tasks import TASKS
@@ -60,8 +60,9 @@ def decoded_mask(encoded: Any, size: Size | None = None) -> PixelClasses:
         if picture.format != "PNG":
             raise UnreadableImage(f"it is {picture.format}, expected PNG")
         if size is not None and picture.size != size:
-            had, expected = ("×".join(map(str, sides)) for sides in (picture.size, size))
-            raise UnreadableImage(f"it has {had} pixels, and its image {expected}")
+            raise UnreadableImage(
+                f"it has {_sides(picture.size)} pixels, and its image {_sides(size)}"
+            )
         if picture.mode not in ("1", "L", "P", "I", "I;16"):
             raise UnreadableImage(
                 f"it has the channels {picture.mode}, expected one channel or a palette"
@@ -70,6 +71,11 @@ def decoded_mask(encoded: Any, size: Size | None = None) -> PixelClasses:
         if numbers.dtype.kind != "b" and numbers.max(initial=0) > UNLABELLED:
             raise UnreadableImage(f"it has the number {numbers.max()}, expected at most 255")
         return numbers.astype(np.uint8)
+
+
+def _sides(size: Size) -> str:
+    width, height = size
+    return f"{width}×{height}"
 
 
 def encoded_mask(numbers: PixelClasses) -> bytes:
@@ -91,28 +97,27 @@ def class_colours() -> NDArray[np.uint8]:
         saturation = 0.55 + 0.35 * (number % 2)
         value = 0.95 - 0.15 * (number % 3)
         colours.append(colorsys.hsv_to_rgb(hue, saturation, value))
-    return np.round(255 * np.array([*colours, (0, 0, 0)])).astype(np.uint8)
+    shares = np.array([*colours, (0, 0, 0)])
+    return np.round(255 * shares).astype(np.uint8)
+
+
+def _no_counts() -> Ints:
+    return np.zeros(UNLABELLED + 1, np.int64)
 
 
 @dataclass
-class MaskCounts:
-    """The pixels of each number in some masks, and the images that have it, (256,).
+class MaskCounts(Problems):
+    """The pixels of each number in some masks, the images that have it, (256,), and the problems of
+    masks that cannot be used.
 
-    turned: how many photographs an EXIF tag turns. wrong: how many masks cannot be used. problems:
-    those of the first ones. sides: the shorter side of each image, in pixels.
+    turned: how many photographs an EXIF tag turns. sides: the shorter side of each image, in
+    pixels.
     """
 
-    pixels: Ints = field(default_factory=lambda: np.zeros(UNLABELLED + 1, np.int64))
-    images: Ints = field(default_factory=lambda: np.zeros(UNLABELLED + 1, np.int64))
+    pixels: Ints = field(default_factory=_no_counts)
+    images: Ints = field(default_factory=_no_counts)
     turned: int = 0
-    wrong: int = 0
-    problems: list[str] = field(default_factory=list)
     sides: list[int] = field(default_factory=list)
-
-    def refuse(self, hint: str) -> None:
-        """Raise UserError if masks cannot be used."""
-        if self.wrong:
-            raise UserError(first_of(self.problems, count=self.wrong), hint)
 
 
 @dataclass(frozen=True)
@@ -162,7 +167,8 @@ class SourceMasks(RowTruth):
     def counted(self, chosen: Sequence[int]) -> MaskCounts:
         """Count the classes of the chosen rows. Photographs that cannot be opened are left out."""
         counts = MaskCounts()
-        for done, (row, encoded) in enumerate(zip(chosen, self.rows.images(chosen), strict=True)):
+        images = zip(chosen, self.rows.images(chosen), strict=True)
+        for done, (row, encoded) in enumerate(images):
             if done % 100 == 0:
                 report_progress("reading masks", done, len(chosen))
             with contextlib.suppress(UnreadableImage):
@@ -173,9 +179,7 @@ class SourceMasks(RowTruth):
                 try:
                     numbers = self.of_image(row, sides.stored)
                 except UserError as error:
-                    counts.wrong += 1
-                    if counts.wrong <= MOST_SHOWN:
-                        counts.problems += error.problems
+                    counts.add(*error.problems)
                     continue
                 of_image = np.bincount(numbers.ravel(), minlength=UNLABELLED + 1)
                 counts.pixels += of_image
@@ -206,10 +210,10 @@ class SourceMasks(RowTruth):
         except UnreadableImage as error:
             raise UserError(f"{where}: {error}", _HINT) from error
         if not self.numbers:
-            beyond = np.unique(numbers[(numbers >= len(self.names)) & (numbers < UNLABELLED)])
-            if beyond.size:
+            beyond = _beyond(numbers, len(self.names))
+            if beyond is not None:
                 raise UserError(
-                    f"{where}: it has the number {beyond[0]}, and the recipe names {len(self.names)}"
+                    f"{where}: it has the number {beyond}, and the recipe names {len(self.names)}"
                     " classes, from 0 on",
                     _HINT,
                 )
@@ -239,10 +243,9 @@ class OutlinedMasks(SourceMasks):
         categories, crowds, outlines, _ = (cell[name] for name in OUTLINES)
         written = self.written_size(row)
         if written is not None and written != size:
-            says, had = ("×".join(map(str, sides)) for sides in (written, size))
             raise UserError(
-                f"{where}: the file says that its image has {says} pixels, and the image has {had}:"
-                " use the images that were labelled",
+                f"{where}: the file says that its image has {_sides(written)} pixels, and the image"
+                f" has {_sides(size)}: use the images that were labelled",
                 self.hint,
             )
         insides = []
@@ -277,13 +280,19 @@ def mask_fault(source: Source, row: Mapping[str, Any], size: Size) -> str | None
     except UnreadableImage as error:
         return f"its mask cannot be used: {error}"
     classes = len(TASKS["masks"].names(source))
-    beyond = np.unique(numbers[(numbers >= classes) & (numbers < UNLABELLED)])
-    if beyond.size:
+    beyond = _beyond(numbers, classes)
+    if beyond is not None:
         return (
-            f"its mask has the number {beyond[0]}, expected 0 to {classes - 1}, or {UNLABELLED} for"
+            f"its mask has the number {beyond}, expected 0 to {classes - 1}, or {UNLABELLED} for"
             " none"
         )
     return None
+
+
+def _beyond(numbers: PixelClasses, classes: int) -> int | None:
+    """Return the smallest number of a pixel that is no class, or None."""
+    wrong = numbers[(numbers >= classes) & (numbers < UNLABELLED)]
+    return int(wrong.min()) if wrong.size else None
 
 
 def column_masks(

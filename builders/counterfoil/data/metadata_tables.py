@@ -18,7 +18,7 @@ from pathlib import Path, PureWindowsPath
 from typing import Any
 
 from counterfoil.data.table_sizes import refuse_vast
-from counterfoil.errors import MOST_SHOWN, UserError, first_of, some_of
+from counterfoil.errors import Problems, UserError, first_of, some_of
 from counterfoil.recipe.names import quoted
 from counterfoil.regular_files import read_regular
 
@@ -66,10 +66,10 @@ class Metadata:
             values = self.values.column(column).to_pylist()
             for line in again:
                 path = self.paths[line]
-                if values[line] != values[first[path]]:
-                    shown = " and ".join(
-                        quoted(str(value)) for value in (values[first[path]], values[line])
-                    )
+                earlier = values[first[path]]
+                later = values[line]
+                if later != earlier:
+                    shown = f"{quoted(str(earlier))} and {quoted(str(later))}"
                     problems.append(
                         f"{folder}: two lines give {quoted(path)} the {column} {shown}"
                         f" ({self.shown})"
@@ -89,54 +89,44 @@ def read_metadata(
     """
     if not names:
         return None
-    if len({posixpath.splitext(name)[1] for name in names}) > 1:
+    endings = {posixpath.splitext(name)[1] for name in names}
+    if len(endings) > 1:
         raise UserError(
             f"{folder} has tables of several forms: {some_of(names)}", "Keep tables of one form."
         )
     tables = _tables(folder, names, guess=guess)
-    keys = [
-        _key_of(folder / name, table.column_names)
-        for name, table in zip(names, tables, strict=True)
-    ]
-    further = dict.fromkeys(
-        column
-        for table in tables
-        for column in table.column_names
-        if column.endswith(_OTHER_FILE) and column not in keys
-    )
+    keys = []
+    for name, table in zip(names, tables, strict=True):
+        keys.append(_key_of(folder / name, table.column_names))
+    others: dict[str, list[str | None]] = {}
+    for table in tables:
+        for column in table.column_names:
+            if column.endswith(_OTHER_FILE) and column not in keys:
+                others[column] = []
     known = _Images(images)
     paths: list[str] = []
     numbers: list[int] = []
-    others: dict[str, list[str | None]] = {column: [] for column in further}
-    problems: list[str] = []
-    wrong = 0
+    problems = Problems()
     for number, (name, table, key) in enumerate(zip(names, tables, keys, strict=True)):
+        home, _, _ = name.rpartition("/")
         numbers += [number] * len(table)
         for column in (key, *others):
-            cells = (
-                table.column(column).to_pylist()
-                if column in table.column_names
-                else [None] * len(table)
-            )
-            images_named = [known.path_of(name.rpartition("/")[0], cell) for cell in cells]
-            for line, (cell, path) in enumerate(zip(cells, images_named, strict=True), start=1):
+            cells = [None] * len(table)
+            if column in table.column_names:
+                cells = table.column(column).to_pylist()
+            of_column: list[Any] = paths if column == key else others[column]
+            for line, cell in enumerate(cells, start=1):
+                path = known.path_of(home, cell)
                 if path is None and (column == key or cell):
-                    wrong += 1
-                    if len(problems) < MOST_SHOWN:
-                        shown = quoted(str(cell)) if cell else "no file"
-                        why = known.why(cell) or ", which is no image of the folder"
-                        problems.append(
-                            f"{folder / name}, image {line}: {column} names {shown}{why}"
-                        )
-            if column == key:
-                paths += [path or "" for path in images_named]
-            else:
-                others[column] += images_named
-    if problems:
-        raise UserError(first_of(problems, count=wrong), _HINT)
+                    shown = quoted(str(cell)) if cell else "no file"
+                    why = known.why(cell) or ", which is no image of the folder"
+                    problems.add(f"{folder / name}, image {line}: {column} names {shown}{why}")
+                of_column.append(path)
+    problems.refuse(_HINT)
     if not paths:
         raise UserError(f"{folder}: {some_of(names)} lists no image", _HINT)
-    return Metadata(tuple(names), tuple(paths), tuple(numbers), *_joined(tables, keys, others))
+    values, files = _joined(tables, keys, others)
+    return Metadata(tuple(names), tuple(paths), tuple(numbers), values, files)
 
 
 def as_written(table: Any) -> Any:
@@ -181,9 +171,7 @@ class _Images:
         """Return what is wrong with the path that a line writes; empty if nothing is known to
         be."""
         text = str(written or "").replace("\\", "/")
-        outside = (
-            posixpath.normpath(text).startswith(("/", "../")) or posixpath.normpath(text) == ".."
-        )
+        outside = f"{posixpath.normpath(text)}/".startswith(("/", "../"))
         if outside or "://" in text or PureWindowsPath(text).drive:
             return ", which is no path inside the folder of the table"
         return ""
@@ -214,7 +202,9 @@ def _joined(
         named = {key, *further}.intersection(table.column_names)
         plain.append(table.drop_columns(list(named)))
     try:
-        values = plain[0] if len(plain) == 1 else pa.concat_tables(plain, promote_options="default")
+        values = plain[0]
+        if len(plain) > 1:
+            values = pa.concat_tables(plain, promote_options="default")
     except pa.ArrowException as error:
         raise UserError(
             "tables of one folder have columns of different types:"
@@ -268,14 +258,13 @@ def _table(path: Path, content: bytes, *, guess: bool) -> Any:
         case ".jsonl":
             from pyarrow import json
 
-            return json.read_json(
-                stream, read_options=json.ReadOptions(block_size=max(1 << 20, len(content) + 1))
-            )
+            block_size = max(1 << 20, len(content) + 1)
+            options = json.ReadOptions(block_size=block_size)
+            return json.read_json(stream, read_options=options)
         case _:
             from datasets.packaged_modules.folder_based_builder.folder_based_builder import pd
 
             # Without index_col, a comma at the end of each line would move every value by a column.
-            frame = pd.read_csv(
-                stream, index_col=False, dtype=None if guess else str, na_filter=guess
-            )
+            dtype = None if guess else str
+            frame = pd.read_csv(stream, index_col=False, dtype=dtype, na_filter=guess)
             return pa.Table.from_pandas(frame, preserve_index=False)

@@ -3,17 +3,15 @@ column `objects`."""
 
 from __future__ import annotations
 
-import posixpath
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from counterfoil.data.coco_folders import coco_folder
-from counterfoil.data.image_folders import in_junk
+from counterfoil.data.image_folders import visible_files
 from counterfoil.data.voc_folders import voc_folder
 from counterfoil.data.written_objects import ObjectFolder
 from counterfoil.data.yolo_folders import yolo_folder
-from counterfoil.store.decoding import PHOTOGRAPH_ENDINGS
 
 if TYPE_CHECKING:
     from counterfoil.store.inside import Listing
@@ -30,8 +28,7 @@ def read_object_folder(
     split: the split whose boxes are needed; None: all. exif: as `source.exif`, whether photographs
     are turned.
     """
-    names = [name for name in listing.files if not in_junk(name)]
-    images = [name for name in names if posixpath.splitext(name)[1].lower() in PHOTOGRAPH_ENDINGS]
+    names, images = visible_files(listing)
     if not images:
         return None
     of_boxes = (

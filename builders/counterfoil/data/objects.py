@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from counterfoil.data.truth import RowTruth, refuse_unclear_turns
 from counterfoil.data.written_objects import Size, add_object, from_shares, is_box, is_number
 from counterfoil.documents import parse_json
-from counterfoil.errors import MOST_SHOWN, UserError, first_of
+from counterfoil.errors import Problems, UserError, first_of
 from counterfoil.recipe.names import did_you_mean, plain_name, quoted
 from counterfoil.recipe.tasks.objects import MOST_OBJECTS, OBJECTS, no_objects
 from counterfoil.report.words import format_count
@@ -75,10 +75,11 @@ class SourceObjects(RowTruth):
             if across <= 0 or down <= 0:
                 continue
             share = across * down / (width * height)
+            box = (first_x - left, first_y - top, across, down)
             add_object(
                 objects,
                 id=whole["id"][index],
-                bbox=[value * scale for value in (first_x - left, first_y - top, across, down)],
+                bbox=[value * scale for value in box],
                 category=whole["category"][index],
                 area=whole["area"][index] * share * scale**2,
                 iscrowd=whole["iscrowd"][index] or share < 0.5,
@@ -156,9 +157,8 @@ def objects_of(rows: Rows, source: Source) -> SourceObjects:
     column = source.objects or ""
     rows.need(objects=column)
     cells = cells_of(rows, column, source.boxes)
-    return SourceObjects(
-        cells, _places(rows, cells, rows.class_names(column), source.categories), source.boxes
-    )
+    places = _places(rows, cells, rows.class_names(column), source.categories)
+    return SourceObjects(cells, places, source.boxes)
 
 
 def cells_of(rows: Rows, column: str, form: BoxForm | None = None) -> list[Mapping[str, list[Any]]]:
@@ -167,25 +167,20 @@ def cells_of(rows: Rows, column: str, form: BoxForm | None = None) -> list[Mappi
 
     form: the form of boxes, of which none may then have a side below 0.
     """
-    problems: list[str] = []
+    problems = Problems(f"source.objects: {rows.place}, row ")
     cells: list[Mapping[str, list[Any]]] = []
-    wrong = 0
     for row, value in enumerate(rows.column(column)):
         cell, problem = _parts(value)
         cells.append(cell)
         if problem is None and form is not None:
-            inverted = [box for box in cell["bbox"] if min(in_pixels(box, form, (1, 1))[2:]) < 0]
-            problem = (
-                f"has the box {quoted(str(inverted[0]))}, with a side below 0 as {form}"
-                if inverted
-                else None
-            )
+            for box in cell["bbox"]:
+                _, _, *sides = in_pixels(box, form, (1, 1))
+                if min(sides) < 0:
+                    problem = f"has the box {quoted(str(box))}, with a side below 0 as {form}"
+                    break
         if problem is not None:
-            wrong += 1
-            if len(problems) < MOST_SHOWN:
-                problems.append(f"source.objects: {rows.place}, row {row}: {problem}")
-    if wrong:
-        raise UserError(first_of(problems, count=wrong), _HINT)
+            problems.add(f"{row}: {problem}")
+    problems.refuse(_HINT)
     return cells
 
 
@@ -218,8 +213,8 @@ def _parts(value: Any) -> tuple[dict[str, list[Any]], str | None]:
         return empty, f"found {type(value).__name__}, expected objects with bbox and category"
     cell = {}
     for name, spellings in _KEYS.items():
-        lists_of_key = (value[key] for key in spellings if isinstance(value.get(key), list | tuple))
-        values = list(next(lists_of_key, ()))
+        found = [value.get(key) for key in spellings]
+        values = next((list(part) for part in found if isinstance(part, list | tuple)), [])
         if all(part is None for part in values):
             values = []
         cell[name] = values
@@ -272,13 +267,12 @@ def _places(
         lacking = []
     if lacking:
         where = f"source.categories: {rows.place}"
-        problems = [
-            f"{where} has no category '{name[:80]}'{did_you_mean(name, known.values())}"
-            for name in lacking
-        ]
-        raise UserError(
-            first_of(problems), f"Its categories are {', '.join(map(str, known.values()))[:500]}."
-        )
+        problems = []
+        for name in lacking:
+            near = did_you_mean(name, known.values())
+            problems.append(f"{where} has no category '{name[:80]}'{near}")
+        of_rows = ", ".join(map(str, known.values()))[:500]
+        raise UserError(first_of(problems), f"Its categories are {of_rows}.")
     place_of = {plain_name(name): index for index, name in enumerate(categories)}
     category_names = zip(used, used, strict=True) if names is None else enumerate(names)
     places = {}
@@ -294,7 +288,8 @@ def in_pixels(box: Sequence[float], form: BoxForm, size: Size) -> list[float]:
     if form == "yolo":
         return from_shares(box, *size)
     if form == "pascal":
-        return [box[0], box[1], box[2] - box[0], box[3] - box[1]]
+        left, top, right, bottom = box
+        return [left, top, right - left, bottom - top]
     return [*map(float, box)]
 
 

@@ -102,11 +102,8 @@ class OpenSource:
         return self._rows(split, table, labelled=labelled and not binary_columns(self.source))
 
     def _rows(self, split: str, table: Any, *, labelled: bool = True) -> Rows:
-        if (
-            labelled
-            and self.source.label_column not in table.column_names
-            and self.folder is not None
-        ):
+        lacks_labels = labelled and self.source.label_column not in table.column_names
+        if lacks_labels and self.folder is not None:
             problem = self.folder.classless(split)
             if problem is not None:
                 raise problem
@@ -122,7 +119,8 @@ class OpenSource:
         exists."""
         loaded = load_table(self.source, None, self.pin)
         tables = loaded if isinstance(loaded, dict) else dict.fromkeys(splits[:1], loaded)
-        chosen = [split for split in dict.fromkeys(splits) if split in tables] or [*tables][:1]
+        chosen = [split for split in dict.fromkeys(splits) if split in tables]
+        chosen = chosen or [*tables][:1]
         return {split: self._rows(split, tables[split]) for split in chosen}
 
     def split(self, name: str) -> SourceSplit:
@@ -131,10 +129,12 @@ class OpenSource:
 
         source = self.source
         rows = self.rows(name)
-        conditions = None if source.conditions is None else conditions_of(rows, source)
-        labels = (
-            label_numbers(rows, source.label_column) if conditions is None else conditions.sets()[0]
-        )
+        conditions = None
+        if source.conditions is None:
+            labels = label_numbers(rows, source.label_column)
+        else:
+            conditions = conditions_of(rows, source)
+            labels, _ = conditions.sets()
         return SourceSplit(f"{source.dataset}/{name}", labels, rows.image, rows, conditions)
 
     def names(self, splits: Sequence[str], *, fetch: bool = True) -> tuple[str, ...]:
@@ -226,7 +226,8 @@ def names_at_hand(source: InputDataset, splits: Sequence[str]) -> tuple[str, ...
             worlds = (f"{LAB}wardrobe", f"{LAB}wardrobe-boxes")
             return CLASSES if source.dataset in worlds else lab_dataset(source.dataset).names
         if is_local(source.dataset):
-            small = Path(source.dataset).is_dir() and is_small(Path(source.dataset))
+            folder = Path(source.dataset)
+            small = folder.is_dir() and is_small(folder)
             return open_source(source).names(splits) if small else None
         # Importing `datasets` takes seconds. If this machine has no prepared tables, the import
         # would find nothing.
@@ -359,11 +360,8 @@ class _LabSource(OpenSource):
             pictures=masks,
             rendered=lambda row: _rendered(world, split, row),
         )
-        rows.need(
-            label_column=self.source.label_column
-            if labelled and not binary_columns(self.source)
-            else None
-        )
+        if labelled and not binary_columns(self.source):
+            rows.need(label_column=self.source.label_column)
         return rows
 
 

@@ -118,7 +118,8 @@ def _polygon_turns(polygon: Any, size: Size) -> Ints:
     inside = (x >= 0) & (x <= width - 1)
     chosen = middle & inside
     column = x[chosen].astype(np.int64)
-    row = np.ceil(np.clip(y[chosen], 0, height)).astype(np.int64)
+    below = np.ceil(np.clip(y[chosen], 0, height))
+    row = below.astype(np.int64)
     turns = np.sort(column * height + row)
     return _even(turns, width * height)
 

@@ -48,9 +48,8 @@ def pool_of(recipe: Recipe) -> NamedDataset:
             mask_column=None if masks is None else masks.column,
         )
     columns = (generator.revision, generator.get("config"), generator.get("image_column"))
-    return NamedDataset(
-        dataset, split, *columns, generator.get("label_column", "label"), exif=source.exif
-    )
+    labels = generator.get("label_column", "label")
+    return NamedDataset(dataset, split, *columns, labels, exif=source.exif)
 
 
 def pin_pool(recipe: Recipe, recorded: Any) -> SourcePin:
@@ -77,13 +76,14 @@ def pool_rows(recipe: Recipe, pin: SourcePin) -> Rows:
     pool = pool_of(recipe)
     if recipe.kind.drawn_elsewhere:
         refuse_elsewhere(pool.dataset, "generator.dataset")
-        rows = listed_rows(pool, pin) or open_source(pool, pin=pin).rows(
-            generator.get("split"), labelled=False
-        )
+        rows = listed_rows(pool, pin)
+        if rows is None:
+            rows = open_source(pool, pin=pin).rows(generator.get("split"), labelled=False)
         optional = {key: generator.get(key) for key in ("prompt_column", "seed_column")}
         named_columns = {key: name for key, name in optional.items() if f"{name}_column" != key}
         columns = ("label_column", "shift_column", "index_column", "license_column")
-        rows.need("generator", **{key: generator.get(key) for key in columns}, **named_columns)
+        wanted = {key: generator.get(key) for key in columns}
+        rows.need("generator", **wanted, **named_columns)
         return rows
     labelled = generator.reads_labels and recipe.task.labelled
     rows = open_source(pool, pin=pin).rows(generator.get("split"), labelled=labelled)
@@ -114,8 +114,10 @@ def matched_partners(recipe: Recipe, pin: SourcePin, rows: Rows) -> dict[str, Pa
     """Return the partners of the base's `rows` for each shift of kind match, by the name of the
     shift."""
     partners_of = {}
-    for name in (shift.name for shift in recipe.all_shifts() if shift.corruption == MATCH):
-        pool = replace(pool_of(recipe), config=name)
+    for shift in recipe.all_shifts():
+        if shift.corruption != MATCH:
+            continue
+        pool = replace(pool_of(recipe), config=shift.name)
         shifted = open_source(pool, pin=pin).rows(recipe.generator.get("split"), labelled=False)
         row_by_pair: list[dict[str, int]] = []
         for table in (rows, shifted):
@@ -128,7 +130,7 @@ def matched_partners(recipe: Recipe, pin: SourcePin, rows: Rows) -> dict[str, Pa
             row_by_pair.append({pair: row for row, pair in pairs if isinstance(pair, str)})
         base, other = row_by_pair
         row_of = {row: other[pair] for pair, row in base.items() if pair in other}
-        partners_of[name] = Partners(row_of, shifted.image)
+        partners_of[shift.name] = Partners(row_of, shifted.image)
     return partners_of
 
 
@@ -154,9 +156,8 @@ def rows_of_classes(recipe: Recipe, rows: Rows) -> Callable[[RecipeClass], Bools
     # Labels of the recipe's own input dataset are matched by number. Labels of another dataset are
     # matched by name if they have names.
     is_source = recipe.generator.get("dataset") is None
-    positions = labels_of(rows, pool.label_column).places(
-        recipe.classes, rows.place, numbers=is_source
-    )
+    labels = labels_of(rows, pool.label_column)
+    positions = labels.places(recipe.classes, rows.place, numbers=is_source)
     return lambda cls: positions == cls.label
 
 

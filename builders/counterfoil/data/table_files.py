@@ -64,24 +64,23 @@ def refuse_unassigned(
         " files of each split in README.md (configs: data_files). Move other files out of the"
         " dataset."
     )
-    if twice := [
-        f"{name} ({format_list(owners)})" for name, owners in splits.items() if len(owners) > 1
-    ]:
+    twice = []
+    for name, owners in splits.items():
+        if len(owners) > 1:
+            twice.append(f"{name} ({format_list(owners)})")
+    if twice:
         raise UserError(f"{where}: {some_of(twice)} would be read in several splits", hint)
     endings = {posixpath.splitext(name)[1].lower() for name in splits}
     card = None if folder is None else read_card(folder, files, source.config)
     if card is None or card.files is None:
         inside = "" if card is None else card.folder
         wanted = tuple({*_ROW_FILES, *endings} - {""})
-        left = [
-            name
-            for name in files
-            if name not in splits
-            and name.startswith(inside)
-            and name.lower().endswith(wanted)
-            and not in_junk(name)
-            and not _DESCRIBED.fullmatch(posixpath.basename(name))
-        ]
+        left = []
+        for name in files:
+            of_rows = name.startswith(inside) and name.lower().endswith(wanted)
+            described = _DESCRIBED.fullmatch(posixpath.basename(name))
+            if of_rows and name not in splits and not in_junk(name) and not described:
+                left.append(name)
         if left:
             by_split = [f"{name} as {owners[0]}" for name, owners in splits.items()]
             raise UserError(
@@ -92,9 +91,11 @@ def refuse_unassigned(
             )
     parts: dict[tuple[str, ...], set[int]] = {}
     for match in filter(None, map(_PART.fullmatch, splits)):
-        parts.setdefault(match.group("before", "parts", "after"), set()).add(int(match["part"]))
+        whole = match.group("before", "parts", "after")
+        parts.setdefault(whole, set()).add(int(match["part"]))
     for (before, count, after), present in parts.items():
-        absent = sorted(set(range(min(int(count), _MOST_PARTS))).difference(present))
+        expected = range(min(int(count), _MOST_PARTS))
+        absent = sorted(set(expected).difference(present))
         if absent:
             raise UserError(
                 f"{where}: {before} lacks {format_count(len(absent), 'part')} of {int(count):,}, such as"

@@ -16,6 +16,7 @@ import re
 import struct
 import tarfile
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -76,17 +77,18 @@ def _bytes_of(file: IO[bytes], ending: str, settings: Any, most: int) -> int:
         return _arrow_bytes(file)
     if ending == ".tar":
         with tarfile.open(fileobj=file, mode="r:") as tar:
-            if odd := next(
-                (member.name for member in tar if member.name.lower().endswith(_UNFOLDED)), None
-            ):
-                raise UnfitFile(f"has the member {odd[:80]!r}, which would be unpacked")
+            for member in tar:
+                if member.name.lower().endswith(_UNFOLDED):
+                    shown = member.name[:80]
+                    raise UnfitFile(f"has the member {shown!r}, which would be unpacked")
     if ending not in (".json", ".jsonl", ".ndjson", ".csv", ".tsv"):
         return 0
     if head in _PACKED:
         raise UnfitFile("is compressed, expected plain text")
-    rows, columns = (
-        _csv_size(file, ending, settings) if ending in (".csv", ".tsv") else _json_size(file)
-    )
+    if ending in (".csv", ".tsv"):
+        rows, columns = _csv_size(file, ending, settings)
+    else:
+        rows, columns = _json_size(file)
     if columns > _MOST_COLUMNS:
         raise UnfitFile(f"has {columns:,} columns, expected at most {_MOST_COLUMNS:,}")
     return rows * columns * _CELL
@@ -105,7 +107,8 @@ def _json_size(file: IO[bytes]) -> tuple[int, int]:
         rows += marks.count(b"{")
         for _ in range(_DEEPEST):
             marks = marks.replace(b"[]", b"").replace(b"{}", b"")
-        depth += marks.count(b"{") + marks.count(b"[") - marks.count(b"}") - marks.count(b"]")
+        depth += marks.count(b"{") - marks.count(b"}")
+        depth += marks.count(b"[") - marks.count(b"]")
         if depth > _DEEPEST or b"[]" in marks or b"{}" in marks:
             raise ValueError("it is nested too deeply")
         if len(keys) > _MOST_COLUMNS:
@@ -121,9 +124,8 @@ def _csv_size(file: IO[bytes], ending: str, settings: Any) -> tuple[int, int]:
     text = io.TextIOWrapper(file, errors="replace", encoding="utf-8", newline="")
     before = csv.field_size_limit(_LONGEST_CELL)
     try:
-        for cells in csv.reader(
-            text, delimiter=mark, quoting=getattr(settings, "quoting", csv.QUOTE_MINIMAL)
-        ):
+        quoting: Any = getattr(settings, "quoting", csv.QUOTE_MINIMAL)
+        for cells in csv.reader(text, delimiter=mark, quoting=quoting):
             rows += 1
             columns = max(columns, len(cells))
     finally:
@@ -148,14 +150,15 @@ def _arrow_bytes(file: IO[bytes]) -> int:
             batch = pa.ipc.read_record_batch(message, schema)
             batch.validate(full=True)
             total += batch.nbytes
-            for part in (part for column in batch.columns for part in inner_arrays(column)):
+            for part in chain.from_iterable(map(inner_arrays, batch.columns)):
                 total += len(part) * _CELL
                 if (type := str(part.type)).startswith(_SHARING):
                     raise UnfitFile(f"has a column of {type[:40]}, which is not read")
     except (pa.ArrowException, OSError, StopIteration, struct.error) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise ValueError(" ".join(str(error).split())[:200] or "it is cut off") from error
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(reason or "it is cut off") from error
     return total
 
 

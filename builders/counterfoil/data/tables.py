@@ -105,20 +105,15 @@ class Rows:
     def need(self, section: str = "source", **wanted: str | None) -> None:
         """Raise UserError for missing columns. `wanted` maps a key of the recipe's section to its
         column."""
-        missing = {
-            key: column
-            for key, column in wanted.items()
-            if column is not None and column not in self.columns
-        }
-        if missing:
-            keys = " and ".join(f"{section}.{key}" for key in missing)
-            raise UserError(
-                [
-                    f"{section}: '{self.dataset}' has no column '{column}'"
-                    for column in missing.values()
-                ],
-                f"Its columns are {', '.join(self.columns)}; set {keys}.",
-            )
+        problems = []
+        keys = []
+        for key, column in wanted.items():
+            if column is not None and column not in self.columns:
+                problems.append(f"{section}: '{self.dataset}' has no column '{column}'")
+                keys.append(f"{section}.{key}")
+        if problems:
+            hint = f"Its columns are {', '.join(self.columns)}; set {' and '.join(keys)}."
+            raise UserError(problems, hint)
 
     def image(self, row: int) -> Image.Image:
         """Decode one row's image as RGB. Raise UserError if it cannot be decoded."""
@@ -143,8 +138,10 @@ class Rows:
         for row, value in enumerate(self.column(column)):
             if value is None or value != value:
                 numbers.append(None)
+                continue
             # pandas writes whole numbers as fractions if a value is missing: 1.0, NaN.
-            elif type(value) in (int, float) and value == value // 1 and abs(value) < 1 << 63:
+            is_number = type(value) in (int, float)
+            if is_number and value == value // 1 and abs(value) < 1 << 63:
                 numbers.append(int(value))
             else:
                 raise UserError(
@@ -188,7 +185,10 @@ class Rows:
             return self.pinned
         digest = hashlib.sha256(np.ascontiguousarray(labels, dtype="<i8").tobytes())
         for image in self.images(range(len(labels))):
-            digest.update(b"-" if image is None else b"+" + hashlib.sha256(image).digest())
+            mark = b"-"
+            if image is not None:
+                mark = b"+" + hashlib.sha256(image).digest()
+            digest.update(mark)
         return digest.hexdigest()
 
 
@@ -241,9 +241,8 @@ def rows_of_table(
         paths=functools.cache(lambda: _paths(table, source)),
         notes=notes_of(table.info.description) if is_local(source.dataset) else (),
     )
-    rows.need(
-        image_column=source.image_column, label_column=source.label_column if labelled else None
-    )
+    label_column = source.label_column if labelled else None
+    rows.need(image_column=source.image_column, label_column=label_column)
     return rows
 
 
@@ -251,7 +250,8 @@ def _encoded(table: Any, column: str) -> Any:
     """Return a column of images that are not decoded."""
     import datasets
 
-    return table.select_columns([column]).cast_column(column, datasets.Image(decode=False))
+    alone = table.select_columns([column])
+    return alone.cast_column(column, datasets.Image(decode=False))
 
 
 def _paths(table: Any, source: InputDataset) -> tuple[str, ...] | None:
@@ -269,11 +269,9 @@ def _paths(table: Any, source: InputDataset) -> tuple[str, ...] | None:
     paths: list[str] = []
     for batch in _encoded(table, column).with_format("arrow").iter(_PATHS_AT_ONCE):
         for name in batch[column].combine_chunks().field("path").to_pylist():
-            root = next(
-                (root for root in roots if name is not None and name.startswith(root)), None
-            )
-            if root is None:
+            if name is None or not name.startswith(roots):
                 return None
+            root = next(filter(name.startswith, roots))
             paths.append(name.removeprefix(root).replace(os.sep, "/"))
     return tuple(paths)
 
@@ -304,9 +302,10 @@ def table_outline(source: InputDataset, pin: SourcePin, most_bytes: int) -> Outl
     if not is_local(source.dataset):
         with _in_words(source, None):
             revision = pin.revision or source.revision
-            info = datasets.load_dataset_builder(
+            builder = datasets.load_dataset_builder(
                 source.dataset, source.config, revision=revision
-            ).info
+            )
+            info = builder.info
         size = info.download_size
         if info.features and info.splits and size is not None and size > most_bytes:
             rows = {str(split): None for split in info.splits}
@@ -317,9 +316,8 @@ def table_outline(source: InputDataset, pin: SourcePin, most_bytes: int) -> Outl
         raise UserError(f"source: '{source.dataset}' has no split")
     # A split of images without labels lacks a column, so the widest table is taken.
     widest = max(tables.values(), key=lambda table: len(table.features))
-    return Outline(
-        {str(split): len(table) for split, table in tables.items()}, *_columns(widest.features)
-    )
+    rows = {str(split): len(table) for split, table in tables.items()}
+    return Outline(rows, *_columns(widest.features))
 
 
 def _columns(features: Any) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
@@ -468,12 +466,9 @@ def load_table(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
     splits is one table.
     """
     _refuse_no_dataset(source.dataset)
+    load = _from_folder if is_local(source.dataset) else _from_hub
     with _in_words(source, split):
-        return (
-            _from_folder(source, split, pin)
-            if is_local(source.dataset)
-            else _from_hub(source, split, pin)
-        )
+        return load(source, split, pin)
 
 
 def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
@@ -491,11 +486,9 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
         refuse_vast(refuse_odd_saved(source, path), f"source: '{source.dataset}'")
         # A saved format may run code of the dataset's maker, so the format is removed.
         loaded = datasets.load_from_disk(str(path)).with_format(None)
-        return (
-            loaded[split]
-            if isinstance(loaded, datasets.DatasetDict) and split is not None
-            else loaded
-        )
+        if isinstance(loaded, datasets.DatasetDict) and split is not None:
+            return loaded[split]
+        return loaded
     refuse_odd_card(path)
     if path.is_dir():
         listing = listing or folder_listing(path)
@@ -552,7 +545,9 @@ def _of_images(source: InputDataset, folder: Path, listing: Listing, split: str 
     read = read or read_image_folder(folder, listing, source)
     if read is None:
         return None
-    return {name: read.table(name) for name in read.splits} if split is None else read.table(split)
+    if split is not None:
+        return read.table(split)
+    return {name: read.table(name) for name in read.splits}
 
 
 def _read_as_written(metadata_file: str, metadata_ext: str = "") -> Iterator[Any]:
@@ -560,7 +555,8 @@ def _read_as_written(metadata_file: str, metadata_ext: str = "") -> Iterator[Any
     import pyarrow as pa
     from datasets.packaged_modules.folder_based_builder.folder_based_builder import pd
 
-    yield as_written(pa.Table.from_pandas(pd.read_csv(metadata_file, dtype=str, na_filter=False)))
+    frame = pd.read_csv(metadata_file, dtype=str, na_filter=False)
+    yield as_written(pa.Table.from_pandas(frame))
 
 
 def _plain_column(table: Any, name: str, source: InputDataset, split: str) -> Any:
@@ -574,16 +570,13 @@ def _plain_column(table: Any, name: str, source: InputDataset, split: str) -> An
             " expected numbers, texts or lists of them"
         )
     with _in_words(source, split):
-        for column in table.select_columns([name]).with_format("arrow").iter(_PATHS_AT_ONCE):
-            lists = [
-                part
-                for part in inner_arrays(column[name].combine_chunks())
-                if hasattr(part, "value_lengths")
-            ]
-            longest = max(
-                (length or 0 for part in lists for length in part.value_lengths().to_pylist()),
-                default=0,
-            )
+        alone = table.select_columns([name]).with_format("arrow")
+        for column in alone.iter(_PATHS_AT_ONCE):
+            longest = 0
+            for part in inner_arrays(column[name].combine_chunks()):
+                if hasattr(part, "value_lengths"):
+                    lengths = part.value_lengths().to_pylist()
+                    longest = max([longest, *filter(None, lengths)])
             if longest > MOST_OBJECTS:
                 raise UserError(
                     f"source: '{source.dataset}', split '{split}': a cell of the column '{name}'"
@@ -607,25 +600,29 @@ def _from_hub(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
     from huggingface_hub import try_to_load_from_cache
 
     fetched = fetched_images(source, pin)
-    if fetched is not None and (tables := _of_images(source, *fetched, split)) is not None:
-        return tables
+    if fetched is not None:
+        tables = _of_images(source, *fetched, split)
+        if tables is not None:
+            return tables
     builder = _hub_builder(source, pin.revision)
     if pin.revision is None:
         return _prepared(source, builder, split)
     refuse_outside(source, builder, lambda name: f"@{pin.revision}/" in name)
     names = {name: name.partition(f"@{pin.revision}/")[2] for name in data_files(builder)}
-    if names and (listed := listed_files(source.dataset, pin.revision)) is not None:
-        refuse_unassigned(
-            source, builder, listed, names, described_folder(source.dataset, pin.revision)
-        )
+    listed = listed_files(source.dataset, pin.revision) if names else None
+    if listed is not None:
+        folder = described_folder(source.dataset, pin.revision)
+        refuse_unassigned(source, builder, listed, names, folder)
     loaded = _prepared(source, builder, split)
     # Only cached files are listed. Files behind a table that `datasets` prepared earlier may be
     # gone, and are not fetched again.
-    cached = [
-        try_to_load_from_cache(source.dataset, name, revision=pin.revision, repo_type="dataset")
-        for name in names.values()
-    ]
-    refuse_other_names(source, (Path(file) for file in cached if isinstance(file, str)))
+    of_commit: Any = {"revision": pin.revision, "repo_type": "dataset"}
+    cached = []
+    for name in names.values():
+        file = try_to_load_from_cache(source.dataset, name, **of_commit)
+        if isinstance(file, str):
+            cached.append(Path(file))
+    refuse_other_names(source, cached)
     return loaded
 
 
@@ -710,11 +707,9 @@ def _in_words(source: InputDataset, split: str | None) -> Iterator[None]:
         known = known_cause(f"source: '{source.dataset}'", error)
         if known is not None:
             raise known from error
-        kind = (
-            RunFailure
-            if isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
-            else UserError
-        )
+        kind: type[CounterfoilError] = UserError
+        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+            kind = RunFailure
         # For a damaged file, the cause of the error says what is wrong.
         inner = error.__cause__ if isinstance(error, DatasetsError) else None
         cause = inner or error

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.data.folder_splits import DEFAULT_SPLIT, shown_name, split_of_name
 from counterfoil.data.written_objects import (
     ObjectFolder,
-    Problems,
     Size,
     WrittenObjects,
     add_object,
@@ -24,7 +23,7 @@ from counterfoil.data.written_objects import (
     file_text,
     is_box,
 )
-from counterfoil.errors import UserError, some_of
+from counterfoil.errors import Problems, UserError, some_of
 from counterfoil.recipe.names import quoted
 from counterfoil.recipe.tasks.objects import categories_problem, no_objects
 from counterfoil.report.words import format_count
@@ -73,7 +72,7 @@ def voc_folder(folder: Path, names: Sequence[str], images: Sequence[str]) -> Obj
         matches = _images_of(file, by_stem.get(_stem(file), []))
         if len(matches) > 1:
             raise UserError(
-                f"{folder}: {shown_name(file)} may be of {some_of([*map(shown_name, matches)])}",
+                f"{folder}: {shown_name(file)} may be of {some_of(map(shown_name, matches))}",
                 "Give every image a name of its own, or keep one of them.",
             )
         if matches:
@@ -90,9 +89,10 @@ def voc_folder(folder: Path, names: Sequence[str], images: Sequence[str]) -> Obj
             f"{folder}: an image has several files of annotations", "Keep one file for each image."
         )
     files, absent = _splits(folder, names, image_of, without)
-    categories = sorted(
-        {name for annotation in annotations.values() for name, *_ in annotation.objects}
-    )
+    named: set[str] = set()
+    for annotation in annotations.values():
+        named.update(name for name, _, _ in annotation.objects)
+    categories = sorted(named)
     problem = categories_problem(categories) if categories else "no image has an object"
     if problem is not None:
         raise UserError(f"{folder}: categories: {problem}", _FORM)
@@ -113,8 +113,8 @@ def voc_folder(folder: Path, names: Sequence[str], images: Sequence[str]) -> Obj
                 )
             splits[split].append(WrittenObjects(image_of[file], lists, annotations[file].size))
     unlabelled = len(photographs) - len(set(image_of.values()))
-    notes = _notes([*annotations.values()], unlabelled)
-    return ObjectFolder(folder, "Pascal VOC", tuple(categories), splits, absent, notes=tuple(notes))
+    notes = tuple(_notes([*annotations.values()], unlabelled))
+    return ObjectFolder(folder, "Pascal VOC", tuple(categories), splits, absent, notes=notes)
 
 
 def _stem(name: str) -> str:
@@ -125,7 +125,7 @@ def _annotations(folder: Path, names: Sequence[str]) -> dict[str, _Annotation]:
     """Return the annotation files of a folder by name. Raise UserError with the problems of all
     files."""
     annotations: dict[str, _Annotation] = {}
-    problems = Problems(str(folder))
+    problems = Problems(f"{folder}: ")
     for name in names:
         if not name.lower().endswith(".xml"):
             continue
@@ -222,7 +222,9 @@ def _objects(root: Element, name: str, problems: Problems) -> list[tuple[str, li
             )
         else:
             left, top, right, bottom = corners
-            box = [left - 1, top - 1, right - left + 1, bottom - top + 1]
+            width = right - left + 1
+            height = bottom - top + 1
+            box = [left - 1, top - 1, width, height]
             objects.append((category, box, difficult == "1"))
     return objects
 
@@ -235,15 +237,20 @@ def _images_of(file: str, images: Sequence[str]) -> Sequence[str]:
     if beside or len(images) < 2:
         return beside or images
     # VOC2007/Annotations/1.xml is of VOC2007/JPEGImages/1.jpg.
-    shared = [
-        len(posixpath.commonprefix([f"{home}/", image]).rpartition("/")[0]) for image in images
-    ]
-    nearest = [image for image, length in zip(images, shared, strict=True) if length == max(shared)]
+    by_length: dict[int, list[str]] = {}
+    for image in images:
+        shared, _, _ = posixpath.commonprefix([f"{home}/", image]).rpartition("/")
+        by_length.setdefault(len(shared), []).append(image)
+    nearest = by_length[max(by_length)]
     # Annotations/train/1.xml is of JPEGImages/train/1.jpg.
-    below = [image for image in nearest if image.split("/")[-2:-1] == home.split("/")[-1:]]
-    named = [
-        image for image in nearest if {"jpegimages", "images"} & set(image.lower().split("/")[:-1])
-    ]
+    below = []
+    named = []
+    for image in nearest:
+        *folders, _ = image.split("/")
+        if folders[-1:] == home.split("/")[-1:]:
+            below.append(image)
+        if not {"jpegimages", "images"}.isdisjoint(map(str.lower, folders)):
+            named.append(image)
     return below or named or nearest
 
 
@@ -252,12 +259,11 @@ def _splits(
 ) -> tuple[dict[str, list[str]], dict[str, int]]:
     """Return the annotation files of each split that have an image, and the number of listed images
     that lack one."""
-    lists = {
-        _stem(name): name
-        for name in names
-        if name.lower().endswith(".txt")
-        and f"/{name}".rpartition("/")[0].endswith("/ImageSets/Main")
-    }
+    lists = {}
+    for name in names:
+        home, _, file = f"/{name}".rpartition("/")
+        if file.lower().endswith(".txt") and home.endswith("/ImageSets/Main"):
+            lists[_stem(name)] = name
     chosen = {split: lists[word] for word, split in _LISTS.items() if word in lists}
     if _BOTH in lists and not {"train", "validation"} & set(chosen):
         chosen[_LISTS["train"]] = lists[_BOTH]
@@ -267,14 +273,15 @@ def _splits(
             homes = (home.rpartition("/")[0] for home in (image, file))
             split = next(filter(None, map(split_of_name, homes)), DEFAULT_SPLIT)
             files.setdefault(split, []).append(file)
-        return dict(sorted(files.items())), dict.fromkeys(files, without) if len(files) == 1 else {}
-    if len({_stem(file) for file in image_of}) < len(image_of):
+        absent = dict.fromkeys(files, without) if len(files) == 1 else {}
+        return dict(sorted(files.items())), absent
+    file_of = {_stem(file): file for file in image_of}
+    if len(file_of) < len(image_of):
         raise UserError(
             f"{folder}: ImageSets/Main names images, and several have one name",
             "Name each image once.",
         )
-    file_of = {_stem(file): file for file in image_of}
-    absent: dict[str, int] = {}
+    absent = {}
     for split, name in chosen.items():
         listed: dict[str, None] = {}
         for line in file_text(folder / name).splitlines():

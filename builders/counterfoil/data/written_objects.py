@@ -9,13 +9,14 @@ is opened only if the folder's own listing has its name.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeGuard, TypeVar
 
-from counterfoil.data.image_folders import file_column
-from counterfoil.errors import MOST_SHOWN, RunFailure, UserError, first_of
+from counterfoil.data.image_folders import file_column, memory_table
+from counterfoil.errors import RunFailure, UserError
 from counterfoil.recipe.names import did_you_mean, quoted
 from counterfoil.recipe.tasks.objects import OBJECTS, objects_feature
 from counterfoil.regular_files import read_regular
@@ -30,6 +31,7 @@ _MOST_TEXT = 16_000_000
 _MOST_IMAGE = 1 << 28
 # A declared size may be rounded by this number of pixels.
 _ROUNDING = 1
+_WHOLE = re.compile("0|[1-9][0-9]{0,17}")
 # A table's description begins with this word if it holds notes on how boxes or masks were read.
 _MARK = "boxes:\n"
 
@@ -98,12 +100,13 @@ class ObjectFolder:
         notes: tuple[str, ...] = ()
         if measured:
             objects, notes = self.objects(split)
-        features = datasets.Features.from_dict(
-            {"image": {"_type": "Image"}, OBJECTS: objects_feature(self.names)}
-        )
+        described = {"image": {"_type": "Image"}, OBJECTS: objects_feature(self.names)}
+        features = datasets.Features.from_dict(described)
+        paths = [image.path for image in rows]
+        objects_type = features.arrow_schema.field(OBJECTS).type
         columns = {
-            "image": file_column(self.folder, [image.path for image in rows]),
-            OBJECTS: pyarrow.array(objects, features.arrow_schema.field(OBJECTS).type),
+            "image": file_column(self.folder, paths),
+            OBJECTS: pyarrow.array(objects, objects_type),
         }
         return described_table(columns, features, (*self.notes_on(split), *notes), split)
 
@@ -126,11 +129,8 @@ class ObjectFolder:
             if sides is None or not sides.turned:
                 continue
             turned = True
-            if (
-                image.size is not None
-                and _agree(sides.stored, image.size)
-                and not _agree(sides.upright, image.size)
-            ):
+            size = image.size
+            if size and _agree(sides.stored, size) and not _agree(sides.upright, size):
                 return "ignore"
         return "apply" if turned else None
 
@@ -148,8 +148,10 @@ class ObjectFolder:
         sides = self._sides(image.path)
         if sides is None:
             return {name: [] for name in image.lists}
-        boxes = [from_shares(box, *sides.read(self.exif)) for box in image.lists["bbox"]]
-        return image.lists | {"bbox": boxes, "area": [box[2] * box[3] for box in boxes]}
+        size = sides.read(self.exif)
+        boxes = [from_shares(box, *size) for box in image.lists["bbox"]]
+        areas = [box[2] * box[3] for box in boxes]
+        return image.lists | {"bbox": boxes, "area": areas}
 
     def _ratio(self, written: Sequence[WrittenObjects]) -> tuple[float, str]:
         """Return the images' sides over the written ones, and a note. Raise UserError unless one
@@ -170,9 +172,8 @@ class ObjectFolder:
                     f"{quoted(image.path)} has {size[0]} × {size[1]} pixels, and the file says"
                     f" {says}"
                 )
-                if not _agree(size, image.size) and any(
-                    _agree(other, image.size) for other in sides[:2]
-                ):
+                of_turned = any(_agree(other, image.size) for other in sides[:2])
+                if of_turned and not _agree(size, image.size):
                     turned.append(image.path)
             for has, wrote in zip(size, image.size, strict=True):
                 low = max(low, (has - _ROUNDING) / wrote)
@@ -181,7 +182,11 @@ class ObjectFolder:
         if not unlike or low <= 1 <= high:
             return 1.0, ""
         if turned:
-            wanted, state = ("ignore", "stored") if self.exif == "apply" else ("apply", "turned")
+            wanted = "apply"
+            state = "turned"
+            if self.exif == "apply":
+                wanted = "ignore"
+                state = "stored"
             raise UserError(
                 f"{self.folder}: an EXIF tag turns {format_count(len(turned), 'photograph')} such as"
                 f" {quoted(turned[0])},"
@@ -217,17 +222,8 @@ def described_table(
     columns: Mapping[str, Any], features: Any, notes: Sequence[str], split: str
 ) -> Any:
     """Return a split's columns as a table of `datasets`, with notes on how they were read."""
-    import datasets
-    import pyarrow
-    from datasets.table import InMemoryTable
-
-    return datasets.Dataset(
-        InMemoryTable(pyarrow.table(dict(columns))),
-        info=datasets.DatasetInfo(features=features, description=_MARK + "\n".join(notes)),
-        split=datasets.NamedSplit(split),
-        # unused; without a fingerprint `datasets` would hash the content
-        fingerprint="counterfoil",
-    )
+    description = _MARK + "\n".join(notes)
+    return memory_table(columns, features, description, split)
 
 
 def notes_of(description: str | None) -> tuple[str, ...]:
@@ -254,7 +250,9 @@ def from_shares(centre: Sequence[float], width: int, height: int) -> list[float]
     """Return [x, y, width, height] in pixels for a box whose centre and size are fractions of the
     image."""
     across, down, wide, high = centre
-    return [(across - wide / 2) * width, (down - high / 2) * height, wide * width, high * height]
+    left = across - wide / 2
+    top = down - high / 2
+    return [left * width, top * height, wide * width, high * height]
 
 
 def add_object(lists: ObjectLists, **parts: Any) -> None:
@@ -279,10 +277,7 @@ def written_id(value: Any) -> int | str | None:
     if type(value) is float and value.is_integer():
         return int(value)
     if isinstance(value, str):
-        whole = (
-            value.isascii() and value.isdecimal() and (value == "0" or not value.startswith("0"))
-        )
-        return int(value) if whole and len(value) < 19 else value
+        return int(value) if _WHOLE.fullmatch(value) else value
     return value if type(value) is int else None
 
 
@@ -297,23 +292,3 @@ def file_content(path: Path, most: int) -> bytes:
         return read_regular(path, most, follow=False)
     except OSError as error:
         raise RunFailure(f"{path} {error.strerror or 'cannot be read'}") from error
-
-
-@dataclass
-class Problems:
-    """The problems of a file. Only the first problem lines are kept, because there may be
-    millions."""
-
-    file: str
-    lines: list[str] = field(default_factory=list)
-    count: int = 0
-
-    def add(self, text: str) -> None:
-        self.count += 1
-        if len(self.lines) < MOST_SHOWN:
-            self.lines.append(f"{self.file}: {text}")
-
-    def refuse(self, hint: str) -> None:
-        """Raise UserError if there are problems."""
-        if self.count:
-            raise UserError(first_of(self.lines, count=self.count), hint)

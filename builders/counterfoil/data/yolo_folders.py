@@ -11,14 +11,13 @@ from counterfoil.data.folder_cards import yaml_mapping
 from counterfoil.data.folder_splits import shown_name
 from counterfoil.data.written_objects import (
     ObjectFolder,
-    Problems,
     WrittenObjects,
     add_object,
     file_text,
     is_number,
     written_id,
 )
-from counterfoil.errors import UserError, some_of
+from counterfoil.errors import Problems, UserError, some_of
 from counterfoil.recipe.names import quoted
 from counterfoil.recipe.tasks.objects import MOST_OBJECTS, categories_problem, no_objects
 from counterfoil.report.words import format_count
@@ -43,11 +42,10 @@ def yolo_folder(
     """Return a folder of YOLO files, with the objects of one split or of all, or None for another
     folder."""
     # By the path without its ending, which may be in capitals.
-    labels = {
-        name[:-4]: name
-        for name in names
-        if name.lower().endswith(".txt") and "labels" in name.split("/")[:-1]
-    }
+    labels = {}
+    for name in names:
+        if name.lower().endswith(".txt") and "labels" in name.split("/")[:-1]:
+            labels[name[:-4]] = name
     named = _description(folder, names) if labels else None
     if named is None:
         return None
@@ -81,7 +79,7 @@ def yolo_folder(
                     f" {shown_name(image)}",
                     "Give every image a name of its own, or keep one of them.",
                 )
-        problems = Problems(str(folder))
+        problems = Problems(f"{folder}: ")
         splits[split_name] = []
         for path, stem in files.items():
             lists = no_objects()
@@ -109,9 +107,12 @@ def _description(folder: Path, names: Sequence[str]) -> tuple[Path, Mapping[str,
             documents[name] = document
     if len(documents) > 1:
         raise UserError(
-            f"{folder} has {some_of([*documents])}, each with names of categories", "Keep one."
+            f"{folder} has {some_of(documents)}, each with names of categories", "Keep one."
         )
-    return next(((folder / name, document) for name, document in documents.items()), None)
+    if not documents:
+        return None
+    [(name, document)] = documents.items()
+    return folder / name, document
 
 
 def _names(path: Path, document: Mapping[str, Any]) -> tuple[str, ...]:
@@ -162,7 +163,8 @@ def _listed(
             paths |= dict.fromkeys(image for image in images if image.startswith(inside))
             continue
         lines = file_text(yaml_path.parent / name).splitlines() if name in names else []
-        root = str(document.get("path") or "").replace("\\", "/").rstrip("/")
+        written_root = str(document.get("path") or "")
+        root = written_root.replace("\\", "/").rstrip("/")
         for line in filter(None, map(str.strip, lines)):
             image = line.replace("\\", "/")
             # A list may have paths below the dataset's own place, as data.yaml writes it.
@@ -186,9 +188,9 @@ def _stem_of_labels(image: str) -> str:
     is labels/, as for YOLO's own loaders.
     """
     before, inside, after = f"/{image}".rpartition("/images/")
-    return posixpath.splitext(f"{before}/labels/{after}" if inside else f"/labels{after}")[
-        0
-    ].lstrip("/")
+    labels = f"{before}/labels/{after}" if inside else f"/labels{after}"
+    stem, _ = posixpath.splitext(labels)
+    return stem.lstrip("/")
 
 
 def _objects(
@@ -197,7 +199,8 @@ def _objects(
     """Return the objects of a file of labels, with boxes as shares of the image: centre and
     size."""
     objects = no_objects()
-    for row, line in enumerate(file_text(folder / file).splitlines(), start=1):
+    lines = file_text(folder / file).splitlines()
+    for row, line in enumerate(lines, start=1):
         parts = line.split()
         if not parts:
             continue
@@ -217,12 +220,8 @@ def _objects(
         has_box = many or len(numbers) in (4, 5) or (points and len(numbers) > 4)
         shares = numbers if many else numbers[:4]
         expected = f"a number from 0 to {categories - 1} and four shares"
-        if not (
-            isinstance(category, int)
-            and 0 <= category < categories
-            and has_box
-            and all(map(is_number, numbers))
-        ):
+        known = isinstance(category, int) and 0 <= category < categories
+        if not (known and has_box and all(map(is_number, numbers))):
             problem = f"expected {expected}"
         elif many and len(numbers) == 6 and float(parts[6]) >= 1 and parts[6].isdecimal():
             problem = (
@@ -245,8 +244,8 @@ def _objects(
             top = min(down)
             right = max(across)
             bottom = max(down)
-            shares = [(left + right) / 2, (top + bottom) / 2, right - left, bottom - top]
-        add_object(
-            objects, id=len(objects["id"]), bbox=shares, category=category, area=0.0, iscrowd=False
-        )
+            centre = [(left + right) / 2, (top + bottom) / 2]
+            shares = [*centre, right - left, bottom - top]
+        number = len(objects["id"])
+        add_object(objects, id=number, bbox=shares, category=category, area=0.0, iscrowd=False)
     return objects

@@ -72,7 +72,8 @@ def embeddings_file(vectors: Mapping[str, Vector]) -> bytes:
     """Return the content of a file of vectors (width,) by key. Equal vectors give equal bytes."""
     from safetensors.numpy import save
 
-    return save({key: np.ascontiguousarray(vectors[key], "<f4") for key in sorted(vectors)})
+    tensors = {key: np.ascontiguousarray(vectors[key], "<f4") for key in sorted(vectors)}
+    return save(tensors)
 
 
 def read_image_embeddings(recipe: Recipe) -> ImageEmbeddings | None:
@@ -109,7 +110,10 @@ def read_image_embeddings(recipe: Recipe) -> ImageEmbeddings | None:
         problems.append(f"prompts: embeddings of several widths: {shown}; expected one")
     if problems:
         raise UserError(first_of(problems, _MOST_PROBLEMS), _HINT)
-    templates = {shift.name: shift.embedding.key for shift in shifts if shift.embedding is not None}
+    templates = {}
+    for shift in shifts:
+        assert shift.embedding is not None
+        templates[shift.name] = shift.embedding.key
     return ImageEmbeddings(vectors, templates, next(iter(widths)))
 
 
@@ -162,13 +166,15 @@ def _as_vector(tensor: Mapping[str, Any]) -> Vector | str:
     """Return a tensor as a vector, or a sentence about what is wrong with the tensor."""
     kind = tensor["dtype"]
     shape = list(tensor["shape"])
-    if (kind not in _FLOATS and kind != "BF16") or len(shape) != 1 or not 1 <= shape[0] <= WIDEST:
+    known = kind in _FLOATS or kind == "BF16"
+    if not known or len(shape) != 1 or not 1 <= shape[0] <= WIDEST:
         return (
             f"is {kind} of shape {shape}, expected one vector of at most {WIDEST:,}"
             " floating-point numbers"
         )
     if kind == "BF16":
-        vector = (np.frombuffer(tensor["data"], "<u2").astype("<u4") << 16).view("<f4")
+        upper_half = np.frombuffer(tensor["data"], "<u2").astype("<u4")
+        vector = (upper_half << 16).view("<f4")
     else:
         with np.errstate(over="ignore"):
             vector = np.frombuffer(tensor["data"], _FLOATS[kind]).astype("<f4")

@@ -71,13 +71,15 @@ def nearest_rows(
     while still := [index for index, count in enumerate(wanted) if len(given[index]) < count]:
         short = max(1, min(length, list_entries // len(still)))
         lists = _lists(pool, prompts[still], free, short, chunk_rows)
-        _deal(dict(zip(still, lists, strict=True)), wanted, given, near, free)
+        by_prompt = dict(zip(still, lists, strict=True))
+        _deal(by_prompt, wanted, given, near, free)
         length *= 2  # prompts that share their nearest rows would need many rounds
     ranks = _ranks(pool, prompts, usable, given, near, chunk_rows)
     nearest = []
     for rows, rank, scores in zip(given, ranks, near, strict=True):
         indices = np.asarray(rows, dtype=np.int64)
-        nearest.append(NearestRows(indices, rank, np.asarray(scores, dtype=np.float64)))
+        cosines = np.asarray(scores, dtype=np.float64)
+        nearest.append(NearestRows(indices, rank, cosines))
     return nearest
 
 
@@ -119,7 +121,8 @@ def _lists(
 ) -> list[tuple[Ints, Floats]]:
     """Return, for each prompt, at most `length` free rows with their scores. The nearest row is
     first."""
-    lists = [(np.empty(0, dtype=np.int64), np.empty(0)) for _ in range(len(prompts))]
+    nothing = (np.empty(0, dtype=np.int64), np.empty(0))
+    lists = [nothing] * len(prompts)
     for rows, start, scores in _scored(pool, prompts, free, chunk_rows):
         for index, score in enumerate(scores, start=start):
             nearest, best = lists[index]
@@ -179,4 +182,5 @@ def _scored(
 
 
 def _on_grid(vectors: AnyFloats) -> Floats:
-    return np.rint(np.asarray(vectors, dtype=np.float64) * _GRID) / _GRID
+    doubles = np.asarray(vectors, dtype=np.float64)
+    return np.rint(doubles * _GRID) / _GRID

@@ -6,7 +6,7 @@ import io
 import math
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -49,6 +49,15 @@ class ImageRenderer:
         return [{} for _ in samples]
 
 
+T = TypeVar("T")
+
+
+def padded_to(count: int, items: Sequence[T]) -> list[T]:
+    """Return the items, and the last of them again until there are `count`."""
+    missing = count - len(items)
+    return [*items, *[items[-1]] * missing]
+
+
 def as_pictures(pixels: torch.Tensor) -> DrawnAhead:
     """Round pixels [n, 3, height, width] from 0 to 1 to levels. The returned function waits for the
     levels.
@@ -61,8 +70,9 @@ def as_pictures(pixels: torch.Tensor) -> DrawnAhead:
     numbers = pixels.float()
     finite = torch.isfinite(numbers).flatten(1).all(1)
     # Numbers that are not finite become 0 here, and the function below drops their picture.
-    rounded = (numbers.nan_to_num(0.0).clamp(0, 1) * 255).round()
-    levels = rounded.to(torch.uint8).permute(0, 2, 3, 1).contiguous()
+    within = numbers.nan_to_num(0.0).clamp(0, 1)
+    rounded = (within * 255).round().to(torch.uint8)
+    levels = rounded.permute(0, 2, 3, 1).contiguous()
     wait = None
     if pixels.is_cuda:
         levels = _pinned(levels)
@@ -74,8 +84,10 @@ def as_pictures(pixels: torch.Tensor) -> DrawnAhead:
     def pictures() -> list[np.ndarray | None]:
         if wait is not None:
             wait()
-        kept = finite.tolist()
-        return [image if kept[index] else None for index, image in enumerate(levels.numpy())]
+        images: list[np.ndarray | None] = []
+        for image, kept in zip(levels.numpy(), finite.tolist(), strict=True):
+            images.append(image if kept else None)
+        return images
 
     return pictures
 
@@ -83,7 +95,8 @@ def as_pictures(pixels: torch.Tensor) -> DrawnAhead:
 def _pinned(part: torch.Tensor) -> torch.Tensor:
     import torch
 
-    return torch.empty(part.shape, dtype=part.dtype, pin_memory=True).copy_(part, non_blocking=True)
+    pinned = torch.empty(part.shape, dtype=part.dtype, pin_memory=True)
+    return pinned.copy_(part, non_blocking=True)
 
 
 # A thread encodes three PNG files of 1024 x 1024 pixels a second, so `_MOST_THREADS` threads are

@@ -17,7 +17,7 @@ import numpy as np
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate.image_embeddings import ImageEmbeddings
-from counterfoil.generate.pictures import DrawnAhead, ImageRenderer, as_pictures
+from counterfoil.generate.pictures import DrawnAhead, ImageRenderer, as_pictures, padded_to
 from counterfoil.generate.steps import (
     HeldParts,
     LaterPrompts,
@@ -111,10 +111,10 @@ class Renderer(ImageRenderer):
                     options=self.generator.options,
                 )
             if negative_too:
-                self._negative = {
-                    name: part for name, part in parts.items() if name.startswith("negative")
-                }
-            size = bytes_of(parts) + sum(bytes_of(encoded) for encoded in self._encoded.values())
+                for name, part in parts.items():
+                    if name.startswith("negative"):
+                        self._negative[name] = part
+            size = bytes_of(parts) + sum(map(bytes_of, self._encoded.values()))
             while self._encoded and size > _REMEMBERED:
                 oldest = next(iter(self._encoded))
                 size -= bytes_of(self._encoded.pop(oldest))
@@ -215,18 +215,17 @@ class Renderer(ImageRenderer):
                 ):
                     drawn.append(self._call_pipeline(self._plain_arguments(sample), [sample]))
             return as_pictures(torch.cat(drawn))
-        padded = [*samples, *[samples[-1]] * (self.generator.batch_size - len(samples))]
+        padded = padded_to(self.generator.batch_size, samples)
         arguments: dict[str, Any] = {}
         if self.family.prompted:
             arguments = join_encoded([self.conditioning(sample) for sample in padded])
-        vectors = [vector for sample in padded if (vector := self._vector(sample)) is not None]
+        vectors = [vector for vector in map(self._vector, padded) if vector is not None]
         used = contextlib.nullcontext()
         if vectors:
             assert self.family.conditioned is not None
             unet = self.pipeline.unet
-            stacked = torch.from_numpy(np.stack(vectors)).to(
-                device=self.pipeline._execution_device, dtype=unet.dtype
-            )
+            device = self.pipeline._execution_device
+            stacked = torch.from_numpy(np.stack(vectors)).to(device=device, dtype=unet.dtype)
             guided = self.guided and unet.config.get("time_cond_proj_dim") is None
             arguments |= self.family.conditioned(stacked, guided)
             if self.adapter is not None:
@@ -241,7 +240,7 @@ class Renderer(ImageRenderer):
         The bases come first. A shifted image starts from the same noise as its base.
         """
         half = self.generator.batch_size // 2
-        padded = [*samples, *[samples[-1]] * (half - len(samples))]
+        padded = padded_to(half, samples)
         together = []
         for sample in padded:
             base = replace(sample, prompt=sample.base_prompt, base_prompt=None, between=None)
@@ -293,7 +292,7 @@ class Renderer(ImageRenderer):
         used = contextlib.nullcontext()
         if self.loras is not None:
             used = self.loras.used(self._lora_scales(samples[0]))
-        settings = dict(family.sets) | dict(family.sized(self.side)) | generator.options
+        settings = {**family.sets, **family.sized(self.side), **generator.options}
         with self.computing("render"), torch.inference_mode(), used:
             pixels = self.pipeline(
                 **settings,

@@ -15,7 +15,7 @@ import numpy as np
 from counterfoil.corrupting.corrupt import corrupt
 from counterfoil.corrupting.match import apply_gain, contrast_match
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.generate.pictures import DrawnAhead, ImageRenderer, as_pictures
+from counterfoil.generate.pictures import DrawnAhead, ImageRenderer, as_pictures, padded_to
 from counterfoil.generate.render import Renderer, own_randomness
 from counterfoil.generate.steps import paired_attention
 from counterfoil.models.generators.family import join_encoded
@@ -126,7 +126,8 @@ class CorruptedRows(PoolRows):
             column[SEVERITY] = self._shifts[sample.shift].severity
             if sample.row not in self._sizes:
                 self._decoded(sample.row)
-            column |= self._truth.columns(sample.row, *self._sizes[sample.row])
+            size, stored = self._sizes[sample.row]
+            column |= self._truth.columns(sample.row, size, stored)
         return columns
 
     def _pixels(self, sample: Sample) -> np.ndarray:
@@ -170,7 +171,8 @@ def reduced(picture: Image.Image, side: int | None) -> Image.Image:
     from PIL import Image
 
     scale = side / min(picture.size)
-    width, height = (max(side, round(length * scale)) for length in picture.size)
+    width = max(side, round(picture.width * scale))
+    height = max(side, round(picture.height * scale))
     return picture.resize((width, height), Image.Resampling.LANCZOS)
 
 
@@ -286,9 +288,8 @@ class InvertedRows:
         """
         import torch
 
-        missing = self.half - len(samples)
-        rows = [*samples, *[samples[-1]] * missing]
-        images = [*sources, *[sources[-1]] * missing]
+        rows = padded_to(self.half, samples)
+        images = padded_to(self.half, sources)
         with self.renderer.computing("edit"), torch.inference_mode():
             latents = self._latents(images)
             drawn = self._draw(rows, self.invert(rows, latents))
@@ -306,8 +307,9 @@ class InvertedRows:
 
         vae = self.pipeline.vae
         number_type = vae.dtype
-        stacked = np.stack([np.asarray(image.convert("RGB")) for image in images])
-        pixels = torch.from_numpy(stacked).permute(0, 3, 1, 2).float() / 127.5 - 1
+        arrays = [np.asarray(image.convert("RGB")) for image in images]
+        levels = torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2)
+        pixels = levels.float() / 127.5 - 1
         # The first autoencoder of SDXL overflows in 16 bits. Diffusers decodes it in 32 bits, so
         # encode it so too.
         upcast = number_type == torch.float16 and vae.config.get("force_upcast")
@@ -342,8 +344,10 @@ class InvertedRows:
             return {}
 
         prompts = [self.renderer.encode(sample.base_prompt or "") for sample in samples]
-        encoded = join_encoded(prompts)
-        alone = {name: value for name, value in encoded.items() if not name.startswith("negative")}
+        alone = {}
+        for name, value in join_encoded(prompts).items():
+            if not name.startswith("negative"):
+                alone[name] = value
         with self._stepping("DDIMInverseScheduler"):
             self._call(alone, samples, latents, remember, guidance_scale=1.0, output_type="latent")
         return inverted

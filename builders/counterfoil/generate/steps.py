@@ -82,21 +82,21 @@ class _Switch:
         then = self.guided((step + 1) // order, steps)
         if now == then:
             return {}
-        if then:
-            pipeline._guidance_scale = self.guidance
-            return {name: self._doubled(name, tensor) for name, tensor in tensors.items()}
-        pipeline._guidance_scale = _OFF
-        return {name: tensor[len(tensor) // 2 :] for name, tensor in tensors.items()}
-
-    def _doubled(self, name: str, tensor: Any) -> Any:
         import torch
 
-        before = self.negative.get(name)
-        if before is None:
-            # The sizes and crops (`add_time_ids`) are the same for the negative prompt and the
-            # prompt.
-            before = tensor
-        return torch.cat([before.to(tensor), tensor])
+        pipeline._guidance_scale = self.guidance if then else _OFF
+        changed = {}
+        for name, tensor in tensors.items():
+            if then:
+                before = self.negative.get(name)
+                if before is None:
+                    # The sizes and crops (`add_time_ids`) are the same for the negative prompt and
+                    # the prompt.
+                    before = tensor
+                changed[name] = torch.cat([before.to(tensor), tensor])
+            else:
+                changed[name] = tensor[len(tensor) // 2 :]
+        return changed
 
 
 @contextlib.contextmanager
@@ -117,7 +117,8 @@ def paired_attention(pipeline: Any, family: Family, half: int) -> Iterator[None]
             return _BesideBase(processor, half, met)
         return _BesideBaseJointly(processor, half, family.pairs == "flux", text)
 
-    model.set_attn_processor({name: beside(processor) for name, processor in before.items()})
+    extended = {name: beside(processor) for name, processor in before.items()}
+    model.set_attn_processor(extended)
     try:
         yield
         if family.pairs == "unet" and not met:
@@ -158,13 +159,25 @@ class _BesideBase:
         if encoder_hidden_states is not None:
             return self.processor(attn, hidden_states, encoder_hidden_states, *given, **named)
         self.met.append(True)
-        lots = hidden_states.unflatten(0, (-1, 2 * self.half))
-        base, shifted = (part.flatten(0, 1) for part in lots.split(self.half, dim=1))
+        base, shifted = _halves(hidden_states, self.half)
         alone = self.processor(attn, base, None, *given, **named)
         both = torch.cat([shifted, base], dim=1)
         beside = self.processor(attn, shifted, both, *given, **named)
-        parts = [part.unflatten(0, (-1, self.half)) for part in (alone, beside)]
-        return torch.cat(parts, dim=1).flatten(0, 1)
+        return _joined(alone, beside, self.half)
+
+
+def _halves(rows: torch.Tensor, half: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Split rows, which under guidance are two lots, into bases and shifted images."""
+    base, shifted = rows.unflatten(0, (-1, 2 * half)).split(half, dim=1)
+    return base.flatten(0, 1), shifted.flatten(0, 1)
+
+
+def _joined(base: torch.Tensor, shifted: torch.Tensor, half: int) -> torch.Tensor:
+    """Undo `_halves`."""
+    import torch
+
+    parts = [part.unflatten(0, (-1, half)) for part in (base, shifted)]
+    return torch.cat(parts, dim=1).flatten(0, 1)
 
 
 class _TextTokens:
@@ -243,20 +256,14 @@ def _extending(half: int, image: slice) -> Iterator[list[None]]:
             if rest or named.get("attn_mask") is not None:
                 return func(query, key, value, *rest, **named)
             calls.append(None)
-
-            def halves(part: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-                base, shifted = part.unflatten(0, (-1, 2 * half)).split(half, dim=1)
-                return base.flatten(0, 1), shifted.flatten(0, 1)
-
-            q_base, q = halves(query)
-            k_base, k = halves(key)
-            v_base, v = halves(value)
+            q_base, q = _halves(query, half)
+            k_base, k = _halves(key, half)
+            v_base, v = _halves(value, half)
             base = func(q_base, k_base, v_base, **named)
             k = torch.cat([k, k_base[..., image, :]], dim=-2)
             v = torch.cat([v, v_base[..., image, :]], dim=-2)
             shifted = func(q, k, v, **named)
-            parts = [part.unflatten(0, (-1, half)) for part in (base, shifted)]
-            return torch.cat(parts, dim=1).flatten(0, 1)
+            return _joined(base, shifted, half)
 
     with Extending():
         yield calls
@@ -294,7 +301,8 @@ class HeldParts:
         base, shifted = tensors["latents"].split(self.half)
         if self._held is None:
             self._held = least_changed(base, shifted, self.share)
-        return {"latents": torch.cat([base, torch.where(self._held, base, shifted)])}
+        shifted = torch.where(self._held, base, shifted)
+        return {"latents": torch.cat([base, shifted])}
 
 
 def called_back(
@@ -335,7 +343,10 @@ class LaterPrompts:
     """
 
     def __init__(self, prompts: Mapping[str, Any], begin: Sequence[float]) -> None:
-        self.prompts = {step: prompts[name] for name, step in _OF_STEP.items() if name in prompts}
+        self.prompts: dict[str, Any] = {}
+        for name, step in _OF_STEP.items():
+            if name in prompts:
+                self.prompts[step] = prompts[name]
         self.begin = begin
 
     def __call__(
@@ -382,6 +393,8 @@ def least_changed(base: torch.Tensor, shifted: torch.Tensor, share: float) -> to
         side = changed.shape[1]
     grid = changed.reshape(len(changed), 1, side, -1)
     smooth = functional.avg_pool2d(grid, _AROUND, 1, _AROUND // 2, count_include_pad=False)
-    limit = smooth.flatten(1).quantile(share, dim=1)[:, None, None, None]
-    mask = smooth < limit if share < 1 else torch.ones_like(smooth, dtype=torch.bool)
+    limit = smooth.flatten(1).quantile(share, dim=1)
+    mask = torch.ones_like(smooth, dtype=torch.bool)
+    if share < 1:
+        mask = smooth < limit[:, None, None, None]
     return mask.reshape(*changed.shape, 1) if packed else mask

@@ -69,7 +69,9 @@ class AnsweredRows:
         in_label = []
         for answers in (predictions, *others):
             in_label.append(answers.true_confidence[rows].astype(np.float64))
-        copies = np.concatenate([part.copies & (part.groups > 0) for part in audited.parts])
+        copies = []
+        for part in audited.parts:
+            copies.append(part.copies & (part.groups > 0))
         return cls(
             audited.keys,
             audited.labels,
@@ -79,7 +81,7 @@ class AnsweredRows:
             confidence,
             np.stack(in_label),
             audited.paths,
-            copies[rows],
+            np.concatenate(copies)[rows],
         )
 
     @property
@@ -99,7 +101,8 @@ class AnsweredRows:
         taken = (self.taken_for >= 0) & (self.taken_for != self.labels)
         wrong = np.flatnonzero(self.failed & taken & np.logical_not(self.copies))
         sure = self.confidence
-        if not len(wrong) or np.isnan(sure).any() or np.ptp(sure) == 0:
+        tells_nothing = np.isnan(sure).any() or np.ptp(sure) == 0
+        if not len(wrong) or tells_nothing:
             return wrong[:0]
         known = ~np.isnan(self.label_confidence).any(axis=1)
         ranks = rankdata(self.label_confidence[known], axis=1).mean(axis=0)
@@ -133,24 +136,26 @@ def answers_shown(
         cls = classes[label]
         by_class.append(ClassAnswered(cls.id, cls.name, size, count, rate, interval, others))
         taken = np.where(failed, rows.taken_for[class_rows], -1)
-        for answer in np.unique(taken[(taken >= 0) & (taken != label)]).tolist():
+        of_others = (taken >= 0) & (taken != label)
+        for answer in np.unique(taken[of_others]).tolist():
             is_pair = taken == answer
             count = int(is_pair.sum())
             if count < FEWEST_TAKEN:
                 continue
             share, interval = _share(is_pair, units)
             other = classes[answer]
-            pair = TakenFor(cls.id, cls.name, other.id, other.name, count, size, share, interval)
-            pairs.append(pair)
+            names = (cls.id, cls.name, other.id, other.name)
+            pairs.append(TakenFor(*names, count, size, share, interval))
     by_class.sort(key=lambda answered: (-answered.rate, answered.id))
     pairs.sort(key=lambda pair: (-pair.share, pair.id, pair.other_id))
     labels = []
     for row in look[:MOST_LABELS].tolist():
         key = rows.keys[row]
+        path = rows.paths.get(key)
         label = classes[rows.labels[row]].name
         answered = classes[rows.taken_for[row]].name
         confidence = min(1.0, float(rows.confidence[row]))
-        labels.append(LabelToLookAt(key, rows.paths.get(key), label, answered, confidence))
+        labels.append(LabelToLookAt(key, path, label, answered, confidence))
     return AnswersTold(
         rows=total,
         failures=failures,
@@ -165,7 +170,8 @@ def answers_shown(
 def failing_rows_csv(rows: AnsweredRows, recipe: Recipe, findings: Mapping[str, Bools]) -> str:
     """Return a table of all failing rows. findings: by name of a confirmed finding, the rows of its
     set, (n,) bool."""
-    ranks = {row: index for index, row in enumerate(rows.by_label_doubt().tolist(), 1)}
+    by_doubt = rows.by_label_doubt().tolist()
+    ranks = {row: rank for rank, row in enumerate(by_doubt, 1)}
     listed = len(rows.to_look_at())
     lines = []
     for row in np.flatnonzero(rows.failed).tolist():
@@ -188,7 +194,8 @@ def failing_rows_csv(rows: AnsweredRows, recipe: Recipe, findings: Mapping[str, 
         is_listed = rank is not None and rank <= listed
         line["look_at_label"] = str(is_listed).lower()
         line["label_rank"] = rank
-        line["findings"] = " ".join(name for name, members in findings.items() if members[row])
+        of_row = [name for name, members in findings.items() if members[row]]
+        line["findings"] = " ".join(of_row)
         lines.append(line)
     return csv_text(lines, COLUMNS)
 

@@ -118,9 +118,8 @@ def opened_parts(
                 f"Write ./{others[0]} for the folder, or one of the splits: {', '.join(splits)}.",
             )
         _refuse_train_split(recipe, names, source, key)
-        return tuple(
-            labelled_split(recipe.source, split, recipe.classes, source.pin) for split in names
-        )
+        of_split = partial(labelled_split, recipe.source, classes=recipe.classes, pin=source.pin)
+        return tuple(map(of_split, names))
     if len(names) > 1:
         raise UserError(
             f"{key}: found {', '.join(names)}, expected splits of the source, or one built dataset"
@@ -173,9 +172,8 @@ def audited_train_rows(
 ) -> tuple[LabelledImages, ConditionLabels | None]:
     """Return the train split of the source without units, and the conditions of its rows if the
     recipe has any."""
-    return labelled_rows(
-        recipe.source, recipe.source.train_split, recipe.classes, source.pin, units=False
-    )
+    stated = recipe.source
+    return labelled_rows(stated, stated.train_split, recipe.classes, source.pin, units=False)
 
 
 # The content hash of a row that has no image.
@@ -187,7 +185,9 @@ class ContentsSeen:
     `folder` for later runs."""
 
     def __init__(self, images: LabelledImages, folder: Path | None = None):
-        self._plain, self._folder, self._seen = images, folder, dict[str, bytes]()
+        self._plain = images
+        self._folder = folder
+        self._seen: dict[str, bytes] = {}
         self.images = replace(images, read=self._read)
 
     def _read(self, keys: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
@@ -303,7 +303,8 @@ def condition_questions(
         answers = np.stack([answered, answered ^ 1], axis=1)
         predictions = replace(empty, answers=answers, correct=readable & ~wrong)
         target = AuditedTarget(classifier, plain, predictions, about)
-        questions.append(Question((2 * k, 2 * k + 1), labels, wrong, target))
+        classes = (2 * k, 2 * k + 1)
+        questions.append(Question(classes, labels, wrong, target))
     return questions
 
 
@@ -320,11 +321,11 @@ def collect_answers(
     """
     load = load or partial(load_classifier, classes=recipe.classes)
     cache = writable_cache() / "predictions"
+    names = list(maps)
     answered = []
     for part in parts:
-        answered.append(
-            score_models(part, list(maps), maps, cache, device, _BATCH, load, placement=placement)
-        )
+        scores = score_models(part, names, maps, cache, device, _BATCH, load, placement=placement)
+        answered.append(scores)
     targets = {}
     for name, class_map in maps.items():
         scored = join_scored([part[name] for part in answered])
@@ -347,17 +348,20 @@ def class_questions(
     is a failure."""
     labels = np.concatenate([part.labels for part in parts])
     classes = recipe.classes
+    every_class = tuple(range(len(classes)))
+    targets = collect_answers(parts, maps, recipe, device, placement, load)
     questions = {}
-    for name, target in collect_answers(parts, maps, recipe, device, placement, load).items():
+    for name, target in targets.items():
         failed = failed_answers(mine.failure, target.predictions, labels, classes, target.class_map)
-        questions[name] = Question(tuple(range(len(classes))), labels, failed, target)
+        questions[name] = Question(every_class, labels, failed, target)
     return questions
 
 
 def ask_about(run: MiningRun, parts: Sequence[LabelledImages]) -> Question:
     """Return what the run's target answers to the question which class an image has."""
-    maps = {run.target: class_map_of(run.recipe, run.target)}
-    return class_questions(run.recipe, run.mine, parts, maps, run.device)[run.target]
+    name = run.target
+    maps = {name: class_map_of(run.recipe, name)}
+    return class_questions(run.recipe, run.mine, parts, maps, run.device)[name]
 
 
 def conditions_scored(
@@ -480,7 +484,9 @@ def unreadable_note(unreadable: Sequence[str], paths: Mapping[str, str]) -> tupl
     count = len(unreadable)
     if not count:
         return ()
-    named = [on_a_line(paths.get(key, key)) for key in unreadable[:_MOST_NAMED]]
+    named = []
+    for key in unreadable[:_MOST_NAMED]:
+        named.append(on_a_line(paths.get(key, key)))
     verb = "is" if count == 1 else "are"
     words = f"{format_count(count, 'image')} cannot be read ({UNREAD}) and {verb} left out"
     return (f"{words}: {some_of(named, _MOST_NAMED, count=count)}",)
@@ -527,7 +533,8 @@ class AskedTarget:
         """Return an audit for each question. Without a CLIP, features have width 0."""
         parts = self.parts
         names = ", ".join(part.name for part in parts)
-        raw = np.zeros((sum(map(len, parts)), 0), dtype=np.float32)
+        images = sum(map(len, parts))
+        raw = np.zeros((images, 0), dtype=np.float32)
         if clip is not None:
             by_part = []
             for seen in self.seen:
@@ -601,9 +608,8 @@ class AskedTarget:
         split = self.recipe.source.train_split
         if split in self.mine.on or split not in self.source.splits:
             return None
-        images = evenly_thinned(
-            audited_train_rows(self.recipe, self.source)[0], self.mine.train_rows
-        )
+        train_images, _ = audited_train_rows(self.recipe, self.source)
+        images = evenly_thinned(train_images, self.mine.train_rows)
         rows = np.asarray(features_of(images, embedder), dtype=np.float64)
         rows = rows[np.isfinite(rows).all(axis=1)]
         if len(rows) < 2:
@@ -630,9 +636,11 @@ def ask_target(
     maps = {mine.target: class_map_of(recipe, mine.target)}
     parts, has = opened_images(recipe, mine, source)
     seen = [ContentsSeen(part) for part in parts]
-    elsewhere = None if elsewhere is None else elsewhere.worth_for(sum(map(len, parts)))
+    if elsewhere is not None:
+        elsewhere = elsewhere.worth_for(sum(map(len, parts)))
     images = [part.images for part in seen]
-    answers = _answers_by(recipe, mine, images, has, maps, device, elsewhere, load)[mine.target]
+    answers_by = _answers_by(recipe, mine, images, has, maps, device, elsewhere, load)
+    answers = answers_by[mine.target]
     return AskedTarget(recipe, mine, source, parts, seen, has, answers, elsewhere)
 
 

@@ -86,7 +86,8 @@ class WordFile(Section):
 
 
 def _path_of(source: str | Path, kind: str) -> Path:
-    known = {path.stem: path for path in sorted((bundled_folder() / kind).glob("*.yaml"))}
+    files = (bundled_folder() / kind).glob("*.yaml")
+    known = {path.stem: path for path in sorted(files)}
     if not isinstance(source, str) or not _BARE.fullmatch(source):
         if isinstance(source, str) and not is_local(source):
             raise UserError(
@@ -275,8 +276,7 @@ class CaptionGrammar(WordFile):
         self, cls: RecipeClass, noun: CaptionNoun
     ) -> ClassCaptions | list[Misfit]:
         """Return the captions of a class, or every reason why it has none."""
-        names = dict.fromkeys(name for name in (cls.category, cls.name) if name is not None)
-        words_by_name = [self.by_name[name] for name in names if name in self.by_name]
+        words_by_name = [self.by_name[name] for name in listed_names(cls) if name in self.by_name]
         texts = [*self.templates, *self.captions]
         # A reference for the class's name takes precedence over a reference for its category. A reference for the
         # category takes precedence over the reference for all classes.
@@ -311,7 +311,8 @@ class CaptionGrammar(WordFile):
                 misfits.append((f"has no {word}", advice))
         count = 0
         for text in texts:
-            count += prod(len(fillings[name]) for name in set(PLACEHOLDER.findall(text)))
+            placeholders = set(PLACEHOLDER.findall(text))
+            count += prod(len(fillings[name]) for name in placeholders)
         if count > MOST_CAPTIONS:
             reason = f"has {count:,} captions, expected at most {MOST_CAPTIONS:,}"
             misfits.append((reason, "Leave out some adjectives, prepositions or hyponyms."))
@@ -406,6 +407,13 @@ def caption_table(captions: Iterable[tuple[str, Iterable[str]]]) -> Gathered:
     return tuple(rows), tuple(references), tuple(candidates)
 
 
+def listed_names(cls: RecipeClass) -> list[str]:
+    """Return the names by which a file of words may list a class, the category first."""
+    if cls.category is None or cls.category == cls.name:
+        return [cls.name]
+    return [cls.category, cls.name]
+
+
 def names_of_no_class(
     kind: str, covers: Sequence[str], by_name: Iterable[str], classes: Sequence[RecipeClass]
 ) -> Iterator[str]:
@@ -435,10 +443,8 @@ def words_of(
     name of the class replaces the noun of the reference caption. A caption with another noun is shown whole ("kob
     inside (deer)").
     """
-    subject, noun = (
-        _LEAD.sub("", " ".join(text.split()), count=1) for text in (caption, reference)
-    )
-    added = _added(subject, noun) or _added(subject, class_name)
+    subject = _without_lead(caption)
+    added = _added(subject, _without_lead(reference)) or _added(subject, class_name)
     if added is None:
         if role == "hard":
             return f"{subject} ({class_name})"
@@ -458,6 +464,10 @@ def words_of(
     return f"{class_name} not {after}" if after else class_name
 
 
+def _without_lead(text: str) -> str:
+    return _LEAD.sub("", " ".join(text.split()), count=1)
+
+
 def _added(subject: str, noun: str) -> tuple[str, str] | None:
     """Return the words before and after the noun; None if the subject does not contain it."""
     words = subject.split()
@@ -465,8 +475,10 @@ def _added(subject: str, noun: str) -> tuple[str, str] | None:
     folded = [word.casefold() for word in words]
     like = [word.casefold() for word in sought]
     starts = range(len(folded) - len(like) + 1) if like else ()
-    start = next((at for at in starts if folded[at : at + len(like)] == like), None)
-    if start is None:
+    for start in starts:
+        if folded[start : start + len(like)] == like:
+            break
+    else:
         return None
     before = " ".join(words[:start])
     after = " ".join(words[start + len(sought) :])

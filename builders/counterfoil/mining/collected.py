@@ -116,7 +116,8 @@ def minimum_detectable_difference(
     families: list[list[tuple[FailureCount, FailureCount]]] = []
     labels: list[tuple[LabelledRows, int]] = []
     for half in halves:
-        labels += [(half, label) for label in np.unique(half.labels).tolist()]
+        of_half = np.unique(half.labels).tolist()
+        labels += [(half, label) for label in of_half]
     if mine.confirm != "rendered":
         sets = [carried.rows for carried in tested if carried.rows is not None]
         for audit_half, label in () if tested else labels:
@@ -142,12 +143,11 @@ def minimum_detectable_difference(
         return math.inf if smallest.difference is None else smallest.difference
 
     typical = []
+    family = max(len(tested), 1)
     for sets in families:
         detectable = []
         for in_set, rest in sets:
-            difference = smallest_difference(
-                in_set, rest, mine.margin, mine.fdr, max(len(tested), 1)
-            )
+            difference = smallest_difference(in_set, rest, mine.margin, mine.fdr, family)
             rest_rate = rest.rate if rest.rows else 0.0
             detectable.append(
                 document.SmallestDifference(difference, POWER, in_set.rows, rest.rows, rest_rate)
@@ -230,7 +230,9 @@ class HypothesisTests:
         firsts = [counts for *_, counts, _ in tests]
         p_values = [p for *_, p in tests]
         results = confirm_sets(firsts, p_values, mine.fdr)
-        tested = [Carried(*test[:4], result) for test, result in zip(tests, results, strict=True)]
+        tested = []
+        for test, result in zip(tests, results, strict=True):
+            tested.append(Carried(*test[:4], result))
         return cls(run, audits, captions, outcome, rendered, tested)
 
     @property
@@ -287,6 +289,7 @@ def collect_findings(
         finding = _finding(tests, carried, others[carried.audit])
         findings.append(replace(finding, labels=checks.get(finding.name)))
     classes = []
+    of_note = [field.name for field in fields(ClassNote)]
     for label, cls in enumerate(recipe.classes):
         audit = audits[_audit_index(audits, label)]
         of_class = audit.labels == label
@@ -294,7 +297,7 @@ def collect_findings(
         errors = int(audit.failed[of_class].sum())
         rate = errors / rows if rows else None
         note = outcome.notes[label]
-        facts = {field.name: getattr(note, field.name) for field in fields(ClassNote)}
+        facts = {name: getattr(note, name) for name in of_note}
         classes.append(document.ClassAudit(cls.id, cls.name, rows, errors, rate, **facts))
     tested_names = {finding.name for finding in findings}
     not_tested = []
@@ -313,9 +316,10 @@ def collect_findings(
     discover = half_of(audited, audited.halves.discover)
     confirm = half_of(audited, audited.halves.confirm)
     confirm_halves = [audit.labelled.chosen(audit.halves.confirm) for audit in audits]
+    settings = run.settings.model_dump(mode="json")
     return document.Findings(
         recipe=document.MinedRecipe(recipe.name, recipe.recipe_hash),
-        method=document.MethodUsed(mine.method, run.settings.model_dump(mode="json")),
+        method=document.MethodUsed(mine.method, settings),
         target=document.Target(name, classifier.sha256, audited.target.about),
         on=tuple(images),
         failure=mine.failure,
@@ -445,10 +449,12 @@ class _AuditEvidence:
     ) -> document.Evidence:
         audited = self.audited
         key = audited.keys[row]
+        path = audited.paths.get(key)
         failed = bool(self.counted[row])
         label = self.class_name(audited.labels[row])
-        answered = self.answers[audited.target.predictions.prediction[audited.rows[row]]]
-        return document.Evidence(key, score, failed, half, label, answered, audited.paths.get(key))
+        image = audited.rows[row]
+        answered = self.answers[audited.target.predictions.prediction[image]]
+        return document.Evidence(key, score, failed, half, label, answered, path)
 
     def class_name(self, label: int | np.integer) -> str:
         return self.tests.run.recipe.classes[label].name
@@ -511,15 +517,18 @@ def _caption_check(
     for position in order[:8].tolist():
         row = rows[position]
         key = audited.keys[row]
+        path = audited.paths.get(key)
         text = texts[best[position]]
         matches = bool(matching[position])
         failed = bool(audited.failed[row])
-        nearest.append(document.NearestImage(key, text, matches, failed, audited.paths.get(key)))
+        nearest.append(document.NearestImage(key, text, matches, failed, path))
     count = int(matching[order].sum())
     share = float(matching[order].mean())
-    return document.CaptionCheck(len(order), count, share, float(matching.mean()), tuple(nearest))
+    class_share = float(matching.mean())
+    return document.CaptionCheck(len(order), count, share, class_share, tuple(nearest))
 
 
 def half_of(audited: Audited, rows: Ints) -> document.Half:
     keys = [audited.keys[row] for row in rows.tolist()]
-    return document.Half(len(rows), len(np.unique(audited.units[rows])), keys_sha256(keys))
+    units = np.unique(audited.units[rows])
+    return document.Half(len(rows), len(units), keys_sha256(keys))

@@ -720,11 +720,13 @@ class Findings(Strict):
             columns = ["finding", *columns]
             rows = []
             for finding, row in table_rows:
-                words = " ".join((finding.words, *(f"({mark})" for mark in finding.marks)))
+                marks = [f"({mark})" for mark in finding.marks]
+                words = " ".join((finding.words, *marks))
                 rows.append([words, *(cell.text for cell in row)])
         else:
             columns, rows = classes_table(self.answered)
-        return shown_table(repr(self)[1:-1], columns, rows, " ".join(self.doubts))
+        title = repr(self)[1:-1]
+        return shown_table(title, columns, rows, " ".join(self.doubts))
 
     @property
     def preview_sentence(self) -> str:
@@ -759,10 +761,10 @@ class Findings(Strict):
         """Return the findings with doubts about CLIP; those of doubted classes are marked, beside those that were."""
         if doubts is None:
             return self
-        marked = (
-            replace(finding, words_untrusted=doubts.of_any(finding.classes))
-            for finding in self.findings
-        )
+        marked = []
+        for finding in self.findings:
+            untrusted = doubts.of_any(finding.classes)
+            marked.append(replace(finding, words_untrusted=untrusted))
         return replace(self, doubts=tuple(doubts.lines()), findings=tuple(marked))
 
     def to_json(self) -> dict[str, Any]:

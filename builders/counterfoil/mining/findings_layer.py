@@ -93,7 +93,10 @@ def shifts_layer(
     prompts["shifts"] = all_shifts
     layer = carried | {"prompts": prompts}
     # Drop the LoRA weights of levels, because otherwise every image would be rendered with them.
-    levelled = {shift.lora: None for shift in run.recipe.all_shifts() if shift.lora is not None}
+    levelled = {}
+    for shift in run.recipe.all_shifts():
+        if shift.lora is not None:
+            levelled[shift.lora] = None
     if levelled:
         layer = merged_deeply(layer, {"generator": {"lora": levelled}})
     return layer_text(merged_deeply(layer, changes), below, extends)
@@ -165,7 +168,8 @@ def seed_for(seed: int, purpose: str, method: str, target: str, halves_seed: int
     """Return the seed that `derived_seed` gives, from values that are known before there are
     findings."""
     words = f"{seed}\0{purpose}\0{method}\0{without_folders(target)}\0{halves_seed}"
-    return int.from_bytes(hashlib.sha256(words.encode()).digest()[:8]) >> 11
+    digest = hashlib.sha256(words.encode()).digest()
+    return int.from_bytes(digest[:8]) >> 11
 
 
 def mined_shifts(
@@ -297,12 +301,7 @@ def _drawn(finding: Finding) -> dict[str, Any]:
 
 
 def _counts(pairs: CountedPairs) -> dict[str, int]:
-    return {
-        "pairs": pairs.pairs,
-        "both": pairs.both,
-        "failing": pairs.failing,
-        "rescued": pairs.rescued,
-    }
+    return {name: getattr(pairs, name) for name in ("pairs", "both", "failing", "rescued")}
 
 
 def _beside(findings: Findings, finding: Finding, role: str, caption: str | None) -> dict[str, Any]:
@@ -375,7 +374,8 @@ def _added(caption: str, classes: Sequence[RecipeClass]) -> str | None:
     before, placeholder, after = prompt_of(caption, classes).partition("{class}")
     words = before.removeprefix(_A_PHOTO).strip().removeprefix("of").strip()
     words = re.sub(r"^(a|an|the)(\s|$)", "", words)
-    alone = " ".join(part for part in (_A_PHOTO, words, after.strip()) if part)
+    parts = (_A_PHOTO, words, after.strip())
+    alone = " ".join(part for part in parts if part)
     return alone if placeholder and alone != _A_PHOTO else None
 
 

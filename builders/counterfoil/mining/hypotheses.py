@@ -51,7 +51,11 @@ def cutoffs_at(
     """Return, for each class, the cosine that `share` of its rows reach (hard) or stay below
     (far_from)."""
     level = 1 - share if role == "hard" else share
-    return tuple(float(np.quantile(cosines[labels == label], level)) for label in classes)
+    cutoffs = []
+    for label in classes:
+        cutoff = np.quantile(cosines[labels == label], level)
+        cutoffs.append(float(cutoff))
+    return tuple(cutoffs)
 
 
 def members_within(
@@ -61,7 +65,8 @@ def members_within(
     cutoffs: Sequence[float],
     role: Role,
 ) -> Bools:
-    limits = np.full(int(labels.max(initial=-1)) + 1, np.nan)
+    highest_label = int(labels.max(initial=-1))
+    limits = np.full(highest_label + 1, np.nan)
     for label, cutoff in zip(classes, cutoffs, strict=True):
         if label < len(limits):
             limits[label] = cutoff
@@ -105,7 +110,8 @@ class MiningRun:
         image."""
         overrides = []
         for override in self.overrides:
-            section = override.partition("=")[0].strip().split(".")[0]
+            key, _, _ = override.partition("=")
+            section, _, _ = key.strip().partition(".")
             if section not in _SECTIONS_WITHOUT_EFFECT_ON_IMAGES:
                 overrides.append(override)
         return replace(self, overrides=overrides, folder=folder)
@@ -156,7 +162,8 @@ class LabelledRows:
         features = self.features[rows]
         labels = self.labels[rows]
         failed = self.failed[rows]
-        return LabelledRows(features, labels, failed, self.units[rows], self.taken_for[rows])
+        units = self.units[rows]
+        return LabelledRows(features, labels, failed, units, self.taken_for[rows])
 
     def of_classes(self, labels: Sequence[int]) -> Ints:
         return np.flatnonzero(np.isin(self.labels, labels))
@@ -235,9 +242,8 @@ class Hypothesis:
         members = members_within(cosines, labels, self.labels, self.cutoffs, self.role)
         if self.alternatives is None or not len(self.alternatives):
             return members
-        return members & (
-            cosines > (np.asarray(features, dtype=np.float32) @ self.alternatives.T).max(axis=1)
-        )
+        of_alternatives = np.asarray(features, dtype=np.float32) @ self.alternatives.T
+        return members & (cosines > of_alternatives.max(axis=1))
 
     def tested_members(self, features: AnyFloats, labels: Ints) -> Bools:
         """Return the tested rows that are in the set, (n,) bool."""
@@ -245,9 +251,11 @@ class Hypothesis:
 
     def count(self, rows: LabelledRows) -> tuple[FailureCount, FailureCount]:
         """Count failures in the set, and in the rest of its classes, among the tested rows."""
-        tested = rows.chosen(np.flatnonzero(self.tested_on(rows.features, rows.labels)))
+        is_tested = self.tested_on(rows.features, rows.labels)
+        tested = rows.chosen(np.flatnonzero(is_tested))
         members = self.members(tested.features, tested.labels)
-        return count_failures(self.counted(tested.failed, tested.taken_for), tested.units, members)
+        counted = self.counted(tested.failed, tested.taken_for)
+        return count_failures(counted, tested.units, members)
 
     def cosines(self, features: AnyFloats) -> Floats32:
         return np.asarray(features, dtype=np.float32) @ self.vector

@@ -60,7 +60,10 @@ class CheckedRows:
     @property
     def share(self) -> float:
         """The estimated share of wrong labels, or 0 if there are no rows."""
-        return min(1.0, 2 * float((self.depth > 1 / 2).mean())) if len(self.depth) else 0.0
+        if not len(self.depth):
+            return 0.0
+        deeper = float((self.depth > 1 / 2).mean())
+        return min(1.0, 2 * deeper)
 
 
 @dataclass(frozen=True)
@@ -127,7 +130,8 @@ class SeenLabels:
             if len(right_rows):
                 scale = float(np.std(margins[count:])) or 1.0
             both += margins / scale
-        shallower = np.searchsorted(np.sort(both[count:]), both[:count], side="right")
+        of_right = np.sort(both[count:])
+        shallower = np.searchsorted(of_right, both[:count], side="right")
         depth = shallower / max(1, len(right_rows))
         others = np.full(count, other)
         return CheckedRows(rows, others, captions[:count], neighbours[:count], depth)
@@ -135,7 +139,8 @@ class SeenLabels:
     def _some_right(self, label: int) -> Ints:
         """Return at most `_MOST_RIGHT` right rows of a class, evenly spaced."""
         right_rows = np.flatnonzero((self.labels == label) & self.right)
-        chosen = np.linspace(0, len(right_rows) - 1, min(len(right_rows), _MOST_RIGHT))
+        count = len(right_rows)
+        chosen = np.linspace(0, count - 1, min(count, _MOST_RIGHT))
         return right_rows[chosen.round().astype(np.int64)]
 
     def _nearness(self, rows: Ints, label: int) -> Floats:
@@ -177,12 +182,16 @@ def check_labels(
     recipe = tests.run.recipe
     classes = recipe.classes
     texts = own_captions(recipe)
-    encoded = np.asarray(clip.embed_texts(list(texts.values())), dtype=np.float32)
+    embedded = clip.embed_texts(list(texts.values()))
+    encoded = np.asarray(embedded, dtype=np.float32)
     # NaN for a class without words for a caption.
-    captions = np.full((len(classes), encoded.shape[1]), np.nan, dtype=np.float32)
+    shape = (len(classes), encoded.shape[1])
+    captions = np.full(shape, np.nan, dtype=np.float32)
     with_caption = [cls.label for cls in classes if cls.id in texts]
     captions[with_caption] = encoded
-    known = np.asarray([doubts is None or not doubts.of_any([cls.id]) for cls in classes])
+    known = np.ones(len(classes), dtype=bool)
+    if doubts is not None:
+        known = np.asarray([not doubts.of_any([cls.id]) for cls in classes])
     seen = []
     for audited in tests.audits:
         labels = audited.labels
@@ -198,8 +207,10 @@ def check_labels(
         # The first answer that is another class of the question.
         outputs = audited.target.predictions.answers[audited.rows[rows]]
         answers = class_of_output(audited.target.class_map)[outputs]
-        fits = np.isin(answers, audited.classes) & (answers != labels[rows][:, None])
-        first = answers[np.arange(len(rows)), fits.argmax(axis=1)]
+        of_question = np.isin(answers, audited.classes)
+        fits = of_question & (answers != labels[rows][:, None])
+        first_place = fits.argmax(axis=1)
+        first = answers[np.arange(len(rows)), first_place]
         taken_for = np.where(fits.any(axis=1), first, -1)
         check, checked = seen[carried.audit].check(rows, taken_for)
         checks[name] = check
@@ -212,6 +223,9 @@ def check_labels(
             key = audited.keys[row]
             label = classes[int(labels[row])]
             suggested = classes[int(checked.others[position])]
+            caption_margin = float(checked.captions[position])
+            neighbour_margin = float(checked.neighbours[position])
+            depth = float(checked.depth[position])
             line = {
                 "key": key,
                 "path": audited.paths.get(key),
@@ -219,9 +233,9 @@ def check_labels(
                 "label": label.name,
                 "suggested_id": suggested.id,
                 "suggested": suggested.name,
-                "caption_margin": round(float(checked.captions[position]), 4),
-                "neighbour_margin": round(float(checked.neighbours[position]), 4),
-                "depth": round(float(checked.depth[position]), 4),
+                "caption_margin": round(caption_margin, 4),
+                "neighbour_margin": round(neighbour_margin, 4),
+                "depth": round(depth, 4),
                 "findings": [],
             }
             line = listed.setdefault((key, label.id), line)

@@ -149,9 +149,11 @@ def write_mined(
         remove_durably(folder / FINDINGS)  # a folder that has findings has every file
     replace_files(folder, whole)
     write_index(folder)
-    files_written = {
-        what: (folder / name).resolve() for what, name in _NAMED.items() if (folder / name).exists()
-    }
+    files_written = {}
+    for what, name in _NAMED.items():
+        path = folder / name
+        if path.exists():
+            files_written[what] = path.resolve()
     if findings.doubts:
         warn("\n".join(findings.doubts))
     return MineResult(folder, findings, files_written, pool)

@@ -77,11 +77,13 @@ def hardest_rows(decisions: Floats, labels: Ints, most: int, rows: Ints | None =
     values: dict[int, Floats] = {}
     for label in np.unique(labels[readable & labelled]).tolist():
         class_rows = np.flatnonzero(readable & (labels == label))
-        best = class_rows[np.lexsort((rows[class_rows], decisions[class_rows]))][:most]
+        order = np.lexsort((rows[class_rows], decisions[class_rows]))
+        best = class_rows[order[:most]]
         by_label[label] = rows[best]
         values[label] = decisions[best]
-    unreadable = len(np.unique(rows[~readable]))
-    return Hardest(by_label, values, unreadable, len(np.unique(rows[readable & ~labelled])))
+    unreadable = np.unique(rows[~readable])
+    unlabelled = np.unique(rows[readable & ~labelled])
+    return Hardest(by_label, values, len(unreadable), len(unlabelled))
 
 
 def pool_labels(stated: str | None, pool: str, columns: Sequence[str], usual: str = "label") -> str:
@@ -133,19 +135,20 @@ def pool_files(
             f"recipe {recipe.name}: it already selects rows, so it cannot take another selection",
             "Mine with the recipe that it extends.",
         )
-    ids = {cls.label: cls.id for cls in recipe.classes}
-    chosen = {ids[label]: hardest.rows[label].tolist() for label in sorted(hardest.rows)}
+    chosen = {}
+    for label in sorted(hardest.rows):
+        chosen[recipe.classes[label].id] = hardest.rows[label].tolist()
     table = rows_csv({POOL_SHIFT: chosen})
     counts = [len(rows) for rows in chosen.values()]
     if len(table) > MOST_BYTES:
-        raise UserError(
-            f"{sum(counts):,} rows were chosen, too many for one table", "Choose fewer."
-        )
+        total = f"{sum(counts):,} rows were chosen"
+        raise UserError(f"{total}, too many for one table", "Choose fewer.")
     most = max(counts)
     base = recipe.prompts.base
     decisions = np.concatenate(list(hardest.decisions.values()))
+    _, _, pool_name = pool.reference.dataset.rstrip("/").rpartition("/")
     origin = {
-        "pool": pool.reference.dataset.rstrip("/").rpartition("/")[2],
+        "pool": pool_name,
         "split": pool.reference.split,
         "labels": pool.labels,
         "decisions": [float(decisions.min()), float(decisions.max())],
@@ -160,7 +163,8 @@ def pool_files(
         "classes": list(chosen),
         "mined_from": {**mined_from, **origin},
     }
-    shifts: dict[str, Any] = dict.fromkeys((*below.prompts.shifts, *recipe.prompts.shifts))
+    shifts: dict[str, Any] = dict.fromkeys(below.prompts.shifts)
+    shifts |= dict.fromkeys(recipe.prompts.shifts)
     shifts[POOL_SHIFT] = {key: value for key, value in shift.items() if value is not None}
     both = (recipe, below)
     screen: dict[str, Any] = {"object_threshold": -1}  # CLIP rejects no chosen row.
@@ -219,7 +223,8 @@ def _dropped(names: Sequence[str] | set[str], sections: Sequence[Any]) -> dict[s
     fields = type(sections[0]).model_fields
     dropped: dict[str, None] = {}
     for name in sorted(names):
-        if any(getattr(section, name) != fields[name].get_default() for section in sections):
+        default = fields[name].get_default()
+        if any(getattr(section, name) != default for section in sections):
             dropped[name] = None
     return dropped
 
@@ -341,7 +346,9 @@ def open_training(
         raise UserError(f"{' and '.join(options)}: no pool is named", "Name one: --pool ./photos")
     if pool_rows is not None and pool_rows < 1:
         raise UserError(f"--pool-rows: found {pool_rows}, expected at least 1")
-    opened = None if pool is None else open_pool(pool, pool_labels, run.recipe, run.mine, source)
+    opened = None
+    if pool is not None:
+        opened = open_pool(pool, pool_labels, run.recipe, run.mine, source)
     train = run.recipe.source.train_split
     if weights and train not in source.splits:
         raise UserError(
@@ -351,7 +358,8 @@ def open_training(
         )
     if opened is None and not weights:
         return None
-    return AskedTraining(source, opened, ROWS if pool_rows is None else pool_rows, bool(weights))
+    most = ROWS if pool_rows is None else pool_rows
+    return AskedTraining(source, opened, most, bool(weights))
 
 
 def open_pool(
@@ -476,7 +484,8 @@ def _shared(pool: OpenedPool, recipe: Recipe, audited: Audited) -> Bools:
     contents.discard(NO_CONTENT)
     of_pool = ContentsSeen(pool.images).known()
     shared = np.asarray([content in contents for content in of_pool], dtype=bool)
-    if pool.images.units is not None and pool.origin.reference.dataset == recipe.source.dataset:
+    of_source = pool.origin.reference.dataset == recipe.source.dataset
+    if pool.images.units is not None and of_source:
         pool_units = np.asarray(pool.images.units, dtype=str)
         shared |= np.isin(pool_units, np.asarray(units, dtype=str))
     return shared

@@ -189,7 +189,10 @@ def findings_table(
         columns = ["wrong (%)", "without it (%)", "more (points)", "pairs", "E", "q"]
     if ended:
         columns.append("ended")
-    rows = [(finding, list(_cells(finding, drawn=drawn, ended=ended))) for finding in shown]
+    rows = []
+    for finding in shown:
+        cells = _cells(finding, drawn=drawn, ended=ended)
+        rows.append((finding, list(cells)))
     return columns, rows
 
 
@@ -204,7 +207,8 @@ def classes_table(answered: AnswersTold) -> tuple[list[str], list[list[str]]]:
         for other in answered.taken_for:
             if other.id == cls.id:
                 taken.append(f"{other.other_name} ({other.count} of {other.rows})")
-        rows.append([name, rate, format_share(cls.others_rate), failures, ", ".join(taken[:2])])
+        others_rate = format_share(cls.others_rate)
+        rows.append([name, rate, others_rate, failures, ", ".join(taken[:2])])
     return ["class", "wrong", "all others", "images", "mistaken for"], rows
 
 
@@ -318,9 +322,9 @@ def is_sliced(findings: Findings) -> bool:
 
 def is_drawn(findings: Findings) -> bool:
     """Check whether hypotheses were tested on pairs drawn for them."""
-    return findings.halves is None or bool(
-        findings.findings and all(finding.pairs for finding in findings.findings)
-    )
+    if findings.halves is None:
+        return True
+    return bool(findings.findings) and all(finding.pairs for finding in findings.findings)
 
 
 def _in_full(findings: Findings) -> list[Finding]:
@@ -393,9 +397,11 @@ def of_description(finding: Finding) -> tuple[Evidence, ...]:
     """Return the evidence of a finding's set, without base images."""
     if finding.tested_on != "pairs":
         return finding.evidence
-    return tuple(
-        piece for piece in finding.evidence if base_key(piece.key, finding.classes) != piece.key
-    )
+    described = []
+    for piece in finding.evidence:
+        if base_key(piece.key, finding.classes) != piece.key:
+            described.append(piece)
+    return tuple(described)
 
 
 def pairs_beside(finding: Finding) -> list[tuple[Evidence, Evidence]]:
@@ -441,7 +447,9 @@ def looks_figure(finding: Finding, line: float | None) -> Markup:
     height = max(high - low, 1.0)
     step = max(1, math.ceil(height / log_10 / _MOST_POWERS))
     lines = []
-    for power in range(math.ceil(low / log_10), math.floor(high / log_10) + 1):
+    lowest_power = math.ceil(low / log_10)
+    highest_power = math.floor(high / log_10)
+    for power in range(lowest_power, highest_power + 1):
         if power % step == 0:
             look = "grid" if power else "one"
             lines.append(((power * log_10 - low) / height, look))
@@ -461,10 +469,14 @@ def _line_figure(
     by CSS class."""
     from markupsafe import Markup
 
-    first, last = (math.log(max(1, points[at][0])) for at in (0, -1))
+    places = [math.log(max(1, count)) for count, _, _ in points]
+    first = places[0]
+    width = places[-1] - first
 
     def x(count: int) -> str:
-        along = (math.log(max(1, count)) - first) / (last - first) if last > first else 0.5
+        along = 0.5
+        if width > 0:
+            along = (math.log(max(1, count)) - first) / width
         return f"{2.5 + 95 * along:.2f}%"
 
     def y(height: float) -> float:

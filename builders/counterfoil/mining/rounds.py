@@ -184,7 +184,9 @@ def render_round(run: MiningRun, outcome: Found) -> AnsweredRound | None:
             score = of_object if of_shift is None else of_shift
             best[key] = 0.0 if score is None else float(score)
     scores = np.asarray([best[key] for key in opened.keys], dtype=np.float64)
-    shifts = {shift.name: at for at, shift in enumerate(opened.recipe.all_shifts())}
+    shifts = {}
+    for at, shift in enumerate(opened.recipe.all_shifts()):
+        shifts[shift.name] = at
     whole = answered.predictions.readable
     labels = opened.labels
     indices = opened.indices

@@ -81,7 +81,8 @@ def measure_image(image: Image, encoded: bytes) -> tuple[float, ...]:
     luma = np.asarray(image.convert("L"), dtype=np.float64)
     colour = np.asarray(image, dtype=np.float64).mean(axis=(0, 1))
     inner = luma[1:-1, 1:-1]
-    beside = luma[:-2, 1:-1] + luma[2:, 1:-1] + luma[1:-1, :-2] + luma[1:-1, 2:]
+    above_and_below = luma[:-2, 1:-1] + luma[2:, 1:-1]
+    beside = above_and_below + luma[1:-1, :-2] + luma[1:-1, 2:]
     laplacian = beside - 4 * inner
     saturation = np.asarray(image.convert("HSV"))[..., 1]
     return (
@@ -100,7 +101,8 @@ def jpeg_quality(encoded: bytes) -> float:
     """Return the quality of a JPEG on libjpeg's scale, 1 to 100, computed from its luminance table.
     A file of another format has 100.
     """
-    table = getattr(open_image(encoded, photograph=True), "quantization", {}).get(0)
+    tables = getattr(open_image(encoded, photograph=True), "quantization", {})
+    table = tables.get(0)
     if table is None:
         return float(_LOSSLESS)
     # At low qualities, large entries of the table are clipped, but the smallest entry never is.
@@ -129,7 +131,8 @@ def slice_columns(
         )
     # Unmeasured values get the median, far from either end.
     if blind < len(measured):
-        measured = np.where(np.isnan(measured), np.nanmedian(measured, axis=0), measured)
+        median = np.nanmedian(measured, axis=0)
+        measured = np.where(np.isnan(measured), median, measured)
     else:
         measured = np.zeros_like(measured)
     varied = np.flatnonzero(np.ptp(measured, axis=0) > 0)
@@ -150,11 +153,12 @@ def slice_columns(
 def _measured(audited: Audited) -> Floats:
     """Return the measures of the audited images, (n, measures). An image that cannot be decoded has
     NaN."""
-    measures = np.full((sum(map(len, audited.parts)), len(MEASURES)), np.nan)
+    images = sum(map(len, audited.parts))
+    measures = np.full((images, len(MEASURES)), np.nan)
     first = 0
     for part in audited.parts:
-        images = track(part.images(), f"{part.name}: measuring images", len(part), 1000)
-        for row, (_, encoded) in enumerate(images, first):
+        read = track(part.images(), f"{part.name}: measuring images", len(part), 1000)
+        for row, (_, encoded) in enumerate(read, first):
             image = part.decoded(encoded)
             if image is not None and encoded is not None:
                 measures[row] = measure_image(image, encoded)
@@ -171,7 +175,8 @@ def _shifts(audited: Audited) -> tuple[tuple[str, ...], Floats]:
         by_part.append(group_names[part.groups])
     names = np.concatenate(by_part)
     shifts = tuple(sorted({*names.tolist()} - {BASE, EVERYTHING}))
-    of_shift = names[audited.rows][:, None] == np.asarray(shifts, dtype=object)
+    row_names = names[audited.rows]
+    of_shift = row_names[:, None] == np.asarray(shifts, dtype=object)
     return shifts, of_shift.astype(np.float64)
 
 
@@ -182,7 +187,9 @@ def _own_features(audited: Audited, recipe: Recipe, device: str) -> Floats:
     classifier = load_classifier(name, classes=recipe.classes).placed(device)
     read = head_of(classifier, device).weight
     embedder = classifier_embedder(classifier, device)
-    parts = [embed(part, embedder, precision="float32", device=device) for part in audited.parts]
+    parts = []
+    for part in audited.parts:
+        parts.append(embed(part, embedder, precision="float32", device=device))
     features = np.concatenate(parts)[audited.rows].astype(np.float64)
     if not np.isfinite(features).all():
         raise UserError(f"model {classifier.name!r} gives features that are not finite")

@@ -124,9 +124,8 @@ def open_inputs(
     elsewhere = None
     if not callables and (len(run.devices) > 1 or run.device == "cpu"):
         # Workers predict on several devices or on the CPU; a single GPU is used by this process.
-        elsewhere = Placement(
-            engine_for(run.devices, run.workers), run.device, tuple(recipe.classes)
-        )
+        engine = engine_for(run.devices, run.workers)
+        elsewhere = Placement(engine, run.device, tuple(recipe.classes))
     target = ask_target(recipe, mine, source, run.device, elsewhere)
     return MiningInputs(target, captions, training_images, others, pooled)
 
@@ -164,11 +163,9 @@ def see_images(run: MiningRun, method: FindMethod, inputs: MiningInputs) -> Seen
         why = f"{_WITHOUT_WORDS}, because no CLIP is available: {'; '.join(clip.problems)}"
         without_words = (why, clip.hint) if clip.hint else (why,)
         method = slices.SLICES
-        settings = slices.SLICES.settings()
-        mine = run.mine.model_copy(
-            update={"method": SLICES, "settings": settings.model_dump(mode="json")}
-        )
-        run = replace(run, mine=mine, settings=settings)
+        settings = method.settings()
+        changes = {"method": SLICES, "settings": settings.model_dump(mode="json")}
+        run = replace(run, mine=run.mine.model_copy(update=changes), settings=settings)
         clip = None
     refuse_others(run, inputs.target.parts)
     audits = inputs.target.audits(clip)
@@ -187,17 +184,20 @@ def see_images(run: MiningRun, method: FindMethod, inputs: MiningInputs) -> Seen
 def embed_captions(gathered: Gathered, clip: ClipModel) -> CandidateCaptions:
     texts, references, candidates = gathered
     parts = []
+    done = 0
     for start in range(0, len(texts), _MOST_TEXT_STEPS):
-        parts.append(clip.embed_texts(texts[start : start + _MOST_TEXT_STEPS]))
-        report_progress("embedding captions", min(start + _MOST_TEXT_STEPS, len(texts)), len(texts))
-    return CandidateCaptions(
-        texts, np.concatenate(parts).astype(np.float32), references, candidates
-    )
+        part = texts[start : start + _MOST_TEXT_STEPS]
+        parts.append(clip.embed_texts(part))
+        done += len(part)
+        report_progress("embedding captions", done, len(texts))
+    vectors = np.concatenate(parts).astype(np.float32)
+    return CandidateCaptions(texts, vectors, references, candidates)
 
 
 def find_hypotheses(seen: SeenImages) -> Found:
     """Run the method on the discover half of each audit and join the results."""
-    classes = seen.run.recipe.classes
+    run = seen.run
+    classes = run.recipe.classes
     outcomes = []
     pooled_by_audit = seen.pooled or [{}] * len(seen.audits)
     class_names = tuple(cls.name for cls in classes)
@@ -221,7 +221,7 @@ def find_hypotheses(seen: SeenImages) -> Found:
             pooled={name: answers.failed[rows] for name, answers in pooled.items()},
             columns=seen.columns,
         )
-        outcomes.append(seen.method.find(half, seen.run.mine, seen.run.settings, seen.run.workers))
+        outcomes.append(seen.method.find(half, run.mine, run.settings, run.workers))
     joined = outcomes[0]
     for audited, outcome in zip(seen.audits[1:], outcomes[1:], strict=True):
         # Each class's note comes from the audit of that class.
@@ -305,9 +305,9 @@ def _vectors(tests: HypothesisTests) -> bytes:
     arrays: dict[str, Any] = {"centre": audited.centre, "spread": audited.deviation}
     for name, vector in tests.outcome.vectors.items():
         label, _, what = name.partition("_")
-        arrays[f"{ids[int(label)]}_{what}" if label.isdecimal() else name] = np.asarray(vector)
-    arrays |= {
-        f"caption_{hypothesis.name}": np.asarray(hypothesis.vector)
-        for hypothesis in tests.outcome.hypotheses
-    }
+        if label.isdecimal():
+            name = f"{ids[int(label)]}_{what}"
+        arrays[name] = vector
+    for hypothesis in tests.outcome.hypotheses:
+        arrays[f"caption_{hypothesis.name}"] = hypothesis.vector
     return save({name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)})

@@ -71,7 +71,10 @@ class CorruptMaker(ImageMaker):
         most = sum(wanted.values())
         for cls in recipe.classes:
             chosen = table[cls.id] = []
-            paired = [partner for name, partner in matched.items() if cls.label in labels_of[name]]
+            paired = []
+            for name, partner in matched.items():
+                if cls.label in labels_of[name]:
+                    paired.append(partner)
             most_rows = wanted.get(cls.id, 0)
             for row in in_drawn_order(of_class(cls), recipe.samples.seed):
                 if len(chosen) == most_rows:
@@ -110,7 +113,9 @@ class CorruptMaker(ImageMaker):
         edited = RowTable.of(
             {(None, class_id): chosen for class_id, chosen in table.items() if chosen}, "edited"
         )
-        notes = [*truth.notes, *(f"{rows.place}: {note}" for note in rows.notes), *checked]
+        notes = list(truth.notes)
+        notes += [f"{rows.place}: {note}" for note in rows.notes]
+        notes += checked
         if unreadable:
             what = f"the image does not decode, or has a side of less than {SMALLEST_SIDE} pixels"
             notes.append(f"{format_count(unreadable, 'row')} left out: {what}")
@@ -126,9 +131,8 @@ class CorruptMaker(ImageMaker):
         recipe = materials.recipe
         pool, table = materials.rows
         rows = pool_of_rows(recipe, pool, table, labels=True)
-        matched = {
-            shift: partner.image for shift, partner in matched_partners(recipe, pool, rows).items()
-        }
+        partners = matched_partners(recipe, pool, rows)
+        matched = {shift: partner.image for shift, partner in partners.items()}
         truth = truth_of(recipe, rows)
         licences = licences_of_rows(recipe, rows, pool)
         units = units_of_rows(recipe, rows)

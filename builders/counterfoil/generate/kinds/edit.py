@@ -62,7 +62,8 @@ class EditMaker(DiffusersMaker):
         of_class = rows_of_classes(recipe, rows)
         wanted = rows_wanted(recipe)
         classes = [cls for cls in recipe.classes if cls.id in wanted]
-        ordered = {cls.id: in_drawn_order(of_class(cls), recipe.samples.seed) for cls in classes}
+        seed = recipe.samples.seed
+        ordered = {cls.id: in_drawn_order(of_class(cls), seed) for cls in classes}
         # by row; None if no prompt contains a caption
         captions: Mapping[int, str | None] | None = None
         captioner: Mapping[str, Any] = {}
@@ -72,7 +73,7 @@ class EditMaker(DiffusersMaker):
         prompts = _Prompts(recipe)
         column = recipe.generator.get("caption_column")
         if column is not None:
-            captions = {row: _usable(value) for row, value in enumerate(rows.column(column))}
+            captions = dict(enumerate(map(_usable, rows.column(column))))
         elif captions_asked(recipe):
             captions, captioner = _captions_of_captioner(
                 recipe,

@@ -168,8 +168,10 @@ def in_drawn_order(of_class: Bools, seed: int) -> list[int]:
     """
     import numpy as np
 
-    rows = np.flatnonzero(of_class).tolist()
-    return sorted(rows, key=lambda row: hashlib.sha256(f"{seed}\n{row}".encode()).digest())
+    def order(row: int) -> bytes:
+        return hashlib.sha256(f"{seed}\n{row}".encode()).digest()
+
+    return sorted(np.flatnonzero(of_class).tolist(), key=order)
 
 
 def left_out(count: int, what: str) -> str:

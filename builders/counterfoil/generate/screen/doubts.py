@@ -92,7 +92,8 @@ class ScreenDoubts:
 
     def of_any(self, class_ids: Iterable[str]) -> bool:
         """Return whether any of these classes is doubted."""
-        return self.near_chance or not {cls.class_id for cls in self.classes}.isdisjoint(class_ids)
+        doubted = {cls.class_id for cls in self.classes}
+        return self.near_chance or not doubted.isdisjoint(class_ids)
 
     @property
     def headline(self) -> str:
@@ -226,12 +227,14 @@ def doubts_of(
     near = known is not None and known.is_near_chance(known.right, known.n)
     if not doubted and not near:
         return None
-    doubted.sort(
-        key=lambda cls: (
-            cls.right / cls.n if cls.n and cls.right is not None else 1.0,
-            cls.margin or 0.0,
-        )
-    )
+
+    def order(cls: DoubtedClass) -> tuple[float, float]:
+        accuracy = 1.0
+        if cls.n and cls.right is not None:
+            accuracy = cls.right / cls.n
+        return accuracy, cls.margin or 0.0
+
+    doubted.sort(key=order)
     measured = len({*least, *classes})
     if known is None:
         return ScreenDoubts(tuple(doubted), measured, decides=decides)

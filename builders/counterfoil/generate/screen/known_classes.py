@@ -71,7 +71,8 @@ class KnownClasses:
         texts = own_captions(recipe)
         if self.caption != base_caption(recipe) or self.captions != len(texts):
             return False
-        named = {*self.classes, *(cls.taken_for for cls in self.classes.values())}
+        named: set[str | None] = set(self.classes)
+        named.update(known.taken_for for known in self.classes.values())
         return named - {None} <= texts.keys()
 
     def document(self) -> dict[str, Any]:
@@ -173,20 +174,23 @@ def _known(
     for start in range(0, len(images), _ROWS_AT_ONCE):
         # Compare in float32, because scores are stored as float32. So equal stored scores are a tie
         # here too.
-        cosines = images[start : start + _ROWS_AT_ONCE].astype(np.float64) @ captions.T
+        batch = images[start : start + _ROWS_AT_ONCE].astype(np.float64)
+        cosines = batch @ captions.T
         scores = cosines.astype(np.float32)
         own_score = scores[:, column].astype(np.float64)
         if len(named[column]) == 1:
             scores[:, column] = -np.inf
         best = scores.argmax(axis=1)
-        margin = own_score - scores[np.arange(len(scores)), best].astype(np.float64)
+        best_score = scores[np.arange(len(scores)), best]
+        margin = own_score - best_score.astype(np.float64)
         np.add.at(taken, best[margin <= 0], 1)
         margins.append(margin)
     every = np.concatenate(margins)
     right = int((every > 0).sum())
     taken_for = None
     if right < len(every):
-        taken_for = next(other for other in named[int(taken.argmax())] if other != class_id)
+        most_taken = named[int(taken.argmax())]
+        taken_for = next(other for other in most_taken if other != class_id)
     # Round, because the last bits of a sum depend on the machine.
     mean_margin = round(float(every.mean()), 6)
     return KnownClass(len(every), right, mean_margin, taken_for)
@@ -195,12 +199,15 @@ def _known(
 def _is_class(class_id: str, entry: Any) -> bool:
     if not isinstance(entry, dict) or entry.keys() != {"n", "right", "margin", "taken_for"}:
         return False
-    if not is_integer(entry["n"], 1, 2**53) or not is_integer(entry["right"], 0, entry["n"]):
+    n = entry["n"]
+    right = entry["right"]
+    margin = entry["margin"]
+    if not is_integer(n, 1, 2**53) or not is_integer(right, 0, n):
         return False
     # rounded cosines, no NaN
-    if type(entry["margin"]) not in (int, float) or not -2.001 <= entry["margin"] <= 2.001:
+    if type(margin) not in (int, float) or not -2.001 <= margin <= 2.001:
         return False
     taken_for = entry["taken_for"]
-    if entry["right"] < entry["n"]:
+    if right < n:
         return isinstance(taken_for, str) and taken_for != class_id
     return taken_for is None

@@ -81,9 +81,8 @@ class Thresholds:
 
     def is_open(self, shift: str) -> bool:
         """Return whether the threshold of the shift is still to be chosen."""
-        return any(
-            entry["source"] == FROM_CANDIDATES for entry in self.shift.get(shift, {}).values()
-        )
+        entries = self.shift.get(shift, {}).values()
+        return any(entry["source"] == FROM_CANDIDATES for entry in entries)
 
     def few_images(self) -> tuple[FewImages, ...]:
         """Return the classes whose percentile is over fewer validation images than it needs."""
@@ -125,7 +124,8 @@ class Thresholds:
         return document
 
     def content(self) -> bytes:
-        return (json.dumps(self.document(), indent=1, sort_keys=True) + "\n").encode()
+        text = json.dumps(self.document(), indent=1, sort_keys=True)
+        return f"{text}\n".encode()
 
     @classmethod
     def read(cls, content: bytes) -> Thresholds:
@@ -136,7 +136,7 @@ class Thresholds:
             sound = True
             for table in tables:
                 for entries in table.values():
-                    sound = all(map(_is_entry, entries.values())) and sound
+                    sound &= all(map(_is_entry, entries.values()))
             known = KnownClasses.read(document["known"]) if "known" in document else None
         except (OverflowError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not thresholds: {type(error).__name__}") from None
@@ -267,7 +267,9 @@ def _is_open(shift: Shift) -> bool:
 
 
 def _given(value: float | None) -> ThresholdEntry:
-    return _entry(None if value is None else float(np.float32(value)), None, 0, FROM_RECIPE)
+    if value is not None:
+        value = float(np.float32(value))
+    return _entry(value, None, 0, FROM_RECIPE)
 
 
 def _entry(value: float | None, percentile: float | None, n: int, source: str) -> ThresholdEntry:

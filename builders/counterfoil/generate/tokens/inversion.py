@@ -20,6 +20,7 @@ from torch.nn import functional as F
 
 from counterfoil.engines import Doing
 from counterfoil.errors import RunFailure, UserError
+from counterfoil.generate.pictures import padded_to
 from counterfoil.models.diffusion import native_size
 from counterfoil.models.trials import refuse_unknown_ids
 from counterfoil.recipe.prompts import fill_template
@@ -82,12 +83,10 @@ def plan_steps(settings: LearnSettings, class_id: str, images: int, times: int) 
     shape = (settings.steps, settings.batch_size)
     needed = settings.steps * settings.batch_size
     rounds = [rng.permutation(images) for _ in range(-(-needed // images))]
-    return _Schedule(
-        rows=np.concatenate(rounds)[:needed].reshape(shape),
-        flips=rng.random(shape) < settings.flip,
-        templates=rng.integers(0, len(settings.templates), shape),
-        times=rng.integers(0, times, shape),
-    )
+    rows = np.concatenate(rounds)[:needed].reshape(shape)
+    flips = rng.random(shape) < settings.flip
+    templates = rng.integers(0, len(settings.templates), shape)
+    return _Schedule(rows, flips, templates, rng.integers(0, times, shape))
 
 
 class Inversion:
@@ -121,7 +120,8 @@ class Inversion:
 
         Raise ValueError if the words have no sub-tokens.
         """
-        return [mean.repeat(self.settings.vectors, 1) for mean in self.text.mean_of_words(words)]
+        means = self.text.mean_of_words(words)
+        return [mean.repeat(self.settings.vectors, 1) for mean in means]
 
     def learn(self, group: Sequence[ClassToLearn]) -> Doing[int, list[LearnedToken]]:
         """Learn the tokens of at most `classes_in_flight` classes. Yield 1 for each step of the
@@ -130,9 +130,8 @@ class Inversion:
         count = len(group)
         if not 0 < count <= slots:
             raise ValueError(f"{count} classes, expected 1 to {slots}")
-        padded = [*group, *[group[-1]] * (slots - count)]
         try:
-            vectors, losses = yield from self._optimise(padded)
+            vectors, losses = yield from self._optimise(padded_to(slots, group))
         except torch.OutOfMemoryError as error:
             raise RunFailure(
                 f"out of memory on {self.device} with {slots} classes in flight",
@@ -142,11 +141,14 @@ class Inversion:
         last = max(1, round(self.settings.steps * _LAST_SHARE))
         for slot, cls in enumerate(group):
             token = tuple(rows[slot].detach().float().cpu().contiguous() for rows in vectors)
-            wrong = np.flatnonzero(~np.isfinite(losses[:, slot]))
-            failure = f"the loss was not a number at step {wrong[0] + 1}" if wrong.size else None
-            if failure is None and not all(bool(torch.isfinite(part).all()) for part in token):
+            of_class = losses[:, slot]
+            wrong = np.flatnonzero(~np.isfinite(of_class))
+            failure = None
+            if wrong.size:
+                failure = f"the loss was not a number at step {wrong[0] + 1}"
+            elif not all(bool(torch.isfinite(part).all()) for part in token):
                 failure = "the vectors are not numbers"
-            loss = float(losses[-last:, slot].astype(np.float64).mean())
+            loss = float(of_class[-last:].astype(np.float64).mean())
             learned.append(LearnedToken(cls.class_id, token, loss, failure))
         return learned
 
@@ -157,9 +159,14 @@ class Inversion:
         slots]."""
         settings = self.settings
         times = int(self.noise.config["num_train_timesteps"])
-        schedules = [plan_steps(settings, cls.class_id, cls.images.count, times) for cls in group]
-        for cls, schedule in zip(group, schedules, strict=True):
+        schedules = []
+        generators = []
+        for cls in group:
+            schedule = plan_steps(settings, cls.class_id, cls.images.count, times)
             self.latents.fill(cls.class_id, cls.images, schedule.rows, schedule.flips)
+            schedules.append(schedule)
+            seed = class_seed(settings.seed, cls.class_id) ^ 1
+            generators.append(torch.Generator("cpu").manual_seed(seed))
         starts = [self.start(cls.initial_words) for cls in group]
         rows = [torch.stack(parts).to(self.device) for parts in zip(*starts, strict=True)]
         norms = [part.norm(dim=-1, keepdim=True) for part in rows]
@@ -170,10 +177,6 @@ class Inversion:
             betas=(0.9, 0.999),
             weight_decay=settings.weight_decay,
         )
-        generators = []
-        for cls in group:
-            seed = class_seed(settings.seed, cls.class_id) ^ 1
-            generators.append(torch.Generator("cpu").manual_seed(seed))
         losses = np.zeros((settings.steps, len(group)), np.float32)
         scale = LOSS_SCALE if self.pipeline.unet.dtype == torch.float16 else 1.0
         for step in range(settings.steps):
@@ -205,10 +208,10 @@ class Inversion:
         """
         if not self.settings.pin_norm:
             return list(parameters)
-        return [
-            p / p.norm(dim=-1, keepdim=True) * norm
-            for p, norm in zip(parameters, norms, strict=True)
-        ]
+        pinned = []
+        for part, norm in zip(parameters, norms, strict=True):
+            pinned.append(part / part.norm(dim=-1, keepdim=True) * norm)
+        return pinned
 
     def _losses(
         self,
@@ -237,13 +240,15 @@ class Inversion:
             )
             latents.append(mean + deviation * torch.randn(mean.shape, generator=generator))
             noises.append(torch.randn(mean.shape, generator=generator))
-        clean = (torch.cat(latents) * self.pipeline.vae.config.scaling_factor).to(self.device)
+        scaled = torch.cat(latents) * self.pipeline.vae.config.scaling_factor
+        clean = scaled.to(self.device)
         noise = torch.cat(noises).to(self.device)
         times = np.concatenate([schedule.times[step] for schedule in schedules])
         t = torch.from_numpy(times).to(self.device)
         noisy = self.noise.add_noise(clean, noise, t)
         stacked = [torch.stack(batch).to(self.device) for batch in ids]
-        states, pooled = self.text.encode(stacked, [part.flatten(0, 1) for part in rows])
+        flat = [part.flatten(0, 1) for part in rows]
+        states, pooled = self.text.encode(stacked, flat)
         added = None
         if pooled is not None:
             side = self.side
@@ -279,7 +284,8 @@ class _RowsBehind(nn.Module):
         known = self.table(ids.masked_fill(new, 0))
         if self.rows is None:
             return known
-        behind = F.embedding((ids - self.first_id).clamp(min=0), self.rows).to(known.dtype)
+        places = (ids - self.first_id).clamp(min=0)
+        behind = F.embedding(places, self.rows).to(known.dtype)
         return torch.where(new.unsqueeze(-1), behind, known)
 
 
@@ -443,8 +449,7 @@ class LatentCache:
                     problems |= dict.fromkeys(error.problems)
             if problems:
                 continue  # go on decoding, to report all problems together
-            padded = pixels + [pixels[-1]] * (_BATCH - len(part))
-            mean, deviation = self._encode(np.stack(padded))
+            mean, deviation = self._encode(np.stack(padded_to(_BATCH, pixels)))
             means.append(mean[: len(part)])
             deviations.append(deviation[: len(part)])
         if problems:
@@ -490,4 +495,5 @@ class LatentCache:
             if dtype != before:
                 vae.to(before)
         # Tensors from inference mode cannot be part of a later graph, so clone them.
-        return posterior.mean.cpu().float().clone(), posterior.std.cpu().float().clone()
+        mean = posterior.mean.cpu().float().clone()
+        return mean, posterior.std.cpu().float().clone()

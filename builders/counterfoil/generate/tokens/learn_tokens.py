@@ -310,7 +310,9 @@ def _has_tokens(recipe: Recipe, out: Path) -> bool:
     """Return whether a dataset has all its tokens. A killed build may have copied only some of
     them."""
     lock = read_lock(out)
-    return lock is not None and bool(lock.inputs.get("tokens")) and _is_whole(recipe, out / TOKENS)
+    if lock is None or not lock.inputs.get("tokens"):
+        return False
+    return _is_whole(recipe, out / TOKENS)
 
 
 def _is_whole(recipe: Recipe, folder: Path) -> bool:
@@ -451,5 +453,8 @@ def _write_manifest(
             classes[cls.id] = {"failed": failed[cls.id]}
     content = document_bytes({**identity, "classes": classes})
     digest = write_atomically(folder / TOKENS_MANIFEST, content).sha256
-    losses = {class_id: entry["loss"] for class_id, entry in classes.items() if "loss" in entry}
+    losses = {}
+    for class_id, entry in classes.items():
+        if "loss" in entry:
+            losses[class_id] = entry["loss"]
     return losses, digest

@@ -21,7 +21,12 @@ from pydantic import Field, ValidationError
 from counterfoil.arrays import AnyFloats
 from counterfoil.documents import parse_json
 from counterfoil.errors import RunFailure, UserError, first_of, some_of
-from counterfoil.mining.captions import WordFile, names_of_no_class, uncovered_names
+from counterfoil.mining.captions import (
+    WordFile,
+    listed_names,
+    names_of_no_class,
+    uncovered_names,
+)
 from counterfoil.models.chat import ChatModel, Messages, load_chat
 from counterfoil.progress import report_progress
 from counterfoil.recipe import Recipe
@@ -85,8 +90,8 @@ _ARTICLES = frozenset({"a", "an", "the"})
 
 def same_words(text: str) -> str:
     """Return a text in lower case, without punctuation and articles. Two contexts with the same result count as one."""
-    folded = unicodedata.normalize("NFKC", text).casefold().replace("'", "").replace("’", "")
-    words = _WORD.findall(folded)
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    words = _WORD.findall(re.sub("['’]", "", folded))
     plain = [word for word in words if word not in _ARTICLES]
     return " ".join(plain or words)
 
@@ -134,8 +139,10 @@ class ContextList(WordFile):
 
     def of(self, cls: RecipeClass) -> tuple[str, ...]:
         """Return the contexts of a class, as written."""
-        names = dict.fromkeys(name for name in (cls.category, cls.name) if name is not None)
-        return (*self.contexts, *(text for name in names for text in self.by_name.get(name, ())))
+        contexts = list(self.contexts)
+        for name in listed_names(cls):
+            contexts += self.by_name.get(name, ())
+        return tuple(contexts)
 
     def refuse_unfit(self, classes: Sequence[RecipeClass], axis: str) -> None:
         """Raise UserError if the list has another axis, an unknown class, or too many contexts of one class."""
@@ -147,8 +154,8 @@ class ContextList(WordFile):
             )
         problems += names_of_no_class("contexts", self.covers, self.by_name, classes)
         for cls in classes:
-            if len(self.of(cls)) > MOST_CONTEXTS:
-                count = len(self.of(cls))
+            count = len(self.of(cls))
+            if count > MOST_CONTEXTS:
                 problems.append(
                     f"contexts: class '{cls.name}' has {count:,}, expected at most {MOST_CONTEXTS:,}"
                 )
@@ -184,7 +191,8 @@ class Answered(Section):
     def sha256(self) -> str:
         request = self.model_dump(mode="json", exclude={"text", "taken"})
         request["temperature"] = float(self.temperature)
-        return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
+        text = json.dumps(request, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
 class _Document(Section):
@@ -248,7 +256,8 @@ class Record:
 
     def save(self) -> None:
         answers = [answer.model_dump(mode="json") for answer in self.answers.values()]
-        text = json.dumps({"format": FORMAT, "answers": answers}, indent=1, ensure_ascii=False)
+        document = {"format": FORMAT, "answers": answers}
+        text = json.dumps(document, indent=1, ensure_ascii=False)
         # A server may send halves of surrogate pairs, which UTF-8 cannot encode.
         write_atomically(self.path, f"{text}\n".encode("utf-8", "backslashreplace"))
 
@@ -335,20 +344,22 @@ def ask_contexts(
 
 def parse_answer(text: str, class_name: str, settings: ContextsSettings, most: int) -> Understood:
     """Parse an answer. White space, a code fence around the answer, and a thought before it are removed first."""
-    plain = (
-        _THOUGHT.sub("", text, count=1).strip()
-        if text.lstrip().startswith("<think>")
-        else text.strip()
-    )
-    fenced = _FENCED.fullmatch(plain)
+    plain = text.strip()
+    if plain.startswith("<think>"):
+        plain = _THOUGHT.sub("", plain, count=1).strip()
+    if fenced := _FENCED.fullmatch(plain):
+        plain = fenced[1]
     try:
-        document = json.loads(fenced[1] if fenced else plain, object_pairs_hook=_each_once)
+        document = json.loads(plain, object_pairs_hook=_each_once)
     except (ValueError, RecursionError):
         return Understood(problems=("it is not JSON",))
     contexts = document.get("contexts") if isinstance(document, dict) else None
     if not isinstance(contexts, list) or len(document) != 1:
         return Understood(problems=('expected one key, "contexts", with a list',))
     problems = []
+    # A context must not begin with the class: "a photo of a sandal a sandal in the snow" names it twice in a row.
+    name = re.escape(class_name)
+    twice = re.compile(rf"\b{name}\W+(?:(?:a|an|the)\W+)?{name}\b", re.IGNORECASE)
     if not 1 <= len(contexts) <= most:
         problems.append(f"found {len(contexts):,} contexts, expected {most}")
     for context in contexts[: most + 1]:
@@ -356,14 +367,10 @@ def parse_answer(text: str, class_name: str, settings: ContextsSettings, most: i
             problems.append(f"found {type(context).__name__} among the contexts, expected texts")
             continue
         problem = context_problem(context)
-        # A context must not begin with the class: "a photo of a sandal a sandal in the snow" names it twice in a row.
-        name = re.escape(class_name)
-        twice = rf"\b{name}\W+(?:(?:a|an|the)\W+)?{name}\b"
-        if problem is None and re.search(
-            twice, settings.caption(class_name, context), re.IGNORECASE
-        ):
+        if problem is None and twice.search(settings.caption(class_name, context)):
             problem = f"found '{context}', expected it without '{class_name}': the sentence has it"
-        problems += [problem] if problem is not None else []
+        if problem is not None:
+            problems.append(problem)
     return Understood(problems=tuple(problems)) if problems else Understood(tuple(contexts))
 
 
@@ -383,10 +390,10 @@ def _asked(
     turns = [Turn(role="user", content=first)]
     start = list(turns)
     known = []
-    while (
-        len(known) < chat.tries
-        and (answered := record.find(_question(turns, chat, record))) is not None
-    ):
+    while len(known) < chat.tries:
+        answered = record.find(_question(turns, chat, record))
+        if answered is None:
+            break
         outcome = parse_answer(answered.text, class_name, settings, chat.most)
         if not outcome.problems:
             return outcome, answered.text
@@ -411,7 +418,8 @@ def _asked(
         # Parse the text as it will be read back from disk.
         text = text[:LONGEST_ANSWER].encode("utf-8", "replace").decode()
         outcome = parse_answer(text, class_name, settings, chat.most)
-        record.keep(question.model_copy(update={"text": text, "taken": not outcome.problems}))
+        answer = {"text": text, "taken": not outcome.problems}
+        record.keep(question.model_copy(update=answer))
         if not outcome.problems:
             break
         turns = _again(turns, text, outcome)
@@ -435,7 +443,8 @@ def _again(turns: Sequence[Turn], text: str, outcome: Understood) -> list[Turn]:
     reasons = "; ".join(outcome.problems[:_MOST_REASONS])
     turn = Turn(role="user", content=f"That cannot be used: {reasons}. {_FORM}")
     # Some templates refuse an empty turn.
-    return [*turns, Turn(role="assistant", content=text.strip() or "..."), turn]
+    answer = Turn(role="assistant", content=text.strip() or "...")
+    return [*turns, answer, turn]
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -459,27 +468,29 @@ def proposed_contexts(
         names = [cls.name for cls in recipe.classes]
         answered = ask_contexts(_Asked(settings.chat, device), names, settings, record)
     by_label = []
+    empty = []
     for cls in recipe.classes:
         of_list = () if listed is None else listed.of(cls)
         of_chat = answered.get(cls.label, ())
         texts = [" ".join(text.split()) for text in (*of_list, *of_chat)]
         by_label.append(tuple(texts[index] for index in without_same_words(texts)))
-    empty = [
-        repr(cls.name) for cls, texts in zip(recipe.classes, by_label, strict=True) if not texts
-    ]
+        if not texts:
+            empty.append(repr(cls.name))
     if empty:
         raise UserError(
             f"contexts: the list has no context for {some_of(empty)}",
             "Add `contexts` for all classes, or `by_name` for these; or ask a chat model too: mine.settings.chat",
         )
-    notes = []
+    notes: tuple[str, ...] = ()
     named = {frozenset(map(same_words, texts)) for texts in answered.values()}
     if len(answered) > 1 and len(named) == 1:
-        notes.append(
-            f"the chat model names the same {len(next(iter(named)))} contexts for all {len(answered)} classes:"
+        same = len(next(iter(named)))
+        note = (
+            f"the chat model names the same {same} contexts for all {len(answered)} classes:"
             " it may not have understood the question"
         )
-    return tuple(by_label), tuple(notes)
+        notes = (note,)
+    return tuple(by_label), notes
 
 
 class _Asked:
@@ -499,7 +510,6 @@ class _Asked:
                 " to those of the run that recorded them.",
             )
         if self.model is None:
-            self.model = load_chat(
-                self.settings.model, base_url=self.settings.base_url, device=self.device
-            )
+            url = self.settings.base_url
+            self.model = load_chat(self.settings.model, base_url=url, device=self.device)
         return self.model.answer(messages, **options)

@@ -50,10 +50,8 @@ def plain_caption(settings: ContextsSettings, class_name: str) -> str:
 def words_alone(settings: ContextsSettings, class_name: str, caption: str) -> str:
     """Return the context in a caption that was made from the template `settings.caption` for this
     class."""
-    before, _, after = settings.prompt.partition(_CONTEXT)
-    return caption.removeprefix(before.replace(_CLASS, class_name)).removesuffix(
-        after.replace(_CLASS, class_name)
-    )
+    before, _, after = settings.prompt.replace(_CLASS, class_name).partition(_CONTEXT)
+    return caption.removeprefix(before).removesuffix(after)
 
 
 Rank = Literal["count", "lift"]
@@ -101,8 +99,9 @@ def nearest_context(features: AnyFloats, captions: AnyFloats) -> Ints:
     """Return the index of the caption with the largest cosine for each image, (n,). On a tie, take
     the first caption. features: (n, width). captions: (m, width).
     """
-    cosines = np.asarray(features, dtype=np.float32) @ np.asarray(captions, dtype=np.float32).T
-    return cosines.argmax(axis=1)
+    images = np.asarray(features, dtype=np.float32)
+    texts = np.asarray(captions, dtype=np.float32)
+    return (images @ texts.T).argmax(axis=1)
 
 
 def count_contexts(assigned: Ints, failed: Bools, contexts: int) -> list[ContextCount]:
@@ -111,10 +110,10 @@ def count_contexts(assigned: Ints, failed: Bools, contexts: int) -> list[Context
     right = np.bincount(assigned[~failed], minlength=contexts)
     of_failures = int(failed.sum())
     of_right = int((~failed).sum())
-    return [
-        ContextCount(at, int(wrong[at]), of_failures, int(right[at]), of_right)
-        for at in range(contexts)
-    ]
+    counts = []
+    for at in range(contexts):
+        counts.append(ContextCount(at, int(wrong[at]), of_failures, int(right[at]), of_right))
+    return counts
 
 
 def choose_contexts(
@@ -122,15 +121,15 @@ def choose_contexts(
 ) -> list[int]:
     """Return indices of at most `k` contexts, by most failures (`count`) or largest steadied lift
     (`lift`)."""
+
+    def order(count: ContextCount) -> tuple[float, float, int]:
+        lift = count.steadied_lift(len(counts))
+        if rank == "count":
+            return -count.failures, -lift, count.index
+        return -lift, -count.failures, count.index
+
     able = [count for count in counts if count.failures >= max(fewest_failures, 1)]
-    if rank == "count":
-        able.sort(
-            key=lambda count: (-count.failures, -count.steadied_lift(len(counts)), count.index)
-        )
-    else:
-        able.sort(
-            key=lambda count: (-count.steadied_lift(len(counts)), -count.failures, count.index)
-        )
+    able.sort(key=order)
     return [count.index for count in able[:k]]
 
 
@@ -194,7 +193,7 @@ def context_shifts(
             origin = {"role": "hard", "caption": context.caption, **audit_origin(findings)}
             if finding is not None:
                 origin = mined_from(findings, finding) | {"confirmed": finding.confirmed}
-            counts = {name: getattr(context, name) for name in _COUNTED}
+            counts = {key: getattr(context, key) for key in _COUNTED}
             origin |= {"rank": context.rank, "counts": counts, "lift": context.lift}
             chosen[name] = _shift(settings, recipe, cls, context, CHOSEN_CONTEXTS, count, origin)
         if not settings.controls:
@@ -333,7 +332,7 @@ def _of_class(
     of_every = np.tile(assigned, len(failed_by_classifier))
     counts = count_contexts(of_every, every_failed, len(distinct))
     chosen = choose_contexts(counts, settings.k, settings.rank, settings.fewest_failures)
-    failed_images = None
+    failed_images: list[int] = []
     if half.pooled:
         failed_by_any = np.any(failed_by_classifier, axis=0)
         failed_images = np.bincount(assigned[failed_by_any], minlength=len(distinct)).tolist()
@@ -348,7 +347,7 @@ def _of_class(
             caption=texts[index],
             **numbers,
             rank=chosen.index(index) if index in chosen else None,
-            failed_images=None if failed_images is None else failed_images[index],
+            failed_images=failed_images[index] if failed_images else None,
         )
         contexts.append(context)
     if not chosen:

@@ -73,15 +73,18 @@ def caption_scores(
     reference: (width,), a unit vector. candidates: (m, width), unit vectors. centre, deviation:
     (width,), the mean and deviation that whiten images.
     """
-    arrays = (direction.weights, reference, candidates, centre, deviation)
-    weights, r, c, mu, deviation = (np.asarray(array, dtype=np.float64) for array in arrays)
-    differences = c - r
+    weights = np.asarray(direction.weights, dtype=np.float64)
+    mean = np.asarray(centre, dtype=np.float64)
+    deviation = np.asarray(deviation, dtype=np.float64)
+    differences = np.asarray(candidates, dtype=np.float64) - np.asarray(reference, dtype=np.float64)
     varied = deviation > _LEAST_DEVIATION * deviation.max(initial=0.0)
-    inverse = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=varied)
+    inverse = np.zeros_like(deviation)
+    np.divide(1.0, deviation, out=inverse, where=varied)
     if how == "shifted":
-        return unit_rows((differences - mu) * inverse) @ weights + direction.intercept
+        return unit_rows((differences - mean) * inverse) @ weights + direction.intercept
     mapped = weights * inverse
-    mapped *= np.linalg.norm(weights) / (np.linalg.norm(mapped) or 1.0)
+    length = np.linalg.norm(mapped) or 1.0
+    mapped *= np.linalg.norm(weights) / length
     return unit_rows(differences) @ mapped + direction.intercept
 
 
@@ -104,10 +107,13 @@ def slerp(start: ArrayLike, end: ArrayLike, share: float) -> Floats:
     last = _unit(end)
     # The angle is computed from distances, because arccos loses half of its digits if the vectors
     # are close.
-    angle = 2 * np.arctan2(np.linalg.norm(first - last), np.linalg.norm(first + last))
+    apart = np.linalg.norm(first - last)
+    angle = 2 * np.arctan2(apart, np.linalg.norm(first + last))
     sine = np.sin(angle)
     if sine > _LEAST_SINE:
-        return _unit((np.sin((1 - share) * angle) * first + np.sin(share * angle) * last) / sine)
+        of_first = np.sin((1 - share) * angle) * first
+        of_last = np.sin(share * angle) * last
+        return _unit((of_first + of_last) / sine)
     return _unit((1 - share) * first + share * last)
 
 
@@ -117,7 +123,9 @@ def direction_in_raw_space(weights: ArrayLike, deviation: ArrayLike) -> Floats:
     """
     normal = np.asarray(weights, np.float64)
     deviations = np.asarray(deviation, np.float64)
-    return _unit(np.divide(normal, deviations, out=np.zeros_like(normal), where=deviations > 0))
+    quotients = np.zeros_like(normal)
+    np.divide(normal, deviations, out=quotients, where=deviations > 0)
+    return _unit(quotients)
 
 
 def decoded_vectors(
@@ -126,7 +134,8 @@ def decoded_vectors(
     """Return embeddings (width,) of length `norm` for the hard and the easy side of a direction
     (Jain 2023, A.7)."""
     easy = direction_in_raw_space(weights, deviation)
-    hard_vector, easy_vector = (norm * slerp(reference, side, alpha) for side in (-easy, easy))
+    hard_vector = norm * slerp(reference, -easy, alpha)
+    easy_vector = norm * slerp(reference, easy, alpha)
     return hard_vector.astype(np.float32), easy_vector.astype(np.float32)
 
 
@@ -148,9 +157,9 @@ def find_directions(
     """
     points = whiten(half.features, half.centre, half.deviation)
     fit = DirectionFit(mine.seed, settings.permutations, settings.fewest_errors)
-    fitted = fit_directions(
-        points, ~half.failed, half.labels, len(half.class_names), half.units, fit, workers
-    )
+    right = ~half.failed
+    classes = len(half.class_names)
+    fitted = fit_directions(points, right, half.labels, classes, half.units, fit, workers)
     pooled = categories_of(half) if settings.pool else {}
     stems = unique_slugs([*half.class_names, *pooled])
     notes: list[ClassNote] = []
@@ -161,9 +170,8 @@ def find_directions(
         if isinstance(direction, str):
             notes.append(ClassNote(reason=direction))
             continue
-        captioned = _Captioned(
-            half, settings, (label,), half.class_names[label], stems[label], direction, points
-        )
+        name = half.class_names[label]
+        captioned = _Captioned(half, settings, (label,), name, stems[label], direction, points)
         hard, easy = captioned.extremes
         facts = {field.name: getattr(direction, field.name) for field in fields(ClassDirection)}
         note = ClassNote(
@@ -201,10 +209,8 @@ def find_directions(
         right = ~half.failed[rows]
         units = half.units[rows]
         fitted = fit_directions(within[rows], right, groups[rows], len(pooled), units, fit, workers)
-        category_stems = stems[len(half.class_names) :]
-        for (category, labels), stem, direction in zip(
-            pooled.items(), category_stems, fitted, strict=True
-        ):
+        of_categories = zip(pooled.items(), stems[classes:], fitted, strict=True)
+        for (category, labels), stem, direction in of_categories:
             if isinstance(direction, Direction):
                 vectors[f"category_{stem}_weights"] = direction.weights
                 sides.append(_Captioned(half, settings, labels, category, stem, direction, within))
@@ -225,17 +231,17 @@ def grammar_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
     """
     recipe = run.recipe
     settings = run.settings
+    grammar = CaptionGrammar.load(ANY if settings.captions is None else settings.captions)
+    captions = gather_captions(grammar, recipe.classes, settings.noun)
     if settings.captions is not None:
-        return gather_captions(
-            CaptionGrammar.load(settings.captions), recipe.classes, settings.noun
-        ), ()
+        return captions, ()
     others = ", ".join(name for name in bundled_captions() if name != ANY)
     note = (
         f"captions come from the grammar '{ANY}', which fits any class names; to use another, pass"
         " --set"
         f" mine.settings.captions= with {others} or your own file"
     )
-    return gather_captions(CaptionGrammar.load(ANY), recipe.classes, settings.noun), (note,)
+    return captions, (note,)
 
 
 DIRECTIONS = FindMethod(DirectionsSettings, find_directions, captions=grammar_captions)
@@ -276,10 +282,11 @@ class _Captioned:
     def scored(self, columns: Ints) -> tuple[ScoredCaption, ...]:
         texts = self.half.captions.texts
         rows = self.half.captions.candidates[self.labels[0]]
-        return tuple(
-            ScoredCaption(texts[int(rows[column])], float(self.scores[column]))
-            for column in columns.tolist()
-        )
+        scored = []
+        for column in columns.tolist():
+            text = texts[int(rows[column])]
+            scored.append(ScoredCaption(text, float(self.scores[column])))
+        return tuple(scored)
 
     def hypothesis(
         self, role: Role, margin: float, hard_sets: Sequence[Hypothesis] = ()
@@ -304,7 +311,8 @@ class _Captioned:
         vector = captions.vectors[row]
         if is_far:
             added = vector.astype(np.float64) - captions.vectors[self.reference]
-            vector = (added / (np.linalg.norm(added) or 1.0)).astype(np.float32)
+            length = np.linalg.norm(added) or 1.0
+            vector = (added / length).astype(np.float32)
         rows = half.of_classes(labels)
         of_classes = half.chosen(rows)
         cosines = np.asarray(of_classes.features, dtype=np.float32) @ vector
@@ -350,6 +358,7 @@ def categories_of(half: DiscoverHalf) -> dict[str, tuple[int, ...]]:
     references = half.captions.references
     pooled = {}
     for category, labels in sorted(labels_of.items()):
-        if len(labels) > 1 and len({references[label] for label in labels}) == 1:
+        of_category = {references[label] for label in labels}
+        if len(labels) > 1 and len(of_category) == 1:
             pooled[category] = tuple(labels)
     return pooled

@@ -50,7 +50,8 @@ def find_slices(
     for labels in track(label_sets, "cutting slices"):
         kinds = [_by_measures(half, labels, mine), _by_shifts(half, labels)]
         if len(labels) == 1:
-            kinds += [_by_answers(half, labels[0]), _by_looks(half, labels[0], mine, settings)]
+            kinds.append(_by_answers(half, *labels))
+            kinds.append(_by_looks(half, *labels, mine, settings))
         for kind in kinds:
             tried = []
             for hypothesis in kind:
@@ -71,8 +72,9 @@ def find_slices(
         # clearly in the set come first.
         counted = hypothesis.counted(half.failed[rows], half.taken_for[rows])
         order = np.lexsort((-closeness, ~counted))[:_MOST_EVIDENCE]
+        evidence = rows[order]
         scores = closeness[order].astype(np.float64)
-        hypotheses.append(replace(hypothesis, name=name, evidence=rows[order], scores=scores))
+        hypotheses.append(replace(hypothesis, name=name, evidence=evidence, scores=scores))
     reason = f"fewer than {settings.fewest_errors} failures on the discover half"
     notes = [ClassNote(reason=reason)] * len(half.class_names)
     for label in searched:
@@ -121,7 +123,8 @@ def _by_measures(half: DiscoverHalf, labels: tuple[int, ...], mine: Mine) -> Ite
                     varied.append(label)
             classes = tuple(varied)
         rows = half.of_classes(classes)
-        if len(classes) < min(2, len(labels)) or np.ptp(values[rows]) == 0:
+        too_few = len(classes) < min(2, len(labels))
+        if too_few or np.ptp(values[rows]) == 0:
             continue
         chosen = half.chosen(rows)
         for role in ("far_from", "hard"):
@@ -143,10 +146,13 @@ def _by_shifts(half: DiscoverHalf, labels: tuple[int, ...]) -> Iterator[Hypothes
     called = _called(half, labels)
     for index, shift in enumerate(half.columns.shifts, len(half.columns.measures)):
         inside = half.features[:, index] > 0
-        shares = {label: float(inside[half.labels == label].mean()) for label in labels}
-        usual = sorted(shares.values())[len(shares) // 2]
-        classes = tuple(label for label, part in shares.items() if abs(part - usual) <= _TOLERATED)
-        yield _hypothesis(half, classes, f"{called}, {shift}", _column(half, index), 0.5)
+        shares = [float(inside[half.labels == label].mean()) for label in labels]
+        usual = sorted(shares)[len(shares) // 2]
+        classes = []
+        for label, part in zip(labels, shares, strict=True):
+            if abs(part - usual) <= _TOLERATED:
+                classes.append(label)
+        yield _hypothesis(half, tuple(classes), f"{called}, {shift}", _column(half, index), 0.5)
 
 
 def _by_looks(
@@ -162,7 +168,8 @@ def _by_looks(
     from sklearn.cluster import KMeans
 
     features = half.features[rows, -width:].astype(np.float64)
-    fit = KMeans(clusters, n_init=_STARTS, random_state=mine.seed % 2**32).fit(features)
+    seed = mine.seed % 2**32
+    fit = KMeans(clusters, n_init=_STARTS, random_state=seed).fit(features)
     centres = fit.cluster_centers_
     lengths = np.linalg.norm(centres, axis=1, keepdims=True)
     vectors = np.zeros((clusters, half.features.shape[1]), dtype=np.float32)
@@ -181,7 +188,8 @@ def _called(half: DiscoverHalf, labels: Sequence[int]) -> str:
 
 
 def _column(half: DiscoverHalf, column: int) -> Floats32:
-    return np.eye(1, half.features.shape[1], column, dtype=np.float32)[0]
+    width = half.features.shape[1]
+    return np.eye(1, width, column, dtype=np.float32)[0]
 
 
 def _hypothesis(

@@ -8,7 +8,6 @@ the strength.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,9 @@ from counterfoil.stats import balanced_accuracy_interval, sequential_p
 def balanced_accuracy(right: Bools, predicted: Bools) -> float:
     """Return the mean of two shares of correct predictions: among right rows and among wrong rows.
     Arrays: (n,)."""
-    return float((np.mean(~predicted[~right]) + np.mean(predicted[right])) / 2)
+    of_right = np.mean(predicted[right])
+    of_wrong = np.mean(~predicted[~right])
+    return float((of_wrong + of_right) / 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +76,13 @@ def deal_folds(right: Bools, units: Ints | None, folds: int, seed: int) -> tuple
     share a fold."""
     from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
+    unused = np.zeros(len(right))
     if units is None or len(np.unique(units)) == len(units):
-        splits = StratifiedKFold(folds, shuffle=True, random_state=seed).split(
-            np.zeros(len(right)), right
-        )
+        splitter = StratifiedKFold(folds, shuffle=True, random_state=seed)
+        splits = splitter.split(unused, right)
     else:
         splitter = StratifiedGroupKFold(folds, shuffle=True, random_state=seed)
-        splits = splitter.split(np.zeros(len(right)), right, units)
+        splits = splitter.split(unused, right, units)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # folds without errors are checked below
         dealt = tuple(Fold(train, test) for train, test in splits)
@@ -127,22 +128,27 @@ class KernelSolver:
         dot: Any = get_blas_funcs("dot", (points,))
         np.fill_diagonal(self.kernel, [dot(row, row) for row in points])
         # The arrays are contiguous, so that libsvm reads them without a copy.
-        self.trains = [self.kernel[np.ix_(fold.train, fold.train)] for fold in folds]
-        self.tests = [self.kernel[np.ix_(fold.test, fold.train)] for fold in folds]
+        self.trains: list[Floats] = []
+        self.tests: list[Floats] = []
+        for fold in folds:
+            self.trains.append(self.kernel[np.ix_(fold.train, fold.train)])
+            self.tests.append(self.kernel[np.ix_(fold.test, fold.train)])
 
     def predicted(self, fold: int, right: Bools, C: float) -> Bools:
         """Predict the fold's test rows with an SVM that is fitted to its training rows. right:
         (n,), for all rows."""
-        duals, intercept = self._fit(self.trains[fold], right[self.folds[fold].train], C)
+        train = self.folds[fold].train
+        duals, intercept = self._fit(self.trains[fold], right[train], C)
         return self.tests[fold] @ duals + intercept >= 0  # as `SVC.predict` has it
 
     def small(self, fold: int, right: Bools) -> SmallC:
         train = self.folds[fold].train
         test = self.folds[fold].test
-        duals = balanced_signs(right[train])
+        train_right = right[train]
+        duals = balanced_signs(train_right)
         trained = self.trains[fold] @ duals
         tested = self.tests[fold] @ duals
-        middle = (trained[right[train]].max() + trained[~right[train]].min()) / 2
+        middle = (trained[train_right].max() + trained[~train_right].min()) / 2
         # With an intercept at an end of the interval, all rows are predicted as one side, and the
         # score is one half.
         return _small_c(trained, tested, middle, right[test], least=0.5)
@@ -155,9 +161,9 @@ class KernelSolver:
     def _fit(self, kernel: Floats, right: Bools, C: float) -> tuple[Floats, float]:
         from sklearn.svm import SVC
 
-        model = SVC(kernel="precomputed", class_weight=balanced_weights(right), C=C).fit(
-            kernel, right.astype(np.int64)
-        )
+        weights = balanced_weights(right)
+        model = SVC(kernel="precomputed", class_weight=weights, C=C)
+        model.fit(kernel, right.astype(np.int64))
         duals = np.zeros(len(right))
         duals[model.support_] = model.dual_coef_[0]
         return duals, float(model.intercept_[0])
@@ -177,16 +183,17 @@ class LinearSolver:
         self.tests = [points[fold.test] for fold in folds]
 
     def predicted(self, fold: int, right: Bools, C: float) -> Bools:
-        weights, intercept = self._fit(self.trains[fold], right[self.folds[fold].train], C)
+        train = self.folds[fold].train
+        weights, intercept = self._fit(self.trains[fold], right[train], C)
         return self.tests[fold] @ weights + intercept > 0
 
     def small(self, fold: int, right: Bools) -> SmallC:
         train = self.folds[fold].train
         test = self.folds[fold].test
         weights = balanced_signs(right[train]) @ self.trains[fold]
-        return _small_c(
-            self.trains[fold] @ weights, self.tests[fold] @ weights, 0.0, right[test], least=0.0
-        )
+        trained = self.trains[fold] @ weights
+        tested = self.tests[fold] @ weights
+        return _small_c(trained, tested, 0.0, right[test], least=0.0)
 
     def plane(self, right: Bools, C: float) -> tuple[Floats, float]:
         return self._fit(self.points, right, C)
@@ -194,8 +201,15 @@ class LinearSolver:
     def _fit(self, points: Floats, right: Bools, C: float) -> tuple[Floats, float]:
         from sklearn.svm import LinearSVC
 
-        settings: Any = {"dual": True, "tol": 1e-3, "max_iter": 10_000, "random_state": self.seed}
-        model: Any = LinearSVC(loss="hinge", class_weight=balanced_weights(right), C=C, **settings)
+        model: Any = LinearSVC(
+            loss="hinge",
+            dual=True,
+            tol=1e-3,
+            C=C,
+            class_weight=balanced_weights(right),
+            random_state=self.seed,
+            max_iter=10_000,
+        )
         model.fit(points, right.astype(np.int64))
         return model.coef_[0].copy(), float(model.intercept_[0])
 
@@ -207,7 +221,9 @@ def balanced_weights(right: Bools) -> dict[int, float]:
     """Return scikit-learn's "balanced" class weights, faster than its own computation."""
     rows = len(right)
     count = int(right.sum())
-    return {0: rows / (2 * (rows - count)), 1: rows / (2 * count)}
+    of_wrong = rows / (2 * (rows - count))
+    of_right = rows / (2 * count)
+    return {0: of_wrong, 1: of_right}
 
 
 def balanced_signs(right: Bools) -> Floats:
@@ -227,8 +243,11 @@ def _small_c(
     # For liblinear, whose intercept is then zero, no decision may reach 1 or -1.
     span = max(highest - lowest, abs(highest), abs(lowest))
     near = _NEAR * span
-    hits = (tested[right] > threshold - near).mean() + (tested[~right] <= threshold + near).mean()
-    return SmallC(_SMALL / span if span > 0 else 0.0, max(least, float(hits) / 2))
+    right_hits = (tested[right] > threshold - near).mean()
+    wrong_hits = (tested[~right] <= threshold + near).mean()
+    limit = _SMALL / span if span > 0 else 0.0
+    score = float(right_hits + wrong_hits) / 2
+    return SmallC(limit, max(least, score))
 
 
 # Scores that differ by less than this are equal.
@@ -254,23 +273,28 @@ def _blocks(rows: Ints, units: Ints | None) -> list[Ints]:
     if units is None:
         return [rows[:, None]]
     order = np.argsort(units[rows], kind="stable")
-    _, starts, sizes = np.unique(units[rows][order], return_index=True, return_counts=True)
     of_unit = rows[order]
-    alike = [(size, starts[sizes == size]) for size in np.unique(sizes)]
-    return [of_unit[begin[:, None] + np.arange(size)] for size, begin in alike]
+    _, starts, sizes = np.unique(units[of_unit], return_index=True, return_counts=True)
+    blocks = []
+    for size in np.unique(sizes):
+        begin = starts[sizes == size]
+        blocks.append(of_unit[begin[:, None] + np.arange(size)])
+    return blocks
 
 
 def reaches_score(solver: Solver, right: Bools, grid: Sequence[float], score: float) -> bool:
     """Return whether the best mean score over the grid reaches `score`. Skip fits that cannot
     change the answer."""
-    needed = (score - TIE) * len(solver.folds)
-    small = [solver.small(fold, right) for fold in range(len(solver.folds))]
+    folds = len(solver.folds)
+    needed = (score - TIE) * folds
+    small = [solver.small(fold, right) for fold in range(folds)]
     for C in sorted(grid, reverse=True):
         most = [solution.most if solution.limit > C else 1.0 for solution in small]
         for fold, rows in enumerate(solver.folds):
             if sum(most) < needed:
                 break
-            most[fold] = balanced_accuracy(right[rows.test], solver.predicted(fold, right, C))
+            predicted = solver.predicted(fold, right, C)
+            most[fold] = balanced_accuracy(right[rows.test], predicted)
         if sum(most) >= needed:
             return True
     return False
@@ -310,12 +334,13 @@ class Direction:
 def whiten(features: AnyFloats, centre: AnyFloats, deviation: AnyFloats) -> Floats:
     """Return (features - centre) / deviation with rows of unit length, (n, width). centre,
     deviation: (width,)."""
-    features, centre, deviation = (
-        np.asarray(array, np.float64) for array in (features, centre, deviation)
-    )
+    centre = np.asarray(centre, np.float64)
+    deviation = np.asarray(deviation, np.float64)
+    centred = np.asarray(features, np.float64) - centre
     # The deviation of a constant column is about 1e-16 of its value, because of rounding.
     varied = deviation > 1e-12 * np.maximum(1.0, np.abs(centre))
-    return unit_rows(np.where(varied, (features - centre) / np.where(varied, deviation, 1.0), 0.0))
+    scaled = centred / np.where(varied, deviation, 1.0)
+    return unit_rows(np.where(varied, scaled, 0.0))
 
 
 def unit_rows(vectors: Floats) -> Floats:
@@ -345,9 +370,10 @@ def fit_direction(
     right = np.asarray(right, np.bool_)
     rows = len(right)
     errors = int((~right).sum())
-    dealt = reason_against_direction(right, units, FOLDS, fewest_errors) or deal_folds(
-        right, units, FOLDS, seed
-    )
+    dealt: tuple[Fold, ...] | str | None
+    dealt = reason_against_direction(right, units, FOLDS, fewest_errors)
+    if dealt is None:
+        dealt = deal_folds(right, units, FOLDS, seed)
     if isinstance(dealt, str):
         return dealt
     from sklearn import config_context
@@ -365,10 +391,7 @@ def fit_direction(
         grid = sorted(grid)
         for C in grid:
             predicted = [solver.predicted(fold, right, C) for fold in range(FOLDS)]
-            scores = [
-                balanced_accuracy(truth, answer)
-                for truth, answer in zip(truths, predicted, strict=True)
-            ]
+            scores = list(map(balanced_accuracy, truths, predicted))
             if best is None or np.mean(scores) > strength + TIE:
                 best = C
                 chosen = predicted
@@ -404,11 +427,10 @@ def fit_directions(
     units = None if units is None else units[order]
     by_label: dict[int, Direction | str] = {}
     items = []
-    for label, (start, end) in enumerate(itertools.pairwise(bounds.tolist())):
-        rows = slice(start, end)
-        items.append(
-            _ClassRows(label, points[rows], right[rows], None if units is None else units[rows])
-        )
+    for label in range(classes):
+        rows = slice(bounds[label], bounds[label + 1])
+        of_class = None if units is None else units[rows]
+        items.append(_ClassRows(label, points[rows], right[rows], of_class))
     # largest classes first, so that workers end together
     items.sort(key=lambda item: -len(item.right))
     for event in engine_for(("cpu",), workers).run(fit, items):

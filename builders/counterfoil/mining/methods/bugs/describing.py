@@ -42,7 +42,6 @@ STARTS = 3
 # At most this many rows are used to choose the number of clusters, because the cost of a silhouette
 # is quadratic.
 MOST_ROWS = 500
-_Floats = Floats
 
 
 def cluster_failures(
@@ -75,18 +74,24 @@ def cluster_failures(
             values, counts = np.unique(answers[part_rows], return_counts=True)
             most_frequent = int(values[counts.argmax()])
             clusters.append((by_centrality, most_frequent))
-    clusters.sort(key=lambda cluster: (-len(cluster[0]), cluster[1], int(cluster[0].min())))
-    return clusters[:most]
+
+    def order(cluster: tuple[Ints, int]) -> tuple[int, int, int]:
+        cluster_rows, answer = cluster
+        return -len(cluster_rows), answer, int(cluster_rows.min())
+
+    return sorted(clusters, key=order)[:most]
 
 
-def _split(features: _Floats, least: int, seed: int) -> list[Ints]:
+def _split(features: Floats, least: int, seed: int) -> list[Ints]:
     """Return the rows of each cluster. All rows are one cluster if no other number of clusters is
     clearly better."""
     count = len(features)
     whole = np.arange(count, dtype=np.int64)
     # Principal components (n, k), k ≤ `PRINCIPAL`, and their standard deviations (k,).
-    left, singular, _ = np.linalg.svd(features - features.mean(axis=0), full_matrices=False)
-    rank = int((singular[:PRINCIPAL] > 1e-6 * np.sqrt(count)).sum())
+    centred = features - features.mean(axis=0)
+    left, singular, _ = np.linalg.svd(centred, full_matrices=False)
+    varied = singular[:PRINCIPAL] > 1e-6 * np.sqrt(count)
+    rank = int(varied.sum())
     singular = singular[:rank]
     # Rows that differ only by rounding are one cluster.
     if count < max(2 * least, 3) or not rank:
@@ -115,7 +120,7 @@ def _split(features: _Floats, least: int, seed: int) -> list[Ints]:
     return [np.flatnonzero(labels == label) for label in np.unique(labels)]
 
 
-def _silhouette(points: _Floats, number: int, least: int, seed: int) -> float:
+def _silhouette(points: Floats, number: int, least: int, seed: int) -> float:
     """Return the silhouette of the clusters that `_labels` gives, or 0 for a single cluster."""
     from sklearn.metrics import silhouette_score
 
@@ -125,7 +130,7 @@ def _silhouette(points: _Floats, number: int, least: int, seed: int) -> float:
     return float(silhouette_score(points, labels))
 
 
-def _labels(points: _Floats, number: int, least: int, seed: int) -> Ints:
+def _labels(points: Floats, number: int, least: int, seed: int) -> Ints:
     """Return the cluster of each row, (n,). A cluster with fewer than `least` rows joins the
     cluster with the nearest centre; the smallest cluster is joined first.
     """
@@ -144,7 +149,8 @@ def _labels(points: _Floats, number: int, least: int, seed: int) -> Ints:
         if counts.min() >= least or len(values) == 1:
             return labels
         small = counts.argmin()
-        centres = np.stack([points[labels == value].mean(axis=0) for value in values])
+        means = [points[labels == value].mean(axis=0) for value in values]
+        centres = np.stack(means)
         apart = np.linalg.norm(centres - centres[small], axis=1)
         apart[small] = np.inf
         labels[labels == values[small]] = values[apart.argmin()]
@@ -173,7 +179,8 @@ def combine(
         if not longer:
             break
         tried = list(longer)
-        means = np.asarray(score(tried), dtype=np.float64).mean(axis=1)
+        scores = np.asarray(score(tried), dtype=np.float64)
+        means = scores.mean(axis=1)
         best = int(means.argmax())
         mean = float(means[best])
         least = trace[-1][1] if trace and rising else -np.inf
@@ -250,9 +257,9 @@ class ClusterDescriber:
         keys = cluster.keys[: settings.described]
         # The captioner continues two texts: the whole base prompt, which names the class, and the
         # part of the base before the class, which leaves room for words before the class.
-        captions: list[str] = []
-        for prefix in (base.replace(CLASS, cls.name), base.partition(CLASS)[0].strip()):
-            captions += self._captions(keys, prefix)
+        before_class, _, _ = base.partition(CLASS)
+        captions = self._captions(keys, base.replace(CLASS, cls.name))
+        captions += self._captions(keys, before_class.strip())
         often = pieces_said(captions, base, cls)
         if not often:
             reason = f"{settings.captioner} says nothing about these images"
@@ -273,12 +280,13 @@ class ClusterDescriber:
             likely[fitting] = self._log_likelihoods(keys, fitting_prompts)
             beside = np.zeros(len(prompts))
             if settings.rank == "contrast" and cluster.right:
-                of_right = self._log_likelihoods(cluster.right, fitting_prompts)
-                beside[fitting] = of_right.mean(axis=1)
+                right = self._log_likelihoods(cluster.right, fitting_prompts)
+                beside[fitting] = right.mean(axis=1)
             for at in fitting:
                 size = len(descriptions[at].pieces)
                 mean = float(likely[at].mean())
-                self.scored.append((name, prompts[at], size, mean, float(beside[at])))
+                of_right = float(beside[at])
+                self.scored.append((name, prompts[at], size, mean, of_right))
             return likely - beside[:, None]
 
         rising = settings.rank != "product"

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import dropwhile
 from typing import Any, Literal
 
 from counterfoil.mining.captions import article_for, words_of
@@ -72,12 +73,8 @@ class Piece:
 
     def __post_init__(self) -> None:
         words = self.words
-        if (
-            not words
-            or words != " ".join(words.split())
-            or not words.isprintable()
-            or not REFUSED.isdisjoint(words)
-        ):
+        tidy = words.isprintable() and words == " ".join(words.split())
+        if not words or not tidy or not REFUSED.isdisjoint(words):
             raise ValueError(f"no words for a prompt: {words[:80]!r}")
         if len(words) > _LONGEST_PIECE:
             raise ValueError(
@@ -119,11 +116,10 @@ class Description:
         ordered = tuple(sorted(self.pieces, key=lambda piece: piece.rank))
         object.__setattr__(self, "pieces", ordered)
         ranks = [piece.rank for piece in ordered]
-        if len(set(ordered)) < len(ordered) or ranks.count(0) > 1 or ranks.count(1) > 1:
-            raise ValueError(
-                "pieces that make no description:"
-                f" {', '.join(repr(piece.words) for piece in ordered)}"
-            )
+        repeated = len(set(ordered)) < len(ordered)
+        if repeated or ranks.count(0) > 1 or ranks.count(1) > 1:
+            words = ", ".join(repr(piece.words) for piece in ordered)
+            raise ValueError(f"pieces that make no description: {words}")
 
     @property
     def length(self) -> int:
@@ -143,18 +139,23 @@ class Description:
         lead, opening, adjectives, phrases, sentences = self._by_rank()
         picture = lead[0].removesuffix(" of") if lead else "photo"
         beside = []
+        others = []
         for words in opening:
             # "person and a" names "person".
             stripped = words.split()
             while stripped and (opens_noun(stripped[-1]) or stripped[-1] in EMPTY):
                 stripped.pop()
             beside.append(" ".join(stripped))
-        beside += [words.removeprefix("and ") for words in phrases if words.startswith("and ")]
-        phrases_of_picture = [
-            *adjectives,
-            *(f"of {_with_article(words)}" for words in beside if words),
-        ]
-        behind = _behind([words for words in phrases if not words.startswith("and ")])
+        for words in phrases:
+            if words.startswith("and "):
+                beside.append(words.removeprefix("and "))
+            else:
+                others.append(words)
+        phrases_of_picture = list(adjectives)
+        for words in beside:
+            if words:
+                phrases_of_picture.append(f"of {_with_article(words)}")
+        behind = _behind(others)
         if sentences and not (lead or phrases_of_picture or behind):
             return " ".join(sentences)
         alone = " ".join([article_for(picture), picture, *phrases_of_picture]) + behind
@@ -179,7 +180,8 @@ class Description:
             article = article.lower()
         words = " ".join([*opening, *adjectives]).split()
         if words and article.lower() in ("a", "an"):
-            article = article[0] + ("n" if mended and article_for(words[0]) == "an" else "")
+            vowel = mended and article_for(words[0]) == "an"
+            article = article[0] + "n" * vowel
         end = len(" ".join(opening).split())
         if mended and 0 < end < len(words) and words[end - 1] == "a":
             words[end - 1] = article_for(words[end])
@@ -193,7 +195,8 @@ class Description:
         """Return the description as people read it: "sandal in the snow", "fly: it is on a yellow
         flower"."""
         lead, _, _, phrases, sentences = self._by_rank()
-        near = Description(tuple(piece for piece in self.pieces if piece.rank in (1, 2)))
+        before = [piece for piece in self.pieces if piece.rank in (1, 2)]
+        near = Description(tuple(before))
         text = near.prompt(f"a {CLASS}", class_name, mended=True)
         if phrases:
             text += f" {phrases[0]}{_behind(phrases).partition(phrases[0])[2]}"
@@ -202,7 +205,8 @@ class Description:
             text = f"{lead[0]} {_with_article(text)}"
         if not sentences:
             return text
-        return f"{text}: {'; '.join(words.removesuffix('.') for words in sentences)}"
+        stated = "; ".join(words.removesuffix(".") for words in sentences)
+        return f"{text}: {stated}"
 
     def _by_rank(self) -> list[list[str]]:
         by_rank: list[list[str]] = [[] for _ in range(5)]
@@ -223,25 +227,30 @@ def pieces_of(caption: str, base: str, class_name: str) -> tuple[Piece, ...] | N
     stem_words = tidy_text(stem)
     tail_words = tidy_text(tail)
     led = re.match(_pattern(stem_words, noun), text) if stem_words else None
+    start = led.end() if led else 0
     # A base such as "{class}s" continues the word.
     glued = "" if not tail or tail[0].isspace() else rf"(?={_pattern(tail_words, noun)})|"
-    match = re.compile(rf"(?<![\w-]){noun}(?:{glued}(?!['-]?\w))").search(
-        text, led.end() if led else 0
-    )
+    named = re.compile(rf"(?<![\w-]){noun}(?:{glued}(?!['-]?\w))")
+    match = named.search(text, start)
     if match is None:
         return None
-    before = text[led.end() if led else 0 : match.start()]
+    before = text[start : match.start()]
     behind = text[match.end() :]
-    lead, before = (None, before) if led else _lead(before, stem_words)
+    pieces = []
+    if not led:
+        lead, before = _lead(before, stem_words)
+        if lead is not None:
+            pieces.append(Piece(lead, "lead"))
     if tail_words and (same := re.match(rf"\s*{_pattern(tail_words, noun)}", behind)):
         behind = behind[same.end() :]
     first, more = first_sentence(behind)
     more = more.strip().removeprefix(tidy_text(rest))
     base_sentences = sentences_of(tidy_text(base.replace(CLASS, class_name)))
-    pieces = [Piece(words, "lead") for words in (lead,) if words is not None]
     pieces += [Piece(words, "before") for words in before_noun(before)]
     pieces += [Piece(words, "after") for words in _beyond(name, phrases_of(first))]
-    pieces += [Piece(words, "after") for words in sentences_of(more) if words not in base_sentences]
+    for words in sentences_of(more):
+        if words not in base_sentences:
+            pieces.append(Piece(words, "after"))
     return _within(pieces)
 
 
@@ -251,7 +260,9 @@ def _beyond(name: str, phrases: list[str]) -> list[str]:
     """
     noun = " ".join(word for word in words_of_text(name) if word)
     while phrases and f"{phrases[0]} ".startswith(f"{noun} "):
-        phrases = list(dict.fromkeys([*phrases_of(phrases[0].removeprefix(noun)), *phrases[1:]]))
+        first, *others = phrases
+        after_noun = phrases_of(first.removeprefix(noun))
+        phrases = list(dict.fromkeys([*after_noun, *others]))
     return phrases
 
 
@@ -262,16 +273,13 @@ def _cut(base: str) -> tuple[str, str, str, str, str]:
     head, separator, tail = base.partition(CLASS)
     if not separator:
         raise ValueError(f"expected '{CLASS}' in the base prompt '{base}'")
-    article = _ARTICLE.search(head)
+    article = ""
+    if match := _ARTICLE.search(head):
+        head = head[: match.start()]
+        article = match[1]
     first, rest = first_sentence(tail)
     stop = tail[len(first) : len(tail) - len(rest)]
-    return (
-        head[: article.start()] if article else head,
-        article[1] if article else "",
-        first,
-        stop,
-        rest,
-    )
+    return head, article, first, stop, rest
 
 
 def _lead(before: str, stem: str) -> tuple[str | None, str]:
@@ -290,11 +298,14 @@ def _lead(before: str, stem: str) -> tuple[str | None, str]:
             break
         words = words_of_text(match[1])
         plain = [word for word in words if word is not None and not opens_noun(word)]
-        picture = bool(plain) and (plain[-1] in _PICTURES or plain[-2:] == ["close", "up"])
-        if not picture or len(plain) < len(words) or len(plain) > _LONGEST_LEAD:
+        if not plain or len(plain) < len(words) or len(plain) > _LONGEST_LEAD:
+            break
+        *adjectives, noun = plain
+        if noun not in _PICTURES and plain[-2:] != ["close", "up"]:
             break
         before = before[match.end() :]
-        if plain[-1] not in _PLAIN_PICTURES or not set(plain[:-1]) <= set(stem.split()):
+        adds_nothing = noun in _PLAIN_PICTURES and set(adjectives) <= set(stem.split())
+        if not adds_nothing:
             return f"{' '.join(plain)} of", before
     return None, before
 
@@ -343,17 +354,18 @@ def shorter(description: Description) -> tuple[Description, ...]:
     """Return shorter descriptions, shortest first: single pieces, and those without a piece or
     without adjectives."""
     pieces = description.pieces
-    candidates = [(piece,) for piece in pieces]
-    candidates += [(*pieces[:at], *pieces[at + 1 :]) for at in range(len(pieces))]
+    candidates = [[piece] for piece in pieces]
+    for at in range(len(pieces)):
+        candidates.append([*pieces[:at], *pieces[at + 1 :]])
     for at, piece in enumerate(pieces):
-        shortened = (*_one_less(piece), _plainest(piece))
-        candidates += [(*pieces[:at], plainer, *pieces[at + 1 :]) for plainer in shortened]
-    candidates.append(tuple(_plainest(piece) for piece in pieces))
-    described = dict.fromkeys(
-        Description(tuple(dict.fromkeys(shortened))) for shortened in candidates if shortened
-    )
-    others = (candidate for candidate in described if candidate != description)
-    return tuple(sorted(others, key=lambda candidate: candidate.length))
+        for plainer in (*_one_less(piece), _plainest(piece)):
+            candidates.append([*pieces[:at], plainer, *pieces[at + 1 :]])
+    candidates.append(list(map(_plainest, pieces)))
+    described: dict[Description, None] = {}
+    for shortened in filter(None, candidates):
+        described[Description(tuple(dict.fromkeys(shortened)))] = None
+    described.pop(description, None)
+    return tuple(sorted(described, key=lambda candidate: candidate.length))
 
 
 def shortest_kept(
@@ -362,12 +374,11 @@ def shortest_kept(
     """Return the index of the shortest candidate that keeps up with the whole description, or None.
     Of two candidates of equal length, take the one with the higher rate.
     """
-    indices = [at for at, (_, count) in enumerate(candidates) if keeps_up(count, whole)]
-    return min(
-        indices,
-        key=lambda at: (candidates[at][0].length, -candidates[at][1].rate, at),
-        default=None,
-    )
+    kept = []
+    for at, (description, count) in enumerate(candidates):
+        if keeps_up(count, whole):
+            kept.append((description.length, -count.rate, at))
+    return min(kept)[2] if kept else None
 
 
 def keeps_up(count: PairCount, whole: PairCount) -> bool:
@@ -375,7 +386,9 @@ def keeps_up(count: PairCount, whole: PairCount) -> bool:
     `whole`."""
     if min(whole.pairs, count.pairs) < 1:
         return False
-    return count.rate >= wilson_interval(round(whole.rate * whole.pairs), whole.pairs)[0]
+    failures = round(whole.rate * whole.pairs)
+    lower, _ = wilson_interval(failures, whole.pairs)
+    return count.rate >= lower
 
 
 def _one_less(piece: Piece) -> Iterator[Piece]:
@@ -388,7 +401,8 @@ def _one_less(piece: Piece) -> Iterator[Piece]:
         left = [*words[:low], *words[high:]]
         # "an old wall" becomes "a wall". If the captioner wrote "a old wall", its articles stay as
         # they are.
-        if words[low - 1] in ("a", "an") and words[low - 1] == article_for(words[low]):
+        article = words[low - 1]
+        if article in ("a", "an") and article == article_for(words[low]):
             left[low - 1] = article_for(left[low])
         yield replace(piece, words=" ".join(left) + "." * piece.sentence)
 
@@ -403,12 +417,11 @@ def _adjectives(words: Sequence[str]) -> Iterator[tuple[int, int]]:
     """Yield the start and the end of each adjective. Adjectives stand between a determiner and the
     last word of the determiner's phrase.
     """
-    ends = (
-        {at for at in range(len(words)) if _ends(words, at)}
-        | set(phrase_openings(words))
-        | {len(words)}
-    )
-    for determiner in (at for at, word in enumerate(words) if word in DETERMINERS):
+    ends = {*phrase_openings(words), len(words)}
+    ends |= {at for at in range(len(words)) if _ends(words, at)}
+    for determiner, word in enumerate(words):
+        if word not in DETERMINERS:
+            continue
         at = determiner + 1
         last = min(end for end in ends if end >= at) - 1
         for group in grouped_words(words[at:last]):
@@ -425,7 +438,9 @@ def _ends(words: Sequence[str], at: int) -> bool:
     after = words[at + 1] if at + 1 < len(words) else None
     if word in JOINING:
         return after is None or after in DETERMINERS
-    return word in _ENDS or word in DETERMINERS or (at > 0 and words[at - 1].endswith(","))
+    if word in _ENDS or word in DETERMINERS:
+        return True
+    return at > 0 and words[at - 1].endswith(",")
 
 
 # The key of a finding's `about` that holds facts on the background.
@@ -479,11 +494,12 @@ class BackgroundCounts:
         """The part that fails alone as often as the whole description: `background`, `rest`, or
         `either` of them. If neither part does, both are needed: `both`. None if a count is missing.
         """
-        counts = (self.alone, self.rest)
-        if not self.whole.pairs or any(count is None or not count.pairs for count in counts):
+        if self.alone is None or self.rest is None:
             return None
-        alone, rest = (count is not None and keeps_up(count, self.whole) for count in counts)
-        if alone:
+        if not (self.whole.pairs and self.alone.pairs and self.rest.pairs):
+            return None
+        rest = keeps_up(self.rest, self.whole)
+        if keeps_up(self.alone, self.whole):
             return "either" if rest else "background"
         return "rest" if rest else "both"
 
@@ -496,17 +512,18 @@ def is_background(piece: Piece) -> bool:
     words = piece.words.removesuffix(".").replace(",", "").split()
     if not piece.sentence:
         # "that is sitting on a floor"
-        return _begins_with_place(
-            words[2:] if words[:1] in (["that"], ["which"]) and words[1:2] == ["is"] else words
-        )
+        if words[:2] in (["that", "is"], ["which", "is"]):
+            words = words[2:]
+        return _begins_with_place(words)
     plain = [word for word in words if word not in DETERMINERS]
     if plain[:1] == ["background"] or plain[:2] == ["in", "background"]:
         return True
     at = next((at for at, word in enumerate(words) if word in _IS), 0)
     behind = words[at + 1 :]
-    if not at or words[0] in _NOTHING_OF_ITS_OWN or phrase_openings(behind)[:1] != [0]:
+    openings = phrase_openings(behind)
+    if not at or words[0] in _NOTHING_OF_ITS_OWN or openings[:1] != [0]:
         return False
-    return any(_begins_with_place(behind[low:]) for low in phrase_openings(behind))
+    return any(_begins_with_place(behind[low:]) for low in openings)
 
 
 def background_of(description: Description) -> tuple[Piece, ...]:
@@ -527,13 +544,14 @@ def tried_shorter(description: Description, most: int) -> tuple[Description, ...
     """
     parts = parts_of(description) or ()
     every = dict.fromkeys((*shorter(description), *parts))
-    left = [piece for piece in every if piece not in parts][: max(most - len(parts), 0)]
-    return tuple(
-        sorted(
-            (piece for piece in every if piece in parts or piece in left),
-            key=lambda piece: piece.length,
-        )
-    )
+    room = max(most - len(parts), 0)
+    chosen = []
+    for candidate in every:
+        if candidate not in parts:
+            room -= 1
+        if candidate in parts or room >= 0:
+            chosen.append(candidate)
+    return tuple(sorted(chosen, key=lambda candidate: candidate.length))
 
 
 def background_facts(
@@ -544,15 +562,15 @@ def background_facts(
     words = [piece.words.removesuffix(".") for piece in background_of(description)]
     if not words:
         return {}
-    facts: dict[str, Any] = {"words": words, "all": len(words) == len(description.pieces)}
+    of_all = len(words) == len(description.pieces)
+    facts: dict[str, Any] = {"words": words, "all": of_all}
     if counts is not None:
-        parts = {"whole": counts.whole, "alone": counts.alone, "rest": counts.rest}
-        facts |= {
-            name: count.summary()
-            for name, count in parts.items()
-            if count is not None and count.pairs
-        }
-        facts |= {} if counts.explains is None else {"explains": counts.explains}
+        for name in ("whole", "alone", "rest"):
+            count = getattr(counts, name)
+            if count is not None and count.pairs:
+                facts[name] = count.summary()
+        if counts.explains is not None:
+            facts["explains"] = counts.explains
     return {BACKGROUND: facts}
 
 
@@ -574,19 +592,19 @@ def _begins_with_place(words: Sequence[str]) -> bool:
     at = 0
     while at < len(words) and words[at] in _STANDING:
         at += 1
-    several = next(
-        (phrase for phrase in _OF_SEVERAL if tuple(words[at : at + len(phrase)]) == phrase), None
-    )
-    if several is None and words[at : at + 1] and words[at] not in _PLACES | _ALONE:
+    place = tuple(words[at:])
+    several = next((phrase for phrase in _OF_SEVERAL if place[: len(phrase)] == phrase), ())
+    first = " ".join(place[:1])
+    if first and not several and first not in _PLACES | _ALONE:
         return False
-    noun = list(words[at + (1 if several is None else len(several)) :])
-    while noun and noun[0] in DETERMINERS:
-        noun.pop(0)
+    after = place[len(several or place[:1]) :]
+    noun = list(dropwhile(DETERMINERS.__contains__, after))
     # The noun's head is the last word before the next phrase: "side" in "the red side of the road".
-    end = next(
-        (index for index, word in enumerate(noun) if word in _PLACE_ENDS or opens_noun(word)),
-        len(noun),
-    )
-    if not noun[:end]:
-        return several is None and at < len(words) and words[at] in _ALONE
-    return noun[end - 1] not in _NO_PLACES and (words[at] in _PLACES or several is not None)
+    head = ""
+    for word in noun:
+        if word in _PLACE_ENDS or opens_noun(word):
+            break
+        head = word
+    if not head:
+        return not several and first in _ALONE
+    return head not in _NO_PLACES and (first in _PLACES or bool(several))

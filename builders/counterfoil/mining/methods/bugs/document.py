@@ -170,9 +170,8 @@ def finding_of(
     reached = None
     until = run.settings.until
     if estimate is not None and until is not None and estimate.n:
-        reached = StoppedEstimate(
-            until, estimate.n, estimate.reached, estimate.rate, estimate.interval
-        )
+        drawn = estimate.n
+        reached = StoppedEstimate(until, drawn, estimate.reached, estimate.rate, estimate.interval)
     largest = max((log_e for _, log_e in trial.looks), default=0.0)
     test = PairedTest(
         **asdict(trial.count),
@@ -229,13 +228,14 @@ def _evidence(pairs: Sequence[Pairs], names: Sequence[str]) -> list[Evidence]:
     for drawn_pairs in pairs:
         drawn = drawn_pairs.drawn
         for row, base_row in zip(drawn_pairs.described, drawn_pairs.base, strict=True):
+            key = drawn.keys[row]
             answered = names[int(drawn.answers[row])]
             if not drawn.failed[row]:
-                right.append(Evidence(drawn.keys[row], 0.0, False, "rendered", answered=answered))
+                right.append(Evidence(key, 0.0, False, "rendered", answered=answered))
                 continue
             base_failed = bool(drawn.failed[base_row])
             score = 0.5 if base_failed else 1.0
-            described = Evidence(drawn.keys[row], score, True, "rendered", answered=answered)
+            described = Evidence(key, score, True, "rendered", answered=answered)
             answered = names[int(drawn.answers[base_row])]
             base_key = drawn.keys[base_row]
             base = Evidence(base_key, 0.0, base_failed, "rendered", answered=answered)
@@ -250,7 +250,9 @@ def _evidence(pairs: Sequence[Pairs], names: Sequence[str]) -> list[Evidence]:
 
 def wrong_answers(pairs: Sequence[Pairs], names: Sequence[str]) -> WrongAnswers:
     """Return the target's wrong answers on the base and on the described images."""
-    return WrongAnswers(_wrong(pairs, names, described=False), _wrong(pairs, names, described=True))
+    before = _wrong(pairs, names, described=False)
+    after = _wrong(pairs, names, described=True)
+    return WrongAnswers(before, after)
 
 
 def _wrong(
@@ -272,8 +274,9 @@ def _wrong(
     ranked = sorted(often, key=lambda answer: (-often[answer], answer))[:_MOST_ANSWERS]
     counts = []
     for answer in ranked:
+        count = often[answer]
         examples = tuple(keys[answer][:_MOST_EXAMPLES])
-        counts.append(AnswerCount(names[answer], often[answer], often[answer] / images, examples))
+        counts.append(AnswerCount(names[answer], count, count / images, examples))
     return tuple(counts)
 
 
@@ -304,9 +307,10 @@ def adjusted_together(
         test = pairs_of(finding)
         if value <= fdr and test.state != "futile" and test.difference >= margin:
             confirmed.add(finding.name)
-    standing = {
-        name for name in confirmed if of_name[name].about.get(SHORTENED_TO) not in confirmed
-    }
+    standing = set()
+    for name in confirmed:
+        if of_name[name].about.get(SHORTENED_TO) not in confirmed:
+            standing.add(name)
     level = simultaneous_level(len(standing))
     judged = []
     for finding, value in zip(findings, q, strict=True):
@@ -348,10 +352,9 @@ def with_more(
             smallest.set_rows, smallest.rest_rate, len(judged), findings.fdr
         )
         smallest = replace(smallest, difference=least)
+    findings = replace(findings, findings=judged, tested=len(judged))
     rounds = with_rounds(findings, rounds)
-    return replace(
-        findings, findings=judged, tested=len(judged), rounds=rounds, smallest_difference=smallest
-    )
+    return replace(findings, rounds=rounds, smallest_difference=smallest)
 
 
 def with_rounds(findings: Findings, rounds: Sequence[RoundDrawn]) -> tuple[RoundDrawn, ...]:
@@ -412,9 +415,8 @@ def estimate_rates(
         round_asked = RoundAsked(number, purpose, count, {name: cell}, (cell.label,))
         drawn = draw(round_asked)
         pairs = drawn.pairs(name)
-        fresh = FreshPairs(
-            **asdict(pairs.count), drawn=round_asked.candidates, round=drawn.asked.name
-        )
+        asked = drawn.asked
+        fresh = FreshPairs(**asdict(pairs.count), drawn=asked.candidates, round=asked.name)
         test = replace(pairs_of(wanted_finding), fresh=fresh)
         answers = wrong_answers([pairs], answer_names)
         estimated[name] = replace(wanted_finding, pairs=test, answers=answers)
@@ -439,7 +441,8 @@ def described_cell(finding: Finding, run: MiningRun) -> BugHypothesis | None:
     """Return the cell that renders a finding. Return None if the recipe lacks the class, or if the
     finding's words give another prompt with this recipe.
     """
-    cls = next((cls for cls in run.recipe.classes if cls.id == finding.classes[0]), None)
+    by_id = {cls.id: cls for cls in run.recipe.classes}
+    cls = by_id.get(finding.classes[0])
     if cls is None:
         return None
     pieces = pieces_of(finding.caption, filled_base(run, cls), cls.name)

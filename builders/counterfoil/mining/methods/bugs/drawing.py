@@ -72,7 +72,8 @@ class RoundDrawer:
         """
         purpose = f"bugs {round_asked.purpose} {round_asked.number}"
         mine = self.run.mine
-        return seed_for(self.run.recipe.samples.seed, purpose, mine.method, "", mine.seed)
+        recipe_seed = self.run.recipe.samples.seed
+        return seed_for(recipe_seed, purpose, mine.method, "", mine.seed)
 
     def layer(self, round_asked: RoundAsked, seed: int) -> str:
         """Return the round's recipe."""
@@ -96,11 +97,12 @@ class RoundDrawer:
         has no threshold for a captioner's words.
         """
         recipe = self.run.recipe
+        prompt = cell.description.prompt(base_prompt(self.run))
         shift: dict[str, Any] = {
             "kind": "mined",
             "group": GROUP,
             "classes": [recipe.classes[cell.label].id],
-            "prompt": cell.description.prompt(base_prompt(self.run)),
+            "prompt": prompt,
         }
         # An oil painting is no photo of its object, so the screen compares it with the object
         # caption for styles.

@@ -98,24 +98,22 @@ def adversarial_layer(
     for name, spec in below.prompts.shifts.items():
         if mined_facts(spec.mined_from).role in BESIDE:
             shifts[name] = None
-        elif keys := [key for key in ("samples", "keep") if getattr(spec, key) is not None]:
+            continue
+        keys = [key for key in ("samples", "keep") if getattr(spec, key) is not None]
+        if keys:
             shifts[name] = dict.fromkeys(keys)
     if all(shifts.get(name, "") is None for name in below.prompts.shifts):
         raise UserError(
             f"{below.name} has no mined shift, so there are no failures to collect",
             "Name the recipe that `counterfoil mine` wrote where it confirmed findings.",
         )
-    changes: dict[str, Any] = {
-        "name": derived_name(below.name, PURPOSE),
-        **carried,
-        **({"prompts": {"shifts": shifts}} if shifts else {}),
-        "samples": {
-            "seed": seed_for(below.samples.seed, PURPOSE, method, target, seed),
-            **({"candidates": None} if below.samples.candidates is not None else {}),
-            "accepted": accepted,
-            "at_most": at_most,
-        },
-    }
+    changes: dict[str, Any] = {"name": derived_name(below.name, PURPOSE), **carried}
+    if shifts:
+        changes["prompts"] = {"shifts": shifts}
+    samples: dict[str, Any] = {"seed": seed_for(below.samples.seed, PURPOSE, method, target, seed)}
+    if below.samples.candidates is not None:
+        samples["candidates"] = None
+    changes["samples"] = samples | {"accepted": accepted, "at_most": at_most}
     return layer_text(changes, below, extends)
 
 
@@ -132,10 +130,9 @@ def refuse_undrawn(run: MiningRun) -> None:
         raise UserError(
             "no classifier to audit: mine.target is not set", "Name one: --target lab:resnet10t"
         )
-    if problems := [
-        *undrawn_problems(run.recipe, run.mine, "mine.method: 'bugs'"),
-        *wordless_problems(run),
-    ]:
+    problems = undrawn_problems(run.recipe, run.mine, "mine.method: 'bugs'")
+    problems += wordless_problems(run)
+    if problems:
         raise UserError(problems)
 
 
@@ -145,11 +142,11 @@ def wordless_problems(run: MiningRun) -> list[str]:
     if run.settings.base is None and run.recipe.prompts.base.prompt is None:
         return ["mine.settings.base: the recipe's base has no prompt, so no words can be added"]
     base = base_prompt(run)
-    return [
-        f"mine.settings.base: the class '{cls.name}' has no words for '{base}'"
-        for cls in run.recipe.classes
-        if not cls.has_words_for(base)
-    ][:5]
+    problems = []
+    for cls in run.recipe.classes:
+        if not cls.has_words_for(base):
+            problems.append(f"mine.settings.base: the class '{cls.name}' has no words for '{base}'")
+    return problems[:5]
 
 
 def write_search(
@@ -214,7 +211,8 @@ def kept_tries(run: MiningRun) -> Findings | None:
         tried.failure,
         tried.method.settings.get("base"),
     )
-    if identity != (run.recipe.recipe_hash, run.mine.target, run.mine.failure, run.settings.base):
+    mine = run.mine
+    if identity != (run.recipe.recipe_hash, mine.target, mine.failure, run.settings.base):
         raise UserError(
             f"{path} holds descriptions that were tried with another recipe, target, base or"
             " failure rule",
@@ -245,9 +243,8 @@ def clip_features(several: Mapping[str, LabelledImages], recipe: Recipe, device:
             rows = np.flatnonzero(np.isin(images.keys, image_keys))
             chosen = replace(rows_of(images, rows), units=None)
             vectors = np.asarray(features_of(chosen, load()), dtype=np.float32)
-            vector_by_key |= {
-                f"{start}{key}": row for key, row in zip(chosen.keys, vectors, strict=True)
-            }
+            for key, vector in zip(chosen.keys, vectors, strict=True):
+                vector_by_key[f"{start}{key}"] = vector
         return np.stack([vector_by_key[key] for key in keys])
 
     return features
@@ -269,7 +266,9 @@ def mine_bugs(run: MiningRun) -> MineResult:
     target = target_of(run, class_map)
     captioner = load_captioner(settings.captioner, device)
     seeds, parts = _seeds(run)
-    contents = [AuditedImages(part.name, part.content, len(part)) for part in parts]
+    contents = []
+    for part in parts:
+        contents.append(AuditedImages(part.name, part.content, len(part)))
     refuse_others(run, parts)
     tried = kept_tries(run)
     images = {f"seeds/{index}/": part for index, part in enumerate(parts)}
@@ -278,7 +277,8 @@ def mine_bugs(run: MiningRun) -> MineResult:
     look = clip_features(images, recipe, device)
     search = search_bugs(classes, drawer, look, describer, run, seeds)
     columns = ("cluster", "caption", "pieces", "log_likelihood", "log_likelihood_right")
-    compared = csv_text((dict(zip(columns, row, strict=True)) for row in describer.scored), columns)
+    scored = [dict(zip(columns, row, strict=True)) for row in describer.scored]
+    compared = csv_text(scored, columns)
     write_atomically(run.folder / DESCRIPTIONS, compared.encode())
     names = output_names(recipe, class_map)
     findings = document_of(search, run, target, names, contents)

@@ -64,16 +64,22 @@ _Words = Sequence[str | None]
 def tidy_text(text: str) -> str:
     """Return a text in lower case on one line, with plain quotes and single spaces, cut at
     `LONGEST_CAPTION`."""
-    text = "".join(map(_printed, text[: 2 * LONGEST_CAPTION].translate(_AS_PLAIN)))
-    text = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).lower())
-    text = " ".join(text.split())
-    return text if len(text) <= LONGEST_CAPTION else text[:LONGEST_CAPTION].rpartition(" ")[0]
+    text = text[: 2 * LONGEST_CAPTION].translate(_AS_PLAIN)
+    text = "".join(map(_printed, text))
+    text = unicodedata.normalize("NFC", text).lower()
+    text = " ".join(unicodedata.normalize("NFC", text).split())
+    if len(text) <= LONGEST_CAPTION:
+        return text
+    whole_words, _, _ = text[:LONGEST_CAPTION].rpartition(" ")
+    return whole_words
 
 
 def first_sentence(text: str) -> tuple[str, str]:
     """Return a text up to its first full stop, and what comes after it."""
     stop = _STOP.search(text)
-    return (text, "") if stop is None else (text[: stop.start()], text[stop.end() :])
+    if stop is None:
+        return text, ""
+    return text[: stop.start()], text[stop.end() :]
 
 
 def before_noun(text: str) -> list[str]:

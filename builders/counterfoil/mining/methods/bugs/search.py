@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 
 import numpy as np
 
@@ -96,14 +97,13 @@ def search_bugs(
     mine = run.mine
     settings = run.settings
     budget = Budget(settings.images, 1)
-    round_asked = RoundAsked(
-        1, "baseline", settings.baseline, {}, tuple(cls.label for cls in classes)
-    )
+    labels = tuple(cls.label for cls in classes)
+    round_asked = RoundAsked(1, "baseline", settings.baseline, {}, labels)
     base = draw(round_asked)
     budget = budget.after(round_asked)
-    images = (
-        FailedImages(base.keys, base.labels, base.failed, base.answers) if seeds is None else seeds
-    )
+    images = seeds
+    if images is None:
+        images = FailedImages(base.keys, base.labels, base.failed, base.answers)
     clusters: list[FailureCluster] = []
     baseline: list[ClassAudit] = []
     for cls in classes:
@@ -112,7 +112,8 @@ def search_bugs(
             class_clusters = _clusters(images, cls.label, look, run)
             clusters += class_clusters
             if not class_clusters:
-                failures = int(((images.labels == cls.label) & images.failed).sum())
+                of_class = images.labels == cls.label
+                failures = int((of_class & images.failed).sum())
                 kind = "base images" if settings.seeds is None else "images of mine.settings.seeds"
                 needed = (
                     f"a cluster needs {settings.fewest_failures} (mine.settings.fewest_failures)"
@@ -150,23 +151,23 @@ def search_bugs(
     if settings.shorten:
         search = _shortened(search, class_names, draw, run, family=family)
     confirmed = confirmed_names(search.tested, mine)
-    shortened_to = {
-        name: short for name, short in search.shortened_to.items() if {name, short} <= confirmed
-    }
+    shortened_to = {}
+    for name, short in search.shortened_to.items():
+        if {name, short} <= confirmed:
+            shortened_to[name] = short
     rounds = list(search.rounds)
     estimates = dict[str, StoppedRate]()
     if settings.until is not None:
-        standing = [
-            trial
-            for trial in search.tested
-            if trial.hypothesis.name in confirmed - shortened_to.keys()
-        ]
-        for trial in standing:
+        standing = confirmed - shortened_to.keys()
+        for trial in search.tested:
+            name = trial.hypothesis.name
+            if name not in standing:
+                continue
             drawn = _estimated(trial, draw, _left(rounds, settings), settings)
             if drawn is not None:
                 rounds.append(drawn)
-                failed = drawn.failed[drawn.of(trial.hypothesis.label, trial.hypothesis.name)]
-                estimates[trial.hypothesis.name] = stopped_rate(failed, settings.until)
+                rows = drawn.of(trial.hypothesis.label, name)
+                estimates[name] = stopped_rate(drawn.failed[rows], settings.until)
     return replace(
         search,
         rounds=tuple(rounds),
@@ -196,10 +197,8 @@ def refuse_small_search(classes: int, run: MiningRun) -> None:
 
 def confirmed_names(tested: Sequence[Trial], mine: Mine) -> frozenset[str]:
     """Return the names of the hypotheses that e-BH over all tested hypotheses confirms."""
-    yes_by_trial = confirmed_among(tested, mine)
-    return frozenset(
-        trial.hypothesis.name for trial, yes in zip(tested, yes_by_trial, strict=True) if yes
-    )
+    names = [trial.hypothesis.name for trial in tested]
+    return frozenset(compress(names, confirmed_among(tested, mine)))
 
 
 def class_baseline(base: DrawnRound, cls: RecipeClass, *, seeded: bool = False) -> ClassAudit:
@@ -209,9 +208,8 @@ def class_baseline(base: DrawnRound, cls: RecipeClass, *, seeded: bool = False) 
     images = len(rows)
     failures = int(base.failed[rows].sum())
     drawn = base.asked.candidates
-    audit = ClassAudit(
-        cls.id, cls.name, images, failures, failures / images if images else None, drawn=drawn
-    )
+    rate = failures / images if images else None
+    audit = ClassAudit(cls.id, cls.name, images, failures, rate, drawn=drawn)
     if images < FEWEST_IMAGES:
         reason = (
             f"the screen accepts {images} of {drawn} base images: the generator does not draw"
@@ -233,8 +231,9 @@ def class_baseline(base: DrawnRound, cls: RecipeClass, *, seeded: bool = False) 
 
 def name_of(class_name: str, description: Description, taken: Sequence[str]) -> str:
     """Return a shift's name for a class and a description, unique in a run."""
-    words = f"{class_name} {' '.join(piece.words for piece in description.pieces)}"
-    return unique_name(unique_slugs([words])[0][:_LONGEST_NAME].strip("_"), taken)
+    pieces = " ".join(piece.words for piece in description.pieces)
+    (slug,) = unique_slugs([f"{class_name} {pieces}"])
+    return unique_name(slug[:_LONGEST_NAME].strip("_"), taken)
 
 
 def unique_name(stem: str, taken: Container[str]) -> str:
@@ -243,7 +242,7 @@ def unique_name(stem: str, taken: Container[str]) -> str:
     number = 2
     while name in taken:
         name = f"{stem}_{number}"
-        number = number + 1
+        number += 1
     return name
 
 
@@ -255,13 +254,15 @@ def _clusters(
     if len(rows) < settings.fewest_failures:
         return []
     features = look([images.keys[row] for row in rows.tolist()])
-    most = settings.clusters
-    least = settings.fewest_failures
     clusters = cluster_failures(
-        features, images.answers[rows], most=most, least=least, seed=run.mine.seed
+        features,
+        images.answers[rows],
+        most=settings.clusters,
+        least=settings.fewest_failures,
+        seed=run.mine.seed,
     )
-    right = np.flatnonzero((images.labels == label) & ~images.failed)[: settings.described]
-    beside = tuple(images.keys[row] for row in right.tolist())
+    right = np.flatnonzero((images.labels == label) & ~images.failed)
+    beside = tuple(images.keys[row] for row in right[: settings.described].tolist())
     described = []
     for cluster, answered in clusters:
         keys = tuple(images.keys[row] for row in rows[cluster].tolist())
@@ -278,9 +279,9 @@ def _plan_shorter(
     ("in the snow") causes.
     """
     names = [trial.hypothesis.name for trial in tested]
-    known = {
-        (trial.hypothesis.label, trial.hypothesis.description): trial.hypothesis for trial in tested
-    }
+    known = {}
+    for trial in tested:
+        known[trial.hypothesis.label, trial.hypothesis.description] = trial.hypothesis
     shorter_names: dict[str, list[str]] = {}
     fresh: dict[str, BugHypothesis] = {}
     repeated: dict[str, BugHypothesis] = {}
@@ -299,18 +300,22 @@ def _plan_shorter(
             known[whole.label, description] = fresh[name]
         return known[whole.label, description]
 
-    judged = list(zip(tested, confirmed_among(tested, mine), strict=True))
-    for whole in (trial.hypothesis for trial, yes in judged if yes):
-        descriptions = [
-            shorter for shorter in tried_shorter(whole.description, _MOST_SHORTER) if shorter.pieces
-        ]
+    confirmed = confirmed_names(tested, mine)
+    others = []
+    for trial in tested:
+        whole = trial.hypothesis
+        if whole.name not in confirmed:
+            others.append(whole)
+            continue
+        descriptions = tried_shorter(whole.description, _MOST_SHORTER)
+        descriptions = [shorter for shorter in descriptions if shorter.pieces]
         if descriptions:
             repeat(whole)
             shorts = [add_shorter(whole, description) for description in descriptions]
             shorter_names[whole.name] = [short.name for short in shorts]
             for short in shorts:
                 repeat(short)
-    for whole in (trial.hypothesis for trial, yes in judged if not yes):
+    for whole in others:
         pieces = whole.description.pieces
         for piece in pieces[:_MOST_SHORTER] if len(pieces) > 1 else ():
             add_shorter(whole, Description((piece,)))
@@ -341,22 +346,21 @@ def _shortened(
     for name, shorts in shorter_names.items():
         candidates = [short for short in shorts if count[short].pairs]
         confirmed = [short for short in candidates if state[short] == "confirmed"]
-        shortest = shortest_kept(
-            [(described[short], count[short]) for short in confirmed], count[name]
-        )
+        counted = [(described[short], count[short]) for short in confirmed]
+        shortest = shortest_kept(counted, count[name])
         if shortest is None:
             continue
         # The shortest description also replaces descriptions of middle length. "striped" replaces
         # the whole description and also "striped on a floor".
         best = confirmed[shortest]
-        longer = [short for short in candidates if described[short].length > described[best].length]
+        length = described[best].length
+        longer = [short for short in candidates if described[short].length > length]
         for longer_name in (name, *longer):
             replaced_by.setdefault(longer_name, best)
-    rendered = [hypothesis for hypothesis in known if hypothesis.name in count]
-    count_of = {
-        (hypothesis.label, hypothesis.description): count[hypothesis.name]
-        for hypothesis in rendered
-    }
+    count_of = {}
+    for hypothesis in known:
+        if hypothesis.name in count:
+            count_of[hypothesis.label, hypothesis.description] = count[hypothesis.name]
     backgrounds = {}
     for hypothesis in known:
         counts = counts_of_background(hypothesis.label, hypothesis.description, count_of)
@@ -378,9 +382,11 @@ def _estimated(
     assert settings.until is not None
     # The round has 1.5 times the number of candidates that are needed on average, at the observed
     # failure rate and the screen's observed acceptance rate.
-    accepted = trial.count.pairs / max(sum(pair.drawn.asked.candidates for pair in trial.pairs), 1)
-    rate = max(trial.count.rate, 0.5 / trial.count.pairs) * max(accepted, 0.05)
-    candidates = min(int(np.ceil(1.5 * settings.until / rate)), budget.images - FEWEST_IMAGES)
+    count = trial.count
+    accepted = count.pairs / max(trial.drawn, 1)
+    rate = max(count.rate, 0.5 / count.pairs) * max(accepted, 0.05)
+    needed = int(np.ceil(1.5 * settings.until / rate))
+    candidates = min(needed, budget.images - FEWEST_IMAGES)
     if candidates < settings.until:
         return None
     hypothesis = trial.hypothesis
@@ -392,6 +398,5 @@ def _estimated(
 
 
 def _left(rounds: Sequence[DrawnRound], settings: BugsSettings) -> Budget:
-    return Budget(
-        settings.images - sum(drawn_round.asked.images for drawn_round in rounds), len(rounds) + 1
-    )
+    drawn = sum(drawn_round.asked.images for drawn_round in rounds)
+    return Budget(settings.images - drawn, len(rounds) + 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from math import log
 from typing import Any, Literal
 
@@ -124,7 +123,8 @@ class Pairs:
 
     @property
     def count(self) -> PairCount:
-        return count_pairs(self.drawn.failed[self.described], self.drawn.failed[self.base])
+        failed = self.drawn.failed
+        return count_pairs(failed[self.described], failed[self.base])
 
 
 Draw = Callable[[RoundAsked], DrawnRound]
@@ -148,13 +148,13 @@ def nothing_drawn(round_asked: RoundAsked, seed: int) -> DrawnRound:
         round_asked,
         seed,
         names,
-        no_rows,
-        no_rows,
-        no_rows,
-        no_rows.astype(bool),
-        no_rows,
-        (),
-        images,
+        shifts=no_rows,
+        labels=no_rows,
+        indices=no_rows,
+        failed=no_rows.astype(bool),
+        answers=no_rows,
+        keys=(),
+        images=images,
     )
 
 
@@ -182,11 +182,7 @@ class Trial:
 
     @property
     def count(self) -> PairCount:
-        return reduce(
-            lambda total, other: total + other,
-            (pair.count for pair in self.pairs),
-            PairCount(0, 0, 0, 0),
-        )
+        return sum((pair.count for pair in self.pairs), PairCount(0, 0, 0, 0))
 
     @property
     def drawn(self) -> int:
@@ -264,7 +260,7 @@ def carry_to_test(
         # The drawn round can have a later number than the round that was asked for. Continue after
         # the drawn number, because a round that is drawn twice would count twice.
         budget = budget.after(drawn.asked)
-        drawn_pairs = drawn_pairs + round_asked.candidates
+        drawn_pairs += round_asked.candidates
         rounds.append(drawn)
         for trial in open_trials:
             name = trial.hypothesis.name
@@ -272,7 +268,8 @@ def carry_to_test(
             count = more.count
             log_e = log_e_value(count.failing, count.discordant)
             state = decide_test(count, log_e, threshold, mine.margin) if count.pairs else "open"
-            tested[name] = replace(more, looks=(*trial.looks, (count.pairs, log_e)), state=state)
+            looks = (*trial.looks, (count.pairs, log_e))
+            tested[name] = replace(more, looks=looks, state=state)
         decided = sum(trial.state != "open" for trial in tested.values())
         report_progress(f"{purpose}: hypotheses decided", decided, len(tested))
     return tuple(tested.values()), tuple(rounds)
