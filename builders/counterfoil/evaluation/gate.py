@@ -668,8 +668,8 @@ def gate_markdown(result: GateResult, further: Sequence[str] = ()) -> str:
 def unlinked(text: str) -> str:
     """Return Markdown whose bare words become no addresses, people, issues or emoji.
 
-    A comment between letters, which nobody copies, prevents that; code, such as a line of the gate,
-    needs none.
+    An HTML comment between letters prevents that. Code, such as a line of the gate, needs none, so
+    that it can be copied.
     """
     return _printable(_BARE.sub(lambda match: match[0] or "<!-- -->", text), "\n")
 
