@@ -142,6 +142,18 @@ def test_many_candidates_take_a_smaller_radius(monkeypatch: pytest.MonkeyPatch) 
     assert pairs_of(fewer) <= pairs_of(all_candidates)
 
 
+def test_a_picture_that_is_often_repeated_hides_no_near_copy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(image_copies, "MOST_CANDIDATES", 10)
+    repeated = [encoded(scene(5))] * 30
+    tested = fingerprints([*repeated, encoded(encoded_again(scene(6), 60))])
+    train = fingerprints([*repeated, encoded(scene(6))])
+    found = find_copies(tested, train)
+    assert (30, 30) in pairs_of(found)
+    assert found.pairs["exact"].sum() == 30 * 20  # partners of each that are listed
+
+
 def test_things_that_look_alike_are_no_copies() -> None:
     """A pair is called a copy only if it is closer than other pairs of the same images."""
     base = np.asarray(scene(3), np.float32)
@@ -151,9 +163,8 @@ def test_things_that_look_alike_are_no_copies() -> None:
         changed = base + chance.normal(0, 26, base.shape)
         alike.append(encoded(changed.clip(0, 255).astype(np.uint8)))
     images = fingerprints(alike)
-    grey = images["grey"]
-    pairs, _ = image_copies.candidates(grey, grey, within=True)
-    image_copies.confirm(pairs, grey, grey)
+    pairs, _ = image_copies.candidates(images, images, within=True)
+    image_copies.confirm(pairs, images["grey"], images["grey"])
     assert (pairs["alike"] >= image_copies.LEAST_ALIKE).sum() > 30
     assert len(find_copies(images).pairs) < 5
 

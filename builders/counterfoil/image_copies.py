@@ -125,11 +125,7 @@ def find_copies(tested: NDArray[Any], train: NDArray[Any] | None = None) -> Copi
     within = train is None
     others = tested if train is None else train
     exact = _exact_pairs(tested, others, within=within)
-    roughly, radius = candidates(
-        tested["grey"],
-        others["grey"],
-        within=within,
-    )
+    roughly, radius = candidates(tested, others, within=within)
     known = np.isin(
         _numbers(roughly, others),
         _numbers(exact, others),
@@ -175,20 +171,21 @@ def _exact_pairs(
 
 
 def candidates(
-    tested: NDArray[np.uint8],
-    others: NDArray[np.uint8],
+    tested: NDArray[Any],
+    others: NDArray[Any],
     *,
     within: bool,
 ) -> tuple[NDArray[Any], int]:
     """Return the pairs that are roughly alike, or are so if one is mirrored, and the largest
-    distance of hashes: `RADIUS`, or the largest with at most `MOST_CANDIDATES` pairs."""
-    tested_rows = np.flatnonzero(_detailed(tested))
-    other_rows = np.flatnonzero(_detailed(others))
-    frequencies = low_frequencies(tested[tested_rows])
+    largest distance of hashes: `RADIUS`, or the largest with at most `MOST_CANDIDATES` pairs; -1 if
+    there is none. Of images with the same pixels, only the first of each set is compared."""
+    tested_rows = _comparable(tested)
+    other_rows = _comparable(others)
+    frequencies = low_frequencies(tested["grey"][tested_rows])
     hashes = perceptual_hashes(frequencies)
     of_others = []
     for mirrored in (False, True):
-        waves = low_frequencies(others[other_rows], mirrored=mirrored)
+        waves = low_frequencies(others["grey"][other_rows], mirrored=mirrored)
         of_others.append((mirrored, waves, perceptual_hashes(waves)))
     found = np.zeros(0, PAIR)
     radius = RADIUS
@@ -215,7 +212,7 @@ def candidates(
             found = found[found["tested"] < found["train"]]
         counts = np.bincount(found["distance"], minlength=RADIUS + 1)
         fitting = np.flatnonzero(counts.cumsum() <= MOST_CANDIDATES)
-        radius = min(radius, int(fitting.max(initial=0)))
+        radius = min(radius, int(fitting.max(initial=-1)))
         found = found[found["distance"] <= radius]
     report_progress("comparing images", len(hashes), len(hashes))
     found["tested"] = tested_rows[found["tested"]]
@@ -249,14 +246,18 @@ def _roughly_alike(first: Floats32, second: Floats32) -> Bools:
     return product >= _LEAST_ROUGHLY_ALIKE * sizes
 
 
-def _detailed(grey: NDArray[np.uint8]) -> Bools:
-    """Return which small pictures have enough fine detail to be told from others."""
-    enough = np.zeros(len(grey), bool)
-    for block in _blocks(len(grey), _PAIRS_AT_ONCE):
-        pictures = grey[block].astype(np.float32)
+def _comparable(images: NDArray[Any]) -> Ints:
+    """Return the rows with enough fine detail to be told from others, the first of each picture."""
+    enough = np.zeros(len(images), bool)
+    for block in _blocks(len(images), _PAIRS_AT_ONCE):
+        pictures = images["grey"][block].astype(np.float32)
         detail = _fine(pictures).std(axis=(1, 2))
         enough[block] = detail >= LEAST_DETAIL
-    return enough
+    known: set[bytes] = set()
+    for row, pixels in enumerate(images["pixels"].tolist()):
+        enough[row] &= pixels not in known
+        known.add(pixels)
+    return np.flatnonzero(enough)
 
 
 def _blocks(count: int, at_once: int) -> Iterator[slice]:
