@@ -23,7 +23,6 @@ from counterfoil.multilabel_stats import (
     ACCURACY,
     AUROC,
     PRECISION,
-    LabelScores,
     LabelThresholds,
     choose_thresholds,
     score_labels,
@@ -42,7 +41,12 @@ from counterfoil.report.results import (
     estimate_row,
 )
 from counterfoil.report.words import over_classes
-from counterfoil.resampled_stats import Drawn, share_estimate, simultaneous_intervals
+from counterfoil.resampled_stats import (
+    CategoryScores,
+    Drawn,
+    share_estimate,
+    simultaneous_intervals,
+)
 from counterfoil.stats import Estimate, chance_line
 
 # Means over labels, as rows name them, and the measures that they average.
@@ -68,7 +72,7 @@ class MeasuredClassifier(ResampledModel):
     """The least scores that give labels."""
     answers: Bools
     """(groups, n, k), which labels the model gives each image."""
-    scores: tuple[LabelScores, ...]
+    scores: tuple[CategoryScores, ...]
     """The measures in each group."""
     allowed: tuple[int, ...] | None = None
     """The labels that drops may be averaged over; None for all labels."""

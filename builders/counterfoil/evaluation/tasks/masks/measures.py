@@ -27,7 +27,6 @@ from counterfoil.mask_stats import (
     PIXELS,
     RECALL,
     REPLICATES,
-    MaskScores,
     PixelCounts,
     score_masks,
 )
@@ -42,7 +41,7 @@ from counterfoil.report.results import (
     estimate_row,
 )
 from counterfoil.report.words import over_classes
-from counterfoil.resampled_stats import Drawn, simultaneous_intervals
+from counterfoil.resampled_stats import CategoryScores, Drawn, simultaneous_intervals
 from counterfoil.stats import chance_line
 
 # The names in rows of each measure's mean over classes.
@@ -64,7 +63,7 @@ class MeasuredSegmenter(ResampledModel):
     subject: MaskSubject
     answered: ModelMasks
     counts: tuple[PixelCounts, ...]
-    scores: tuple[MaskScores, ...]
+    scores: tuple[CategoryScores, ...]
     known: tuple[int, ...] | None = None
 
     @cached_property
