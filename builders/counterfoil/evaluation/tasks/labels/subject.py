@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from counterfoil.arrays import Bools, Ints
+from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.data.labelled_images import evenly_chosen
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.dataset import (
@@ -178,6 +178,18 @@ class MultilabelSubject:
             tuple(left_out),
             compared_units(dataset, rows),
         )
+
+    @property
+    def preview(self) -> bool:
+        """Whether these are some images of a dataset."""
+        return self.dataset.preview is not None
+
+    @property
+    def shares(self) -> Floats:
+        """The share of images with each label among those that know it, (k,): its average precision
+        by chance."""
+        having = self.truth.having.sum(axis=0)
+        return np.asarray(having / self.truth.known.sum(axis=0))
 
     @property
     def images(self) -> int:

@@ -186,7 +186,7 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
             outputs=self.outputs,
             top_k=1,
             chance=float(truth.having.sum() / truth.known.sum()),
-            near_chance=not model.above_chance,
+            near_chance=not model.sound,
             tied=0,
             matched=model.class_map.matched,
             read=apart_from_scores(classifier.read),
