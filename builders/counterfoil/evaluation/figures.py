@@ -166,8 +166,9 @@ def place_labels(axes: Axes, points: Sequence[tuple[float, float, str]]) -> None
     assert isinstance(figure, Figure)
     renderer = FigureCanvasAgg(figure).get_renderer()
     figure.draw_without_rendering()  # computes the layout, which gives points their pixels
-    pixels = axes.transData.transform([(x, y) for x, y, _ in points])
-    dots = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in pixels]
+    dots = []
+    for x, y in axes.transData.transform([(x, y) for x, y, _ in points]):
+        dots.append(Bbox.from_bounds(x - 4, y - 4, 8, 8))
     frame = axes.get_window_extent(renderer)
     taken: list[Bbox] = []
     for index, (x, y, label) in enumerate(points):
@@ -175,6 +176,8 @@ def place_labels(axes: Axes, points: Sequence[tuple[float, float, str]]) -> None
         texts = []
         costs = []
         for rank, (across, up) in enumerate(_OFFSETS):
+            side = int(np.sign(across))
+            height = int(np.sign(up))
             text = axes.annotate(
                 label,
                 (x, y),
@@ -182,8 +185,8 @@ def place_labels(axes: Axes, points: Sequence[tuple[float, float, str]]) -> None
                 textcoords="offset points",
                 fontsize=8.5,
                 color=MUTED,
-                ha=("center", "left", "right")[int(np.sign(across))],
-                va=("center", "bottom", "top")[int(np.sign(up))],
+                ha=("center", "left", "right")[side],
+                va=("center", "bottom", "top")[height],
                 parse_math=False,
                 annotation_clip=False,
             )
@@ -245,9 +248,13 @@ def measured_shifts(results: Results, *measures: str) -> list[tuple[GroupFacts, 
     """Return the shifts that have all these numbers, with the numbers, largest impact first."""
     measured = []
     for shift in results.by_impact:
-        estimates = [results.rows.estimate(measure, group=shift.name) for measure in measures]
-        if all(estimate is not None for estimate in estimates):
-            measured.append((shift, [estimate for estimate in estimates if estimate is not None]))
+        estimates = []
+        for measure in measures:
+            estimate = results.rows.estimate(measure, group=shift.name)
+            if estimate is not None:
+                estimates.append(estimate)
+        if len(estimates) == len(measures):
+            measured.append((shift, estimates))
     return measured
 
 
@@ -267,9 +274,8 @@ def panels_in_rows(count: int) -> tuple[Figure, list[Axes]]:
 
 def title_panel(panel: Axes, name: str) -> None:
     """Write a shift's name above its panel, and draw the grid."""
-    panel.set_title(
-        short_shift_name(name, 26), fontsize=10, color=INK, loc="left", pad=4, parse_math=False
-    )
+    shown = short_shift_name(name, 26)
+    panel.set_title(shown, fontsize=10, color=INK, loc="left", pad=4, parse_math=False)
     panel.grid(color=RULE, linewidth=0.6, zorder=0)
 
 
@@ -372,7 +378,9 @@ def slope_figure(results: Results) -> str | None:
 
 def _sides(results: Results, models: Sequence[ModelFacts], shift: GroupFacts) -> Floats:
     """Return each model's accuracies on the base and under a shift, (2, models)."""
-    sides = [results.drop_sides(model.name, shift.name) or (0.0, 0.0) for model in models]
+    sides = []
+    for model in models:
+        sides.append(results.drop_sides(model.name, shift.name) or (0.0, 0.0))
     return np.array(sides).T
 
 
@@ -414,9 +422,11 @@ def published_figure(results: Results) -> str | None:
     for index, (panel, shift) in enumerate(zip(panels, shown, strict=True)):
         for line in results.published.lines:
             x = ndtri(np.array([line.low, line.high]))
-            x = np.maximum(x, (ndtri(0.01) - line.probit_intercept) / line.probit_slope)
+            lowest_x = (ndtri(0.01) - line.probit_intercept) / line.probit_slope
+            x = np.maximum(x, lowest_x)
             y = line.probit_intercept + line.probit_slope * x
-            panel.plot(x, y, color=MUTED, linewidth=1, linestyle=_PUBLISHED[line.shifted], zorder=1)
+            style = _PUBLISHED[line.shifted]
+            panel.plot(x, y, color=MUTED, linewidth=1, linestyle=style, zorder=1)
             panel.annotate(
                 SETS[line.shifted],
                 (x[0], y[0]),
@@ -446,7 +456,8 @@ def published_figure(results: Results) -> str | None:
     # The panels share their axes. The line of ImageNet-A extends far below any point.
     panel = panels[0]
     across = panel.get_xlim()
-    up = (min(lowest - 0.1, ndtri(0.01)), panel.get_ylim()[1])
+    _, top = panel.get_ylim()
+    up = (min(lowest - 0.1, ndtri(0.01)), top)
     for axis, (low, high) in ((panel.xaxis, across), (panel.yaxis, up)):
         ticks = [tick for tick in _PROBIT_TICKS if low <= ndtri(tick / 100) <= high]
         labels = [f"{tick:g}" for tick in ticks]
@@ -487,9 +498,8 @@ def severity_figure(
             values = []
             tips[gid] = []
             for level, at in zip(levels, curve.ats, strict=True):
-                estimate = results.rows.estimate(
-                    measure, at=at, model=model.name, group=curve.shift
-                )
+                key = {"model": model.name, "group": curve.shift, "at": at}
+                estimate = results.rows.estimate(measure, **key)
                 assert estimate is not None  # a curve has all levels
                 values.append(100 * estimate.value)
                 if estimate.low is not None and estimate.high is not None:

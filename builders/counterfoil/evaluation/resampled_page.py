@@ -57,7 +57,7 @@ def severity_section(results: Results, curve: str) -> Iterator[ReportSection]:
     lead measure at a level are called."""
     if not results.severity:
         return
-    sound = [model for model in results.best_first if not model.near_chance]
+    sound = results.best_sound
     figure = severity_figure(results, sound, curve, results.lead)
     yield ReportSection(
         title="How much is too much",
@@ -126,6 +126,14 @@ def caption_of_model(results: Results, model: ModelFacts, caption: str) -> str:
     return f"{model.short_name}: {caption}" if len(results.models) > 1 else caption
 
 
+def group_section(
+    results: Results, measures: Sequence[str], drops: Sequence[str], **parts: Any
+) -> ReportSection:
+    """Return a section with `group_table` of each model."""
+    tables = [group_table(results, model, measures, drops) for model in results.models]
+    return ReportSection(tables=tables, **parts)
+
+
 def group_table(
     results: Results, model: ModelFacts, measures: Sequence[str], drops: Sequence[str]
 ) -> Table:
@@ -157,7 +165,8 @@ def _drop_cell(rows: ResultRows, key: Mapping[str, str]) -> TableCell:
 
 def _with_notes(cell: TableCell, *notes: str) -> TableCell:
     """Return a cell with notes after what it says below."""
-    return replace(cell, below=", ".join(filter(None, (cell.below, *notes))))
+    parts = filter(None, (cell.below, *notes))
+    return replace(cell, below=", ".join(parts))
 
 
 def compared_sentences(results: Results) -> list[str]:
@@ -189,15 +198,13 @@ def compared_section(results: Results, noun: str, over: str) -> Iterator[ReportS
     rows = []
     for difference in results.rows.where(DIFFERENCE):
         key = {"group": difference.group, "at": results.lead}
-        cells = (
-            text_cell(short[difference.model]),
-            text_cell(short[difference.against]),
-            text_cell(difference.group),
-            _drop_cell(results.rows, {"model": difference.model, **key}),
-            _drop_cell(results.rows, {"model": difference.against, **key}),
-            _with_notes(points_cell(difference.estimate, signed=True), difference.note),
-        )
-        rows.append(TableRow(cells))
+        pair = difference.model, difference.against
+        cells = [text_cell(short[name]) for name in pair]
+        cells.append(text_cell(difference.group))
+        cells += [_drop_cell(results.rows, {"model": name, **key}) for name in pair]
+        loses_more = points_cell(difference.estimate, signed=True)
+        cells.append(_with_notes(loses_more, difference.note))
+        rows.append(TableRow(tuple(cells)))
     if not rows:
         return
     rows.sort(key=lambda row: -abs(float(row.cells[-1].sort or 0.0)))

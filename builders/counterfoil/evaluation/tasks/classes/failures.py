@@ -59,9 +59,11 @@ def write_failures(
     for model, class_map in zip(results.models, answered.maps, strict=True):
         note = near if model.near_chance else ""
         models.append((model.name, answer_names(subject.classes, class_map), note))
-    data = failures_data(
-        subject, answers.prediction, answers.correct, answered.confidence, chosen, models, order
-    )
+    prediction = answers.prediction
+    confidence = answered.confidence
+    data = failures_data(subject, prediction, answers.correct, confidence, chosen, models, order)
+    keys = frozenset(subject.keys[row] for row in chosen.images.tolist())
+    checks = results.label_checks
     return write_sheets(
         folder,
         "failures-of-classes.html.j2",
@@ -69,10 +71,10 @@ def write_failures(
         results.preview_sentence,
         data,
         chosen,
-        _pictures(subject, frozenset(subject.keys[row] for row in chosen.images)),
+        _pictures(subject, keys),
         images=len(subject.keys),
         paired=any(subject.groups[index].paired for index in built),
-        changed=results.label_checks is not None and results.label_checks.own,
+        changed=checks is not None and checks.own,
     )
 
 

@@ -146,14 +146,16 @@ def multilabel_rows(
         for label, cls in enumerate(subject.labels):
             key = {"model": model.name, "group": groups[0].name, "class_id": cls.id}
             # One half's threshold is chosen on the other half.
-            for half, threshold in enumerate(model.thresholds.values[:, label].tolist(), 1):
+            thresholds = model.thresholds.values[:, label].tolist()
+            for half, threshold in enumerate(thresholds, 1):
                 yield estimate_row(THRESHOLD, threshold, at=f"half {half}", **key)
     yield from difference_rows(models, groups, MEAN_PRECISION)
 
 
 def drop_labels(results: Results, model: ModelFacts) -> tuple[ClassFacts, ...]:
     """Return the labels that a model's mean drops are over."""
-    of_drops = {drop.class_id for drop in results.rows.where(DROP, model=model.name, at=PRECISION)}
+    drops = results.rows.where(DROP, model=model.name, at=PRECISION)
+    of_drops = {drop.class_id for drop in drops}
     return tuple(label for label in results.classes if label.id in of_drops)
 
 

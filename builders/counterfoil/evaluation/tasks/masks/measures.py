@@ -80,15 +80,13 @@ class MeasuredSegmenter(ClassedModel):
 
 def measure_segmenter(subject: MaskSubject, answered: ModelMasks, seed: int) -> MeasuredSegmenter:
     """Count a model's answers by image, and resample the images of all groups together."""
-    counts = tuple(answered.of_group(subject, group) for group in range(len(subject.rows)))
-    scores = score_masks(
-        counts,
-        seed,
-        units=subject.units,
-        done=lambda replicates: report_progress(
-            f"measuring {answered.name}", replicates, REPLICATES
-        ),
-    )
+    groups = range(len(subject.rows))
+    counts = tuple(answered.of_group(subject, group) for group in groups)
+
+    def done(replicates: int) -> None:
+        report_progress(f"measuring {answered.name}", replicates, REPLICATES)
+
+    scores = score_masks(counts, seed, units=subject.units, done=done)
     return MeasuredSegmenter(answered.name, subject, answered, scores, counts)
 
 
@@ -100,7 +98,8 @@ def segmenter_rows(
     images = (subject.pixels > 0).sum(axis=0).tolist()
     for label in subject.measured:
         name = subject.classes[label]
-        yield estimate_row(SHARE, float(subject.shares[label]), class_id=name, n=images[label])
+        share = float(subject.shares[label])
+        yield estimate_row(SHARE, share, class_id=name, n=images[label])
     groups = subject.dataset.groups
     for model in models:
         for measure in MEANS:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from counterfoil.evaluation.resampled_page import (
     caption_of_model,
     compared_section,
-    group_table,
+    group_section,
     severity_section,
     worst_cells,
     worst_drop,
@@ -38,10 +38,10 @@ def class_table(results: Results, model: ModelFacts) -> Table:
         key = {"model": model.name, "class_id": share.class_id}
         base = {"group": results.base or "", **key}
         cells = worst_cells(results, worst_drop(results, IOU, key))
-        numbers = (points_cell(results.rows.estimate(name, **base)) for name in OF_CLASS)
-        rows.append(
-            TableRow((text_cell(share.class_id), points_cell(share.estimate), *numbers, *cells))
-        )
+        row = [text_cell(share.class_id), points_cell(share.estimate)]
+        for name in OF_CLASS:
+            row.append(points_cell(results.rows.estimate(name, **base)))
+        rows.append(TableRow((*row, *cells)))
     rows.sort(key=lambda row: -float(row.cells[6].sort or -1.0))
     columns = (
         TableColumn("class", "name"),
@@ -60,10 +60,7 @@ def mask_sections(results: Results) -> Iterator[ReportSection]:
     """Yield the parts of the page that have something to show."""
     models = results.models
     means = tuple(MEANS)
-    yield ReportSection(
-        title="Every group",
-        tables=[group_table(results, model, means, means) for model in models],
-    )
+    yield group_section(results, means, means, title="Every group")
     yield from severity_section(results, CURVE)
     yield from compared_section(
         results,
@@ -88,7 +85,8 @@ def mask_notes(results: Results) -> Iterator[str]:
     for model in results.models:
         if model.matched:
             yield f"{model.short_name}: {model.matched}."
-        sound = {drop.class_id for drop in results.rows.where(DROP, model=model.name, at=IOU)}
+        drops = results.rows.where(DROP, model=model.name, at=IOU)
+        sound = {drop.class_id for drop in drops}
         guessed = [name for name in measured if name not in sound]
         if results.shifts and guessed and not model.near_chance:
             over = over_classes(len(measured) - len(guessed), len(measured))

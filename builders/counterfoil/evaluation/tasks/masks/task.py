@@ -48,8 +48,8 @@ from counterfoil.models.devices import resolve_device
 from counterfoil.models.segmenters import load_segmenter
 from counterfoil.recipe.names import PREDICTIONS
 from counterfoil.recipe.tasks.masks import MasksSource
-from counterfoil.report.results import DROP, ClassFacts, ModelFacts, ResultRows, Results
-from counterfoil.report.sections import MeasureFacts, ReportSection
+from counterfoil.report.results import DROP, ClassFacts, ModelFacts, Results
+from counterfoil.report.sections import ReportSection
 from counterfoil.report.words import csv_interval
 
 # An image of a lower IoU is among the failures.
@@ -71,6 +71,9 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
         " over a function or a torch module: evaluate(dataset, {'mine': segmenter})."
     )
     metric = "mIoU"
+    facts = FACTS
+    gated = (*MEANS, *OF_CLASS)
+    replicates = REPLICATES
     shown = ((MEAN_IOU, PIXELS, BOUNDARY), (MEAN_IOU, BOUNDARY))
     beside = PIXELS
     truth_columns = ("classes",)
@@ -79,10 +82,6 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
     def open(self) -> None:
         self.masks = open_masks(self.subject, self.options.limit)
         self.left_out = self.masks.left_out, ""
-
-    @property
-    def measures(self) -> Mapping[str, MeasureFacts]:
-        return {facts.name: facts for facts in FACTS if facts.name in {*MEANS, *OF_CLASS}}
 
     @classmethod
     def write_keys(cls, subject: OpenDataset, file: Path) -> int:
@@ -123,9 +122,10 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
 
     def measure(self, answers: Mapping[str, ModelMasks]) -> None:
         seed = self.options.seed
-        self.models = tuple(
-            measure_segmenter(self.masks, answered, seed) for answered in answers.values()
-        )
+        models = []
+        for answered in answers.values():
+            models.append(measure_segmenter(self.masks, answered, seed))
+        self.models = models
 
     def results(self) -> Results:
         subject = self.masks
@@ -136,24 +136,17 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
         )
         rows = list(segmenter_rows(subject, self.models))
         rows += level_rows
-        preview = self.subject.preview
-        if self.options.limit is not None:
-            preview = subject.images
         return self.shared_results(
             subject.images,
             classes,
-            preview,
-            min_images_per_class=1,
-            replicates=REPLICATES,
+            rows,
+            subject.units,
+            preview=None if self.options.limit is None else subject.images,
             classes=self.classes,
-            models=map(self._facts, self.models),
-            units=subject.units,
-            measures=FACTS,
-            rows=ResultRows(rows),
             severity=severities,
         )
 
-    def _facts(self, model: MeasuredSegmenter) -> ModelFacts:
+    def facts_of(self, model: MeasuredSegmenter) -> ModelFacts:
         subject = self.masks
         answered = model.answered
         chance = float(subject.shares.max() / len(subject.measured))
@@ -194,7 +187,8 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
         subject = self.masks
         iou = np.stack([model.image_iou for model in self.models], axis=-1)
         _, columns = self.image_columns()
-        for group, image in np.argwhere((iou < _HALF).any(axis=-1)).tolist():
+        failing = (iou < _HALF).any(axis=-1)
+        for group, image in np.argwhere(failing).tolist():
             number = group * subject.images + image
             pixels = subject.pixels[image]
             having = np.flatnonzero(pixels).tolist()
@@ -224,9 +218,8 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
         subject = self.masks
         names = np.array(subject.classes, dtype=object)
         of_images = [names[having].tolist() for having in subject.pixels > 0]
-        columns: dict[str, Any] = {
-            "classes": pa.array(of_images * len(subject.rows), pa.list_(pa.string()))
-        }
+        classes = pa.array(of_images * len(subject.rows), pa.list_(pa.string()))
+        columns: dict[str, Any] = {"classes": classes}
         for model in self.models:
             columns[f"iou.{model.name}"] = model.image_iou.ravel()
             accuracies = []

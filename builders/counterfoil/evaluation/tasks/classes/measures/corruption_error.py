@@ -166,15 +166,17 @@ def _measure(answered: AllAnswers) -> _CorruptedAnswers | None:
     base_rows = answered.rows(0)
     units = answered.unit_count(base_rows)
     every = set(range(1, SEVERITIES + 1))
+    graded = [every <= severities.keys() for severities in groups.values()]
+    shifted = [len(answered.rows(index)) for index in indices[1:]]
     return _CorruptedAnswers(
         kinds=tuple(groups),
-        graded=np.array([every <= severities.keys() for severities in groups.values()]),
+        graded=np.array(graded),
         base=accuracy[0],
         accuracy=np.stack(means, axis=1),
         base_drawn=drawn[:, 0],
         drawn=np.stack(drawn_means, axis=2),
         images=len(base_rows) if units is None else units,
-        shifted_images=sum(len(answered.rows(index)) for index in indices[1:]),
+        shifted_images=sum(shifted),
         by_units=units is not None,
     )
 
