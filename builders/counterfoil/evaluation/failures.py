@@ -24,6 +24,7 @@ from counterfoil.evaluation.dataset import Subject
 from counterfoil.progress import report_progress
 from counterfoil.regular_files import visible_text
 from counterfoil.report.pictures import encode_webp, thumbnail
+from counterfoil.report.results import Results
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import in_words
 from counterfoil.store.atomic import make_folder, write_atomically
@@ -71,19 +72,25 @@ def write_browser(
 def write_sheets(
     folder: Path,
     template: str,
-    name: str,
-    preview: str,
-    data: dict[str, Any],
+    results: Results,
+    subject: Subject,
+    answers: tuple[NDArray[np.integer[Any]], Bools, Floats32],
     chosen: ChosenFailures,
+    models: Sequence[tuple[str, Callable[[int], str], str]],
+    order: Sequence[str],
     pictures: Iterable[Image | None],
     **values: Any,
 ) -> Path:
     """Write the sheets of the pictures of all chosen images, then the page as `browser_html` has
-    it; return its path."""
+    it; return its path.
+
+    answers, models, order: as `failures_data` takes them.
+    """
+    data = failures_data(subject, *answers, chosen, models, order)
     numbered = enumerate(sprite_sheets(pictures))
     sheets = ((sheet_file(number), sheet) for number, sheet in numbered)
     values |= {"found": chosen.count, "shown": len(chosen.rows)}
-    html = browser_html(template, name, preview, data, **values)
+    html = browser_html(template, results.dataset, results.preview_sentence, data, **values)
     total = len(sheet_rows(len(chosen.images)))
     return write_browser(folder, html, sheets, total)
 

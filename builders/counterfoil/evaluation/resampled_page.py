@@ -3,7 +3,7 @@ loses more."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -27,6 +27,7 @@ from counterfoil.report.words import (
     TableCell,
     TableColumn,
     TableRow,
+    csv_interval,
     format_list,
     format_percent,
     format_points,
@@ -50,6 +51,18 @@ def csv_cells(
         for group in results.groups:
             key = {"model": model.name, "group": group.name}
             yield group, key, {"model": model.name, "shift": group.name}
+
+
+def csv_numbers(
+    results: Results, measures: Iterable[str], key: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the columns of measures and of their drops, with intervals."""
+    columns: dict[str, str] = {}
+    for name in measures:
+        columns |= csv_interval(name, results.rows.estimate(name, **key))
+        drop = results.rows.estimate(DROP, at=name, **key)
+        columns |= csv_interval(f"drop_{name}", drop)
+    return columns
 
 
 def severity_section(results: Results, curve: str) -> Iterator[ReportSection]:

@@ -27,12 +27,11 @@ from counterfoil.evaluation.dataset import (
 from counterfoil.evaluation.failure_folder import Failure, ModelAnswer, classification
 from counterfoil.evaluation.failures import (
     choose_failures,
-    failures_data,
     write_sheets,
 )
 from counterfoil.evaluation.gate import NamedClasses
 from counterfoil.evaluation.page import Tables
-from counterfoil.evaluation.resampled_page import csv_cells
+from counterfoil.evaluation.resampled_page import csv_cells, csv_numbers
 from counterfoil.evaluation.task import (
     ResampledModel,
     ResampledTask,
@@ -47,7 +46,6 @@ from counterfoil.report.results import (
     Results,
 )
 from counterfoil.report.sections import MeasureFacts, ReportSection
-from counterfoil.report.words import csv_interval
 from counterfoil.resampled_stats import Drawn, Units
 from counterfoil.stats import chance_line
 from counterfoil.store.decoding import readable_image
@@ -192,11 +190,7 @@ class ScoredTask(ResampledTask[ScoredModel]):
         rows = []
         for group, key, row in csv_cells(results):
             row["n_images"] = group.images
-            for facts in self.facts:
-                row |= csv_interval(facts.name, results.rows.estimate(facts.name, **key))
-                drop = results.rows.estimate(DROP, at=facts.name, **key)
-                row |= csv_interval(f"drop_{facts.name}", drop)
-            rows.append(row)
+            rows.append(row | csv_numbers(results, self.measures, key))
         return {"shifts": (self.table, csv_text(rows))}
 
     def near_chance(self, results: Results, model: ModelFacts) -> str:
@@ -255,16 +249,18 @@ class ScoredTask(ResampledTask[ScoredModel]):
         names = [(model.name, text_of, "") for model in self.models]
         base, *shifts = (group.name for group in subject.groups)
         groups = [*shifts, base]
-        data = failures_data(subject, answered, right, unknown, chosen, names, groups)
+
         keys = frozenset(subject.keys[row] for row in chosen.images.tolist())
         pictures = (readable_image(encoded) for _, encoded in subject.images(keys))
         return write_sheets(
             folder,
             "failures-of-classes.html.j2",
-            subject.name,
-            results.preview_sentence,
-            data,
+            results,
+            subject,
+            (answered, right, unknown),
             chosen,
+            names,
+            groups,
             pictures,
             images=len(order),
             paired=True,

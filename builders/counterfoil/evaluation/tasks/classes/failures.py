@@ -16,7 +16,6 @@ from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.failures import (
     base_partners,
     choose_failures,
-    failures_data,
     write_sheets,
 )
 from counterfoil.evaluation.figures import MOST_SHIFTS
@@ -59,18 +58,18 @@ def write_failures(
     for model, class_map in zip(results.models, answered.maps, strict=True):
         note = near if model.near_chance else ""
         models.append((model.name, answer_names(subject.classes, class_map), note))
-    prediction = answers.prediction
-    confidence = answered.confidence
-    data = failures_data(subject, prediction, answers.correct, confidence, chosen, models, order)
+
     keys = frozenset(subject.keys[row] for row in chosen.images.tolist())
     checks = results.label_checks
     return write_sheets(
         folder,
         "failures-of-classes.html.j2",
-        results.dataset,
-        results.preview_sentence,
-        data,
+        results,
+        subject,
+        (answers.prediction, answers.correct, answered.confidence),
         chosen,
+        models,
+        order,
         _pictures(subject, keys),
         images=len(subject.keys),
         paired=any(subject.groups[index].paired for index in built),

@@ -23,13 +23,13 @@ from counterfoil.evaluation.failure_folder import Failure, ModelAnswer, classifi
 from counterfoil.evaluation.failures import (
     base_partners,
     choose_failures,
-    failures_data,
     write_sheets,
 )
 from counterfoil.evaluation.page import Tables
 from counterfoil.evaluation.resampled_page import (
     compared_section,
     csv_cells,
+    csv_numbers,
     group_section,
     worst_cells,
     worst_drop,
@@ -279,7 +279,7 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
         outcomes = 2 * present[:, None] + right
         no_shares = np.full(right.shape, np.nan, np.float32)
         names = [(model.name, _OUTCOMES.__getitem__, "") for model in models]
-        data = failures_data(questions, outcomes, right, no_shares, chosen, names, [*others, base])
+
         times = Counter(questions.keys[question] for question in chosen.images.tolist())
 
         def pictures() -> Iterator[Image | None]:
@@ -289,10 +289,12 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
         return write_sheets(
             folder,
             "failures-of-labels.html.j2",
-            dataset.name,
-            results.preview_sentence,
-            data,
+            results,
+            questions,
+            (outcomes, right, no_shares),
             chosen,
+            names,
+            [*others, base],
             pictures(),
             images=len(right),
             paired=True,
@@ -424,9 +426,7 @@ def labels_csv(results: Results) -> str:
             having, lacking = (getattr(side, "n", 0) or 0 for side in sides)
             counts = {"label": label.name, "n_known": having + lacking, "n_with": having}
             row = first_columns | counts
-            for name in MEANS.values():
-                row |= csv_interval(name, number(name, **key))
-                row |= csv_interval(f"drop_{name}", number(DROP, at=name, **key))
+            row |= csv_numbers(results, MEANS.values(), key)
             for name in (MISSED, WRONGLY_GIVEN):
                 row |= csv_interval(name, number(name, **key))
             key["group"] = results.base or ""

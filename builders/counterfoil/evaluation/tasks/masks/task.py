@@ -18,7 +18,16 @@ from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.failure_folder import Failure, ModelAnswer, classification
 from counterfoil.evaluation.gate import GateLine
 from counterfoil.evaluation.page import Tables
-from counterfoil.evaluation.resampled_page import csv_cells
+from counterfoil.evaluation.resampled_page import (
+    caption_of_model,
+    compared_section,
+    csv_cells,
+    csv_numbers,
+    group_section,
+    severity_section,
+    worst_cells,
+    worst_drop,
+)
 from counterfoil.evaluation.task import ResampledTask
 from counterfoil.evaluation.tasks.masks.answers import (
     ModelMasks,
@@ -34,11 +43,11 @@ from counterfoil.evaluation.tasks.masks.measures import (
     MEAN_IOU,
     MEANS,
     OF_CLASS,
+    SHARE,
     MeasuredSegmenter,
     measure_segmenter,
     segmenter_rows,
 )
-from counterfoil.evaluation.tasks.masks.report import mask_notes, mask_sections
 from counterfoil.evaluation.tasks.masks.subject import open_masks
 from counterfoil.evaluation.tasks.objects.categories import given_names
 from counterfoil.evaluation.tasks.objects.detections import write_key_table
@@ -50,10 +59,20 @@ from counterfoil.recipe.names import PREDICTIONS
 from counterfoil.recipe.tasks.masks import MasksSource
 from counterfoil.report.results import DROP, ClassFacts, ModelFacts, Results
 from counterfoil.report.sections import ReportSection
-from counterfoil.report.words import csv_interval
+from counterfoil.report.words import (
+    Table,
+    TableColumn,
+    TableRow,
+    format_list,
+    over_classes,
+    points_cell,
+    text_cell,
+)
 
 # An image of a lower IoU is among the failures.
 _HALF = 0.5
+_MOST_CLASSES = 60
+_MOST_NAMED = 12
 
 
 class MasksTask(ResampledTask[MeasuredSegmenter]):
@@ -164,13 +183,43 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
 
     def notes(self, results: Results) -> Iterator[str]:
         yield from super().notes(results)
-        yield from mask_notes(results)
+        measured = [share.class_id for share in results.rows.where(SHARE)]
+        absent = [cls.name for cls in results.classes if cls.id not in measured]
+        if absent:
+            yield f"Not measured, because no pixel has them: {format_list(absent, _MOST_NAMED)}."
+        for model in results.models:
+            if model.matched:
+                yield f"{model.short_name}: {model.matched}."
+            drops = results.rows.where(DROP, model=model.name, at=IOU)
+            sound = {drop.class_id for drop in drops}
+            guessed = [name for name in measured if name not in sound]
+            if results.shifts and guessed and not model.near_chance:
+                over = over_classes(len(measured) - len(guessed), len(measured))
+                yield (
+                    f"{model.short_name}: near chance on the base for {format_list(guessed, _MOST_NAMED)}."
+                    f" Mean drops are {over}."
+                )
 
     def near_chance(self, results: Results, model: ModelFacts) -> str:
         return "is near chance on the base for every class"
 
     def sections(self, results: Results) -> Iterator[ReportSection]:
-        return mask_sections(results)
+        models = results.models
+        means = tuple(MEANS)
+        yield group_section(results, means, means, title="Every group")
+        yield from severity_section(results, CURVE)
+        yield from compared_section(
+            results,
+            "segmenter",
+            "Differences are over the classes that neither segmenter answers near chance on the base.",
+        )
+        yield ReportSection(
+            title="Class by class",
+            short="Classes",
+            tables=[class_table(results, model) for model in models],
+            note="IoU, recall and boundary F1 are on the base. Intervals of classes’ drops are for all"
+            " classes and shifts at once.",
+        )
 
     def write_failures(self, results: Results, folder: Path) -> Path:
         return write_mask_failures(self.masks, self.models, results.preview_sentence, folder)
@@ -239,11 +288,32 @@ def segmentation_csv(results: Results) -> str:
             key["class_id"] = class_id
             row = first_columns | {"class": class_id}
             measures = OF_CLASS if class_id else tuple(MEANS)
-            for name in measures:
-                number = results.rows.estimate(name, **key)
-                drop = results.rows.estimate(DROP, at=name, **key)
-                row |= csv_interval(name, number)
-                row |= csv_interval(f"drop_{name}", drop)
-            rows.append(row)
+            rows.append(row | csv_numbers(results, measures, key))
     columns = dict.fromkeys(name for row in rows for name in row)
     return csv_text(rows, tuple(columns))
+
+
+def class_table(results: Results, model: ModelFacts) -> Table:
+    """Return one row for each class: its numbers on the base, and the shift that costs it most. The
+    class with the largest drop is first."""
+    rows = []
+    for share in results.rows.where(SHARE):
+        key = {"model": model.name, "class_id": share.class_id}
+        base = {"group": results.base or "", **key}
+        cells = worst_cells(results, worst_drop(results, IOU, key))
+        row = [text_cell(share.class_id), points_cell(share.estimate)]
+        for name in OF_CLASS:
+            row.append(points_cell(results.rows.estimate(name, **base)))
+        rows.append(TableRow((*row, *cells)))
+    rows.sort(key=lambda row: -float(row.cells[6].sort or -1.0))
+    columns = (
+        TableColumn("class", "name"),
+        "share of pixels (%)",
+        "IoU (%)",
+        "recall (%)",
+        "boundary F1 (%)",
+        TableColumn("loses most under", "text"),
+        "drop of IoU (points)",
+    )
+    table = Table.of(caption_of_model(results, model, "by class"), columns, rows)
+    return table.first(_MOST_CLASSES, "classes", "segmentation.csv")
