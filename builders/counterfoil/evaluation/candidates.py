@@ -152,7 +152,15 @@ def read_mined(
         judges = tuple(map(without_folders, _judges(shift)))
         quota = shift.accepted if judges else None
         is_open = shift.name in open_now
-        of_shift = MinedShift(index, facts, is_open, passed, judges, quota, candidates)
+        of_shift = MinedShift(
+            index,
+            facts,
+            is_open,
+            passed,
+            judges,
+            quota,
+            candidates,
+        )
         shifts.append(of_shift)
     pins = dataset.lock.inputs.get("judges") or {}
     return MinedCandidates(tuple(shifts), images, complete, pins)
@@ -203,7 +211,15 @@ def _unpicked(
     form = TableForm.of(dataset.recipe)
     for receipt in receipts:
         shard = shards[receipt.group, receipt.shard]
-        for row in planned_rows(directory, plan, shard, receipt, "candidates", read_columns, form):
+        for row in planned_rows(
+            directory,
+            plan,
+            shard,
+            receipt,
+            "candidates",
+            read_columns,
+            form,
+        ):
             name = row["shift"]
             if name in rules and before_judges(rules[name], row["reason"]):
                 rows[name].append(row)

@@ -275,13 +275,27 @@ def panels_in_rows(count: int) -> tuple[Figure, list[Axes]]:
 def title_panel(panel: Axes, name: str) -> None:
     """Write a shift's name above its panel, and draw the grid."""
     shown = short_shift_name(name, 26)
-    panel.set_title(shown, fontsize=10, color=INK, loc="left", pad=4, parse_math=False)
+    panel.set_title(
+        shown,
+        fontsize=10,
+        color=INK,
+        loc="left",
+        pad=4,
+        parse_math=False,
+    )
     panel.grid(color=RULE, linewidth=0.6, zorder=0)
 
 
 def draw_diagonal(axes: Axes, low: float, high: float) -> None:
     """Draw the dashed line where both numbers are equal."""
-    axes.plot([low, high], [low, high], color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
+    axes.plot(
+        [low, high],
+        [low, high],
+        color=MUTED,
+        linewidth=0.8,
+        linestyle=(0, (3, 3)),
+        zorder=1,
+    )
 
 
 def label_panels(figure: Figure, across: str, up: str) -> None:
@@ -329,14 +343,29 @@ def line_figure(results: Results) -> str | None:
                 fitted = slope * ends + 100 * intercept
                 panel.plot(ends, fitted, color=colour, linewidth=1.6, zorder=2)
                 note = f"slope {slope:.2f}"
-            panel.scatter(x, y, s=20, zorder=3, gid=gid, clip_on=False, **marks)
+            panel.scatter(
+                x,
+                y,
+                s=20,
+                zorder=3,
+                gid=gid,
+                clip_on=False,
+                **marks,
+            )
             tips[gid] = _sides_tips(models, sides, shift)
         panel.set_xlim(low, high)
         panel.set_ylim(low, high)
         panel.set_aspect("equal")
         panel.locator_params(nbins=5)
         title_panel(panel, shift.name)
-        panel.text(0.05, 0.9, note, transform=panel.transAxes, fontsize=8.5, color=MUTED)
+        panel.text(
+            0.05,
+            0.9,
+            note,
+            transform=panel.transAxes,
+            fontsize=8.5,
+            color=MUTED,
+        )
     label_panels(figure, "accuracy on the base (%)", "accuracy under the shift (%)")
     title = "Accuracy under each shift against accuracy on the base, one point a model"
     return as_svg(figure, "lines", title, tips)
@@ -357,7 +386,15 @@ def slope_figure(results: Results) -> str | None:
         y = line.value
         kind = kind_of_shift(shift)
         gid = f"shift{index}"
-        axes.scatter(x, y, s=44, color=KIND_COLOURS[kind], zorder=3, linewidths=0, gid=gid)
+        axes.scatter(
+            x,
+            y,
+            s=44,
+            color=KIND_COLOURS[kind],
+            zorder=3,
+            linewidths=0,
+            gid=gid,
+        )
         impact_words = format_points(impact.value)
         if interval := format_interval(impact):
             impact_words += f" ({interval})"
@@ -426,7 +463,14 @@ def published_figure(results: Results) -> str | None:
             x = np.maximum(x, lowest_x)
             y = line.probit_intercept + line.probit_slope * x
             style = _PUBLISHED[line.shifted]
-            panel.plot(x, y, color=MUTED, linewidth=1, linestyle=style, zorder=1)
+            panel.plot(
+                x,
+                y,
+                color=MUTED,
+                linewidth=1,
+                linestyle=style,
+                zorder=1,
+            )
             panel.annotate(
                 SETS[line.shifted],
                 (x[0], y[0]),
@@ -444,7 +488,15 @@ def published_figure(results: Results) -> str | None:
         lowest = min(lowest, float(y.min()))
         colour = KIND_COLOURS[kind_of_shift(shift)]
         gid = f"published{index}"
-        panel.scatter(x, y, s=20, color=colour, linewidths=0, zorder=3, gid=gid)
+        panel.scatter(
+            x,
+            y,
+            s=20,
+            color=colour,
+            linewidths=0,
+            zorder=3,
+            gid=gid,
+        )
         slope = results.rows.value("probit_slope", group=shift.name)
         if slope is not None:
             ends = np.array([x.min(), x.max()])

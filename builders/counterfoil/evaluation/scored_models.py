@@ -224,7 +224,14 @@ def given_models(
         own_transform = transform.get(name) if isinstance(transform, Mapping) else transform
         own_version = version.get(name) if isinstance(version, Mapping) else version
         with collected_in(errors):
-            given[name] = _given(name, model, own_transform, own_version, images, classes)
+            given[name] = _given(
+                name,
+                model,
+                own_transform,
+                own_version,
+                images,
+                classes,
+            )
     raise_together(errors)
     return given
 
@@ -258,7 +265,14 @@ def _given(
     first = next(shown, None)
     if first is None:
         raise RunFailure(f"{images.name}: no image can be decoded")
-    facts, classifier = classifier_of(name, model, transform, first, version, shown)
+    facts, classifier = classifier_of(
+        name,
+        model,
+        transform,
+        first,
+        version,
+        shown,
+    )
     return GivenModel(facts, lambda: classifier)
 
 
@@ -443,7 +457,16 @@ def choose_models(
     # If no model has other outputs, there is no choice to report.
     has_others = any(class_map.class_outputs is not None for class_map in maps.values())
     chosen = way if has_others else "all"
-    return ChosenModels(subject.classes, names, maps, given, stands_for, mended, chosen, scales)
+    return ChosenModels(
+        subject.classes,
+        names,
+        maps,
+        given,
+        stands_for,
+        mended,
+        chosen,
+        scales,
+    )
 
 
 def _scales(

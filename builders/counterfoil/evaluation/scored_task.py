@@ -93,7 +93,14 @@ class ScoredModel(ResampledModel):
         value = float(self.scores[measure][group].mean())
         drawn = self._drawn[measure][:, group]
         shared = self.units.shared
-        return Drawn(value, drawn, 0.0, (0.0, 0.0), self.units.count, by_units=shared)
+        return Drawn(
+            value,
+            drawn,
+            0.0,
+            (0.0, 0.0),
+            self.units.count,
+            by_units=shared,
+        )
 
 
 class ScoredTask(ResampledTask[ScoredModel]):

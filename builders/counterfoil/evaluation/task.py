@@ -587,7 +587,14 @@ class ResampledTask(Task, Generic[Model]):
                     reason = f"{guessing[0].name} {guessing[0].drop_problem(label)}"
             number = line_number(line, sides)
             group = subject.groups[index]
-            judged = Judged(line, model, group.name, "undecided", reason=reason, level=group.level)
+            judged = Judged(
+                line,
+                model,
+                group.name,
+                "undecided",
+                reason=reason,
+                level=group.level,
+            )
             if math.isfinite(number.value):
                 yield judged, number
             else:

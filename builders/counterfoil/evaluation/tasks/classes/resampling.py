@@ -149,7 +149,16 @@ def resampled_numbers(answered: AllAnswers, samples: Sequence[Resample]) -> list
         if np.isfinite(draws).any():
             bias = float(np.nanmean(draws)) - value
         by_units = count < len(rows)
-        numbers.append(Drawn(value, draws, bias, (0.0, 0.0), count, by_units=by_units))
+        numbers.append(
+            Drawn(
+                value,
+                draws,
+                bias,
+                (0.0, 0.0),
+                count,
+                by_units=by_units,
+            )
+        )
     return numbers
 
 

@@ -147,7 +147,14 @@ class ClassesTask(Task):
         for name in names:
             scored.append(join_scored([part[name] for part in parts]))
         requests = tuple(self.requests)
-        answered = AllAnswers.of(subject, scored, self.min_images, options.seed, asking, requests)
+        answered = AllAnswers.of(
+            subject,
+            scored,
+            self.min_images,
+            options.seed,
+            asking,
+            requests,
+        )
         # Bootstrapping the drops takes most of the time.
         for done, shift in enumerate(answered.shifts, start=1):
             if subject.base:

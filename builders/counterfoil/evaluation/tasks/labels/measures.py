@@ -39,9 +39,7 @@ from counterfoil.report.results import (
     Results,
     estimate_row,
 )
-from counterfoil.resampled_stats import (
-    share_estimate,
-)
+from counterfoil.resampled_stats import share_estimate
 from counterfoil.stats import Estimate
 
 # Means over labels, as rows name them, and the measures that they average.
@@ -113,7 +111,15 @@ def measure_classifier(
         stage=f"measuring {name}",
     )
     answers = np.stack([thresholds.answers(group) for group in values])
-    return MeasuredClassifier(name, subject, answered, scores, class_map, thresholds, answers)
+    return MeasuredClassifier(
+        name,
+        subject,
+        answered,
+        scores,
+        class_map,
+        thresholds,
+        answers,
+    )
 
 
 def multilabel_rows(

@@ -173,7 +173,14 @@ class MultilabelSubject:
                 left_out.append(LeftOut(condition.id, condition.name, images, images))
         measured = truth.of(rows[0], enough)
         units = compared_units(dataset, rows)
-        return cls(dataset, rows, tuple(labels), measured, tuple(left_out), units)
+        return cls(
+            dataset,
+            rows,
+            tuple(labels),
+            measured,
+            tuple(left_out),
+            units,
+        )
 
     @property
     def preview(self) -> bool:

@@ -121,4 +121,11 @@ def open_masks(dataset: OpenDataset, limit: int | None = None) -> MaskSubject:
                 )
     of_base = tuple(masks[dataset.keys[row]] for row in rows[0].tolist())
     preview = limit is not None or dataset.preview is not None
-    return MaskSubject(dataset, of_base, rows, left_out, compared_units(dataset, rows), preview)
+    return MaskSubject(
+        dataset,
+        of_base,
+        rows,
+        left_out,
+        compared_units(dataset, rows),
+        preview,
+    )

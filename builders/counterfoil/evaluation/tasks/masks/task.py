@@ -126,7 +126,12 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
             return replace(read_masks(segmenter, subject, names), name=name)
         device = resolve_device(self.options.device)
         return run_segmenter(
-            name, self._opened(name, device), subject, names, self.options.batch_size, device
+            name,
+            self._opened(name, device),
+            subject,
+            names,
+            self.options.batch_size,
+            device,
         )
 
     def _opened(self, name: str, device: str) -> Callable[[], AbstractContextManager[Segmenting]]:
@@ -151,7 +156,12 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
         classes = len(subject.measured)
         sound = [model for model in self.models if model.sound]
         severities, level_rows = measure_levels(
-            self.subject, sound, MEAN_IOU, CURVE, subject.images, classes
+            self.subject,
+            sound,
+            MEAN_IOU,
+            CURVE,
+            subject.images,
+            classes,
         )
         rows = list(segmenter_rows(subject, self.models))
         rows += level_rows

@@ -151,7 +151,14 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
             refuse_unnamed(detector)
         device = resolve_device(self.options.device)
         loaded = load_detector(detector, device)
-        return run_detector(name, loaded, subject, names, batch_size, device)
+        return run_detector(
+            name,
+            loaded,
+            subject,
+            names,
+            batch_size,
+            device,
+        )
 
     def measure(self, answers: Mapping[str, ModelDetections]) -> None:
         models = []
@@ -166,7 +173,12 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         rows += difference_rows(models, self.subject.groups, "AP")
         categories = len(subject.categories)
         severities, severity_rows = measure_levels(
-            self.subject, models, "AP", CURVE, subject.images, categories
+            self.subject,
+            models,
+            "AP",
+            CURVE,
+            subject.images,
+            categories,
         )
         rows += severity_rows
         return self.shared_results(
@@ -188,7 +200,12 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         matched = "; ".join(filter(None, (detections.matched, cut)))
         categories = len(self.objects.categories)
         return self.model_facts(
-            model.name, categories, 0.0, model.near_chance, detections.sha256, matched
+            model.name,
+            categories,
+            0.0,
+            model.near_chance,
+            detections.sha256,
+            matched,
         )
 
     def tables(self, results: Results) -> Tables:
@@ -253,7 +270,12 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
             scored = ScoredDetector(short[model.name], model.score, answers, model.errors)
             detectors.append(scored)
         chosen = detection_failures(
-            subject.truth, detectors, groups, subject.categories, subject.sides, keys
+            subject.truth,
+            detectors,
+            groups,
+            subject.categories,
+            subject.sides,
+            keys,
         )
         shown = frozenset(keys[group][image] for group, image in chosen.pictures)
         encoded = dict(subject.dataset.images(shown))
@@ -262,7 +284,12 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
             return readable_image(encoded.get(keys[group][image]))
 
         return write_detection_failures(
-            subject.dataset.name, chosen, subject.images, picture, folder, results.preview_sentence
+            subject.dataset.name,
+            chosen,
+            subject.images,
+            picture,
+            folder,
+            results.preview_sentence,
         )
 
     @classmethod

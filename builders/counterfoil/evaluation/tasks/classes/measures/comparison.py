@@ -124,7 +124,15 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
         is_base = subject.base and group == 0
         groups.append(ComparedGroup(described.name, described.kind, is_base, len(samples)))
         drawn = replicates[:, column]
-        rows += _compared(answered, correct, group, rows_of_group, drawn, reach, comparison)
+        rows += _compared(
+            answered,
+            correct,
+            group,
+            rows_of_group,
+            drawn,
+            reach,
+            comparison,
+        )
         key = comparison.key(described.name)
         every = answered.rows(group)
         if len(every):
@@ -203,7 +211,16 @@ def _compared(
         gain = interval_of_draws(value, replicates, reach, units=answered.unit_count(rows))
         p = sign_test(*only)
     key = comparison.key(name)
-    result_rows.append(estimate_row(GAIN, gain, n=n, test=MCNEMAR, p=p, **key))
+    result_rows.append(
+        estimate_row(
+            GAIN,
+            gain,
+            n=n,
+            test=MCNEMAR,
+            p=p,
+            **key,
+        )
+    )
     return result_rows
 
 

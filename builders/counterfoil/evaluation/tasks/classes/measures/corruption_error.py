@@ -89,7 +89,14 @@ class _CorruptedAnswers:
         return self._share(self.accuracy[model].mean(), of_model.mean(axis=1))
 
     def _share(self, value: float, drawn: Floats) -> Drawn:
-        return Drawn(float(value), drawn, 0.0, (0.0, 0.0), self.images, by_units=self.by_units)
+        return Drawn(
+            float(value),
+            drawn,
+            0.0,
+            (0.0, 0.0),
+            self.images,
+            by_units=self.by_units,
+        )
 
 
 @dataclass(frozen=True)
@@ -212,7 +219,15 @@ def _references(answered: AllAnswers, measured: _CorruptedAnswers) -> Iterator[_
         errors = [_ALEXNET_ERRORS[kind] for kind in measured.kinds if kind in _ALEXNET_ERRORS]
         clean = np.array(_ALEXNET_CLEAN)
         known = np.array(errors)
-        yield _Reference(ALEXNET, of_imagenet_c, clean, known, clean, known, COMPARABLE)
+        yield _Reference(
+            ALEXNET,
+            of_imagenet_c,
+            clean,
+            known,
+            clean,
+            known,
+            COMPARABLE,
+        )
     compared = answered.request(ComparedModels)
     if compared is not None:
         name = compared.original
@@ -224,7 +239,15 @@ def _references(answered: AllAnswers, measured: _CorruptedAnswers) -> Iterator[_
         errors = 1 - measured.accuracy[model]
         clean_drawn = 1 - measured.base_drawn[:, model]
         drawn = 1 - measured.drawn[:, model]
-        yield _Reference(name, every, clean, errors, clean_drawn, drawn, note)
+        yield _Reference(
+            name,
+            every,
+            clean,
+            errors,
+            clean_drawn,
+            drawn,
+            note,
+        )
 
 
 def _mpc(answered: AllAnswers) -> Iterator[ResultRow]:
@@ -238,7 +261,14 @@ def _mpc(answered: AllAnswers) -> Iterator[ResultRow]:
     for model, name in enumerate(answered.models):
         mean = measured.over_kinds(model)
         interval = mean.interval()
-        yield estimate_row(MPC, interval, model=name, at=kinds, n=images, note=note)
+        yield estimate_row(
+            MPC,
+            interval,
+            model=name,
+            at=kinds,
+            n=images,
+            note=note,
+        )
 
 
 def _rpc(answered: AllAnswers) -> Iterator[ResultRow]:

@@ -206,7 +206,14 @@ class _Measuring:
             target = _is_target(shift, name, scores.classifier.sha256)
             rate = 1 - float(drops.accuracy[column])
             base_rate = 1 - float(drops.base_accuracy[column])
-            key = self._add_rates(name, shift, kept, rate, note, base_rate)
+            key = self._add_rates(
+                name,
+                shift,
+                kept,
+                rate,
+                note,
+                base_rate,
+            )
             self.numbers.append(estimate_row(DIFFERENCE, drops.interval(column), **key))
             failures = _failures(kept, column)
             models.append(FindingModel(name, target, measured_on, len(kept), *failures))

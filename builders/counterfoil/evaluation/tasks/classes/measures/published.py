@@ -62,7 +62,15 @@ def published_line(shifted: str) -> PublishedLine:
     most = float(x.max())
     plain_fit = plain.value, r_squared
     probit_fit = probit.value, intercept, probit_r_squared
-    return PublishedLine(shifted, clean, len(x), least, most, *plain_fit, *probit_fit)
+    return PublishedLine(
+        shifted,
+        clean,
+        len(x),
+        least,
+        most,
+        *plain_fit,
+        *probit_fit,
+    )
 
 
 def timm_name(name: str) -> str | None:

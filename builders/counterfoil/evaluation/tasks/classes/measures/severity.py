@@ -175,7 +175,14 @@ def level_row(measure: str, level: trajectory_stats.Reached, **others: object) -
     note = "" if high is not None else names.END_NOT_REACHED
     if value is None:
         note = names.NOT_REACHED
-    return ResultRow(measure, value=value, low=low, high=high, note=note, **others)  # type: ignore[arg-type]
+    return ResultRow(
+        measure,
+        value=value,
+        low=low,
+        high=high,
+        note=note,
+        **others,
+    )  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

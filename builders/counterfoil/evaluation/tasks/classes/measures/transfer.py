@@ -144,7 +144,12 @@ def _relation(
         itself = answered.scored[min(judge.places)].classifier
         sizes = itself.param_count, itself.num_classes
     return relation_of(
-        model.architecture, model.sha256, model_sizes, judge.architecture, judge.sha256, sizes
+        model.architecture,
+        model.sha256,
+        model_sizes,
+        judge.architecture,
+        judge.sha256,
+        sizes,
     )
 
 
