@@ -215,7 +215,7 @@ def csv_export(failures: ExportedFailures) -> dict[str, str]:
         for model, answer in zip(failures.models, image.failure.answers, strict=True):
             if not answer.right:
                 line = {"path": image.path, "model": model, **answer.columns}
-                lines.append(line | image.origin)
+                lines.append({**line, **image.origin})
     columns = dict.fromkeys(("path", "model"))
     for line in lines:
         columns |= dict.fromkeys(line)
@@ -232,7 +232,7 @@ def coco_export(failures: ExportedFailures) -> dict[str, str]:
         row = image.failure.row
         width, height = image.size
         facts = {"id": row, "file_name": image.path, "width": width, "height": height}
-        images.append(facts | image.origin)
+        images.append({**facts, **image.origin})
         for annotation in image.failure.annotations:
             annotations.append({"id": len(annotations), "image_id": row, **annotation})
         for model, answer in zip(failures.models, image.failure.answers, strict=True):
