@@ -104,7 +104,7 @@ class ScoredModel(ResampledModel):
 
 
 class ScoredTask(ResampledTask[ScoredModel]):
-    """A task whose measures, `facts`, are means of scores of images, in percent. The first is the one
+    """A task whose measures, `facts`, are means of scores of images, in percent. The first is that
     of failures. A model is a function, or a name."""
 
     truth_columns = ("truth",)
