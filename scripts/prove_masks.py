@@ -198,7 +198,7 @@ class World:
             )
             scores = score_masks(counts, seed, REPLICATES, drawn_units)
             answered: Any = None
-            segmenters.append(Remembering("", subject, answered, tuple(counts), scores))
+            segmenters.append(Remembering("", subject, answered, scores, tuple(counts)))
         return segmenters[0], segmenters[1]
 
 

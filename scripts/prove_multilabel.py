@@ -27,7 +27,6 @@ from counterfoil.multilabel_stats import (
     ACCURACY,
     AUROC,
     PRECISION,
-    LabelScores,
     LabelThresholds,
     LabelTruth,
     choose_thresholds,
@@ -35,7 +34,13 @@ from counterfoil.multilabel_stats import (
     label_precision,
     score_labels,
 )
-from counterfoil.resampled_stats import Drawn, Units, simultaneous_intervals, weighted_sum
+from counterfoil.resampled_stats import (
+    CategoryScores,
+    Drawn,
+    Units,
+    simultaneous_intervals,
+    weighted_sum,
+)
 from counterfoil.stats import Estimate
 from results_page import table
 
@@ -152,7 +157,7 @@ DIFFERENCES = "drops of mAP less a twin's, both shifts"
 
 
 def intervals(
-    scores: tuple[LabelScores, ...], twin: tuple[LabelScores, ...]
+    scores: tuple[CategoryScores, ...], twin: tuple[CategoryScores, ...]
 ) -> dict[str, list[Estimate]]:
     """Return the intervals of a set by what they are of; several hold at once."""
 
@@ -160,7 +165,7 @@ def intervals(
         measure: str,
         group: int,
         labels: range | list[int],
-        of: tuple[LabelScores, ...] = scores,
+        of: tuple[CategoryScores, ...] = scores,
     ) -> Drawn:
         return weighted_sum(
             [(1.0, of[0].mean(measure, labels)), (-1.0, of[group].mean(measure, labels))]

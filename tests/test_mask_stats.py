@@ -184,13 +184,13 @@ def test_the_boundaries_of_a_class_are_the_mean_over_its_images(units: np.ndarra
             finite = repeated[np.isfinite(repeated[:, label]), label]
             expected = finite.mean() if len(finite) else math.nan
             assert values[label] == pytest.approx(expected, abs=1e-9, nan_ok=True)
-    for unit in range(len(scores.without[PIXELS][0])):
+    for unit in range(len(scores.parts[PIXELS][0])):
         kept = np.arange(IMAGES) != unit if units is None else units != unit
         iou, recall, accuracy = by_loop(masks, answers, kept.astype(int))
         for name, expected in ((IOU, iou), (RECALL, recall), (PIXELS, [accuracy])):
-            np.testing.assert_allclose(scores.without[name][:, unit], expected, atol=1e-9)
+            np.testing.assert_allclose(scores.parts[name][:, unit], expected, atol=1e-9)
         boundary = [np.nanmean(column) for column in of_images[kept].T]
-        np.testing.assert_allclose(scores.without[BOUNDARY][:, unit], boundary, atol=1e-9)
+        np.testing.assert_allclose(scores.parts[BOUNDARY][:, unit], boundary, atol=1e-9)
 
 
 def drop_of(lost: np.ndarray, pixels: int = 1000) -> Drawn:

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.arrays import Floats, Ints
-from counterfoil.resampled_stats import Drawn, Units, mean_of_finite, mean_over_categories
+from counterfoil.resampled_stats import CategoryScores, Units
 from counterfoil.stats import seeded_generator
 
 REPLICATES = 1000
@@ -225,55 +225,13 @@ def _ratio(part: NDArray, whole: NDArray, where: NDArray) -> Floats:
     return np.divide(part, whole, out=unknown, where=where)
 
 
-@dataclass(frozen=True)
-class MaskScores:
-    """The scores of a segmenter in one group, by measure: values (k,), draws (k, r), and without
-    (k, u), those with each of u units left out. Pixel accuracy has k = 1.
-
-    images: (k,) the number of units that the measure of the class is of. whole: that of all units.
-    """
-
-    values: dict[str, Floats]
-    draws: dict[str, Floats]
-    without: dict[str, Floats]
-    images: dict[str, Ints]
-    whole: int
-    by_units: bool
-
-    def mean(self, measure: str, classes: Sequence[int]) -> Drawn:
-        """Return the mean of a measure over classes; pixel accuracy is over all pixels."""
-        chosen = [0] if measure == PIXELS else list(classes)
-        images = self.images[measure][chosen]
-        whole = int(images[0]) if len(chosen) == 1 else self.whole
-        values = self.values[measure][chosen]
-        draws = self.draws[measure][chosen].copy()
-        # A class of one unit varies in a way that no resample shows.
-        single = images <= 1
-        draws[single] = values[single, None]
-        without = self.without[measure][chosen]
-        number = mean_over_categories(
-            values,
-            draws,
-            without,
-            images,
-            whole,
-            self.whole - 1.0,  # the jackknife's correction of a bias (Quenouille 1956)
-            by_units=self.by_units,
-        )
-        # Without its only unit, a class is not among those of the mean.
-        left_out = mean_of_finite(without)
-        unknown = ~np.isfinite(left_out)
-        left_out[unknown] = number.value
-        return replace(number, without=left_out)
-
-
 def score_masks(
     groups: Sequence[PixelCounts],
     seed: int,
     replicates: int = REPLICATES,
     units: Units | None = None,
     done: Callable[[int], None] = lambda replicate: None,
-) -> tuple[MaskScores, ...]:
+) -> tuple[CategoryScores, ...]:
     """Score a segmenter on the images of each group and on resamples of them. All groups share
     their resamples.
 
@@ -302,13 +260,16 @@ def score_masks(
         counted = {IOU: having, RECALL: having}
         counted[PIXELS] = np.array([units.count])
         counted[BOUNDARY] = units.counted(bounded)
-        score = MaskScores(
+        score = CategoryScores(
             values={name: values[:, 0] for name, values in whole.items()},
             draws=draws,
-            without=counts.without_each(units),
+            parts=counts.without_each(units),
             images=counted,
             whole=units.count,
+            bias_of_parts=units.count - 1.0,  # the jackknife's (Quenouille 1956)
             by_units=units.shared,
+            leaves_each_out=True,
+            of_all=PIXELS,
         )
         scores.append(score)
     return tuple(scores)

@@ -13,7 +13,7 @@ of two shares of right answers, among the images with the label and among the im
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.arrays import AnyFloats, Bools, Floats, Floats32, Ints
+from counterfoil.arrays import AnyFloats, Bools, Floats, Ints
 from counterfoil.progress import report_progress
-from counterfoil.resampled_stats import Drawn, Units, mean_over_categories
+from counterfoil.resampled_stats import CategoryScores, Units
 from counterfoil.stats import best_threshold, seeded_generator
 
 REPLICATES = 1000
@@ -178,40 +178,6 @@ def _gain(present: Bools, order: Ints, last: Ints) -> Ints:
 # ---- Scores with intervals
 
 
-@dataclass(frozen=True)
-class LabelScores:
-    """A classifier's scores on the images of one group: each measure of `AVERAGED` for each of k
-    labels. If images share units, numbers of images are numbers of units."""
-
-    values: Mapping[str, Floats]
-    """(k,) on all images."""
-    draws: Mapping[str, Floats32]
-    """(k, r) in resamples."""
-    halves: Mapping[str, Floats]
-    """(k, h) on halves of the images, from which the bias is estimated."""
-    images: Ints
-    """(k,) the number of images that have the label or that lack it, whichever is smaller."""
-    whole: int
-    """The number of all images."""
-    by_units: bool = False
-    """Whether images share units."""
-
-    def mean(self, measure: str, labels: Sequence[int]) -> Drawn:
-        """Return the mean of a measure over labels; NaN without labels."""
-        chosen = list(labels)
-        images = self.images[chosen]
-        whole = int(images[0]) if len(chosen) == 1 else self.whole
-        return mean_over_categories(
-            self.values[measure][chosen],
-            self.draws[measure][chosen],
-            self.halves[measure][chosen],
-            images,
-            whole,
-            _BIAS_OF_HALVES,
-            by_units=self.by_units,
-        )
-
-
 def score_labels(
     scores: Sequence[AnyFloats],
     truth: LabelTruth,
@@ -220,7 +186,7 @@ def score_labels(
     replicates: int = REPLICATES,
     units: Units | None = None,
     stage: str = "measuring",
-) -> tuple[LabelScores, ...]:
+) -> tuple[CategoryScores, ...]:
     """Score a classifier on the images of each group and on resamples of them. All groups share
     their resamples.
 
@@ -259,12 +225,13 @@ def score_labels(
         # An area is a mean over pairs, and thresholds are chosen on other images: neither it nor
         # accuracy has a bias.
         on_halves = on_whole | {PRECISION: label_precision(scores[group], truth, halves)}
-        group_scores = LabelScores(
+        group_scores = CategoryScores(
             values={measure: values[:, 0] for measure, values in on_whole.items()},
             draws=group_draws,
-            halves=on_halves,
-            images=least,
+            parts=on_halves,
+            images=dict.fromkeys(AVERAGED, least),
             whole=units.count,
+            bias_of_parts=_BIAS_OF_HALVES,
             by_units=units.shared,
         )
         results.append(group_scores)

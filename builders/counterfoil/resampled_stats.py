@@ -4,8 +4,8 @@ joint intervals."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol, Self
 
@@ -380,6 +380,54 @@ def mean_over_categories(
         part = count / len(values)
         unseen = (part * (share - low), part * (high - share))
     return Drawn(float(values.mean()), drawn, bias, unseen, whole, by_units=by_units)
+
+
+@dataclass(frozen=True)
+class CategoryScores:
+    """The measures of a model for each of k categories, on the images of one group. If images share
+    units, numbers of images are numbers of units."""
+
+    values: Mapping[str, Floats]
+    """(k,) on all images."""
+    draws: Mapping[str, AnyFloats]
+    """(k, r) in resamples."""
+    parts: Mapping[str, Floats]
+    """(k, h) on parts of the images, from which the bias is estimated."""
+    images: Mapping[str, Ints]
+    """(k,) the number of images that the measure of a category is of."""
+    whole: int
+    """The number of all images."""
+    bias_of_parts: float
+    """How many times what the parts score higher is the bias."""
+    by_units: bool = False
+    """Whether images share units."""
+    leaves_each_out: bool = False
+    """Whether the parts are all units but one, for each in turn."""
+    of_all: str = ""
+    """A measure of all categories together, whose k is 1."""
+
+    def mean(self, measure: str, categories: Iterable[int]) -> Drawn:
+        """Return the mean of a measure over categories; NaN without any."""
+        chosen = [0] if measure == self.of_all else list(categories)
+        images = self.images[measure][chosen]
+        whole = int(images[0]) if len(chosen) == 1 else self.whole
+        values = self.values[measure][chosen]
+        draws = self.draws[measure][chosen]
+        parts = self.parts[measure][chosen]
+        if self.leaves_each_out:
+            # A category of one unit varies in a way that no resample shows.
+            single = images <= 1
+            draws[single] = values[single, None]
+        number = mean_over_categories(
+            values, draws, parts, images, whole, self.bias_of_parts, by_units=self.by_units
+        )
+        if not self.leaves_each_out:
+            return number
+        # Without its only unit, a category is not among those of the mean.
+        without = mean_of_finite(parts)
+        unknown = ~np.isfinite(without)
+        without[unknown] = number.value
+        return replace(number, without=without)
 
 
 def interval_of_draws(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,11 +103,10 @@ def read_mined(
     """
     recipe = dataset.recipe
     directory = dataset.directory
-    mined = [
-        (index, shift)
-        for index, shift in enumerate(recipe.all_shifts())
-        if shift.kind == MINED and shift.top
-    ]
+    mined = []
+    for index, shift in enumerate(recipe.all_shifts()):
+        if shift.kind == MINED and shift.top:
+            mined.append((index, shift))
     judged = [shift for _, shift in mined if _judges(shift)]
     unpicked: dict[str, Unpicked] = {}
     images = None
@@ -151,10 +151,19 @@ def read_mined(
         facts = mined_facts(recipe.prompts.shifts[shift.of].mined_from)
         judges = tuple(map(without_folders, _judges(shift)))
         quota = shift.accepted if judges else None
-        shifts.append(
-            MinedShift(index, facts, shift.name in open_now, passed, judges, quota, candidates)
+        is_open = shift.name in open_now
+        of_shift = MinedShift(
+            index,
+            facts,
+            is_open,
+            passed,
+            judges,
+            quota,
+            candidates,
         )
-    return MinedCandidates(tuple(shifts), images, complete, dataset.lock.inputs.get("judges") or {})
+        shifts.append(of_shift)
+    pins = dataset.lock.inputs.get("judges") or {}
+    return MinedCandidates(tuple(shifts), images, complete, pins)
 
 
 def refuse_other_data(
@@ -181,7 +190,8 @@ def refuse_other_data(
 
 
 def _judges(shift: Shift) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for rule in shift.keep for name in rule.judges()))
+    judges = chain.from_iterable(rule.judges() for rule in shift.keep)
+    return tuple(dict.fromkeys(judges))
 
 
 def _unpicked(
@@ -201,13 +211,24 @@ def _unpicked(
     form = TableForm.of(dataset.recipe)
     for receipt in receipts:
         shard = shards[receipt.group, receipt.shard]
-        for row in planned_rows(directory, plan, shard, receipt, "candidates", read_columns, form):
+        for row in planned_rows(
+            directory,
+            plan,
+            shard,
+            receipt,
+            "candidates",
+            read_columns,
+            form,
+        ):
             name = row["shift"]
             if name in rules and before_judges(rules[name], row["reason"]):
                 rows[name].append(row)
     unpicked = {}
     for shift in judged:
         of_shift = rows[shift.name]
+        labels = [row["label"] for row in of_shift]
+        indices = [row["index"] for row in of_shift]
+        accepted = [row["reason"] == ACCEPTED for row in of_shift]
         recorded = {}
         for judge in _judges(shift):
             answers = []
@@ -217,9 +238,9 @@ def _unpicked(
             recorded[without_folders(judge)] = np.array(answers, np.int8)
         unpicked[shift.name] = Unpicked(
             keys=tuple(row["key"] for row in of_shift),
-            labels=np.array([row["label"] for row in of_shift], np.int64),
-            indices=np.array([row["index"] for row in of_shift], np.int64),
-            accepted=np.array([row["reason"] == ACCEPTED for row in of_shift], bool),
+            labels=np.array(labels, np.int64),
+            indices=np.array(indices, np.int64),
+            accepted=np.array(accepted, bool),
             recorded=recorded,
         )
     return unpicked
@@ -270,11 +291,12 @@ def _images(
             f"{directory}: rejected does not hold the image of each rejected candidate exactly once",
             VERIFY,
         )
+    of_stored = [labels[key] for key in stored]
     return LabelledImages(
         name=f"candidates of {directory.name}",
         content=sha256_json([files, stored]),
         keys=tuple(stored),
-        labels=np.array([labels[key] for key in stored], np.int64),
+        labels=np.array(of_stored, np.int64),
         groups=np.zeros(len(stored), np.int64),
         group_names=(MINED,),
         read=read,

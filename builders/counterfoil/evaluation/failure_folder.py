@@ -88,10 +88,11 @@ class ExportedFailures:
     @property
     def info(self) -> dict[str, Any]:
         """Return what the images are, of which models and classes."""
+        models = {f"answer_{column}": model for model, column in self.models.items()}
         return {
             "description": f"Images of {self.name} that a model gets wrong",
             "content": self.content,
-            "models": {f"answer_{column}": model for model, column in self.models.items()},
+            "models": models,
             "classes": list(self.classes),
         }
 
@@ -130,8 +131,10 @@ def wrong_answers(task: type[Task], predictions: Any, models: Sequence[str]) -> 
         known = ("key", "path", *task.truth_columns, "shift", *columns)
         present = [column for column in known if column in names]
         table = pq.read_table(predictions, columns=present)
-        table = table.rename_columns([columns.get(column, column) for column in table.column_names])
-        wrong = table.filter(pa.array(task.wrong(table.to_pandas()), pa.bool_()))
+        names_of_task = [columns.get(column, column) for column in table.column_names]
+        table = table.rename_columns(names_of_task)
+        is_wrong = task.wrong(table.to_pandas())
+        wrong = table.filter(pa.array(is_wrong, pa.bool_()))
         of_rows = pa.array([name] * wrong.num_rows, pa.string())
         tables.append(wrong.append_column("model", of_rows))
     shown = [column for column in task.answer_columns if column != "right"]
@@ -173,7 +176,8 @@ def write_failure_folder(task: Task, models: Sequence[str], folder: str | Path) 
         folders: dict[str, str] = {}
         stems: set[str] = set()
         images: list[ExportedImage] = []
-        for number, (key, encoded) in enumerate(subject.images(frozenset(failures)), start=1):
+        encoded_images = subject.images(frozenset(failures))
+        for number, (key, encoded) in enumerate(encoded_images, start=1):
             report_progress("images of failures", number, len(failures))
             failure = failures[key]
             row = failure.row
@@ -188,8 +192,9 @@ def write_failure_folder(task: Task, models: Sequence[str], folder: str | Path) 
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(encoded or b"")
             partner = partners[row]
+            group = subject.groups[subject.shifts[row]]
             origin = {
-                "shift": subject.groups[subject.shifts[row]].name,
+                "shift": group.name,
                 "key": key,
                 "base_key": subject.keys[partner] if partner >= 0 else None,
                 "source_path": None if paths is None else paths[row],
@@ -215,7 +220,8 @@ def csv_export(failures: ExportedFailures) -> dict[str, str]:
     for image in failures.images:
         for model, answer in zip(failures.models, image.failure.answers, strict=True):
             if not answer.right:
-                lines.append({"path": image.path, "model": model, **answer.columns, **image.origin})
+                line = {"path": image.path, "model": model, **answer.columns}
+                lines.append({**line, **image.origin})
     columns = dict.fromkeys(("path", "model"))
     for line in lines:
         columns |= dict.fromkeys(line)
@@ -231,9 +237,8 @@ def coco_export(failures: ExportedFailures) -> dict[str, str]:
     for image in failures.images:
         row = image.failure.row
         width, height = image.size
-        images.append(
-            {"id": row, "file_name": image.path, "width": width, "height": height, **image.origin}
-        )
+        facts = {"id": row, "file_name": image.path, "width": width, "height": height}
+        images.append({**facts, **image.origin})
         for annotation in image.failure.annotations:
             annotations.append({"id": len(annotations), "image_id": row, **annotation})
         for model, answer in zip(failures.models, image.failure.answers, strict=True):

@@ -24,6 +24,7 @@ from counterfoil.evaluation.dataset import Subject
 from counterfoil.progress import report_progress
 from counterfoil.regular_files import visible_text
 from counterfoil.report.pictures import encode_webp, thumbnail
+from counterfoil.report.results import Results
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import in_words
 from counterfoil.store.atomic import make_folder, write_atomically
@@ -71,20 +72,27 @@ def write_browser(
 def write_sheets(
     folder: Path,
     template: str,
-    name: str,
-    preview: str,
-    data: dict[str, Any],
+    results: Results,
+    subject: Subject,
+    answers: tuple[NDArray[np.integer[Any]], Bools, Floats32],
     chosen: ChosenFailures,
+    models: Sequence[tuple[str, Callable[[int], str], str]],
+    order: Sequence[str],
     pictures: Iterable[Image | None],
     **values: Any,
 ) -> Path:
     """Write the sheets of the pictures of all chosen images, then the page as `browser_html` has
-    it; return its path."""
+    it; return its path.
+
+    answers, models, order: as `failures_data` takes them.
+    """
+    data = failures_data(subject, *answers, chosen, models, order)
     numbered = enumerate(sprite_sheets(pictures))
     sheets = ((sheet_file(number), sheet) for number, sheet in numbered)
-    shown = len(chosen.rows)
-    html = browser_html(template, name, preview, data, found=chosen.count, shown=shown, **values)
-    return write_browser(folder, html, sheets, len(sheet_rows(len(chosen.images))))
+    values |= {"found": chosen.count, "shown": len(chosen.rows)}
+    html = browser_html(template, results.dataset, results.preview_sentence, data, **values)
+    total = len(sheet_rows(len(chosen.images)))
+    return write_browser(folder, html, sheets, total)
 
 
 # A page with more failures loads slowly, and its pictures take several hundred megabytes.
@@ -174,7 +182,8 @@ def choose_failures(
         flips = flipped.sum(axis=1) * paired
         mistakes = wrong[rows].sum(axis=1)
         rows = rows[np.lexsort((rows, -mistakes, -flips))]
-        cells = groups[rows] * (int(labels.max()) + 1) + labels[rows]
+        classes = int(labels.max()) + 1
+        cells = groups[rows] * classes + labels[rows]
         evenly = np.lexsort((cells, ranks_in_cells(cells)))
         rows = np.sort(rows[evenly[:most]])
     return ChosenFailures(rows, partners[rows], failures)
@@ -187,12 +196,17 @@ def sheet_file(number: int) -> str:
 def failures_link(model: str = "", shift: str = "", class_id: str = "") -> str:
     """Return the browser's address, relative to the report, with a filter."""
     named = {"model": model, "shift": shift, "class": class_id}
-    fragment = urlencode({name: visible_text(value) for name, value in named.items() if value})
+    chosen = {name: visible_text(value) for name, value in named.items() if value}
+    fragment = urlencode(chosen)
     return f"{PAGE}#{fragment}" if fragment else PAGE
 
 
 def image_link(key: str) -> str:
     return f"{PAGE}#{urlencode({'image': visible_text(key)})}"
+
+
+def shown_groups(names: Iterable[str]) -> list[dict[str, str]]:
+    return [{"id": name, "name": in_words(name)} for name in names]
 
 
 def failures_data(
@@ -228,33 +242,33 @@ def failures_data(
         share = confidence[images, number]
         percents = np.rint(100 * np.nan_to_num(share)).astype(int)
         percents[np.isnan(share)] = -1
-        models_data.append(
-            {
-                "name": model,
-                "note": note,
-                "answers": np.array(name_indices, dtype=np.int64)[inverse].tolist(),
-                "shares": percents.tolist(),
-                "right": "".join(map(str, right.tolist())),
-            }
-        )
+        answers = np.array(name_indices, dtype=np.int64)[inverse]
+        data: dict[str, Any] = {"name": model, "note": note}
+        data["answers"] = answers.tolist()
+        data["shares"] = percents.tolist()
+        data["right"] = "".join(map(str, right.tolist()))
+        models_data.append(data)
     paths: Sequence[str | None] | None = subject.paths
     if paths is not None:
         paths = [paths[row] for row in images]
     sheets = []
     for number, squares in enumerate(sheet_rows(len(images))):
         sheets.append({"file": sheet_file(number), "rows": squares})
+
+    classes = [{"id": cls.id, "name": cls.name} for cls in subject.classes]
+    partners = chosen.partners[listed].tolist()
     return {
         "models": models_data,
         "base": subject.groups[0].name if subject.base else None,
-        "shifts": [{"id": name, "name": in_words(name)} for name in order],
-        "classes": [{"id": cls.id, "name": cls.name} for cls in subject.classes],
+        "shifts": shown_groups(order),
+        "classes": classes,
         "names": list(names),
         "keys": [subject.keys[row] for row in images],
         "paths": paths,
         "shift": ranks[images].tolist(),
         "class": subject.labels[images].tolist(),
-        "failures": [position_of[int(row)] for row in rows[listed]],
-        "partners": [position_of.get(int(row), -1) for row in chosen.partners[listed]],
+        "failures": [position_of[row] for row in rows[listed].tolist()],
+        "partners": [position_of.get(row, -1) for row in partners],
         "sheets": sheets,
         "columns": COLUMNS,
         "imagesASheet": IMAGES_A_SHEET,
@@ -273,16 +287,22 @@ def sprite_sheets(pictures: Iterable[Image | None]) -> Iterator[bytes]:
 
     left = iter(pictures)
     while of_sheet := list(islice(left, IMAGES_A_SHEET)):
-        small = [picture and thumbnail(picture, SIDE) for picture in of_sheet]
-        side = max((max(picture.size) for picture in small if picture is not None), default=1)
+        small = []
+        side = 1
+        for picture in of_sheet:
+            shown = picture and thumbnail(picture, SIDE)
+            small.append(shown)
+            if shown is not None:
+                side = max(side, *shown.size)
         rows = math.ceil(len(small) / COLUMNS)
         sheet = Image.new("RGBA", (COLUMNS * side, rows * side))
-        for index, picture in enumerate(small):
-            if picture is None:
+        for index, shown in enumerate(small):
+            if shown is None:
                 continue
-            across = index % COLUMNS * side + (side - picture.width) // 2
-            down = index // COLUMNS * side + (side - picture.height) // 2
-            sheet.paste(picture, (across, down))
+            row, column = divmod(index, COLUMNS)
+            across = column * side + (side - shown.width) // 2
+            down = row * side + (side - shown.height) // 2
+            sheet.paste(shown, (across, down))
         yield encode_webp(sheet, 80)
 
 

@@ -166,8 +166,9 @@ def place_labels(axes: Axes, points: Sequence[tuple[float, float, str]]) -> None
     assert isinstance(figure, Figure)
     renderer = FigureCanvasAgg(figure).get_renderer()
     figure.draw_without_rendering()  # computes the layout, which gives points their pixels
-    pixels = axes.transData.transform([(x, y) for x, y, _ in points])
-    dots = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in pixels]
+    dots = []
+    for x, y in axes.transData.transform([(x, y) for x, y, _ in points]):
+        dots.append(Bbox.from_bounds(x - 4, y - 4, 8, 8))
     frame = axes.get_window_extent(renderer)
     taken: list[Bbox] = []
     for index, (x, y, label) in enumerate(points):
@@ -175,6 +176,8 @@ def place_labels(axes: Axes, points: Sequence[tuple[float, float, str]]) -> None
         texts = []
         costs = []
         for rank, (across, up) in enumerate(_OFFSETS):
+            side = int(np.sign(across))
+            height = int(np.sign(up))
             text = axes.annotate(
                 label,
                 (x, y),
@@ -182,8 +185,8 @@ def place_labels(axes: Axes, points: Sequence[tuple[float, float, str]]) -> None
                 textcoords="offset points",
                 fontsize=8.5,
                 color=MUTED,
-                ha=("center", "left", "right")[int(np.sign(across))],
-                va=("center", "bottom", "top")[int(np.sign(up))],
+                ha=("center", "left", "right")[side],
+                va=("center", "bottom", "top")[height],
                 parse_math=False,
                 annotation_clip=False,
             )
@@ -245,9 +248,13 @@ def measured_shifts(results: Results, *measures: str) -> list[tuple[GroupFacts, 
     """Return the shifts that have all these numbers, with the numbers, largest impact first."""
     measured = []
     for shift in results.by_impact:
-        estimates = [results.rows.estimate(measure, group=shift.name) for measure in measures]
-        if all(estimate is not None for estimate in estimates):
-            measured.append((shift, [estimate for estimate in estimates if estimate is not None]))
+        estimates = []
+        for measure in measures:
+            estimate = results.rows.estimate(measure, group=shift.name)
+            if estimate is not None:
+                estimates.append(estimate)
+        if len(estimates) == len(measures):
+            measured.append((shift, estimates))
     return measured
 
 
@@ -267,15 +274,28 @@ def panels_in_rows(count: int) -> tuple[Figure, list[Axes]]:
 
 def title_panel(panel: Axes, name: str) -> None:
     """Write a shift's name above its panel, and draw the grid."""
+    shown = short_shift_name(name, 26)
     panel.set_title(
-        short_shift_name(name, 26), fontsize=10, color=INK, loc="left", pad=4, parse_math=False
+        shown,
+        fontsize=10,
+        color=INK,
+        loc="left",
+        pad=4,
+        parse_math=False,
     )
     panel.grid(color=RULE, linewidth=0.6, zorder=0)
 
 
 def draw_diagonal(axes: Axes, low: float, high: float) -> None:
     """Draw the dashed line where both numbers are equal."""
-    axes.plot([low, high], [low, high], color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
+    axes.plot(
+        [low, high],
+        [low, high],
+        color=MUTED,
+        linewidth=0.8,
+        linestyle=(0, (3, 3)),
+        zorder=1,
+    )
 
 
 def label_panels(figure: Figure, across: str, up: str) -> None:
@@ -323,14 +343,29 @@ def line_figure(results: Results) -> str | None:
                 fitted = slope * ends + 100 * intercept
                 panel.plot(ends, fitted, color=colour, linewidth=1.6, zorder=2)
                 note = f"slope {slope:.2f}"
-            panel.scatter(x, y, s=20, zorder=3, gid=gid, clip_on=False, **marks)
+            panel.scatter(
+                x,
+                y,
+                s=20,
+                zorder=3,
+                gid=gid,
+                clip_on=False,
+                **marks,
+            )
             tips[gid] = _sides_tips(models, sides, shift)
         panel.set_xlim(low, high)
         panel.set_ylim(low, high)
         panel.set_aspect("equal")
         panel.locator_params(nbins=5)
         title_panel(panel, shift.name)
-        panel.text(0.05, 0.9, note, transform=panel.transAxes, fontsize=8.5, color=MUTED)
+        panel.text(
+            0.05,
+            0.9,
+            note,
+            transform=panel.transAxes,
+            fontsize=8.5,
+            color=MUTED,
+        )
     label_panels(figure, "accuracy on the base (%)", "accuracy under the shift (%)")
     title = "Accuracy under each shift against accuracy on the base, one point a model"
     return as_svg(figure, "lines", title, tips)
@@ -351,7 +386,15 @@ def slope_figure(results: Results) -> str | None:
         y = line.value
         kind = kind_of_shift(shift)
         gid = f"shift{index}"
-        axes.scatter(x, y, s=44, color=KIND_COLOURS[kind], zorder=3, linewidths=0, gid=gid)
+        axes.scatter(
+            x,
+            y,
+            s=44,
+            color=KIND_COLOURS[kind],
+            zorder=3,
+            linewidths=0,
+            gid=gid,
+        )
         impact_words = format_points(impact.value)
         if interval := format_interval(impact):
             impact_words += f" ({interval})"
@@ -372,7 +415,9 @@ def slope_figure(results: Results) -> str | None:
 
 def _sides(results: Results, models: Sequence[ModelFacts], shift: GroupFacts) -> Floats:
     """Return each model's accuracies on the base and under a shift, (2, models)."""
-    sides = [results.drop_sides(model.name, shift.name) or (0.0, 0.0) for model in models]
+    sides = []
+    for model in models:
+        sides.append(results.drop_sides(model.name, shift.name) or (0.0, 0.0))
     return np.array(sides).T
 
 
@@ -414,9 +459,18 @@ def published_figure(results: Results) -> str | None:
     for index, (panel, shift) in enumerate(zip(panels, shown, strict=True)):
         for line in results.published.lines:
             x = ndtri(np.array([line.low, line.high]))
-            x = np.maximum(x, (ndtri(0.01) - line.probit_intercept) / line.probit_slope)
+            lowest_x = (ndtri(0.01) - line.probit_intercept) / line.probit_slope
+            x = np.maximum(x, lowest_x)
             y = line.probit_intercept + line.probit_slope * x
-            panel.plot(x, y, color=MUTED, linewidth=1, linestyle=_PUBLISHED[line.shifted], zorder=1)
+            style = _PUBLISHED[line.shifted]
+            panel.plot(
+                x,
+                y,
+                color=MUTED,
+                linewidth=1,
+                linestyle=style,
+                zorder=1,
+            )
             panel.annotate(
                 SETS[line.shifted],
                 (x[0], y[0]),
@@ -434,7 +488,15 @@ def published_figure(results: Results) -> str | None:
         lowest = min(lowest, float(y.min()))
         colour = KIND_COLOURS[kind_of_shift(shift)]
         gid = f"published{index}"
-        panel.scatter(x, y, s=20, color=colour, linewidths=0, zorder=3, gid=gid)
+        panel.scatter(
+            x,
+            y,
+            s=20,
+            color=colour,
+            linewidths=0,
+            zorder=3,
+            gid=gid,
+        )
         slope = results.rows.value("probit_slope", group=shift.name)
         if slope is not None:
             ends = np.array([x.min(), x.max()])
@@ -446,7 +508,8 @@ def published_figure(results: Results) -> str | None:
     # The panels share their axes. The line of ImageNet-A extends far below any point.
     panel = panels[0]
     across = panel.get_xlim()
-    up = (min(lowest - 0.1, ndtri(0.01)), panel.get_ylim()[1])
+    _, top = panel.get_ylim()
+    up = (min(lowest - 0.1, ndtri(0.01)), top)
     for axis, (low, high) in ((panel.xaxis, across), (panel.yaxis, up)):
         ticks = [tick for tick in _PROBIT_TICKS if low <= ndtri(tick / 100) <= high]
         labels = [f"{tick:g}" for tick in ticks]
@@ -487,9 +550,8 @@ def severity_figure(
             values = []
             tips[gid] = []
             for level, at in zip(levels, curve.ats, strict=True):
-                estimate = results.rows.estimate(
-                    measure, at=at, model=model.name, group=curve.shift
-                )
+                key = {"model": model.name, "group": curve.shift, "at": at}
+                estimate = results.rows.estimate(measure, **key)
                 assert estimate is not None  # a curve has all levels
                 values.append(100 * estimate.value)
                 if estimate.low is not None and estimate.high is not None:

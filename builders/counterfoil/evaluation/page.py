@@ -56,7 +56,8 @@ def page_html(
 ) -> str:
     """Return the page as text; equal results give equal bytes. gate: a gate's sentence and table,
     if there is one."""
-    kinds = {kind_of_shift(shift) for shift in results.shifts}
+    of_shifts = {kind_of_shift(shift) for shift in results.shifts}
+    kinds = [kind for kind in KINDS if kind in of_shifts]
     template = template_environment(page.template, _FILTERS).get_template(page.template)
     return template.render(
         page.values,
@@ -66,7 +67,7 @@ def page_html(
         notes=notes,
         gate=gate,
         contents=Contents(),
-        kinds=[kind for kind in KINDS if kind in kinds],
+        kinds=kinds,
         confidence=format_percent(results.confidence, 0),
         failures_link=failures_link,
         image_link=image_link,
@@ -80,7 +81,9 @@ def drop_bars(charts: Mapping[str, Sequence[tuple[GroupFacts, Estimate]]]) -> di
     ends = [0.0]
     for drops in charts.values():
         for _, drop in drops:
-            ends += [end for end in (drop.value, drop.low, drop.high) if end is not None]
+            ends.append(drop.value)
+            if drop.low is not None and drop.high is not None:
+                ends += drop.low, drop.high
     least = min(ends)
     width = (max(ends) - least) or 1.0
 

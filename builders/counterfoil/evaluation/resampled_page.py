@@ -3,7 +3,7 @@ loses more."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -27,6 +27,7 @@ from counterfoil.report.words import (
     TableCell,
     TableColumn,
     TableRow,
+    csv_interval,
     format_list,
     format_percent,
     format_points,
@@ -52,12 +53,24 @@ def csv_cells(
             yield group, key, {"model": model.name, "shift": group.name}
 
 
+def csv_numbers(
+    results: Results, measures: Iterable[str], key: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the columns of measures and of their drops, with intervals."""
+    columns: dict[str, str] = {}
+    for name in measures:
+        columns |= csv_interval(name, results.rows.estimate(name, **key))
+        drop = results.rows.estimate(DROP, at=name, **key)
+        columns |= csv_interval(f"drop_{name}", drop)
+    return columns
+
+
 def severity_section(results: Results, curve: str) -> Iterator[ReportSection]:
     """Yield the part of the page on shifts with levels, if there are any. curve: what rows of the
     lead measure at a level are called."""
     if not results.severity:
         return
-    sound = [model for model in results.best_first if not model.near_chance]
+    sound = results.best_sound
     figure = severity_figure(results, sound, curve, results.lead)
     yield ReportSection(
         title="How much is too much",
@@ -126,6 +139,14 @@ def caption_of_model(results: Results, model: ModelFacts, caption: str) -> str:
     return f"{model.short_name}: {caption}" if len(results.models) > 1 else caption
 
 
+def group_section(
+    results: Results, measures: Sequence[str], drops: Sequence[str], **parts: Any
+) -> ReportSection:
+    """Return a section with `group_table` of each model."""
+    tables = [group_table(results, model, measures, drops) for model in results.models]
+    return ReportSection(tables=tables, **parts)
+
+
 def group_table(
     results: Results, model: ModelFacts, measures: Sequence[str], drops: Sequence[str]
 ) -> Table:
@@ -157,7 +178,8 @@ def _drop_cell(rows: ResultRows, key: Mapping[str, str]) -> TableCell:
 
 def _with_notes(cell: TableCell, *notes: str) -> TableCell:
     """Return a cell with notes after what it says below."""
-    return replace(cell, below=", ".join(filter(None, (cell.below, *notes))))
+    parts = filter(None, (cell.below, *notes))
+    return replace(cell, below=", ".join(parts))
 
 
 def compared_sentences(results: Results) -> list[str]:
@@ -189,15 +211,13 @@ def compared_section(results: Results, noun: str, over: str) -> Iterator[ReportS
     rows = []
     for difference in results.rows.where(DIFFERENCE):
         key = {"group": difference.group, "at": results.lead}
-        cells = (
-            text_cell(short[difference.model]),
-            text_cell(short[difference.against]),
-            text_cell(difference.group),
-            _drop_cell(results.rows, {"model": difference.model, **key}),
-            _drop_cell(results.rows, {"model": difference.against, **key}),
-            _with_notes(points_cell(difference.estimate, signed=True), difference.note),
-        )
-        rows.append(TableRow(cells))
+        pair = difference.model, difference.against
+        cells = [text_cell(short[name]) for name in pair]
+        cells.append(text_cell(difference.group))
+        cells += [_drop_cell(results.rows, {"model": name, **key}) for name in pair]
+        loses_more = points_cell(difference.estimate, signed=True)
+        cells.append(_with_notes(loses_more, difference.note))
+        rows.append(TableRow(tuple(cells)))
     if not rows:
         return
     rows.sort(key=lambda row: -abs(float(row.cells[-1].sort or 0.0)))

@@ -65,8 +65,11 @@ _OF_LEVELS_OF_DETECTORS = {
 
 def _with_ends(name: str, number: Estimate | ResultRow | None) -> dict[str, float | None]:
     """Return a number and the ends of its interval as three columns."""
-    value, low, high = (number.value, number.low, number.high) if number else (None, None, None)
-    return {name: value, f"{name}_low": low, f"{name}_high": high}
+    columns = dict.fromkeys((name, f"{name}_low", f"{name}_high"))
+    if number:
+        ends = number.value, number.low, number.high
+        columns = dict(zip(columns, ends, strict=True))
+    return columns
 
 
 @dataclass(frozen=True)
@@ -304,7 +307,8 @@ class Evaluation:
             if row.class_id or row.against or row.measure.startswith("severity_"):
                 continue  # `severity` has a frame of its own
             if not row.at or row.measure == "top_k" or row.at == self.results.lead:
-                numbers.setdefault((row.model, row.group), {})[row.measure] = row
+                of_score = numbers.setdefault((row.model, row.group), {})
+                of_score[row.measure] = row
         scores = []
         for group in self.shifts:
             for model in self.models:
@@ -404,14 +408,11 @@ class Evaluation:
             for model in self.models:
                 key = {"model": model.name, "group": shift.shift}
                 for at in shift.ats:
-                    row: dict[str, Any] = {
-                        "model": model.name,
-                        "shift": shift.shift,
-                        "level": float(at),
-                    }
+                    row: dict[str, Any] = {"model": model.name, "shift": shift.shift}
+                    row["level"] = float(at)
                     for column, (measure, of_levels) in columns.items():
-                        number = self.results.rows.one(measure, at=at if of_levels else "", **key)
-                        row |= _with_ends(column, number)
+                        key["at"] = at if of_levels else ""
+                        row |= _with_ends(column, self.results.rows.one(measure, **key))
                     rows.append(row)
         return pa.Table.from_pylist(rows, pa.schema(types)).to_pandas()
 
@@ -442,7 +443,8 @@ class Evaluation:
         """
         from counterfoil.evaluation.failure_folder import write_failure_folder
 
-        return write_failure_folder(self._asked(), [facts.name for facts in self.models], folder)
+        names = [facts.name for facts in self.models]
+        return write_failure_folder(self._asked(), names, folder)
 
     def _asked(self) -> Task:
         """Return the task. Raise UserError if no evaluation in this process made these results."""
@@ -468,16 +470,14 @@ class Evaluation:
     def to_json(self) -> dict[str, Any]:
         """Return the document as JSON values, as results.json has it, with what was evaluated, and
         files by path."""
-        document = {
-            **self.results.to_json(),
-            "headline": headline_of(self.results),
-            "source": self.dataset,
-            "directory": None if self.directory is None else str(self.directory),
-            "unreadable_images": plain_value(self.unreadable),
-            "unreadable_paths": plain_value(self.unreadable_paths),
-            "notes": list(self.notes),
-            "files": {name: str(path) for name, path in self.files.items()},
-        }
+        document = self.results.to_json()
+        document["headline"] = headline_of(self.results)
+        document["source"] = self.dataset
+        document["directory"] = None if self.directory is None else str(self.directory)
+        document["unreadable_images"] = plain_value(self.unreadable)
+        document["unreadable_paths"] = plain_value(self.unreadable_paths)
+        document["notes"] = list(self.notes)
+        document["files"] = {name: str(path) for name, path in self.files.items()}
         if self.gate is not None:
             document["gate"] = self.gate.to_json()
         return document

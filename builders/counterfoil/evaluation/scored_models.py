@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
@@ -44,6 +44,9 @@ from counterfoil.regular_files import UnfitFile, named_path, open_regular, read_
 from counterfoil.report.results import NESTED, ModelFacts, ResultRows, Results, results_from
 from counterfoil.report.words import format_list
 from counterfoil.store.decoding import pixels_sha256
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 # The largest list. A list of all models takes about 50 kB; a larger file is probably weights, named
 # by mistake.
@@ -85,11 +88,10 @@ def models_by_name(
     """
     if isinstance(models, Mapping):
         chosen = dict(models)
-        problems = [
-            f"gate: {name!r} is not one of the given models"
-            for name in against
-            if name not in models
-        ]
+        problems = []
+        for name in against:
+            if name not in models:
+                problems.append(f"gate: {name!r} is not one of the given models")
     else:
         words = [models] if isinstance(models, str | Path) else list(models or ())
         named, problems = named_models(words)
@@ -222,7 +224,14 @@ def given_models(
         own_transform = transform.get(name) if isinstance(transform, Mapping) else transform
         own_version = version.get(name) if isinstance(version, Mapping) else version
         with collected_in(errors):
-            given[name] = _given(name, model, own_transform, own_version, images, classes)
+            given[name] = _given(
+                name,
+                model,
+                own_transform,
+                own_version,
+                images,
+                classes,
+            )
     raise_together(errors)
     return given
 
@@ -256,7 +265,14 @@ def _given(
     first = next(shown, None)
     if first is None:
         raise RunFailure(f"{images.name}: no image can be decoded")
-    facts, classifier = classifier_of(name, model, transform, first, version, shown)
+    facts, classifier = classifier_of(
+        name,
+        model,
+        transform,
+        first,
+        version,
+        shown,
+    )
     return GivenModel(facts, lambda: classifier)
 
 
@@ -271,11 +287,10 @@ def _class_orders(
     """Return the order of each model that has one. Raise UserError with all that is wrong."""
     if requested is None:
         return {}
-    named = {
-        name
-        for name, model in stands_for.items()
-        if isinstance(model, str) and model.startswith(_NAME_CLASSES)
-    }
+    named = set()
+    for name, model in stands_for.items():
+        if isinstance(model, str) and model.startswith(_NAME_CLASSES):
+            named.add(name)
     if not isinstance(requested, Mapping):
         order = _order(requested)
         return {name: order for name in stands_for if name not in named}
@@ -418,27 +433,40 @@ def choose_models(
     scales = _scales(options.scores_are, names, maps, errors)
     raise_together(errors)
     if way == "classes":
-        problems = [
-            f"model {name!r} gives one answer an image: its answers among the classes alone are"
-            " unknown"
-            for name, class_map in maps.items()
-            if class_map.most_ranked is not None
-        ]
+        problems = []
+        for name, class_map in maps.items():
+            if class_map.most_ranked is not None:
+                problems.append(
+                    f"model {name!r} gives one answer an image: its answers among the classes alone"
+                    " are unknown"
+                )
         if problems:
             raise UserError(
                 problems, "Give a column of scores for each class, or leave out `outputs: classes`."
             )
     maps = {name: class_map.answered_both_ways(way) for name, class_map in maps.items()}
-    lists = [name for name in compare or () if name not in names]
-    if lists:
-        raise UserError([f"compare: {name!r} is not the name of a model" for name in lists], _HINT)
+    problems = []
+    for name in compare or ():
+        if name not in names:
+            problems.append(f"compare: {name!r} is not the name of a model")
+    if problems:
+        raise UserError(problems, _HINT)
     named_ones = {name: model for name, model in stands_for.items() if isinstance(model, str)}
     mended = mended_notes(named_ones)
     refuse_trained_on(subject, mended)
     # If no model has other outputs, there is no choice to report.
     has_others = any(class_map.class_outputs is not None for class_map in maps.values())
     chosen = way if has_others else "all"
-    return ChosenModels(subject.classes, names, maps, given, stands_for, mended, chosen, scales)
+    return ChosenModels(
+        subject.classes,
+        names,
+        maps,
+        given,
+        stands_for,
+        mended,
+        chosen,
+        scales,
+    )
 
 
 def _scales(
@@ -491,14 +519,13 @@ def _named_and_given(
     if isinstance(models, Mapping):
         known = [str(name) for name in models]
         for what, others in (("compare", compare or ()), ("gate", against)):
-            unknown = [name for name in others if name not in models]
+            unknown = []
+            for name in others:
+                if name not in models:
+                    hint = did_you_mean(name, known)
+                    unknown.append(f"{what}: {name!r} is not one of the given models{hint}")
             if unknown:
-                raise UserError(
-                    [
-                        f"{what}: {name!r} is not one of the given models{did_you_mean(name, known)}"
-                        for name in unknown
-                    ]
-                )
+                raise UserError(unknown)
         given = given_models(models, transform, version, images, subject.classes)
         named: NamedModels = dict.fromkeys(given)
         problems: list[str] = []
@@ -537,8 +564,10 @@ def short_names(names: Sequence[str]) -> dict[str, str]:
     keep their names."""
     short = {name: short_name(name) for name in names}
     times = Counter(short.values())
-    unique = {name: called for name, called in short.items() if times[called] == 1}
-    return {name: unique.get(name, name) for name in names}
+    for name in names:
+        if times[short[name]] > 1:
+            short[name] = name
+    return short
 
 
 def with_distinct_short_names(models: Iterable[ModelFacts]) -> tuple[ModelFacts, ...]:
@@ -593,13 +622,10 @@ def with_public_names(results: Results) -> Results:
     for row in results.rows:
         if row.measure not in unshown:
             rows.append(replace(row, model=called(row.model), against=called(row.against)))
-    return replace(
-        results,
-        models=tuple(models),
-        measures=tuple(facts for facts in results.measures if facts.name not in unshown),
-        rows=ResultRows(rows),
-        **nested,
-    )
+    nested["models"] = tuple(models)
+    nested["measures"] = tuple(facts for facts in results.measures if facts.name not in unshown)
+    nested["rows"] = ResultRows(rows)
+    return replace(results, **nested)
 
 
 def _public_names(sha256: Mapping[str, str]) -> dict[str, str]:
@@ -680,23 +706,26 @@ def _fitted_images(subject: Subject, notes: Mapping[str, MendedNote]) -> list[st
         return []
     counts = dict.fromkeys(fitted_to, 0)
     total = sum(len(part.images) for part in subject.stored_parts)
-    pictures = (
-        part.images.decoded(encoded)
-        for part in subject.stored_parts
-        for _, encoded in part.images.images()
-    )
+
+    def pictures() -> Iterator[Image | None]:
+        for part in subject.stored_parts:
+            for _, encoded in part.images.images():
+                yield part.images.decoded(encoded)
+
     what = "checking for training images of the models"
-    for picture in track(pictures, what, total, _REPORTED_EVERY):
+    for picture in track(pictures(), what, total, _REPORTED_EVERY):
         if picture is not None:
             content = pixels_sha256(picture)
             for name, contents in fitted_to.items():
                 counts[name] += content in contents
-    return [
-        f"model {name!r} was fitted to {count:,} of the {total:,} images of {subject.source},"
-        " or to edits of them"
-        for name, count in counts.items()
-        if count
-    ]
+    lines = []
+    for name, count in counts.items():
+        if count:
+            lines.append(
+                f"model {name!r} was fitted to {count:,} of the {total:,} images of"
+                f" {subject.source}, or to edits of them"
+            )
+    return lines
 
 
 def _common_rows(subject: Subject, notes: Mapping[str, MendedNote]) -> list[str]:
@@ -711,7 +740,8 @@ def _common_rows(subject: Subject, notes: Mapping[str, MendedNote]) -> list[str]
                 edited.append((name, dataset, dataset.edits))
     if not edited:
         return []
-    scored = edits_of(subject.directory, subject.recipe, subject.pins, subject.parts[0].images.keys)
+    keys = subject.parts[0].images.keys
+    scored = edits_of(subject.directory, subject.recipe, subject.pins, keys)
     if scored is None:
         return []
     contents = {part.images.content for part in subject.parts}
@@ -804,7 +834,7 @@ def _read_answers(file: str, models: Sequence[str], subject: Subject) -> dict[st
             )
     table_path = path.with_name("predictions.parquet")
     columns = {name: f"right.{name}" for name in meant.values()}
-    kinds = {"key": (TEXT,), **dict.fromkeys(columns.values(), (TRUTH,))}
+    kinds = dict.fromkeys(columns.values(), (TRUTH,)) | {"key": (TEXT,)}
     try:
         with open_regular(table_path) as handle:
             batches = list(read_foreign_parquet(handle, kinds, most_rows=len(subject.keys)))
@@ -823,9 +853,10 @@ def _read_answers(file: str, models: Sequence[str], subject: Subject) -> dict[st
     stored = {}
     for model, name in meant.items():
         of_model = answers[columns[name]].cast(pa.bool_())
+        right = of_model.fill_null(False)
         stored[model] = StoredAnswers(
             name=file if len(facts) == 1 else f"{file} ({name})",
-            right=np.array(of_model.fill_null(False)),
+            right=np.array(right),
             unreadable=np.array(of_model.is_null()),
             near_chance=facts[name].near_chance,
             sha256=facts[name].sha256,

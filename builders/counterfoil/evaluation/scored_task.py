@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -27,12 +27,11 @@ from counterfoil.evaluation.dataset import (
 from counterfoil.evaluation.failure_folder import Failure, ModelAnswer, classification
 from counterfoil.evaluation.failures import (
     choose_failures,
-    failures_data,
     write_sheets,
 )
 from counterfoil.evaluation.gate import NamedClasses
 from counterfoil.evaluation.page import Tables
-from counterfoil.evaluation.resampled_page import csv_cells
+from counterfoil.evaluation.resampled_page import csv_cells, csv_numbers
 from counterfoil.evaluation.task import (
     ResampledModel,
     ResampledTask,
@@ -44,13 +43,11 @@ from counterfoil.report.results import (
     DROP,
     ModelFacts,
     ResultRow,
-    ResultRows,
     Results,
 )
 from counterfoil.report.sections import MeasureFacts, ReportSection
-from counterfoil.report.words import csv_interval
 from counterfoil.resampled_stats import Drawn, Units
-from counterfoil.stats import REPLICATES, chance_line
+from counterfoil.stats import chance_line
 from counterfoil.store.decoding import readable_image
 
 
@@ -71,7 +68,10 @@ class ScoredModel(ResampledModel):
     def _drawn(self) -> dict[str, Floats]:
         """Return measure → its values in resamples, (r, groups)."""
         units = self.units
-        return {name: units.mean(units.of_image, of.T) for name, of in self.scores.items()}
+        drawn = {}
+        for name, scores in self.scores.items():
+            drawn[name] = units.mean(units.of_image, scores.T)
+        return drawn
 
     @property
     def lead(self) -> Floats:
@@ -93,22 +93,29 @@ class ScoredModel(ResampledModel):
         value = float(self.scores[measure][group].mean())
         drawn = self._drawn[measure][:, group]
         shared = self.units.shared
-        return Drawn(value, drawn, 0.0, (0.0, 0.0), self.units.count, by_units=shared)
+        return Drawn(
+            value,
+            drawn,
+            0.0,
+            (0.0, 0.0),
+            self.units.count,
+            by_units=shared,
+        )
 
 
 class ScoredTask(ResampledTask[ScoredModel]):
-    """A task whose measures are means of scores of images. A model is a function, or a name."""
+    """A task whose measures, `facts`, are means of scores of images, in percent. The first is that
+    of failures. A model is a function, or a name."""
 
-    facts: ClassVar[Sequence[MeasureFacts]]
-    """The measures, in percent. The first leads, and is the one of failures."""
     truth_columns = ("truth",)
     answer_columns = ("answer", "score")
 
     def open(self) -> None:
         if self.options.limit is not None:
             self.subject = limit_subject(self.subject, self.options.limit)
-        self.rows = rows_in_every_group(self.subject, np.arange(len(self.subject.keys)))
-        self.left_out = len(self.subject.keys) - self.rows.size, ""
+        images = len(self.subject.keys)
+        self.rows = rows_in_every_group(self.subject, np.arange(images))
+        self.left_out = images - self.rows.size, ""
         self.units = compared_units(self.subject, self.rows)
         self.truth = self.read_truth()
 
@@ -159,8 +166,10 @@ class ScoredTask(ResampledTask[ScoredModel]):
         measured = []
         for name, values in answers.items():
             scores = self.scores(values)
-            compared = {facts.name: scores[facts.name][self.rows] for facts in self.facts}
-            texts = [self.text_of(value) for value in values]
+            compared = {}
+            for facts in self.facts:
+                compared[facts.name] = scores[facts.name][self.rows]
+            texts = [*map(self.text_of, values)]
             measured.append(ScoredModel(name, texts, compared, units, self.chance))
         self.models = tuple(measured)
 
@@ -173,40 +182,22 @@ class ScoredTask(ResampledTask[ScoredModel]):
             for facts in self.facts:
                 rows += model.rows(facts.name, groups, images, self.units)
         rows += difference_rows(self.models, groups, lead)
+        of_drop = "base less shift, of the measure that `at` names"
+        of_difference = f"drop of {lead} less that of `against`"
         drops = (
-            MeasureFacts(DROP, "drop", "points", "base less shift, of the measure that `at` names"),
-            MeasureFacts(
-                DIFFERENCE,
-                "drop less another model's",
-                "points",
-                f"drop of {lead} less that of `against`",
-            ),
+            MeasureFacts(DROP, "drop", "points", of_drop),
+            MeasureFacts(DIFFERENCE, "drop less another model's", "points", of_difference),
         )
-        return self.shared_results(
-            images,
-            0,
-            self.subject.preview,
-            min_images_per_class=1,
-            replicates=REPLICATES,
-            classes=(),
-            models=[
-                self.model_facts(model.name, 0, model.chance, model.near_chance)
-                for model in self.models
-            ],
-            units=self.units,
-            measures=(*self.facts, *drops),
-            rows=ResultRows(rows),
-        )
+        return self.shared_results(images, 0, rows, self.units, more=drops)
+
+    def facts_of(self, model: ScoredModel) -> ModelFacts:
+        return self.model_facts(model.name, 0, model.chance, model.near_chance)
 
     def tables(self, results: Results) -> Tables:
         rows = []
         for group, key, row in csv_cells(results):
             row["n_images"] = group.images
-            for facts in self.facts:
-                row |= csv_interval(facts.name, results.rows.estimate(facts.name, **key))
-                drop = results.rows.estimate(DROP, at=facts.name, **key)
-                row |= csv_interval(f"drop_{facts.name}", drop)
-            rows.append(row)
+            rows.append(row | csv_numbers(results, self.measures, key))
         return {"shifts": (self.table, csv_text(rows))}
 
     def near_chance(self, results: Results, model: ModelFacts) -> str:
@@ -217,7 +208,8 @@ class ScoredTask(ResampledTask[ScoredModel]):
 
     def image_columns(self) -> tuple[Ints, dict[str, Any]]:
         rows = self.rows.ravel().tolist()
-        columns: dict[str, Any] = {"truth": [self.text_of(self.truth[row]) for row in rows]}
+        truth = [self.text_of(self.truth[row]) for row in rows]
+        columns: dict[str, Any] = {"truth": truth}
         for model in self.models:
             columns[f"answer.{model.name}"] = [model.answers[row] for row in rows]
             columns[f"score.{model.name}"] = model.lead.ravel()
@@ -234,7 +226,8 @@ class ScoredTask(ResampledTask[ScoredModel]):
     def failures(self) -> Iterator[Failure]:
         rows = self.rows.ravel().tolist()
         scores = np.stack([model.lead.ravel() for model in self.models], axis=-1)
-        for index in np.flatnonzero((scores < 1).any(axis=-1)).tolist():
+        failing = (scores < 1).any(axis=-1)
+        for index in np.flatnonzero(failing).tolist():
             row = rows[index]
             truth = self.text_of(self.truth[row])
             answers = []
@@ -254,22 +247,27 @@ class ScoredTask(ResampledTask[ScoredModel]):
         answered = numbers.reshape(texts.shape).T
         shape = answered.shape
         right = np.ones(shape, dtype=bool)
-        right[order] = np.stack([model.lead.ravel() == 1 for model in self.models], axis=-1)
+        scores = np.stack([model.lead.ravel() for model in self.models], axis=-1)
+        right[order] = scores == 1
         readable = np.ones(len(subject.keys), dtype=bool)
         chosen = choose_failures(right, readable, subject.labels, subject.shifts, self.partners())
         unknown = np.full(shape, np.nan, np.float32)
-        names = [(model.name, known.tolist().__getitem__, "") for model in self.models]
-        groups = [group.name for group in (*subject.groups[1:], subject.groups[0])]
-        data = failures_data(subject, answered, right, unknown, chosen, names, groups)
+        text_of = known.tolist().__getitem__
+        names = [(model.name, text_of, "") for model in self.models]
+        base, *shifts = (group.name for group in subject.groups)
+        groups = [*shifts, base]
+
         keys = frozenset(subject.keys[row] for row in chosen.images.tolist())
         pictures = (readable_image(encoded) for _, encoded in subject.images(keys))
         return write_sheets(
             folder,
             "failures-of-classes.html.j2",
-            subject.name,
-            results.preview_sentence,
-            data,
+            results,
+            subject,
+            (answered, right, unknown),
             chosen,
+            names,
+            groups,
             pictures,
             images=len(order),
             paired=True,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import combinations
 from pathlib import Path
@@ -59,17 +59,19 @@ from counterfoil.report.results import (
     DIFFERENCE,
     DROP,
     DROP_BASE,
+    ClassFacts,
     GroupFacts,
     LeftOut,
     ModelFacts,
     ResultRow,
+    ResultRows,
     Results,
     UnitFacts,
     estimate_row,
     rounded_row,
 )
 from counterfoil.report.sections import MeasureFacts, ReportSection
-from counterfoil.report.severity import severity_words
+from counterfoil.report.severity import Severity, severity_words
 from counterfoil.report.words import MOST_TERMINAL_ROWS, Table, format_count
 from counterfoil.resampled_stats import (
     FEWEST_IMAGES,
@@ -79,7 +81,7 @@ from counterfoil.resampled_stats import (
     simultaneous_intervals,
     weighted_sum,
 )
-from counterfoil.stats import CONFIDENCE
+from counterfoil.stats import CONFIDENCE, REPLICATES
 from counterfoil.store.atomic import write_atomically
 
 # Only so many models are compared pair by pair: those that are best on the base.
@@ -212,10 +214,9 @@ class Task(ABC):
         columns = [field.name for field in fields(ResultRow)]
         tables = {"measures": ("measures.csv", csv_text(map(rounded_row, results.rows), columns))}
         tables |= self.tables(results)
-        return {
-            name: (file, preview_column(text, results.preview))
-            for name, (file, text) in tables.items()
-        }
+        for name, (file, text) in tables.items():
+            tables[name] = file, preview_column(text, results.preview)
+        return tables
 
     def folders(self, results: Results) -> Mapping[str, Mapping[str, str]]:
         """Return further tables: folder → file name → CSV. A card does not get them."""
@@ -237,20 +238,17 @@ class Task(ABC):
         """Return the Hub's evaluation-result entries: file name → content. at_commit: whether they
         name a commit."""
         subject = self.subject
-        dataset_id = self.options.repo or (
-            subject.published.repo if subject.published else subject.repo
-        )
+        published = subject.published
+        dataset_id = published.repo if published else subject.repo
+        dataset_id = self.options.repo or dataset_id
         # Entries are of whole datasets.
-        if (
-            dataset_id is None
-            or subject.preview is not None
-            or not subject.base
-            or len(subject.parts) > 1
-        ):
+        some = subject.preview is not None or len(subject.parts) > 1
+        if dataset_id is None or some or not subject.base:
             return {}
         # The commit that a published dataset was named by; a branch or a tag may move.
-        revision = subject.published.revision if subject.published and at_commit else None
-        commit = revision if revision and re.fullmatch(r"[0-9a-f]{40}", revision) else None
+        commit = None
+        if published and at_commit and re.fullmatch(r"[0-9a-f]{40}", published.revision or ""):
+            commit = published.revision
         return entry_files(with_public_names(results), self.entry, dataset_id, commit)
 
     @abstractmethod
@@ -305,18 +303,21 @@ class Task(ABC):
 
         subject = self.subject
         rows, of_task = self.image_columns()
-        columns: dict[str, Any] = {
-            "key": pa.array([subject.keys[row] for row in rows.tolist()], pa.string()),
-            "shift": pa.array(
-                [subject.groups[group].name for group in subject.shifts[rows].tolist()], pa.string()
-            ),
+        groups = subject.shifts[rows].tolist()
+        texts: dict[str, list[str | None]] = {
+            "key": [subject.keys[row] for row in rows.tolist()],
+            "shift": [subject.groups[group].name for group in groups],
         }
         if subject.paths is not None:
-            columns["path"] = pa.array([subject.paths[row] for row in rows.tolist()], pa.string())
+            texts["path"] = [subject.paths[row] for row in rows.tolist()]
+        columns: dict[str, Any] = {}
+        for name, values in texts.items():
+            columns[name] = pa.array(values, pa.string())
         if preview is not None:
             columns["preview"] = np.full(len(rows), preview)
         buffer = pa.BufferOutputStream()
-        pq.write_table(pa.table(columns | of_task).take(np.argsort(rows)), buffer)
+        table = pa.table(columns | of_task)
+        pq.write_table(table.take(np.argsort(rows)), buffer)
         return buffer.getvalue().to_pybytes()
 
 
@@ -356,7 +357,8 @@ class ResampledModel(ABC):
 
     def drop(self, group: int, measure: str, label: int | None = None) -> Drawn:
         """Return the drop of a measure under a shift: base less shift."""
-        base, shift = (self.share(side, measure, label, True) for side in (0, group))
+        base = self.share(0, measure, label, True)
+        shift = self.share(group, measure, label, True)
         return weighted_sum([(1.0, base), (-1.0, shift)])
 
     def drop_note(self, group: int, measure: str) -> str:
@@ -369,25 +371,27 @@ class ResampledModel(ABC):
     ) -> Iterator[ResultRow]:
         """Yield a measure of each group, then its drops, whose intervals hold for all shifts at
         once."""
-        key = {"model": self.name, "n": images, "units": None if units is None else units.count}
+        key: dict[str, Any] = {"model": self.name, "n": images}
+        if units is not None:
+            key["units"] = units.count
         for index, group in enumerate(groups):
             number = self.share(index, measure)
             if math.isfinite(number.value):
                 yield estimate_row(measure, number.interval(), group=group.name, **key)
-        drops = {index: self.drop(index, measure) for index in range(1, len(groups))}
-        drops = {index: drop for index, drop in drops.items() if math.isfinite(drop.value)}
-        for index, estimate in zip(
-            drops, simultaneous_intervals(list(drops.values())), strict=True
-        ):
-            note = self.drop_note(index, measure)
-            yield estimate_row(
-                DROP, estimate, group=groups[index].name, at=measure, note=note, **key
-            )
-            if note:
+        drops = {}
+        for index in range(1, len(groups)):
+            drop = self.drop(index, measure)
+            if math.isfinite(drop.value):
+                drops[index] = drop
+        key["at"] = measure
+        estimates = simultaneous_intervals([*drops.values()])
+        for index, estimate in zip(drops, estimates, strict=True):
+            key["group"] = groups[index].name
+            key["note"] = self.drop_note(index, measure)
+            yield estimate_row(DROP, estimate, **key)
+            if key["note"]:
                 base = self.share(0, measure, None, True).value
-                yield estimate_row(
-                    DROP_BASE, base, group=groups[index].name, at=measure, note=note, **key
-                )
+                yield estimate_row(DROP_BASE, base, **key)
 
 
 Model = TypeVar("Model", bound=ResampledModel)
@@ -408,8 +412,8 @@ def difference_rows(
     for first, second in combinations(best, 2):
         pair = first.compared_with(second), second.compared_with(first)
         for index, group in enumerate(groups[1:], start=1):
-            drops = [model.drop(index, measure) for model in pair]
-            difference = weighted_sum([(1.0, drops[0]), (-1.0, drops[1])])
+            lost, other_lost = (model.drop(index, measure) for model in pair)
+            difference = weighted_sum([(1.0, lost), (-1.0, other_lost)])
             if math.isfinite(difference.value):
                 key = {
                     "model": first.name,
@@ -438,6 +442,12 @@ class ResampledTask(Task, Generic[Model]):
     """The measures, and those whose drops stand beside them, in the terminal's tables."""
     hint: ClassVar[str]
     """How to name models, for an error."""
+    facts: ClassVar[Sequence[MeasureFacts]]
+    """Every measure, the one that leads first."""
+    gated: ClassVar[Collection[str]]
+    """The measures that a line of a gate can name."""
+    replicates: ClassVar[int] = REPLICATES
+    """How many resamples are drawn."""
     beside: ClassVar[str] = ""
     """A measure whose loss is told with the one that leads."""
     subject: OpenDataset  # pyrefly: ignore[bad-override-mutable-attribute]
@@ -446,6 +456,10 @@ class ResampledTask(Task, Generic[Model]):
     """How many images are not compared, and a clause on why beside rows that some group lacks."""
     of_dataset_notes: tuple[str, ...] = ()
     """Sentences on the dataset."""
+
+    @property
+    def measures(self) -> Mapping[str, MeasureFacts]:
+        return {facts.name: facts for facts in self.facts if facts.name in self.gated}
 
     def line_problems(self, line: GateLine) -> Iterator[str]:
         yield from super().line_problems(line)
@@ -497,9 +511,9 @@ class ResampledTask(Task, Generic[Model]):
         """Yield the sections of the page that have something to show."""
 
     def page(self, results: Results) -> ReportPage:
-        charts = {
-            model.short_name: sorted_drops(results, model, results.lead) for model in results.models
-        }
+        charts = {}
+        for model in results.models:
+            charts[model.short_name] = sorted_drops(results, model, results.lead)
         costs = ReportSection(
             title="What each shift costs",
             short="Drops",
@@ -507,22 +521,18 @@ class ResampledTask(Task, Generic[Model]):
             more=drop_bars(charts),
         )
         name = self.name if self.name in TASKS.bundled else "resampled"
+        method = ReportSection(template=f"report-method-of-{name}.html.j2")
         return ReportPage(
             template=f"report-of-{name}.html.j2",
-            sections=[
-                costs,
-                *self.sections(results),
-                ReportSection(template=f"report-method-of-{name}.html.j2"),
-            ],
-            messages=list(self.losses(results)),
+            sections=[costs, *self.sections(results), method],
+            messages=[*self.losses(results)],
             values={"noun": self.noun},
         )
 
     def terminal(self, results: Results) -> Iterator[str | Table]:
         for model in results.models:
-            yield group_table(results, model, *self.shown).first(
-                MOST_TERMINAL_ROWS, "rows", self.table
-            )
+            table = group_table(results, model, *self.shown)
+            yield table.first(MOST_TERMINAL_ROWS, "rows", self.table)
         yield from self.losses(results)
         yield from compared_sentences(results)
         yield from severity_words(results)
@@ -554,9 +564,9 @@ class ResampledTask(Task, Generic[Model]):
         key["at"] = results.lead
         drop = numbers.one(DROP, **key)
         if drop is not None and drop.estimate is not None:
-            base = numbers.one(DROP_BASE, **key) or numbers.one(
-                results.lead, model=model.name, group=results.base or ""
-            )
+            key_of_base = {"model": model.name, "group": results.base or ""}
+            on_base = numbers.one(results.lead, **key_of_base)
+            base = numbers.one(DROP_BASE, **key) or on_base
             over = f" {drop.note}" if drop.note else ""
             notes += drop_words(drop.estimate, base.value if base else None, over)
         return number.value, notes
@@ -581,17 +591,15 @@ class ResampledTask(Task, Generic[Model]):
         drop = line.measure in DROPS
         judged_model = models[model]
         other = models.get(line.other_model)
-        indices = (
-            range(int(drop), len(subject.groups))
-            if line.every
-            else [indices_of_groups(subject)[line.group]]
-        )
+        indices: Sequence[int] = range(int(drop), len(subject.groups))
+        if not line.every:
+            indices = [indices_of_groups(subject)[line.group]]
         if not indices:
-            yield (
-                Judged(line, model, line.group, "undecided", reason="the dataset has no shift"),
-                None,
-            )
-        label = labels_named(line.class_name, self.classes)[0] if line.class_name else None
+            reason = "the dataset has no shift"
+            yield Judged(line, model, line.group, "undecided", reason=reason), None
+        label = None
+        if line.class_name:
+            label, *_ = labels_named(line.class_name, self.classes)
         for index in indices:
             sides = [judged_model.share(index, line.share, label, drop)]
             reason = ""
@@ -603,7 +611,14 @@ class ResampledTask(Task, Generic[Model]):
                     reason = f"{guessing[0].name} {guessing[0].drop_problem(label)}"
             number = line_number(line, sides)
             group = subject.groups[index]
-            judged = Judged(line, model, group.name, "undecided", reason=reason, level=group.level)
+            judged = Judged(
+                line,
+                model,
+                group.name,
+                "undecided",
+                reason=reason,
+                level=group.level,
+            )
             if math.isfinite(number.value):
                 yield judged, number
             else:
@@ -680,21 +695,37 @@ class ResampledTask(Task, Generic[Model]):
             matched=matched,
         )
 
+    @abstractmethod
+    def facts_of(self, model: Model) -> ModelFacts:
+        """Return what results say of a model."""
+
     def shared_results(
         self,
         images: int,
         measured_classes: int,
-        preview: int | None,
-        few: tuple[LeftOut, ...] = (),
-        *,
-        models: Iterable[ModelFacts],
+        rows: Iterable[ResultRow],
         units: Units | None,
-        **others: Any,
+        *,
+        preview: int | None = None,
+        few: tuple[LeftOut, ...] = (),
+        classes: Sequence[ClassFacts] = (),
+        min_images: int = 1,
+        severity: tuple[Severity, ...] = (),
+        more: Sequence[MeasureFacts] = (),
     ) -> Results:
         """Return results whose groups all have the same number of images and of measured
-        classes."""
+        classes.
+
+        preview: the number of images, if a task takes some of the dataset's. more: what rows hold
+        beside the task's measures.
+        """
         dataset = self.subject
-        column = dataset.recipe.source.unit_column or ""
+        if preview is None:
+            preview = dataset.preview
+        shared_units = None
+        if units is not None:
+            column = dataset.recipe.source.unit_column or ""
+            shared_units = UnitFacts(column, units.count)
         groups = []
         for index, group in enumerate(dataset.groups):
             accepted = int((dataset.shifts == index).sum())
@@ -721,11 +752,16 @@ class ResampledTask(Task, Generic[Model]):
             unreadable=len(self.unreadable),
             image_side=None,
             base=dataset.groups[0].name,
-            models=with_distinct_short_names(models),
+            min_images_per_class=min_images,
+            replicates=self.replicates,
+            classes=tuple(classes),
+            models=with_distinct_short_names(map(self.facts_of, self.models)),
             groups=tuple(groups),
             preview=preview,
-            units=None if units is None else UnitFacts(column, units.count),
-            **others,
+            units=shared_units,
+            measures=(*self.facts, *more),
+            rows=ResultRows(rows),
+            severity=severity,
         )
 
 
@@ -744,6 +780,8 @@ def write_key_list(
     columns for answers. Return the number of images."""
     paths = subject.paths or (None,) * len(subject.keys)
     columns = {"key": subject.keys, "path": paths, **known}
-    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    rows = []
+    for values in zip(*columns.values(), strict=True):
+        rows.append(dict(zip(columns, values, strict=True)))
     write_atomically(file, csv_text(rows, (*columns, *answered)).encode())
     return len(subject.keys)

@@ -45,7 +45,8 @@ def tracked_run(
     """Return an evaluation as a run: fractions as in results.json, by `MODEL/GROUP/MEASURE`,
     intervals as `…_low`."""
     short_names = results.short_names
-    models = dict(zip(short_names, _keys([*short_names.values()]), strict=True))
+    model_keys = _keys([*short_names.values()])
+    models = dict(zip(short_names, model_keys, strict=True))
     groups = [group.name for group in results.groups]
     group_keys = dict(zip(groups, _keys(groups), strict=True))
     parameters: dict[str, str | int | float] = {
@@ -70,7 +71,8 @@ def tracked_run(
             metrics |= {name: value for name, value in ends.items() if value is not None}
     if gate is not None:
         parameters["gate"] = gate.verdict
-        counts = Counter(judged.verdict for judged in gate.judged if not judged.line.advisory)
+        binding = [judged for judged in gate.judged if not judged.line.advisory]
+        counts = Counter(judged.verdict for judged in binding)
         for verdict in ("pass", "fail", "undecided"):
             metrics[f"gate/{verdict}"] = float(counts[verdict])
     kept = tuple(Path(files[name]) for name in _FILES if name in files)
@@ -158,11 +160,10 @@ TRACKERS: Registry[Callable[[TrackedRun], None]] = Registry(
 
 def check_trackers(names: Sequence[str]) -> None:
     """Raise UserError with every name that is no tracker, or whose library is not installed."""
-    problems = [
-        f"there is no tracker {name!r}{did_you_mean(name, TRACKERS)}"
-        for name in names
-        if name not in TRACKERS
-    ]
+    problems = []
+    for name in names:
+        if name not in TRACKERS:
+            problems.append(f"there is no tracker {name!r}{did_you_mean(name, TRACKERS)}")
     for name in dict.fromkeys(names):
         if name in TRACKERS.bundled and importlib.util.find_spec(name) is None:
             how = f"pip install 'counterfoil[{name}]'"

@@ -339,6 +339,10 @@ class Results(Strict):
         return tuple(sorted(self.models, key=lambda model: (-value(model), model.name)))
 
     @property
+    def best_sound(self) -> tuple[ModelFacts, ...]:
+        return tuple(model for model in self.best_first if not model.near_chance)
+
+    @property
     def sound_models(self) -> tuple[ModelFacts, ...]:
         """The models that averages are over: those that are not near chance on the base."""
         return tuple(model for model in self.models if not model.near_chance)

@@ -23,9 +23,8 @@ def differing_answers(answered: AllAnswers, first: int, second: int) -> Bools:
     Models with the same outputs are compared by output. Otherwise by the class of the dataset that
     an output stands for; all outputs that stand for none count as one answer.
     """
-    return answered.once(
-        ("differing answers", first, second), lambda: _differing(answered, first, second)
-    )
+    key = "differing answers", first, second
+    return answered.once(key, lambda: _differing(answered, first, second))
 
 
 def _differing(answered: AllAnswers, first: int, second: int) -> Bools:
@@ -52,8 +51,9 @@ def largest_difference(answered: AllAnswers, first: int, second: int, rows: Ints
     scored = answered.scored
     if not _same_outputs(scored[first].class_map, scored[second].class_map):
         return None
-    sides = scored[first].predictions, scored[second].predictions
-    largest = max(_largest(sides[0], sides[1], rows), _largest(sides[1], sides[0], rows))
+    one = scored[first].predictions
+    other = scored[second].predictions
+    largest = max(_largest(one, other, rows), _largest(other, one, rows))
     return largest if np.isfinite(largest) else None
 
 
@@ -71,7 +71,8 @@ def differing_share(answered: AllAnswers, rows: Ints, differs: Bools) -> Average
         # How many of n images differ in a resample of n.
         draws = rng.binomial(images, chosen.mean(), REPLICATES) / images
     else:
-        draws = units.mean(units.of_image[rows], chosen[:, None])[:, 0]
+        means = units.mean(units.of_image[rows], chosen[:, None])
+        draws = means[:, 0]
     one_class = np.zeros(images, np.int64)
     share = ClassAverage.of(one_class, chosen, draws, answered.unit_count(rows))
     return AverageComparison(share)
@@ -88,7 +89,9 @@ def _largest(of_one: Predictions, of_other: Predictions, rows: Ints) -> float:
     others = of_other.answers[rows]
     shares = of_other.shares[rows].astype(np.float64)
     largest: Floats = np.zeros(len(rows))
-    for answer, share in zip(of_one.answers[rows].T, of_one.shares[rows].T, strict=True):
+    answers = of_one.answers[rows].T
+    of_answers = of_one.shares[rows].T
+    for answer, share in zip(answers, of_answers, strict=True):
         among = others == answer[:, None]
         confidence = np.where(among, shares, 0.0).sum(axis=1)
         # The other model's confidence in an output that is not among its best is at most this.

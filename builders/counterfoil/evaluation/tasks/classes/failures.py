@@ -14,7 +14,6 @@ from counterfoil.arrays import Ints
 from counterfoil.evaluation.failures import (
     base_partners,
     choose_failures,
-    failures_data,
     write_sheets,
 )
 from counterfoil.evaluation.figures import MOST_SHIFTS
@@ -54,21 +53,21 @@ def write_failures(
     for model, class_map in zip(results.models, answered.maps, strict=True):
         note = near if model.near_chance else ""
         models.append((model.name, answer_names(subject.classes, class_map), note))
-    data = failures_data(
-        subject, answers.prediction, answers.correct, answered.confidence, chosen, models, order
-    )
-    shown = frozenset(subject.keys[row] for row in chosen.images)
+    keys = frozenset(subject.keys[row] for row in chosen.images.tolist())
+    checks = results.label_checks
     return write_sheets(
         folder,
         "failures-of-classes.html.j2",
-        results.dataset,
-        results.preview_sentence,
-        data,
+        results,
+        subject,
+        (answers.prediction, answers.correct, answered.confidence),
         chosen,
-        (picture for _, picture in subject.pictures(shown)),
+        models,
+        order,
+        (picture for _, picture in subject.pictures(keys)),
         images=len(subject.keys),
         paired=any(subject.groups[index].paired for index in built),
-        changed=results.label_checks is not None and results.label_checks.own,
+        changed=checks is not None and checks.own,
     )
 
 

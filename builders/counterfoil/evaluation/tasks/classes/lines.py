@@ -116,13 +116,8 @@ class ClassLines:
                 class_ids -= self._guessed(column)
             labels = self._labels(line_labels, class_ids)
             classes = len(set(group.class_labels) & set(line_labels))
-            reason = self._reason_undecided(
-                line,
-                model,
-                stored,
-                index,
-                (len(labels), classes),
-            )
+            enough = len(labels), classes
+            reason = self._reason_undecided(line, model, stored, index, enough)
             if line.measure == DIFFERS or not (drop or line.class_name):
                 class_ids = {cls.class_id for cls in answered.seen(index)}
                 labels = self._labels(line_labels, class_ids)
@@ -130,7 +125,8 @@ class ClassLines:
             if drop:
                 sides = ((0, model), *sides)
             elif line.other_model and line.measure != DIFFERS:
-                sides = ((index, stored.name if stored else line.other_model), *sides)
+                other = stored.name if stored else line.other_model
+                sides = ((index, other), *sides)
             question = None
             if labels:
                 question = LineQuestion(line, sides, labels)
@@ -257,7 +253,8 @@ class ClassLines:
                 else:
                     value_of = MEASURES[question.line.share].resampled
                     assert value_of is not None
-                    sample = Resample(value_of, group, answered.models.index(model), labels)
+                    column = answered.models.index(model)
+                    sample = Resample(value_of, group, column, labels)
                     samples[question.line, (group, model)] = sample
         averages = dict(zip(sides, self._averages(list(sides.values())), strict=True))
         resampled = resampled_numbers(answered, list(samples.values()))
@@ -359,7 +356,8 @@ class ClassLines:
         if stored:
             if stored.near_chance:
                 guessing.append(stored.name)
-            unreadable = int(np.count_nonzero(stored.unreadable[answered.rows(group)]))
+            of_group = stored.unreadable[answered.rows(group)]
+            unreadable = int(of_group.sum())
             if unreadable:
                 return f"{stored.name} could not read {unreadable:,} of its images"
         if guessing and (drop or guessing != [model]):

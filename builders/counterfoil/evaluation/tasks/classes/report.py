@@ -11,6 +11,7 @@ from typing import Any
 from counterfoil.accuracy_stats import FEWEST_MODELS_FOR_A_SLOPE
 from counterfoil.evaluation import figures
 from counterfoil.evaluation.entries import NEAR_CHANCE, drop_words, interval_words
+from counterfoil.evaluation.failures import shown_groups
 from counterfoil.evaluation.page import HOTTEST, ReportPage, drop_bars
 from counterfoil.evaluation.tasks.classes.failures import ClassExamples
 from counterfoil.evaluation.tasks.classes.measures import MEASURES, NESTED_MEASURES
@@ -48,7 +49,6 @@ from counterfoil.report.words import (
     format_list,
     format_percent,
     format_points,
-    in_words,
     measure_tables,
     over_classes,
     text_cell,
@@ -87,7 +87,7 @@ def classes_page(
     shifts = results.by_impact
     heat_rows, heat_classes = class_rows(results, [shift.name for shift in shifts])
     heat_names = {
-        "shifts": [{"id": shift.name, "name": in_words(shift.name)} for shift in shifts],
+        "shifts": shown_groups(shift.name for shift in shifts),
         "models": [model.name for model in results.models],
         "everyone": everyone(results),
     }
@@ -98,17 +98,21 @@ def classes_page(
     choose_model = 1 < len(models) <= MOST_MODELS_TO_CHOOSE
     sound = ["0"]
     if choose_model:
-        sound = [str(index) for index, model in enumerate(results.models) if not model.near_chance]
+        near_chance = [model.near_chance for model in results.models]
+        sound = [str(index) for index, guesses in enumerate(near_chance) if not guesses]
     impact = None
-    impacts = [(shift, number) for shift, [number] in figures.measured_shifts(results, "impact")]
+    measured = figures.measured_shifts(results, "impact")
+    impacts = [(shift, number) for shift, [number] in measured]
     if impacts:
         impact = drop_bars({"": impacts[:_MOST_BARS]})
     measure_figures = {}
     for name, measure in MEASURES.items():
         if measure.figure:
             measure_figures[name] = measure.figure(results)
+    tables = [shown.file for shown in NESTED.values() if shown.csv(results) is not None]
+    classes = [group.classes + len(group.left_out) for group in results.groups]
     values = {
-        "tables": [shown.file for shown in NESTED.values() if shown.csv(results) is not None],
+        "tables": tables,
         "checked": checked_shifts(results),
         "order_warnings": order_warnings(results),
         "model_sentences": list(model_sentences(results)),
@@ -116,7 +120,7 @@ def classes_page(
         "everyone": everyone(results),
         "averaged": averaged(results),
         "images": images,
-        "classes": max(group.classes + len(group.left_out) for group in results.groups),
+        "classes": max(classes),
         "choose_model": choose_model,
         "sound": " ".join(sound),
         "heat_rows": heat_rows,
@@ -183,13 +187,14 @@ def _mistaken(
         for recall in recalls[:_MOST_CLASSES]:
             class_id = recall.class_id
             mistakes = mixed.get((model.name, class_id), [])
+            mistakes.sort(key=lambda mistake: -mistake[2])
             facts = {
                 "class_id": class_id,
                 "name": names[class_id],
                 "images": recall.n or 0,
                 "recall": recall.estimate,
                 "precision": rows.estimate("precision", class_id=class_id, **key),
-                "taken_for": sorted(mistakes, key=lambda mistake: -mistake[2])[:3],
+                "taken_for": mistakes[:3],
             }
             classes.append(facts)
         if classes:
@@ -328,7 +333,8 @@ def drops_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
         averages.append("slope")
     columns = [TableColumn("shift", "shift"), *map(_heading, shown), *averages]
     empty = [text_cell("")] * len(averages)
-    beside = {"base": [_number(results.base_number(model.name), " %") for model in shown]}
+    on_base = [_number(results.base_number(model.name), " %") for model in shown]
+    beside = {"base": on_base}
     if number.where(VALIDATION_GAP):
         validation = []
         gaps = []

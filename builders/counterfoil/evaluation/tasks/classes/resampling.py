@@ -48,9 +48,8 @@ def _generators(subject: Subject, seed: int) -> Callable[[int], np.random.Genera
 
     def generator_of(stratum: int) -> np.random.Generator:
         label, first = divmod(stratum, len(subject.groups))
-        return seeded_generator(
-            seed, "compare", subject.groups[first].name, subject.classes[label].id
-        )
+        group = subject.groups[first].name
+        return seeded_generator(seed, "compare", group, subject.classes[label].id)
 
     return generator_of
 
@@ -140,12 +139,22 @@ def resampled_numbers(answered: AllAnswers, samples: Sequence[Resample]) -> list
         units_drawn = np.stack([strata[rows], units[rows]])
         count = np.unique(units_drawn, axis=1).shape[1]
         if subject.units is not None:  # as in `UnitDraws.mean`
-            draws = value + (draws - value) * math.sqrt(count / max(count - 1, 1))
+            longer = math.sqrt(count / max(count - 1, 1))
+            draws = value + (draws - value) * longer
         bias = 0.0
         if np.isfinite(draws).any():
             bias = float(np.nanmean(draws)) - value
         by_units = count < len(rows)
-        numbers.append(Drawn(value, draws, bias, (0.0, 0.0), count, by_units=by_units))
+        numbers.append(
+            Drawn(
+                value,
+                draws,
+                bias,
+                (0.0, 0.0),
+                count,
+                by_units=by_units,
+            )
+        )
     return numbers
 
 
@@ -167,6 +176,7 @@ def resampled_rows(
                 keys.append({**key, "class_id": class_id})
                 labels = (answered.label_of[class_id],)
                 samples.append(Resample(value_of, index, model, labels))
-    for key, number in zip(keys, resampled_numbers(answered, samples), strict=True):
+    numbers = resampled_numbers(answered, samples)
+    for key, number in zip(keys, numbers, strict=True):
         if math.isfinite(number.value):
             yield estimate_row(name, number.interval(), n=number.images, **key)

@@ -151,9 +151,10 @@ class ClassesTask(Task):
             made_by.expect(WORKERS_IMPORT)
         budget = CallBudget(options.most_calls or MOST_CALLS)
         self.asking = Asking(chosen, device, options.batch_size, spread, budget)
+        mended = tuple(chosen.mended)
         self.requests: list[Request] = [
             prepared_distances(subject, options.distances, options.against),
-            prepared_reference(subject, chosen.stands_for, tuple(chosen.mended), options.reference),
+            prepared_reference(subject, chosen.stands_for, mended, options.reference),
         ]
         if options.compare is not None:
             self.requests.append(ComparedModels(*options.compare))
@@ -182,13 +183,14 @@ class ClassesTask(Task):
                 of_part = by_prefix[part.prefix]
                 of_parts.append(answers_of_part(subject, part, name, of_part, on_first))
             scored.append(join_scored(of_parts))
+        requests = tuple(self.requests)
         answered = AllAnswers.of(
             subject,
             scored,
             self.min_images,
             options.seed,
             asking,
-            tuple(self.requests),
+            requests,
             refused_by,
         )
         # Bootstrapping the drops takes most of the time.
@@ -227,6 +229,8 @@ class ClassesTask(Task):
         units = None
         if count is not None and subject.recipe is not None:
             units = UnitFacts(subject.recipe.source.unit_column or "", count)
+        models = [self._model_facts(model) for model in range(len(answered.scored))]
+        of_measures = [measure.facts(name) for name, measure in MEASURES.items()]
         return Results(
             content=subject.content,
             dataset=subject.name,
@@ -242,11 +246,9 @@ class ClassesTask(Task):
             preview=subject.preview,
             scored=subject.scored_sentences,
             classes=tuple(ClassFacts(cls.id, cls.name) for cls in subject.classes),
-            models=with_distinct_short_names(
-                self._model_facts(model) for model in range(len(answered.scored))
-            ),
+            models=with_distinct_short_names(models),
             groups=tuple(answered.facts(index) for index in answered.places),
-            measures=(*(measure.facts(name) for name, measure in MEASURES.items()), *nested_facts),
+            measures=(*of_measures, *nested_facts),
             rows=ResultRows(rows),
             units=units,
             **nested,
@@ -262,7 +264,10 @@ class ClassesTask(Task):
         tied = scored.predictions.tied
         if tied is None and shares.shape[1] > 1:
             tied = shares[:, 0] == shares[:, 1]
-        count = 0 if tied is None else int((scored.predictions.readable & tied).sum())
+        count = 0
+        if tied is not None:
+            tied = tied & scored.predictions.readable
+            count = int(tied.sum())
         return classifier_facts(
             scored.classifier,
             outputs=class_map.outputs,
@@ -387,6 +392,5 @@ class ClassesTask(Task):
 
     def partners(self) -> Ints:
         groups = self.subject.groups
-        return failure_partners(
-            self.answered, [index for index, group in enumerate(groups) if index and group.paired]
-        )
+        paired = [index for index, group in enumerate(groups) if index and group.paired]
+        return failure_partners(self.answered, paired)

@@ -10,20 +10,18 @@ does not rank near chance. Values are fractions, as in every document.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Self
+from dataclasses import dataclass
 
 import numpy as np
 
 from counterfoil.arrays import Bools
-from counterfoil.evaluation.task import ResampledModel, difference_rows
+from counterfoil.evaluation.classed_model import ClassedModel
+from counterfoil.evaluation.task import difference_rows
 from counterfoil.evaluation.tasks.labels.subject import MultilabelSubject
 from counterfoil.multilabel_stats import (
     ACCURACY,
     AUROC,
     PRECISION,
-    LabelScores,
     LabelThresholds,
     choose_thresholds,
     score_labels,
@@ -41,9 +39,8 @@ from counterfoil.report.results import (
     Results,
     estimate_row,
 )
-from counterfoil.report.words import over_classes
-from counterfoil.resampled_stats import Drawn, share_estimate, simultaneous_intervals
-from counterfoil.stats import Estimate, chance_line
+from counterfoil.resampled_stats import share_estimate
+from counterfoil.stats import Estimate
 
 # Means over labels, as rows name them, and the measures that they average.
 MEAN_PRECISION = "mAP"
@@ -54,96 +51,38 @@ THRESHOLD = "threshold"
 
 
 @dataclass(frozen=True)
-class MeasuredClassifier(ResampledModel):
-    """The numbers of a classifier. Arguments `label` of `share`, `drop` and `drop_problem` are the
-    numbers of conditions."""
+class MeasuredClassifier(ClassedModel):
+    """The numbers of a classifier."""
 
+    means = MEANS
+    lead = PRECISION
+    word = "label", "labels"
+    unmeasured = "too few images have or lack it"
+    corrects_few = False
     subject: MultilabelSubject
-    """The images that all classifiers answer."""
     answered: ConditionScores
-    """The model's scores on all images."""
     class_map: ClassMap
     """How its outputs match the conditions."""
     thresholds: LabelThresholds
     """The least scores that give labels."""
     answers: Bools
     """(groups, n, k), which labels the model gives each image."""
-    scores: tuple[LabelScores, ...]
-    """The measures in each group."""
-    allowed: tuple[int, ...] | None = None
-    """The labels that drops may be averaged over; None for all labels."""
 
-    @cached_property
-    def above_chance(self) -> tuple[int, ...]:
-        """Return the labels for which the whole interval of average precision on the base is above
-        chance.
-
-        A preview has few images and long intervals. Its labels are chosen by their values, so that
-        its drops are over the same labels as those of the whole dataset.
-        """
-        above_chance = []
-        truth = self.subject.truth
-        shares = truth.having.sum(axis=0) / truth.known.sum(axis=0)
-        for label, share in enumerate(shares.tolist()):
-            if self.allowed is not None and label not in self.allowed:
-                continue
-            number = self.scores[0].mean(PRECISION, [label])
-            if self.subject.dataset.preview is not None:
-                lowest = number.value - number.bias  # intervals subtract the bias too
-            else:
-                estimate = number.interval()
-                lowest = estimate.value if estimate.low is None else estimate.low
-            if lowest >= chance_line(share):
-                above_chance.append(label)
-        return tuple(above_chance)
-
-    def drop_note(self, group: int, measure: str) -> str:
-        return over_classes(len(self.above_chance), len(self.subject.labels), "labels")
-
-    def compared_with(self, other: Self) -> Self:
-        return replace(self, allowed=other.above_chance)
-
-    def share(
-        self,
-        group: int,
-        measure: str,
-        label: int | None = None,
-        of_drop: bool = False,
-    ) -> Drawn:
-        """Return a mean of `MEANS` over all labels, or over the labels above chance for a drop.
-
-        label: a condition to measure alone.
-        """
-        chosen: Sequence[int] = range(len(self.subject.labels))
-        if label is not None:
-            chosen = [index for index, cls in enumerate(self.subject.labels) if cls.label == label]
-        elif of_drop:
-            chosen = self.above_chance
-        return self.scores[group].mean(MEANS[measure], chosen)
-
-    def drop_problem(self, label: int | None) -> str:
-        """Return why drops mean nothing, for all labels or for one condition; empty if they mean
-        something."""
-        if label is None:
-            return "" if self.above_chance else "is near chance on the base for every label"
-        conditions = [cls.label for cls in self.subject.labels]
-        if label not in conditions:
-            return "is not measured for this label: too few images have or lack it"
-        if conditions.index(label) in self.above_chance:
-            return ""
-        return "is near chance on the base for this label"
+    @property
+    def columns(self) -> dict[int, int]:
+        return {cls.label: column for column, cls in enumerate(self.subject.labels)}
 
     def wrong_share(
         self,
         group: int,
-        label: int,
+        column: int,
         having: bool,
     ) -> Estimate:
         """Return the share of wrong answers: missed if the images have the label, wrongly given if
         they lack it."""
         truth = self.subject.truth
-        images = truth.having[:, label] if having else truth.lacking[:, label]
-        given = self.answers[group, images, label]
+        images = truth.having[:, column] if having else truth.lacking[:, column]
+        given = self.answers[group, images, column]
         wrong = ~given if having else given
         units = None
         if self.subject.units is not None:
@@ -172,7 +111,15 @@ def measure_classifier(
         stage=f"measuring {name}",
     )
     answers = np.stack([thresholds.answers(group) for group in values])
-    return MeasuredClassifier(name, subject, answered, class_map, thresholds, answers, scores)
+    return MeasuredClassifier(
+        name,
+        subject,
+        answered,
+        scores,
+        class_map,
+        thresholds,
+        answers,
+    )
 
 
 def multilabel_rows(
@@ -187,36 +134,34 @@ def multilabel_rows(
     for model in models:
         keys = {}
         for group, facts in enumerate(groups):
-            for label, cls in enumerate(subject.labels):
+            for column, cls in enumerate(subject.labels):
                 key = {"model": model.name, "group": facts.name, "class_id": cls.id}
-                keys[group, label] = key
-        # A shift costs only labels that the model does not rank near chance.
-        lost = [cell for cell in keys if cell[0] and cell[1] in model.above_chance]
+                keys[group, cls.label] = {**key, "n": known[column]}
         for measure, of_label in MEANS.items():
             yield from model.rows(measure, groups, subject.images, subject.units)
             for (group, label), key in keys.items():
-                number = model.share(group, measure, subject.labels[label].label)
-                yield estimate_row(of_label, number.interval(), n=known[label], **key)
-            drops = [
-                model.drop(group, measure, subject.labels[label].label) for group, label in lost
-            ]
-            for cell, drop in zip(lost, simultaneous_intervals(drops), strict=True):
-                yield estimate_row(DROP, drop, at=of_label, n=known[cell[1]], **keys[cell])
+                number = model.share(group, measure, label)
+                yield estimate_row(of_label, number.interval(), **key)
+            # A shift costs only labels that the model does not rank near chance.
+            yield from model.class_drops(measure, keys)
         for (group, label), key in keys.items():
+            column = model.columns[label]
             for name, images in ((MISSED, having), (WRONGLY_GIVEN, lacking)):
-                share = model.wrong_share(group, label, images is having)
-                yield estimate_row(name, share, n=images[label], **key)
+                share = model.wrong_share(group, column, images is having)
+                yield estimate_row(name, share, **{**key, "n": images[column]})
         for label, cls in enumerate(subject.labels):
             key = {"model": model.name, "group": groups[0].name, "class_id": cls.id}
             # One half's threshold is chosen on the other half.
-            for half, threshold in enumerate(model.thresholds.values[:, label].tolist(), 1):
+            thresholds = model.thresholds.values[:, label].tolist()
+            for half, threshold in enumerate(thresholds, 1):
                 yield estimate_row(THRESHOLD, threshold, at=f"half {half}", **key)
     yield from difference_rows(models, groups, MEAN_PRECISION)
 
 
 def drop_labels(results: Results, model: ModelFacts) -> tuple[ClassFacts, ...]:
     """Return the labels that a model's mean drops are over."""
-    of_drops = {drop.class_id for drop in results.rows.where(DROP, model=model.name, at=PRECISION)}
+    drops = results.rows.where(DROP, model=model.name, at=PRECISION)
+    of_drops = {drop.class_id for drop in drops}
     return tuple(label for label in results.classes if label.id in of_drops)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from counterfoil.arrays import Bools, Ints
+from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.data.labelled_images import evenly_chosen
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.dataset import (
@@ -96,14 +96,15 @@ def preview_labels(
     pairs = [all_pairs[row] for row in rows]
     measured = measured_labels(dataset, truth.of(rows), max(FEWEST, minimum))
     evenly = evenly_chosen(pairs, np.zeros(len(rows), np.int64), most)
-    in_turn = np.concatenate([evenly, np.setdiff1d(np.arange(len(rows)), evenly)])
+    others = np.setdiff1d(np.arange(len(rows)), evenly)
+    in_turn = np.concatenate([evenly, others]).tolist()
     of_label = truth.of(rows, measured)
     needed: list[int] = []
     # Labels that few images have or lack come first, because their images also serve the others.
     for label in np.argsort(of_label.least, kind="stable").tolist():
         for side in (of_label.having, of_label.lacking):
             missing = FEWEST - int(side[needed, label].sum())
-            fitting = [row for row in in_turn.tolist() if side[row, label] and row not in needed]
+            fitting = [row for row in in_turn if side[row, label] and row not in needed]
             needed += fitting[: max(0, missing)]
     if len(needed) > most:
         raise UserError(
@@ -153,8 +154,8 @@ class MultilabelSubject:
         rows = rows_in_every_group(dataset, np.flatnonzero(readable))
         of_base = truth.of(rows[0])
         having = of_base.having
-        other = (truth.having[rows] != having) | (truth.known[rows] != of_base.known)
-        if other.any():
+        same = (truth.having[rows] == having) & (truth.known[rows] == of_base.known)
+        if not same.all():
             raise RunFailure(
                 f"{dataset.directory}: an image has other conditions than its base image", VERIFY
             )
@@ -170,14 +171,28 @@ class MultilabelSubject:
             else:
                 images = int(having[:, label].sum())
                 left_out.append(LeftOut(condition.id, condition.name, images, images))
+        measured = truth.of(rows[0], enough)
+        units = compared_units(dataset, rows)
         return cls(
             dataset,
             rows,
             tuple(labels),
-            truth.of(rows[0], enough),
+            measured,
             tuple(left_out),
-            compared_units(dataset, rows),
+            units,
         )
+
+    @property
+    def preview(self) -> bool:
+        """Whether these are some images of a dataset."""
+        return self.dataset.preview is not None
+
+    @property
+    def shares(self) -> Floats:
+        """The share of images with each label among those that know it, (k,): its average precision
+        by chance."""
+        having = self.truth.having.sum(axis=0)
+        return np.asarray(having / self.truth.known.sum(axis=0))
 
     @property
     def images(self) -> int:

@@ -23,14 +23,14 @@ from counterfoil.evaluation.failure_folder import Failure, ModelAnswer, classifi
 from counterfoil.evaluation.failures import (
     base_partners,
     choose_failures,
-    failures_data,
     write_sheets,
 )
 from counterfoil.evaluation.page import Tables
 from counterfoil.evaluation.resampled_page import (
     compared_section,
     csv_cells,
-    group_table,
+    csv_numbers,
+    group_section,
     worst_cells,
     worst_drop,
 )
@@ -63,10 +63,9 @@ from counterfoil.report.results import (
     DROP_BASE,
     ClassFacts,
     ModelFacts,
-    ResultRows,
     Results,
 )
-from counterfoil.report.sections import MeasureFacts, ReportSection
+from counterfoil.report.sections import ReportSection
 from counterfoil.report.words import (
     Table,
     TableColumn,
@@ -102,6 +101,9 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
     table = LabelsSource.table
     noun = LabelsSource.noun
     metric = "mAP (macro average precision)"
+    facts = FACTS
+    gated = MEANS
+    replicates = REPLICATES
     shown = (tuple(MEANS), tuple(MEANS))
     truth_columns = ("conditions",)
     answer_columns = ("missed", "wrongly_given")
@@ -115,10 +117,6 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
                 self.subject, self.truth, self.min_images, limit
             )
             self.subject, self.truth = open_conditions(preview)
-
-    @property
-    def measures(self) -> Mapping[str, MeasureFacts]:
-        return {facts.name: facts for facts in FACTS if facts.name in MEANS}
 
     @classmethod
     def write_keys(cls, subject: OpenDataset, file: Path) -> int:
@@ -137,12 +135,13 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
         dataset = self.subject
         class_map = self.chosen.maps[name]
         refuse_one_label(name, class_map.most_ranked, [cls.name for cls in dataset.classes])
+        device = resolve_device(self.options.device)
         return condition_scores(
             dataset.labelled(),
             name,
             class_map,
             dataset.workplace / "predictions",
-            resolve_device(self.options.device),
+            device,
             self.options.batch_size,
             self.chosen.load,
         )
@@ -160,25 +159,22 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
             models.append(measure_classifier(subject, name, scores, class_map, self.options.seed))
         self.models = models
         self.left_out = len(dataset.keys) - subject.rows.size, ", or that cannot be read,"
-        self.unreadable = tuple(dataset.keys[row] for row in np.flatnonzero(~readable).tolist())
+        unreadable = np.flatnonzero(~readable).tolist()
+        self.unreadable = tuple(dataset.keys[row] for row in unreadable)
 
     def results(self) -> Results:
         subject = self.conditions
         return self.shared_results(
             subject.images,
             len(subject.labels),
-            self.subject.preview,
-            subject.few,
-            min_images_per_class=self.min_images,
-            replicates=REPLICATES,
-            classes=tuple(ClassFacts(cls.id, cls.name) for cls in subject.labels),
-            models=map(self._facts, self.models),
-            units=subject.units,
-            measures=FACTS,
-            rows=ResultRows(multilabel_rows(subject, self.models)),
+            multilabel_rows(subject, self.models),
+            subject.units,
+            few=subject.few,
+            classes=[ClassFacts(cls.id, cls.name) for cls in subject.labels],
+            min_images=self.min_images,
         )
 
-    def _facts(self, model: MeasuredClassifier) -> ModelFacts:
+    def facts_of(self, model: MeasuredClassifier) -> ModelFacts:
         truth = model.subject.truth
         classifier = model.answered.classifier
         return classifier_facts(
@@ -186,7 +182,7 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
             outputs=self.outputs,
             top_k=1,
             chance=float(truth.having.sum() / truth.known.sum()),
-            near_chance=not model.above_chance,
+            near_chance=not model.sound,
             tied=0,
             matched=model.class_map.matched,
             read=apart_from_scores(classifier.read),
@@ -230,13 +226,8 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
 
     def sections(self, results: Results) -> Iterator[ReportSection]:
         measures = tuple(MEANS)
-        yield ReportSection(
-            title="Every group",
-            tables=[
-                group_table(results, model, measures, drops=measures) for model in results.models
-            ],
-            note=" ".join(near_chance_notes(results)),
-        )
+        near_chance = " ".join(near_chance_notes(results))
+        yield group_section(results, measures, measures, title="Every group", note=near_chance)
         yield from compared_section(
             results,
             "classifier",
@@ -269,9 +260,12 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
             answers.append(of_images[order][known])
         right = np.stack(answers, axis=1) == present[:, None]
         shifts = dataset.shifts[rows]
+        classes = []
+        for number, cls in enumerate(subject.labels):
+            classes.append(replace(cls, label=number))
         questions = replace(
             dataset,
-            classes=tuple(replace(cls, label=number) for number, cls in enumerate(subject.labels)),
+            classes=tuple(classes),
             keys=tuple(dataset.keys[row] for row in rows.tolist()),
             labels=label,
             shifts=shifts,
@@ -282,15 +276,10 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
         partners = base_partners(label, shifts, questions.indices, readable, compared)
         chosen = choose_failures(right, readable, label, shifts, partners)
         base, *others = (group.name for group in dataset.groups)
-        data = failures_data(
-            questions,
-            2 * present[:, None] + right,
-            right,
-            np.full(right.shape, np.nan, np.float32),
-            chosen,
-            [(model.name, _OUTCOMES.__getitem__, "") for model in models],
-            [*others, base],
-        )
+        outcomes = 2 * present[:, None] + right
+        no_shares = np.full(right.shape, np.nan, np.float32)
+        names = [(model.name, _OUTCOMES.__getitem__, "") for model in models]
+
         times = Counter(questions.keys[question] for question in chosen.images.tolist())
 
         def pictures() -> Iterator[Image | None]:
@@ -300,10 +289,12 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
         return write_sheets(
             folder,
             "failures-of-labels.html.j2",
-            dataset.name,
-            results.preview_sentence,
-            data,
+            results,
+            questions,
+            (outcomes, right, no_shares),
             chosen,
+            names,
+            [*others, base],
             pictures(),
             images=len(right),
             paired=True,
@@ -339,10 +330,12 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
             of_image = wrong[group, image]
             for answered, mistaken in zip(answers[group, image], of_image, strict=True):
                 given = list(names[answered])
+                missed = names[mistaken & ~answered]
+                wrongly_given = names[mistaken & answered]
                 columns = {
                     "conditions": "; ".join(labels),
-                    "missed": "; ".join(names[mistaken & ~answered]),
-                    "wrongly_given": "; ".join(names[mistaken & answered]),
+                    "missed": "; ".join(missed),
+                    "wrongly_given": "; ".join(wrongly_given),
                 }
                 right = not mistaken.any()
                 coco = [{"answer": given}]
@@ -368,11 +361,14 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
 
         def names_in(mask: Bools) -> Any:
             """Return the labels of each image, from a mask (groups, images, labels)."""
-            lists = [names[of_image].tolist() for of_image in mask.reshape(-1, len(names))]
+            lists = []
+            for of_image in mask.reshape(-1, len(names)):
+                lists.append(names[of_image].tolist())
             return pa.array(lists, pa.list_(pa.string()))
 
         truth = subject.truth
-        columns: dict[str, Any] = {"conditions": names_in(np.tile(truth.having, groups))}
+        having = np.tile(truth.having, groups)
+        columns: dict[str, Any] = {"conditions": names_in(having)}
         if not truth.known.all():
             columns[UNKNOWN] = names_in(np.tile(~truth.known, groups))
         labels = [cls.label for cls in subject.labels]
@@ -380,7 +376,8 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
             columns[f"missed.{model.name}"] = names_in(truth.having & ~model.answers)
             columns[f"wrongly_given.{model.name}"] = names_in(truth.lacking & model.answers)
             scores = model.answered.values[subject.rows.ravel()][:, labels]
-            columns[f"scores.{model.name}"] = pa.array(scores.tolist(), pa.list_(pa.float64()))
+            values = pa.array(scores.tolist(), pa.list_(pa.float64()))
+            columns[f"scores.{model.name}"] = values
         return subject.rows.ravel(), columns
 
 
@@ -429,9 +426,7 @@ def labels_csv(results: Results) -> str:
             having, lacking = (getattr(side, "n", 0) or 0 for side in sides)
             counts = {"label": label.name, "n_known": having + lacking, "n_with": having}
             row = first_columns | counts
-            for name in MEANS.values():
-                row |= csv_interval(name, number(name, **key))
-                row |= csv_interval(f"drop_{name}", number(DROP, at=name, **key))
+            row |= csv_numbers(results, MEANS.values(), key)
             for name in (MISSED, WRONGLY_GIVEN):
                 row |= csv_interval(name, number(name, **key))
             key["group"] = results.base or ""

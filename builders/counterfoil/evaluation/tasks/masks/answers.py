@@ -69,7 +69,8 @@ class ModelMasks:
 
     def of_group(self, subject: MaskSubject, group: int) -> PixelCounts:
         """Return the counts of a group's images, by their numbers."""
-        image = image_numbers(subject.dataset, subject.rows[group])[self.cells["row"]]
+        numbers = image_numbers(subject.dataset, subject.rows[group])
+        image = numbers[self.cells["row"]]
         others = [self.cells[name] for name in ("true", "answered", "pixels")]
         chosen = image >= 0
         cells = np.stack([image, *others])[:, chosen]
@@ -168,7 +169,8 @@ def _table(
     try:
         with open_regular(path) as file:
             for batch in read_foreign_parquet(file, _COLUMNS, most_rows=len(row_of)):
-                for key, encoded in zip(*(each.to_pylist() for each in batch.columns), strict=True):
+                keys, masks = (column.to_pylist() for column in batch.columns)
+                for key, encoded in zip(keys, masks, strict=True):
                     row = row_of.get(key, row_of.get(PurePosixPath(key or "").stem))
                     if row is None or row in seen:
                         known = "there is no image" if row is None else "it has two masks of"
@@ -257,9 +259,9 @@ def are_cells(columns: Columns, rows: range) -> bool:
     """Return whether columns can be the cells of some images' confusion matrices."""
     kinds = {name: column.dtype.kind for name, column in columns.items()}
     numbers = ("row", "true", "answered", "pixels")
-    return kinds == dict.fromkeys(numbers, "i") | {"boundary": "f"} and all(
-        (columns[name] >= 0).all() for name in numbers
-    )
+    if kinds != dict.fromkeys(numbers, "i") | {"boundary": "f"}:
+        return False
+    return all((columns[name] >= 0).all() for name in numbers)
 
 
 def dataset_numbers(
@@ -278,7 +280,8 @@ def dataset_numbers(
 def as_dataset(name: str, numbers: NDArray[Any], number_of: NDArray[np.uint8]) -> PixelClasses:
     """Return a model's numbers as the dataset's. Raise UserError for one that has no name."""
     known = len(number_of) - 1
-    odd = np.unique(numbers[(numbers < 0) | ((numbers >= known) & (numbers != UNLABELLED))])
+    unnamed = (numbers >= known) & (numbers != UNLABELLED)
+    odd = np.unique(numbers[(numbers < 0) | unnamed])
     if odd.size:
         raise UserError(
             f"{name} gives a pixel the class {odd[0]}, expected 0 to {known - 1}, or 255 for none",
@@ -296,7 +299,8 @@ def class_numbers(name: str, answer: Any, shape: tuple[int, ...], classes: int) 
     import torch
     from torch.nn.functional import interpolate
 
-    values = torch.as_tensor(np.asarray(answer) if not torch.is_tensor(answer) else answer.detach())
+    given = answer.detach() if torch.is_tensor(answer) else np.asarray(answer)
+    values = torch.as_tensor(given)
     if values.ndim == 3 and values.is_floating_point() and len(values) == classes:
         scores = values.float().cpu()[None]
         if not torch.isfinite(scores).all():
@@ -313,10 +317,11 @@ def class_numbers(name: str, answer: Any, shape: tuple[int, ...], classes: int) 
     numbers = values.cpu().to(torch.int64)
     if numbers.shape != shape:
         # Each pixel takes the one whose middle is nearest, as Pillow does.
-        across, down = (
-            torch.div((2 * torch.arange(new) + 1) * old, 2 * new, rounding_mode="floor")
-            for new, old in zip(shape[::-1], reversed(numbers.shape), strict=True)
-        )
+        places = []
+        for new, old in zip(shape, numbers.shape, strict=True):
+            middles = (2 * torch.arange(new) + 1) * old
+            places.append(torch.div(middles, 2 * new, rounding_mode="floor"))
+        down, across = places
         numbers = numbers[down][:, across]
     return numbers.numpy()
 

@@ -15,13 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.data.masks import PixelClasses, class_colours
-from counterfoil.evaluation.failures import FOLDER, browser_html, even_choice, write_browser
+from counterfoil.evaluation.failures import (
+    FOLDER,
+    browser_html,
+    even_choice,
+    shown_groups,
+    write_browser,
+)
 from counterfoil.evaluation.scored_models import short_names
 from counterfoil.evaluation.tasks.masks.measures import MeasuredSegmenter
 from counterfoil.evaluation.tasks.masks.subject import MaskSubject
 from counterfoil.recipe.tasks.masks import UNLABELLED
 from counterfoil.report.pictures import encode_webp
-from counterfoil.report.words import in_words
 from counterfoil.store.decoding import readable_image
 
 if TYPE_CHECKING:
@@ -122,13 +127,10 @@ def write_mask_failures(
     for number, name in enumerate(subject.classes):
         colour = bytes(colours[number]).hex()
         classes.append({"name": name, "colour": f"#{colour}"})
-    groups = []
-    for group in subject.dataset.groups:
-        groups.append({"id": group.name, "name": in_words(group.name)})
     short = short_names([each.name for each in models])
     data = {
         "models": [short[each.name] for each in models],
-        "groups": groups,
+        "groups": shown_groups(group.name for group in subject.dataset.groups),
         "classes": classes,
         "rows": rows,
     }

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
 
 import numpy as np
 
 from counterfoil.arrays import Floats
-from counterfoil.evaluation.task import ResampledModel, difference_rows
+from counterfoil.evaluation.classed_model import ClassedModel
+from counterfoil.evaluation.task import difference_rows
 from counterfoil.evaluation.tasks.masks.answers import ModelMasks
 from counterfoil.evaluation.tasks.masks.subject import MaskSubject
 from counterfoil.mask_stats import (
@@ -27,7 +27,6 @@ from counterfoil.mask_stats import (
     PIXELS,
     RECALL,
     REPLICATES,
-    MaskScores,
     PixelCounts,
     score_masks,
 )
@@ -41,9 +40,6 @@ from counterfoil.report.results import (
     ResultRow,
     estimate_row,
 )
-from counterfoil.report.words import over_classes
-from counterfoil.resampled_stats import Drawn, simultaneous_intervals
-from counterfoil.stats import chance_line
 
 # The names in rows of each measure's mean over classes.
 MEAN_IOU = "mIoU"
@@ -57,58 +53,24 @@ SHARE = "share_of_pixels"
 
 
 @dataclass(frozen=True)
-class MeasuredSegmenter(ResampledModel):
-    """The numbers of a segmenter. counts, scores: one item for each group. known: the only classes
-    that drops may be over; None for all."""
+class MeasuredSegmenter(ClassedModel):
+    """The numbers of a segmenter."""
 
+    means = MEANS
+    lead = IOU
+    word = "class", "classes"
+    unmeasured = "no pixel has it"
     subject: MaskSubject
     answered: ModelMasks
     counts: tuple[PixelCounts, ...]
-    scores: tuple[MaskScores, ...]
-    known: tuple[int, ...] | None = None
+    """The pixels of each group."""
 
-    @cached_property
-    def sound(self) -> tuple[int, ...]:
-        """Return the classes for which the whole interval of IoU on the base is above chance: that
-        of answering the class everywhere. In a preview, values are judged, so that drops are over
-        the same classes."""
-        sound = []
-        for label in self.subject.measured:
-            number = self.scores[0].mean(IOU, [label])
-            least = number.interval().low
-            if least is None or self.subject.preview:
-                least = number.value - number.bias
-            above = least >= chance_line(float(self.subject.shares[label]))
-            if above and (self.known is None or label in self.known):
-                sound.append(label)
-        return tuple(sound)
+    @property
+    def columns(self) -> dict[int, int]:
+        return {label: label for label in self.subject.measured}
 
     def drop_note(self, group: int, measure: str) -> str:
-        if measure == PIXELS:
-            return ""
-        return over_classes(len(self.sound), len(self.subject.measured))
-
-    def compared_with(self, other: Self) -> Self:
-        return replace(self, known=other.sound)
-
-    def share(
-        self, group: int, measure: str, label: int | None = None, of_drop: bool = False
-    ) -> Drawn:
-        """Return a mean of `MEANS` over classes, for drops over sound ones, or the measure of one
-        class."""
-        chosen = self.sound if of_drop else self.subject.measured
-        if label is not None:
-            chosen = tuple({label} & {*self.subject.measured})
-        return self.scores[group].mean(MEANS.get(measure, measure), chosen)
-
-    def drop_problem(self, label: int | None) -> str:
-        """Return why drops mean nothing, for all classes or for one; empty if they mean
-        something."""
-        if label is None:
-            return "" if self.sound else "is near chance on the base for every class"
-        if label not in self.subject.measured:
-            return "is not measured for this class: no pixel has it"
-        return "" if label in self.sound else "is near chance on the base for this class"
+        return "" if measure == PIXELS else super().drop_note(group, measure)
 
     @cached_property
     def image_iou(self) -> Floats:
@@ -118,16 +80,14 @@ class MeasuredSegmenter(ResampledModel):
 
 def measure_segmenter(subject: MaskSubject, answered: ModelMasks, seed: int) -> MeasuredSegmenter:
     """Count a model's answers by image, and resample the images of all groups together."""
-    counts = tuple(answered.of_group(subject, group) for group in range(len(subject.rows)))
-    scores = score_masks(
-        counts,
-        seed,
-        units=subject.units,
-        done=lambda replicates: report_progress(
-            f"measuring {answered.name}", replicates, REPLICATES
-        ),
-    )
-    return MeasuredSegmenter(answered.name, subject, answered, counts, scores)
+    groups = range(len(subject.rows))
+    counts = tuple(answered.of_group(subject, group) for group in groups)
+
+    def done(replicates: int) -> None:
+        report_progress(f"measuring {answered.name}", replicates, REPLICATES)
+
+    scores = score_masks(counts, seed, units=subject.units, done=done)
+    return MeasuredSegmenter(answered.name, subject, answered, scores, counts)
 
 
 def segmenter_rows(
@@ -138,30 +98,24 @@ def segmenter_rows(
     images = (subject.pixels > 0).sum(axis=0).tolist()
     for label in subject.measured:
         name = subject.classes[label]
-        yield estimate_row(SHARE, float(subject.shares[label]), class_id=name, n=images[label])
+        share = float(subject.shares[label])
+        yield estimate_row(SHARE, share, class_id=name, n=images[label])
     groups = subject.dataset.groups
     for model in models:
         for measure in MEANS:
             yield from model.rows(measure, groups, subject.images, subject.units)
-        keys = {
-            (group, label): {
-                "model": model.name,
-                "group": groups[group].name,
-                "class_id": subject.classes[label],
-                "n": images[label],
-            }
-            for group in range(len(groups))
-            for label in subject.measured
-        }
+        keys = {}
+        for group, facts in enumerate(groups):
+            for label in subject.measured:
+                key = {"model": model.name, "group": facts.name}
+                key["class_id"] = subject.classes[label]
+                keys[group, label] = {**key, "n": images[label]}
         for (group, label), key in keys.items():
             for measure in OF_CLASS:
                 number = model.share(group, measure, label)
                 if math.isfinite(number.value):  # a class that fills its images has no boundary
                     yield estimate_row(measure, number.interval(), **key)
-        cells = [(group, label) for group, label in keys if group and label in model.sound]
-        drops = [model.drop(group, IOU, label) for group, label in cells]
-        for cell, estimate in zip(cells, simultaneous_intervals(drops), strict=True):
-            yield estimate_row(DROP, estimate, at=IOU, **keys[cell])
+        yield from model.class_drops(IOU, keys)
     yield from difference_rows(models, groups, MEAN_IOU)
 
 

@@ -48,7 +48,8 @@ class MaskSubject:
     def number_of(self) -> dict[int, int]:
         """The image number of each row to score."""
         numbers = np.broadcast_to(np.arange(self.images), self.rows.shape)
-        return dict(zip(self.rows.ravel().tolist(), numbers.ravel().tolist(), strict=True))
+        rows = self.rows.ravel().tolist()
+        return dict(zip(rows, numbers.ravel().tolist(), strict=True))
 
     def shape(self, row: int) -> tuple[int, int]:
         """Return the height and width of the mask of a row to score."""
@@ -67,7 +68,8 @@ class MaskSubject:
         counts = np.zeros((self.images, UNLABELLED + 1), np.int64)
         for number in range(self.images):
             try:
-                counts[number] = np.bincount(self.mask(number).ravel(), minlength=UNLABELLED + 1)
+                mask = self.mask(number).ravel()
+                counts[number] = np.bincount(mask, minlength=UNLABELLED + 1)
                 odd = counts[number, classes:UNLABELLED].any()
             except UnreadableImage:
                 odd = True
@@ -119,4 +121,11 @@ def open_masks(dataset: OpenDataset, limit: int | None = None) -> MaskSubject:
                 )
     of_base = tuple(masks[dataset.keys[row]] for row in rows[0].tolist())
     preview = limit is not None or dataset.preview is not None
-    return MaskSubject(dataset, of_base, rows, left_out, compared_units(dataset, rows), preview)
+    return MaskSubject(
+        dataset,
+        of_base,
+        rows,
+        left_out,
+        compared_units(dataset, rows),
+        preview,
+    )

@@ -18,7 +18,16 @@ from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.failure_folder import Failure, ModelAnswer, classification
 from counterfoil.evaluation.gate import GateLine
 from counterfoil.evaluation.page import Tables
-from counterfoil.evaluation.resampled_page import csv_cells
+from counterfoil.evaluation.resampled_page import (
+    caption_of_model,
+    compared_section,
+    csv_cells,
+    csv_numbers,
+    group_section,
+    severity_section,
+    worst_cells,
+    worst_drop,
+)
 from counterfoil.evaluation.task import ResampledTask
 from counterfoil.evaluation.tasks.masks.answers import (
     ModelMasks,
@@ -34,11 +43,11 @@ from counterfoil.evaluation.tasks.masks.measures import (
     MEAN_IOU,
     MEANS,
     OF_CLASS,
+    SHARE,
     MeasuredSegmenter,
     measure_segmenter,
     segmenter_rows,
 )
-from counterfoil.evaluation.tasks.masks.report import mask_notes, mask_sections
 from counterfoil.evaluation.tasks.masks.subject import open_masks
 from counterfoil.evaluation.tasks.objects.categories import given_names
 from counterfoil.evaluation.tasks.objects.detections import write_key_table
@@ -48,12 +57,22 @@ from counterfoil.models.devices import resolve_device
 from counterfoil.models.segmenters import load_segmenter
 from counterfoil.recipe.names import PREDICTIONS
 from counterfoil.recipe.tasks.masks import MasksSource
-from counterfoil.report.results import DROP, ClassFacts, ModelFacts, ResultRows, Results
-from counterfoil.report.sections import MeasureFacts, ReportSection
-from counterfoil.report.words import csv_interval
+from counterfoil.report.results import DROP, ClassFacts, ModelFacts, Results
+from counterfoil.report.sections import ReportSection
+from counterfoil.report.words import (
+    Table,
+    TableColumn,
+    TableRow,
+    format_list,
+    over_classes,
+    points_cell,
+    text_cell,
+)
 
 # An image of a lower IoU is among the failures.
 _HALF = 0.5
+_MOST_CLASSES = 60
+_MOST_NAMED = 12
 
 
 class MasksTask(ResampledTask[MeasuredSegmenter]):
@@ -71,6 +90,9 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
         " over a function or a torch module: evaluate(dataset, {'mine': segmenter})."
     )
     metric = "mIoU"
+    facts = FACTS
+    gated = (*MEANS, *OF_CLASS)
+    replicates = REPLICATES
     shown = ((MEAN_IOU, PIXELS, BOUNDARY), (MEAN_IOU, BOUNDARY))
     beside = PIXELS
     truth_columns = ("classes",)
@@ -79,10 +101,6 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
     def open(self) -> None:
         self.masks = open_masks(self.subject, self.options.limit)
         self.left_out = self.masks.left_out, ""
-
-    @property
-    def measures(self) -> Mapping[str, MeasureFacts]:
-        return {facts.name: facts for facts in FACTS if facts.name in {*MEANS, *OF_CLASS}}
 
     @classmethod
     def write_keys(cls, subject: OpenDataset, file: Path) -> int:
@@ -108,7 +126,12 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
             return replace(read_masks(segmenter, subject, names), name=name)
         device = resolve_device(self.options.device)
         return run_segmenter(
-            name, self._opened(name, device), subject, names, self.options.batch_size, device
+            name,
+            self._opened(name, device),
+            subject,
+            names,
+            self.options.batch_size,
+            device,
         )
 
     def _opened(self, name: str, device: str) -> Callable[[], AbstractContextManager[Segmenting]]:
@@ -123,37 +146,36 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
 
     def measure(self, answers: Mapping[str, ModelMasks]) -> None:
         seed = self.options.seed
-        self.models = tuple(
-            measure_segmenter(self.masks, answered, seed) for answered in answers.values()
-        )
+        models = []
+        for answered in answers.values():
+            models.append(measure_segmenter(self.masks, answered, seed))
+        self.models = models
 
     def results(self) -> Results:
         subject = self.masks
         classes = len(subject.measured)
         sound = [model for model in self.models if model.sound]
         severities, level_rows = measure_levels(
-            self.subject, sound, MEAN_IOU, CURVE, subject.images, classes
+            self.subject,
+            sound,
+            MEAN_IOU,
+            CURVE,
+            subject.images,
+            classes,
         )
         rows = list(segmenter_rows(subject, self.models))
         rows += level_rows
-        preview = self.subject.preview
-        if self.options.limit is not None:
-            preview = subject.images
         return self.shared_results(
             subject.images,
             classes,
-            preview,
-            min_images_per_class=1,
-            replicates=REPLICATES,
+            rows,
+            subject.units,
+            preview=None if self.options.limit is None else subject.images,
             classes=self.classes,
-            models=map(self._facts, self.models),
-            units=subject.units,
-            measures=FACTS,
-            rows=ResultRows(rows),
             severity=severities,
         )
 
-    def _facts(self, model: MeasuredSegmenter) -> ModelFacts:
+    def facts_of(self, model: MeasuredSegmenter) -> ModelFacts:
         subject = self.masks
         answered = model.answered
         chance = float(subject.shares.max() / len(subject.measured))
@@ -171,13 +193,43 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
 
     def notes(self, results: Results) -> Iterator[str]:
         yield from super().notes(results)
-        yield from mask_notes(results)
+        measured = [share.class_id for share in results.rows.where(SHARE)]
+        absent = [cls.name for cls in results.classes if cls.id not in measured]
+        if absent:
+            yield f"Not measured, because no pixel has them: {format_list(absent, _MOST_NAMED)}."
+        for model in results.models:
+            if model.matched:
+                yield f"{model.short_name}: {model.matched}."
+            drops = results.rows.where(DROP, model=model.name, at=IOU)
+            sound = {drop.class_id for drop in drops}
+            guessed = [name for name in measured if name not in sound]
+            if results.shifts and guessed and not model.near_chance:
+                over = over_classes(len(measured) - len(guessed), len(measured))
+                yield (
+                    f"{model.short_name}: near chance on the base for {format_list(guessed, _MOST_NAMED)}."
+                    f" Mean drops are {over}."
+                )
 
     def near_chance(self, results: Results, model: ModelFacts) -> str:
         return "is near chance on the base for every class"
 
     def sections(self, results: Results) -> Iterator[ReportSection]:
-        return mask_sections(results)
+        models = results.models
+        means = tuple(MEANS)
+        yield group_section(results, means, means, title="Every group")
+        yield from severity_section(results, CURVE)
+        yield from compared_section(
+            results,
+            "segmenter",
+            "Differences are over the classes that neither segmenter answers near chance on the base.",
+        )
+        yield ReportSection(
+            title="Class by class",
+            short="Classes",
+            tables=[class_table(results, model) for model in models],
+            note="IoU, recall and boundary F1 are on the base. Intervals of classes’ drops are for all"
+            " classes and shifts at once.",
+        )
 
     def write_failures(self, results: Results, folder: Path) -> Path:
         return write_mask_failures(self.masks, self.models, results.preview_sentence, folder)
@@ -194,7 +246,8 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
         subject = self.masks
         iou = np.stack([model.image_iou for model in self.models], axis=-1)
         _, columns = self.image_columns()
-        for group, image in np.argwhere((iou < _HALF).any(axis=-1)).tolist():
+        failing = (iou < _HALF).any(axis=-1)
+        for group, image in np.argwhere(failing).tolist():
             number = group * subject.images + image
             pixels = subject.pixels[image]
             having = np.flatnonzero(pixels).tolist()
@@ -224,9 +277,8 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
         subject = self.masks
         names = np.array(subject.classes, dtype=object)
         of_images = [names[having].tolist() for having in subject.pixels > 0]
-        columns: dict[str, Any] = {
-            "classes": pa.array(of_images * len(subject.rows), pa.list_(pa.string()))
-        }
+        classes = pa.array(of_images * len(subject.rows), pa.list_(pa.string()))
+        columns: dict[str, Any] = {"classes": classes}
         for model in self.models:
             columns[f"iou.{model.name}"] = model.image_iou.ravel()
             accuracies = []
@@ -246,11 +298,32 @@ def segmentation_csv(results: Results) -> str:
             key["class_id"] = class_id
             row = first_columns | {"class": class_id}
             measures = OF_CLASS if class_id else tuple(MEANS)
-            for name in measures:
-                number = results.rows.estimate(name, **key)
-                drop = results.rows.estimate(DROP, at=name, **key)
-                row |= csv_interval(name, number)
-                row |= csv_interval(f"drop_{name}", drop)
-            rows.append(row)
+            rows.append(row | csv_numbers(results, measures, key))
     columns = dict.fromkeys(name for row in rows for name in row)
     return csv_text(rows, tuple(columns))
+
+
+def class_table(results: Results, model: ModelFacts) -> Table:
+    """Return one row for each class: its numbers on the base, and the shift that costs it most. The
+    class with the largest drop is first."""
+    rows = []
+    for share in results.rows.where(SHARE):
+        key = {"model": model.name, "class_id": share.class_id}
+        base = {"group": results.base or "", **key}
+        cells = worst_cells(results, worst_drop(results, IOU, key))
+        row = [text_cell(share.class_id), points_cell(share.estimate)]
+        for name in OF_CLASS:
+            row.append(points_cell(results.rows.estimate(name, **base)))
+        rows.append(TableRow((*row, *cells)))
+    rows.sort(key=lambda row: -float(row.cells[6].sort or -1.0))
+    columns = (
+        TableColumn("class", "name"),
+        "share of pixels (%)",
+        "IoU (%)",
+        "recall (%)",
+        "boundary F1 (%)",
+        TableColumn("loses most under", "text"),
+        "drop of IoU (points)",
+    )
+    table = Table.of(caption_of_model(results, model, "by class"), columns, rows)
+    return table.first(_MOST_CLASSES, "classes", "segmentation.csv")

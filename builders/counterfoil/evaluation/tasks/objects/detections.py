@@ -103,7 +103,8 @@ class ModelDetections:
         """Return the detections on a group's images, by the numbers of images."""
         image = image_numbers(subject.dataset, subject.rows[place])[self.row]
         kept = image >= 0
-        return Detections.of(image[kept], self.box[kept], self.category[kept], self.score[kept])
+        columns = (column[kept] for column in (image, self.box, self.category, self.score))
+        return Detections.of(*columns)
 
 
 def read_detections(
@@ -255,7 +256,10 @@ def _row_of(
 
 
 def _first(entry: Mapping[str, Any], names: Sequence[str]) -> Any:
-    return next((entry[name] for name in names if entry.get(name) is not None), None)
+    for name in names:
+        if entry.get(name) is not None:
+            return entry[name]
+    return None
 
 
 def _box_as_given(entry: Mapping[str, Any]) -> str:
@@ -341,7 +345,8 @@ def _columns(types: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
         (_CATEGORIES, names),
         (_SCORES, (NUMBER,)),
     ]
-    groups += [((side,), (NUMBER,)) for side in (*_SIDES, *_CORNERS)]
+    for side in (*_SIDES, *_CORNERS):
+        groups.append(((side,), (NUMBER,)))
     groups.append((("bbox",), (NUMBERS,)))
     columns: dict[str, tuple[str, ...]] = {}
     for aliases, wanted in groups:
@@ -392,7 +397,8 @@ def write_key_table(dataset: OpenDataset, path: Path) -> int:
     """Write a CSV of the keys of a dataset's images, and return their number."""
     suffix = dataset.recipe.output.image.format
     rows = []
-    for key, shift in zip(dataset.keys, dataset.shifts.tolist(), strict=True):
+    shifts = dataset.shifts.tolist()
+    for key, shift in zip(dataset.keys, shifts, strict=True):
         group = dataset.groups[shift].name
         rows.append({"key": key, "file_name": f"{key}.{suffix}", "shift": group})
     write_atomically(path, csv_text(rows, _LISTED).encode())
@@ -410,20 +416,16 @@ def coco_document(subject: DetectionSubject) -> dict[str, Any]:
     for row, (key, encoded) in enumerate(dataset.images()):
         with open_image(encoded) as picture:
             width, height = picture.size
-        image = {
-            "id": row + 1,
-            "file_name": f"{key}.{suffix}",
-            "width": width,
-            "height": height,
-            "group": dataset.groups[dataset.shifts[row]].name,
-        }
-        images.append(image)
+        image = {"id": row + 1, "file_name": f"{key}.{suffix}", "width": width, "height": height}
+        group = dataset.groups[dataset.shifts[row]]
+        images.append({**image, "group": group.name})
         objects = subject.objects[row]
         for index, box in enumerate(objects["bbox"]):
+            category = objects["category"][index]
             annotation = {
                 "id": len(annotations) + 1,
                 "image_id": row + 1,
-                "category_id": ids[objects["category"][index]],
+                "category_id": ids[category],
                 "bbox": box,
                 "area": objects["area"][index],
                 "iscrowd": int(objects["iscrowd"][index]),
@@ -441,7 +443,8 @@ _EDGES = ("left", "top", "right", "bottom")
 def are_detections(columns: Columns, rows: range) -> bool:
     """Return whether columns can be the detections in these rows of the images."""
     kinds = {name: column.dtype.kind for name, column in columns.items()}
-    if kinds != {"row": "i", "label": "i", **dict.fromkeys((*_EDGES, "score"), "f")}:
+    expected = dict.fromkeys((*_EDGES, "score"), "f")
+    if kinds != {"row": "i", "label": "i", **expected}:
         return False
     inside = bool(np.isin(columns["row"], rows).all())
     return inside and all(np.isfinite(values).all() for values in columns.values())
@@ -479,9 +482,11 @@ def run_detector(
         )
         folder = subject.dataset.workplace / "detections"
         cache = AnswerCache(folder, name, key, len(images), are_detections)
-    answering = AskedFunction(
-        name, detector, images, lambda answer, row: _answer_columns(answer, row, name)
-    )
+
+    def of_answer(answer: Any, row: int) -> Columns:
+        return _answer_columns(answer, row, name)
+
+    answering = AskedFunction(name, detector, images, of_answer)
     asking = Pass(images, f"detecting with {name}", batch_size, device)
     columns = asking.answers_of(answering, cache)
     refuse_unnamed_labels(name, columns["label"], names, "label_names")
@@ -495,19 +500,20 @@ def run_detector(
     known = np.isin(columns["label"], list(categories.index_of))
     columns = {column: values[known] for column, values in columns.items()}
     rows = chosen[columns["row"]]
-    corners = np.stack([columns[side] for side in _EDGES], axis=1).astype(np.float64)
-    boxes = corners.copy()
-    boxes[:, 2:] = np.maximum(0.0, corners[:, 2:] - corners[:, :2])
+    boxes = np.stack([columns[side] for side in _EDGES], axis=1).astype(np.float64)
+    extent = boxes[:, 2:] - boxes[:, :2]
+    boxes[:, 2:] = np.maximum(0.0, extent)
     scores = columns["score"].astype(np.float64)
     _, misplaced = misplaced_detections(subject, rows, boxes, scores)
     indices = [categories.index_of[label] for label in columns["label"].tolist()]
+    notes = filter(None, (categories.matched, shifted, misplaced))
     return ModelDetections(
         name=name,
         row=rows,
         box=boxes,
         category=np.array(indices, np.int64),
         score=scores,
-        matched="; ".join(filter(None, (categories.matched, shifted, misplaced))),
+        matched="; ".join(notes),
         sha256=getattr(detector, "sha256", ""),
         complete=getattr(detector, "complete", False),
     )
@@ -525,7 +531,8 @@ def _answer_columns(
         labels = _array(answer["labels"])
         if not len(boxes) == len(scores) == len(labels):
             raise ValueError(f"{len(boxes)} boxes, {len(scores)} scores and {len(labels)} labels")
-        if not (np.isfinite(boxes).all() and np.isfinite(scores).all()):
+        finite = np.isfinite(boxes).all() and np.isfinite(scores).all()
+        if not finite:
             raise ValueError("a box or a score that is not finite")
         if (labels % 1 != 0).any():
             raise ValueError("a label that is no whole number")
@@ -536,13 +543,9 @@ def _answer_columns(
             "Expected a mapping of boxes [n, 4] (corners in pixels), scores [n] and labels [n] for"
             " each image.",
         ) from error
-    sides = dict(zip(_EDGES, boxes.T, strict=True))
-    return {
-        "row": np.full(len(scores), row, np.int64),
-        **sides,
-        "score": scores,
-        "label": labels,
-    }
+    columns = {"row": np.full(len(scores), row, np.int64)}
+    columns |= dict(zip(_EDGES, boxes.T, strict=True))
+    return columns | {"score": scores, "label": labels}
 
 
 def _floats(values: Any) -> NDArray[Any]:

@@ -93,8 +93,9 @@ def error_kinds(
         of_others = np.where(same, 0.0, iou)
         found_before = np.where(used[shown], of_category, 0.0).max(axis=1)
         best = of_category.max(axis=1)
+        meets_in_part = (best >= _BACKGROUND) & (best < _FOREGROUND)
         cases = {
-            PLACE: (best >= _BACKGROUND) & (best < _FOREGROUND),
+            PLACE: meets_in_part,
             CLASS: of_others.max(axis=1) >= _FOREGROUND,
             DOUBLE: found_before >= _FOREGROUND,
             BACKGROUND: iou.max(axis=1) <= _BACKGROUND,
@@ -103,7 +104,8 @@ def error_kinds(
         kind[of_image] = kinds
         for meant, overlap in ((PLACE, of_category), (CLASS, of_others)):
             of_kind = kinds == meant
-            about[of_image[of_kind]] = shown[overlap[of_kind].argmax(axis=1)]
+            nearest = overlap[of_kind].argmax(axis=1)
+            about[of_image[of_kind]] = shown[nearest]
     touched = np.zeros_like(used)
     touched[about[about >= 0]] = True
     return ErrorKinds(kind, about, matches.counted[0] & ~used & ~touched)

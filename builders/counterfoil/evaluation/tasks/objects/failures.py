@@ -15,10 +15,15 @@ import numpy as np
 
 from counterfoil.arrays import Floats, Ints
 from counterfoil.detection_stats import AREAS, Detections, Matches, Objects, image_f1
-from counterfoil.evaluation.failures import FOLDER, browser_html, even_choice, write_browser
+from counterfoil.evaluation.failures import (
+    FOLDER,
+    browser_html,
+    even_choice,
+    shown_groups,
+    write_browser,
+)
 from counterfoil.evaluation.tasks.objects.error_kinds import KINDS, ErrorKinds
 from counterfoil.report.pictures import encode_webp
-from counterfoil.report.words import in_words
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -88,17 +93,16 @@ def detection_failures(
     pictures: dict[tuple[int, int], int] = {}
     rows: list[dict[str, Any]] = []
     for number, group, image in shown.tolist():
-        row: dict[str, Any] = {
-            "detector": number,
-            "shift": group,
-            "scene": images.index(image),
-        }
+        row: dict[str, Any] = {"detector": number, "shift": group}
+        row["scene"] = images.index(image)
         row["lost"] = round(float(lost[number, group, image]), 4)
         row["answers"] = []
         row["shown"] = []
         for side in (0, group):
-            row["answers"].append(answers.setdefault((number, side, image), len(answers)))
-            row["shown"].append(pictures.setdefault((side, image), len(pictures)))
+            answer = answers.setdefault((number, side, image), len(answers))
+            row["answers"].append(answer)
+            picture = pictures.setdefault((side, image), len(pictures))
+            row["shown"].append(picture)
         rows.append(row)
     marks = []
     for number, group, image in answers:
@@ -110,22 +114,23 @@ def detection_failures(
     for image in images:
         shown_objects = []
         for index in _of_image(objects.image, image):
+            box = _rounded(objects.box[index])
             facts = (objects.category[index], sizes[index], objects.crowd[index])
-            shown_objects.append([*_rounded(objects.box[index]), *map(int, facts)])
+            shown_objects.append([*box, *map(int, facts)])
         scenes.append({"sides": sides[image].tolist(), "objects": shown_objects})
+    files = []
+    for (group, image), number in pictures.items():
+        files.append({"file": picture_file(number), "key": keys[group][image]})
     data = {
         "detectors": [{"name": scored.name, "score": scored.score} for scored in detectors],
-        "groups": [{"id": name, "name": in_words(name)} for name in groups],
+        "groups": shown_groups(groups),
         "categories": list(categories),
         "sizes": _SIZES,
         "errors": list(KINDS),
         "scenes": scenes,
         "answers": marks,
         "rows": rows,
-        "pictures": [
-            {"file": picture_file(number), "key": keys[group][image]}
-            for (group, image), number in pictures.items()
-        ],
+        "pictures": files,
     }
     return DetectionFailures(data, list(pictures), len(failing))
 
@@ -149,9 +154,11 @@ def _marked(
     kinds = scored.errors[group].kind
     of_image = _of_image(objects.image, image)
     is_met = [0] * len(of_image)
-    detected = np.flatnonzero((matches.image == image) & matches.counting(scored.score))
+    counting = (matches.image == image) & matches.counting(scored.score)
+    detected = np.flatnonzero(counting)
+    best_first = np.argsort(-matches.score[detected], kind="stable")
     boxes = []
-    for index in detected[np.argsort(-matches.score[detected], kind="stable")]:
+    for index in detected[best_first]:
         box = detections.box[matches.row[index]]
         met = -1
         if matches.matched[0, 0, index]:
@@ -173,7 +180,8 @@ def _of_image(images: Ints, image: int) -> range:
 def _sizes(area: Any) -> Ints:
     """Return each area's size as a number. An area at a bound belongs to both sizes; it gets the
     smaller one."""
-    return np.searchsorted([AREAS[name][1] for name in _SIZES[:-1]], area)
+    bounds = [AREAS[name][1] for name in _SIZES[:-1]]
+    return np.searchsorted(bounds, area)
 
 
 def _rounded(box: Floats) -> list[float]:

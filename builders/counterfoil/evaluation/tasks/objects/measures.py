@@ -172,7 +172,8 @@ def detector_rows(
 def error_rows(subject: DetectionSubject, model: MeasuredModel) -> Iterator[ResultRow]:
     """Yield how many errors of each kind a model makes in each group, its confusions, and precision
     at some recalls."""
-    for group, matches, errors in zip(model.groups, model.matches, model.errors, strict=True):
+    of_groups = zip(model.groups, model.matches, model.errors, strict=True)
+    for group, matches, errors in of_groups:
         key = {
             "model": model.name,
             "group": group,
@@ -203,7 +204,9 @@ def mean_corruption_rows(subject: DetectionSubject, model: MeasuredModel) -> Ite
     for indices in by_shift.values():
         weights |= dict.fromkeys(indices, 1 / len(by_shift) / len(indices))
     for name in ("AP", "AP50", "AP75") if weights else ():
-        parts = [(weight, model.share(index, name)) for index, weight in weights.items()]
+        parts = []
+        for index, weight in weights.items():
+            parts.append((weight, model.share(index, name)))
         mean = weighted_sum(parts)
         if not math.isfinite(mean.value):
             continue
@@ -250,9 +253,8 @@ def measure_levels(
         for model in models:
             key = {"model": model.name, "group": shift, "n": images}
             for at, index in zip(of_shift.ats, [0, *indices], strict=True):
-                rows.append(
-                    estimate_row(curve, model.share(index, measure).interval(), at=at, **key)
-                )
+                value = model.share(index, measure).interval()
+                rows.append(estimate_row(curve, value, at=at, **key))
             drops = [model.drop(index, measure).interval() for index in indices]
             for at, drop in zip(of_shift.ats[1:], drops, strict=True):
                 rows.append(estimate_row(severity.DROP, drop, at=at, **key))

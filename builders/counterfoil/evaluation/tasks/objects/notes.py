@@ -56,9 +56,9 @@ def misplaced_detections(
     end = start + extent
     outside = _outside(start, end)
     if outside.mean() > _MOST_OUTSIDE:
-        corners = (extent >= start).all(axis=1) & (extent <= 1 + _BEYOND).all(axis=1)
+        corners = (extent >= start) & (extent <= 1 + _BEYOND)
         cause = "pixels of images of another size, as before generator.size scaled them"
-        if corners.mean() > 0.99:
+        if corners.all(axis=1).mean() > 0.99:
             cause = "corners [left, top, right, bottom]"
         seen = (
             f"{int(outside.sum()):,} of {len(box):,} boxes with the better scores leave their image"
@@ -144,10 +144,12 @@ def cut_sentence(names: Sequence[str], groups: Sequence[tuple[Detections, Matche
 def _misses(matches: Matches) -> bool:
     """Return whether an object that counts is not found at some IoU threshold, although COCO counts
     enough boxes."""
-    hits = (matches.matched[0] & ~matches.ignored[0]).sum(axis=1)
+    hit = matches.matched[0] & ~matches.ignored[0]
+    hits = hit.sum(axis=1)
     counting = matches.counted[0]
     group = matches.object_image[counting] * matches.categories + matches.object_category[counting]
-    reachable = np.minimum(np.unique(group, return_counts=True)[1], MOST_DETECTIONS).sum()
+    _, objects = np.unique(group, return_counts=True)
+    reachable = np.minimum(objects, MOST_DETECTIONS).sum()
     return bool((hits < reachable).any())
 
 
@@ -160,7 +162,8 @@ def crowded_sentence(
     empty."""
     counting = ~truth.crowd
     objects = np.zeros((images, len(categories)), np.int64)
-    np.add.at(objects, (truth.image[counting], truth.category[counting]), 1)
+    cells = truth.image[counting], truth.category[counting]
+    np.add.at(objects, cells, 1)
     crowded = (objects > MOST_DETECTIONS).any(axis=1).sum()
     if not crowded:
         return ""
@@ -205,8 +208,10 @@ def truth_notes(subject: DetectionSubject) -> Iterator[str]:
     sides = subject.sides[image]
     start = boxes[:, :2]
     end = start + boxes[:, 2:]
-    empty = (np.minimum(end, sides) <= np.maximum(start, 0)).any(axis=1)
-    leaving = ((start < -1) | (end > sides + 1)).any(axis=1) & ~empty
+    has_no_extent = np.minimum(end, sides) <= np.maximum(start, 0)
+    empty = has_no_extent.any(axis=1)
+    beyond = (start < -1) | (end > sides + 1)
+    leaving = beyond.any(axis=1) & ~empty
     if empty.any():
         yield (
             f"{int(empty.sum()):,} of {total} have no area in their image. They count, as with"

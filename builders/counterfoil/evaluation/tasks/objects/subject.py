@@ -62,9 +62,8 @@ class DetectionSubject:
             images += [image] * len(objects["bbox"])
             for name, values in columns.items():
                 values += objects[name]
-        return Objects.of(
-            images, columns["bbox"], columns["category"], columns["area"], columns["iscrowd"]
-        )
+        of_objects = (columns[name] for name in ("bbox", "category", "area", "iscrowd"))
+        return Objects.of(images, *of_objects)
 
     def keys_of(self, group: int) -> list[str]:
         """Return the keys of a group's images, in the order of image numbers."""
@@ -127,6 +126,10 @@ def _is_whole(cell: Any, categories: int) -> bool:
     for values in cell.values():
         if len(values) != count or None in values:
             return False
-    boxes = all(is_box(box) and box[2] >= 0 and box[3] >= 0 for box in cell["bbox"])
-    areas = all(is_number(area) and area >= 0 for area in cell["area"])
-    return boxes and areas and all(0 <= category < categories for category in cell["category"])
+    for box in cell["bbox"]:
+        if not is_box(box) or box[2] < 0 or box[3] < 0:
+            return False
+    for area in cell["area"]:
+        if not is_number(area) or area < 0:
+            return False
+    return all(0 <= category < categories for category in cell["category"])

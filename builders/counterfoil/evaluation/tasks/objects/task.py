@@ -22,7 +22,7 @@ from counterfoil.evaluation.resampled_page import (
     caption_of_model,
     compared_section,
     csv_cells,
-    group_table,
+    group_section,
     severity_section,
     worst_cells,
     worst_drop,
@@ -68,8 +68,8 @@ from counterfoil.models.detectors import load_detector
 from counterfoil.models.devices import resolve_device
 from counterfoil.recipe.names import PYTHON
 from counterfoil.recipe.tasks.objects import ObjectsSource
-from counterfoil.report.results import DROP, ClassFacts, ModelFacts, ResultRows, Results
-from counterfoil.report.sections import MeasureFacts, ReportSection
+from counterfoil.report.results import DROP, ClassFacts, ModelFacts, Results
+from counterfoil.report.sections import ReportSection
 from counterfoil.report.severity import at
 from counterfoil.report.words import (
     NOTHING,
@@ -107,6 +107,9 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         " lab:NAME; in Python, hand over a function: evaluate(dataset, {'mine': detector})."
     )
     metric = "mAP (COCO, AP@IoU=0.50:0.95)"
+    facts = FACTS
+    gated = NAMES
+    replicates = REPLICATES
     shown = (("AP", "AP50", "AP75", F1), ("AP", F1))
     beside = F1
     truth_columns = ("objects",)
@@ -118,10 +121,6 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         self.left_out = objects.left_out, ""
         crowded = crowded_sentence(objects.truth, objects.images, objects.categories)
         self.of_dataset_notes = (*truth_notes(objects), *filter(None, [crowded]))
-
-    @property
-    def measures(self) -> Mapping[str, MeasureFacts]:
-        return {facts.name: facts for facts in FACTS if facts.name in NAMES}
 
     @classmethod
     def write_keys(cls, subject: OpenDataset, file: Path) -> int:
@@ -152,7 +151,14 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
             refuse_unnamed(detector)
         device = resolve_device(self.options.device)
         loaded = load_detector(detector, device)
-        return run_detector(name, loaded, subject, names, batch_size, device)
+        return run_detector(
+            name,
+            loaded,
+            subject,
+            names,
+            batch_size,
+            device,
+        )
 
     def measure(self, answers: Mapping[str, ModelDetections]) -> None:
         models = []
@@ -163,30 +169,29 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
     def results(self) -> Results:
         subject = self.objects
         models = self.models
-        preview = self.subject.preview
-        if self.options.limit is not None:
-            preview = subject.images
         rows = list(detector_rows(subject, models))
         rows += difference_rows(models, self.subject.groups, "AP")
+        categories = len(subject.categories)
         severities, severity_rows = measure_levels(
-            self.subject, models, "AP", CURVE, subject.images, len(subject.categories)
+            self.subject,
+            models,
+            "AP",
+            CURVE,
+            subject.images,
+            categories,
         )
         rows += severity_rows
         return self.shared_results(
             subject.images,
             len(np.unique(subject.truth.category)),
-            preview,
-            min_images_per_class=1,
-            replicates=REPLICATES,
+            rows,
+            subject.units,
+            preview=None if self.options.limit is None else subject.images,
             classes=self.classes,
-            models=map(self._facts, models),
-            units=subject.units,
-            measures=FACTS,
-            rows=ResultRows(rows),
             severity=severities,
         )
 
-    def _facts(self, model: MeasuredModel) -> ModelFacts:
+    def facts_of(self, model: MeasuredModel) -> ModelFacts:
         cut = ""
         if not model.detections.complete:
             groups = list(zip(model.answers, model.matches, strict=True))
@@ -195,7 +200,12 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         matched = "; ".join(filter(None, (detections.matched, cut)))
         categories = len(self.objects.categories)
         return self.model_facts(
-            model.name, categories, 0.0, model.near_chance, detections.sha256, matched
+            model.name,
+            categories,
+            0.0,
+            model.near_chance,
+            detections.sha256,
+            matched,
         )
 
     def tables(self, results: Results) -> Tables:
@@ -219,33 +229,31 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
             )
 
     def near_chance(self, results: Results, model: ModelFacts) -> str:
-        base = results.rows.value("AP", model=model.name, group=results.base or "") or 0.0
-        return f"finds next to nothing on the base (AP {format_percent(base)})"
+        base = results.rows.value("AP", model=model.name, group=results.base or "")
+        return f"finds next to nothing on the base (AP {format_percent(base or 0.0)})"
 
     def sections(self, results: Results) -> Iterator[ReportSection]:
         measures = [name for name in (*MEASURES, F1) if name not in SIZES]
-        models = results.models
-        yield ReportSection(
-            title="Every group",
-            tables=[group_table(results, model, measures, ("AP", "AP50", F1)) for model in models],
-        )
+        yield group_section(results, measures, ("AP", "AP50", F1), title="Every group")
         yield from severity_section(results, CURVE)
         yield from compared_section(
             results, "detector", "Detectors that find next to nothing on the base are left out."
         )
         yield ReportSection(title="Over all shifts", tables=[_mean_table(results)])
         yield from _error_sections(results)
-        yield ReportSection(
+        yield group_section(
+            results,
+            SIZES,
+            (),
             title="By size of object",
             short="Sizes",
-            tables=[group_table(results, model, SIZES, ()) for model in models],
             note="Small objects have less than 32² pixels of the stored image, large ones more than"
             " 96². A dash: no such object.",
         )
         yield ReportSection(
             title="By category",
             short="Categories",
-            tables=[_category_table(results, model) for model in models],
+            tables=[_category_table(results, model) for model in results.models],
             note="Categories without an object are left out; AP of few objects says little. The shift"
             f" of each category is the worst of {len(results.shifts)}, chosen after the fact, and its"
             " interval is of that drop alone.",
@@ -262,7 +270,12 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
             scored = ScoredDetector(short[model.name], model.score, answers, model.errors)
             detectors.append(scored)
         chosen = detection_failures(
-            subject.truth, detectors, groups, subject.categories, subject.sides, keys
+            subject.truth,
+            detectors,
+            groups,
+            subject.categories,
+            subject.sides,
+            keys,
         )
         shown = frozenset(keys[group][image] for group, image in chosen.pictures)
         encoded = dict(subject.dataset.images(shown))
@@ -271,7 +284,12 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
             return readable_image(encoded.get(keys[group][image]))
 
         return write_detection_failures(
-            subject.dataset.name, chosen, subject.images, picture, folder, results.preview_sentence
+            subject.dataset.name,
+            chosen,
+            subject.images,
+            picture,
+            folder,
+            results.preview_sentence,
         )
 
     @classmethod
@@ -344,7 +362,8 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         subject = self.objects
         shown = subject.truth.image[~subject.truth.crowd]
         objects = np.bincount(shown, minlength=subject.images)
-        columns: dict[str, Any] = {"objects": np.tile(objects, len(subject.rows))}
+        objects = np.tile(objects, len(subject.rows))
+        columns: dict[str, Any] = {"objects": objects}
         for model in self.models:
             true = []
             boxes = []
@@ -356,7 +375,7 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
             hits = np.concatenate(true)
             columns[f"f1.{model.name}"] = np.concatenate(model.f1)
             columns[f"found.{model.name}"] = hits
-            columns[f"missed.{model.name}"] = columns["objects"] - hits
+            columns[f"missed.{model.name}"] = objects - hits
             columns[f"false.{model.name}"] = np.concatenate(boxes) - hits
         return subject.rows.ravel(), columns
 
@@ -401,7 +420,8 @@ def _mean_table(results: Results) -> Table:
         cells: list[TableCell | str] = [model.short_name]
         cells.append(points_cell(results.base_number(model.name)))
         for name in (MPC, RPC):
-            cells.append(points_cell(results.rows.estimate(name, model=model.name, at="AP")))
+            mean = results.rows.estimate(name, model=model.name, at="AP")
+            cells.append(points_cell(mean))
         rows.append(cells)
     columns = (
         TableColumn("detector", "name"),
@@ -471,7 +491,7 @@ def _confusion_table(results: Results, model: ModelFacts) -> Table:
         cells.append(text_cell(in_words(worst) if shifts else NOTHING))
         cells.append(count_cell(by_group.get(worst, 0)))
         rows.append(TableRow(tuple(cells)))
-    rows.sort(key=lambda row: -max(float(row.cells[3].sort), float(row.cells[5].sort)))
+    rows.sort(key=lambda row: -max(float(row.cells[column].sort) for column in (3, 5)))
     columns = (
         TableColumn("category", "name"),
         TableColumn("taken for", "name"),
@@ -486,7 +506,7 @@ def _confusion_table(results: Results, model: ModelFacts) -> Table:
 
 def _error_sections(results: Results) -> Iterator[ReportSection]:
     """Yield precision against recall, the kinds of errors, and the confusions if there are any."""
-    shown = [model for model in results.best_first if not model.near_chance]
+    shown = results.best_sound
     figure = curve_figure(results, shown)
     if figure is not None:
         yield ReportSection(

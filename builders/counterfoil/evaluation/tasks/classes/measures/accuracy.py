@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -27,26 +28,23 @@ def _over_images(
     name: str,
     correct: Bools,
 ) -> Iterator[ResultRow]:
-    rows_of = {answered.group(index).name: answered.rows(index) for index in answered.places}
+    rows_of = {}
+    for index in answered.places:
+        rows_of[answered.group(index).name] = answered.rows(index)
     if not answered.subject.base:
         # The key of results over all groups.
         rows_of[""] = np.flatnonzero(answered.answers.readable)
     for group, rows in rows_of.items():
         if not len(rows):
             continue
-        units = answered.unit_count(rows)
+        key: dict[str, Any] = {"group": group, "n": len(rows)}
+        key["units"] = answered.unit_count(rows)
+        units = answered.shared_units(rows)
         for number, model in enumerate(answered.models):
-            estimate = share_estimate(correct[rows, number], answered.shared_units(rows))
-            at = str(answered.maps[number].top_k) if name == "top_k" else ""
-            yield estimate_row(
-                name,
-                estimate,
-                model=model,
-                group=group,
-                at=at,
-                n=len(rows),
-                units=units,
-            )
+            if name == "top_k":
+                key["at"] = str(answered.maps[number].top_k)
+            estimate = share_estimate(correct[rows, number], units)
+            yield estimate_row(name, estimate, model=model, **key)
 
 
 def _accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
@@ -60,7 +58,8 @@ def _accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
             averages = answered.averages()
             values = [averages.interval(model) for model in range(len(answered.models))]
         elif seen:
-            values = np.mean([cls.shift_accuracy for cls in seen], axis=0).tolist()
+            of_classes = [cls.shift_accuracy for cls in seen]
+            values = np.mean(of_classes, axis=0).tolist()
         if values:
             yield from answered.model_rows("accuracy", values, group=group, n=images, units=units)
         for cls in answered.enough(index):
@@ -75,19 +74,12 @@ def _base_accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
     for shift in answered.shifts:
         group = answered.group(shift).name
         for cls in answered.enough(shift):
-            key = {"group": group, "class_id": cls.class_id}
+            key = {"group": group, "class_id": cls.class_id, "n": cls.counts[0]}
             near_chance = answered.near_chance.cells[cls.class_id]
             accuracies = cls.base_accuracy.tolist()
             for name, value, guesses in zip(answered.models, accuracies, near_chance, strict=True):
                 note = "near chance" if guesses else ""
-                yield estimate_row(
-                    "base_accuracy",
-                    value,
-                    model=name,
-                    n=cls.counts[0],
-                    note=note,
-                    **key,
-                )
+                yield estimate_row("base_accuracy", value, model=name, note=note, **key)
 
 
 # Report this many of the most frequent confusions; every answer is in predictions.parquet.
@@ -130,13 +122,7 @@ def _class_shares(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
                 share = wilson_estimate(int(part[label]), n)
                 if units is not None:
                     share = share_estimate(right[of_class], units[of_class])
-                yield estimate_row(
-                    name,
-                    share,
-                    class_id=classes[label].id,
-                    n=n,
-                    **key,
-                )
+                yield estimate_row(name, share, class_id=classes[label].id, n=n, **key)
 
     return rows_of
 
@@ -157,7 +143,8 @@ def _confusion(answered: AllAnswers) -> Iterator[ResultRow]:
         confused, counts = np.unique(answers, axis=1, return_counts=True)
         model_name = answered.models[model]
         group = answered.group(index).name
-        for label, answer, output, count in np.vstack([confused, counts]).T.tolist():
+        counted = np.vstack([confused, counts]).T
+        for label, answer, output, count in counted.tolist():
             against = classes[answer].id if answer >= 0 else output_name(output)
             key = (model_name, group, classes[label].id, against)
             share, n = confusions.get(key, (0.0, 0))

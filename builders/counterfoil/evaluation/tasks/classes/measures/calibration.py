@@ -42,8 +42,9 @@ def _error(answered: AllAnswers) -> Iterator[ResultRow]:
             samples = [Resample(_resampled_error, index, model) for model in models]
             errors = [number.interval() for number in resampled_numbers(answered, samples)]
         else:
-            confidence = np.stack([confidence for _, _, confidence, _ in members], axis=1)
-            right = np.stack([correct for *_, correct in members], axis=1)
+            _, _, confidences, rights = zip(*members, strict=True)
+            confidence = np.stack(confidences, axis=1)
+            right = np.stack(rights, axis=1)
             # All models of a group share their draws.
             rng = seeded_generator(answered.seed, "calibration", answered.group(index).name)
             errors = calibration_errors(confidence, right, rng)
@@ -62,7 +63,8 @@ def _resampled_error(images: AnsweredGroup, weights: Floats) -> Floats:
         return np.full(len(weights), np.nan)
     bins = confidence_bins(confidence)
     distance = images.correct - confidence
-    apart = (bins[:, None] == np.unique(bins)) * distance[:, None]
+    in_bin = bins[:, None] == np.unique(bins)
+    apart = in_bin * distance[:, None]
     error = np.abs(weights @ apart).sum(axis=1)
     return error / weights.sum(axis=1)
 
@@ -80,13 +82,7 @@ def _bins(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
                 in_bin = bins == number
                 mean = float(values[in_bin].mean())
                 end = f"{(number + 1) / BINS:.4f}"
-                yield estimate_row(
-                    name,
-                    mean,
-                    at=end,
-                    n=int(in_bin.sum()),
-                    **key,
-                )
+                yield estimate_row(name, mean, at=end, n=int(in_bin.sum()), **key)
 
     return rows_of
 
@@ -149,7 +145,8 @@ def reliability_figure(results: Results) -> str | None:
             "textcoords": "offset points",
             "fontsize": 8.5,
         }
-        axes.annotate(short_shift_name(model.short_name, 18), (x[-1], y[-1]), color=INK, **beside)
+        name = short_shift_name(model.short_name, 18)
+        axes.annotate(name, (x[-1], y[-1]), color=INK, **beside)
     axes.set_xlim(0, 100)
     axes.set_ylim(0, 100)
     axes.set_aspect("equal")

@@ -85,23 +85,21 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
     origin = answered.asking.models.mended.get(compared.mended)
     sha256 = answered.scored[places[1]].classifier.sha256
     note = None
-    if (
-        origin is not None
-        and origin.model.sha256 is not None
-        and sha256 not in (None, origin.model.sha256)
-    ):
+    original_sha256 = None if origin is None else origin.model.sha256
+    if origin is not None and original_sha256 is not None and sha256 not in (None, original_sha256):
         note = (
             f"{compared.mended} was mended from {origin.model.name}, whose weights differ from"
             f" those of {compared.original}."
         )
     near = answered.near_chance
     guessing = [name for name, index in zip(pair, places, strict=True) if near.models[index]]
+    classes_near_chance = [cls.name for cls in subject.classes if cls.id in near.classes]
     comparison = ModelComparison(
         *pair,
         groups=(),
         note=note,
         near_chance=tuple(guessing),
-        classes_near_chance=tuple(cls.name for cls in subject.classes if cls.id in near.classes),
+        classes_near_chance=tuple(classes_near_chance),
     )
     first, second = places
     differs = differing_answers(answered, first, second)
@@ -126,7 +124,15 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
         is_base = subject.base and group == 0
         groups.append(ComparedGroup(described.name, described.kind, is_base, len(samples)))
         drawn = replicates[:, column]
-        rows += _compared(answered, correct, group, rows_of_group, drawn, reach, comparison)
+        rows += _compared(
+            answered,
+            correct,
+            group,
+            rows_of_group,
+            drawn,
+            reach,
+            comparison,
+        )
         key = comparison.key(described.name)
         every = answered.rows(group)
         if len(every):
@@ -139,7 +145,8 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
             smaller = _drop_gain(answered, places, group)
             if smaller is not None:
                 rows.append(estimate_row(DROP_GAIN, smaller, n=len(rows_of_group), **key))
-    adjusted = iter(holm_adjusted([result.p for result in rows if result.p is not None]))
+    tested = [result.p for result in rows if result.p is not None]
+    adjusted = iter(holm_adjusted(tested))
     values = []
     for index, result in enumerate(rows):
         if result.p is not None:
@@ -152,7 +159,8 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
         held = np.isfinite(replicates)
         sums = np.where(held, replicates, 0.0).sum(axis=1)
         drawn = np.full(len(replicates), np.nan)
-        np.divide(sums, held.sum(axis=1), out=drawn, where=held.any(axis=1))
+        counted = held.sum(axis=1)
+        np.divide(sums, counted, out=drawn, where=counted > 0)
         # Groups may share their images, so their errors may be fully correlated: average reaches,
         # not their squares.
         below, above = np.mean(reaches, axis=0)
@@ -203,7 +211,16 @@ def _compared(
         gain = interval_of_draws(value, replicates, reach, units=answered.unit_count(rows))
         p = sign_test(*only)
     key = comparison.key(name)
-    result_rows.append(estimate_row(GAIN, gain, n=n, test=MCNEMAR, p=p, **key))
+    result_rows.append(
+        estimate_row(
+            GAIN,
+            gain,
+            n=n,
+            test=MCNEMAR,
+            p=p,
+            **key,
+        )
+    )
     return result_rows
 
 
@@ -227,11 +244,13 @@ def _drop_gain(
         base = cls.base_correct[cls.base_present]
         shifted = cls.shift_correct[cls.shift_present]
         for right in (base.astype(np.float64), shifted.astype(np.float64)):
-            samples.append((right[:, mended] - right[:, original], len(right)))
+            gains = right[:, mended] - right[:, original]
+            samples.append((gains, len(right)))
     reaches = _reaches_of_equal_gains(samples)
     # The gain on the base is subtracted, so its two ends change places.
     reaches[::2] = reaches[::2, ::-1]
-    below, above = (np.linalg.norm(reaches, axis=0) / len(kept)).tolist()
+    reach = np.linalg.norm(reaches, axis=0) / len(kept)
+    below, above = reach.tolist()
     value = drops.drop[original] - drops.drop[mended]
     replicates = drops.replicates[:, original] - drops.replicates[:, mended]
     return interval_of_draws(

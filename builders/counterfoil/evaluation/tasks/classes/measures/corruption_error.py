@@ -91,7 +91,14 @@ class _CorruptedAnswers:
         return self._share(self.accuracy[model].mean(), of_model.mean(axis=1))
 
     def _share(self, value: float, drawn: Floats) -> Drawn:
-        return Drawn(float(value), drawn, 0.0, (0.0, 0.0), self.images, by_units=self.by_units)
+        return Drawn(
+            float(value),
+            drawn,
+            0.0,
+            (0.0, 0.0),
+            self.images,
+            by_units=self.by_units,
+        )
 
 
 @dataclass(frozen=True)
@@ -165,15 +172,17 @@ def _measure(answered: AllAnswers) -> _CorruptedAnswers | None:
     base_rows = answered.rows(0)
     units = answered.unit_count(base_rows)
     every = set(range(1, SEVERITIES + 1))
+    graded = [every <= severities.keys() for severities in groups.values()]
+    shifted = [len(answered.rows(index)) for index in indices[1:]]
     return _CorruptedAnswers(
         kinds=tuple(groups),
-        graded=np.array([every <= severities.keys() for severities in groups.values()]),
+        graded=np.array(graded),
         base=accuracy[0],
         accuracy=np.stack(means, axis=1),
         base_drawn=drawn[:, 0],
         drawn=np.stack(drawn_means, axis=2),
         images=len(base_rows) if units is None else units,
-        shifted_images=sum(len(answered.rows(index)) for index in indices[1:]),
+        shifted_images=sum(shifted),
         by_units=units is not None,
         able=np.all([answered.able(index) for index in indices], axis=0),
     )
@@ -210,7 +219,15 @@ def _references(answered: AllAnswers, measured: _CorruptedAnswers) -> Iterator[_
         errors = [_ALEXNET_ERRORS[kind] for kind in measured.kinds if kind in _ALEXNET_ERRORS]
         clean = np.array(_ALEXNET_CLEAN)
         known = np.array(errors)
-        yield _Reference(ALEXNET, of_imagenet_c, clean, known, clean, known, COMPARABLE)
+        yield _Reference(
+            ALEXNET,
+            of_imagenet_c,
+            clean,
+            known,
+            clean,
+            known,
+            COMPARABLE,
+        )
     compared = answered.request(ComparedModels)
     if compared is not None and measured.able[answered.models.index(compared.original)]:
         name = compared.original
@@ -222,7 +239,15 @@ def _references(answered: AllAnswers, measured: _CorruptedAnswers) -> Iterator[_
         errors = 1 - measured.accuracy[model]
         clean_drawn = 1 - measured.base_drawn[:, model]
         drawn = 1 - measured.drawn[:, model]
-        yield _Reference(name, every, clean, errors, clean_drawn, drawn, note)
+        yield _Reference(
+            name,
+            every,
+            clean,
+            errors,
+            clean_drawn,
+            drawn,
+            note,
+        )
 
 
 def _mpc(answered: AllAnswers) -> Iterator[ResultRow]:
@@ -238,7 +263,14 @@ def _mpc(answered: AllAnswers) -> Iterator[ResultRow]:
             continue
         mean = measured.over_kinds(model)
         interval = mean.interval()
-        yield estimate_row(MPC, interval, model=name, at=kinds, n=images, note=note)
+        yield estimate_row(
+            MPC,
+            interval,
+            model=name,
+            at=kinds,
+            n=images,
+            note=note,
+        )
 
 
 def _rpc(answered: AllAnswers) -> Iterator[ResultRow]:

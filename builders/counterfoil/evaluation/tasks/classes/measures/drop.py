@@ -45,7 +45,14 @@ def _measured(answered: AllAnswers) -> Iterator[_ShiftDrops]:
             base_images, images = accuracy_stats.image_counts(kept)
             group = answered.group(shift).name
             note = answered.over(kept)
-            yield _ShiftDrops(shift, group, drops, base_images, images, note)
+            yield _ShiftDrops(
+                shift,
+                group,
+                drops,
+                base_images,
+                images,
+                note,
+            )
 
 
 def _drop(answered: AllAnswers) -> Iterator[ResultRow]:

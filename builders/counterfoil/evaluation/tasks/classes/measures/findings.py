@@ -87,6 +87,8 @@ class _Measuring:
         group = self.subject.groups[shift.index]
         classes = [self.subject.classes[label] for label in group.class_labels]
         near_chance = self.answered.near_chance.classes
+        names_near_chance = [cls.name for cls in classes if cls.id in near_chance]
+        accepted = self.subject.shifts == shift.index
         return MinedShiftResult(
             shift=group.name,
             words=shift.facts.words,
@@ -96,11 +98,11 @@ class _Measuring:
             class_names=tuple(cls.name for cls in classes),
             candidates=group.candidates or 0,
             screened=shift.screened,
-            accepted=int((self.subject.shifts == shift.index).sum()),
+            accepted=int(accepted.sum()),
             judges=shift.judges,
             quota=shift.quota,
             models=tuple(self._models(shift)),
-            near_chance=tuple(cls.name for cls in classes if cls.id in near_chance),
+            near_chance=tuple(names_near_chance),
         )
 
     def _models(self, shift: MinedShift) -> list[FindingModel]:
@@ -129,13 +131,8 @@ class _Measuring:
             if index in judges:
                 # Compare the judge's recorded answers with its answers to the base.
                 side = _recorded(unpicked, judges[index])
-                [facts_of[index]] = self._compared(
-                    shift,
-                    [index],
-                    side,
-                    "recorded",
-                    _RECORDED,
-                )
+                [of_judge] = self._compared(shift, [index], side, "recorded", _RECORDED)
+                facts_of[index] = of_judge
                 continue
             reason = _FILE
             if not complete:
@@ -179,13 +176,7 @@ class _Measuring:
             self._add_reason(shift, name, self._none_left(units))
             return FindingModel(name, target)
         accuracy = np.mean([cls.shift_accuracy[0] for cls in kept])
-        self._add_rates(
-            name,
-            shift,
-            kept,
-            1 - float(accuracy),
-            _NOT_SCORED,
-        )
+        self._add_rates(name, shift, kept, 1 - float(accuracy), _NOT_SCORED)
         failures, _ = _failures(kept, 0)
         return FindingModel(name, target, "recorded", len(kept), failures)
 
@@ -207,9 +198,8 @@ class _Measuring:
         if not kept:
             why = self._none_left(units)
             return [self._unmeasured(shift, scores, why) for scores in scored]
-        drops = accuracy_stats.drops_of_classes(
-            kept, paired=group.paired, seed=seed, salt=group.name
-        )
+        paired = group.paired
+        drops = accuracy_stats.drops_of_classes(kept, paired=paired, seed=seed, salt=group.name)
         models = []
         for column, scores in enumerate(scored):
             name = scores.classifier.name
@@ -242,8 +232,9 @@ class _Measuring:
         rows."""
         key = {"model": model, "group": self.subject.groups[shift.index].name}
         base_images, images = accuracy_stats.image_counts(kept)
-        self.numbers.append(estimate_row(RATE, rate, n=images, note=note, **key))
-        self.numbers.append(estimate_row(BASE_RATE, base_rate, n=base_images, **key))
+        of_shift = estimate_row(RATE, rate, n=images, note=note, **key)
+        of_base = estimate_row(BASE_RATE, base_rate, n=base_images, **key)
+        self.numbers += of_shift, of_base
         return key
 
     def _add_reason(
@@ -282,8 +273,9 @@ class _Measuring:
         that are stored."""
         models = self.answered.models
         answers = self.answered.answers
-        present = np.zeros(len(unpicked.keys), dtype=bool)
-        correct = np.zeros((len(unpicked.keys), len(models)), dtype=bool)
+        candidates = len(unpicked.keys)
+        present = np.zeros(candidates, dtype=bool)
+        correct = np.zeros((candidates, len(models)), dtype=bool)
         for index, key in enumerate(unpicked.keys):
             if unpicked.accepted[index]:
                 position = self.rows[key]
@@ -308,16 +300,15 @@ class _Measuring:
         """Return the planned classes of the shift. In each, answers to candidates and to base
         images align by index."""
         base = replace(self.base, correct=self.base.correct[:, list(places)])
-        return aligned_units(
-            self.subject, self.subject.groups[shift.index].class_labels, base, side
-        )
+        planned = self.subject.groups[shift.index].class_labels
+        return aligned_units(self.subject, planned, base, side)
 
 
 def _recorded(unpicked: Unpicked, judge: str) -> AnsweredImages:
     answers = unpicked.recorded[judge]
-    return AnsweredImages(
-        unpicked.labels, unpicked.indices, answers != NO_ANSWER, (answers == IS_RIGHT)[:, None]
-    )
+    present = answers != NO_ANSWER
+    right = answers == IS_RIGHT
+    return AnsweredImages(unpicked.labels, unpicked.indices, present, right[:, None])
 
 
 def _failures(kept: Sequence[ClassUnits], column: int) -> tuple[int, int]:

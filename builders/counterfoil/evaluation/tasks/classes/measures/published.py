@@ -58,17 +58,18 @@ def published_line(shifted: str) -> PublishedLine:
     y = y[both]
     plain, _, r_squared = least_squares_line(x, y)
     probit, intercept, probit_r_squared = least_squares_line(ndtri(x), ndtri(y))
+    least = float(x.min())
+    most = float(x.max())
+    plain_fit = plain.value, r_squared
+    probit_fit = probit.value, intercept, probit_r_squared
     return PublishedLine(
         shifted,
         clean,
         len(x),
-        float(x.min()),
-        float(x.max()),
-        plain.value,
-        r_squared,
-        probit.value,
-        intercept,
-        probit_r_squared,
+        least,
+        most,
+        *plain_fit,
+        *probit_fit,
     )
 
 

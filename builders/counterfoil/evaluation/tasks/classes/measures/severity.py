@@ -115,17 +115,19 @@ def trajectories_of(answered: AllAnswers, places: Sequence[int]) -> Trajectories
     side_of[[0, *places]] = np.arange(sides)
     rows = np.flatnonzero((side_of[subject.shifts] >= 0) & answered.answers.readable)
     rows = rows[chosen[subject.labels[rows]]]
-    keys = np.stack([subject.labels[rows], subject.indices[rows]], axis=1)
+    labels = subject.labels[rows]
+    keys = np.stack([labels, subject.indices[rows]], axis=1)
     cells, scene = np.unique(keys, axis=0, return_inverse=True)
     rows_of_cells = np.full((len(cells), sides), -1, dtype=np.int64)
     rows_of_cells[scene.ravel(), side_of[subject.shifts[rows]]] = rows
     levels = [subject.groups[index].level for index in places]
-    present = rows_of_cells >= 0
+    right = answered.answers.correct[rows_of_cells]
+    right &= (rows_of_cells >= 0)[:, :, None]
     return Trajectories(
         levels=np.array(levels, dtype=np.float64),
         labels=cells[:, 0],
         rows=rows_of_cells,
-        right=answered.answers.correct[rows_of_cells] & present[:, :, None],
+        right=right,
         units=answered.shared_units(rows_of_cells.max(axis=1)),
     )
 
@@ -144,17 +146,16 @@ def measure_severity(answered: AllAnswers) -> tuple[tuple[names.Severity, ...], 
         with_base = scenes.present[:, 0]
         lost = (~scenes.present[with_base, 1:]).sum(axis=0).tolist()
         left_out = np.setdiff1d(scenes.labels, curve.labels).tolist()
-        severities.append(
-            names.Severity(
-                shift=shift,
-                realised=subject.groups[places[0]].realised,
-                levels=severity_levels(subject, places, lost),
-                classes=len(curve.labels),
-                left_out=tuple(subject.classes[label].name for label in left_out),
-                trajectories=int(with_base.sum()),
-                complete=int(scenes.complete.sum()),
-            )
+        severity = names.Severity(
+            shift=shift,
+            realised=subject.groups[places[0]].realised,
+            levels=severity_levels(subject, places, lost),
+            classes=len(curve.labels),
+            left_out=tuple(subject.classes[label].name for label in left_out),
+            trajectories=int(with_base.sum()),
+            complete=int(scenes.complete.sum()),
         )
+        severities.append(severity)
         rows += curve.rows()
         complete = _Curve.of(answered, shift, scenes.only(scenes.complete))
         rows += complete.rows(names.COMPLETE)
@@ -174,7 +175,14 @@ def level_row(measure: str, level: trajectory_stats.Reached, **others: object) -
     note = "" if high is not None else names.END_NOT_REACHED
     if value is None:
         note = names.NOT_REACHED
-    return ResultRow(measure, value=value, low=low, high=high, note=note, **others)  # type: ignore[arg-type]
+    return ResultRow(
+        measure,
+        value=value,
+        low=low,
+        high=high,
+        note=note,
+        **others,
+    )  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -244,7 +252,9 @@ class _Curve:
             class_ids.add(class_id)
             by_class.append(accuracy)
             counts.append(images)
-            parts = [(of_label.present[:, side], of_label.right[:, side]) for side in range(sides)]
+            parts = []
+            for side in range(sides):
+                parts.append((of_label.present[:, side], of_label.right[:, side]))
             if of_label.units is not None:
                 for of_side, (present, right) in zip(right_of_units, parts, strict=True):
                     of_side.append((of_label.units[present], right[present]))
@@ -335,36 +345,17 @@ class _Curve:
         for model, name in enumerate(self.answered.models):
             key = {"model": name, "group": self.shift}
             drops = [self.drop(side, model) for side in range(1, len(ats))]
-            if not ending:
-                for side, level in enumerate(ats):
-                    value = float(self.accuracy[side, model])
-                    below, above = self.agreed[:, side, model].tolist()
-                    drawn = self.replicates[:, side, model]
-                    accuracy = interval_of_draws(
-                        value,
-                        drawn,
-                        (below, above),
-                        0.0,
-                        self.units,
-                    )
-                    n = images[side]
-                    yield estimate_row(
-                        names.ACCURACY,
-                        accuracy,
-                        at=level,
-                        n=n,
-                        units=self.units,
-                        **key,
-                    )
-            for level, n, drop in zip(ats[1:], images[1:], drops, strict=True):
-                yield estimate_row(
-                    names.DROP + ending,
-                    drop,
-                    at=level,
-                    n=n,
-                    units=self.units,
-                    **key,
-                )
+            of_levels: list[dict[str, Any]] = []
+            for level, n in zip(ats, images, strict=True):
+                of_levels.append({**key, "at": level, "n": n, "units": self.units})
+            for side, of_level in enumerate(of_levels if not ending else ()):
+                value = float(self.accuracy[side, model])
+                below, above = self.agreed[:, side, model].tolist()
+                drawn = self.replicates[:, side, model]
+                accuracy = interval_of_draws(value, drawn, (below, above), 0.0, self.units)
+                yield estimate_row(names.ACCURACY, accuracy, **of_level)
+            for of_level, drop in zip(of_levels[1:], drops, strict=True):
+                yield estimate_row(names.DROP + ending, drop, **of_level)
             weights = self.images[1:].astype(np.float64)
             ten = trajectory_stats.rising_reaches(drops, self.levels, weights, _TEN_POINTS)
             yield level_row(names.TEN_POINTS + ending, ten, n=images[0], **key)
@@ -426,13 +417,7 @@ def _failures(
                 units = Units.of(unit_of)
             curve = trajectory_stats.failed_curve(*failing, len(levels), rng, units)
             for level, share in zip(ats, curve, strict=True):
-                yield estimate_row(
-                    names.FAILED + ending,
-                    share,
-                    at=level,
-                    n=n,
-                    **key,
-                )
+                yield estimate_row(names.FAILED + ending, share, at=level, n=n, **key)
             median = trajectory_stats.rising_reaches(curve, levels, np.ones(len(levels)), _HALF)
             yield level_row(names.MEDIAN + ending, median, n=n, **key)
             if not ending:
@@ -480,15 +465,10 @@ def _compared(
     high = values + beside
     ends = np.stack([values, low, high], axis=-1)
     for side, level in enumerate(ats):
+        n = int(curve.images[side])
         for key, of_pair in zip(keys, ends[side].tolist(), strict=True):
             estimate = stats.Estimate(*of_pair)
-            yield estimate_row(
-                names.DIFFERENCE,
-                estimate,
-                at=level,
-                n=int(curve.images[side]),
-                **key,
-            )
+            yield estimate_row(names.DIFFERENCE, estimate, at=level, n=n, **key)
         least_ahead, most_ahead = np.zeros((2, len(models), len(models)))
         least_ahead[first, other] = low[side]
         least_ahead[other, first] = -high[side]
@@ -496,8 +476,8 @@ def _compared(
         most_ahead[other, first] = -low[side]
         ranks = trajectory_stats.model_ranks(least_ahead, most_ahead, accuracy[side]).tolist()
         for name, rank in zip(called, ranks, strict=True):
-            of_model = {"model": name, "group": shift, "at": level}
-            yield estimate_row(names.RANK, stats.Estimate(*rank), n=len(models), **of_model)
+            of_model = {"model": name, "group": shift, "at": level, "n": len(models)}
+            yield estimate_row(names.RANK, stats.Estimate(*rank), **of_model)
     at_levels = scenes.right[:, 1:, models]
     runs = trajectory_stats.failure_runs(scenes.present[:, 1:], at_levels)
     at_base = scenes.right_at_base[:, models]
@@ -518,20 +498,13 @@ def _compared(
         if n:
             rng = stats.seeded_generator(answered.seed, "failure difference", shift)
             mean = stats.mean_over_units(difference[known], units[known], rng)
-        yield estimate_row(
-            names.FAILURE_DIFFERENCE,
-            mean,
-            n=n,
-            test=names.SWAPS,
-            p=p_of_pair,
-            q=q,
-            **key,
-        )
+        of_test = {"test": names.SWAPS, "p": p_of_pair, "q": q}
+        yield estimate_row(names.FAILURE_DIFFERENCE, mean, n=n, **of_test, **key)
 
 
 def _draw(results: Results) -> list[Any]:
     """Return the curves, and the models in them with the colour of each."""
-    sound = [model for model in results.best_first if not model.near_chance]
+    sound = results.best_sound
     return [severity_figure(results, sound), lines_of_models(sound)]
 
 

@@ -145,7 +145,8 @@ def measure_distances(answered: AllAnswers) -> tuple[tuple[Distances, ...], list
 
 def skipped_because(error: CounterfoilError) -> str:
     """Return all problems of an error in one text: the reason that something was skipped."""
-    return "; ".join(filter(None, (*error.problems, error.hint))).rstrip(".")
+    texts = filter(None, (*error.problems, error.hint))
+    return "; ".join(texts).rstrip(".")
 
 
 def _distances(
@@ -161,6 +162,7 @@ def _distances(
     features = np.concatenate(parts) if len(parts) > 1 else parts[0]
     readable = np.isfinite(features).all(axis=1)
     units = _subject_units(subject)
+    unreadable = np.concatenate([~readable, ~decodable])
     distances = Distances(
         features=model.name,
         pin=model.pin,
@@ -171,7 +173,7 @@ def _distances(
         source_rows=opened.source.rows,
         subsets=feature_stats.SUBSETS,
         seed=answered.seed,
-        unreadable=int((~readable).sum() + (~decodable).sum()),
+        unreadable=int(unreadable.sum()),
     )
     # What is compared: its kind, name and number of classes, its images of a side, and the other.
     pairs: list[tuple[SetOfImages, str, int, _Side, Bools, _Side]] = []
@@ -276,7 +278,8 @@ def _units(images: LabelledImages) -> Ints:
     """Return the unit of each image as a number. If the images have no units, each image is its own
     unit."""
     units = images.keys if images.units is None else images.units
-    return np.unique(units, return_inverse=True)[1].reshape(-1)
+    _, numbers = np.unique(units, return_inverse=True)
+    return numbers.reshape(-1)
 
 
 def _subject_units(subject: Subject) -> Ints:
@@ -288,7 +291,8 @@ def _subject_units(subject: Subject) -> Ints:
         rows = slice(start, start + len(part.images))
         if subject.groups[part.first].paired:
             cells = np.stack([subject.labels[rows], subject.indices[rows]], axis=1)
-            units = np.unique(cells, axis=0, return_inverse=True)[1].reshape(-1)
+            _, units = np.unique(cells, axis=0, return_inverse=True)
+            units = units.reshape(-1)
         else:
             units = _units(part.images)
         numbered.append(units + start)
@@ -310,8 +314,9 @@ def _compared(
             " on either side"
         )
         return images, [estimate_row(KID, None, n=images.images, note=note, **key)]
+    units = side.units, against.units
     kid = feature_stats.kernel_distance(
-        side.features, against.features, side.units, against.units, seed=distances.seed
+        side.features, against.features, *units, seed=distances.seed
     )
     fid = feature_stats.frechet_distance(side.statistics, against.statistics)
     biased = feature_stats.is_biased(images.images, images.source_images, distances.width)
@@ -379,7 +384,8 @@ def load_features(
     screen = subject.recipe.screen
     pinned = (subject.pins.get("models") or {}).get("screen") or {}
     if pinned.get("name") and pinned.get("revision"):
-        pin = Pin(pinned["name"], pinned["revision"], pinned.get("sha256"), pinned.get("license"))
+        others = pinned.get("sha256"), pinned.get("license")
+        pin = Pin(pinned["name"], pinned["revision"], *others)
     else:
         pin = pin_clip(screen.clip, screen.weights)
     clip = load_clip(screen.clip, screen.weights, device, revision=pin.revision)
@@ -447,7 +453,8 @@ def open_against(subject: Subject, against: str | Path | None) -> MeasuredAgains
         images, conditions = labelled_rows(recipe.source, name, recipe.classes, pin)
         sets = None
         if conditions is not None:  # sort the sets: label i of the images is set i
-            sets = ConditionLabels(conditions.names, np.unique(conditions.values, axis=0))
+            values = np.unique(conditions.values, axis=0)
+            sets = ConditionLabels(conditions.names, values)
         opened.append(_source_images(images, sets))
     return MeasuredAgainst(opened[0], opened[1] if len(opened) > 1 else None)
 
@@ -561,7 +568,8 @@ def prepared_reference(
                     f"'{source.dataset}' is not on this machine", "Add --reference to download it."
                 )
         images = labelled_split(source, validation, subject.recipe.classes, pin, units=False)
-        images = rows_of(images, first_of_classes(images.keys, images.labels, IMAGES_A_CLASS))
+        first = first_of_classes(images.keys, images.labels, IMAGES_A_CLASS)
+        images = rows_of(images, first)
     except reading_errors() as error:
         reason = skipped_because(skipped_reason(_INPUT, error))
         return PreparedReference(split=split, left_out=left_out, skipped=reason)
@@ -644,7 +652,8 @@ def _gaps(
         of_models = np.mean([other.base_accuracy for other in others], axis=0)
         unseen = float(of_models[averaged].mean())
         # Whether classes near chance on the base are clearly above chance here.
-        chance = float(np.mean([near.chances[other.class_id] for other in others]))
+        chances = [near.chances[other.class_id] for other in others]
+        chance = float(np.mean(chances))
         n = sum(other.counts[0] for other in others)
         unseen_known = not near_chance(np.array([unseen]), n, chance).item()
     result = ReferenceResult(
@@ -659,12 +668,11 @@ def _gaps(
     if not both:
         return result, []
     base_name = answered.group(0).name
+    seed = answered.seed
     measured = {
-        VALIDATION: accuracy_stats.class_averages(both, seed=answered.seed, salt=_SALT),
-        VALIDATION_BASE: accuracy_stats.class_averages(bases, seed=answered.seed, salt=base_name),
-        VALIDATION_GAP: accuracy_stats.drops_of_classes(
-            both, paired=False, seed=answered.seed, salt=_SALT
-        ),
+        VALIDATION: accuracy_stats.class_averages(both, seed=seed, salt=_SALT),
+        VALIDATION_BASE: accuracy_stats.class_averages(bases, seed=seed, salt=base_name),
+        VALIDATION_GAP: accuracy_stats.drops_of_classes(both, paired=False, seed=seed, salt=_SALT),
     }
     result_rows = []
     for column, name in enumerate(scored):

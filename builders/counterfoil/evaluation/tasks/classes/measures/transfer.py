@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -53,14 +54,17 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[names.Transfer, ...], 
     # fewer rules.
     failed = []
     for scores in answered.scored:
-        known_rules = names.RULES if ranks_enough(scores.predictions, scores.class_map) else (TOP1,)
+        class_map = scores.class_map
+        predictions = scores.predictions
+        known_rules = names.RULES if ranks_enough(predictions, class_map) else (TOP1,)
         of_model = {}
         for rule in known_rules:
             of_model[rule] = failed_answers(
-                rule, scores.predictions, subject.labels, subject.classes, scores.class_map
+                rule, predictions, subject.labels, subject.classes, class_map
             )
         failed.append(of_model)
-    near = np.array([cls.id in answered.near_chance.classes for cls in subject.classes], dtype=bool)
+    guessed = answered.near_chance.classes
+    near = np.array([cls.id in guessed for cls in subject.classes], dtype=bool)
     transfers: list[names.Transfer] = []
     numbers: list[ResultRow] = []
     for name, wrong in subject.judged.wrong.items():
@@ -83,7 +87,8 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[names.Transfer, ...], 
         judged_shifts = [shift for shift in subject.judged.shifts if name in shift.judges]
         shifts = []
         for shift in judged_shifts:
-            of_shift = rows[subject.shifts[rows] == shift.index]
+            accepted = subject.shifts == shift.index
+            of_shift = rows[accepted[rows]]
             if len(judged_shifts) > 1:  # with a single shift, the total is its row
                 numbers += _rates(answered, judge, failed, shift.index, of_shift)
             group = subject.groups[shift.index]
@@ -92,25 +97,24 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[names.Transfer, ...], 
                 judges=shift.judges,
                 at_least=shift.rule.at_least,
                 candidates=group.candidates or 0,
-                accepted=int((subject.shifts == shift.index).sum()),
+                accepted=int(accepted.sum()),
                 images=len(of_shift),
                 failure=shift.rule.failure,
             )
             shifts.append(facts)
         captions, _ = _captions(subject, rows)
-        transfers.append(
-            names.Transfer(
-                judge=name,
-                architecture=judge.architecture,
-                family=family,
-                scored=bool(judge.places),
-                captions=len(captions),
-                images=len(rows),
-                shifts=tuple(shifts),
-                models=tuple(models) if len(rows) else (),
-                classes_near_chance=tuple(subject.classes[label].name for label in left_out),
-            )
+        transfer = names.Transfer(
+            judge=name,
+            architecture=judge.architecture,
+            family=family,
+            scored=bool(judge.places),
+            captions=len(captions),
+            images=len(rows),
+            shifts=tuple(shifts),
+            models=tuple(models) if len(rows) else (),
+            classes_near_chance=tuple(subject.classes[label].name for label in left_out),
         )
+        transfers.append(transfer)
     return tuple(transfers), numbers
 
 
@@ -124,13 +128,8 @@ def _judge(name: str, answered: AllAnswers) -> _Judge:
     places = frozenset(judges_among(answered.scored, [name], pins))
     # Rename the judge if a scored model with other weights has its name.
     recorded = f"{name} (of the build)" if name in answered.models else name
-    return _Judge(
-        name,
-        known.get("architecture", ""),
-        known.get("sha256"),
-        places,
-        recorded,
-    )
+    architecture = known.get("architecture", "")
+    return _Judge(name, architecture, known.get("sha256"), places, recorded)
 
 
 def _relation(
@@ -145,7 +144,12 @@ def _relation(
         itself = answered.scored[min(judge.places)].classifier
         sizes = itself.param_count, itself.num_classes
     return relation_of(
-        model.architecture, model.sha256, model_sizes, judge.architecture, judge.sha256, sizes
+        model.architecture,
+        model.sha256,
+        model_sizes,
+        judge.architecture,
+        judge.sha256,
+        sizes,
     )
 
 
@@ -210,21 +214,18 @@ def _rates(
         in_question = judge.name in shift.judges and shift_index in (None, shift.index)
         if in_question and shift.rule.failure not in (TOP3, *PARENTS):
             constructed = (TOP1,)
+    key: dict[str, Any] = {"group": group, "against": judge.name}
     of_images = {"n": len(rows), "units": len(captions)}
     result_rows: list[ResultRow] = []
     if not judge.places:
         # A judge that is not scored here is shown as recorded: wrong about each of these images.
-        key = {
-            "model": judge.recorded_name,
-            "group": group,
-            "against": judge.name,
-        }
+        key["model"] = judge.recorded_name
         note = names.BY_CONSTRUCTION
         for rule in constructed:
-            result_rows.append(
-                estimate_row(names.TRANSFER, 1.0, at=rule, note=note, **of_images, **key)
-            )
-            result_rows.append(estimate_row(names.ON_BASE, None, at=rule, n=len(base), **key))
+            key["at"] = rule
+            recorded = estimate_row(names.TRANSFER, 1.0, note=note, **of_images, **key)
+            on_base = estimate_row(names.ON_BASE, None, n=len(base), **key)
+            result_rows += recorded, on_base
     for rule in names.RULES:
         able = [index for index, by_rule in enumerate(failures_of) if rule in by_rule]
         if not able:
@@ -233,34 +234,31 @@ def _rates(
         counts = np.zeros((len(captions), len(able)), dtype=np.int64)
         np.add.at(counts, caption, failed[rows].astype(np.int64))
         estimates = clustered_rates(counts, images)
-        on_base = _matched(subject, base, failed, mixture)
+        base_rates = _matched(subject, base, failed, mixture)
         others = {}
         for part in subject.stored_parts[1:]:
-            for other in range(part.first, part.first + len(part.images.group_names)):
+            last = part.first + len(part.images.group_names)
+            for other in range(part.first, last):
                 of_group = _rows_of(subject, readable, other, mixture)
                 rates = _matched(subject, of_group, failed, mixture)
                 if rates is not None:
                     others[subject.groups[other].name] = rates
         for column, index in enumerate(able):
-            key = {
-                "model": answered.models[index],
-                "group": group,
-                "against": judge.name,
-            }
+            key["model"] = answered.models[index]
+            key["at"] = rule
             rate: Estimate | float = estimates[column]
             note = ""
             if rule in constructed and index in judge.places:
                 # The judge's own rate is fixed by construction: it is not an estimate.
                 rate = estimates[column].value
                 note = names.BY_CONSTRUCTION
-            result_rows.append(
-                estimate_row(names.TRANSFER, rate, at=rule, note=note, **of_images, **key)
-            )
-            base_rate = None if on_base is None else float(on_base[column])
-            result_rows.append(estimate_row(names.ON_BASE, base_rate, at=rule, n=len(base), **key))
+            base_rate = None if base_rates is None else float(base_rates[column])
+            of_model = estimate_row(names.TRANSFER, rate, note=note, **of_images, **key)
+            on_base = estimate_row(names.ON_BASE, base_rate, n=len(base), **key)
+            result_rows += of_model, on_base
             for name, rates in others.items():
-                at = f"{rule} {name}"
-                result_rows.append(estimate_row(names.BESIDE, float(rates[column]), at=at, **key))
+                key["at"] = f"{rule} {name}"
+                result_rows.append(estimate_row(names.BESIDE, float(rates[column]), **key))
     return result_rows
 
 
@@ -284,7 +282,8 @@ def _matched(
     labels = subject.labels[rows]
     counts = np.zeros((len(mixture), failed.shape[1]), dtype=np.int64)
     np.add.at(counts, labels, failed[rows].astype(np.int64))
-    return matched_rates(counts, np.bincount(labels, minlength=len(mixture)), mixture)
+    images = np.bincount(labels, minlength=len(mixture))
+    return matched_rates(counts, images, mixture)
 
 
 # Prefixes of names for a trainer, a training method or a small test model.
