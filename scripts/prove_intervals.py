@@ -51,7 +51,8 @@ from counterfoil.stats import (
     wilson_interval,
 )
 from directions_proof.intervals import mean_of
-from prove_multilabel import coverage_cell, draw_videos, means_of_labels, recalls_of
+from interval_coverage import Coverage
+from prove_multilabel import draw_videos, means_of_labels, recalls_of
 
 SETTINGS_SEED = 0
 PRINTED_SEED = 100
@@ -713,7 +714,7 @@ def units(seed: int, runs: int) -> list[str]:
         name: [float(measure(scores, known, once).mean()) for scores in population]
         for name, measure in ((PRECISION, label_precision), (AUROC, label_auroc))
     }
-    held: dict[tuple[str, float, int, bool], list[tuple[bool, float]]] = {}
+    covered = Coverage()
     for alike, videos in product(ALIKE, VIDEOS):
         rng = np.random.default_rng([seed, videos, round(100 * alike)])
         for number, by_video in product(range(runs), (True, False)):
@@ -742,18 +743,12 @@ def units(seed: int, runs: int) -> list[str]:
                     for name, (drawn, true) in means.items()
                 }
             for name, (estimate, true) in numbers.items():
-                if estimate.low is not None and estimate.high is not None:
-                    inside = estimate.low <= true <= estimate.high
-                    held.setdefault((name, alike, videos, by_video), []).append(
-                        (inside, estimate.high - estimate.low)
-                    )
-    for name, alike in sorted({(name, alike) for name, alike, _, _ in held}):
+                covered.add((name, alike, videos, by_video), [estimate], [true])
+    for name, alike in sorted({(name, alike) for name, alike, _, _ in covered}):
         cells = []
         for videos in VIDEOS:
-            by_video, by_frame = (
-                coverage_cell(held[name, alike, videos, drawn]) for drawn in (True, False)
-            )
-            cells.append(f"{by_video} [{by_frame}]")
+            ways = [covered.cell((name, alike, videos, by_video)) for by_video in (True, False)]
+            cells.append(f"{ways[0]} [{ways[1]}]")
         lines.append(f"| {name} | {alike:g} | {' | '.join(cells)} |")
     return lines
 
