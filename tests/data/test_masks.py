@@ -23,6 +23,7 @@ from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.loader import load_recipe_text
 from support.masks import RECIPE, mask_folder
+from support.refusals import problems_of
 
 
 def recipe_of(folder: Path, *changes: str) -> Recipe:
@@ -208,9 +209,7 @@ def test_unfit_masks_are_refused_before_any_image_is_made(
     (folder / "masks" / "001.png").write_bytes(content)
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(RECIPE.format(folder=folder))
-    with pytest.raises(UserError) as caught:
-        build(recipe, tmp_path / "built", device="cpu", workers=1)
-    (shown,) = caught.value.problems
+    (shown,) = problems_of(build, recipe, tmp_path / "built", device="cpu", workers=1)
     assert problem in shown and "source.masks: " in shown and "row 1" in shown
     assert not list((tmp_path / "built").glob("data/**/*.parquet"))
 

@@ -37,6 +37,7 @@ from counterfoil.store.sealed_folder import read_results
 from loopback_hub import LoopbackHub, client
 from mined_colours import ALL_STORED, JUDGE, PICKED, RECORD, build_mined, mined, reads_right
 from support.pages import Page
+from support.refusals import succeed
 from support.reports import evaluation_html
 from support.tables import csv_rows, rewrite, with_value
 from tiny_builds import tiny
@@ -441,10 +442,7 @@ def test_the_terminal_shows_rates_beside_the_drops(
     picked: Path, models: dict[str, str], tmp_path: Path
 ) -> None:
     names = [models["sharp"], models["no_red"]]
-    done = CliRunner().invoke(
-        app, ["evaluate", str(picked), "--models", *names, "--out", str(tmp_path)]
-    )
-    assert done.exit_code == 0, done.output
+    done = succeed("evaluate", str(picked), "--models", *names, "--out", str(tmp_path))
     assert "swapped things (hard)" in done.stdout and "30.0, base 0.0" in done.stdout
     assert f"findings:    {tmp_path / 'findings.csv'}" in done.stdout
 

@@ -16,12 +16,10 @@ import mlcroissant
 import pytest
 import yaml
 from huggingface_hub import parse_eval_result_entries
-from typer.testing import CliRunner
 
 import warm
 from colour_world import build_colours, png_of
 from content_reference import content_of_files
-from counterfoil.cli.main import app
 from counterfoil.dataset.closing import close_again
 from counterfoil.dataset.reading import read_dataset
 from counterfoil.errors import RunFailure, UserError
@@ -33,6 +31,7 @@ from counterfoil.store import sealed_folder
 from counterfoil.store.manifest import verify_files
 from counterfoil.store.sealed_folder import read_results
 from support.files import copy_of, published
+from support.refusals import succeed
 from tiny_builds import command
 
 REPO = "someone/colours"
@@ -400,12 +399,10 @@ def test_the_command_stores_and_says_what_is_missing(
 ) -> None:
     directory = build_colours(tmp_path / "colours")
     arguments = ["evaluate", str(directory), "--models", models["sharp"], "--into-card"]
-    done = CliRunner().invoke(app, arguments)
-    assert done.exit_code == 0, done.output
+    done = succeed(*arguments)
     assert str(directory / "evaluation") in done.stdout
     assert "--repo USER/NAME" in done.stderr
-    named = CliRunner().invoke(app, [*arguments, "--repo", REPO, "--json"])
-    assert named.exit_code == 0, named.output
+    named = succeed(*arguments, "--repo", REPO, "--json")
     files: Mapping[str, str] = json.loads(named.stdout)["files"]
     assert files["card"] == str(directory / "evaluation")
     assert "--repo" not in named.stderr

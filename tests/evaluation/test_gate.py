@@ -45,6 +45,7 @@ from counterfoil.evaluation.tasks.classes.lines import ClassLines, line_measures
 from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, ShiftChecks
 from counterfoil.stats import Estimate, wilson_interval
 from prove_intervals import answered_of, gate_world, gated
+from support.refusals import problems_of
 
 
 def answered(counts: dict[str, tuple[int, int]], classes: int = 4, images: int = 50) -> AllAnswers:
@@ -180,12 +181,9 @@ WRONG = {
 
 def test_every_wrong_line_is_told_at_once(tmp_path: Path) -> None:
     texts = ["drop(red) <= 10", *WRONG]
-    with pytest.raises(UserError) as refused:
-        lines_of(texts)
-    assert len(refused.value.problems) == len(WRONG)
-    for number, (problem, words) in enumerate(
-        zip(refused.value.problems, WRONG.values(), strict=True), start=2
-    ):
+    problems = problems_of(lines_of, texts)
+    assert len(problems) == len(WRONG)
+    for number, (problem, words) in enumerate(zip(problems, WRONG.values(), strict=True), start=2):
         assert problem.startswith(f"gate, line {number}: ") and words in problem
 
 
@@ -270,9 +268,7 @@ def test_problems_of_syntax_names_models_and_files_are_told_at_once(
         "base": "clear",
         "out": tmp_path / "out",
     }
-    with pytest.raises(UserError) as refused:
-        evaluate(weather, ["lab:resnet98t"], gate=gate, **options)
-    problems = refused.value.problems
+    problems = problems_of(evaluate, weather, ["lab:resnet98t"], gate=gate, **options)
     numbered = [problem.removeprefix(str(gate)).partition(":")[2] for problem in problems[:6]]
     assert [problem.partition(":")[0] for problem in numbered] == ["3", "4", "5", "6", "7", "9"]
     for problem, words in zip(
@@ -416,9 +412,8 @@ def test_a_misspelt_prefix_is_a_problem_of_its_line(tmp_path: Path) -> None:
     (tmp_path / "gate.yaml").write_text(
         "- advisery: drop(fog) <= 5\n- drup(fog) <= 5\n- drop(fog) <= 5\n"
     )
-    with pytest.raises(UserError) as caught:
-        lines_of(tmp_path / "gate.yaml")
-    first, second = (problem.partition("gate.yaml:")[2] for problem in caught.value.problems)
+    problems = problems_of(lines_of, tmp_path / "gate.yaml")
+    first, second = (problem.partition("gate.yaml:")[2] for problem in problems)
     assert first.startswith("1: advisery: drop(fog) <= 5: expected MEASURE") and "advisory" in first
     assert second.startswith("2: drup(fog) <= 5: there is no measure 'drup'")
 
@@ -720,10 +715,9 @@ def test_names_that_the_images_lack_are_mistakes_of_the_gate() -> None:
         'accuracy(clear, class="class 1") >= 5',
     ]
     assert len(lines_of(right, subject)) == len(right)
-    with pytest.raises(UserError) as refused:
-        lines_of([*right, *wrong], subject)
-    assert len(refused.value.problems) == len(wrong)
-    for problem, words in zip(refused.value.problems, wrong.values(), strict=True):
+    problems = problems_of(lines_of, [*right, *wrong], subject)
+    assert len(problems) == len(wrong)
+    for problem, words in zip(problems, wrong.values(), strict=True):
         assert words in problem
     with pytest.raises(UserError, match="the images have no base"):
         lines_of(["drop(any) <= 5"], replace(subject, base=False))

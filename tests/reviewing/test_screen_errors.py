@@ -10,10 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from page_answers import TOKENS, answers, data_of, is_own, written
-from typer.testing import CliRunner
 
 from colour_world import build_colours
-from counterfoil.cli.main import app
 from counterfoil.dataset.label_checks import Selection
 from counterfoil.dataset.reading import read_dataset
 from counterfoil.errors import UserError
@@ -24,6 +22,7 @@ from counterfoil.reviewing.review_dataset import review
 from counterfoil.reviewing.screen_errors import ScreenErrors, Stratum, screen_errors
 from counterfoil.stats import Estimate, mover_share, wilson_interval
 from counterfoil.store.manifest import verify_files
+from support.refusals import succeed
 from support.tables import csv_rows
 
 # (dropped, images, answered, right) of each stratum.
@@ -224,8 +223,7 @@ def test_answers_give_the_errors_of_each_rule(screened: Path, tmp_path: Path) ->
         for picture in known.values()
         if isinstance(picture, CandidateImage) and picture.kept
     }
-    shown = CliRunner().invoke(app, ["review", str(screened), "--answers", str(given)])
-    assert shown.exit_code == 0
+    shown = succeed("review", str(screened), "--answers", str(given))
     assert "all rules" in shown.output and "54 of 54" in shown.output
     # Answers to another page say nothing about the screen, and take its table away.
     other = review(screened, tmp_path / "other.html").page

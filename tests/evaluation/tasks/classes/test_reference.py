@@ -29,6 +29,7 @@ from counterfoil.report.results import ResultRow, ResultRows
 from counterfoil.stats import Estimate
 from counterfoil.store.layout import user_cache
 from counterfoil.store.manifest import write_manifest
+from support.refusals import succeed
 from support.tables import csv_rows
 
 MODEL = "lab:resnet10t"
@@ -313,8 +314,7 @@ def test_the_command_tells_it_first_and_every_difference_in_points(
         models["sharp"],
         models["only_blue"],
     ]
-    done = CliRunner().invoke(app, words)
-    assert done.exit_code == 0, done.output
+    done = succeed(*words)
     lines = done.stdout.splitlines()
     assert done.stderr.count("Warning: The base differs from the input dataset") == 1
     assert (

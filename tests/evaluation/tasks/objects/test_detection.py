@@ -38,6 +38,7 @@ from counterfoil.resampled_stats import Units
 from counterfoil.starting.init_recipe import init
 from support.boxes import IDS, coco_folder
 from support.colour_detector import NAMES, ColourDetector
+from support.refusals import problems_of
 from support.strangers_text import HOSTILE, refuse_acting
 
 SHIFTS = (
@@ -449,9 +450,8 @@ def test_a_gate_compares_detectors_with_the_base_with_each_other_and_by_category
 def test_a_line_that_detections_cannot_answer_is_refused(
     line: str, problem: str, built: Path, results_file: Path
 ) -> None:
-    with pytest.raises(UserError) as caught:
-        evaluate(built, f"predictions:{results_file}", gate=[line])
-    assert problem in caught.value.problems[0]
+    problems = problems_of(evaluate, built, f"predictions:{results_file}", gate=[line])
+    assert problem in problems[0]
 
 
 def changed(**values: Any) -> Callable[[list[dict[str, Any]]], None]:
@@ -487,9 +487,8 @@ def test_a_file_of_predictions_of_another_form_is_refused_in_words(
     results = json.loads(results_file.read_text())
     change(results)
     (tmp_path / "other.json").write_text(json.dumps(results))
-    with pytest.raises(UserError) as caught:
-        evaluate(built, f"predictions:{tmp_path / 'other.json'}")
-    assert problem in "\n".join(caught.value.problems)
+    problems = problems_of(evaluate, built, f"predictions:{tmp_path / 'other.json'}")
+    assert problem in "\n".join(problems)
 
 
 def test_tables_of_detections_are_read_as_results_are(
@@ -565,9 +564,8 @@ def test_a_problem_of_all_detections_is_one_line(
     (tmp_path / "other.json").write_text(
         json.dumps([{**result, "category_id": None} for result in results] + swapped)
     )
-    with pytest.raises(UserError) as caught:
-        evaluate(built, f"predictions:{tmp_path / 'other.json'}")
-    assert [problem.partition(": detection ")[2] for problem in caught.value.problems] == [
+    problems = problems_of(evaluate, built, f"predictions:{tmp_path / 'other.json'}")
+    assert [problem.partition(": detection ")[2] for problem in problems] == [
         f"0 and {len(results) - 1:,} more: category is 'None', expected a name or a number",
         f"{len(results)}: x1, y1, x2, y2 is '9, 1, 3, 8', expected [x, y, width, height] in pixels",
     ]

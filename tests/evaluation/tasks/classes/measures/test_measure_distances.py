@@ -9,10 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
 from colour_world import COLOURS, NAMES, SIZE, build_colours, painted, save_colour_model
-from counterfoil.cli.main import app
 from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
@@ -32,6 +30,7 @@ from counterfoil.stats import Estimate
 from counterfoil.store.manifest import verify_files
 from counterfoil.store.sealed_folder import read_results
 from support.images import encoded
+from support.refusals import succeed
 from support.tables import csv_rows
 
 EACH = 24
@@ -256,8 +255,7 @@ def test_a_source_that_is_not_at_hand_is_skipped_with_a_word(model: str, tmp_pat
         "--device",
         "cpu",
     ]
-    result = CliRunner().invoke(app, ["evaluate", *words])
-    assert result.exit_code == 0, result.output
+    result = succeed("evaluate", *words)
     assert "No distances" in result.stderr and "no-such-photos" in result.stderr
     page = (tmp_path / "out" / "report.html").read_text()
     assert "were not measured" in page and str(tmp_path) not in page.replace(model, "")
@@ -277,8 +275,7 @@ def test_the_command_prints_kid_first_and_the_source_against_itself(
         "--device",
         "cpu",
     ]
-    result = CliRunner().invoke(app, ["evaluate", *words, "--out", str(tmp_path)])
-    assert result.exit_code == 0, result.output
+    result = succeed("evaluate", *words, "--out", str(tmp_path))
     table = result.stdout.partition("Distances to")[2]
     assert (
         table.index("KID") < table.index("FID") < table.index("dusk") < table.index("two halves of")

@@ -37,6 +37,7 @@ from counterfoil.report.published import PublishedResults
 from counterfoil.report.results import NESTED, ResultRow, estimate_row, results_from
 from counterfoil.report.sections import ReportSection, Shown
 from counterfoil.report.words import Table, TableColumn, TableRow, text_cell
+from support.refusals import succeed
 from support.tables import csv_rows
 
 
@@ -135,8 +136,7 @@ def test_a_nested_measure_of_ones_own_is_in_every_output(
         "cpu",
         "--no-reference",
     ]
-    done = CliRunner().invoke(app, [*words, "--out", str(out)])
-    assert done.exit_code == 0, done.output
+    done = succeed(*words, "--out", str(out))
     assert "Warning: the glare is strong" in done.stderr and "glare: a quarter" in done.stdout
     assert "only one" in done.stdout and f"glare:       {out / 'glare.csv'}" in done.stdout
     assert "No glare in the dark" in done.stderr
