@@ -240,7 +240,7 @@ def test_a_cut_is_a_build_and_needs_no_image(judged: Path, source: Path, tmp_pat
     )
 
 
-def test_what_was_not_measured_is_no_cut(judged: Path, source: Path, tmp_path: Path) -> None:
+def test_what_was_not_measured_is_no_cut(source: Path, tmp_path: Path) -> None:
     tiny(tmp_path / "plain", *PLAIN, f"source.dataset={source}", "samples.candidates=1")
     (tmp_path / "cut.yaml").write_text("screen: {keep: [{visible: {contrast: 5}}, thresholds]}\n")
     with pytest.raises(

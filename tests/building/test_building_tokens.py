@@ -282,7 +282,7 @@ def test_what_names_stand_for_is_what_it_was(name: str, tmp_path: Path) -> None:
     assert sha256_json(pins) == PINNED[name]
 
 
-def test_a_judge_is_a_key_more(tmp_path: Path) -> None:
+def test_a_judge_is_a_key_more() -> None:
     keep = "screen.keep=[thresholds, {misclassified: {models: ['lab:lcnet_035']}}]"
     recipe = load_recipe("wardrobe-mini", [keep, "screen.judge=null", "tokens=null"])
     pins = pins_of(recipe, None, open_source(recipe.source).pin, None)

@@ -189,7 +189,7 @@ def test_sizes_to_be_led_away_from_do_not_go_with_a_part_of_the_steps(models: Pa
 
 
 def test_a_pipeline_that_draws_no_image_from_a_prompt_is_reported_beside_the_rest(
-    models: Path, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     odd = tmp_path / "video"
     odd.mkdir()
@@ -211,7 +211,7 @@ def test_weights_may_wait_on_a_cpu_where_that_does_nothing(models: Path, offload
     check_generator(recipe_of(models / "sd", f"generator.offload={offload}"), "cpu")
 
 
-def test_rows_of_a_pool_have_nothing_to_compare(models: Path) -> None:
+def test_rows_of_a_pool_have_nothing_to_compare() -> None:
     rows = (
         "generator={kind: rows, model: null, steps: null, guidance: null, rows: {base: {'00':"
         " [0]}}}"

@@ -200,9 +200,7 @@ UNFIT: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", UNFIT)
-def test_unfit_masks_are_refused_before_any_image_is_made(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unfit_masks_are_refused_before_any_image_is_made(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "patches"
     mask_folder(folder, 3)
     content, problem = UNFIT[name]

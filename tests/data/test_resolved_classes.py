@@ -269,7 +269,7 @@ def test_the_bundled_lists_of_classes_agree_with_the_names_of_their_datasets() -
         assert not disagreements(recipe.classes, [cls.id for cls in recipe.classes], name)
 
 
-def test_many_disagreements_are_reported_in_few_lines(tmp_path: Path) -> None:
+def test_many_disagreements_are_reported_in_few_lines() -> None:
     recipe = load_recipe("imagenet-star")
     wrong = [cls.name for cls in reversed(recipe.classes)]
     problems = problems_of(refuse_disagreements, recipe.classes, wrong, "things")

@@ -143,9 +143,7 @@ def test_rates_are_over_what_the_judge_got_wrong_with_the_base_beside(measured: 
     )
 
 
-def test_a_dataset_without_such_a_rule_has_nothing_of_it(
-    evaluation: Evaluation, models: dict[str, str]
-) -> None:
+def test_a_dataset_without_such_a_rule_has_nothing_of_it(evaluation: Evaluation) -> None:
     assert evaluation.transfer == () and "transfer" not in evaluation.to_json()
     assert "transfer" not in evaluation.files
     assert "ransfer" not in evaluation.files["report"].read_text()
@@ -280,9 +278,7 @@ def test_a_built_dataset_of_two_judges_agrees_with_a_count_of_its_rows(tmp_path:
     }
 
 
-def test_tables_page_and_results_tell_it(
-    picked: Path, models: dict[str, str], tmp_path: Path
-) -> None:
+def test_tables_page_and_results_tell_it(models: dict[str, str], tmp_path: Path) -> None:
     dataset = build_mined(tmp_path / "d", models["sharp"], mined(), PICKED)
     runner = CliRunner()
     names = [models["sharp"], models["only_blue"]]

@@ -179,7 +179,7 @@ WRONG = {
 }
 
 
-def test_every_wrong_line_is_told_at_once(tmp_path: Path) -> None:
+def test_every_wrong_line_is_told_at_once() -> None:
     texts = ["drop(red) <= 10", *WRONG]
     problems = problems_of(lines_of, texts)
     assert len(problems) == len(WRONG)

@@ -151,7 +151,7 @@ def test_every_set_of_rows_is_told_and_adds_up(mended: MendResult) -> None:
     }
 
 
-def test_few_rows_are_no_row_of_a_table(world: World, mended: MendResult) -> None:
+def test_few_rows_are_no_row_of_a_table(mended: MendResult) -> None:
     """One image that becomes wrong is no "−100.0" of a context."""
     model = mended.mended.models[0]
     few = [

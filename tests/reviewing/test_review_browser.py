@@ -199,7 +199,7 @@ def test_what_was_done_outlives_a_reload(made: ReviewPage, open_page: Open, tmp_
 
 
 def test_another_page_of_the_dataset_has_a_state_of_its_own(
-    made: ReviewPage, colours: Path, open_page: Open, tmp_path: Path
+    made: ReviewPage, colours: Path, open_page: Open
 ) -> None:
     other = review(colours, made.page.parent / "other.html", seed=7)
     page = open_page(made.page)

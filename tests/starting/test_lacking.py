@@ -123,7 +123,7 @@ def test_a_dataset_of_the_hub_is_at_hand_once_it_was_fetched(caches: Path) -> No
     assert "source.dataset" not in of("source.dataset=someone/photos")
 
 
-def test_what_is_left_out_is_reported(tmp_path: Path) -> None:
+def test_what_is_left_out_is_reported() -> None:
     lacks = of(
         "evaluate.models=[]",
         "source.validation_split=train",

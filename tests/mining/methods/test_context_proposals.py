@@ -167,7 +167,7 @@ def test_a_name_of_no_class_another_axis_and_an_uncovered_class_are_refused(tmp_
         proposed("wardrobe-mini", contexts=str(some))
 
 
-def test_an_unknown_name_and_a_file_of_another_machine_are_refused(tmp_path: Path) -> None:
+def test_an_unknown_name_and_a_file_of_another_machine_are_refused() -> None:
     with pytest.raises(
         UserError, match="there are no bundled contexts named 'cifar1O'; did you mean 'cifar10'"
     ):

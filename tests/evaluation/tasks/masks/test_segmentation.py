@@ -455,9 +455,7 @@ def test_models_that_are_nothing_are_refused(built: Path) -> None:
             evaluate(built, models)
 
 
-def test_the_page_of_failures(
-    evaluation: Evaluation, open_page: Callable[..., Page], tmp_path: Path
-) -> None:
+def test_the_page_of_failures(evaluation: Evaluation, open_page: Callable[..., Page]) -> None:
     page = open_page(Path(evaluation.files["failures"]))
     page.wait_for_selector(".tile img")
     assert page.locator(".tile").count() > IMAGES

@@ -369,7 +369,7 @@ def test_two_detectors_are_compared_by_their_drops(built: Path, results_file: Pa
 
 
 def test_a_gate_compares_detectors_with_the_base_with_each_other_and_by_category(
-    built: Path, evaluation: Evaluation, results_file: Path
+    built: Path, results_file: Path
 ) -> None:
     lines = [
         "relative_drop(gaussian_noise) <= 10%",
@@ -547,7 +547,7 @@ def test_images_listed_by_their_key_alone_are_answers_without_a_detection(
         evaluate(built, [f"predictions:{tmp_path / 'columns.csv'}"], out=tmp_path / "out")
 
 
-def test_a_hostile_category_acts_nowhere(built: Path, results_file: Path, tmp_path: Path) -> None:
+def test_a_hostile_category_acts_nowhere(built: Path, tmp_path: Path) -> None:
     keys = open_dataset(built).keys
     box = {"score": 0.5, "bbox": [1, 1, 9, 9]}
     rows = [{"key": key, "category": name, **box} for key in keys for name in (NAMES[0], HOSTILE)]
