@@ -30,6 +30,7 @@ from counterfoil.progress import listening
 from counterfoil.store import sealed_folder
 from counterfoil.store.manifest import verify_files
 from counterfoil.store.sealed_folder import read_results
+from support.estimates import interval_of
 from support.files import copy_of, published
 from support.refusals import succeed
 from tiny_builds import command
@@ -158,11 +159,12 @@ def test_the_card_shows_the_largest_drops_first_and_folds_the_rest(
     name = evaluation.models[0].name
     by_shift = {shift: evaluation.score(name, shift).drop for shift in ("swap", "dusk")}
     drop = by_shift["swap"]
-    assert drop and by_shift["dusk"] and drop.low is not None and drop.high is not None
-    interval = f"({100 * drop.low:.1f} to {100 * drop.high:.1f})"
-    assert drops[2][4:6] == ["3", f"{100 * drop.value:.1f} points of 100.0 % {interval}"]
-    mean = (drop.value + by_shift["dusk"].value) / 2
-    assert summary[2][2:4] == [f"{100 * mean:.1f}", f"swap: {100 * drop.value:.1f} {interval}"]
+    low, value, high = interval_of(drop)
+    assert by_shift["dusk"]
+    interval = f"({100 * low:.1f} to {100 * high:.1f})"
+    assert drops[2][4:6] == ["3", f"{100 * value:.1f} points of 100.0 % {interval}"]
+    mean = (value + by_shift["dusk"].value) / 2
+    assert summary[2][2:4] == [f"{100 * mean:.1f}", f"swap: {100 * value:.1f} {interval}"]
     assert summary[2][4].startswith("dusk: ")
     assert "at least 5 images" in folded
 

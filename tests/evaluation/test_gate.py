@@ -45,6 +45,7 @@ from counterfoil.evaluation.tasks.classes.lines import ClassLines, line_measures
 from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, ShiftChecks
 from counterfoil.stats import Estimate, wilson_interval
 from prove_intervals import answered_of, gate_world, gated
+from support.estimates import interval_of
 from support.refusals import problems_of
 
 
@@ -289,19 +290,9 @@ def test_a_line_passes_fails_or_is_undecided_by_its_whole_interval() -> None:
     lines = [f"accuracy(shift_1) >= {limit}" for limit in range(32, 90, 5)]
     for text in lines:  # one line a gate: a gate takes no comparison twice
         [line] = judged(answers, text)
-        assert (
-            line.estimate is not None
-            and line.estimate.low is not None
-            and line.estimate.high is not None
-        )
+        low, _, high = interval_of(line.estimate)
         limit = float(text.split()[-1]) / 100
-        expected = (
-            "pass"
-            if line.estimate.low >= limit
-            else "fail"
-            if line.estimate.high < limit
-            else "undecided"
-        )
+        expected = "pass" if low >= limit else "fail" if high < limit else "undecided"
         assert line.verdict == expected
         assert (line.needed is not None) == (line.verdict == "undecided")
     verdicts = [judged(answers, text)[0].verdict for text in lines]
@@ -339,12 +330,8 @@ def test_intervals_of_large_sets_are_those_of_the_paired_formula() -> None:
     [line] = judged(answered_of(right, np.ones(right.shape[:3], bool)), "drop(shift_1) <= 1")
     differences = base.astype(float) - shift
     error = math.sqrt(float((differences.var(axis=1, ddof=1) / 2000).sum())) / 5
-    assert (
-        line.estimate is not None
-        and line.estimate.low is not None
-        and line.estimate.high is not None
-    )
-    assert line.estimate.high - line.estimate.low == pytest.approx(2 * 1.96 * error, rel=0.06)
+    low, _, high = interval_of(line.estimate)
+    assert high - low == pytest.approx(2 * 1.96 * error, rel=0.06)
 
 
 def test_a_longer_gate_has_wider_intervals_that_bonferroni_bounds() -> None:

@@ -38,6 +38,7 @@ from counterfoil.resampled_stats import Units
 from counterfoil.starting.init_recipe import init
 from support.boxes import IDS, coco_folder
 from support.colour_detector import NAMES, ColourDetector
+from support.estimates import interval_of
 from support.refusals import problems_of
 from support.strangers_text import HOSTILE, refuse_acting
 
@@ -155,7 +156,8 @@ def test_drops_are_differences_and_their_intervals_hold_them(evaluation: Evaluat
     noise = rows.value("AP", model=model, group="gaussian_noise") or 0.0
     drop = rows.estimate("drop", model=model, group="gaussian_noise", at="AP")
     assert drop is not None and drop.value == pytest.approx(base - noise) and drop.value > 0.1
-    assert drop.low is not None and drop.high is not None and drop.low < drop.value < drop.high
+    low, value, high = interval_of(drop)
+    assert low < value < high
     others = [
         rows.value("AP", model=model, group=group) or 0.0
         for group in ("gaussian_noise_1", "jpeg_compression")

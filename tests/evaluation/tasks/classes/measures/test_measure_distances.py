@@ -29,6 +29,7 @@ from counterfoil.report.results import Results
 from counterfoil.stats import Estimate
 from counterfoil.store.manifest import verify_files
 from counterfoil.store.sealed_folder import read_results
+from support.estimates import interval_of
 from support.images import encoded
 from support.refusals import succeed
 from support.tables import csv_rows
@@ -128,7 +129,8 @@ def test_a_shift_of_some_classes_is_compared_with_the_sources_images_of_these(
         assert (lone.classes, lone.images, lone.source_images) == (1, EACH, EACH)
         kid = kid_of(measured.results, distance, lone)
         # Reds are compared with reds; all colours would be far from them.
-        assert kid.low is not None and kid.high is not None and kid.low <= 0 <= kid.high
+        low, _, high = interval_of(kid)
+        assert low <= 0 <= high
 
 
 def test_the_numbers_are_those_of_the_features(
