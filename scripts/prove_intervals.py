@@ -363,12 +363,16 @@ SHARED = 0.5
 SURE = 0.999
 
 
-def answered_of(right: NDArray[np.bool_], present: NDArray[np.bool_], seed: int = 0) -> AllAnswers:
+def answered_of(
+    right: NDArray[np.bool_], present: NDArray[np.bool_] | None = None, seed: int = 0
+) -> AllAnswers:
     """Return answers (groups, classes, images, models) to the present images (groups, classes,
-    images), the base first.
+    images), which are all unless given, the base first.
 
     One class and index is one scene in all groups.
     """
+    if present is None:
+        present = np.ones(right.shape[:3], bool)
     groups, labels, indices = np.nonzero(present)
     names = ("base", *(f"shift_{index}" for index in range(1, len(right))))
     classes = tuple(
@@ -667,7 +671,7 @@ def _of_classifier(
     rates = ON_BASE.repeat(each), UNDER_SHIFT.repeat(each)
     right = np.stack([_frames(rng, *side, alike) for side in zip(normal, rates, strict=True)])
     by_class = right.reshape(2, len(ON_BASE), each * FRAMES, 1).repeat(2, axis=3)
-    answered = answered_of(by_class, np.ones(by_class.shape[:3], bool), int(rng.integers(1 << 30)))
+    answered = answered_of(by_class, seed=int(rng.integers(1 << 30)))
     subject = answered.subject
     if of_videos:
         units = Units.of(subject.labels * each + subject.indices // FRAMES)
