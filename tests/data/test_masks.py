@@ -18,11 +18,11 @@ from PIL import Image
 from counterfoil.building.build_dataset import build
 from counterfoil.data.masks import decoded_mask
 from counterfoil.data.open_source import open_source
-from counterfoil.data.pool import pool_of, truth_of
+from counterfoil.data.pool import pool_of
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.loader import load_recipe_text
-from support.masks import RECIPE, mask_folder
+from support.masks import RECIPE, mask_folder, masks_read
 from support.refusals import problems_of
 
 
@@ -31,11 +31,7 @@ def recipe_of(folder: Path, *changes: str) -> Recipe:
 
 
 def masks_of_folder(folder: Path, *changes: str) -> list[np.ndarray]:
-    recipe = recipe_of(folder, *changes)
-    rows = open_source(pool_of(recipe)).rows(recipe.generator.get("split"), labelled=False)
-    truth = truth_of(recipe, rows)
-    cells = [truth.columns(row, (80, 60), (80, 60))["mask"] for row in range(rows.count)]
-    return [np.asarray(Image.open(io.BytesIO(cell))) for cell in cells]
+    return masks_read(recipe_of(folder, *changes), (80, 60))
 
 
 def test_numbers_and_palettes_are_read_as_they_are(tmp_path: Path) -> None:

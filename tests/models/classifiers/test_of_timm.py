@@ -206,11 +206,14 @@ def test_a_broken_folder_says_what_is_missing(
         describe_classifier(f"local-dir:{broken}")
 
 
-def test_a_hub_model_out_of_reach_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["hf-hub", "transformers"])
+def test_a_hub_model_out_of_reach_says_so(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(CounterfoilError, match="the Hub cannot be reached") as caught:
-        describe_classifier("hf-hub:nobody/no-such-model-0")
+        describe_classifier(f"{kind}:nobody/no-such-model-0")
     assert caught.value.exit_code == 1
 
 
