@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -128,13 +127,8 @@ def tables(
     for name in parts:
         results = {}
         for proof in proofs:
-            began = time.monotonic()
-            results[proof.target] = PARTS[name].measure(proof, options.arms)
-            print(
-                f"{name} {proof.target}: {time.monotonic() - began:.0f} s",
-                file=sys.stderr,
-                flush=True,
-            )
+            with proving.timed(f"{name} {proof.target}"):
+                results[proof.target] = PARTS[name].measure(proof, options.arms)
         yield proving.Table(
             name, [f"### {PARTS[name].title}", "", *PARTS[name].table(results)], measured_in
         )

@@ -17,9 +17,7 @@ from __future__ import annotations
 
 import io
 import os
-import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -240,9 +238,9 @@ def tables(kept: Path, seeds: range) -> Iterator[proving.Table]:
     code = code_of([Path(__file__), PACKAGE / "mining", PACKAGE / "stats.py"])[:16]
     results = []
     for seed in seeds:
-        began = time.monotonic()
-        results.append(measured(kept / f"{seed}-{code}.json", lambda seed=seed: _of_pictures(seed)))
-        print(f"pictures {seed}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+        path = kept / f"{seed}-{code}.json"
+        with proving.timed(f"pictures {seed}"):
+            results.append(measured(path, lambda seed=seed: _of_pictures(seed)))
     titles = [
         "planted",
         "failures",

@@ -39,10 +39,9 @@ from counterfoil.trajectory_stats import Reached, rising_reaches
 from detection_proof.reference import evaluated, pycocotools_scores, resampled
 from detection_proof.sets import hostile_set, like_coco
 from detection_proof.world import OBJECTS, Images, Skill, World, made_matches
+from interval_coverage import percent
 from results_page import table
 
-SETTINGS_SEED = 1
-PRINTED_SEED = 100
 TITLE = "Detectors: intervals, scores and cost"
 OPENING = [
     "`python scripts/prove_detection.py --write`. Boxes are made, so that the truth is known; no"
@@ -145,9 +144,8 @@ def coverage(seed: int) -> Iterator[proving.Table]:
         titles.append(f"{WORLDS[world].name}, {images:,} images ({sets} sets)")
         for name, rows in held.items():
             inside, width, value = np.array(rows, np.float64).T
-            share = 100 * float(inside.mean())
             across = 100 * float(np.median(width))
-            cell = f"**{share:.1f}**" if share < 93 else f"{share:.1f}"
+            cell = percent(inside.mean())
             covered.setdefault(name, []).append(
                 cell if np.isnan(across) else f"{cell} ({across:.1f})"
             )
@@ -319,16 +317,5 @@ def cost(seed: int) -> Iterator[proving.Table]:
 PARTS = {"coverage": coverage, "pycocotools": beside_pycocotools, "cost": cost}
 
 
-def main() -> None:
-    parser = proving.parser(
-        __doc__, PARTS, "another seed, on which settings are chosen; nothing is written"
-    )
-    options = parser.parse_args()
-    seed = SETTINGS_SEED if options.settings else PRINTED_SEED
-    tables = (table for part in options.parts for table in PARTS[part](seed))
-    write = options.write and not options.settings
-    proving.tell("prove_detection", TITLE, OPENING, tables, list(PARTS), write)
-
-
 if __name__ == "__main__":
-    main()
+    proving.SeededProof("prove_detection", TITLE, OPENING, PARTS).run(__doc__)

@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -105,17 +104,12 @@ def tables(options: argparse.Namespace) -> Iterator[proving.Table]:
             )
         results: dict[str, dict[str, Any]] = {}
         for audited in worlds:
-            began = time.monotonic()
-            if name == "ranking" and options.biased:
-                from directions_proof.biased import train_biased
+            with proving.timed(f"{name} {audited.name}"):
+                if name == "ranking" and options.biased:
+                    from directions_proof.biased import train_biased
 
-                train_biased(audited)
-            results[audited.name] = _kept(name, audited, options.proof_rows)
-            print(
-                f"{name} {audited.name}: {time.monotonic() - began:.0f} s",
-                file=sys.stderr,
-                flush=True,
-            )
+                    train_biased(audited)
+                results[audited.name] = _kept(name, audited, options.proof_rows)
         if results:
             truth = (
                 f", the truth of {options.proof_rows:,} rows of `proof` a world"

@@ -51,7 +51,8 @@ from counterfoil.stats import (
     wilson_interval,
 )
 from directions_proof.intervals import mean_of
-from prove_multilabel import coverage_cell, draw_videos, means_of_labels, recalls_of
+from interval_coverage import Coverage
+from prove_multilabel import draw_videos, means_of_labels, recalls_of
 
 SETTINGS_SEED = 0
 PRINTED_SEED = 100
@@ -362,12 +363,16 @@ SHARED = 0.5
 SURE = 0.999
 
 
-def answered_of(right: NDArray[np.bool_], present: NDArray[np.bool_], seed: int = 0) -> AllAnswers:
+def answered_of(
+    right: NDArray[np.bool_], present: NDArray[np.bool_] | None = None, seed: int = 0
+) -> AllAnswers:
     """Return answers (groups, classes, images, models) to the present images (groups, classes,
-    images), the base first.
+    images), which are all unless given, the base first.
 
     One class and index is one scene in all groups.
     """
+    if present is None:
+        present = np.ones(right.shape[:3], bool)
     groups, labels, indices = np.nonzero(present)
     names = ("base", *(f"shift_{index}" for index in range(1, len(right))))
     classes = tuple(
@@ -666,7 +671,7 @@ def _of_classifier(
     rates = ON_BASE.repeat(each), UNDER_SHIFT.repeat(each)
     right = np.stack([_frames(rng, *side, alike) for side in zip(normal, rates, strict=True)])
     by_class = right.reshape(2, len(ON_BASE), each * FRAMES, 1).repeat(2, axis=3)
-    answered = answered_of(by_class, np.ones(by_class.shape[:3], bool), int(rng.integers(1 << 30)))
+    answered = answered_of(by_class, seed=int(rng.integers(1 << 30)))
     subject = answered.subject
     if of_videos:
         units = Units.of(subject.labels * each + subject.indices // FRAMES)
@@ -713,7 +718,7 @@ def units(seed: int, runs: int) -> list[str]:
         name: [float(measure(scores, known, once).mean()) for scores in population]
         for name, measure in ((PRECISION, label_precision), (AUROC, label_auroc))
     }
-    held: dict[tuple[str, float, int, bool], list[tuple[bool, float]]] = {}
+    covered = Coverage()
     for alike, videos in product(ALIKE, VIDEOS):
         rng = np.random.default_rng([seed, videos, round(100 * alike)])
         for number, by_video in product(range(runs), (True, False)):
@@ -742,18 +747,12 @@ def units(seed: int, runs: int) -> list[str]:
                     for name, (drawn, true) in means.items()
                 }
             for name, (estimate, true) in numbers.items():
-                if estimate.low is not None and estimate.high is not None:
-                    inside = estimate.low <= true <= estimate.high
-                    held.setdefault((name, alike, videos, by_video), []).append(
-                        (inside, estimate.high - estimate.low)
-                    )
-    for name, alike in sorted({(name, alike) for name, alike, _, _ in held}):
+                covered.add((name, alike, videos, by_video), [estimate], [true])
+    for name, alike in sorted({(name, alike) for name, alike, _, _ in covered}):
         cells = []
         for videos in VIDEOS:
-            by_video, by_frame = (
-                coverage_cell(held[name, alike, videos, drawn]) for drawn in (True, False)
-            )
-            cells.append(f"{by_video} [{by_frame}]")
+            ways = [covered.cell((name, alike, videos, by_video)) for by_video in (True, False)]
+            cells.append(f"{ways[0]} [{ways[1]}]")
         lines.append(f"| {name} | {alike:g} | {' | '.join(cells)} |")
     return lines
 

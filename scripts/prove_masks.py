@@ -9,7 +9,7 @@ A few minutes of one core.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -42,10 +42,9 @@ from counterfoil.resampled_stats import (
     weighted_sum,
 )
 from counterfoil.stats import Estimate
+from interval_coverage import Coverage, percent
 from results_page import table
 
-SETTINGS_SEED = 1
-PRINTED_SEED = 100
 SHARES = (1.0, 0.9, 0.5, 0.25, 0.1)  # of images that have each class
 SIZES = (
     1.5,
@@ -323,38 +322,10 @@ def gate_verdicts(
     return verdicts
 
 
-Outcome = tuple[bool, float, float]
-
-
-def outcome(estimates: Sequence[Estimate], truth: Sequence[float]) -> Outcome | None:
-    """Return whether all intervals hold the truth, their mean width, and how far the values are
-    above the truth; None if an interval is missing."""
-    inside = True
-    widths = []
-    above = []
-    for estimate, value in zip(estimates, truth, strict=True):
-        if estimate.low is None or estimate.high is None:
-            return None
-        inside &= estimate.low - 1e-12 <= value <= estimate.high + 1e-12
-        widths.append(estimate.high - estimate.low)
-        above.append(estimate.value - value)
-    return inside, float(np.mean(widths)), float(np.mean(above))
-
-
-def cell(outcomes: Sequence[Outcome], sets: int) -> str:
-    """Return coverage and width, or nothing where fewer than a quarter of sets have an interval."""
-    if len(outcomes) < sets / 4:
-        return "–"
-    inside, widths, _ = np.array(outcomes, np.float64).T
-    share = 100 * float(inside.mean())
-    shown = f"**{share:.1f}**" if share < 93 else f"{share:.1f}"
-    return f"{shown} ({100 * float(np.median(widths)):.1f})"
-
-
-def outcomes_of_set(
+def estimates_of_set(
     world: World, segmenters: Sequence[MeasuredSegmenter]
-) -> Iterator[tuple[str, Outcome]]:
-    """Yield what happened to the intervals of a set that exist, by name."""
+) -> Iterator[tuple[str, list[Estimate], list[float]]]:
+    """Yield the intervals of a set, with the truth, by name."""
     both = segmenters[0].compared_with(segmenters[1]), segmenters[1].compared_with(segmenters[0])
     for name, of_name in questions(segmenters[0]).items():
         compared = both if "twin" in name else segmenters
@@ -362,10 +333,7 @@ def outcomes_of_set(
             continue
         numbers = [measured_number(question, compared) for question in of_name]
         estimates = simultaneous_intervals(numbers) if len(of_name) > 1 else [numbers[0].interval()]
-        truth = [true_number(question, world, compared) for question in of_name]
-        held = outcome(estimates, truth)
-        if held is not None:
-            yield name, held
+        yield name, estimates, [true_number(question, world, compared) for question in of_name]
 
 
 def coverage(seed: int) -> Iterator[proving.Table]:
@@ -392,26 +360,22 @@ def coverage(seed: int) -> Iterator[proving.Table]:
     rows: dict[tuple[str, str], list[str]] = {}
     for number, (skill, skills) in enumerate(SKILLS.items()):
         world = World.drawn(skills, 1, np.random.default_rng([seed, number]))
-        of_sizes: dict[str, dict[int, list[Outcome]]] = {}
+        covered = {images: Coverage() for images in IMAGES}
         undecided: list[str] = []
         for images, sets in IMAGES.items():
             rng = np.random.default_rng([seed, number, images])
             decided = 0
             for number_of_set in range(sets):
                 segmenters = world.measured(images, False, rng, number_of_set)
-                for name, held_in_set in outcomes_of_set(world, segmenters):
-                    of_sizes.setdefault(name, {}).setdefault(images, []).append(held_in_set)
+                for name, estimates, truths in estimates_of_set(world, segmenters):
+                    covered[images].add(name, estimates, truths)
                 verdicts = gate_verdicts(world, segmenters)
                 decided += any(verdict != "undecided" for verdict in verdicts)
-            share = 100 * (1 - decided / sets)
-            undecided.append(f"**{share:.1f}**" if share < 93 else f"{share:.1f}")
-        for name, by_size in of_sizes.items():
-            fewest = by_size.get(min(IMAGES), [])
-            above = "–"
-            if len(fewest) >= IMAGES[min(IMAGES)] / 4:
-                above = f"{100 * float(np.mean([each[2] for each in fewest])):+.1f}"
-            cells = [cell(by_size.get(images, []), sets) for images, sets in IMAGES.items()]
-            rows[skill, name] = [*cells, above]
+            undecided.append(percent(1 - decided / sets))
+        fewest = min(IMAGES)
+        for name in dict.fromkeys(chain(*covered.values())):
+            cells = [covered[images].cell(name, sets / 4) for images, sets in IMAGES.items()]
+            rows[skill, name] = [*cells, covered[fewest].above(name, IMAGES[fewest] / 4)]
         rows[skill, "a gate at its limits"] = [*undecided, ""]
         shown = [[*key, *cells] for key, cells in rows.items()]
         yield proving.Table("coverage", [*lines, *table(titles, shown, words=2)])
@@ -446,33 +410,19 @@ def units(seed: int) -> Iterator[proving.Table]:
     for number, sets in UNITS.items():
         for by_unit in (True, False):
             rng = np.random.default_rng([seed, FRAMES, number])
-            held: dict[str, list[Outcome]] = {}
+            covered = Coverage()
             for number_of_set in range(sets):
                 segmenters = world.measured(number, by_unit, rng, number_of_set)
-                for name, held_in_set in outcomes_of_set(world, segmenters):
-                    held.setdefault(name, []).append(held_in_set)
+                for name, estimates, truths in estimates_of_set(world, segmenters):
+                    covered.add(name, estimates, truths)
             for name, cells in rows.items():
-                cells.append(cell(held.get(name, []), sets))
+                cells.append(covered.cell(name, sets / 4))
     shown = [[name, *cells] for name, cells in rows.items()]
     yield proving.Table("units", [*lines, *table(titles, shown)])
 
 
-PARTS: Mapping[str, Callable[[int], Iterator[proving.Table]]] = {
-    "coverage": coverage,
-    "units": units,
-}
-
-
-def main() -> None:
-    parser = proving.parser(
-        __doc__, PARTS, "another seed, on which settings are chosen; nothing is written"
-    )
-    options = parser.parse_args()
-    seed = SETTINGS_SEED if options.settings else PRINTED_SEED
-    write = options.write and not options.settings
-    tables = chain.from_iterable(PARTS[part](seed) for part in options.parts)
-    proving.tell("prove_masks", TITLE, OPENING, tables, list(PARTS), write)
+PARTS = {"coverage": coverage, "units": units}
 
 
 if __name__ == "__main__":
-    main()
+    proving.SeededProof("prove_masks", TITLE, OPENING, PARTS).run(__doc__)

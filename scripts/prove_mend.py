@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
@@ -104,7 +103,6 @@ def tables(
 
     def measured_in(part: str, names: list[str], seed: int) -> dict[str, Any]:
         """Return the result of a part in a run of one target, or of several together."""
-        began = time.monotonic()
         chosen = PARTS[part]
         folder = chosen.measured_as or part
         code = code_of_part(chosen.measure.__module__.rpartition(".")[2])
@@ -122,14 +120,9 @@ def tables(
             several = [Run(audits(name), seed, settings) for name in names]
             return chosen.measure(several if chosen.together else several[0])
 
-        result = measured(kept / "results" / folder / f"{shown}-{seed}-{key}.json", measure)
-        if time.monotonic() - began > 1:
-            print(
-                f"{folder} {shown} {seed}: {time.monotonic() - began:.0f} s",
-                file=sys.stderr,
-                flush=True,
-            )
-        return result
+        path = kept / "results" / folder / f"{shown}-{seed}-{key}.json"
+        with proving.timed(f"{folder} {shown} {seed}", least=1):
+            return measured(path, measure)
 
     for name in options.parts:
         part = PARTS[name]

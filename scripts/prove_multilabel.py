@@ -10,10 +10,10 @@ A few minutes of one core.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from statistics import NormalDist
 
 # One thread: sums are then the same on every machine of a kind.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -42,10 +42,9 @@ from counterfoil.resampled_stats import (
     weighted_sum,
 )
 from counterfoil.stats import Estimate
+from interval_coverage import Coverage
 from results_page import table
 
-SETTINGS_SEED = 1
-PRINTED_SEED = 100
 SHARES = (0.5, 0.4, 0.3, 0.2, 0.15, 0.1)  # of images that have each label
 RARE = len(SHARES) - 1
 LABELS = range(len(SHARES))
@@ -81,9 +80,8 @@ class Population:
     def drawn(cls, skills: tuple[float, ...], rng: np.random.Generator) -> Population:
         shape = (POPULATION, len(SHARES))
         ease = rng.normal(size=(POPULATION, 1))  # of the image
-        present = 0.4 * ease + rng.normal(size=shape) < np.sqrt(1.16) * np.array(
-            [_normal(share) for share in SHARES]
-        )
+        limits = [NormalDist().inv_cdf(share) for share in SHARES]
+        present = 0.4 * ease + rng.normal(size=shape) < np.sqrt(1.16) * np.array(limits)
         noise_of_group = rng.normal(size=shape)
         groups = []
         for group, skill in enumerate(skills):
@@ -145,12 +143,6 @@ class Population:
             for group, matrix in enumerate(self.scores)
             for label, (scores, has) in enumerate(zip(matrix.T, self.present.T, strict=True))
         }
-
-
-def _normal(share: float) -> float:
-    from statistics import NormalDist
-
-    return NormalDist().inv_cdf(share)
 
 
 DIFFERENCES = "drops of mAP less a twin's, both shifts"
@@ -243,7 +235,7 @@ def coverage(seed: int) -> Iterator[proving.Table]:
         twin = population.twin(np.random.default_rng([seed, len(skill), 1]))
         twin_precision = [twin.precision(group) for group in range(len(skills))]
         for images, sets in SETS.items():
-            held: dict[str, list[tuple[bool, float, float]]] = {}
+            covered = Coverage()
             rng = np.random.default_rng([seed, images, len(skill)])
             for number in range(sets):
                 chosen = rng.choice(POPULATION, images, replace=False)
@@ -256,50 +248,31 @@ def coverage(seed: int) -> Iterator[proving.Table]:
                 twin_scores = [group[chosen] for group in twin.scores]
                 twin_drawn = score_labels(twin_scores, known, thresholds, number, REPLICATES)
                 for name, estimates in intervals(drawn, twin_drawn).items():
-                    if all(estimate.low is not None for estimate in estimates):
-                        held.setdefault(name, []).append(_outcome(estimates, true[name]))
-            for name, outcomes in held.items():
-                inside, width, above = np.array(outcomes, np.float64).T
-                share = 100 * float(inside.mean())
-                shown = f"**{share:.1f}**" if share < 93 else f"{share:.1f}"
+                    covered.add(name, estimates, true[name])
+            for name in covered:
                 cells = rows.setdefault((skill, name), [])
-                cells.append(f"{shown} ({100 * float(np.median(width)):.1f})")
+                cells.append(covered.cell(name))
                 if images == min(SETS):
-                    cells.append(f"{100 * float(above.mean()):+.1f}")
+                    cells.append(covered.above(name))
         ordered = [[*key, cells[0], *cells[2:], cells[1]] for key, cells in rows.items()]
         yield proving.Table("coverage", [*lines, *table(titles, ordered, words=2)])
 
 
-def _outcome(estimates: list[Estimate], true: list[float]) -> tuple[bool, float, float]:
-    """Return whether all intervals hold the truth, their mean width, and how far the values are
-    above the truth."""
-    inside = True
-    widths = []
-    above = []
-    for estimate, value in zip(estimates, true, strict=True):
-        assert estimate.low is not None and estimate.high is not None
-        inside &= estimate.low - 1e-12 <= value <= estimate.high + 1e-12
-        widths.append(estimate.high - estimate.low)
-        above.append(estimate.value - value)
-    return inside, float(np.mean(widths)), float(np.mean(above))
-
-
+SINGLE_LABELS = {"AUROC of the most frequent label": 0, "AUROC of the rarest label": RARE}
 UNKNOWN = 0.3  # of the labels of each image, in the table of AUROC
 AUROC_SETS = {100: 200, 400: 100}  # images of a set → sets
 
 
-def delong_interval(
-    scores: NDArray[np.float64], has: NDArray[np.bool_], area: float
-) -> tuple[float, float]:
-    """Return the normal interval of an AUROC with the standard error of DeLong 1988, cut to 0 …
-    1."""
+def delong_interval(scores: NDArray[np.float64], has: NDArray[np.bool_], area: float) -> Estimate:
+    """Return an AUROC with the normal interval of DeLong's standard error (1988), cut to 0 … 1."""
     having = scores[has]
     lacking = scores[~has]
     won = (having[:, None] > lacking) + 0.5 * (having[:, None] == lacking)
     error = np.sqrt(
         won.mean(axis=1).var(ddof=1) / len(having) + won.mean(axis=0).var(ddof=1) / len(lacking)
     )
-    return max(0.0, area - 1.96 * float(error)), min(1.0, area + 1.96 * float(error))
+    half = 1.96 * float(error)
+    return Estimate(area, max(0.0, area - half), min(1.0, area + half))
 
 
 def auroc(seed: int) -> Iterator[proving.Table]:
@@ -322,8 +295,8 @@ def auroc(seed: int) -> Iterator[proving.Table]:
         population = Population.drawn(skills, np.random.default_rng([seed, len(skill), 2]))
         areas = [population.area(group) for group in range(len(skills))]
         for images, sets in AUROC_SETS.items():
-            held: dict[str, list[tuple[bool, float]]] = {}
-            delongs: dict[str, list[tuple[bool, float]]] = {}
+            covered = Coverage()
+            delongs = Coverage()
             rng = np.random.default_rng([seed, images, len(skill), 2])
             for number in range(sets):
                 chosen = rng.choice(POPULATION, images, replace=False)
@@ -340,50 +313,26 @@ def auroc(seed: int) -> Iterator[proving.Table]:
                 drops = [weighted_sum([(1.0, means[0]), (-1.0, means[group])]) for group in (1, 2)]
                 expected = [float((areas[0] - areas[group]).mean()) for group in (1, 2)]
                 numbers = {
-                    "AUROC of the most frequent label": (
-                        [drawn[0].mean(AUROC, [0]).interval()],
-                        [areas[0][0]],
-                    ),
-                    "AUROC of the rarest label": (
-                        [drawn[0].mean(AUROC, [RARE]).interval()],
-                        [areas[0][RARE]],
-                    ),
                     "mean AUROC": ([means[0].interval()], [areas[0].mean()]),
                     "mean AUROC, strong shift": ([means[2].interval()], [areas[2].mean()]),
                     "drops of mean AUROC, both shifts": (simultaneous_intervals(drops), expected),
                 }
-                for name, (estimates, true) in numbers.items():
-                    if all(estimate.low is not None for estimate in estimates):
-                        inside, width, _ = _outcome(estimates, [float(value) for value in true])
-                        held.setdefault(name, []).append((inside, width))
-                for label, name in (
-                    (0, "AUROC of the most frequent label"),
-                    (RARE, "AUROC of the rarest label"),
-                ):
+                for name, label in SINGLE_LABELS.items():
+                    true_area = float(areas[0][label])
+                    area = drawn[0].mean(AUROC, [label]).interval()
+                    covered.add(name, [area], [true_area])
                     rows_of_label = known.known[:, label]
                     values = scores[0][rows_of_label, label]
                     has = known.present[rows_of_label, label]
-                    low, high = delong_interval(values, has, float(drawn[0].values[AUROC][label]))
-                    delongs.setdefault(name, []).append(
-                        (low <= areas[0][label] <= high, high - low)
-                    )
-            for name, outcomes in held.items():
-                cells = rows.setdefault((skill, name), [])
-                cells += [
-                    coverage_cell(outcomes),
-                    coverage_cell(delongs[name]) if name in delongs else "",
-                ]
+                    value = float(drawn[0].values[AUROC][label])
+                    delongs.add(name, [delong_interval(values, has, value)], [true_area])
+                for name, (estimates, truths_of_name) in numbers.items():
+                    covered.add(name, estimates, truths_of_name)
+            for name in covered:
+                delong = delongs.cell(name) if name in delongs else ""
+                rows.setdefault((skill, name), []).extend([covered.cell(name), delong])
     yield proving.Table(
         "auroc", [*lines, *table(titles, [[*key, *cells] for key, cells in rows.items()], words=2)]
-    )
-
-
-def coverage_cell(outcomes: list[tuple[bool, float]]) -> str:
-    inside, widths = np.array(outcomes, np.float64).T
-    share = 100 * float(inside.mean())
-    return (
-        f"{f'**{share:.1f}**' if share < 93 else f'{share:.1f}'}"
-        f" ({100 * float(np.median(widths)):.1f})"
     )
 
 
@@ -445,7 +394,7 @@ def units(seed: int) -> Iterator[proving.Table]:
     }
     rows: dict[str, list[str]] = {}
     for videos, sets in VIDEOS.items():
-        held: dict[tuple[str, bool], list[tuple[bool, float]]] = {}
+        covered = Coverage()
         rng = np.random.default_rng([seed, videos, 3])
         for number in range(sets):
             of_frame, present, scores = draw_videos(videos, rng)
@@ -459,16 +408,9 @@ def units(seed: int) -> Iterator[proving.Table]:
                 if known.least.min() >= 2:
                     numbers |= means_of_labels(scores, known, drawn_units, number, true)
                 for name, (number_drawn, value) in numbers.items():
-                    estimate = number_drawn.interval()
-                    if estimate.low is not None and estimate.high is not None:
-                        inside = estimate.low <= value <= estimate.high
-                        held.setdefault((name, by_video), []).append(
-                            (inside, estimate.high - estimate.low)
-                        )
-        for (name, _), outcomes in sorted(
-            held.items(), key=lambda entry: (entry[0][0], not entry[0][1])
-        ):
-            rows.setdefault(name, []).append(coverage_cell(outcomes))
+                    covered.add((name, by_video), [number_drawn.interval()], [value])
+        for name, by_video in sorted(covered, key=lambda key: (key[0], not key[1])):
+            rows.setdefault(name, []).append(covered.cell((name, by_video)))
     yield proving.Table(
         "units", [*lines, *table(titles, [[name, *cells] for name, cells in rows.items()])]
     )
@@ -525,23 +467,8 @@ def recalls_of(
     }
 
 
-PARTS: Mapping[str, Callable[[int], Iterator[proving.Table]]] = {
-    "coverage": coverage,
-    "auroc": auroc,
-    "units": units,
-}
-
-
-def main() -> None:
-    parser = proving.parser(
-        __doc__, PARTS, "another seed, on which settings are chosen; nothing is written"
-    )
-    options = parser.parse_args()
-    seed = SETTINGS_SEED if options.settings else PRINTED_SEED
-    write = options.write and not options.settings
-    tables = chain.from_iterable(PARTS[part](seed) for part in options.parts)
-    proving.tell("prove_multilabel", TITLE, OPENING, tables, list(PARTS), write)
+PARTS = {"coverage": coverage, "auroc": auroc, "units": units}
 
 
 if __name__ == "__main__":
-    main()
+    proving.SeededProof("prove_multilabel", TITLE, OPENING, PARTS).run(__doc__)

@@ -13,13 +13,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 
+import proving
 import results_page
 from counterfoil.lab.planted import named_world
 from mend_proof.networks import ARCHITECTURE, EPOCHS, ROWS, SIDE, measured_world, table
@@ -55,13 +55,12 @@ def main() -> None:
     torch.set_num_threads(1)
     results = {}
     for name in options.worlds:
-        began = time.monotonic()
         folder = (options.kept / name).resolve()
         world = named_world(name)
         if world is None:
             sys.exit(f"no planted world {name!r}")
-        results[name] = measured(folder / "result.json", lambda: measured_world(world, folder))  # noqa: B023
-        print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+        with proving.timed(name):
+            results[name] = measured(folder / "result.json", lambda: measured_world(world, folder))  # noqa: B023
         lines = [f"### {_TITLE}", "", *table(results)]
         print("\n".join(lines), flush=True)
         if options.write:

@@ -4,8 +4,12 @@ come."""
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import results_page
@@ -20,6 +24,40 @@ class Table:
     part: str
     lines: Sequence[str]
     measured_in: str = ""
+
+
+SETTINGS_SEED = 1
+PRINTED_SEED = 100
+
+
+@dataclass(frozen=True, slots=True)
+class SeededProof:
+    """A proof whose numbers are drawn: each part is a function of a seed, which yields its table,
+    again and again where it grows."""
+
+    script: str
+    title: str
+    opening: Sequence[str]
+    parts: Mapping[str, Callable[[int], Iterable[Table]]]
+
+    def run(self, about: str | None) -> None:
+        """Tell the parts that the command line names. about: what `--help` says."""
+        settings = "another seed, on which settings are chosen; nothing is written"
+        options = parser(about, self.parts, settings).parse_args()
+        seed = SETTINGS_SEED if options.settings else PRINTED_SEED
+        tables = chain.from_iterable(self.parts[part](seed) for part in options.parts)
+        write = options.write and not options.settings
+        tell(self.script, self.title, self.opening, tables, list(self.parts), write)
+
+
+@contextmanager
+def timed(what: str, least: float = 0) -> Iterator[None]:
+    """Print to stderr how many seconds it took, if these are `least` or more."""
+    began = time.monotonic()
+    yield
+    seconds = time.monotonic() - began
+    if seconds >= least:
+        print(f"{what}: {seconds:.0f} s", file=sys.stderr, flush=True)
 
 
 def parser(

@@ -422,6 +422,19 @@ def drawn_units(
     return (rng.random((units, rows)) < rates[:, None]).ravel(), np.repeat(np.arange(units), rows)
 
 
+def drawn_counts(
+    rng: np.random.Generator, units: int, rate: float
+) -> tuple[FailureCount, FailureCount]:
+    """Draw the counts of a set, whose units fail at this rate, and of a rest of 60 units that fail
+    at 20 %."""
+    a, units_a = drawn_units(rng, units, 4, rate, 0.3)
+    b, units_b = drawn_units(rng, 60, 4, 0.2, 0.3)
+    in_set = np.arange(len(a) + len(b)) < len(a)
+    return count_failures(
+        np.concatenate([a, b]), np.concatenate([units_a, units_b + units]), in_set
+    )
+
+
 def test_rows_of_one_unit_count_for_less() -> None:
     rng = np.random.default_rng(1)
     failed, units = drawn_units(rng, 400, 8, 0.3, 0.4)
@@ -442,12 +455,7 @@ def test_a_true_null_is_rejected_no_more_often_than_said(difference: float) -> N
     small = 0
     runs = 400
     for _ in range(runs):
-        a, units_a = drawn_units(rng, 20, 4, 0.2 + difference, 0.3)
-        b, units_b = drawn_units(rng, 60, 4, 0.2, 0.3)
-        in_set = np.arange(len(a) + len(b)) < len(a)
-        counts = count_failures(
-            np.concatenate([a, b]), np.concatenate([units_a, units_b + 20]), in_set
-        )
+        counts = drawn_counts(rng, 20, 0.2 + difference)
         small += score_test(*counts, 0.05) <= 0.1
     # At the border of H0 a tenth of the runs reject, within three standard errors; inside it fewer.
     assert small / runs <= 0.1 + 3 * np.sqrt(0.09 / runs)
@@ -460,12 +468,7 @@ def test_intervals_cover_clustered_rates() -> None:
     covered = 0
     runs = 300
     for _ in range(runs):
-        a, units_a = drawn_units(rng, 25, 4, 0.5, 0.3)
-        b, units_b = drawn_units(rng, 60, 4, 0.2, 0.3)
-        in_set = np.arange(len(a) + len(b)) < len(a)
-        counts = count_failures(
-            np.concatenate([a, b]), np.concatenate([units_a, units_b + 25]), in_set
-        )
+        counts = drawn_counts(rng, 25, 0.5)
         low, high = newcombe_interval(*counts) or (1, 0)
         covered += low <= 0.3 <= high
     assert covered / runs >= 0.95 - 3 * np.sqrt(0.05 * 0.95 / runs)

@@ -12,10 +12,9 @@ import timm
 import torch
 from torch.nn import functional as F
 
-from counterfoil.lab.planted import KINDS
 from counterfoil.mending.network import biased_losses
 from directions_proof.worlds import AuditedWorld
-from lab_training.classify import ARCHITECTURE, MODEL_ARGS, PLANTED, augment, save_model
+from lab_training.classify import ARCHITECTURE, MODEL_ARGS, PLANTED, planted_steps, save_model
 from lab_training.state import Loop, warm_then_linear
 
 
@@ -39,18 +38,9 @@ def train_biased(audited: AuditedWorld) -> None:
         int(PLANTED["steps"]),
         schedule,
     )
-    for step in loop.steps():
-        rng = np.random.default_rng(
-            [int(PLANTED["seed"]), KINDS.index(world.kind), world.seed, step]
-        )
-        rows = rng.integers(0, len(labels), int(PLANTED["batch"]))
-        images = augment(pixels[rows], rng).contiguous(memory_format=torch.channels_last)
-        with torch.autocast("cpu", torch.bfloat16):
-            logits = model(images)
-        loop.after(
-            step,
-            biased_losses(F.cross_entropy(logits.float(), labels[rows], reduction="none")).mean(),
-        )
+    for step, rows, logits in planted_steps(world, loop, pixels):
+        losses = F.cross_entropy(logits, labels[rows], reduction="none")
+        loop.after(step, biased_losses(losses).mean())
     loop.path.unlink()
     training = PLANTED | {"world": world.name, "loss": "generalised cross-entropy, q 0.7"}
     save_model(

@@ -6,7 +6,7 @@ world is one small model, trained on the world's `train` and measured in its sli
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -253,6 +253,21 @@ EARLY = 0.2
 """Where an early stop ends, as a share of the steps."""
 
 
+def planted_steps(
+    world: PlantedWorld, loop: Loop, pixels: NDArray[np.uint8]
+) -> Iterator[tuple[int, NDArray[np.int64], torch.Tensor]]:
+    """Yield each step of a loop over `model`, the rows that it draws, and their logits."""
+    for step in loop.steps():
+        rng = np.random.default_rng(
+            [int(PLANTED["seed"]), KINDS.index(world.kind), world.seed, step]
+        )
+        rows = rng.integers(0, len(pixels), int(PLANTED["batch"]))
+        images = augment(pixels[rows], rng).contiguous(memory_format=torch.channels_last)
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = loop.modules["model"](images)
+        yield step, rows, logits.float()
+
+
 def train_planted(worlds: Iterable[PlantedWorld], work: Path, early: bool = False) -> None:
     """Train the classifier of each world; they end in WORK/KIND-SEED, early stops in
     WORK/KIND-SEED-early.
@@ -292,18 +307,9 @@ def _train(world: PlantedWorld, work: Path, early: bool) -> None:
         PLANTED["average"],
     )
     stop = round(steps * EARLY)
-    for step in loop.steps():
-        rng = np.random.default_rng(
-            [int(PLANTED["seed"]), KINDS.index(world.kind), world.seed, step]
-        )
-        rows = rng.integers(0, len(labels), int(PLANTED["batch"]))
-        images = augment(pixels[rows], rng).contiguous(memory_format=torch.channels_last)
-        with torch.autocast("cpu", torch.bfloat16):
-            logits = model(images)
-        loop.after(
-            step,
-            F.cross_entropy(logits.float(), torch.from_numpy(labels[rows]), label_smoothing=0.05),
-        )
+    for step, rows, logits in planted_steps(world, loop, pixels):
+        true = torch.from_numpy(labels[rows])
+        loop.after(step, F.cross_entropy(logits, true, label_smoothing=0.05))
         if early and step + 1 == stop:
             stopped = timm.create_model(ARCHITECTURE, num_classes=outputs, **MODEL_ARGS)
             stopped.load_state_dict(loop.averaged["model"])

@@ -42,7 +42,6 @@ from counterfoil.store.rows import TableForm
 from tiny_builds import published, tiny
 from tiny_text_detectors import save_text_detector
 
-ASK = "Is there a {class} in this picture?"
 CUTS = "screen: {{keep: [thresholds, {{question: {{model: {model}, ask_shift: 'Is it {{shift}} ?'{more}}}}}]}}\n"
 
 

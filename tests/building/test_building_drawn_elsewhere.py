@@ -270,7 +270,7 @@ def test_its_recipe_names_no_place_and_its_plan_no_order(
     ]
 
 
-def test_check_says_what_a_build_would(folder: Path, tmp_path: Path) -> None:
+def test_check_says_what_a_build_would(folder: Path) -> None:
     def check(*changes: str) -> Any:
         words = [word for change in settings(folder, *changes) for word in ("--set", change)]
         return run_command(["check", "wardrobe-mini", *words])

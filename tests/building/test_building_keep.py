@@ -182,7 +182,7 @@ def test_a_cell_tells_how_many_candidates_filled_it(wrong: Path) -> None:
     assert all(receipt.filled is None for receipt in read_receipts(wrong) if receipt.group != "red")
 
 
-def test_it_is_whole_and_what_is_changed_is_seen(wrong: Path, tmp_path: Path) -> None:
+def test_it_is_whole_and_what_is_changed_is_seen(wrong: Path) -> None:
     assert verify(wrong).problems == ()
     lock = json.loads((wrong / "lock.json").read_text())["inputs"]["judges"]
     assert set(lock) == {JUDGE, "lab:lcnet_035"}
@@ -196,7 +196,7 @@ def test_a_killed_build_goes_on_to_the_same_bytes(wrong: Path, tmp_path: Path) -
     assert published(tmp_path / "out") == published(wrong)
 
 
-def test_other_settings_of_known_judges_are_a_cut(wrong: Path, tmp_path: Path) -> None:
+def test_other_settings_of_known_judges_are_a_cut(tmp_path: Path) -> None:
     rule = WRONG[0].removeprefix("screen.keep=").replace("]}}", "], at_least: 2}}")
     whole = [change for change in QUOTA if not change.startswith("prompts.shifts.red.samples")]
     whole.append("prompts.shifts.red=null")

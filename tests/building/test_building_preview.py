@@ -22,6 +22,7 @@ from counterfoil.recipe import load_recipe
 from counterfoil.report.words import preview_sentence
 from counterfoil.reviewing.review_dataset import review
 from shared_datasets import Once
+from support.refusals import problems_of
 from tiny_builds import images, tiny
 
 SAID = preview_sentence(6)
@@ -74,9 +75,8 @@ def test_pages_and_files_say_so(preview: Path, tmp_path: Path) -> None:
 
 def test_it_becomes_no_other_dataset(preview: Path, tmp_path: Path) -> None:
     for limit, words in ((None, "a whole dataset"), (7, "a preview of 7 images a shift")):
-        with pytest.raises(UserError) as refused:
-            corrupted(preview, limit)
-        assert refused.value.problems == (
+        problems = problems_of(corrupted, preview, limit)
+        assert problems == (
             f"{preview} holds a preview of 6 images a shift, and you asked for {words}",
         )
     with pytest.raises(UserError, match="limit is 0: expected 1 or more"):

@@ -87,9 +87,7 @@ def test_nothing_pending_renders_nothing_and_changes_nothing(copy: Path, undistu
         ("prompts.shifts.red.prompt=a red {class}", "a red {class}"),
     ],
 )
-def test_another_recipe_is_refused_with_its_difference(
-    change: str, text: str, copy: Path, undisturbed: Path
-) -> None:
+def test_another_recipe_is_refused_with_its_difference(change: str, text: str, copy: Path) -> None:
     (copy / "receipts" / "red-00001.json").unlink()
     before = published(copy)
     with pytest.raises(UserError) as refused:

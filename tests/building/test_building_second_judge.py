@@ -18,13 +18,11 @@ import pytest
 from garments import GARMENT_CLASSES, garment_folder
 from markupsafe import escape
 from PIL import Image
-from typer.testing import CliRunner
 
 from counterfoil.building import judges
 from counterfoil.building.build_dataset import BuildProgress, BuildResult
 from counterfoil.building.judges import pin_judges
 from counterfoil.building.regenerate_dataset import regenerate
-from counterfoil.cli.main import app
 from counterfoil.data.open_source import open_source
 from counterfoil.dataset.reading import read_dataset
 from counterfoil.dataset.verification import verify
@@ -46,6 +44,7 @@ from counterfoil.store.manifest import write_manifest
 from counterfoil.store.reading import read_receipts, read_shard
 from counterfoil.store.rows import TableForm
 from drawn_folders import draw_folder
+from support.refusals import succeed
 from tiny_builds import TINY, images, published, run_command, tiny
 
 JUDGE = "lab:resnet10t"
@@ -241,7 +240,7 @@ def test_a_cut_is_a_build_and_needs_no_image(judged: Path, source: Path, tmp_pat
     )
 
 
-def test_what_was_not_measured_is_no_cut(judged: Path, source: Path, tmp_path: Path) -> None:
+def test_what_was_not_measured_is_no_cut(source: Path, tmp_path: Path) -> None:
     tiny(tmp_path / "plain", *PLAIN, f"source.dataset={source}", "samples.candidates=1")
     (tmp_path / "cut.yaml").write_text("screen: {keep: [{visible: {contrast: 5}}, thresholds]}\n")
     with pytest.raises(
@@ -521,8 +520,7 @@ def test_thresholds_are_chosen_under_the_same_warning(doubted: Doubted, tmp_path
     shown = page.read_text()
     assert "<strong>Warning.</strong> CLIP does not know these classes" in shown
     assert str(escape(doubts.meaning)) in shown
-    done = CliRunner().invoke(app, ["calibrate", str(doubted[0]), "--out", str(page), "--json"])
-    assert done.exit_code == 0, done.output
+    done = succeed("calibrate", str(doubted[0]), "--out", str(page), "--json")
     assert "Warning: CLIP does not know these classes: it matches 38.9 %" in done.stderr
     assert doubts.what_to_do in done.stderr
     assert json.loads(done.stdout)["screen_doubts"]["near_chance"] is True

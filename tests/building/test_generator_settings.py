@@ -38,6 +38,7 @@ from miniature_pipelines import (
     stable_diffusion_xl,
 )
 from modern_pipelines import flux, stable_diffusion_3
+from support.refusals import problems_of
 from tiny_builds import TINY, command, published, tiny
 
 PIPELINES = {"sd": stable_diffusion_2, "flux": flux, "kandinsky": kandinsky}
@@ -188,7 +189,7 @@ def test_sizes_to_be_led_away_from_do_not_go_with_a_part_of_the_steps(models: Pa
 
 
 def test_a_pipeline_that_draws_no_image_from_a_prompt_is_reported_beside_the_rest(
-    models: Path, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     odd = tmp_path / "video"
     odd.mkdir()
@@ -210,7 +211,7 @@ def test_weights_may_wait_on_a_cpu_where_that_does_nothing(models: Path, offload
     check_generator(recipe_of(models / "sd", f"generator.offload={offload}"), "cpu")
 
 
-def test_rows_of_a_pool_have_nothing_to_compare(models: Path) -> None:
+def test_rows_of_a_pool_have_nothing_to_compare() -> None:
     rows = (
         "generator={kind: rows, model: null, steps: null, guidance: null, rows: {base: {'00':"
         " [0]}}}"
@@ -222,15 +223,15 @@ def test_rows_of_a_pool_have_nothing_to_compare(models: Path) -> None:
 def test_a_build_refuses_before_tokens_are_learned_or_weights_load(
     models: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError) as caught:
-        tiny(
-            tmp_path / "out",
-            f"generator.model=local-dir:{models / 'flux'}",
-            "tokens={learn: {}}",
-            "generator.size=56",
-            "generator.options={hieght: 64}",
-        )
-    assert {problem.partition(":")[0] for problem in caught.value.problems} == {
+    caught = problems_of(
+        tiny,
+        tmp_path / "out",
+        f"generator.model=local-dir:{models / 'flux'}",
+        "tokens={learn: {}}",
+        "generator.size=56",
+        "generator.options={hieght: 64}",
+    )
+    assert {problem.partition(":")[0] for problem in caught} == {
         "tokens.learn",
         "generator.size",
         "generator.options.hieght",
@@ -245,9 +246,8 @@ def test_the_driver_of_a_cluster_needs_no_gpu_itself(
     monkeypatch.setattr(metadata, "version", lambda name: "1")
     recipe = recipe_of(models / "flux", "generator.quantize=bnb-4bit", "generator.size=1000")
     engine = LocalEngine() if address is None else RayEngine(("cuda",), None, address)
-    with pytest.raises(UserError) as caught:
-        resolve_inputs(recipe, tmp_path / "out", "cpu", engine)
-    places = {problem.partition(":")[0] for problem in caught.value.problems}
+    caught = problems_of(resolve_inputs, recipe, tmp_path / "out", "cpu", engine)
+    places = {problem.partition(":")[0] for problem in caught}
     assert places == (
         {"generator.size", "generator.quantize"} if address is None else {"generator.size"}
     )

@@ -25,6 +25,7 @@ from counterfoil.mining.audited import opened_images
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.schema_mine import Mine
 from support.images import encoded
+from support.refusals import problems_of
 
 CONDITIONS = ("Effusion", "Cardiomegaly")
 # What four rows have, in ChestX-ray14's own spelling.
@@ -182,9 +183,8 @@ def test_labels_that_are_unclear_are_reported(
     values: list[Any], message: str, tmp_path: Path
 ) -> None:
     folder = saved(tmp_path / "odd", found=values, patient=list(range(len(values))))
-    with pytest.raises(UserError) as refused:
-        read(folder, BY_LABELS)
-    assert message in "\n".join(refused.value.problems)
+    problems = problems_of(read, folder, BY_LABELS)
+    assert message in "\n".join(problems)
 
 
 @pytest.mark.parametrize(
@@ -209,11 +209,10 @@ def test_columns_of_anything_else_are_reported(
     folder = saved(
         tmp_path / "odd", Effusion=values, Cardiomegaly=[0, 0, 1, 3], patient=[1, 2, 3, 4]
     )
-    with pytest.raises(UserError) as refused:
-        read(folder, BY_COLUMNS)
-    assert message in "\n".join(refused.value.problems)
+    problems = problems_of(read, folder, BY_COLUMNS)
+    assert message in "\n".join(problems)
     assert "column 'Cardiomegaly' has neither 0 nor 1 in 1 row, such as 3 in row 3" in "\n".join(
-        refused.value.problems
+        problems
     )
 
 
@@ -259,9 +258,8 @@ def test_where_a_row_needs_one_label_conditions_are_refused(tmp_path: Path) -> N
 def test_a_recipe_says_its_conditions_once_with_two_classes_each(
     conditions: str, message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError) as refused:
-        recipe_of(tmp_path, conditions)
-    assert message in "\n".join(refused.value.problems)
+    problems = problems_of(recipe_of, tmp_path, conditions)
+    assert message in "\n".join(problems)
 
 
 def test_conditions_are_of_the_source_and_change_no_image(tmp_path: Path) -> None:

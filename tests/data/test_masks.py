@@ -18,11 +18,12 @@ from PIL import Image
 from counterfoil.building.build_dataset import build
 from counterfoil.data.masks import decoded_mask
 from counterfoil.data.open_source import open_source
-from counterfoil.data.pool import pool_of, truth_of
+from counterfoil.data.pool import pool_of
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.loader import load_recipe_text
-from support.masks import RECIPE, mask_folder
+from support.masks import RECIPE, mask_folder, masks_read
+from support.refusals import problems_of
 
 
 def recipe_of(folder: Path, *changes: str) -> Recipe:
@@ -30,11 +31,7 @@ def recipe_of(folder: Path, *changes: str) -> Recipe:
 
 
 def masks_of_folder(folder: Path, *changes: str) -> list[np.ndarray]:
-    recipe = recipe_of(folder, *changes)
-    rows = open_source(pool_of(recipe)).rows(recipe.generator.get("split"), labelled=False)
-    truth = truth_of(recipe, rows)
-    cells = [truth.columns(row, (80, 60), (80, 60))["mask"] for row in range(rows.count)]
-    return [np.asarray(Image.open(io.BytesIO(cell))) for cell in cells]
+    return masks_read(recipe_of(folder, *changes), (80, 60))
 
 
 def test_numbers_and_palettes_are_read_as_they_are(tmp_path: Path) -> None:
@@ -199,18 +196,14 @@ UNFIT: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", UNFIT)
-def test_unfit_masks_are_refused_before_any_image_is_made(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unfit_masks_are_refused_before_any_image_is_made(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "patches"
     mask_folder(folder, 3)
     content, problem = UNFIT[name]
     (folder / "masks" / "001.png").write_bytes(content)
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(RECIPE.format(folder=folder))
-    with pytest.raises(UserError) as caught:
-        build(recipe, tmp_path / "built", device="cpu", workers=1)
-    (shown,) = caught.value.problems
+    (shown,) = problems_of(build, recipe, tmp_path / "built", device="cpu", workers=1)
     assert problem in shown and "source.masks: " in shown and "row 1" in shown
     assert not list((tmp_path / "built").glob("data/**/*.parquet"))
 

@@ -3,25 +3,21 @@ are unfit."""
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 from pycocotools import mask as pycocotools
 
 from counterfoil.building.build_dataset import build
-from counterfoil.data.open_source import open_source
 from counterfoil.data.outlines import Inside, UnfitOutline, drawn, inside_of
-from counterfoil.data.pool import pool_of, truth_of
 from counterfoil.errors import UserError
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.loader import load_recipe_text
 from support.boxes import NAMES
-from support.masks import RECIPE
+from support.masks import RECIPE, masks_read
 from support.outlines import outlined_folder, runs_of
 
 
@@ -122,11 +118,7 @@ def recipe_of(folder: Path, *changes: str) -> Recipe:
 
 
 def masks_of_folder(folder: Path, *changes: str) -> list[np.ndarray]:
-    recipe = recipe_of(folder, *changes)
-    rows = open_source(pool_of(recipe)).rows(recipe.generator.get("split"), labelled=False)
-    truth = truth_of(recipe, rows)
-    cells = [truth.columns(row, (160, 120), (160, 120))["mask"] for row in range(rows.count)]
-    return [np.asarray(Image.open(io.BytesIO(cell))) for cell in cells]
+    return masks_read(recipe_of(folder, *changes), (160, 120))
 
 
 def test_a_coco_folder_becomes_masks_by_name(tmp_path: Path) -> None:

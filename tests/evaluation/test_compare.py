@@ -31,6 +31,7 @@ from counterfoil.recipe import RecipeClass
 from counterfoil.report.comparison import ModelComparison, comparison_sentences, comparison_table
 from counterfoil.report.results import ResultRow, ResultRows, Results
 from counterfoil.stats import Estimate
+from support.estimates import interval_of
 from support.tables import csv_rows
 from tiny_builds import run_command
 
@@ -160,10 +161,8 @@ def test_the_numbers_are_those_of_plain_loops() -> None:
             for side in (0, 1)
         ]
         assert group.gain.value == pytest.approx(means[0] - means[1])
-        assert group.gain.low is not None and group.gain.high is not None
-        assert (
-            group.gain.value is not None and group.gain.low <= group.gain.value <= group.gain.high
-        )
+        low, value, high = interval_of(group.gain)
+        assert low <= value <= high
         assert group.is_base == (index == 0) and (group.drop_gain is None) == group.is_base
     first, second = result.groups[:2]
     assert first.gain.value is not None and second.gain.value is not None and second.drop_gain
@@ -178,8 +177,8 @@ def test_the_interval_of_a_drop_that_shrinks_lies_where_it_shrank() -> None:
     subject = subject_of([100, 100])
     rates = np.where((subject.shifts == 1)[:, None], (0.9, 0.5), (0.9, 0.9))
     drop_gain = compared(subject, rng.random((len(subject.keys), 2)) < rates).groups[1].drop_gain
-    assert drop_gain is not None and drop_gain.low is not None and drop_gain.high is not None
-    assert 0.1 < drop_gain.low < drop_gain.value < drop_gain.high < 0.7
+    low, value, high = interval_of(drop_gain)
+    assert 0.1 < low < value < high < 0.7
 
 
 @pytest.mark.parametrize("right", [(True, True), (False, False), (True, False), (False, True)])
@@ -310,12 +309,8 @@ def test_what_the_averages_interval_leaves_open_is_not_decided(side: int) -> Non
     correct[(subject.shifts == 0) & (subject.indices < 40), side] = False
     correct[(subject.shifts == 1) & (subject.indices >= 16), 1 - side] = False
     result = compared(subject, correct)
-    assert (
-        result.average is not None
-        and result.average.low is not None
-        and result.average.high is not None
-    )
-    assert result.average.low < 0 < result.average.high
+    low, _, high = interval_of(result.average)
+    assert low < 0 < high
     sentences = result.verdict
     assert sentences[0].startswith("It is not clear whether it gains more than it loses: ")
     assert "may be chance" in sentences[1]
@@ -335,8 +330,8 @@ def test_images_of_one_unit_are_drawn_together() -> None:
     assert as_units.value == pytest.approx(alone.value)
     widths = []
     for gain in (as_units, apart, alone):
-        assert gain.low is not None and gain.high is not None
-        widths.append(gain.high - gain.low)
+        low, _, high = interval_of(gain)
+        widths.append(high - low)
     assert widths[0] == pytest.approx(widths[2], rel=0.15)
     assert widths[1] < 0.5 * widths[2]
 
@@ -359,8 +354,8 @@ def test_images_of_few_units_are_no_chance_ruled_out(
     if count < 10:
         assert group.gain.low is None and group.gain.high is None
     else:
-        assert group.gain.low is not None and group.gain.high is not None
-        assert group.gain.low < 0 < group.gain.high
+        low, _, high = interval_of(group.gain)
+        assert low < 0 < high
     assert group.says == "within chance"
     apart = compared(subject_of([10 * count]), correct).groups[0]
     assert apart.says == ("gains" if mended == 0 else "loses")

@@ -469,9 +469,7 @@ def test_thousands_of_failures_are_drawn_as_they_are_seen(
     )
 
 
-def test_a_name_is_no_markup(
-    failures: Path, evaluation: Evaluation, open_page: Opened, tmp_path: Path
-) -> None:
+def test_a_name_is_no_markup(failures: Path, open_page: Opened, tmp_path: Path) -> None:
     text = failures.read_text()
     start = text.index('id="data">') + len('id="data">')
     end = text.index("</script>", start)

@@ -16,12 +16,10 @@ import mlcroissant
 import pytest
 import yaml
 from huggingface_hub import parse_eval_result_entries
-from typer.testing import CliRunner
 
 import warm
 from colour_world import build_colours, png_of
 from content_reference import content_of_files
-from counterfoil.cli.main import app
 from counterfoil.dataset.closing import close_again
 from counterfoil.dataset.reading import read_dataset
 from counterfoil.errors import RunFailure, UserError
@@ -32,7 +30,9 @@ from counterfoil.progress import listening
 from counterfoil.store import sealed_folder
 from counterfoil.store.manifest import verify_files
 from counterfoil.store.sealed_folder import read_results
+from support.estimates import interval_of
 from support.files import copy_of, published
+from support.refusals import succeed
 from tiny_builds import command
 
 REPO = "someone/colours"
@@ -159,11 +159,12 @@ def test_the_card_shows_the_largest_drops_first_and_folds_the_rest(
     name = evaluation.models[0].name
     by_shift = {shift: evaluation.score(name, shift).drop for shift in ("swap", "dusk")}
     drop = by_shift["swap"]
-    assert drop and by_shift["dusk"] and drop.low is not None and drop.high is not None
-    interval = f"({100 * drop.low:.1f} to {100 * drop.high:.1f})"
-    assert drops[2][4:6] == ["3", f"{100 * drop.value:.1f} points of 100.0 % {interval}"]
-    mean = (drop.value + by_shift["dusk"].value) / 2
-    assert summary[2][2:4] == [f"{100 * mean:.1f}", f"swap: {100 * drop.value:.1f} {interval}"]
+    low, value, high = interval_of(drop)
+    assert by_shift["dusk"]
+    interval = f"({100 * low:.1f} to {100 * high:.1f})"
+    assert drops[2][4:6] == ["3", f"{100 * value:.1f} points of 100.0 % {interval}"]
+    mean = (value + by_shift["dusk"].value) / 2
+    assert summary[2][2:4] == [f"{100 * mean:.1f}", f"swap: {100 * value:.1f} {interval}"]
     assert summary[2][4].startswith("dusk: ")
     assert "at least 5 images" in folded
 
@@ -400,12 +401,10 @@ def test_the_command_stores_and_says_what_is_missing(
 ) -> None:
     directory = build_colours(tmp_path / "colours")
     arguments = ["evaluate", str(directory), "--models", models["sharp"], "--into-card"]
-    done = CliRunner().invoke(app, arguments)
-    assert done.exit_code == 0, done.output
+    done = succeed(*arguments)
     assert str(directory / "evaluation") in done.stdout
     assert "--repo USER/NAME" in done.stderr
-    named = CliRunner().invoke(app, [*arguments, "--repo", REPO, "--json"])
-    assert named.exit_code == 0, named.output
+    named = succeed(*arguments, "--repo", REPO, "--json")
     files: Mapping[str, str] = json.loads(named.stdout)["files"]
     assert files["card"] == str(directory / "evaluation")
     assert "--repo" not in named.stderr

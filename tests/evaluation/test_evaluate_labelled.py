@@ -291,9 +291,7 @@ def test_one_content_at_two_paths_is_reported_by_each(
     assert again.failures()["path"].tolist() == [f"red/{moved.name}"]
 
 
-def test_keys_are_a_template_for_answers_from_elsewhere(
-    photos: Path, named: str, tmp_path: Path
-) -> None:
+def test_keys_are_a_template_for_answers_from_elsewhere(photos: Path, tmp_path: Path) -> None:
     template = tmp_path / "keys.csv"
     done = CliRunner().invoke(app, ["evaluate", str(photos), "--write-keys", str(template)])
     assert done.exit_code == 0 and f"{3 * EACH + 1} images in {template}" in done.stdout

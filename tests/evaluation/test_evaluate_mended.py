@@ -82,7 +82,7 @@ def test_another_build_of_one_seed_is_refused(dataset: Path, mended: Path, tmp_p
 
 
 def test_single_images_are_found_wherever_they_lie(
-    dataset: Path, mended: Path, models: dict[str, str], tmp_path: Path
+    dataset: Path, mended: Path, tmp_path: Path
 ) -> None:
     images = [
         row["image"]["bytes"]

@@ -13,10 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from colour_world import save_colour_model
-from counterfoil.cli.main import app
 from counterfoil.data.labelled_sources import labelled_split
 from counterfoil.engines import EngineChoice, engine_for
 from counterfoil.errors import RunFailure, UserError
@@ -26,6 +24,7 @@ from counterfoil.prediction.asking import Placement
 from counterfoil.prediction.embedding import clip_embedder, embed
 from counterfoil.progress import Stage, listening
 from counterfoil.recipe import load_recipe
+from support.refusals import succeed
 
 
 @pytest.fixture(scope="module")
@@ -204,8 +203,7 @@ def test_a_cluster_gives_the_answers_of_this_process(
         "--address",
         address,
     ]
-    result = CliRunner().invoke(app, ["evaluate", str(dataset), "--models", *names, *words])
-    assert result.exit_code == 0, result.output
+    succeed("evaluate", str(dataset), "--models", *names, *words)
     assert answers(tmp_path / "there") == answers(tmp_path / "here")
 
 

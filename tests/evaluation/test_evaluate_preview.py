@@ -19,6 +19,7 @@ from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.evaluate_dataset import write_keys
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.report.words import preview_sentence
+from support.refusals import problems_of
 
 
 @pytest.fixture(scope="module")
@@ -111,11 +112,8 @@ def test_what_is_final_refuses_it(dataset: Path, named: str) -> None:
         ({"distances": "clip"}, "distances"),
     )
     for given, words in refused_of:
-        with pytest.raises(UserError) as refused:
-            evaluate(dataset, [named], device="cpu", limit=7, **given)
-        assert refused.value.problems == (
-            f"this is a preview of 7 images a shift, which takes no {words}",
-        )
+        problems = problems_of(evaluate, dataset, [named], device="cpu", limit=7, **given)
+        assert problems == (f"this is a preview of 7 images a shift, which takes no {words}",)
     with pytest.raises(UserError, match="limit is 0: expected 1 or more"):
         evaluate(dataset, [named], device="cpu", limit=0)
     with pytest.raises(UserError, match=r"limit is 10+: expected 1 to 1,000,000"):

@@ -26,6 +26,8 @@ from counterfoil.store.directory_lock import writing_lock
 from counterfoil.store.manifest import verify_files
 from counterfoil.store.replacement import replacement_folder
 from results_examples import top1
+from support.estimates import interval_of
+from support.refusals import succeed
 from support.tables import csv_rows
 
 
@@ -41,8 +43,8 @@ def test_the_planted_drops_are_found(evaluation: Evaluation, models: dict[str, s
     no_red = evaluation.score(models["no_red"], "swap")
     assert no_red.drop_base == pytest.approx(2 / 3)
     assert no_red.drop is not None
-    assert no_red.drop.low is not None and no_red.drop.high is not None
-    assert no_red.drop.low <= no_red.drop.value <= no_red.drop.high
+    low, value, high = interval_of(no_red.drop)
+    assert low <= value <= high
     # The model that always answers blue is right by chance only: averages leave it out.
     drops = [evaluation.score(models[name], "swap").drop for name in models if name != "only_blue"]
     impact = evaluation.number("impact", group="swap")
@@ -423,10 +425,7 @@ def test_a_run_prints_the_drops_and_where_the_report_is(
     dataset: Path, models: dict[str, str], tmp_path: Path
 ) -> None:
     names = [models["sharp"], models["no_red"]]
-    result = CliRunner().invoke(
-        app, ["evaluate", str(dataset), "--models", *names, "--out", str(tmp_path)]
-    )
-    assert result.exit_code == 0, result.output
+    result = succeed("evaluate", str(dataset), "--models", *names, "--out", str(tmp_path))
     assert "33.3" in result.stdout and "swap" in result.stdout
     assert str(tmp_path / "report.html") in result.stdout
 
@@ -463,8 +462,7 @@ def test_json_is_all_that_stdout_holds(
         "--models",
         models["sharp"],
     ]
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 0, result.output
+    result = succeed(*arguments)
     document = json.loads(result.stdout)
     assert document["files"]["report"] == str(tmp_path / "report.html")
     swap = next(
@@ -479,8 +477,7 @@ def test_a_list_of_models_is_a_file_beside_names(
     listed = tmp_path / "models.txt"
     listed.write_text(f"# two\n{models['sharp']}\n{models['no_red']}  # blind to red\n")
     words = ["--models", str(listed), models["no_blue"], "--json", "--out", str(tmp_path / "out")]
-    result = CliRunner().invoke(app, ["evaluate", str(dataset), *words])
-    assert result.exit_code == 0, result.output
+    result = succeed("evaluate", str(dataset), *words)
     document = json.loads(result.stdout)
     assert [model["name"] for model in document["models"]] == [
         models[name] for name in ("sharp", "no_red", "no_blue")

@@ -49,7 +49,7 @@ def test_only_the_whole_shift_is_in_the_other_tables(
 
 
 def test_a_gate_measures_the_highest_level_unless_another_is_named(
-    graded_dataset: Path, graded: Evaluation, models: dict[str, str], tmp_path: Path
+    graded_dataset: Path, models: dict[str, str], tmp_path: Path
 ) -> None:
     lines = ["drop(swap) <= 5", "drop(swap_75) <= 5", "drop(swap@25) <= 5"]
     gate = evaluate(graded_dataset, [models["sharp"]], out=tmp_path, device="cpu", gate=lines).gate

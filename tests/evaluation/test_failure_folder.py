@@ -23,6 +23,7 @@ from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.tasks.classes.task import ClassesTask
 from support.images import encoded
+from support.refusals import succeed
 
 
 def read(folder: Path) -> tuple[list[dict[str, str]], dict[str, Any], list[dict[str, Any]]]:
@@ -223,8 +224,7 @@ def test_the_command_says_where_the_folder_is_and_refuses_one_before_it_scores(
         "--export-failures",
         str(folder),
     ]
-    done = CliRunner().invoke(app, [*line, *options])
-    assert done.exit_code == 0, done.output
+    done = succeed(*line, *options)
     assert f"exported:    {folder}" in done.stdout and (folder / "images").is_dir()
     refused = CliRunner().invoke(app, ["evaluate", "nowhere", "--export-failures", str(folder)])
     assert isinstance(refused.exception, UserError) and "is not an empty folder" in str(

@@ -45,6 +45,11 @@ from counterfoil.evaluation.tasks.classes.lines import ClassLines, line_measures
 from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, ShiftChecks
 from counterfoil.stats import Estimate, wilson_interval
 from prove_intervals import answered_of, gate_world, gated
+from support.estimates import interval_of
+from support.refusals import problems_of, succeed
+
+# How the images of the fixture `weather` are read.
+WEATHER: Any = {"recipe": "wardrobe-mini", "groups": "weather", "base": "clear"}
 
 
 def answered(counts: dict[str, tuple[int, int]], classes: int = 4, images: int = 50) -> AllAnswers:
@@ -54,7 +59,7 @@ def answered(counts: dict[str, tuple[int, int]], classes: int = 4, images: int =
     for group, pair in enumerate(counts.values()):
         for model, count in enumerate(pair):
             right[group, :, :count, model] = True
-    return answered_of(right, np.ones(right.shape[:3], bool))
+    return answered_of(right)
 
 
 def lines_of(gate: Path | Sequence[str], subject: Subject | None = None) -> list[GateLine]:
@@ -178,14 +183,11 @@ WRONG = {
 }
 
 
-def test_every_wrong_line_is_told_at_once(tmp_path: Path) -> None:
+def test_every_wrong_line_is_told_at_once() -> None:
     texts = ["drop(red) <= 10", *WRONG]
-    with pytest.raises(UserError) as refused:
-        lines_of(texts)
-    assert len(refused.value.problems) == len(WRONG)
-    for number, (problem, words) in enumerate(
-        zip(refused.value.problems, WRONG.values(), strict=True), start=2
-    ):
+    problems = problems_of(lines_of, texts)
+    assert len(problems) == len(WRONG)
+    for number, (problem, words) in enumerate(zip(problems, WRONG.values(), strict=True), start=2):
         assert problem.startswith(f"gate, line {number}: ") and words in problem
 
 
@@ -217,7 +219,7 @@ def test_a_class_is_meant_by_its_name_before_an_id() -> None:
     """Folders 0001, 0002 and so on are named like ids of the folders before them."""
     right = np.zeros((1, 4, 50, 2), bool)
     right[0, 2] = True
-    answers = answered_of(right, np.ones(right.shape[:3], bool))
+    answers = answered_of(right)
     classes = tuple(
         replace(cls, name=f"{label + 1:02d}") for label, cls in enumerate(answers.subject.classes)
     )
@@ -232,19 +234,9 @@ def test_a_class_is_meant_by_its_name_before_an_id() -> None:
 
 def test_a_model_of_a_gate_is_no_list_of_models(weather: Path, tmp_path: Path) -> None:
     (tmp_path / "results.csv").write_text("lab:resnet10t\n")
-    options: Any = {
-        "recipe": "wardrobe-mini",
-        "groups": "weather",
-        "base": "clear",
-        "out": tmp_path / "out",
-    }
+    gate = [f"worse_than({tmp_path}/results.csv, any) <= 2"]
     with pytest.raises(UserError, match=r"model '.*results\.csv'"):
-        evaluate(
-            weather,
-            ["lab:resnet10t"],
-            gate=[f"worse_than({tmp_path}/results.csv, any) <= 2"],
-            **options,
-        )
+        evaluate(weather, ["lab:resnet10t"], gate=gate, out=tmp_path / "out", **WEATHER)
 
 
 def test_problems_of_syntax_names_models_and_files_are_told_at_once(
@@ -264,15 +256,8 @@ def test_problems_of_syntax_names_models_and_files_are_told_at_once(
     ]
     gate = tmp_path / "gate.yaml"
     gate.write_text("\n".join(texts))
-    options: Any = {
-        "recipe": "wardrobe-mini",
-        "groups": "weather",
-        "base": "clear",
-        "out": tmp_path / "out",
-    }
-    with pytest.raises(UserError) as refused:
-        evaluate(weather, ["lab:resnet98t"], gate=gate, **options)
-    problems = refused.value.problems
+    options = {"gate": gate, "out": tmp_path / "out", **WEATHER}
+    problems = problems_of(evaluate, weather, ["lab:resnet98t"], **options)
     numbered = [problem.removeprefix(str(gate)).partition(":")[2] for problem in problems[:6]]
     assert [problem.partition(":")[0] for problem in numbered] == ["3", "4", "5", "6", "7", "9"]
     for problem, words in zip(
@@ -293,19 +278,9 @@ def test_a_line_passes_fails_or_is_undecided_by_its_whole_interval() -> None:
     lines = [f"accuracy(shift_1) >= {limit}" for limit in range(32, 90, 5)]
     for text in lines:  # one line a gate: a gate takes no comparison twice
         [line] = judged(answers, text)
-        assert (
-            line.estimate is not None
-            and line.estimate.low is not None
-            and line.estimate.high is not None
-        )
+        low, _, high = interval_of(line.estimate)
         limit = float(text.split()[-1]) / 100
-        expected = (
-            "pass"
-            if line.estimate.low >= limit
-            else "fail"
-            if line.estimate.high < limit
-            else "undecided"
-        )
+        expected = "pass" if low >= limit else "fail" if high < limit else "undecided"
         assert line.verdict == expected
         assert (line.needed is not None) == (line.verdict == "undecided")
     verdicts = [judged(answers, text)[0].verdict for text in lines]
@@ -340,21 +315,17 @@ def test_intervals_of_large_sets_are_those_of_the_paired_formula() -> None:
     base = rng.random((5, 2000)) < np.linspace(0.6, 0.95, 5)[:, None]
     shift = base ^ (rng.random(base.shape) < 0.15)
     right = np.stack([base, shift])[..., None].repeat(2, axis=3)
-    [line] = judged(answered_of(right, np.ones(right.shape[:3], bool)), "drop(shift_1) <= 1")
+    [line] = judged(answered_of(right), "drop(shift_1) <= 1")
     differences = base.astype(float) - shift
     error = math.sqrt(float((differences.var(axis=1, ddof=1) / 2000).sum())) / 5
-    assert (
-        line.estimate is not None
-        and line.estimate.low is not None
-        and line.estimate.high is not None
-    )
-    assert line.estimate.high - line.estimate.low == pytest.approx(2 * 1.96 * error, rel=0.06)
+    low, _, high = interval_of(line.estimate)
+    assert high - low == pytest.approx(2 * 1.96 * error, rel=0.06)
 
 
 def test_a_longer_gate_has_wider_intervals_that_bonferroni_bounds() -> None:
     rng = np.random.default_rng(2)
     right = rng.random((13, 4, 200, 2)) < 0.7
-    answers = answered_of(right, np.ones(right.shape[:3], bool))
+    answers = answered_of(right)
     [alone] = judged(answers, "drop(shift_1) <= 1")
     together = judged(answers, "drop(any) <= 1")
     assert len(together) == 12
@@ -387,9 +358,7 @@ def test_as_many_images_as_are_said_to_be_needed_decide(limit: int) -> None:
         base = turn < 45
         shift = np.random.default_rng(1).permutation(turn) < 36
         right = np.tile(np.stack([base, shift])[:, None, :, None], (1, 4, times, 2))
-        return judged(
-            answered_of(right, np.ones(right.shape[:3], bool)), f"drop(shift_1) <= {limit}"
-        )[0]
+        return judged(answered_of(right), f"drop(shift_1) <= {limit}")[0]
 
     few = repeated(1)
     assert few.verdict == "undecided" and few.needed is not None and few.images == 50
@@ -402,7 +371,7 @@ def test_a_class_that_a_model_forgot_counts() -> None:
     right = np.ones((2, 4, 50, 2), bool)
     right[:, 0, :, 0] = False
     near = NearChance(np.zeros(2, bool), {"00": 0.0}, {"00": 0.25})
-    answers = answered_of(right, np.ones(right.shape[:3], bool))
+    answers = answered_of(right)
     object.__setattr__(answers, "near_chance", near)
     accuracy, worse, drop = judged(
         answers, "accuracy(base) >= 80", "worse_than(old, base) <= 2", "drop(any) <= 10"
@@ -416,9 +385,8 @@ def test_a_misspelt_prefix_is_a_problem_of_its_line(tmp_path: Path) -> None:
     (tmp_path / "gate.yaml").write_text(
         "- advisery: drop(fog) <= 5\n- drup(fog) <= 5\n- drop(fog) <= 5\n"
     )
-    with pytest.raises(UserError) as caught:
-        lines_of(tmp_path / "gate.yaml")
-    first, second = (problem.partition("gate.yaml:")[2] for problem in caught.value.problems)
+    problems = problems_of(lines_of, tmp_path / "gate.yaml")
+    first, second = (problem.partition("gate.yaml:")[2] for problem in problems)
     assert first.startswith("1: advisery: drop(fog) <= 5: expected MEASURE") and "advisory" in first
     assert second.startswith("2: drup(fog) <= 5: there is no measure 'drup'")
 
@@ -428,7 +396,7 @@ def test_a_class_that_another_model_guesses_counts_in_a_drop() -> None:
     right = np.ones((2, 4, 50, 2), bool)
     right[1, 0, :, 0] = False
     right[:, 0, :, 1] = np.arange(50) % 4 == 0
-    answers = answered_of(right, np.ones(right.shape[:3], bool))
+    answers = answered_of(right)
     cells = {"00": np.array([False, True])}
     near = NearChance(np.zeros(2, bool), {"00": 0.6}, {"00": 0.25}, cells)
     object.__setattr__(answers, "near_chance", near)
@@ -469,9 +437,7 @@ def test_a_relative_drop_is_the_drop_over_the_base_and_its_interval_is_fiellers(
     base = rng.random((5, 3000)) < np.linspace(0.5, 0.9, 5)[:, None]
     shift = base & (rng.random(base.shape) < 0.85) | (rng.random(base.shape) < 0.05)
     right = np.stack([base, shift])[..., None].repeat(2, axis=3)
-    [line] = judged(
-        answered_of(right, np.ones(right.shape[:3], bool)), "relative_drop(shift_1) <= 10%"
-    )
+    [line] = judged(answered_of(right), "relative_drop(shift_1) <= 10%")
     means = base.mean(), shift.mean()
     covariance = (
         np.sum([np.cov(base[label], shift[label]) for label in range(5)], axis=0) / 3000 / 25
@@ -518,7 +484,7 @@ def test_who_is_never_right_on_the_base_has_no_relative_drop() -> None:
 def test_a_line_of_a_class_is_of_its_images_alone() -> None:
     rng = np.random.default_rng(5)
     right = rng.random((3, 4, 60, 2)) < np.array([0.9, 0.6, 0.5])[:, None, None, None]
-    answers = answered_of(right, np.ones(right.shape[:3], bool))
+    answers = answered_of(right)
     accuracy, *drops, worse = judged(
         answers,
         'accuracy(base, class="class 2") >= 50',
@@ -720,10 +686,9 @@ def test_names_that_the_images_lack_are_mistakes_of_the_gate() -> None:
         'accuracy(clear, class="class 1") >= 5',
     ]
     assert len(lines_of(right, subject)) == len(right)
-    with pytest.raises(UserError) as refused:
-        lines_of([*right, *wrong], subject)
-    assert len(refused.value.problems) == len(wrong)
-    for problem, words in zip(refused.value.problems, wrong.values(), strict=True):
+    problems = problems_of(lines_of, [*right, *wrong], subject)
+    assert len(problems) == len(wrong)
+    for problem, words in zip(problems, wrong.values(), strict=True):
         assert words in problem
     with pytest.raises(UserError, match="the images have no base"):
         lines_of(["drop(any) <= 5"], replace(subject, base=False))
@@ -823,18 +788,9 @@ def test_the_command_ends_with_the_answer(code: int, weather: Path, tmp_path: Pa
     gate = tmp_path / "gate.yaml"
     out = tmp_path / "out"
     gate.write_text("".join(f"- {line}\n" for line in GATES[code]))
-    words = [
-        str(weather),
-        "--recipe",
-        "wardrobe-mini",
-        "--groups",
-        "weather",
-        "--base",
-        "clear",
-        "--device",
-        "cpu",
-    ]
-    line = ["evaluate", *words, "--models", "lab:resnet10t", "--gate", str(gate), "--out", str(out)]
+    options = [word for name, value in WEATHER.items() for word in (f"--{name}", value)]
+    words = ["evaluate", str(weather), *options, "--device", "cpu", "--models", "lab:resnet10t"]
+    line = [*words, "--out", str(out), "--gate", str(gate)]
     done = CliRunner().invoke(app, line)
     assert done.exit_code == code, done.output
     assert [text for text in GATES[code] if text not in done.stdout] == []
@@ -846,21 +802,14 @@ def test_the_command_ends_with_the_answer(code: int, weather: Path, tmp_path: Pa
         0 if code == UNDECIDED else code
     )
     # An evaluation without a gate removes its files.
-    assert (
-        CliRunner()
-        .invoke(app, [word for word in line if word not in ("--gate", str(gate))])
-        .exit_code
-        == 0
-    )
+    succeed(*line[:-2])
     assert not (out / "gate.md").exists() and not (out / "gate.xml").exists()
 
 
 def test_python_has_the_answers(weather: Path, tmp_path: Path) -> None:
-    result = evaluate(
-        weather, {"new": "lab:resnet10t", "old": "lab:resnet14t"}, recipe="wardrobe-mini", groups="weather",
-        base="clear", out=tmp_path, device="cpu", gate=["worse_than(old, any) <= 50", "drop(any) <="
-            " 5"],
-    )  # fmt: skip
+    models = {"new": "lab:resnet10t", "old": "lab:resnet14t"}
+    gate = ["worse_than(old, any) <= 50", "drop(any) <= 5"]
+    result = evaluate(weather, models, gate=gate, out=tmp_path, device="cpu", **WEATHER)
     assert (
         result.gate is not None and result.gate.models == ("new",) and result.gate.verdict == "fail"
     )
@@ -875,13 +824,7 @@ def test_python_has_the_answers(weather: Path, tmp_path: Path) -> None:
 
 
 def test_a_gate_that_judges_nobody_is_refused(weather: Path, tmp_path: Path) -> None:
-    options: Any = {
-        "recipe": "wardrobe-mini",
-        "groups": "weather",
-        "base": "clear",
-        "out": tmp_path,
-        "device": "cpu",
-    }
+    options: Any = {"out": tmp_path, "device": "cpu", **WEATHER}
     with pytest.raises(UserError, match="judges no model"):
         evaluate(
             weather, ["lab:resnet14t"], gate=["worse_than(lab:resnet14t, any) <= 2"], **options

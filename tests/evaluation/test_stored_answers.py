@@ -45,7 +45,7 @@ def test_a_stored_evaluation_gives_the_answer_of_its_model(
 
 
 def test_the_stored_model_is_the_one_of_the_same_name_else_the_only_one(
-    weather: Path, earlier: Evaluation, tmp_path: Path
+    weather: Path, tmp_path: Path
 ) -> None:
     stored = evaluate(weather, ["lab:resnet10t", "lab:resnet14t"], out=tmp_path / "both", **OPTIONS)
     gate = [f"worse_than({stored.files['document']}, any) <= 0"]

@@ -425,7 +425,7 @@ def test_edits_of_the_lab_keep_their_object_and_take_the_shift(
     ],
 )
 def test_what_cannot_edit_is_reported(
-    make: Any, change: str, message: str, loaded: Any, edits: MakeRecipe, plain: Recipe
+    make: Any, change: str, message: str, loaded: Any, edits: MakeRecipe
 ) -> None:
     with pytest.raises(UserError, match=message):
         EditRenderer(loaded(make), edits("generator.size=32", change), row_image)

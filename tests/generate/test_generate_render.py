@@ -43,6 +43,7 @@ from miniature_pipelines import (
 from small_pipeline import MakeRecipe, spread_samples
 from support.files import Payload
 from support.images import assert_same_images
+from support.refusals import problems_of
 
 
 def _plain(samples: list[Sample], scheduler: str | None = None, **options: Any) -> np.ndarray:
@@ -492,9 +493,8 @@ def write(path: Path, tensors: dict[str, Any]) -> Path:
 
 
 def problems(recipe: Recipe) -> str:
-    with pytest.raises(UserError) as refused:
-        read_image_embeddings(recipe)
-    return "\n".join(refused.value.problems)
+    refused = problems_of(read_image_embeddings, recipe)
+    return "\n".join(refused)
 
 
 def test_each_cell_gets_its_own_vector_and_no_other_cell_any(tmp_path: Path) -> None:

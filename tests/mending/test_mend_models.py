@@ -52,6 +52,7 @@ from mending.scenes_to_mend import (
     png,
     scene,
 )
+from support.refusals import succeed
 from write_schema import schema_text
 
 GRID = (0.0, 0.5, 2.0)
@@ -150,7 +151,7 @@ def test_every_set_of_rows_is_told_and_adds_up(mended: MendResult) -> None:
     }
 
 
-def test_few_rows_are_no_row_of_a_table(world: World, mended: MendResult) -> None:
+def test_few_rows_are_no_row_of_a_table(mended: MendResult) -> None:
     """One image that becomes wrong is no "−100.0" of a context."""
     model = mended.mended.models[0]
     few = [
@@ -470,10 +471,9 @@ def test_the_command_mends_a_module_of_ones_own_code_and_writes_its_head(
         "--with",
         str(world.built),
     ]
-    ran = CliRunner().invoke(
-        app, [*words, "--lambda", "0,0.5,2", "--save", "best", "--device", "cpu", "--out", "own"]
+    ran = succeed(
+        *words, "--lambda", "0,0.5,2", "--save", "best", "--device", "cpu", "--out", "own"
     )
-    assert ran.exit_code == 0, ran.output
     head = load_file("own/model-head.safetensors")
     loaded = head_of(load_classifier(f"local-dir:{mended.models[MODEL]}"))
     assert np.allclose(head["weight"], loaded.weight, atol=1e-4) and np.allclose(
@@ -715,8 +715,7 @@ def test_the_command_prints_heads_beside_controls(world: World, mended: MendResu
         "--out",
         str(mended.directory),
     ]
-    done = CliRunner().invoke(app, ["mend", *words])
-    assert done.exit_code == 0, done.output
+    done = succeed("mend", *words)
     for text in (
         f"{name_of(world)}: This is not shown to help: keep your model.",
         "debug seed: failures of the discover half",

@@ -30,6 +30,7 @@ from counterfoil.mending.prepared import (
 from counterfoil.mending.variants import Context, choose_train_rows, equal_numbers, rows_within
 from counterfoil.recipe import load_recipe
 from support.images import encoded
+from support.refusals import problems_of
 
 OURS = Known("ours", ("a", "b"), ("1", None), ("u", "v"), "photos", frozenset({5}))
 THEIRS = Known("theirs", ("x", "y"), ("2", None), ("w", "z"), "photos", frozenset({6}))
@@ -53,9 +54,8 @@ def test_two_sides_that_share_nothing_pass() -> None:
     ],
 )
 def test_each_thing_that_is_shared_is_refused(shared: dict, says: str) -> None:
-    with pytest.raises(UserError) as error:
-        refuse_shared([OURS], [THEIRS, replace(THEIRS, **shared)])
-    assert len(error.value.problems) == 1 and says in error.value.problems[0]
+    problems = problems_of(refuse_shared, [OURS], [THEIRS, replace(THEIRS, **shared)])
+    assert len(problems) == 1 and says in problems[0]
 
 
 def test_edits_of_rows_are_no_images_to_learn_from_where_those_judge() -> None:

@@ -14,10 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from huggingface_hub import CommitOperationAdd
 from mined_examples import PLACES, answer, on_the_beach, recipe_sets, save_split, scenes
-from typer.testing import CliRunner
 
 import warm
-from counterfoil.cli.main import app
 from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.data.labels import ConditionLabels
 from counterfoil.data.open_source import open_source
@@ -30,6 +28,7 @@ from counterfoil.mining.mine_recipe import MineResult, mine
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.recipe import Recipe, load_recipe
 from loopback_hub import LoggedRequest, LoopbackHub, client, client_environment
+from support.refusals import succeed
 from tiny_builds import command
 
 SHOWN = scenes(0, 12)
@@ -354,8 +353,7 @@ def test_the_command_prints_findings_of_conditions(world: Path, tmp_path: Path) 
         "1",
         "--json",
     ]
-    outcome = CliRunner().invoke(app, words)
-    assert outcome.exit_code == 0, outcome.output
+    outcome = succeed(*words)
     assert json.loads(outcome.stdout)["classes"][0]["name"] == "striped"
 
 

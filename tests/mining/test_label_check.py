@@ -297,9 +297,7 @@ def test_files_are_named_where_rows_are_told_and_in_no_recipe(
         )
 
 
-def test_files_may_answer_by_path(
-    truth: tuple[Path, dict[str, int]], mined: MineResult, tmp_path: Path
-) -> None:
+def test_files_may_answer_by_path(truth: tuple[Path, dict[str, int]], tmp_path: Path) -> None:
     recipe = load_recipe("wardrobe-star", mined_overrides(truth[0]))
     (part,) = opened_parts(recipe, ["validation"], open_source(recipe.source))
     answers = tmp_path / "answers.csv"

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 from mined_examples import SANDAL, T_SHIRT, answer, on_the_beach, recipe_sets, save_split, scenes
-from typer.testing import CliRunner
 
-from counterfoil.cli.main import app
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.lab.world import Scene
 from counterfoil.mining.mine_recipe import MineResult, mine
 from drawn_folders import draw_folder
+from support.refusals import succeed
 
 AUDITED = scenes(0, 80)
 TRAIN = scenes(300, 10)
@@ -102,8 +101,7 @@ def test_classes_that_clip_does_not_know_are_told_as_a_build_tells_them(tmp_path
         str(tmp_path / "mined"),
         "--json",
     ]
-    done = CliRunner().invoke(app, ["mine", "wardrobe-mini", *target, "--device", "cpu", *words])
-    assert done.exit_code == 0, done.output
+    done = succeed("mine", "wardrobe-mini", *target, "--device", "cpu", *words)
     assert "Warning: CLIP does not know these classes: it matches " in done.stderr
     assert "of 24 audited images" in done.stderr and "screen.model" in done.stderr
     document = json.loads(done.stdout)

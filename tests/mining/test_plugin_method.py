@@ -13,6 +13,7 @@ from mined_examples import mine_sneakers
 from counterfoil import registry
 from counterfoil.errors import UserError
 from support.plugins import install
+from support.refusals import problems_of
 
 SOURCE = """
 from dataclasses import replace
@@ -50,13 +51,13 @@ def test_its_hypotheses_are_tested_and_reported(tmp_path: Path) -> None:
 
 
 def test_its_settings_are_checked_by_its_own_section(tmp_path: Path) -> None:
-    with pytest.raises(UserError) as refused:
-        mine_sneakers(
-            tmp_path,
-            "mine.settings.permutations=null",
-            "mine.settings.first=0",
-            method="first_groups",
-        )
-    assert "mine.settings.first" in refused.value.problems[0]
+    problems = problems_of(
+        mine_sneakers,
+        tmp_path,
+        "mine.settings.permutations=null",
+        "mine.settings.first=0",
+        method="first_groups",
+    )
+    assert "mine.settings.first" in problems[0]
     with pytest.raises(UserError, match="did you mean 'first_groups'"):
         mine_sneakers(tmp_path, method="first_group")

@@ -45,6 +45,7 @@ from counterfoil.mining.pools import (
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.recipe.schema_mine import Mine
+from support.refusals import succeed
 
 NAN = np.nan
 # Classes 0 and 2 of the recipe have a direction; rows 3 and 8 cannot be decoded, and row 9 has
@@ -457,8 +458,7 @@ def test_the_command_tells_what_was_chosen_and_what_was_left_out(
         "--pool",
         "test",
     ]
-    outcome = CliRunner().invoke(app, [*command, "--pool-rows", "3"])
-    assert outcome.exit_code == 0, outcome.output
+    outcome = succeed(*command, "--pool-rows", "3")
     assert "3 rows of 1 classes were chosen from the pool" in outcome.output
     assert (
         "1 left out: among the audited images; 1 left out: unreadable; without a direction: t-shirt"

@@ -37,6 +37,7 @@ from counterfoil.recipe.schema_mine import METHOD_SETTINGS, DirectionsSettings, 
 from counterfoil.stats import count_failures, score_test
 from counterfoil.store.reading import read_rows
 from driven import given_up
+from support.refusals import succeed
 
 T_SHIRT = 0
 PULLOVER = 1
@@ -380,8 +381,7 @@ def test_check_prices_the_most_that_can_be_rendered(
 
 def test_check_tells_the_budget_where_images_are_rendered_and_only_there() -> None:
     def checked(*more: str) -> str:
-        result = CliRunner().invoke(app, ["check", "wardrobe-mini", *more])
-        assert result.exit_code == 0
+        result = succeed("check", "wardrobe-mini", *more)
         return result.stdout
 
     plain = checked()

@@ -37,6 +37,7 @@ from counterfoil.models.stack import libraries_of, stack_of
 from counterfoil.plan.layout import Sample, make_plan
 from counterfoil.recipe import Recipe, load_recipe
 from miniature_pipelines import kandinsky, stable_diffusion_2, stable_diffusion_xl
+from support.refusals import problems_of
 
 
 @pytest.fixture(params=[0, 1, 4])
@@ -53,12 +54,11 @@ def gpus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int
 
 
 def refused(device: str) -> str:
-    with pytest.raises(UserError) as problem:
-        resolve_devices(device)
-    assert len(problem.value.problems) == 1
-    assert "\n" not in problem.value.problems[0]
-    assert device[:80] in problem.value.problems[0]
-    return problem.value.problems[0]
+    problems = problems_of(resolve_devices, device)
+    assert len(problems) == 1
+    assert "\n" not in problems[0]
+    assert device[:80] in problems[0]
+    return problems[0]
 
 
 def test_every_visible_gpu_is_meant_where_none_is_named(gpus: int) -> None:

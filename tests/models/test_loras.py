@@ -349,7 +349,7 @@ def test_settings_of_a_training_that_say_no_alpha_are_refused(
         loaded(pipeline, {"snow": odd})
 
 
-def test_pickles_never_run_and_one_file_is_meant(file: Path, tmp_path: Path) -> None:
+def test_pickles_never_run_and_one_file_is_meant(tmp_path: Path) -> None:
     (tmp_path / "pytorch_lora_weights.bin").write_bytes(pickle.dumps(Payload(tmp_path / "ran")))
     with pytest.raises(UserError, match="has 0 safetensors files"):
         pin_lora("snow", Lora(path=str(tmp_path)))

@@ -27,6 +27,7 @@ from counterfoil.plan.estimate import (
 )
 from counterfoil.plan.layout import make_plan
 from counterfoil.recipe import Recipe, load_recipe
+from support.refusals import succeed
 
 EDITS = ("generator={kind: edit, split: validation}", "tokens=null")
 
@@ -237,8 +238,7 @@ def test_without_a_quota_or_a_judge_there_is_nothing_to_say() -> None:
 
 def test_check_tells_it() -> None:
     words = [word for change in changes(RECORD) for word in ("--set", change)]
-    shown = CliRunner().invoke(app, ["check", "wardrobe-mini", *words])
-    assert shown.exit_code == 0, shown.output
+    shown = succeed("check", "wardrobe-mini", *words)
     assert "at most 50 candidates per cell, 500 in all" in " ".join(shown.stdout.split())
     document = json.loads(
         CliRunner().invoke(app, ["check", "wardrobe-mini", *words, "--json"]).stdout

@@ -13,29 +13,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.models.captioners import Captioner, load_captioner
 from counterfoil.models.captioners.of_decoders import VisionEncoderDecoderCaptioner
 from counterfoil.prediction.captioning import caption_images, likelihoods_of
 from counterfoil.progress import Stage, listening
 from driven import given_up
 from support.images import encoded, noise
+from support.labelled_pictures import labelled
 from tiny_captioners import vision_encoder_decoder
 
 N = 5
 CAPTIONS = ["a photo of a bag", "a red sandal in the snow", "", "a photo of a bag"]
-
-
-def labelled(pictures: list[bytes | None], labels: list[int] | None = None) -> LabelledImages:
-    def read(keys: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
-        for index, picture in enumerate(pictures):
-            if keys is None or f"k{index}" in keys:
-                yield f"k{index}", picture
-
-    zeros = np.zeros(len(pictures), dtype=np.int64)
-    names = tuple(f"k{index}" for index in range(len(pictures)))
-    numbers = zeros if labels is None else np.array(labels, dtype=np.int64)
-    return LabelledImages("pictures", "content", names, numbers, zeros, ("all",), read)
 
 
 @pytest.fixture(scope="module")

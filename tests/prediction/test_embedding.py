@@ -30,19 +30,9 @@ from counterfoil.prediction.embedding import (
 from counterfoil.progress import Stage, listening
 from driven import given_up
 from support.images import encoded, noise
+from support.labelled_pictures import labelled
 
 N = 23
-
-
-def labelled(pictures: list[bytes | None], content: str = "one") -> LabelledImages:
-    def read(keys: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
-        for index, picture in enumerate(pictures):
-            if keys is None or f"k{index}" in keys:
-                yield f"k{index}", picture
-
-    zeros = np.zeros(len(pictures), dtype=np.int64)
-    keys = tuple(f"k{index}" for index in range(len(pictures)))
-    return LabelledImages("pictures", content, keys, zeros, zeros, ("all",), read)
 
 
 class Counting:

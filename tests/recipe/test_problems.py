@@ -18,6 +18,7 @@ from counterfoil.recipe import Recipe, bundled_recipes, load_recipe, load_recipe
 from counterfoil.recipe.messages import message
 from counterfoil.recipe.strict_yaml import dump_yaml, read_yaml
 from support.recipes import refusal, says
+from support.refusals import problems_of
 
 
 def problems(text: str, overrides: Sequence[str] = ()) -> list[ProblemLine]:
@@ -369,7 +370,5 @@ def _plain(value: object) -> object:
 )
 def test_a_wrong_item_is_one_problem(text: str) -> None:
     extends = "" if text.startswith("[") else "extends: wardrobe-mini\n"
-    with pytest.raises(UserError) as refused:
-        load_recipe_text(extends + text)
-    [problem] = refused.value.problems
+    [problem] = problems_of(load_recipe_text, extends + text)
     assert "Located" not in problem and "expected" in problem

@@ -27,6 +27,7 @@ from counterfoil.recipe.strict_yaml import LocatedMapping, Origin, read_yaml
 from support.files import write
 from support.recipes import problems as refused_for
 from support.recipes import says
+from support.refusals import problems_of
 
 
 def located(value: object) -> object:
@@ -752,9 +753,9 @@ def test_a_file_that_is_not_there_is_said(recipe: Path) -> None:
 def test_an_open_shift_and_a_quota_exclude_each_other() -> None:
     quota = ["samples=null", "samples={accepted: 2, at_most: 6}"]
     load_recipe("wardrobe-mini", quota)
-    with pytest.raises(UserError) as refused:
-        load_recipe("wardrobe-mini", [*quota, "prompts.shifts.red.threshold={percentile: 5}"])
-    (problem,) = refused.value.problems
+    (problem,) = problems_of(
+        load_recipe, "wardrobe-mini", [*quota, "prompts.shifts.red.threshold={percentile: 5}"]
+    )
     assert "prompts.shifts.red.threshold" in problem
     assert "quota" in problem
     every = load_recipe("wardrobe-mini").prompts.shifts

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from counterfoil.errors import UserError
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.store.rows import TableForm, table_columns
+from support.refusals import problems_of
 
 TEXT = """
 recipe: 1
@@ -63,8 +63,7 @@ def test_classes_and_their_numbers_decide_what_is_stored() -> None:
     ],
 )
 def test_what_masks_cannot_be_combined_with_is_refused(change: str, problem: str) -> None:
-    with pytest.raises(UserError) as caught:
-        load(change)
+    problems = problems_of(load, change)
     key, _, words = problem.partition(": ")
-    shown = "\n".join(caught.value.problems)
+    shown = "\n".join(problems)
     assert key in shown and words in shown

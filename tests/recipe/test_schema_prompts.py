@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from counterfoil.cli.main import app
 from counterfoil.dataset.card.tables import threshold_rows
 from counterfoil.errors import UserError
 from counterfoil.generate.screen.thresholds import Thresholds, needs_validation, resolve_thresholds
@@ -32,6 +30,7 @@ from counterfoil.recipe.keep.top import TopRule
 from counterfoil.recipe.loader import load_cut
 from support.recipes import mini, says
 from support.recipes import problems as refused_for
+from support.refusals import problems_of, succeed
 
 TEXT = """
 extends: wardrobe-mini
@@ -196,19 +195,19 @@ def test_hashes_stand_when_the_recipe_is_published_and_read_back(tmp_path: Path)
 def test_classes_without_the_word_are_reported_together_and_once_for_all_prompts() -> None:
     many = [{"id": f"{n:03d}", "name": "thing", "source_label": n} for n in range(200)]
     given = [*many, {"id": "whole", "name": "kite", "source_label": 200, "parent": "hawk"}]
-    with pytest.raises(UserError) as refused:
-        load_recipe(
-            "wardrobe-mini",
-            [
-                f"source.classes={json.dumps(given)}",
-                "prompts.base.prompt=a {class} ({parent}, {category})",
-                "prompts.shifts.red.prompt=a red {class} ({parent})",
-                "prompts.shifts.at_night.prompt=a {class} ({parent}) at night",
-                "prompts.shifts.at_night.classes=[whole]",
-            ],
-        )
+    problems = problems_of(
+        load_recipe,
+        "wardrobe-mini",
+        [
+            f"source.classes={json.dumps(given)}",
+            "prompts.base.prompt=a {class} ({parent}, {category})",
+            "prompts.shifts.red.prompt=a red {class} ({parent})",
+            "prompts.shifts.at_night.prompt=a {class} ({parent}) at night",
+            "prompts.shifts.at_night.classes=[whole]",
+        ],
+    )
     parent, category = sorted(
-        refused.value.problems, key=lambda line: "{category}" in line.partition(", which")[0]
+        problems, key=lambda line: "{category}" in line.partition(", which")[0]
     )
     for line, count, others in ((parent, 200, True), (category, 201, False)):
         assert line.startswith("prompts.base.prompt (--set")
@@ -219,9 +218,8 @@ def test_classes_without_the_word_are_reported_together_and_once_for_all_prompts
 
 
 def test_other_problems_of_the_recipe_are_reported_beside_it() -> None:
-    with pytest.raises(UserError) as refused:
-        recipe_of(PROMPT, "samples.seed=x", "generator.steps=0")
-    assert len(refused.value.problems) == 3
+    problems = problems_of(recipe_of, PROMPT, "samples.seed=x", "generator.steps=0")
+    assert len(problems) == 3
 
 
 WRONG = {
@@ -429,10 +427,7 @@ def test_check_and_card_say_it_in_words() -> None:
         "screen.object_threshold.classes={'04': 0.21}",
         "prompts.shifts.red.object_threshold.classes={'06': 0.1}",
     )
-    shown = CliRunner().invoke(
-        app, ["check", "wardrobe-mini", *(w for change in changes for w in ("--set", change))]
-    )
-    assert shown.exit_code == 0
+    shown = succeed("check", "wardrobe-mini", *(w for change in changes for w in ("--set", change)))
     assert "p5, 1 by class" in shown.stdout
     assert "coat (04) 0.21, shirt (06) 0.1 in red" in shown.stdout
     recipe = mini(*changes)

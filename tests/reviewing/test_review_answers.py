@@ -39,6 +39,7 @@ from counterfoil.store.manifest import content_of_receipts, verify_files
 from counterfoil.store.reading import read_receipts
 from counterfoil.store.sealed_folder import REVIEWED
 from support.files import copy_of, published
+from support.refusals import problems_of
 from support.tables import csv_rows
 
 Z = 1.959963984540054
@@ -593,10 +594,11 @@ def test_files_that_are_none_are_reported_together(
     (tmp_path / "large.json").write_text(" " * 4_000_001)
     (tmp_path / "folder.json").mkdir()
     names = ("binary", "deep", "large", "folder", "missing")
-    with pytest.raises(UserError) as refused:
-        review_answers(colours, [files[0], *(tmp_path / f"{name}.json" for name in names)])
-    assert len(refused.value.problems) == len(names)
-    for name, line in zip(names, refused.value.problems, strict=True):
+    problems = problems_of(
+        review_answers, colours, [files[0], *(tmp_path / f"{name}.json" for name in names)]
+    )
+    assert len(problems) == len(names)
+    for name, line in zip(names, problems, strict=True):
         assert f"{name}.json" in line
     with pytest.raises(UserError, match="found no answers"):
         review_answers(colours, [])

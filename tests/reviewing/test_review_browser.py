@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from page_answers import data_of, is_own, known_of
-from typer.testing import CliRunner
 
-from counterfoil.cli.main import app
 from counterfoil.reviewing.review_dataset import ReviewPage, review
 from counterfoil.store.manifest import verify_files
+from support.refusals import succeed
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -200,7 +199,7 @@ def test_what_was_done_outlives_a_reload(made: ReviewPage, open_page: Open, tmp_
 
 
 def test_another_page_of_the_dataset_has_a_state_of_its_own(
-    made: ReviewPage, colours: Path, open_page: Open, tmp_path: Path
+    made: ReviewPage, colours: Path, open_page: Open
 ) -> None:
     other = review(colours, made.page.parent / "other.html", seed=7)
     page = open_page(made.page)
@@ -263,10 +262,7 @@ def test_what_a_page_gives_is_what_the_command_takes(
         assert "All grids are finished" in page.locator("#said").inner_text()
         files.append(tmp_path / f"{person}.json")
         assert len(download(page, files[-1])["grids"]) == len(data["grids"])
-    counted = CliRunner().invoke(
-        app, ["review", str(directory), "--answers", *map(str, files), "--json"]
-    )
-    assert counted.exit_code == 0, counted.output
+    counted = succeed("review", str(directory), "--answers", *map(str, files), "--json")
     document = json.loads(counted.stdout)
     values = {shift["name"]: shift for shift in document["shifts"]}
     assert values["dusk"]["shift"]["selected"]["value"] == 0.5

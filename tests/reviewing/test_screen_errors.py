@@ -10,10 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from page_answers import TOKENS, answers, data_of, is_own, written
-from typer.testing import CliRunner
 
 from colour_world import build_colours
-from counterfoil.cli.main import app
 from counterfoil.dataset.label_checks import Selection
 from counterfoil.dataset.reading import read_dataset
 from counterfoil.errors import UserError
@@ -24,6 +22,7 @@ from counterfoil.reviewing.review_dataset import review
 from counterfoil.reviewing.screen_errors import ScreenErrors, Stratum, screen_errors
 from counterfoil.stats import Estimate, mover_share, wilson_interval
 from counterfoil.store.manifest import verify_files
+from support.refusals import succeed
 from support.tables import csv_rows
 
 # (dropped, images, answered, right) of each stratum.
@@ -88,6 +87,16 @@ def test_ends_of_a_share_of_two_amounts() -> None:
     assert low == 0 and high == pytest.approx(3 / (3 + (25 - 9) ** 0.5))
 
 
+def held(counts: Counts, truths: tuple[float, float]) -> np.ndarray:
+    """Return whether the intervals of false accepts and of false rejects hold the truth."""
+    inside = []
+    errors = errors_of(counts)
+    for share, truth in zip((errors.false_accepts, errors.false_rejects), truths, strict=True):
+        assert share
+        inside.append(share.low <= truth <= share.high)
+    return np.array(inside)
+
+
 # Kept and dropped images, their true shares, and how many of each people see.
 SETTINGS = [
     ((900, 0.95), (300, 0.3), 20),
@@ -106,7 +115,7 @@ def test_intervals_cover_the_true_shares(
     rng = np.random.default_rng(7)
     right = [images * share for images, share in (kept, dropped)]
     truths = (1 - kept[1], right[1] / sum(right))
-    covered: Counter[int] = Counter()
+    covered = np.zeros(2)
     times = 300
     for _ in range(times):
         counts: Counts = []
@@ -114,12 +123,9 @@ def test_intervals_cover_the_true_shares(
             zip((False, True), (kept, dropped), strict=True), range(shifts)
         ):
             counts.append((is_dropped, images, seen, int(rng.binomial(seen, share))))
-        errors = errors_of(counts)
-        for number, share in enumerate((errors.false_accepts, errors.false_rejects)):
-            assert share
-            covered[number] += share.low <= truths[number] <= share.high
+        covered += held(counts, truths)
     # Nominally 95 %; 300 trials have a standard error of 1.3 points.
-    assert min(covered[0], covered[1]) >= 0.9 * times, covered
+    assert covered.min() >= 0.9 * times, covered
 
 
 # Images of a rule alone: those that the screen kept, or rejected, and that the rule keeps or drops,
@@ -144,7 +150,7 @@ def test_intervals_cover_where_images_stand_for_different_numbers(name: str) -> 
     dropped_right = sum(dropped * right for _, dropped, _, right in parts)
     truths = (1 - kept_right / kept, dropped_right / (dropped_right + kept_right))
     rng = np.random.default_rng(11)
-    covered: Counter[int] = Counter()
+    covered = np.zeros(2)
     times = 300
     for _ in range(times):
         counts: Counts = []
@@ -154,11 +160,8 @@ def test_intervals_cover_where_images_stand_for_different_numbers(name: str) -> 
             counts.append((False, size - dropped, 20 - seen, right))
             if dropped:
                 counts.append((True, dropped, seen, int(rng.binomial(seen, right_if_dropped))))
-        errors = errors_of(counts)
-        for number, share in enumerate((errors.false_accepts, errors.false_rejects)):
-            assert share
-            covered[number] += share.low <= truths[number] <= share.high
-    assert min(covered[0], covered[1]) >= 0.9 * times, covered
+        covered += held(counts, truths)
+    assert covered.min() >= 0.9 * times, covered
 
 
 REJECTED = 6  # of 12 candidates of each class and shift, the last ones
@@ -224,8 +227,7 @@ def test_answers_give_the_errors_of_each_rule(screened: Path, tmp_path: Path) ->
         for picture in known.values()
         if isinstance(picture, CandidateImage) and picture.kept
     }
-    shown = CliRunner().invoke(app, ["review", str(screened), "--answers", str(given)])
-    assert shown.exit_code == 0
+    shown = succeed("review", str(screened), "--answers", str(given))
     assert "all rules" in shown.output and "54 of 54" in shown.output
     # Answers to another page say nothing about the screen, and take its table away.
     other = review(screened, tmp_path / "other.html").page

@@ -24,6 +24,7 @@ from counterfoil.starting.lacking import Lack, list_lacking
 from counterfoil.starting.source_rows import sampled_pictures
 from drawn_folders import draw_folder
 from support.images import encoded
+from support.refusals import succeed
 
 HUB = ["generator.model=stable-diffusion-v1-5/stable-diffusion-v1-5"]
 CLIP = ["screen.model=ViT-B-32", "screen.weights=laion2b_s34b_b79k"]
@@ -122,7 +123,7 @@ def test_a_dataset_of_the_hub_is_at_hand_once_it_was_fetched(caches: Path) -> No
     assert "source.dataset" not in of("source.dataset=someone/photos")
 
 
-def test_what_is_left_out_is_reported(tmp_path: Path) -> None:
+def test_what_is_left_out_is_reported() -> None:
     lacks = of(
         "evaluate.models=[]",
         "source.validation_split=train",
@@ -256,8 +257,7 @@ def test_check_tells_lines_for_people_and_json_for_machines(tmp_path: Path) -> N
             tmp_path / "photos", tmp_path / "own.yaml", generator="a/b", clip="ViT-B-32/openai"
         ).path
     )
-    done = CliRunner().invoke(app, ["check", recipe])
-    assert done.exit_code == 0
+    done = succeed("check", recipe)
     lines = [line for line in done.stdout.splitlines() if line.startswith(("needs: ", "note: "))]
     assert [line.split(":")[1].strip() for line in lines] == [
         "generator.model", "screen.model", "evaluate.models", "screen.shift_threshold",
@@ -407,8 +407,7 @@ def test_check_ends_with_2_and_lists_every_problem(folder: str) -> None:
 
 @pytest.mark.parametrize("name", ["flux-schnell", "sd35-medium", "z-image"])
 def test_the_bundled_generators_are_checked(name: str) -> None:
-    done = CliRunner().invoke(app, ["check", name])
-    assert done.exit_code == 0, done.output
+    done = succeed("check", name)
     assert "tokens" not in [
         line.split(": ")[1] for line in done.stdout.splitlines() if line.startswith("needs: ")
     ]

@@ -116,7 +116,7 @@ def test_packing_that_unfolds_without_bound_is_not_unpacked(parquet: Path, packe
 
 
 def test_many_rows_of_one_large_text_are_read_in_small_lists(
-    parquet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dictionaries of one value make a file of 1 MB that unfolds to 100 GB: lists of it stay below
     a limit."""

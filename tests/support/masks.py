@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+
+from counterfoil.data.open_source import open_source
+from counterfoil.data.pool import pool_of, truth_of
+from counterfoil.recipe import Recipe
 
 NAMES = ("ground", "box", "sign")
 COLOURS = np.array([(90, 140, 90), (200, 60, 60), (60, 60, 200), (0, 0, 0)], np.uint8)
@@ -58,6 +63,14 @@ def mask_folder(folder: Path, count: int = 14, split: str = "") -> list[NDArray[
             written.putpalette(COLOURS.tobytes() + bytes(3 * 252))
         written.save(folder / "masks" / f"{number:03d}.png")
     return masks
+
+
+def masks_read(recipe: Recipe, size: tuple[int, int]) -> list[NDArray[np.uint8]]:
+    """Return the masks that a build of the recipe stores of images of this size."""
+    rows = open_source(pool_of(recipe)).rows(recipe.generator.get("split"), labelled=False)
+    truth = truth_of(recipe, rows)
+    cells = [truth.columns(row, size, size)["mask"] for row in range(rows.count)]
+    return [np.asarray(Image.open(io.BytesIO(cell))) for cell in cells]
 
 
 class ColourSegmenter:

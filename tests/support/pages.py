@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 
+HOSTILE_TAGS = {"script", "iframe", "object", "embed", "link", "base", "form"}
 _VOID = {"meta", "img", "br", "wbr", "link", "input", "hr"}
 
 
@@ -52,3 +53,13 @@ class Page(HTMLParser):
     def spaced(self) -> str:
         """The text to read, with a space between any two elements."""
         return " ".join(" ".join(self._pieces).split())
+
+
+def needs_nothing(page: str) -> Page:
+    """Return a page, and assert that it runs no script and needs no other file."""
+    parsed = Page(page)
+    assert not HOSTILE_TAGS & set(parsed.tags)
+    assert all(source.startswith("data:image/") for source in parsed.of("src"))
+    assert {link.removeprefix("#") for link in parsed.of("href")} <= set(parsed.of("id"))
+    assert not re.search(r"https?:|//[a-z]|url\(|@import", re.sub(r'src="data:[^"]*"', "", page))
+    return parsed

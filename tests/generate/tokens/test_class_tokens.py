@@ -99,7 +99,7 @@ def test_a_parent_folder_with_tokens_in_it_will_do(
 
 
 def test_tokens_of_the_words_encode_as_the_words(
-    pipeline: Any, with_tokens: Any, tokens: ClassTokens, make_recipe: MakeRecipe
+    pipeline: Any, with_tokens: Any, make_recipe: MakeRecipe
 ) -> None:
     by_name = Renderer(pipeline, make_recipe(TWO))
     by_token = Renderer(with_tokens, make_recipe(TWO))
@@ -293,9 +293,7 @@ def test_files_of_torch_from_other_programs_are_what_diffusers_reads(
     assert torch.equal(token.vectors[0], diffusers_reads(source / "5.bin"))
 
 
-def test_everything_wrong_is_said_at_once(
-    tensors: dict[str, torch.Tensor], recipe: Recipe, tmp_path: Path
-) -> None:
+def test_everything_wrong_is_said_at_once(recipe: Recipe, tmp_path: Path) -> None:
     files = {"0.bin": _saved(torch.zeros(1024)), "5.bin": _saved(torch.full((128,), float("nan")))}
     with pytest.raises(UserError) as refused:
         import_tokens(recipe, _folder(tmp_path / "released", files), tmp_path / "out")

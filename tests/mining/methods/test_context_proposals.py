@@ -32,6 +32,7 @@ from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.prompts import RecipeClass
 from counterfoil.recipe.schema_mine import ContextsSettings
 from lab_training.captions import caption_of
+from support.refusals import problems_of
 from tiny_chats import llama
 
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -156,10 +157,9 @@ def test_hostile_and_odd_files_are_refused_in_words(tmp_path: Path, text: str) -
 
 def test_a_name_of_no_class_another_axis_and_an_uncovered_class_are_refused(tmp_path: Path) -> None:
     path = written(tmp_path, "axis: light\nby_name: {bags: [in fog]}\n")
-    with pytest.raises(UserError) as error:
-        proposed("wardrobe-mini", contexts=str(path))
-    assert "--set mine.settings.axis=light" in error.value.problems[0]
-    assert "did you mean 'bag'?" in error.value.problems[1]
+    problems = problems_of(proposed, "wardrobe-mini", contexts=str(path))
+    assert "--set mine.settings.axis=light" in problems[0]
+    assert "did you mean 'bag'?" in problems[1]
     some = written(tmp_path, "by_name: {bag: [in fog]}\n")
     with pytest.raises(
         UserError, match=r"the list has no context for 't-shirt', 'trouser'.* and 4 more"
@@ -167,7 +167,7 @@ def test_a_name_of_no_class_another_axis_and_an_uncovered_class_are_refused(tmp_
         proposed("wardrobe-mini", contexts=str(some))
 
 
-def test_an_unknown_name_and_a_file_of_another_machine_are_refused(tmp_path: Path) -> None:
+def test_an_unknown_name_and_a_file_of_another_machine_are_refused() -> None:
     with pytest.raises(
         UserError, match="there are no bundled contexts named 'cifar1O'; did you mean 'cifar10'"
     ):

@@ -179,7 +179,7 @@ def test_captions_are_completions_of_the_prefix(captioner: Captioner, prefix: st
     )
 
 
-def test_an_image_is_looked_at_once(captioner: Captioner, folder: Path) -> None:
+def test_an_image_is_looked_at_once(captioner: Captioner) -> None:
     looks: list[int] = []
     names = ("vision_model", "vision_tower", "image_encoder", "visual", "encoder")
     modules = dict(captioner.module.named_modules())
@@ -579,7 +579,7 @@ def test_a_template_without_end_is_not_read(chat: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["", " ", "local-dir:/nowhere", "lab:captionr", "no name of the hub"]
 )
-def test_names_of_nothing_are_reported(name: str, tmp_path: Path) -> None:
+def test_names_of_nothing_are_reported(name: str) -> None:
     with pytest.raises(CounterfoilError):
         describe_captioner(name)
 

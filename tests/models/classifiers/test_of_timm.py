@@ -38,6 +38,7 @@ from counterfoil.models.weights_files import read_pickled
 from loopback_hub.clients import client, client_environment
 from loopback_hub.hub import LoopbackHub
 from support.hostile_files import FORMS, Attack, assert_that_it_works
+from support.refusals import problems_of
 
 CONFIG = {
     "input_size": [3, 32, 32],
@@ -205,11 +206,14 @@ def test_a_broken_folder_says_what_is_missing(
         describe_classifier(f"local-dir:{broken}")
 
 
-def test_a_hub_model_out_of_reach_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["hf-hub", "transformers"])
+def test_a_hub_model_out_of_reach_says_so(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(CounterfoilError, match="the Hub cannot be reached") as caught:
-        describe_classifier("hf-hub:nobody/no-such-model-0")
+        describe_classifier(f"{kind}:nobody/no-such-model-0")
     assert caught.value.exit_code == 1
 
 
@@ -297,9 +301,7 @@ NO_MEANS = ([0, 0], 0.5, [float("nan"), 0, 0], [float("inf"), 0, 0], ["0"] * 3, 
 )
 def test_an_input_that_no_image_can_have_is_refused(mine: Path, key: str, value: Any) -> None:
     name = change(mine, **{f"its_{key}": value})
-    with pytest.raises(UserError) as refused:
-        describe_classifier(name)
-    (problem,) = refused.value.problems
+    (problem,) = problems_of(describe_classifier, name)
     assert (
         name in problem and f"pretrained_cfg.{key}: found " in problem and ", expected " in problem
     )

@@ -24,6 +24,7 @@ from counterfoil.store.lock import read_lock
 from counterfoil.store.manifest import verify_files
 from counterfoil.store.reading import read_rows
 from counterfoil.store.sealed_folder import SEALED_FOLDERS
+from support.refusals import problems_of
 from tiny_builds import command, images, published, tiny
 
 FEW = ("prompts.shifts.pencil_sketch=null", "prompts.shifts.in_the_snow.threshold={percentile: 30}")
@@ -192,9 +193,8 @@ def test_images_that_were_not_kept_are_counted_by_shift(
     assert lost > 0
     before = published(copy)
     file.write_text("screen: {keep_rejected: true}")
-    with pytest.raises(UserError) as refused:
-        recut(copy, file, in_place=True)
-    problems = refused.value.problems
+    refused = problems_of(recut, copy, file, in_place=True)
+    problems = refused
     assert sum(int(line.split(" needs ")[1].split()[0]) for line in problems) == lost
     assert {line.split(":")[0] for line in problems} <= {
         "base",
@@ -203,9 +203,8 @@ def test_images_that_were_not_kept_are_counted_by_shift(
         "pencil_sketch",
     }
     file.write_text("screen: {object_threshold: -1}")
-    with pytest.raises(UserError) as refused:
-        recut(copy, file, tmp_path / "new")
-    assert refused.value.problems == problems
+    refused = problems_of(recut, copy, file, tmp_path / "new")
+    assert refused == problems
     assert published(copy) == before
     assert not (tmp_path / "new").exists()
 
@@ -297,11 +296,8 @@ def test_a_quota_is_filled_again_or_refused(tmp_path: Path) -> None:
     assert differing(tmp_path / "recut", tmp_path / "fresh") == []
     assert len(images(tmp_path / "fresh")) < len(scores)
     layer.write_text("screen: {object_threshold: 1}")
-    with pytest.raises(UserError) as refused:
-        recut(tmp_path / "recut", layer, in_place=True)
-    assert any(
-        "cells need candidates that were not rendered" in line for line in refused.value.problems
-    )
+    problems = problems_of(recut, tmp_path / "recut", layer, in_place=True)
+    assert any("cells need candidates that were not rendered" in line for line in problems)
 
 
 def test_object_percentiles_are_measured_once(cut: Cut, tmp_path: Path) -> None:

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.stats import binomtest
-from typer.testing import CliRunner
 
 from colour_kinds import ColourModule, as_tensor
 from colour_world import build_colours, save_folders, save_trained
-from counterfoil.cli.main import app
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.tasks.classes.mistaken_order import LEAST_GAIN, better_order
 from counterfoil.report.reference import near_chance_sentences, order_warnings
+from support.refusals import succeed
 
 
 def answers_of(
@@ -108,10 +107,7 @@ def test_an_order_that_fits_far_better_is_named_everywhere(tmp_path: Path) -> No
     images = save_folders(tmp_path / "images", names, 12)
     model = save_trained(tmp_path / "model", names, ("dog", "airplane", "bird", "cat"))
     out = tmp_path / "out"
-    ran = CliRunner().invoke(
-        app, ["evaluate", str(images), "--models", model, "--device", "cpu", "--out", str(out)]
-    )
-    assert ran.exit_code == 0, ran.output
+    ran = succeed("evaluate", str(images), "--models", model, "--device", "cpu", "--out", str(out))
     (warning,) = [line for line in ran.output.splitlines() if line.startswith("Warning: ")]
     assert warning == (
         "Warning: The outputs of model look shifted by one: 100.0 % of images are right if output 0"

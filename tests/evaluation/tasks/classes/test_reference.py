@@ -29,6 +29,8 @@ from counterfoil.report.results import ResultRow, ResultRows
 from counterfoil.stats import Estimate
 from counterfoil.store.layout import user_cache
 from counterfoil.store.manifest import write_manifest
+from support.estimates import interval_of
+from support.refusals import succeed
 from support.tables import csv_rows
 
 MODEL = "lab:resnet10t"
@@ -68,12 +70,9 @@ def test_the_gap_is_between_the_same_classes_of_both_sides(
         assert base == evaluation.results.base_number(model), "the base is one number everywhere"
         assert gap.value == pytest.approx(validation.value - base.value)
         for shown in (validation, base, gap):
-            assert (
-                shown.low is not None
-                and shown.high is not None
-                and shown.low <= shown.value <= shown.high
-            )
-            assert shown.low < shown.high
+            low, value, high = interval_of(shown)
+            assert low <= value <= high
+            assert low < high
     assert numbers_of(evaluation, models["sharp"])[2].value < -0.4
     assert any(
         "The base differs from the input dataset" in text
@@ -313,8 +312,7 @@ def test_the_command_tells_it_first_and_every_difference_in_points(
         models["sharp"],
         models["only_blue"],
     ]
-    done = CliRunner().invoke(app, words)
-    assert done.exit_code == 0, done.output
+    done = succeed(*words)
     lines = done.stdout.splitlines()
     assert done.stderr.count("Warning: The base differs from the input dataset") == 1
     assert (

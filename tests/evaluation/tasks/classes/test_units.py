@@ -18,6 +18,7 @@ from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.resampled_stats import Units
 from counterfoil.stats import Estimate
+from support.estimates import interval_of
 
 VIDEOS = 10
 FRAMES = 30
@@ -102,8 +103,8 @@ def evaluated(
 
 
 def half(estimate: Estimate | None) -> float:
-    assert estimate is not None and estimate.low is not None and estimate.high is not None
-    return (estimate.high - estimate.low) / 2
+    low, _, high = interval_of(estimate)
+    return (high - low) / 2
 
 
 def test_frames_of_ten_videos_are_ten_and_not_three_hundred(videos: Path) -> None:

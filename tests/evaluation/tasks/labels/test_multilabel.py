@@ -32,6 +32,7 @@ from counterfoil.evaluation.scored_models import short_names
 from counterfoil.evaluation.tasks.labels.subject import MultilabelSubject, open_conditions
 from counterfoil.multilabel_stats import LabelTruth
 from counterfoil.store.decoding import rgb_image
+from support.estimates import interval_of
 from support.gate_comments import check_worst_images
 from support.labelled_patches import LABELS, colour_classifier, patches_folder, patches_recipe
 
@@ -165,8 +166,8 @@ def test_drops_are_differences_and_their_intervals_hold_them(evaluation: Evaluat
             base, shifted = (
                 rows.value(measure, model=model, group=name) or 0.0 for name in ("base", group)
             )
-            assert drop is not None and drop.low is not None and drop.high is not None
-            assert drop.value == pytest.approx(base - shifted) and drop.low < drop.value < drop.high
+            low, value, high = interval_of(drop)
+            assert value == pytest.approx(base - shifted) and low < value < high
     single = rows.estimate("drop", model=model, group="fog", class_id="red", at="AP")
     values = [
         rows.value("AP", model=model, group=group, class_id="red") or 0.0
@@ -278,9 +279,8 @@ def test_two_classifiers_are_compared_over_the_labels_that_both_know(
             for model in ("whole", "part")
         ]
         assert gap.value == pytest.approx(np.mean(drops[0]) - np.mean(drops[1]))
-        assert (
-            gap.low is not None and gap.high is not None and gap.low < (gap.value or 0.0) < gap.high
-        )
+        low, value, high = interval_of(gap)
+        assert low < value < high
     for shift in ("fog", "jpeg"):
         # The drop is over fewer labels than mAP: it says over how many, and from which mAP.
         drop = rows.one("drop", model="part", group=shift, at="mAP")

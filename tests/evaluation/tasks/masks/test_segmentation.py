@@ -31,6 +31,7 @@ from counterfoil.evaluation.results import Evaluation
 from counterfoil.mask_stats import boundary_f1
 from support.gate_comments import check_worst_images
 from support.masks import COLOURS, NAMES, RECIPE, ColourSegmenter, mask_folder
+from support.refusals import problems_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -335,9 +336,8 @@ def test_answers_of_another_form_are_refused(built: Path, name: str) -> None:
     def segment(images: list[Any]) -> list[Any]:
         return [answer(image) for image in images]
 
-    with pytest.raises(UserError) as caught:
-        evaluate(built, {"mine": segment}, class_order="position")
-    assert problem in "\n".join(caught.value.problems)
+    problems = problems_of(evaluate, built, {"mine": segment}, class_order="position")
+    assert problem in "\n".join(problems)
 
 
 def copied(answers: Path, target: Path) -> Path:
@@ -381,10 +381,9 @@ def test_a_folder_with_an_unfit_file_is_refused(
     folder = copied(answers, tmp_path / "copy")
     change, problem = FILES[name]
     change(folder / "fog_images_000001.png")
-    with pytest.raises(UserError) as caught:
-        evaluate(built, [f"predictions:{folder}"])
-    assert problem in "\n".join(caught.value.problems)
-    assert "fog_images_000001" in "\n".join(caught.value.problems)
+    problems = problems_of(evaluate, built, [f"predictions:{folder}"])
+    assert problem in "\n".join(problems)
+    assert "fog_images_000001" in "\n".join(problems)
 
 
 def table_of(folder: Path, file: Path, **changes: Any) -> Path:
@@ -468,9 +467,7 @@ def test_models_that_are_nothing_are_refused(built: Path) -> None:
             evaluate(built, models)
 
 
-def test_the_page_of_failures(
-    evaluation: Evaluation, open_page: Callable[..., Page], tmp_path: Path
-) -> None:
+def test_the_page_of_failures(evaluation: Evaluation, open_page: Callable[..., Page]) -> None:
     page = open_page(Path(evaluation.files["failures"]))
     page.wait_for_selector(".tile img")
     assert page.locator(".tile").count() > IMAGES

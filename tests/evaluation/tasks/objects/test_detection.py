@@ -38,7 +38,9 @@ from counterfoil.resampled_stats import Units
 from counterfoil.starting.init_recipe import init
 from support.boxes import IDS, coco_folder
 from support.colour_detector import NAMES, ColourDetector
+from support.estimates import interval_of
 from support.gate_comments import check_worst_images, table_rows
+from support.refusals import problems_of
 from support.strangers_text import HOSTILE, refuse_acting
 
 SHIFTS = (
@@ -155,7 +157,8 @@ def test_drops_are_differences_and_their_intervals_hold_them(evaluation: Evaluat
     noise = rows.value("AP", model=model, group="gaussian_noise") or 0.0
     drop = rows.estimate("drop", model=model, group="gaussian_noise", at="AP")
     assert drop is not None and drop.value == pytest.approx(base - noise) and drop.value > 0.1
-    assert drop.low is not None and drop.high is not None and drop.low < drop.value < drop.high
+    low, value, high = interval_of(drop)
+    assert low < value < high
     others = [
         rows.value("AP", model=model, group=group) or 0.0
         for group in ("gaussian_noise_1", "jpeg_compression")
@@ -371,7 +374,7 @@ def test_two_detectors_are_compared_by_their_drops(built: Path, results_file: Pa
 
 
 def test_a_gate_compares_detectors_with_the_base_with_each_other_and_by_category(
-    built: Path, evaluation: Evaluation, results_file: Path
+    built: Path, results_file: Path
 ) -> None:
     lines = [
         "relative_drop(gaussian_noise) <= 10%",
@@ -460,9 +463,8 @@ def test_a_gate_compares_detectors_with_the_base_with_each_other_and_by_category
 def test_a_line_that_detections_cannot_answer_is_refused(
     line: str, problem: str, built: Path, results_file: Path
 ) -> None:
-    with pytest.raises(UserError) as caught:
-        evaluate(built, f"predictions:{results_file}", gate=[line])
-    assert problem in caught.value.problems[0]
+    problems = problems_of(evaluate, built, f"predictions:{results_file}", gate=[line])
+    assert problem in problems[0]
 
 
 def changed(**values: Any) -> Callable[[list[dict[str, Any]]], None]:
@@ -498,9 +500,8 @@ def test_a_file_of_predictions_of_another_form_is_refused_in_words(
     results = json.loads(results_file.read_text())
     change(results)
     (tmp_path / "other.json").write_text(json.dumps(results))
-    with pytest.raises(UserError) as caught:
-        evaluate(built, f"predictions:{tmp_path / 'other.json'}")
-    assert problem in "\n".join(caught.value.problems)
+    problems = problems_of(evaluate, built, f"predictions:{tmp_path / 'other.json'}")
+    assert problem in "\n".join(problems)
 
 
 def test_tables_of_detections_are_read_as_results_are(
@@ -559,7 +560,7 @@ def test_images_listed_by_their_key_alone_are_answers_without_a_detection(
         evaluate(built, [f"predictions:{tmp_path / 'columns.csv'}"], out=tmp_path / "out")
 
 
-def test_a_hostile_category_acts_nowhere(built: Path, results_file: Path, tmp_path: Path) -> None:
+def test_a_hostile_category_acts_nowhere(built: Path, tmp_path: Path) -> None:
     keys = open_dataset(built).keys
     box = {"score": 0.5, "bbox": [1, 1, 9, 9]}
     rows = [{"key": key, "category": name, **box} for key in keys for name in (NAMES[0], HOSTILE)]
@@ -576,9 +577,8 @@ def test_a_problem_of_all_detections_is_one_line(
     (tmp_path / "other.json").write_text(
         json.dumps([{**result, "category_id": None} for result in results] + swapped)
     )
-    with pytest.raises(UserError) as caught:
-        evaluate(built, f"predictions:{tmp_path / 'other.json'}")
-    assert [problem.partition(": detection ")[2] for problem in caught.value.problems] == [
+    problems = problems_of(evaluate, built, f"predictions:{tmp_path / 'other.json'}")
+    assert [problem.partition(": detection ")[2] for problem in problems] == [
         f"0 and {len(results) - 1:,} more: category is 'None', expected a name or a number",
         f"{len(results)}: x1, y1, x2, y2 is '9, 1, 3, 8', expected [x, y, width, height] in pixels",
     ]

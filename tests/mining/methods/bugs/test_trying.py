@@ -196,9 +196,7 @@ def test_a_try_that_was_killed_amid_its_estimate_and_amid_its_files_goes_on(
     assert files_of(folder) == files_of(tried)
 
 
-def test_words_that_a_search_comes_to_later_stand_beside_those_that_were_tried(
-    small_search: Path, tried: Path
-) -> None:
+def test_words_that_a_search_comes_to_later_stand_beside_those_that_were_tried(tried: Path) -> None:
     findings = findings_of(tried)
     finding = next(finding for finding in findings.findings if finding.origin == "tried")
     merged = with_more(findings, [finding], ())

@@ -9,10 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
 from colour_world import COLOURS, NAMES, SIZE, build_colours, painted, save_colour_model
-from counterfoil.cli.main import app
 from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
@@ -31,7 +29,9 @@ from counterfoil.report.results import Results
 from counterfoil.stats import Estimate
 from counterfoil.store.manifest import verify_files
 from counterfoil.store.sealed_folder import read_results
+from support.estimates import interval_of
 from support.images import encoded
+from support.refusals import succeed
 from support.tables import csv_rows
 
 EACH = 24
@@ -129,7 +129,8 @@ def test_a_shift_of_some_classes_is_compared_with_the_sources_images_of_these(
         assert (lone.classes, lone.images, lone.source_images) == (1, EACH, EACH)
         kid = kid_of(measured.results, distance, lone)
         # Reds are compared with reds; all colours would be far from them.
-        assert kid.low is not None and kid.high is not None and kid.low <= 0 <= kid.high
+        low, _, high = interval_of(kid)
+        assert low <= 0 <= high
 
 
 def test_the_numbers_are_those_of_the_features(
@@ -256,8 +257,7 @@ def test_a_source_that_is_not_at_hand_is_skipped_with_a_word(model: str, tmp_pat
         "--device",
         "cpu",
     ]
-    result = CliRunner().invoke(app, ["evaluate", *words])
-    assert result.exit_code == 0, result.output
+    result = succeed("evaluate", *words)
     assert "No distances" in result.stderr and "no-such-photos" in result.stderr
     page = (tmp_path / "out" / "report.html").read_text()
     assert "were not measured" in page and str(tmp_path) not in page.replace(model, "")
@@ -277,8 +277,7 @@ def test_the_command_prints_kid_first_and_the_source_against_itself(
         "--device",
         "cpu",
     ]
-    result = CliRunner().invoke(app, ["evaluate", *words, "--out", str(tmp_path)])
-    assert result.exit_code == 0, result.output
+    result = succeed("evaluate", *words, "--out", str(tmp_path))
     table = result.stdout.partition("Distances to")[2]
     assert (
         table.index("KID") < table.index("FID") < table.index("dusk") < table.index("two halves of")

@@ -21,6 +21,7 @@ from counterfoil.evaluation.tasks.classes.measures.severity import measure_sever
 from counterfoil.recipe import RecipeClass
 from counterfoil.report.results import ResultRows
 from counterfoil.report.severity import Severity
+from support.estimates import interval_of
 
 LEVELS = (0.25, 0.5, 0.75, 1.0)
 NAMES = ("base", "fog_25", "fog_50", "fog_75", "fog", "blue")
@@ -128,8 +129,8 @@ def test_curves_are_averages_over_classes_with_intervals_around_them() -> None:
                 and row.value == pytest.approx(accuracy[k])
                 and row.n == present[:, k].sum()
             )
-            assert row.low is not None and row.high is not None and row.value is not None
-            assert row.low < row.value < row.high
+            low, value, high = interval_of(row)
+            assert low < value < high
             if k:
                 drop = rows.estimate("severity_drop", model=f"m{model}", group="fog", at=at)
                 assert drop and drop.value == pytest.approx(accuracy[0] - accuracy[k])
@@ -196,8 +197,8 @@ def test_no_drop_of_a_class_has_an_interval_of_no_width(lost: float) -> None:
     drops = [row for row in rows.where("severity_drop", group="fog") if row.class_id]
     assert len(drops) == 3 * 4 * 4
     for row in drops:
-        assert row.low is not None and row.high is not None and row.value is not None
-        assert -1 <= row.low <= row.value <= row.high <= 1 and row.high - row.low > 0.15
+        low, value, high = interval_of(row)
+        assert -1 <= low <= value <= high <= 1 and high - low > 0.15
 
 
 def test_an_image_without_its_pair_makes_no_interval_narrower_where_pairs_agree() -> None:
@@ -212,8 +213,8 @@ def test_an_image_without_its_pair_makes_no_interval_narrower_where_pairs_agree(
         groups, scenes = np.nonzero(present.T)
         _, rows = measured(answered_of(subject_of(present, labels, indices), right[scenes, groups]))
         drop = rows.estimate("severity_drop", model="m0", group="fog", class_id="00", at="0.25")
-        assert drop is not None and drop.low is not None and drop.high is not None
-        widths.append(drop.high - drop.low)
+        low, _, high = interval_of(drop)
+        widths.append(high - low)
     assert 0.08 < widths[0] <= widths[1]
 
 
@@ -241,8 +242,8 @@ def test_drops_of_classes_cover_the_truth() -> None:
             for model in range(2):
                 key = {"model": f"m{model}", "group": "fog", "at": f"{LEVELS[k]:g}"}
                 for row in (row for row in rows.where("severity_drop", **key) if row.class_id):
-                    assert row.low is not None and row.high is not None
-                    covered[k, model] += row.low <= truth[k + 1, model] <= row.high
+                    low, _, high = interval_of(row)
+                    covered[k, model] += low <= truth[k + 1, model] <= high
     assert (covered / 300 >= 0.88).all() and covered.mean() / 300 >= 0.92, covered / 300
 
 
