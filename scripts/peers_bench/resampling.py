@@ -49,7 +49,7 @@ def pairs(present: Sequence[str]) -> Iterator[Pair]:
         change = on_base.astype(float) - on_shift
         draws = []
         for seed in range(REPLICATES):
-            drawn = resample(change, stratify=labels, random_state=seed)
+            drawn: Any = resample(change, stratify=labels, random_state=seed)
             draws.append(np.mean(drawn))
         low, high = np.quantile(draws, [0.025, 0.975])
         return float(change.mean()), float(low), float(high)

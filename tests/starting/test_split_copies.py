@@ -166,7 +166,7 @@ def save_tables(**rows_of: list[tuple[int, int]]) -> None:
     features = datasets.Features(
         {"image": datasets.Image(), "label": datasets.ClassLabel(names=list(CLASSES))}
     )
-    splits = {}
+    splits: Any = {}
     for split, rows in rows_of.items():
         images = [{"bytes": encoded(scene(number)), "path": None} for number, _ in rows]
         columns = {"image": images, "label": [label for _, label in rows]}

@@ -189,9 +189,10 @@ def threshold_text(resolved: Mapping[str, Any] | None, spec: ThresholdSpec | Non
     low = f"{min(values):.3f}"
     high = f"{max(values):.3f}"
     text = low if low == high else f"{low} to {high}"
-    percentiles = {entry.get("percentile") for entry in entries} - {None}
+    stored = {entry.get("percentile") for entry in entries}
+    percentiles = sorted(value for value in stored if value is not None)
     if percentiles:
-        words = ", ".join(f"{percentile:g}" for percentile in sorted(percentiles))
+        words = ", ".join(f"{percentile:g}" for percentile in percentiles)
         text += f" (percentile {words})"
     return text
 

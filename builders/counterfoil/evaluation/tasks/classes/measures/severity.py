@@ -168,21 +168,14 @@ def _finite(number: float) -> float | None:
     return number if np.isfinite(number) else None
 
 
-def level_row(measure: str, level: trajectory_stats.Reached, **others: object) -> ResultRow:
+def level_row(measure: str, level: trajectory_stats.Reached, **others: Any) -> ResultRow:
     """Return the row of a level. A note says if the level, or the upper end of its interval, is not
     reached."""
     value, low, high = map(_finite, (level.value, level.low, level.high))
     note = "" if high is not None else names.END_NOT_REACHED
     if value is None:
         note = names.NOT_REACHED
-    return ResultRow(
-        measure,
-        value=value,
-        low=low,
-        high=high,
-        note=note,
-        **others,
-    )  # type: ignore[arg-type]
+    return ResultRow(measure, value=value, low=low, high=high, note=note, **others)
 
 
 @dataclass(frozen=True)
