@@ -131,6 +131,7 @@ WHOLE = {
     f"{HOW_TO}edit-photos.md",
     f"{HOW_TO}mend.md",
     f"{HOW_TO}mine.md",
+    f"{HOW_TO}preprocessing.md",
     f"{HOW_TO}real-images.md",
 }
 
