@@ -21,7 +21,7 @@ from counterfoil.progress import report_progress
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from counterfoil.arrays import Bools, Floats32, Ints
+    from counterfoil.arrays import AnyFloats, Bools, Floats32, Ints
 
 DIGEST = 16  # bytes of a sha256 that are compared
 SIDE = 32  # pixels of the small pictures that are compared
@@ -49,7 +49,7 @@ PAIR = np.dtype(
 )
 # The largest distance of two hashes, in bits, of a candidate. All of these were chosen by
 # `scripts/prove_copies.py --settings`, on other images than its tables are of.
-RADIUS = 18
+RADIUS: int = 18
 # The lowest correlation of the frequencies of two hashes, of a candidate.
 _LEAST_ROUGHLY_ALIKE = 0.75
 # The lowest correlation of fine detail of a near copy.
@@ -360,7 +360,7 @@ def _sampled_at(place: Floats32) -> tuple[Floats32, Floats32, Floats32]:
     return down + _MIDDLE, right + _MIDDLE, seen.astype(np.float32)
 
 
-def _sampled(pictures: Floats32, down: Floats32, right: Floats32) -> Floats32:
+def _sampled(pictures: Floats32, down: Floats32, right: Floats32) -> AnyFloats:
     """Return pictures at places between their pixels, by linear interpolation."""
     top = np.floor(down).clip(0, SIDE - 2)
     left = np.floor(right).clip(0, SIDE - 2)
@@ -371,7 +371,7 @@ def _sampled(pictures: Floats32, down: Floats32, right: Floats32) -> Floats32:
     corner += left.astype(int)
     pixels = pictures.reshape(-1)
 
-    def across(first: Ints) -> Floats32:
+    def across(first: Ints) -> AnyFloats:
         start = pixels[first]
         return start + beside * (pixels[first + 1] - start)
 
@@ -380,22 +380,22 @@ def _sampled(pictures: Floats32, down: Floats32, right: Floats32) -> Floats32:
     return upper + below * (lower - upper)
 
 
-def _total(pictures: Floats32) -> Floats32:
+def _total(pictures: AnyFloats) -> AnyFloats:
     """Return the sum of each picture, [n, 1, 1]."""
     return pictures.sum(axis=(1, 2), keepdims=True)
 
 
-def _mean(pictures: Floats32, seen: Floats32) -> Floats32:
+def _mean(pictures: AnyFloats, seen: AnyFloats) -> AnyFloats:
     """Return the mean of each picture where it is `seen`, [n, 1, 1]."""
     return _total(pictures * seen) / _total(seen)
 
 
-def _correlation(first: Floats32, second: Floats32, seen: Floats32) -> Floats32:
+def _correlation(first: AnyFloats, second: AnyFloats, seen: AnyFloats) -> AnyFloats:
     """Return the correlation of normalised pictures, [n]."""
     return _mean(first * second, seen)[:, 0, 0]
 
 
-def _normalised(pictures: Floats32, seen: Floats32) -> tuple[Floats32, Floats32]:
+def _normalised(pictures: AnyFloats, seen: Floats32) -> tuple[AnyFloats, AnyFloats]:
     """Return pictures with mean 0 and standard deviation 1 where they are `seen`, and 0 elsewhere,
     and their standard deviations."""
     centred = (pictures - _mean(pictures, seen)) * seen

@@ -4,6 +4,7 @@ scikit-learn's `resample`, scipy's `bootstrap` and torchmetrics' `BootStrapper`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
