@@ -1,5 +1,5 @@
 """What proofs of intervals count: how often the intervals of drawn sets hold the truth, how wide
-they are, and how far values lie above it."""
+they are, and how far values are above it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Coverage:
         return f"{percent(inside.mean())} ({100 * np.median(widths):.1f})"
 
     def above(self, key: Hashable, fewest: float = 1) -> str:
-        """Return how far values lie above the truth on average, in points, or a dash."""
+        """Return how far values are above the truth on average, in points, or a dash."""
         sets = self._sets.get(key, [])
         if len(sets) < fewest:
             return "–"

@@ -228,15 +228,15 @@ def distinct_rows(
     sets: Mapping[str, Sequence[Image.Image]], folder: Path | None
 ) -> Iterator[list[Any]]:
     for name, pictures in sets.items():
-        found = find_copies(fingerprints(pictures))
-        pairs = found.pairs
+        copies = find_copies(fingerprints(pictures))
+        pairs = copies.pairs
         count = len(pictures) * (len(pictures) - 1) // 2
         called = len(pairs)
         images = len({*pairs["tested"].tolist(), *pairs["train"].tolist()})
         yield [
             name,
             f"{count:,}",
-            found.radius,
+            copies.radius,
             called,
             share(called, count, 1e6, 2),
             f"{images} of {len(pictures):,}",
@@ -245,8 +245,8 @@ def distinct_rows(
             folder.mkdir(parents=True, exist_ok=True)
             for number, pair in enumerate(zip(pairs["tested"], pairs["train"], strict=True)):
                 drawn = Image.new("RGB", (260, 128))
-                for place, row in enumerate(pair):
-                    drawn.paste(pictures[int(row)].resize((128, 128)), (132 * place, 0))
+                for column, row in enumerate(pair):
+                    drawn.paste(pictures[int(row)].resize((128, 128)), (132 * column, 0))
                 drawn.save(folder / f"{name}-{number:03d}.png")
 
 

@@ -67,7 +67,9 @@ def test_each_page_has_its_markdown_and_the_list_for_language_models_names_all(s
         len(description) > 20 for _, description in entries
     )
     python = (site / "reference/python.md").read_text(encoding="utf-8")
-    assert "\n:::" not in python and "## evaluate" in python and "min_images_per_class" in python
+    assert "\n:::" not in python
+    assert "## evaluate" in python
+    assert "min_images_per_class" in python
     assert docs_reference.COLUMNS_MARK not in (site / "reference/files.md").read_text(
         encoding="utf-8"
     )

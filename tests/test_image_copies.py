@@ -39,9 +39,9 @@ def scenes(change: Callable[[Image.Image], Image.Image] = lambda picture: pictur
     return fingerprints([encoded(change(scene(number))) for number in range(COUNT)])
 
 
-def pairs_of(found: Copies) -> set[tuple[int, int]]:
-    tested = found.pairs["tested"].tolist()
-    return set(zip(tested, found.pairs["train"].tolist(), strict=True))
+def pairs_of(copies: Copies) -> set[tuple[int, int]]:
+    tested = copies.pairs["tested"].tolist()
+    return set(zip(tested, copies.pairs["train"].tolist(), strict=True))
 
 
 ITSELF = {(row, row) for row in range(COUNT)}
@@ -49,17 +49,17 @@ ITSELF = {(row, row) for row in range(COUNT)}
 
 def test_a_set_has_all_its_images_and_repeats_none() -> None:
     images = scenes()
-    found = find_copies(images, images)
-    assert pairs_of(found) >= ITSELF
-    assert found.pairs["exact"].all()
+    copies = find_copies(images, images)
+    assert pairs_of(copies) >= ITSELF
+    assert copies.pairs["exact"].all()
     assert not pairs_of(find_copies(images))
 
 
 def test_pixels_are_the_same_in_another_file() -> None:
     again = fingerprints([encoded(scene(number), "WEBP", lossless=True) for number in range(COUNT)])
-    found = find_copies(again, scenes())
-    assert pairs_of(found) == ITSELF
-    assert found.pairs["exact"].all()
+    copies = find_copies(again, scenes())
+    assert pairs_of(copies) == ITSELF
+    assert copies.pairs["exact"].all()
 
 
 def encoded_again(picture: Image.Image, quality: int) -> Image.Image:
@@ -80,9 +80,9 @@ def encoded_again(picture: Image.Image, quality: int) -> Image.Image:
     ],
 )
 def test_changed_copies_are_near(change: Callable[[Image.Image], Image.Image]) -> None:
-    found = find_copies(scenes(change), scenes())
-    assert pairs_of(found) == ITSELF
-    assert not found.pairs["exact"].any()
+    copies = find_copies(scenes(change), scenes())
+    assert pairs_of(copies) == ITSELF
+    assert not copies.pairs["exact"].any()
 
 
 def test_mirrored_copies_say_so() -> None:
@@ -149,13 +149,13 @@ def test_a_picture_that_is_often_repeated_hides_no_near_copy(
     repeated = [encoded(scene(5))] * 30
     tested = fingerprints([*repeated, encoded(encoded_again(scene(6), 60))])
     train = fingerprints([*repeated, encoded(scene(6))])
-    found = find_copies(tested, train)
-    assert (30, 30) in pairs_of(found)
-    assert found.pairs["exact"].sum() == 30 * 20  # partners of each that are listed
+    copies = find_copies(tested, train)
+    assert (30, 30) in pairs_of(copies)
+    assert copies.pairs["exact"].sum() == 30 * 20  # partners of each that are listed
 
 
 def test_things_that_look_alike_are_no_copies() -> None:
-    """A pair is called a copy only if it is closer than other pairs of the same images."""
+    """Call a pair a copy only if it is closer than other pairs of the same images."""
     base = np.asarray(scene(3), np.float32)
     chance = np.random.default_rng(0)
     alike = []

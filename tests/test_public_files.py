@@ -81,17 +81,17 @@ def test_the_marketplace_lists_every_skill() -> None:
 def test_the_version_is_told_alike() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     marketplace = json.loads((ROOT / ".claude-plugin" / "marketplace.json").read_text("utf-8"))
-    told = {citation["version"], marketplace["metadata"]["version"]}
+    versions = {citation["version"], marketplace["metadata"]["version"]}
     for skill in SKILLS:
         facts, _ = parts(skill)
         metadata = facts["metadata"]
         assert isinstance(metadata, dict)
-        told.add(metadata["counterfoil-version"])
-    assert told == {counterfoil.__version__}
+        versions.add(metadata["counterfoil-version"])
+    assert versions == {counterfoil.__version__}
 
 
 def test_the_citation_has_the_day_of_a_released_version_and_a_doi_that_is_one() -> None:
-    """A version that is not released has no day, and a DOI that no archive gave is not written."""
+    """Require no day of a version that is not released, and no DOI that no archive gave."""
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     heading = re.search(

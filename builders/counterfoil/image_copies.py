@@ -94,7 +94,11 @@ class Copies:
     """The distance of hashes up to which pairs were compared."""
 
 
-def low_frequencies(grey: NDArray[np.uint8], *, mirrored: bool = False) -> Floats32:
+def low_frequencies(
+    grey: NDArray[np.uint8],
+    *,
+    mirrored: bool = False,
+) -> Floats32:
     """Return the low frequencies of small pictures, uint8 [n, 32, 32], or of their mirror images,
     [n, 64]."""
     from scipy.fft import dctn
@@ -150,7 +154,7 @@ def _exact_pairs(
     within: bool,
 ) -> NDArray[Any]:
     """Return pairs with the same file or pixels, ascending."""
-    found: set[tuple[int, int]] = set()
+    same: set[tuple[int, int]] = set()
     for name in ("file", "pixels"):
         rows_of: dict[bytes, list[int]] = {}
         for row, digest in enumerate(others[name].tolist()):
@@ -161,9 +165,9 @@ def _exact_pairs(
             if within:
                 partners = partners[partners.index(row) + 1 :] if partners else []
             for partner in partners[:_MOST_PARTNERS]:
-                found.add((row, partner))
-    pairs = np.zeros(len(found), PAIR)
-    for number, pair in enumerate(sorted(found)):
+                same.add((row, partner))
+    pairs = np.zeros(len(same), PAIR)
+    for number, pair in enumerate(sorted(same)):
         pairs["tested"][number], pairs["train"][number] = pair
     pairs["exact"] = True
     pairs["alike"] = 1
@@ -187,11 +191,11 @@ def candidates(
     for mirrored in (False, True):
         waves = low_frequencies(others["grey"][other_rows], mirrored=mirrored)
         of_others.append((mirrored, waves, perceptual_hashes(waves)))
-    found = np.zeros(0, PAIR)
+    candidates = np.zeros(0, PAIR)
     radius = RADIUS
     for block in _blocks(len(hashes), _TESTED_AT_ONCE):
         report_progress("comparing images", block.start, len(hashes))
-        parts = [found]
+        parts = [candidates]
         for mirrored, waves, other_hashes in of_others:
             for other_block in _blocks(len(other_hashes), _OTHERS_AT_ONCE):
                 pairs = _near_hashes(
@@ -207,21 +211,21 @@ def candidates(
                     waves[pairs["train"]],
                 )
                 parts.append(pairs[alike])
-        found = np.concatenate(parts)
+        candidates = np.concatenate(parts)
         if within:
-            found = found[found["tested"] < found["train"]]
-        counts = np.bincount(found["distance"], minlength=RADIUS + 1)
+            candidates = candidates[candidates["tested"] < candidates["train"]]
+        counts = np.bincount(candidates["distance"], minlength=RADIUS + 1)
         fitting = np.flatnonzero(counts.cumsum() <= MOST_CANDIDATES)
         radius = min(radius, int(fitting.max(initial=-1)))
-        found = found[found["distance"] <= radius]
+        candidates = candidates[candidates["distance"] <= radius]
     report_progress("comparing images", len(hashes), len(hashes))
-    found["tested"] = tested_rows[found["tested"]]
-    found["train"] = other_rows[found["train"]]
+    candidates["tested"] = tested_rows[candidates["tested"]]
+    candidates["train"] = other_rows[candidates["train"]]
     # A symmetric picture is near in both ways; the nearer one is compared.
-    found = np.sort(found, order=["tested", "train", "distance", "mirrored"])
-    numbers = _numbers(found, others)
+    candidates = np.sort(candidates, order=["tested", "train", "distance", "mirrored"])
+    numbers = _numbers(candidates, others)
     _, first = np.unique(numbers, return_index=True)
-    return found[first], radius
+    return candidates[first], radius
 
 
 def _near_hashes(hashes: Floats32, others: Floats32, radius: int) -> NDArray[Any]:
@@ -301,8 +305,8 @@ def _aligned_correlation(fixed: Floats32, moved: Floats32) -> Floats32:
     zoomed and moved onto its `fixed` one."""
     fixed = _blurred(fixed, _BLUR)
     moved = _blurred(moved, _BLUR)
-    place = _aligned(fixed, moved)
-    down, right, seen = _sampled_at(place)
+    placing = _aligned(fixed, moved)
+    down, right, seen = _sampled_at(placing)
     warped = _sampled(moved, down, right)
     first, _ = _normalised(_fine(fixed), seen)
     second, _ = _normalised(_fine(warped), seen)
@@ -312,19 +316,19 @@ def _aligned_correlation(fixed: Floats32, moved: Floats32) -> Floats32:
 def _aligned(fixed: Floats32, moved: Floats32) -> Floats32:
     """Return the zoom and the translation with the highest correlation, [n, 3], by Gauss-Newton
     steps."""
-    place = np.zeros((len(fixed), 3), np.float32)
-    best = place.copy()
+    placing = np.zeros((len(fixed), 3), np.float32)
+    best = placing.copy()
     highest = np.full(len(fixed), -np.inf, np.float32)
     slope_down, slope_right = np.gradient(moved, axis=(1, 2))
     for _ in range(_STEPS):
-        down, right, seen = _sampled_at(place)
+        down, right, seen = _sampled_at(placing)
         warped = _sampled(moved, down, right)
         target, _ = _normalised(fixed, seen)
-        found, scale = _normalised(warped, seen)
-        correlation = _correlation(target, found, seen)
+        overlaid, scale = _normalised(warped, seen)
+        correlation = _correlation(target, overlaid, seen)
         better = correlation > highest
         highest[better] = correlation[better]
-        best[better] = place[better]
+        best[better] = placing[better]
         by_right = _sampled(slope_right, down, right) / scale
         by_down = _sampled(slope_down, down, right) / scale
         by_zoom = by_right * _ACROSS + by_down * _DOWN
@@ -332,11 +336,11 @@ def _aligned(fixed: Floats32, moved: Floats32) -> Floats32:
         for way in (by_zoom, by_right, by_down):
             centred = (way - _mean(way, seen)) * seen
             # A change of contrast is no movement.
-            centred -= found * _mean(centred * found, seen)
-            ways.append(centred.reshape(len(place), -1))
-        change = _solved(np.stack(ways, axis=1), target - found)
-        place += np.clip(change, -_LONGEST_STEP, _LONGEST_STEP)
-        place = np.clip(place, -_FURTHEST, _FURTHEST)
+            centred -= overlaid * _mean(centred * overlaid, seen)
+            ways.append(centred.reshape(len(placing), -1))
+        change = _solved(np.stack(ways, axis=1), target - overlaid)
+        placing += np.clip(change, -_LONGEST_STEP, _LONGEST_STEP)
+        placing = np.clip(placing, -_FURTHEST, _FURTHEST)
     return best
 
 
@@ -349,10 +353,10 @@ def _solved(ways: Floats32, left: Floats32) -> Floats32:
     return solved[:, :, 0].astype(np.float32)
 
 
-def _sampled_at(place: Floats32) -> tuple[Floats32, Floats32, Floats32]:
+def _sampled_at(placing: Floats32) -> tuple[Floats32, Floats32, Floats32]:
     """Return where each pixel is sampled, down and right, and 1 where that is inside, [n, 32, 32]
     each."""
-    zoom, move_right, move_down = place.T[:, :, None, None]
+    zoom, move_right, move_down = placing.T[:, :, None, None]
     right = _ACROSS * (1 + zoom) + move_right
     down = _DOWN * (1 + zoom) + move_down
     furthest = np.maximum(abs(right), abs(down))

@@ -56,7 +56,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def measure(options: argparse.Namespace) -> Iterator[Page]:
     """Measure a subject after another; a page behind each."""
-    found: list[Measured] = []
+    rows_measured: list[Measured] = []
     absent: list[str] = []
     versions: dict[str, str] = {}
     for subject in options.only:
@@ -68,8 +68,8 @@ def measure(options: argparse.Namespace) -> Iterator[Page]:
                 absent.append(package)
         present = [package for package in needs if package in versions]
         if present:
-            found += alone(measured_pairs, subject, present, options.rounds)
-        yield Page(opening(options, versions), {"peers": lines(found, absent)})
+            rows_measured += alone(measured_pairs, subject, present, options.rounds)
+        yield Page(opening(options, versions), {"peers": lines(rows_measured, absent)})
 
 
 def measured_pairs(subject: str, present: list[str], rounds: int) -> list[Measured]:
@@ -103,18 +103,18 @@ def opening(options: argparse.Namespace, versions: dict[str, str]) -> list[str]:
     ]
 
 
-def lines(found: list[Measured], absent: list[str]) -> list[str]:
+def lines(rows_measured: list[Measured], absent: list[str]) -> list[str]:
     """Return the losses in words, the table, and what was not measured."""
-    said = []
-    losses = [row for row in found if row.slower]
+    words = []
+    losses = [row for row in rows_measured if row.slower]
     if losses:
-        said += [f"Counterfoil is slower in {len(losses)} of {len(found)} lines:", ""]
+        words += [f"Counterfoil is slower in {len(losses)} of {len(rows_measured)} lines:", ""]
         for row in losses:
             what, peer, way = row.pair
-            said.append(f"- {median(row.ratios):.2f}: {what}; {peer}, {way}")
-        said.append("")
-    said += table(TITLES, [row.row() for row in found], words=WORDS)
+            words.append(f"- {median(row.ratios):.2f}: {what}; {peer}, {way}")
+        words.append("")
+    words += table(TITLES, [row.row() for row in rows_measured], words=WORDS)
     if absent:
         named = " ".join(absent)
-        said += ["", f"Not measured, because not installed: `pip install {named}`."]
-    return said
+        words += ["", f"Not measured, because not installed: `pip install {named}`."]
+    return words

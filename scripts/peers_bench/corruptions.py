@@ -52,7 +52,7 @@ def pairs(present: Sequence[str]) -> Iterator[Pair]:
                 peer="imagecorruptions",
                 way="`corrupt`",
                 ours=over(ours, kinds, photographs),
-                theirs=over(published, kinds, photographs),
+                peers=over(published, kinds, photographs),
                 agreement=agreement,
             )
     if "albumentations" in present:
@@ -68,7 +68,7 @@ def pairs(present: Sequence[str]) -> Iterator[Pair]:
             peer="albumentations",
             way="the transform nearest in kind",
             ours=over(ours, tuple(transforms), photographs),
-            theirs=over(transformed, tuple(transforms), photographs),
+            peers=over(transformed, tuple(transforms), photographs),
             agreement=other_kinds,
         )
 

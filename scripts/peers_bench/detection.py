@@ -46,10 +46,10 @@ def pairs(present: Sequence[str]) -> Iterator[Pair]:
         return np.append(average_precision(matches, weights).measure("AP"), whole)
 
     true = coco_rows(objects.image, objects.box, objects.category)
-    found = coco_rows(detections.image, detections.box, detections.category, detections.score)
+    detected = coco_rows(detections.image, detections.box, detections.category, detections.score)
     drawn = [np.repeat(np.arange(IMAGES), row) for row in weights]
     every = [*drawn, np.arange(IMAGES)]
-    size = f"AP of {IMAGES} images and of {RESAMPLES} resamples ({len(found):,} boxes)"
+    size = f"AP of {IMAGES} images and of {RESAMPLES} resamples ({len(detected):,} boxes)"
     for package in NEEDS:
         if package not in present:
             continue
@@ -58,18 +58,18 @@ def pairs(present: Sequence[str]) -> Iterator[Pair]:
             ("matches kept, each accumulated", accumulated, MOST_ROUNDS),
         ):
 
-            def theirs(
+            def peers(
                 package: str = package, scores: Callable[..., list[float]] = scores
             ) -> list[float]:
                 with contextlib.redirect_stdout(io.StringIO()):
-                    return scores(package, true, found, every)
+                    return scores(package, true, detected, every)
 
             yield Pair(
                 what=size,
                 peer=package,
                 way=way,
                 ours=ours,
-                theirs=theirs,
+                peers=peers,
                 agreement=within(f"all {len(every)} APs", TOLERANCE),
                 most_rounds=rounds,
             )
@@ -127,8 +127,8 @@ def package_parts(package: str) -> tuple[Any, Callable[..., Any]]:
         return COCO, COCOeval
     from faster_coco_eval import COCO, COCOeval_faster  # pyrefly: ignore
 
-    def evaluation(truth: Any, found: Any, kind: str) -> Any:
-        return COCOeval_faster(truth, found, kind, print_function=print, separate_eval=True)
+    def evaluation(truth: Any, detected: Any, kind: str) -> Any:
+        return COCOeval_faster(truth, detected, kind, print_function=print, separate_eval=True)
 
     return COCO, evaluation
 
@@ -159,13 +159,13 @@ def coco_of(make: Any, rows: Sequence[list[dict[str, Any]]], drawn: Sequence[int
 def recomputed(
     package: str,
     true: Sequence[dict[str, Any]],
-    found: Sequence[dict[str, Any]],
+    detected: Sequence[dict[str, Any]],
     every: Sequence[np.ndarray],
 ) -> list[float]:
     """Return the AP of each resample, scored as a set of its own."""
     make, evaluation = package_parts(package)
     true_rows = by_image(true)
-    found_rows = by_image(found)
+    found_rows = by_image(detected)
     scores = []
     for drawn in every:
         truth = coco_of(make, true_rows, drawn.tolist())
@@ -179,14 +179,14 @@ def recomputed(
 def accumulated(
     package: str,
     true: Sequence[dict[str, Any]],
-    found: Sequence[dict[str, Any]],
+    detected: Sequence[dict[str, Any]],
     every: Sequence[np.ndarray],
 ) -> list[float]:
     """Return the AP of each resample, accumulated from matches that are made once."""
     make, evaluation = package_parts(package)
     whole = range(IMAGES)
     truth = coco_of(make, by_image(true), whole)
-    judge = evaluation(truth, coco_of(make, by_image(found), whole), "bbox")
+    judge = evaluation(truth, coco_of(make, by_image(detected), whole), "bbox")
     judge.evaluate()
     name = "evalImgs" if package == "pycocotools" else "_evalImgs_cpp"
     kept = list(getattr(judge, name))

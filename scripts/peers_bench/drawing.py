@@ -52,7 +52,7 @@ def pairs(present: Sequence[str]) -> Iterator[Pair]:
             built[0] += 1
             return drawn(work / f"built-{built[0]}")
 
-        def theirs() -> dict[str, np.ndarray]:
+        def peers() -> dict[str, np.ndarray]:
             return one_at_a_time(recipe, rows, work / "plain")
 
         def same(built: Path, plain: dict[str, np.ndarray]) -> Agreement:
@@ -70,7 +70,7 @@ def pairs(present: Sequence[str]) -> Iterator[Pair]:
             peer="diffusers",
             way="one call and one CLIP call an image",
             ours=ours,
-            theirs=theirs,
+            peers=peers,
             agreement=same,
             most_rounds=MOST_ROUNDS,
         )

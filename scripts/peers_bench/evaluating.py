@@ -51,7 +51,7 @@ def pairs(present: Sequence[str]) -> Iterator[Pair]:
         def second() -> Answers:
             return evaluated(work / "kept")
 
-        def theirs() -> Answers:
+        def peers() -> Answers:
             return plain_loop(folder, load_classifier(name))
 
         second()  # fills the cache
@@ -62,7 +62,7 @@ def pairs(present: Sequence[str]) -> Iterator[Pair]:
                 peer="timm",
                 way="a plain loop, answers alone",
                 ours=ours,
-                theirs=theirs,
+                peers=peers,
                 agreement=same_answers,
                 most_rounds=MOST_ROUNDS,
             )
@@ -83,8 +83,8 @@ def plain_loop(folder: Path, model: Any) -> Answers:
     return answer.numpy(), confidence.numpy()
 
 
-def same_answers(ours: Answers, theirs: Answers) -> Agreement:
-    equal = int((ours[0] == theirs[0]).sum())
-    difference = float(np.abs(ours[1] - theirs[1]).max())
-    words = f"{equal} of {len(theirs[0])} answers, confidences differ by {difference:.0e} at most"
-    return Agreement(equal == len(theirs[0]) and difference <= CONFIDENCE, words)
+def same_answers(ours: Answers, peers: Answers) -> Agreement:
+    equal = int((ours[0] == peers[0]).sum())
+    difference = float(np.abs(ours[1] - peers[1]).max())
+    words = f"{equal} of {len(peers[0])} answers, confidences differ by {difference:.0e} at most"
+    return Agreement(equal == len(peers[0]) and difference <= CONFIDENCE, words)

@@ -44,8 +44,8 @@ def pairs(present: Sequence[str]) -> Iterator[Pair]:
         (value,) = fid_statistics_to_metric(left, right, False).values()
         return float(value)
 
-    def same_fid(ours: float, theirs: float) -> Agreement:
-        difference = abs(ours / theirs - 1)
+    def same_fid(ours: float, peers: float) -> Agreement:
+        difference = abs(ours / peers - 1)
         return Agreement(difference <= 1e-6, f"FID {ours:.4f}, differs by {difference:.0e} of it")
 
     size = f"two sets of {ROWS:,} features of width {WIDTH}"
@@ -61,10 +61,10 @@ def pairs(present: Sequence[str]) -> Iterator[Pair]:
         )
         return metric["kernel_inception_distance_mean"]
 
-    def same_kid(ours: KernelDistance, theirs: float) -> Agreement:
+    def same_kid(ours: KernelDistance, peers: float) -> Agreement:
         """Each side draws its subsets, so the mean over them differs."""
-        difference = abs(ours.value - theirs) / (ours.high - ours.low)
-        words = f"own subsets; KID {ours.value:.5f} and {theirs:.5f}; ours with its interval too"
+        difference = abs(ours.value - peers) / (ours.high - ours.low)
+        words = f"own subsets; KID {ours.value:.5f} and {peers:.5f}; ours with its interval too"
         return Agreement(difference <= 0.1, words)
 
     yield Pair(

@@ -31,7 +31,7 @@ class Pair:
     way: str
     """How the package is used."""
     ours: Callable[[], Any]
-    theirs: Callable[[], Any]
+    peers: Callable[[], Any]
     agreement: Callable[[Any, Any], Agreement]
     """Compares our result with theirs."""
     most_rounds: int = 7
@@ -52,7 +52,7 @@ class Measured:
     @property
     def ratios(self) -> list[float]:
         """Return the peer's processor time over ours in each round, sorted."""
-        return sorted(theirs / ours for ours, theirs in zip(*self.processor, strict=True))
+        return sorted(peers / ours for ours, peers in zip(*self.processor, strict=True))
 
     @property
     def slower(self) -> bool:
@@ -61,16 +61,16 @@ class Measured:
 
     def row(self) -> list[str]:
         what, peer, way = self.pair
-        ours, theirs = (shown_seconds(median(seconds)) for seconds in self.processor)
+        ours, peers = (shown_seconds(median(seconds)) for seconds in self.processor)
         ratios = self.ratios
-        by_clock = [their / our for our, their in zip(*self.clock, strict=True)]
+        by_clock = [peer_seconds / our for our, peer_seconds in zip(*self.clock, strict=True)]
         answer = "yes" if self.agreement.same else "**no**"
         return [
             what,
             f"{peer}: {way}",
             f"{answer}: {self.agreement.words}",
             ours,
-            theirs,
+            peers,
             f"{median(ratios):.2f}",
             f"{ratios[0]:.2f} to {ratios[-1]:.2f} ({len(ratios)})",
             f"{median(by_clock):.2f}",
@@ -79,11 +79,11 @@ class Measured:
 
 def measured(pair: Pair, rounds: int) -> Measured:
     """Run both ways once, compare their results, and then measure them by turns."""
-    agreement = pair.agreement(pair.ours(), pair.theirs())
+    agreement = pair.agreement(pair.ours(), pair.peers())
     processor: tuple[list[float], list[float]] = ([], [])
     clock: tuple[list[float], list[float]] = ([], [])
     for _ in range(min(rounds, pair.most_rounds)):
-        for side, way in enumerate((pair.ours, pair.theirs)):
+        for side, way in enumerate((pair.ours, pair.peers)):
             used = processor_seconds()
             started = time.perf_counter()
             way()
@@ -108,8 +108,8 @@ def shown_seconds(seconds: float) -> str:
 def within(what: str, tolerance: float) -> Callable[[Any, Any], Agreement]:
     """Return a comparison of numbers that are the same if none differs by more than this."""
 
-    def compare(ours: Any, theirs: Any) -> Agreement:
-        difference = float(np.max(np.abs(np.asarray(ours) - np.asarray(theirs))))
+    def compare(ours: Any, peers: Any) -> Agreement:
+        difference = float(np.max(np.abs(np.asarray(ours) - np.asarray(peers))))
         return Agreement(difference <= tolerance, f"{what} differ by {difference:.1g} at most")
 
     return compare

@@ -65,22 +65,20 @@ def pairs(present: Sequence[str]) -> Iterator[Pair]:
         return float(change.mean()), float(ends.low), float(ends.high)
 
     size = f"drop over {CLASSES} classes of {OF_CLASS} pairs, {REPLICATES:,} resamples"
-    for package, way, theirs in (
+    for package, way, peers in (
         ("scikit-learn", "`resample` by class, in a loop", scikit_learn),
         ("scipy", "`bootstrap`, percentiles, classes not kept", scipy),
     ):
         if package in present:
-            yield Pair(size, package, way, ours, theirs, same_interval)
+            yield Pair(size, package, way, ours, peers, same_interval)
     if "torchmetrics" in present:
         yield labels_pair(rng)
 
 
-def same_interval(
-    ours: tuple[float, float, float], theirs: tuple[float, float, float]
-) -> Agreement:
+def same_interval(ours: tuple[float, float, float], peers: tuple[float, float, float]) -> Agreement:
     """Each side draws for itself: values are the same, and ends are near."""
-    exact = abs(ours[0] - theirs[0])
-    ends = max(abs(ours[1] - theirs[1]), abs(ours[2] - theirs[2]))
+    exact = abs(ours[0] - peers[0])
+    ends = max(abs(ours[1] - peers[1]), abs(ours[2] - peers[2]))
     words = f"drop differs by {exact:.0e}, ends by {100 * ends:.2f} points (own draws)"
     return Agreement(exact <= 1e-9 and ends <= ENDS, words)
 
@@ -104,7 +102,7 @@ def labels_pair(rng: np.random.Generator) -> Pair:
     given = torch.from_numpy(scores).sigmoid()
     true = torch.from_numpy(present).long()
 
-    def theirs() -> tuple[float, float]:
+    def peers() -> tuple[float, float]:
         torch.manual_seed(0)
         metric = MultilabelAveragePrecision(num_labels=LABELS, validate_args=False)
         whole = float(metric(given, true))
@@ -113,12 +111,12 @@ def labels_pair(rng: np.random.Generator) -> Pair:
         wrapped.update(given, true)
         return whole, float(wrapped.compute()["std"])
 
-    def same(ours: tuple[float, float], theirs: tuple[float, float]) -> Agreement:
-        difference = abs(ours[0] - theirs[0])
-        spread = ours[1] / theirs[1]
+    def same(ours: tuple[float, float], peers: tuple[float, float]) -> Agreement:
+        difference = abs(ours[0] - peers[0])
+        spread = ours[1] / peers[1]
         words = f"mAP differs by {difference:.0e}; spread {spread:.2f} times theirs (own draws)"
         return Agreement(difference <= 1e-6 and 0.8 < spread < 1.25, words)
 
     what = f"mAP over {LABELS} labels of {IMAGES:,} images, {LABEL_RESAMPLES} resamples"
     way = "`BootStrapper(MultilabelAveragePrecision)`"
-    return Pair(what, "torchmetrics", way, ours, theirs, same)
+    return Pair(what, "torchmetrics", way, ours, peers, same)

@@ -36,7 +36,7 @@ Images = dict[str, bytes]
 
 def pairs(present: Sequence[str]) -> Iterator[Pair]:
     """Yield our two formats, each beside webdataset's shards."""
-    for form, said in FORMATS.items():
+    for form, name in FORMATS.items():
         overrides = [f"output.format={form}", f"output.rows_per_shard={ROWS}", "tokens=null"]
         overrides += [f"samples.candidates={ROWS}"]
         plan = make_plan(load_recipe("wardrobe-mini", overrides))
@@ -70,7 +70,7 @@ def pairs(present: Sequence[str]) -> Iterator[Pair]:
                         images[shard.id] = store.directory / receipt.files[0].path
                     return images
 
-                def theirs(
+                def peers(
                     folder: Path = folder, rows: Any = candidates, described: Any = described
                 ) -> list[Path]:
                     import webdataset
@@ -91,11 +91,11 @@ def pairs(present: Sequence[str]) -> Iterator[Pair]:
                     return sorted(folder.glob("theirs-*.tar"))
 
                 yield Pair(
-                    what=f"{SHARDS * ROWS} PNGs of {SIDE} pixels in {SHARDS} shards: {said}",
+                    what=f"{SHARDS * ROWS} PNGs of {SIDE} pixels in {SHARDS} shards: {name}",
                     peer="webdataset",
                     way="`ShardWriter`, a tar with two columns",
                     ours=ours,
-                    theirs=theirs,
+                    peers=peers,
                     agreement=same_images,
                 )
 
@@ -113,7 +113,7 @@ def made(sample: Any, rng: np.random.Generator) -> Candidate:
     return Candidate(sample=sample, verdict=verdict, reason=ACCEPTED, image=file.getvalue())
 
 
-def same_images(ours: dict[str, Path], theirs: Sequence[Path]) -> Agreement:
+def same_images(ours: dict[str, Path], peers: Sequence[Path]) -> Agreement:
     """Compare the bytes of every image and its label."""
     mine = {}
     for path in ours.values():
@@ -121,7 +121,7 @@ def same_images(ours: dict[str, Path], theirs: Sequence[Path]) -> Agreement:
             for row in rows:
                 mine[row["key"]] = (row["label"], row["image"]["bytes"])
     other = {}
-    for path in theirs:
+    for path in peers:
         with tarfile.open(path) as tar:
             contents = {}
             for member in tar.getmembers():

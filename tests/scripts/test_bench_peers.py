@@ -14,28 +14,33 @@ from peers_bench import detection
 from peers_bench.pair import Agreement, Measured, Pair, measured, within
 
 
-def found(ours: list[float], theirs: list[float], *, same: bool = True) -> Measured:
+def row_of(ours: list[float], peers: list[float], *, same: bool = True) -> Measured:
     agreement = Agreement(same, "AP differs by 0.5 at most")
-    return Measured(("AP", "peer", "a loop"), agreement, (ours, theirs), (ours, theirs))
+    return Measured(("AP", "peer", "a loop"), agreement, (ours, peers), (ours, peers))
 
 
 def test_a_ratio_is_of_each_round_and_one_below_one_is_a_loss() -> None:
-    faster = found([1.0, 2.0, 4.0], [3.0, 2.0, 8.0])
-    assert faster.ratios == [1.0, 2.0, 3.0] and not faster.slower
-    slower = found([2.0, 2.0, 2.0], [1.0, 1.0, 4.0])
-    assert slower.ratios == [0.5, 0.5, 2.0] and slower.slower
-    said = "\n".join(lines([faster, slower], ["elsewhere"]))
-    assert "slower in 1 of 2 lines" in said and "- 0.50: AP; peer, a loop" in said
-    assert "0.50 to 2.00 (3)" in said and "pip install elsewhere" in said
+    faster = row_of([1.0, 2.0, 4.0], [3.0, 2.0, 8.0])
+    assert faster.ratios == [1.0, 2.0, 3.0]
+    assert not faster.slower
+    slower = row_of([2.0, 2.0, 2.0], [1.0, 1.0, 4.0])
+    assert slower.ratios == [0.5, 0.5, 2.0]
+    assert slower.slower
+    text = "\n".join(lines([faster, slower], ["elsewhere"]))
+    assert "slower in 1 of 2 lines" in text
+    assert "- 0.50: AP; peer, a loop" in text
+    assert "0.50 to 2.00 (3)" in text
+    assert "pip install elsewhere" in text
 
 
 def test_an_unequal_result_is_named_beside_its_ratio() -> None:
-    [row] = [line for line in lines([found([1.0], [2.0], same=False)], []) if "peer" in line]
-    assert "**no**: AP differs by 0.5 at most" in row and "2.00" in row
+    [row] = [line for line in lines([row_of([1.0], [2.0], same=False)], []) if "peer" in line]
+    assert "**no**: AP differs by 0.5 at most" in row
+    assert "2.00" in row
 
 
-@pytest.mark.parametrize(("asked", "run"), [(2, 2), (9, 3)])
-def test_both_ways_run_once_to_compare_and_then_by_turns(asked: int, run: int) -> None:
+@pytest.mark.parametrize(("rounds", "run"), [(2, 2), (9, 3)])
+def test_both_ways_run_once_to_compare_and_then_by_turns(rounds: int, run: int) -> None:
     calls: list[str] = []
 
     def way(name: str) -> float:
@@ -51,9 +56,10 @@ def test_both_ways_run_once_to_compare_and_then_by_turns(asked: int, run: int) -
         within("sums", 1e-9),
         most_rounds=3,
     )
-    result = measured(pair, asked)
+    result = measured(pair, rounds)
     assert calls == ["ours", "theirs"] * (1 + run)
-    assert result.agreement.same and len(result.processor[0]) == run
+    assert result.agreement.same
+    assert len(result.processor[0]) == run
 
 
 def test_numbers_that_differ_by_more_than_the_tolerance_are_not_the_same() -> None:
@@ -74,5 +80,5 @@ def test_pycocotools_gives_our_resamples_both_as_sets_and_from_kept_matches() ->
     )
     for scores in (detection.recomputed, detection.accumulated):
         with contextlib.redirect_stdout(io.StringIO()):
-            theirs = scores("pycocotools", true, boxes, drawn)
-        assert theirs == pytest.approx(ours, abs=detection.TOLERANCE)
+            peers = scores("pycocotools", true, boxes, drawn)
+        assert peers == pytest.approx(ours, abs=detection.TOLERANCE)

@@ -84,8 +84,8 @@ def test_init_counts_copies_and_lists_them(photos: Path) -> None:
     (labels,) = noted(result.notes, "another label")
     assert "test/star/wrong.png (star) = train/mug/2.png (mug)" in labels
     assert noted(result.notes, "1 of 16 images of test repeats another")
-    (found,) = result.copies
-    assert (found.exact, found.near, found.other_label, found.repeated) == (2, 1, 1, 1)
+    (copies,) = result.copies
+    assert (copies.exact, copies.near, copies.other_label, copies.repeated) == (2, 1, 1, 1)
     rows = csv.DictReader(Path("recipe-copies.csv").read_text().splitlines())
     listed = {(row["image"], row["train_image"], row["kind"], row["mirrored"]) for row in rows}
     assert listed == {
@@ -184,8 +184,8 @@ def test_rows_of_tables_are_named_by_number() -> None:
 
 def test_a_missing_label_is_not_a_wrong_one() -> None:
     save_tables(train=[(0, 0), (1, 1), (3, -1)], test=[(4, 0), (5, 1), (3, 1), (1, 0)])
-    (found,) = proposed().copies
-    assert (found.exact, found.other_label) == (2, 1)
+    (copies,) = proposed().copies
+    assert (copies.exact, copies.other_label) == (2, 1)
 
 
 def test_names_of_files_are_escaped(photos: Path) -> None:
@@ -198,8 +198,8 @@ def test_names_of_files_are_escaped(photos: Path) -> None:
 def test_several_splits_are_each_compared(photos: Path) -> None:
     write("validation/mug/0.png", encoded(scene(0)))
     write("validation/star/1.png", encoded(scene(60)))
-    found = {each.tested: each.exact for each in proposed().copies}
-    assert found == {"test": 0, "validation": 1}
+    copies = {each.tested: each.exact for each in proposed().copies}
+    assert copies == {"test": 0, "validation": 1}
 
 
 def test_json_has_the_counts(photos: Path) -> None:

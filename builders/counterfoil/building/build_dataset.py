@@ -218,13 +218,13 @@ def _refuse_early(
     """Raise UserError for mistakes that the build would else find only after it has loaded
     models."""
     if lock is not None:
-        asked = replace(
+        fresh_lock = replace(
             lock,
             hashes={**lock.hashes, "plan": recipe.plan_hash, "screen": recipe.screen_hash},
             plan=recipe.plan_document,
             screen=recipe.screen_document,
         )
-        refuse_other_hashes(out, lock, asked)
+        refuse_other_hashes(out, lock, fresh_lock)
     scheduler = recipe.generator.get("scheduler")
     if scheduler is not None:
         check_scheduler(scheduler)

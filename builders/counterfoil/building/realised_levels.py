@@ -124,7 +124,7 @@ def with_scales(recipe: Recipe, scales: Mapping[str, Sequence[float]] | None) ->
     scales = scales or {}
     expected = {shift.of for shift in recipe.all_shifts() if shift.realised}
     if expected != set(scales):
-        found = ", ".join(map(str, scales))
+        shown = ", ".join(map(str, scales))
         raise ValueError(f"scales of {found}, expected those of {', '.join(expected)}")
     if not scales:
         return recipe

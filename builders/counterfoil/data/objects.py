@@ -213,8 +213,8 @@ def _parts(value: Any) -> tuple[dict[str, list[Any]], str | None]:
         return empty, f"found {type(value).__name__}, expected objects with bbox and category"
     cell = {}
     for name, spellings in _KEYS.items():
-        found = [value.get(key) for key in spellings]
-        values = next((list(part) for part in found if isinstance(part, list | tuple)), [])
+        stored = [value.get(key) for key in spellings]
+        values = next((list(part) for part in stored if isinstance(part, list | tuple)), [])
         if all(part is None for part in values):
             values = []
         cell[name] = values

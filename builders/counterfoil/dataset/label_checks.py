@@ -490,7 +490,7 @@ def with_people(checks: LabelChecks | None, people: LabelChecks | None) -> Label
     known = set()
     for shift in checks.shifts:
         known.add(shift.shift)
-        asked = people.of(shift.shift).people
-        together.append(replace(shift, people=asked))
+        of_people = people.of(shift.shift).people
+        together.append(replace(shift, people=of_people))
     together += [shift for shift in people.shifts if shift.shift not in known]
     return replace(checks, shifts=tuple(together), raters=people.raters, controls=people.controls)

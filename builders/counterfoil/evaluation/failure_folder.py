@@ -111,14 +111,14 @@ def failures_frame(
     try:
         with open_regular(predictions) as opened:
             parquet_bytes(opened)
-        return wrong_answers(task, predictions, models if model is None else [model])
+        return failed_rows(task, predictions, models if model is None else [model])
     except (OSError, pa.ArrowException) as error:
         raise UserError(
             f"{predictions} cannot be read: {error}", "Run the evaluation again to write it."
         ) from error
 
 
-def wrong_answers(task: type[Task], predictions: Any, models: Sequence[str]) -> Any:
+def failed_rows(task: type[Task], predictions: Any, models: Sequence[str]) -> Any:
     """Return a row per image and model that is wrong about it, the worst first, from a file of
     predictions.parquet or a buffer of its bytes."""
     import pyarrow as pa

@@ -205,7 +205,7 @@ def image_link(key: str) -> str:
     return f"{PAGE}#{urlencode({'image': visible_text(key)})}"
 
 
-def shown_groups(names: Iterable[str]) -> list[dict[str, str]]:
+def group_names_in_words(names: Iterable[str]) -> list[dict[str, str]]:
     return [{"id": name, "name": in_words(name)} for name in names]
 
 
@@ -260,7 +260,7 @@ def failures_data(
     return {
         "models": models_data,
         "base": subject.groups[0].name if subject.base else None,
-        "shifts": shown_groups(order),
+        "shifts": group_names_in_words(order),
         "classes": classes,
         "names": list(names),
         "keys": [subject.keys[row] for row in images],

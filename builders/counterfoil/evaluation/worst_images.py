@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from counterfoil.dataset.card.contact_sheets import Sheet, line_height, wrapped
 from counterfoil.dataset.card.markdown import code, markdown_table
-from counterfoil.evaluation.failure_folder import file_stem, wrong_answers
+from counterfoil.evaluation.failure_folder import failed_rows, file_stem
 from counterfoil.evaluation.failures import PAGE
 from counterfoil.evaluation.gate import FOLDER, GateResult, unlinked
 from counterfoil.evaluation.scored_models import short_names
@@ -80,7 +80,7 @@ def worst_images(task: Task, predictions: bytes, gate: GateResult) -> tuple[list
     order = ("fail", "undecided", "pass", "")
     groups = [group.name for group in task.subject.groups]
     groups.sort(key=lambda name: order.index(answers.get(name, "")))
-    wrong = wrong_answers(type(task), pa.BufferReader(predictions), gate.models)
+    wrong = failed_rows(type(task), pa.BufferReader(predictions), gate.models)
     short = short_names(gate.models)
     stems: set[str] = set()
     failing: list[WorstImages] = []

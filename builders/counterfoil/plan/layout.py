@@ -55,8 +55,8 @@ class RowTable:
 
     def cell(self, shift: str, class_id: str) -> Sequence[PoolRow]:
         """Return the rows of a cell in order of index. Raise KeyError if the cell has no rows."""
-        own = (shift, class_id)
-        return self.rows[own if own in self.rows else (None, class_id)]
+        cell = (shift, class_id)
+        return self.rows[cell if cell in self.rows else (None, class_id)]
 
     @property
     def sha256(self) -> str:

@@ -331,8 +331,8 @@ class ChatSettings(Section):
             return "base_url needs model: the name of a model served there"
         if self.model is None and self.answers is None:
             return "found neither model nor answers, expected a chat model or recorded answers"
-        here = (TRANSFORMERS, LOCAL, "/", "./", "../", "~")
-        if self.base_url is not None and (self.model or "").startswith(here):
+        local_names = (TRANSFORMERS, LOCAL, "/", "./", "../", "~")
+        if self.base_url is not None and (self.model or "").startswith(local_names):
             return f"model '{self.model}' runs in this process, expected no base_url"
         return None
 

@@ -186,7 +186,7 @@ def copies_in_splits(
     others = [split for split in splits if split != train][:_MOST_SPLITS]
     if most == 0 or not others or origin.dataset.startswith(LAB):
         return [], []
-    found: list[SplitCopies] = []
+    compared: list[SplitCopies] = []
     try:
         opened = open_source(origin)
         if not is_local(origin.dataset) and not is_here(origin, opened.pin):
@@ -194,10 +194,10 @@ def copies_in_splits(
         training = _Split.of(opened, train, most)
         for split in others:
             tested = _Split.of(opened, split, most)
-            found.append(_compared(training, tested))
+            compared.append(_compared(training, tested))
     except CounterfoilError as error:
-        return found, [f"copies between splits were not looked for: {error.problems[0]}"]
-    return found, []
+        return compared, [f"copies between splits were not looked for: {error.problems[0]}"]
+    return compared, []
 
 
 def copies_for_recipe(recipe: Recipe, most: int | None) -> list[Lack]:
@@ -220,12 +220,12 @@ def copies_for_recipe(recipe: Recipe, most: int | None) -> list[Lack]:
         tested = _opened(tested_source)
         if training is None or tested is None or train not in training.splits:
             return []
-        found = _compared(
+        copies = _compared(
             _Split.of(training, train, most),
             _Split.of(tested, split, most),
         )
-        if found.exact or found.near or found.repeated:
-            return [Lack(key, note, "optional") for note in found.notes()]
+        if copies.exact or copies.near or copies.repeated:
+            return [Lack(key, note, "optional") for note in copies.notes()]
     return []
 
 
@@ -234,9 +234,9 @@ def _opened(source: InputDataset) -> OpenSource | None:
     return None if source.dataset.startswith(LAB) else open_quickly(source)
 
 
-def copies_csv(found: Sequence[SplitCopies]) -> str:
+def copies_csv(compared: Sequence[SplitCopies]) -> str:
     """Return the pairs of all splits as CSV."""
-    rows = [pair for copies in found for pair in copies.pairs]
+    rows = [pair for split in compared for pair in split.pairs]
     return csv_text(rows[:_MOST_LISTED], _COLUMNS)
 
 
@@ -293,8 +293,8 @@ def _affordable(rows: Rows) -> int:
 
 
 def _fingerprints(rows: Rows, chosen: Sequence[int]) -> NDArray[Any]:
-    place = user_cache() / "fingerprints" / sha256_json([rows.dataset, rows.split])
-    known = _remembered(place)
+    file = user_cache() / "fingerprints" / sha256_json([rows.dataset, rows.split])
+    known = _remembered(file)
     row_of = {}
     for row, digest in enumerate(known["file"].tolist()):
         row_of[digest] = row
@@ -318,7 +318,7 @@ def _fingerprints(rows: Rows, chosen: Sequence[int]) -> NDArray[Any]:
     if not complete:
         body = _form() + made.tobytes()
         with contextlib.suppress(CounterfoilError, OSError, RuntimeError):  # the cache is optional
-            write_atomically(place, hashlib.sha256(body).digest() + body)
+            write_atomically(file, hashlib.sha256(body).digest() + body)
     return made
 
 
@@ -326,11 +326,11 @@ def _form() -> bytes:
     return _FORM + f"{PIL.__version__}\n".encode()
 
 
-def _remembered(place: Path) -> NDArray[Any]:
+def _remembered(file: Path) -> NDArray[Any]:
     """Read fingerprints from the cache; none if it is missing, damaged or of other decoders."""
     nothing = np.zeros(0, FINGERPRINT)
     try:
-        stored = read_regular(place, _MOST_REMEMBERED)
+        stored = read_regular(file, _MOST_REMEMBERED)
     except (OSError, RuntimeError):
         return nothing
     body = stored[_DIGEST:]
@@ -342,11 +342,11 @@ def _remembered(place: Path) -> NDArray[Any]:
 
 
 def _compared(train: _Split, tested: _Split) -> SplitCopies:
-    found = find_copies(tested.fingerprints, train.fingerprints).pairs
+    pairs_found = find_copies(tested.fingerprints, train.fingerprints).pairs
     within = find_copies(tested.fingerprints).pairs
-    pairs = tuple(_pairs(found, train, tested))
-    copied = set(found["tested"].tolist())
-    exact = set(found["tested"][found["exact"]].tolist())
+    pairs = tuple(_pairs(pairs_found, train, tested))
+    copied = set(pairs_found["tested"].tolist())
+    exact = set(pairs_found["tested"][pairs_found["exact"]].tolist())
     other_label = {pair["image"] for pair in pairs if _disagrees(pair)}
     return SplitCopies(
         train=train.name,
@@ -361,8 +361,8 @@ def _compared(train: _Split, tested: _Split) -> SplitCopies:
     )
 
 
-def _pairs(found: NDArray[Any], train: _Split, tested: _Split) -> Iterator[Mapping[str, Any]]:
-    for pair in found:
+def _pairs(pairs_found: NDArray[Any], train: _Split, tested: _Split) -> Iterator[Mapping[str, Any]]:
+    for pair in pairs_found:
         row = int(pair["tested"])
         column = int(pair["train"])
         yield {

@@ -222,8 +222,8 @@ def input_rows(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[InputRow, ...
         if recipe.screen.weights:
             name += f" ({recipe.screen.weights})"
         rows.append(_input_row("screen", name, models.get("screen") or {}))
-    asked = inputs.get("asked") or {}
-    rows += [_input_row("keep rule", *entry) for entry in asked.items()]
+    asked_models = inputs.get("asked") or {}
+    rows += [_input_row("keep rule", *entry) for entry in asked_models.items()]
     source = inputs.get("source") or {}
     rows.append(_input_row("input dataset", without_folders(recipe.source.dataset), source))
     if recipe.tokens is not None:

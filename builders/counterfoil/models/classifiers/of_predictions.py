@@ -622,8 +622,8 @@ class RecordedClassifier(Classifier):
         if wrong.size:
             row = int(wrong[0])
             image = batch.column(0)[row].as_py()
-            place = int(np.isfinite(scores[row]).argmin())
-            column = self.columns.scores[place]
+            column_number = int(np.isfinite(scores[row]).argmin())
+            column = self.columns.scores[column_number]
             raise UserError(
                 f"model {self.name!r}: {self.table.path} has a score that is not a number for"
                 f" {str(image)[:80]!r}, in column {column[:80]!r}",

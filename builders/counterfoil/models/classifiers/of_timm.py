@@ -501,8 +501,8 @@ def _argument_problems(arguments: Mapping[str, Any], num_classes: Any) -> list[s
     for key, value in arguments.items():
         wanted = _expected_value(value)
         if key != "num_classes" and wanted is not None:
-            found = f"model_args.{shown_key(key)}: found {shown_setting(value)}"
-            problems.append(f"{found}, expected {wanted}")
+            shown = f"model_args.{shown_key(key)}: found {shown_setting(value)}"
+            problems.append(f"{shown}, expected {wanted}")
     # Arguments of timm's factory itself: names of files, devices, whether all weights must fit.
     factory = timm.create_model
     builder = sys.modules[factory.__module__.rpartition(".")[0] + "._builder"]
@@ -516,16 +516,16 @@ def _argument_problems(arguments: Mapping[str, Any], num_classes: Any) -> list[s
             problems.append(f"{name} is set here and cannot come from a configuration")
     outputs = arguments.get("num_classes")
     if outputs not in (None, num_classes):
-        found = f"model_args.num_classes is {shown_setting(outputs)}"
-        problems.append(f"{found}, num_classes {shown_setting(num_classes)}")
+        shown = f"model_args.num_classes is {shown_setting(outputs)}"
+        problems.append(f"{shown}, num_classes {shown_setting(num_classes)}")
     channels = arguments.get("in_chans")
     if channels not in (3, None):
-        found = f"model_args.in_chans: found {shown_setting(channels)}"
-        problems.append(f"{found}, expected 3: a dataset's are RGB")
+        shown = f"model_args.in_chans: found {shown_setting(channels)}"
+        problems.append(f"{shown}, expected 3: a dataset's are RGB")
     sides = arguments.get("img_size")
     if sides is not None and not all(is_integer(side, 1, LARGEST_SIDE) for side in _two(sides)):
-        found = f"model_args.img_size: found {shown_setting(sides)}"
-        problems.append(f"{found}, expected sides from 1 to {LARGEST_SIDE:,}")
+        shown = f"model_args.img_size: found {shown_setting(sides)}"
+        problems.append(f"{shown}, expected sides from 1 to {LARGEST_SIDE:,}")
     return problems
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from counterfoil.accuracy_stats import FEWEST_MODELS_FOR_A_SLOPE
 from counterfoil.evaluation import figures
 from counterfoil.evaluation.entries import NEAR_CHANCE, drop_words, interval_words
-from counterfoil.evaluation.failures import shown_groups
+from counterfoil.evaluation.failures import group_names_in_words
 from counterfoil.evaluation.page import HOTTEST, ReportPage, drop_bars
 from counterfoil.evaluation.tasks.classes.failures import ClassExamples
 from counterfoil.evaluation.tasks.classes.measures import MEASURES, NESTED_MEASURES
@@ -87,7 +87,7 @@ def classes_page(
     shifts = results.by_impact
     heat_rows, heat_classes = class_rows(results, [shift.name for shift in shifts])
     heat_names = {
-        "shifts": shown_groups(shift.name for shift in shifts),
+        "shifts": group_names_in_words(shift.name for shift in shifts),
         "models": [model.name for model in results.models],
         "everyone": everyone(results),
     }

@@ -19,7 +19,7 @@ from counterfoil.evaluation.failures import (
     FOLDER,
     browser_html,
     even_choice,
-    shown_groups,
+    group_names_in_words,
     write_browser,
 )
 from counterfoil.evaluation.scored_models import short_names
@@ -130,7 +130,7 @@ def write_mask_failures(
     short = short_names([each.name for each in models])
     data = {
         "models": [short[each.name] for each in models],
-        "groups": shown_groups(group.name for group in subject.dataset.groups),
+        "groups": group_names_in_words(group.name for group in subject.dataset.groups),
         "classes": classes,
         "rows": rows,
     }

@@ -19,7 +19,7 @@ from counterfoil.evaluation.failures import (
     FOLDER,
     browser_html,
     even_choice,
-    shown_groups,
+    group_names_in_words,
     write_browser,
 )
 from counterfoil.evaluation.tasks.objects.error_kinds import KINDS, ErrorKinds
@@ -123,7 +123,7 @@ def detection_failures(
         files.append({"file": picture_file(number), "key": keys[group][image]})
     data = {
         "detectors": [{"name": scored.name, "score": scored.score} for scored in detectors],
-        "groups": shown_groups(groups),
+        "groups": group_names_in_words(groups),
         "categories": list(categories),
         "sizes": _SIZES,
         "errors": list(KINDS),
