@@ -344,7 +344,7 @@ def _aligned(fixed: Floats32, moved: Floats32) -> Floats32:
     return best
 
 
-def _solved(ways: Floats32, left: Floats32) -> Floats32:
+def _solved(ways: AnyFloats, left: AnyFloats) -> Floats32:
     """Return how far to go each way to make up for what is left, by least squares, [n, 3]."""
     transposed = ways.transpose(0, 2, 1)
     squares = ways @ transposed + _DAMPING

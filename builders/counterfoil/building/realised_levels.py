@@ -125,7 +125,7 @@ def with_scales(recipe: Recipe, scales: Mapping[str, Sequence[float]] | None) ->
     expected = {shift.of for shift in recipe.all_shifts() if shift.realised}
     if expected != set(scales):
         shown = ", ".join(map(str, scales))
-        raise ValueError(f"scales of {found}, expected those of {', '.join(expected)}")
+        raise ValueError(f"scales of {shown}, expected those of {', '.join(expected)}")
     if not scales:
         return recipe
     shifts = dict(recipe.prompts.shifts)

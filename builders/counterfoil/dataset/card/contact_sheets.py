@@ -475,8 +475,8 @@ def _shift_sheet(
     lines = wrapped(heading, _TEXT, width - 2 * _MARGIN, 1)
     sheet.text(lines, _MARGIN, _MARGIN, _TEXT, faint=True)
     for number, (name, pairs) in enumerate(cells.items()):
-        row, column = divmod(number, across)
-        x = _MARGIN + column * step
+        row, position = divmod(number, across)
+        x = _MARGIN + position * step
         y = _MARGIN + head + row * drop
         lines = wrapped(name, _TEXT, block_width, 1, bold=True)
         sheet.text(lines, x, y, _TEXT, bold=True)
