@@ -1,0 +1,145 @@
+"""Prove the intervals of mPC, rPC, mCE and relative mCE where truth is known.
+
+    python scripts/prove_corruption_errors.py --write
+
+Answers are drawn; nothing is built and no model is loaded. About four minutes of one core.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+# One thread: sums are then the same on every machine of a kind.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+import proving
+from counterfoil.corrupting.corruptions import SEVERITIES
+from counterfoil.evaluation.tasks.classes.answers import AllAnswers
+from counterfoil.evaluation.tasks.classes.measures import corruption_error
+from counterfoil.evaluation.tasks.classes.measures.comparison import ComparedModels
+from prove_intervals import MODELS, answered_of
+
+SEED = 300
+CLASSES = 10
+KINDS = 4
+# How much of the liability to be right an image shares over groups and models; the rest is its own.
+SHARED = 0.6
+MEASURES = (
+    corruption_error.MPC,
+    corruption_error.RPC,
+    corruption_error.MCE,
+    corruption_error.RELATIVE_MCE,
+)
+
+
+def true_shares(base: float, better: float) -> NDArray[np.float64]:
+    """Return the shares of right answers (groups, classes, models): base, then kinds by severity.
+
+    better: how many points the new model is better than the old one under corruptions.
+    """
+    of_class = stats.norm.ppf(base) + 0.4 * np.linspace(-1, 1, CLASSES)
+    falls = [
+        0.15 * (kind + 1) * severity
+        for kind in range(KINDS)
+        for severity in range(1, SEVERITIES + 1)
+    ]
+    old = stats.norm.cdf(of_class - np.append(0, falls)[:, None])
+    gains = np.append(0, np.full(len(falls), better))
+    new = (old + gains[:, None]).clip(0.02, 0.995)
+    return np.stack([new, old], axis=2)
+
+
+def truth_of(shares: NDArray[np.float64]) -> tuple[float, ...]:
+    """Return what the measures are of the new model, in the order of `MEASURES`."""
+    accuracy = shares.mean(axis=1)
+    by_kind = accuracy[1:].reshape(KINDS, SEVERITIES, 2).mean(axis=1)
+    errors = 1 - by_kind
+    lost = accuracy[0] - by_kind
+    mean = by_kind[:, 0].mean()
+    ratio = (errors[:, 0] / errors[:, 1]).mean()
+    relative = (lost[:, 0] / lost[:, 1]).mean()
+    return float(mean), float(mean / accuracy[0, 0]), float(ratio), float(relative)
+
+
+def answers_drawn(rng: np.random.Generator, shares: NDArray[np.float64], images: int) -> AllAnswers:
+    """Return drawn answers of two models to every image, unchanged and under every corruption."""
+    groups, classes, models = shares.shape
+    scene = rng.normal(size=(1, classes, images, 1))
+    own = rng.normal(size=(groups, classes, images, models))
+    liability = np.sqrt(SHARED) * scene + np.sqrt(1 - SHARED) * own
+    right = liability < stats.norm.ppf(shares)[:, :, None]
+    present = np.ones(right.shape[:3], dtype=bool)
+    answered = answered_of(right, present, int(rng.integers(1 << 30)))
+    shifts = []
+    for index, (kind, severity) in enumerate(product(range(KINDS), range(1, SEVERITIES + 1))):
+        name = f"shift_{index + 1}"
+        shifts.append(SimpleNamespace(name=name, corruption=f"kind {kind}", severity=severity))
+    recipe: Any = SimpleNamespace(all_shifts=lambda: shifts)
+    subject = replace(answered.subject, recipe=recipe, directory=Path())
+    return replace(answered, subject=subject, requests=(ComparedModels(*MODELS),))
+
+
+def coverage(seed: int, sets: int) -> list[str]:
+    lines = [
+        f"Two models, ten classes, {KINDS} kinds of corruption at {SEVERITIES} severities:"
+        f" {sets} sets a cell. Base and corruptions share images, and both models share"
+        f" {100 * SHARED:.0f} % of what makes an image hard. A cell is the share of 95 % intervals"
+        " that hold the truth, and their mean width in points. A set has no relative mCE if the old"
+        " model loses nothing under some kind; it is left out.",
+        "",
+        "| images per class | accuracy on the base | better by | mPC | rPC | mCE | relative mCE |",
+        "| --: | --: | --: | --: | --: | --: | --: |",
+    ]
+    for images, base, better in product((5, 20, 50), (0.8, 0.95), (0.0, 0.05)):
+        shares = true_shares(base, better)
+        truth = np.array(truth_of(shares))
+        rng = np.random.default_rng([seed, images, round(100 * base), round(100 * better)])
+        ends = []
+        for _ in range(sets):
+            answered = answers_drawn(rng, shares, images)
+            rows = []
+            for measure in MEASURES:
+                of_measure = corruption_error.MEASURES[measure].rows
+                rows += [row for row in of_measure(answered) if row.model == MODELS[0]]
+            ends.append([(row.low, row.high) for row in rows])
+        low, high = np.moveaxis(np.array(ends, dtype=np.float64), 2, 0)
+        measured = np.isfinite(low)
+        held = ((low <= truth) & (truth <= high)).sum(axis=0) / measured.sum(axis=0)
+        widths = np.nanmean(high - low, axis=0)
+        cells = [
+            f"{100 * share:.1f} %, {100 * width:.1f}"
+            for share, width in zip(held, widths, strict=True)
+        ]
+        shown = " | ".join(cells)
+        lines.append(f"| {images} | {100 * base:.0f} % | {100 * better:.0f} | {shown} |")
+    return lines
+
+
+def main() -> None:
+    parser = proving.parser(__doc__, ["coverage"])
+    parser.add_argument("--sets", type=int, default=300, help="sets of answers of a cell")
+    options = parser.parse_args()
+    opening = [f"The table is of seed {SEED}; the intervals have no setting that was chosen."]
+    lines = ["### Errors of corruption benchmarks", "", *coverage(SEED, options.sets)]
+    tables = [proving.Table("coverage", lines)]
+    proving.tell(
+        "prove_corruption_errors",
+        "Errors of corruption benchmarks",
+        opening,
+        tables,
+        ["coverage"],
+        options.write,
+    )
+
+
+if __name__ == "__main__":
+    main()
