@@ -157,7 +157,7 @@ def expressions(texts: Mapping[str, str], values: Mapping[str, str]) -> dict[str
 OF_GITHUB = {
     "github.token": "token",
     "github.event.pull_request.number": "7",
-    "github.event.pull_request.head.repo.fork": "false",
+    "github.event.pull_request.head.repo.full_name != github.repository": "false",
     "steps.report.outputs.artifact-url": "https://github.example/artifacts/1",
 }
 
