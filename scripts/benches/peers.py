@@ -59,7 +59,7 @@ def measure(options: argparse.Namespace) -> Iterator[Page]:
     rows_measured: list[Measured] = []
     absent: list[str] = []
     versions: dict[str, str] = {}
-    for subject in options.only:
+    for number, subject in enumerate(options.only, start=1):
         needs = importlib.import_module(f"peers_bench.{subject}").NEEDS
         for package in needs:
             try:
@@ -69,7 +69,8 @@ def measure(options: argparse.Namespace) -> Iterator[Page]:
         present = [package for package in needs if package in versions]
         if present:
             rows_measured += alone(measured_pairs, subject, present, options.rounds)
-        yield Page(opening(options, versions), {"peers": lines(rows_measured, absent)})
+        left = [name for name in SUBJECTS if name not in options.only[:number]]
+        yield Page(opening(options, versions), {"peers": lines(rows_measured, absent, left)})
 
 
 def measured_pairs(subject: str, present: list[str], rounds: int) -> list[Measured]:
@@ -103,12 +104,16 @@ def opening(options: argparse.Namespace, versions: dict[str, str]) -> list[str]:
     ]
 
 
-def lines(rows_measured: list[Measured], absent: list[str]) -> list[str]:
-    """Return the losses in words, the table, and what was not measured."""
+def lines(rows_measured: list[Measured], absent: list[str], left: list[str]) -> list[str]:
+    """Return the losses in words, the table, and what was not measured. left: subjects that the run
+    did not reach, or was not asked for."""
     words = []
     losses = [row for row in rows_measured if row.slower]
     if losses:
-        words += [f"Counterfoil is slower in {len(losses)} of {len(rows_measured)} lines:", ""]
+        words += [
+            f"Counterfoil is slower in the median round of {len(losses)} of {len(rows_measured)} lines:",
+            "",
+        ]
         for row in losses:
             what, peer, way = row.pair
             words.append(f"- {median(row.ratios):.2f}: {what}; {peer}, {way}")
@@ -117,4 +122,6 @@ def lines(rows_measured: list[Measured], absent: list[str]) -> list[str]:
     if absent:
         named = " ".join(absent)
         words += ["", f"Not measured, because not installed: `pip install {named}`."]
+    if left:
+        words += ["", f"Not measured in this run: {', '.join(left)}."]
     return words

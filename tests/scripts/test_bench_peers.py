@@ -26,15 +26,16 @@ def test_a_ratio_is_of_each_round_and_one_below_one_is_a_loss() -> None:
     slower = row_of([2.0, 2.0, 2.0], [1.0, 1.0, 4.0])
     assert slower.ratios == [0.5, 0.5, 2.0]
     assert slower.slower
-    text = "\n".join(lines([faster, slower], ["elsewhere"]))
-    assert "slower in 1 of 2 lines" in text
+    text = "\n".join(lines([faster, slower], ["elsewhere"], ["writing"]))
+    assert "slower in the median round of 1 of 2 lines" in text
     assert "- 0.50: AP; peer, a loop" in text
     assert "0.50 to 2.00 (3)" in text
     assert "pip install elsewhere" in text
+    assert "Not measured in this run: writing." in text
 
 
 def test_an_unequal_result_is_named_beside_its_ratio() -> None:
-    [row] = [line for line in lines([row_of([1.0], [2.0], same=False)], []) if "peer" in line]
+    [row] = [line for line in lines([row_of([1.0], [2.0], same=False)], [], []) if "peer" in line]
     assert "**no**: AP differs by 0.5 at most" in row
     assert "2.00" in row
 
