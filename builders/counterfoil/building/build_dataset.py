@@ -306,13 +306,14 @@ class DatasetBuild:
         )
         plan = make_plan(recipe, inputs.placeholders, edited=inputs.counted(recipe))
         hashes = {"plan": recipe.plan_hash, "screen": recipe.screen_hash, "inputs": inputs.hash}
+        recipe_yaml = recipe.portable_yaml if self.recipe_yaml is None else self.recipe_yaml
         return DatasetStore.open(
             self.out,
             plan,
             hashes,
             inputs.document,
             stack,
-            recipe_yaml=self.recipe_yaml or recipe.portable_yaml,
+            recipe_yaml=recipe_yaml,
             attachments=inputs.attachments(),
             allow_mixed=self.allow_mixed,
             repair=self.repair,

@@ -179,7 +179,7 @@ class SourceMasks(RowTruth):
                 try:
                     numbers = self.of_image(row, sides.stored)
                 except UserError as error:
-                    counts.add(*error.problems)
+                    counts.add("; ".join(error.problems))
                     continue
                 of_image = np.bincount(numbers.ravel(), minlength=UNLABELLED + 1)
                 counts.pixels += of_image

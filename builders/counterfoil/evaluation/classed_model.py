@@ -39,7 +39,7 @@ class ClassedModel(ResampledModel):
     allowed: tuple[int, ...] | None = field(default=None, kw_only=True)
     """The only columns that drops may be over; None for all."""
 
-    @property
+    @cached_property
     @abstractmethod
     def columns(self) -> Mapping[int, int]:
         """The measured classes, by their numbers, and where each is in scores and shares."""

@@ -834,7 +834,7 @@ def _read_answers(file: str, models: Sequence[str], subject: Subject) -> dict[st
             )
     table_path = path.with_name("predictions.parquet")
     columns = {name: f"right.{name}" for name in meant.values()}
-    kinds = dict.fromkeys(columns.values(), (TRUTH,)) | {"key": (TEXT,)}
+    kinds = {"key": (TEXT,)} | dict.fromkeys(columns.values(), (TRUTH,))
     try:
         with open_regular(table_path) as handle:
             batches = list(read_foreign_parquet(handle, kinds, most_rows=len(subject.keys)))

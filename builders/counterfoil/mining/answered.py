@@ -101,8 +101,7 @@ class AnsweredRows:
         taken = (self.taken_for >= 0) & (self.taken_for != self.labels)
         wrong = np.flatnonzero(self.failed & taken & np.logical_not(self.copies))
         sure = self.confidence
-        tells_nothing = np.isnan(sure).any() or np.ptp(sure) == 0
-        if not len(wrong) or tells_nothing:
+        if not len(wrong) or np.isnan(sure).any() or np.ptp(sure) == 0:
             return wrong[:0]
         known = ~np.isnan(self.label_confidence).any(axis=1)
         ranks = rankdata(self.label_confidence[known], axis=1).mean(axis=0)

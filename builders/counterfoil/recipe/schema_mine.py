@@ -279,7 +279,7 @@ class BugsSettings(MethodSection):
 
     def most_drawn(self, classes: Sequence[RecipeClass], mine: Mine) -> MostDrawn:
         """Return the budget of the whole search, its base included."""
-        searched = len(self.classes or classes)
+        searched = len(classes if self.classes is None else self.classes)
         hypotheses = searched * self.clusters
         return MostDrawn(self.pairs, hypotheses, self.images, a_finding=self.estimate_pairs)
 

@@ -324,7 +324,7 @@ def dataset_entry(recipe: Recipe, plan_hash: str, version: str) -> str:
     fields = {
         "author": " and ".join(named),
         "title": f"{{{escaped(name)}}}: a dataset of counterfactual images",
-        "year": publish.year,
+        "year": None if publish.year is None else str(publish.year),
         "version": escaped(publish.version or ""),
         "doi": publish.doi,
         "url": address_of(recipe),

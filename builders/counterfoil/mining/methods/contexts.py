@@ -50,8 +50,10 @@ def plain_caption(settings: ContextsSettings, class_name: str) -> str:
 def words_alone(settings: ContextsSettings, class_name: str, caption: str) -> str:
     """Return the context in a caption that was made from the template `settings.caption` for this
     class."""
-    before, _, after = settings.prompt.replace(_CLASS, class_name).partition(_CONTEXT)
-    return caption.removeprefix(before).removesuffix(after)
+    before, _, after = settings.prompt.partition(_CONTEXT)
+    start = before.replace(_CLASS, class_name)
+    end = after.replace(_CLASS, class_name)
+    return caption.removeprefix(start).removesuffix(end)
 
 
 Rank = Literal["count", "lift"]

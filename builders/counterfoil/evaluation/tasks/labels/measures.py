@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -68,7 +69,7 @@ class MeasuredClassifier(ClassedModel):
     answers: Bools
     """(groups, n, k), which labels the model gives each image."""
 
-    @property
+    @cached_property
     def columns(self) -> dict[int, int]:
         return {cls.label: column for column, cls in enumerate(self.subject.labels)}
 

@@ -65,7 +65,7 @@ class MeasuredSegmenter(ClassedModel):
     counts: tuple[PixelCounts, ...]
     """The pixels of each group."""
 
-    @property
+    @cached_property
     def columns(self) -> dict[int, int]:
         return {label: label for label in self.subject.measured}
 

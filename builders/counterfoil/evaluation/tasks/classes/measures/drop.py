@@ -91,7 +91,8 @@ def _average_drop(answered: AllAnswers) -> Iterator[ResultRow]:
     for model, name in enumerate(answered.models):
         drops = [each.drops.drop[model] for each in measured if answered.able(each.shift)[model]]
         if drops:
-            yield estimate_row("average_drop", float(np.mean(drops)), model=name, n=len(drops))
+            average = float(sum(drops) / len(drops))
+            yield estimate_row("average_drop", average, model=name, n=len(drops))
 
 
 def _impact(answered: AllAnswers) -> Iterator[ResultRow]:
