@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import numpy as np
 import pytest
 from PIL import Image, ImageOps
 from typer.testing import CliRunner
 
 from counterfoil.cli.main import app
 from counterfoil.data import fingerprints
+from counterfoil.image_copies import RADIUS
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.world import render
 from counterfoil.starting import split_copies
@@ -128,6 +130,35 @@ def test_a_sample_says_how_many_it_compares(photos: Path) -> None:
     assert noted(result.notes, "add --copies 16")
 
 
+def test_a_sample_without_copies_is_no_all_clear(photos: Path) -> None:
+    notes = proposed(copies=8).notes
+    assert noted(
+        notes, "no copy was found among the 8 of 12 images of test and the 8 of 12 images of train"
+    )
+    assert not noted(notes, "no image of test")
+
+
+def frame(chance: np.random.Generator) -> bytes:
+    """Return a noisy frame of a camera that stands still."""
+    picture = np.asarray(scene(0), np.float32)
+    noisy = picture + chance.normal(0, 12, picture.shape)
+    return encoded(noisy.clip(0, 255).astype(np.uint8))
+
+
+def test_frames_of_one_camera_are_no_all_clear() -> None:
+    chance = np.random.default_rng(0)
+    for split in ("train", "test"):
+        for row in range(150):
+            write(f"{split}/{CLASSES[row % 2]}/{row}.png", frame(chance))
+    result = proposed()
+    (copies,) = result.copies
+    assert copies.radius < RADIUS
+    assert not noted(result.notes, "no image of test")
+    (note,) = noted(result.notes, "near copies were")
+    assert "look alike. The images may be of few scenes" in note
+    assert [lack for lack in checked() if lack["text"] == note]
+
+
 def test_large_images_are_sampled_by_default(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(split_copies, "_MOST_BYTES", 1)
     assert noted(proposed().notes, "only 1 of 12 images of test")
@@ -210,6 +241,7 @@ def test_json_has_the_counts(photos: Path) -> None:
         "train": "train",
         "tested": "test",
         "compared": {"test": 16, "train": 12},
+        "radius": 18,
         "exact": 2,
         "near": 1,
         "other_label": 1,

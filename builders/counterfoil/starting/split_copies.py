@@ -26,7 +26,7 @@ from counterfoil.data.pool import pool_of
 from counterfoil.data.tables import is_here
 from counterfoil.documents import csv_text, sha256_json
 from counterfoil.errors import CounterfoilError, UserError, some_of
-from counterfoil.image_copies import FINGERPRINT, find_copies
+from counterfoil.image_copies import FINGERPRINT, RADIUS, find_copies
 from counterfoil.models.names import LAB
 from counterfoil.progress import track
 from counterfoil.recipe.names import is_local
@@ -79,6 +79,8 @@ class SplitCopies:
     """Split → its images that were compared."""
     images: Mapping[str, int]
     """Split → all its images."""
+    radius: int
+    """The distance of hashes up to which near copies were looked for; -1: not at all."""
     exact: int
     """Tested images with the same file or pixels as a training image."""
     near: int
@@ -119,7 +121,9 @@ class SplitCopies:
                 f" {self.tested}, and so counts twice"
             )
         if not copied:
-            notes.append(f"no image of {self.tested} is a copy of an image of {self.train}")
+            notes.append(self._none_found())
+        if self.radius < RADIUS:
+            notes.append(self._not_looked_for())
         for split, count in self.compared.items():
             if count < self.images[split]:
                 notes.append(
@@ -128,6 +132,29 @@ class SplitCopies:
                     f" --copies {max(self.images.values())}"
                 )
         return notes
+
+    def _none_found(self) -> str:
+        if self.compared == self.images and self.radius == RADIUS:
+            return f"no image of {self.tested} is a copy of an image of {self.train}"
+        parts = []
+        for split in (self.tested, self.train):
+            parts.append(f"{self.compared[split]:,} of {self.images[split]:,} images of {split}")
+        return f"no copy was found among the {parts[0]} and the {parts[1]} that were compared"
+
+    def _not_looked_for(self) -> str:
+        """Say which near copies were not looked for."""
+        if self.radius < 0:
+            what = "near copies were not looked for, only exact ones"
+        else:
+            what = (
+                f"not all near copies were looked for (hashes that differ in at most {self.radius}"
+                f" of 64 bits, instead of {RADIUS})"
+            )
+        return (
+            f"{what}, because so many pairs of images of {self.tested} and {self.train} look alike."
+            " The images may be of few scenes, for example frames of one video. Then make the"
+            " splits by scene"
+        )
 
     def _shown(
         self,
@@ -151,6 +178,7 @@ class SplitCopies:
             "train": self.train,
             "tested": self.tested,
             "compared": dict(self.compared),
+            "radius": self.radius,
             "exact": self.exact,
             "near": self.near,
             "other_label": self.other_label,
@@ -224,7 +252,7 @@ def copies_for_recipe(recipe: Recipe, most: int | None) -> list[Lack]:
             _Split.of(training, train, most),
             _Split.of(tested, split, most),
         )
-        if copies.exact or copies.near or copies.repeated:
+        if copies.exact or copies.near or copies.repeated or copies.radius < RADIUS:
             return [Lack(key, note, "optional") for note in copies.notes()]
     return []
 
@@ -342,7 +370,8 @@ def _remembered(file: Path) -> NDArray[Any]:
 
 
 def _compared(train: _Split, tested: _Split) -> SplitCopies:
-    pairs_found = find_copies(tested.fingerprints, train.fingerprints).pairs
+    found = find_copies(tested.fingerprints, train.fingerprints)
+    pairs_found = found.pairs
     within = find_copies(tested.fingerprints).pairs
     pairs = tuple(_pairs(pairs_found, train, tested))
     copied = set(pairs_found["tested"].tolist())
@@ -353,6 +382,7 @@ def _compared(train: _Split, tested: _Split) -> SplitCopies:
         tested=tested.name,
         compared={split.name: len(split.names) for split in (tested, train)},
         images={split.name: split.count for split in (tested, train)},
+        radius=found.radius,
         exact=len(exact),
         near=len(copied - exact),
         other_label=len(other_label),
