@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 DIGEST = 16  # bytes of a sha256 that are compared
 SIDE = 32  # pixels of the small pictures that are compared
 # An image as it is compared: the start of the sha256 of its file and of its pixels, and a small grey
-# picture. The pixels of an image that cannot be read are zeros.
+# picture. The pixels of an image that cannot be read are zeros, and of one that was reduced while it
+# was decoded, they are its file.
 FINGERPRINT = np.dtype(
     [
         ("file", f"V{DIGEST}"),

@@ -54,7 +54,7 @@ _MOST_SPLITS = 4
 _MOST_SHOWN = 5
 _MOST_LISTED = 100_000  # lines of the list
 _MOST_REMEMBERED = 1 << 30
-_FORM = b"fingerprints 1\n"
+_FORM = b"fingerprints 2\n"
 _DIGEST = 32
 _COLUMNS = (
     "image",
