@@ -219,6 +219,26 @@ def test_a_missing_label_is_not_a_wrong_one() -> None:
     assert (copies.exact, copies.other_label) == (2, 1)
 
 
+def test_one_of_many_equal_training_images_with_another_label_is_seen() -> None:
+    repeated = [(3, 0)] * 24
+    save_tables(train=[(0, 0), (1, 1), *repeated, (3, 1)], test=[(4, 1), (5, 0), (3, 0)])
+    result = proposed()
+    (copies,) = result.copies
+    assert (copies.exact, copies.other_label) == (1, 1)
+    assert noted(result.notes, "labels is wrong: test row 2 (mug) = train row 26 (star)")
+    assert len(Path("recipe-copies.csv").read_text().splitlines()) == 1 + 20
+    assert noted(result.notes, "recipe-copies.csv has 20 of 25 pairs of test")
+
+
+def test_equal_images_all_count_as_near_copies(photos: Path) -> None:
+    changed = encoded(ImageOps.mirror(scene(1)), "JPEG", quality=80)
+    for row in range(3):
+        write(f"test/mug/near-{row}.jpg", changed)
+    (copies,) = proposed().copies
+    assert (copies.exact, copies.near, copies.repeated) == (0, 3, 2)
+    assert len(copies.pairs) == 3
+
+
 def test_names_of_files_are_escaped(photos: Path) -> None:
     write("test/mug/=\x1b[31m.png", encoded(scene(0)))
     result = proposed()

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +28,7 @@ from counterfoil.data.pool import pool_of
 from counterfoil.data.tables import is_here
 from counterfoil.documents import csv_text, sha256_json
 from counterfoil.errors import CounterfoilError, UserError, some_of
-from counterfoil.image_copies import FINGERPRINT, RADIUS, find_copies
+from counterfoil.image_copies import FINGERPRINT, RADIUS, Copies, find_copies
 from counterfoil.models.names import LAB
 from counterfoil.progress import track
 from counterfoil.recipe.names import is_local
@@ -40,6 +42,7 @@ from counterfoil.store.layout import user_cache
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from counterfoil.arrays import Ints
     from counterfoil.data.labelled_sources import NamedDataset
     from counterfoil.data.open_source import OpenSource
     from counterfoil.data.pins import InputDataset
@@ -52,10 +55,12 @@ _MOST_BYTES = 2_000_000_000  # of their files, by default
 _SIZED = 50  # images whose files say how large all are
 _MOST_SPLITS = 4
 _MOST_SHOWN = 5
-_MOST_LISTED = 100_000  # lines of the list
+_MOST_LISTED = 100_000  # lines of the list, for each split
+_MOST_PARTNERS = 20  # training images that are listed for an image
 _MOST_REMEMBERED = 1 << 30
 _FORM = b"fingerprints 2\n"
 _DIGEST = 32
+_UNLABELLED = frozenset((None, NO_LABEL))
 _COLUMNS = (
     "image",
     "train_image",
@@ -90,7 +95,9 @@ class SplitCopies:
     repeated: int
     """Tested images that are copies of an earlier tested image."""
     pairs: tuple[Mapping[str, Any], ...]
-    """Each pair: names of both images, kind, and labels."""
+    """Pairs: names of both images, kind, and labels."""
+    unlisted: int
+    """Pairs that are not in `pairs`, which holds 20 an image and 100,000 in all."""
 
     def notes(self, listed: Path | None = None) -> list[str]:
         """Return sentences for people. listed: the file of all pairs, if there is one."""
@@ -105,14 +112,21 @@ class SplitCopies:
                 f" {self.exact:,} exact, {self.near:,} near. A model that was trained on them is"
                 f" too accurate here. Remove them from one of the two splits: {where}"
             )
+        if self.unlisted and listed is not None:
+            every = len(self.pairs) + self.unlisted
+            notes.append(
+                f"{listed} has {len(self.pairs):,} of {every:,} pairs of {self.tested}: at most"
+                f" {_MOST_PARTNERS} of an image and {_MOST_LISTED:,} in all"
+            )
         if self.near:
             notes.append(NEAR_IS_NOT_SURE)
         if self.other_label:
             others = list(filter(_disagrees, self.pairs))
             copies = "copy has" if self.other_label == 1 else "copies have"
+            shown = f": {self._shown(others, labels=True)}" if others else ""
             notes.append(
                 f"{self.other_label:,} {copies} another label in {self.train}, so one of the two"
-                f" labels is wrong: {self._shown(others, labels=True)}"
+                f" labels is wrong{shown}"
             )
         if self.repeated:
             repeat = "repeats" if self.repeated == 1 else "repeat"
@@ -189,7 +203,7 @@ class SplitCopies:
 def _disagrees(pair: Mapping[str, Any]) -> bool:
     """Return whether both images of a pair have a label, and not the same."""
     labels = {pair["label"], pair["train_label"]}
-    return len(labels - {None, NO_LABEL}) == 2
+    return len(labels - _UNLABELLED) == 2
 
 
 # `scripts/copies_proof/RESULTS.md`: of the pairs of photographs, all that were called copies are.
@@ -265,7 +279,7 @@ def _opened(source: InputDataset) -> OpenSource | None:
 def copies_csv(compared: Sequence[SplitCopies]) -> str:
     """Return the pairs of all splits as CSV."""
     rows = [pair for split in compared for pair in split.pairs]
-    return csv_text(rows[:_MOST_LISTED], _COLUMNS)
+    return csv_text(rows, _COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,36 +385,94 @@ def _remembered(file: Path) -> NDArray[Any]:
 
 def _compared(train: _Split, tested: _Split) -> SplitCopies:
     found = find_copies(tested.fingerprints, train.fingerprints)
-    pairs_found = found.pairs
+    pairs = found.pairs
+    firsts = found.tested_firsts
+    copied = np.isin(firsts, pairs["tested"])
+    exact = np.isin(firsts, pairs["tested"][pairs["exact"]])
     within = find_copies(tested.fingerprints).pairs
-    pairs = tuple(_pairs(pairs_found, train, tested))
-    copied = set(pairs_found["tested"].tolist())
-    exact = set(pairs_found["tested"][pairs_found["exact"]].tolist())
-    other_label = {pair["image"] for pair in pairs if _disagrees(pair)}
+    rows_of = _rows_of(found.train_firsts, pairs["train"])
+    listed = tuple(islice(_pairs(found, rows_of, train, tested), _MOST_LISTED))
+    images_of = np.bincount(firsts, minlength=1)
+    every = 0
+    for pair in pairs:
+        every += int(images_of[pair["tested"]]) * len(rows_of[int(pair["train"])])
     return SplitCopies(
         train=train.name,
         tested=tested.name,
         compared={split.name: len(split.names) for split in (tested, train)},
         images={split.name: split.count for split in (tested, train)},
         radius=found.radius,
-        exact=len(exact),
-        near=len(copied - exact),
-        other_label=len(other_label),
+        exact=int(exact.sum()),
+        near=int((copied & ~exact).sum()),
+        other_label=_other_labels(found, rows_of, train, tested),
         repeated=len(np.unique(within["train"])),
-        pairs=pairs,
+        pairs=listed,
+        unlisted=every - len(listed),
     )
 
 
-def _pairs(pairs_found: NDArray[Any], train: _Split, tested: _Split) -> Iterator[Mapping[str, Any]]:
-    for pair in pairs_found:
-        row = int(pair["tested"])
-        column = int(pair["train"])
-        yield {
-            "image": tested.names[row],
-            "train_image": train.names[column],
-            "kind": "exact" if pair["exact"] else "near",
-            "mirrored": bool(pair["mirrored"]),
-            "alike": round(float(pair["alike"]), 4),
-            "label": tested.labels[row],
-            "train_label": train.labels[column],
-        }
+def _rows_of(firsts: Ints, wanted: Ints) -> dict[int, list[int]]:
+    """Return the rows of images that are the same as each wanted first one."""
+    rows_of: dict[int, list[int]] = {first: [] for first in wanted.tolist()}
+    for row, first in enumerate(firsts.tolist()):
+        if first in rows_of:
+            rows_of[first].append(row)
+    return rows_of
+
+
+def _other_labels(
+    found: Copies,
+    rows_of: Mapping[int, Sequence[int]],
+    train: _Split,
+    tested: _Split,
+) -> int:
+    """Return how many tested images have a label that a copy of them has not."""
+    labels_of: dict[int, set[str | None]] = {}
+    for first, rows in rows_of.items():
+        labels_of[first] = {train.labels[row] for row in rows} - _UNLABELLED
+    labels_of_copies: dict[int, set[str | None]] = {}
+    for pair in found.pairs:
+        labels = labels_of_copies.setdefault(int(pair["tested"]), set())
+        labels |= labels_of[int(pair["train"])]
+    count = 0
+    for label, first in zip(tested.labels, found.tested_firsts.tolist(), strict=True):
+        if label not in _UNLABELLED:
+            others = labels_of_copies.get(first, set()) - {label}
+            count += bool(others)
+    return count
+
+
+def _pairs(
+    found: Copies,
+    rows_of: Mapping[int, Sequence[int]],
+    train: _Split,
+    tested: _Split,
+) -> Iterator[Mapping[str, Any]]:
+    """Yield the pairs of each image with at most `_MOST_PARTNERS` others, exact ones first."""
+    tested_rows_of = _rows_of(found.tested_firsts, found.pairs["tested"])
+    counts: Counter[int] = Counter()
+    for pair in found.pairs:
+        partners = _partners(rows_of[int(pair["train"])], train)
+        for row in tested_rows_of[int(pair["tested"])]:
+            for partner in partners[: _MOST_PARTNERS - counts[row]]:
+                counts[row] += 1
+                yield {
+                    "image": tested.names[row],
+                    "train_image": train.names[partner],
+                    "kind": "exact" if pair["exact"] else "near",
+                    "mirrored": bool(pair["mirrored"]),
+                    "alike": round(float(pair["alike"]), 4),
+                    "label": tested.labels[row],
+                    "train_label": train.labels[partner],
+                }
+
+
+def _partners(rows: Sequence[int], train: _Split) -> list[int]:
+    """Return the training images to list of those that are the same: one of each label first, so
+    that an image with another label sees it."""
+    row_of: dict[str | None, int] = {}
+    for row in rows:
+        row_of.setdefault(train.labels[row], row)
+    firsts = [row for label, row in row_of.items() if label not in _UNLABELLED]
+    others = [row for row in rows[: 2 * _MOST_PARTNERS] if row not in firsts[:_MOST_PARTNERS]]
+    return [*firsts, *others][:_MOST_PARTNERS]
