@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from counterfoil.cli.main import app
 from counterfoil.data import fingerprints
+from counterfoil.errors import UserError
 from counterfoil.image_copies import RADIUS
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.world import render
@@ -113,6 +114,31 @@ def test_without_copies_init_says_so_and_check_nothing(photos: Path) -> None:
     assert noted(result.notes, "no image of test is a copy of an image of train")
     assert not Path("recipe-copies.csv").exists()
     assert not checked()
+
+
+def test_a_list_of_an_earlier_run_is_kept_without_force(photos: Path) -> None:
+    add_copies()
+    kept = Path("recipe-copies.csv")
+    kept.write_text("mine")
+    with pytest.raises(UserError, match="exists already"):
+        init("photos", device="cpu")
+    assert kept.read_text() == "mine"
+    assert not Path("recipe.yaml").exists()
+    proposed()
+    assert kept.read_text().startswith("image,train_image")
+
+
+def test_force_removes_an_outdated_list(photos: Path) -> None:
+    Path("recipe-copies.csv").write_text("of an earlier run")
+    proposed()
+    assert not Path("recipe-copies.csv").exists()
+
+
+def test_no_list_is_written_if_init_fails(photos: Path) -> None:
+    add_copies()
+    with pytest.raises(UserError, match="no boxes"):
+        proposed(detector="detector.onnx")
+    assert not Path("recipe-copies.csv").exists()
 
 
 def test_zero_compares_nothing(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
