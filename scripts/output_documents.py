@@ -189,6 +189,16 @@ class InitCopies(TypedDict):
     compared: Annotated[
         dict[str, int], Field(description="Images of each split that were compared.")
     ]
+    unreadable: Annotated[
+        dict[str, int],
+        Field(description="Images of each split that cannot be read: their files are compared."),
+    ]
+    plain: Annotated[
+        dict[str, int],
+        Field(
+            description="Nearly plain images of each split: exact copies are found, near ones not."
+        ),
+    ]
     radius: Annotated[
         int,
         Field(

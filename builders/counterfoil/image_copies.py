@@ -275,13 +275,20 @@ def _roughly_alike(first: Floats32, second: Floats32) -> Bools:
     return product >= _LEAST_ROUGHLY_ALIKE * sizes
 
 
-def _comparable(images: NDArray[Any]) -> Ints:
-    """Return the rows with enough fine detail to be told from others, the first of each picture."""
+def detailed(images: NDArray[Any]) -> Bools:
+    """Return which images have enough fine detail to be told from others. Near copies are looked for
+    among these alone."""
     enough = np.zeros(len(images), bool)
     for block in _blocks(len(images), _PAIRS_AT_ONCE):
         pictures = images["grey"][block].astype(np.float32)
         detail = _fine(pictures).std(axis=(1, 2))
         enough[block] = detail >= LEAST_DETAIL
+    return enough
+
+
+def _comparable(images: NDArray[Any]) -> Ints:
+    """Return the rows with enough detail, the first of each picture."""
+    enough = detailed(images)
     known: set[bytes] = set()
     for row, pixels in enumerate(images["pixels"].tolist()):
         enough[row] &= pixels not in known

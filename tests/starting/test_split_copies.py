@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from counterfoil.cli.main import app
 from counterfoil.data import fingerprints
-from counterfoil.errors import UserError
+from counterfoil.errors import RunFailure, UserError
 from counterfoil.image_copies import RADIUS
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.world import render
@@ -164,6 +164,40 @@ def test_a_sample_without_copies_is_no_all_clear(photos: Path) -> None:
     assert not noted(notes, "no image of test")
 
 
+def test_images_that_were_not_wholly_compared_are_counted(photos: Path) -> None:
+    write("test/mug/broken.png", encoded(scene(0))[:200])
+    write("test/mug/plain.png", encoded((90, 90, 90)))
+    write("train/mug/plain.png", encoded((91, 90, 90)))
+    result = proposed()
+    assert noted(result.notes, "that cannot be read, so their files alone were compared: 1 of test")
+    assert noted(result.notes, "compared for exact copies only: 1 of test and 1 of train")
+    assert not noted(result.notes, "no image of test")
+
+
+def test_splits_that_are_not_compared_are_named() -> None:
+    splits = ("test", "a", "b", "c", "d")
+    save_tables(train=[(0, 0), (1, 1)], **{split: [(2, 0), (3, 1)] for split in splits})
+    result = proposed()
+    assert len(result.copies) == 4
+    left_out = {*splits} - {copies.tested for copies in result.copies}
+    assert noted(result.notes, f"copies were not looked for in {left_out.pop()}: only the first 4")
+
+
+def test_a_split_that_fails_is_named(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write("validation/mug/0.png", encoded(scene(50)))
+    write("validation/star/1.png", encoded(scene(60)))
+    real = split_copies._affordable
+
+    def affordable(rows: Any) -> int:
+        if rows.split == "test":
+            raise RunFailure("the disk is gone")
+        return real(rows)
+
+    monkeypatch.setattr(split_copies, "_affordable", affordable)
+    (note,) = noted(proposed().notes, "the disk is gone")
+    assert "copies were not looked for in test, because of test: the disk" in note
+
+
 def frame(chance: np.random.Generator) -> bytes:
     """Return a noisy frame of a camera that stands still."""
     picture = np.asarray(scene(0), np.float32)
@@ -287,6 +321,8 @@ def test_json_has_the_counts(photos: Path) -> None:
         "train": "train",
         "tested": "test",
         "compared": {"test": 16, "train": 12},
+        "unreadable": {"test": 0, "train": 0},
+        "plain": {"test": 0, "train": 0},
         "radius": 18,
         "exact": 2,
         "near": 1,

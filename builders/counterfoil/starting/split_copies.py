@@ -28,7 +28,7 @@ from counterfoil.data.pool import pool_of
 from counterfoil.data.tables import is_here
 from counterfoil.documents import csv_text, sha256_json
 from counterfoil.errors import CounterfoilError, UserError, some_of
-from counterfoil.image_copies import FINGERPRINT, RADIUS, Copies, find_copies
+from counterfoil.image_copies import DIGEST, FINGERPRINT, RADIUS, Copies, detailed, find_copies
 from counterfoil.models.names import LAB
 from counterfoil.progress import track
 from counterfoil.recipe.names import is_local
@@ -84,6 +84,10 @@ class SplitCopies:
     """Split → its images that were compared."""
     images: Mapping[str, int]
     """Split → all its images."""
+    unreadable: Mapping[str, int]
+    """Split → images that cannot be read; only their files are compared."""
+    plain: Mapping[str, int]
+    """Split → nearly plain images, which have no near copies."""
     radius: int
     """The distance of hashes up to which near copies were looked for; -1: not at all."""
     exact: int
@@ -138,6 +142,13 @@ class SplitCopies:
             notes.append(self._none_found())
         if self.radius < RADIUS:
             notes.append(self._not_looked_for())
+        for counts, what in (
+            (self.unreadable, "that cannot be read, so their files alone were compared"),
+            (self.plain, "that are nearly plain, so they were compared for exact copies only"),
+        ):
+            parts = [f"{count:,} of {split}" for split, count in counts.items() if count]
+            if parts:
+                notes.append(f"images {what}: {' and '.join(parts)}")
         for split, count in self.compared.items():
             if count < self.images[split]:
                 notes.append(
@@ -148,7 +159,8 @@ class SplitCopies:
         return notes
 
     def _none_found(self) -> str:
-        if self.compared == self.images and self.radius == RADIUS:
+        unread = any(self.unreadable.values())
+        if self.compared == self.images and self.radius == RADIUS and not unread:
             return f"no image of {self.tested} is a copy of an image of {self.train}"
         parts = []
         for split in (self.tested, self.train):
@@ -192,6 +204,8 @@ class SplitCopies:
             "train": self.train,
             "tested": self.tested,
             "compared": dict(self.compared),
+            "unreadable": dict(self.unreadable),
+            "plain": dict(self.plain),
             "radius": self.radius,
             "exact": self.exact,
             "near": self.near,
@@ -225,21 +239,32 @@ def copies_in_splits(
 
     most: images of a split; None is `MOST_COMPARED`, or as many as have 2 GB.
     """
-    others = [split for split in splits if split != train][:_MOST_SPLITS]
+    others = [split for split in splits if split != train]
     if most == 0 or not others or origin.dataset.startswith(LAB):
         return [], []
     compared: list[SplitCopies] = []
+    notes = []
+    left_out = others[_MOST_SPLITS:]
+    if left_out:
+        notes.append(
+            f"copies were not looked for in {some_of(left_out)}: only the first {_MOST_SPLITS}"
+            f" splits beside {train} are compared"
+        )
+    split = train
     try:
         opened = open_source(origin)
         if not is_local(origin.dataset) and not is_here(origin, opened.pin):
             return [], ["images are not fetched, so copies between splits were not looked for"]
         training = _Split.of(opened, train, most)
-        for split in others:
+        for split in others[:_MOST_SPLITS]:
             tested = _Split.of(opened, split, most)
             compared.append(_compared(training, tested))
     except CounterfoilError as error:
-        return compared, [f"copies between splits were not looked for: {error.problems[0]}"]
-    return compared, []
+        failed = some_of(others[len(compared) : _MOST_SPLITS])
+        notes.append(
+            f"copies were not looked for in {failed}, because of {split}: {error.problems[0]}"
+        )
+    return compared, notes
 
 
 def copies_for_recipe(recipe: Recipe, most: int | None) -> list[Lack]:
@@ -390,6 +415,12 @@ def _compared(train: _Split, tested: _Split) -> SplitCopies:
     copied = np.isin(firsts, pairs["tested"])
     exact = np.isin(firsts, pairs["tested"][pairs["exact"]])
     within = find_copies(tested.fingerprints).pairs
+    unreadable = {}
+    plain = {}
+    for each in (tested, train):
+        read = each.fingerprints["pixels"] != np.void(bytes(DIGEST))
+        unreadable[each.name] = int((~read).sum())
+        plain[each.name] = int((read & ~detailed(each.fingerprints)).sum())
     rows_of = _rows_of(found.train_firsts, pairs["train"])
     listed = tuple(islice(_pairs(found, rows_of, train, tested), _MOST_LISTED))
     images_of = np.bincount(firsts, minlength=1)
@@ -401,6 +432,8 @@ def _compared(train: _Split, tested: _Split) -> SplitCopies:
         tested=tested.name,
         compared={split.name: len(split.names) for split in (tested, train)},
         images={split.name: split.count for split in (tested, train)},
+        unreadable=unreadable,
+        plain=plain,
         radius=found.radius,
         exact=int(exact.sum()),
         near=int((copied & ~exact).sum()),
