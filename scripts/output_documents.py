@@ -189,6 +189,23 @@ class InitCopies(TypedDict):
     compared: Annotated[
         dict[str, int], Field(description="Images of each split that were compared.")
     ]
+    unreadable: Annotated[
+        dict[str, int],
+        Field(description="Images of each split that cannot be read: their files are compared."),
+    ]
+    plain: Annotated[
+        dict[str, int],
+        Field(
+            description="Nearly plain images of each split: exact copies are found, near ones not."
+        ),
+    ]
+    radius: Annotated[
+        int,
+        Field(
+            description="Bits in which hashes of near copies may differ; -1 if none were looked"
+            " for. Below 18, so many images look alike that not all were."
+        ),
+    ]
     exact: Annotated[
         int, Field(description="Tested images with the file or pixels of a training image.")
     ]

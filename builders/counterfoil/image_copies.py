@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 DIGEST = 16  # bytes of a sha256 that are compared
 SIDE = 32  # pixels of the small pictures that are compared
 # An image as it is compared: the start of the sha256 of its file and of its pixels, and a small grey
-# picture. The pixels of an image that cannot be read are zeros.
+# picture. The pixels of an image that cannot be read are zeros, and of one that was reduced while it
+# was decoded, they are its file.
 FINGERPRINT = np.dtype(
     [
         ("file", f"V{DIGEST}"),
@@ -66,7 +67,6 @@ LEAST_DETAIL = 2.0
 # If more pairs are candidates, the radius shrinks: the images look alike, and near copies must then
 # have nearer hashes. It bounds the time to about half a minute.
 MOST_CANDIDATES = 10_000
-_MOST_PARTNERS = 20  # exact copies of an image that are listed
 _LOW = 8  # frequencies a direction
 _BITS = _LOW * _LOW
 _TESTED_AT_ONCE = 256
@@ -86,10 +86,15 @@ _COARSE = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """Pairs of copies."""
+    """Pairs of copies. Of images that are the same, each set has only its first one in them. In a set
+    that is compared with itself, such images are pairs with the first one."""
 
     pairs: NDArray[Any]
     """An array of `PAIR`: exact copies first, then from the most alike on."""
+    tested_firsts: Ints
+    """For each image of the first set, the row of the first one that is the same."""
+    train_firsts: Ints
+    """The same for the second set."""
     radius: int
     """The distance of hashes up to which pairs were compared."""
 
@@ -128,7 +133,10 @@ def find_copies(tested: NDArray[Any], train: NDArray[Any] | None = None) -> Copi
     once. The order of the two does not matter."""
     within = train is None
     others = tested if train is None else train
-    exact = _exact_pairs(tested, others, within=within)
+    row_of: dict[bytes, int] = {}
+    tested_firsts = _firsts(tested, {})
+    train_firsts = _firsts(others, row_of)
+    exact = _exact_pairs(tested, tested_firsts, None if within else row_of)
     roughly, radius = candidates(tested, others, within=within)
     known = np.isin(
         _numbers(roughly, others),
@@ -139,7 +147,7 @@ def find_copies(tested: NDArray[Any], train: NDArray[Any] | None = None) -> Copi
     near = roughly[_stands_out(roughly, within=within)]
     order = np.argsort(-near["alike"], kind="stable")
     pairs = np.concatenate([exact, near[order]])
-    return Copies(pairs, radius)
+    return Copies(pairs, tested_firsts, train_firsts, radius)
 
 
 def _numbers(pairs: NDArray[Any], others: NDArray[Any]) -> Ints:
@@ -147,25 +155,42 @@ def _numbers(pairs: NDArray[Any], others: NDArray[Any]) -> Ints:
     return pairs["tested"] * len(others) + pairs["train"]
 
 
+def _digests(images: NDArray[Any]) -> list[bytes]:
+    """Return what is the same for images that are: their pixels, or the file of one that cannot be
+    read; nothing of one that is missing."""
+    digests = []
+    for pixels, file in zip(images["pixels"].tolist(), images["file"].tolist(), strict=True):
+        digest = pixels if any(pixels) else file
+        digests.append(digest if any(digest) else b"")
+    return digests
+
+
+def _firsts(images: NDArray[Any], row_of: dict[bytes, int]) -> Ints:
+    """Return for each image the row of the first one that is the same, and write that row of each
+    digest."""
+    firsts = np.arange(len(images))
+    for row, digest in enumerate(_digests(images)):
+        if digest:
+            firsts[row] = row_of.setdefault(digest, row)
+    return firsts
+
+
 def _exact_pairs(
     tested: NDArray[Any],
-    others: NDArray[Any],
-    *,
-    within: bool,
+    firsts: Ints,
+    row_of: dict[bytes, int] | None,
 ) -> NDArray[Any]:
-    """Return pairs with the same file or pixels, ascending."""
-    same: set[tuple[int, int]] = set()
-    for name in ("file", "pixels"):
-        rows_of: dict[bytes, list[int]] = {}
-        for row, digest in enumerate(others[name].tolist()):
-            rows_of.setdefault(digest, []).append(row)
-        rows_of.pop(bytes(DIGEST), None)  # images that are missing or cannot be read
-        for row, digest in enumerate(tested[name].tolist()):
-            partners = rows_of.get(digest, [])
-            if within:
-                partners = partners[partners.index(row) + 1 :] if partners else []
-            for partner in partners[:_MOST_PARTNERS]:
-                same.add((row, partner))
+    """Return pairs of images that are the same, ascending. row_of: the row of each digest in the
+    other set; None: each image is a pair with an earlier one of its own set."""
+    same = []
+    if row_of is None:
+        for row, first in enumerate(firsts.tolist()):
+            if first != row:
+                same.append((first, row))
+    else:
+        for row, digest in enumerate(_digests(tested)):
+            if firsts[row] == row and digest in row_of:
+                same.append((row, row_of[digest]))
     pairs = np.zeros(len(same), PAIR)
     for number, pair in enumerate(sorted(same)):
         pairs["tested"][number], pairs["train"][number] = pair
@@ -250,13 +275,20 @@ def _roughly_alike(first: Floats32, second: Floats32) -> Bools:
     return product >= _LEAST_ROUGHLY_ALIKE * sizes
 
 
-def _comparable(images: NDArray[Any]) -> Ints:
-    """Return the rows with enough fine detail to be told from others, the first of each picture."""
+def detailed(images: NDArray[Any]) -> Bools:
+    """Return which images have enough fine detail to be told from others. Near copies are looked for
+    among these alone."""
     enough = np.zeros(len(images), bool)
     for block in _blocks(len(images), _PAIRS_AT_ONCE):
         pictures = images["grey"][block].astype(np.float32)
         detail = _fine(pictures).std(axis=(1, 2))
         enough[block] = detail >= LEAST_DETAIL
+    return enough
+
+
+def _comparable(images: NDArray[Any]) -> Ints:
+    """Return the rows with enough detail, the first of each picture."""
+    enough = detailed(images)
     known: set[bytes] = set()
     for row, pixels in enumerate(images["pixels"].tolist()):
         enough[row] &= pixels not in known

@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import numpy as np
 import pytest
 from PIL import Image, ImageOps
 from typer.testing import CliRunner
 
 from counterfoil.cli.main import app
 from counterfoil.data import fingerprints
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.image_copies import RADIUS
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.world import render
 from counterfoil.starting import split_copies
@@ -113,6 +116,31 @@ def test_without_copies_init_says_so_and_check_nothing(photos: Path) -> None:
     assert not checked()
 
 
+def test_a_list_of_an_earlier_run_is_kept_without_force(photos: Path) -> None:
+    add_copies()
+    kept = Path("recipe-copies.csv")
+    kept.write_text("mine")
+    with pytest.raises(UserError, match="exists already"):
+        init("photos", device="cpu")
+    assert kept.read_text() == "mine"
+    assert not Path("recipe.yaml").exists()
+    proposed()
+    assert kept.read_text().startswith("image,train_image")
+
+
+def test_force_removes_an_outdated_list(photos: Path) -> None:
+    Path("recipe-copies.csv").write_text("of an earlier run")
+    proposed()
+    assert not Path("recipe-copies.csv").exists()
+
+
+def test_no_list_is_written_if_init_fails(photos: Path) -> None:
+    add_copies()
+    with pytest.raises(UserError, match="no boxes"):
+        proposed(detector="detector.onnx")
+    assert not Path("recipe-copies.csv").exists()
+
+
 def test_zero_compares_nothing(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add_copies()
     monkeypatch.setattr(split_copies, "fingerprint", lambda encoded: pytest.fail("compared"))
@@ -126,6 +154,69 @@ def test_a_sample_says_how_many_it_compares(photos: Path) -> None:
     assert noted(result.notes, "only 8 of 16 images of test, evenly spread, were compared")
     assert noted(result.notes, "only 8 of 12 images of train, evenly spread, were compared")
     assert noted(result.notes, "add --copies 16")
+
+
+def test_a_sample_without_copies_is_no_all_clear(photos: Path) -> None:
+    notes = proposed(copies=8).notes
+    assert noted(
+        notes, "no copy was found among the 8 of 12 images of test and the 8 of 12 images of train"
+    )
+    assert not noted(notes, "no image of test")
+
+
+def test_images_that_were_not_wholly_compared_are_counted(photos: Path) -> None:
+    write("test/mug/broken.png", encoded(scene(0))[:200])
+    write("test/mug/plain.png", encoded((90, 90, 90)))
+    write("train/mug/plain.png", encoded((91, 90, 90)))
+    result = proposed()
+    assert noted(result.notes, "that cannot be read, so their files alone were compared: 1 of test")
+    assert noted(result.notes, "compared for exact copies only: 1 of test and 1 of train")
+    assert not noted(result.notes, "no image of test")
+
+
+def test_splits_that_are_not_compared_are_named() -> None:
+    splits = ("test", "a", "b", "c", "d")
+    save_tables(train=[(0, 0), (1, 1)], **{split: [(2, 0), (3, 1)] for split in splits})
+    result = proposed()
+    assert len(result.copies) == 4
+    left_out = {*splits} - {copies.tested for copies in result.copies}
+    assert noted(result.notes, f"copies were not looked for in {left_out.pop()}: only the first 4")
+
+
+def test_a_split_that_fails_is_named(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write("validation/mug/0.png", encoded(scene(50)))
+    write("validation/star/1.png", encoded(scene(60)))
+    real = split_copies._affordable
+
+    def affordable(rows: Any) -> int:
+        if rows.split == "test":
+            raise RunFailure("the disk is gone")
+        return real(rows)
+
+    monkeypatch.setattr(split_copies, "_affordable", affordable)
+    (note,) = noted(proposed().notes, "the disk is gone")
+    assert "copies were not looked for in test, because of test: the disk" in note
+
+
+def frame(chance: np.random.Generator) -> bytes:
+    """Return a noisy frame of a camera that stands still."""
+    picture = np.asarray(scene(0), np.float32)
+    noisy = picture + chance.normal(0, 12, picture.shape)
+    return encoded(noisy.clip(0, 255).astype(np.uint8))
+
+
+def test_frames_of_one_camera_are_no_all_clear() -> None:
+    chance = np.random.default_rng(0)
+    for split in ("train", "test"):
+        for row in range(150):
+            write(f"{split}/{CLASSES[row % 2]}/{row}.png", frame(chance))
+    result = proposed()
+    (copies,) = result.copies
+    assert copies.radius < RADIUS
+    assert not noted(result.notes, "no image of test")
+    (note,) = noted(result.notes, "near copies were")
+    assert "look alike. The images may be of few scenes" in note
+    assert [lack for lack in checked() if lack["text"] == note]
 
 
 def test_large_images_are_sampled_by_default(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,6 +279,26 @@ def test_a_missing_label_is_not_a_wrong_one() -> None:
     assert (copies.exact, copies.other_label) == (2, 1)
 
 
+def test_one_of_many_equal_training_images_with_another_label_is_seen() -> None:
+    repeated = [(3, 0)] * 24
+    save_tables(train=[(0, 0), (1, 1), *repeated, (3, 1)], test=[(4, 1), (5, 0), (3, 0)])
+    result = proposed()
+    (copies,) = result.copies
+    assert (copies.exact, copies.other_label) == (1, 1)
+    assert noted(result.notes, "labels is wrong: test row 2 (mug) = train row 26 (star)")
+    assert len(Path("recipe-copies.csv").read_text().splitlines()) == 1 + 20
+    assert noted(result.notes, "recipe-copies.csv has 20 of 25 pairs of test")
+
+
+def test_equal_images_all_count_as_near_copies(photos: Path) -> None:
+    changed = encoded(ImageOps.mirror(scene(1)), "JPEG", quality=80)
+    for row in range(3):
+        write(f"test/mug/near-{row}.jpg", changed)
+    (copies,) = proposed().copies
+    assert (copies.exact, copies.near, copies.repeated) == (0, 3, 2)
+    assert len(copies.pairs) == 3
+
+
 def test_names_of_files_are_escaped(photos: Path) -> None:
     write("test/mug/=\x1b[31m.png", encoded(scene(0)))
     result = proposed()
@@ -210,6 +321,9 @@ def test_json_has_the_counts(photos: Path) -> None:
         "train": "train",
         "tested": "test",
         "compared": {"test": 16, "train": 12},
+        "unreadable": {"test": 0, "train": 0},
+        "plain": {"test": 0, "train": 0},
+        "radius": 18,
         "exact": 2,
         "near": 1,
         "other_label": 1,

@@ -38,7 +38,7 @@ from counterfoil.starting.found_detector import find_detector
 from counterfoil.starting.found_objects import FoundObjects, FoundTruth
 from counterfoil.starting.options import RECIPE, InitOptions
 from counterfoil.starting.split_copies import SplitCopies, copies_csv, copies_in_splits
-from counterfoil.store.atomic import write_atomically, write_together
+from counterfoil.store.atomic import remove_durably, write_together
 
 BASE = {"prompt": "a photo of the {class}"}
 OBJECT_CAPTION = "a photo of the {class}"
@@ -586,7 +586,8 @@ def init(given: InitOptions) -> InitResult:
         An InitResult with the recipe, what was found in the data, and the next commands.
 
     Raises:
-        UserError: The data cannot be used, or the file exists and `force` is False.
+        UserError: The data cannot be used, or the file or its list of copies exists and `force` is
+            False.
         RunFailure: The network fails.
     """
     path = named_path(given.out)
@@ -594,10 +595,17 @@ def init(given: InitOptions) -> InitResult:
         raise UserError(
             f"{path} is a folder, expected the file to write", f"For example: --out {path / RECIPE}"
         )
-    if path.exists() and not given.force:
+    listed = path.with_name(f"{path.stem}-copies.csv")
+    for file in (path, listed):
+        if file.exists() and not given.force:
+            raise UserError(
+                f"{file} exists already and may hold your changes",
+                "Name another file with --out, or overwrite it with --force.",
+            )
+    if listed.is_dir():
         raise UserError(
-            f"{path} exists already and may hold your changes",
-            "Name another file with --out, or overwrite it with --force.",
+            f"{listed} is a folder, expected a file, the list of copies",
+            "Move it, or name another recipe with --out.",
         )
     if given.name is not None and (problem := dataset_name_problem(given.name)) is not None:
         raise UserError(f"--name: {problem}")
@@ -609,11 +617,9 @@ def init(given: InitOptions) -> InitResult:
     models = None if corrupts else proposed_models(device, given.generator, given.clip)
     data = find_data(given, drawn=not corrupts)
     copies, notes = copies_in_splits(data.origin, tuple(data.rows), data.train_split, given.copies)
+    lists = {}
     if any(of_split.pairs for of_split in copies):
-        listed = path.with_name(f"{path.stem}-copies.csv")
-        write_atomically(listed, copies_csv(copies).encode())
-    else:
-        listed = None
+        lists[listed] = copies_csv(copies).encode()
     for of_split in copies:
         notes += of_split.notes(listed)
     data = replace(data, notes=(*data.notes, *notes), copies=tuple(copies))
@@ -630,15 +636,18 @@ def init(given: InitOptions) -> InitResult:
             f"these images have {marked.task.marks}, and an image that is drawn has none",
             "Leave out --generator and --clip, or name a column of labels with --label-column.",
         )
-    if isinstance(marked, FoundObjects):
-        return _init_placed(path, data, marked, dataset, named, given.detector, given.force)
-    if given.detector is not None:
+    if given.detector is not None and not isinstance(marked, FoundObjects):
         raise UserError(
             "these images have no boxes, so no detector can be evaluated on them",
             "Leave out --detector.",
         )
     if marked is not None:
-        return _init_placed(path, data, marked, dataset, named, None, given.force)
+        result = _init_placed(
+            path, data, marked, dataset, named, lists, given.detector, given.force
+        )
+        if not lists:
+            remove_durably(listed)  # of an earlier run
+        return result
     text = (
         corrupt_recipe_text(data, dataset, named)
         if models is None
@@ -651,7 +660,9 @@ def init(given: InitOptions) -> InitResult:
     classes = [(cls.name, cls.source_label) for cls in recipe.classes]
     if classes != [(cls.name, cls.source_label) for cls in data.classes]:
         raise RunFailure(f"{path}: the classes in the written recipe are not those of the data")
-    write_atomically(path, text.encode())
+    write_together(lists | {path: text.encode()})
+    if not lists:
+        remove_durably(listed)  # of an earlier run
     notes = list(data.notes)
     names = [cls.name.casefold() for cls in data.classes]
     alike = sorted({cls.name for cls in data.classes if names.count(cls.name.casefold()) > 1})
@@ -677,6 +688,7 @@ def _init_placed(
     marked: FoundTruth,
     dataset: str,
     named: str,
+    lists: Mapping[Path, bytes],
     onnx: str | Path | None,
     force: bool,
 ) -> InitResult:
@@ -686,7 +698,7 @@ def _init_placed(
     )
     marks = marked.task.marks
     picture = path.with_name(f"{path.stem}-{marks}.png")
-    files = {picture: marked.picture, path: text.encode()}
+    files = {**lists, picture: marked.picture, path: text.encode()}
     check, build, evaluate = _commands(path, dataset, cut=False)
     commands = [check, build]
     notes = [

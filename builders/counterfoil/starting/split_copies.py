@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +28,7 @@ from counterfoil.data.pool import pool_of
 from counterfoil.data.tables import is_here
 from counterfoil.documents import csv_text, sha256_json
 from counterfoil.errors import CounterfoilError, UserError, some_of
-from counterfoil.image_copies import FINGERPRINT, find_copies
+from counterfoil.image_copies import DIGEST, FINGERPRINT, RADIUS, Copies, detailed, find_copies
 from counterfoil.models.names import LAB
 from counterfoil.progress import track
 from counterfoil.recipe.names import is_local
@@ -40,6 +42,7 @@ from counterfoil.store.layout import user_cache
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from counterfoil.arrays import Ints
     from counterfoil.data.labelled_sources import NamedDataset
     from counterfoil.data.open_source import OpenSource
     from counterfoil.data.pins import InputDataset
@@ -52,10 +55,12 @@ _MOST_BYTES = 2_000_000_000  # of their files, by default
 _SIZED = 50  # images whose files say how large all are
 _MOST_SPLITS = 4
 _MOST_SHOWN = 5
-_MOST_LISTED = 100_000  # lines of the list
+_MOST_LISTED = 100_000  # lines of the list, for each split
+_MOST_PARTNERS = 20  # training images that are listed for an image
 _MOST_REMEMBERED = 1 << 30
-_FORM = b"fingerprints 1\n"
+_FORM = b"fingerprints 2\n"
 _DIGEST = 32
+_UNLABELLED = frozenset((None, NO_LABEL))
 _COLUMNS = (
     "image",
     "train_image",
@@ -79,6 +84,12 @@ class SplitCopies:
     """Split → its images that were compared."""
     images: Mapping[str, int]
     """Split → all its images."""
+    unreadable: Mapping[str, int]
+    """Split → images that cannot be read; only their files are compared."""
+    plain: Mapping[str, int]
+    """Split → nearly plain images, which have no near copies."""
+    radius: int
+    """The distance of hashes up to which near copies were looked for; -1: not at all."""
     exact: int
     """Tested images with the same file or pixels as a training image."""
     near: int
@@ -88,7 +99,9 @@ class SplitCopies:
     repeated: int
     """Tested images that are copies of an earlier tested image."""
     pairs: tuple[Mapping[str, Any], ...]
-    """Each pair: names of both images, kind, and labels."""
+    """Pairs: names of both images, kind, and labels."""
+    unlisted: int
+    """Pairs that are not in `pairs`, which holds 20 an image and 100,000 in all."""
 
     def notes(self, listed: Path | None = None) -> list[str]:
         """Return sentences for people. listed: the file of all pairs, if there is one."""
@@ -103,14 +116,21 @@ class SplitCopies:
                 f" {self.exact:,} exact, {self.near:,} near. A model that was trained on them is"
                 f" too accurate here. Remove them from one of the two splits: {where}"
             )
+        if self.unlisted and listed is not None:
+            every = len(self.pairs) + self.unlisted
+            notes.append(
+                f"{listed} has {len(self.pairs):,} of {every:,} pairs of {self.tested}: at most"
+                f" {_MOST_PARTNERS} of an image and {_MOST_LISTED:,} in all"
+            )
         if self.near:
             notes.append(NEAR_IS_NOT_SURE)
         if self.other_label:
             others = list(filter(_disagrees, self.pairs))
             copies = "copy has" if self.other_label == 1 else "copies have"
+            shown = f": {self._shown(others, labels=True)}" if others else ""
             notes.append(
                 f"{self.other_label:,} {copies} another label in {self.train}, so one of the two"
-                f" labels is wrong: {self._shown(others, labels=True)}"
+                f" labels is wrong{shown}"
             )
         if self.repeated:
             repeat = "repeats" if self.repeated == 1 else "repeat"
@@ -119,7 +139,16 @@ class SplitCopies:
                 f" {self.tested}, and so counts twice"
             )
         if not copied:
-            notes.append(f"no image of {self.tested} is a copy of an image of {self.train}")
+            notes.append(self._none_found())
+        if self.radius < RADIUS:
+            notes.append(self._not_looked_for())
+        for counts, what in (
+            (self.unreadable, "that cannot be read, so their files alone were compared"),
+            (self.plain, "that are nearly plain, so they were compared for exact copies only"),
+        ):
+            parts = [f"{count:,} of {split}" for split, count in counts.items() if count]
+            if parts:
+                notes.append(f"images {what}: {' and '.join(parts)}")
         for split, count in self.compared.items():
             if count < self.images[split]:
                 notes.append(
@@ -128,6 +157,30 @@ class SplitCopies:
                     f" --copies {max(self.images.values())}"
                 )
         return notes
+
+    def _none_found(self) -> str:
+        unread = any(self.unreadable.values())
+        if self.compared == self.images and self.radius == RADIUS and not unread:
+            return f"no image of {self.tested} is a copy of an image of {self.train}"
+        parts = []
+        for split in (self.tested, self.train):
+            parts.append(f"{self.compared[split]:,} of {self.images[split]:,} images of {split}")
+        return f"no copy was found among the {parts[0]} and the {parts[1]} that were compared"
+
+    def _not_looked_for(self) -> str:
+        """Say which near copies were not looked for."""
+        if self.radius < 0:
+            what = "near copies were not looked for, only exact ones"
+        else:
+            what = (
+                f"not all near copies were looked for (hashes that differ in at most {self.radius}"
+                f" of 64 bits, instead of {RADIUS})"
+            )
+        return (
+            f"{what}, because so many pairs of images of {self.tested} and {self.train} look alike."
+            " The images may be of few scenes, for example frames of one video. Then make the"
+            " splits by scene"
+        )
 
     def _shown(
         self,
@@ -151,6 +204,9 @@ class SplitCopies:
             "train": self.train,
             "tested": self.tested,
             "compared": dict(self.compared),
+            "unreadable": dict(self.unreadable),
+            "plain": dict(self.plain),
+            "radius": self.radius,
             "exact": self.exact,
             "near": self.near,
             "other_label": self.other_label,
@@ -161,14 +217,14 @@ class SplitCopies:
 def _disagrees(pair: Mapping[str, Any]) -> bool:
     """Return whether both images of a pair have a label, and not the same."""
     labels = {pair["label"], pair["train_label"]}
-    return len(labels - {None, NO_LABEL}) == 2
+    return len(labels - _UNLABELLED) == 2
 
 
 # `scripts/copies_proof/RESULTS.md`: of the pairs of photographs, all that were called copies are.
 NEAR_IS_NOT_SURE = (
-    "look at near copies before you remove them: of 3 million pairs of different photographs none"
-    " was called a copy by mistake, but of things that look alike, such as clothes on black, 17 in a"
-    " million"
+    "look at near copies before you remove them: some are none. Of 3 million pairs of 2,500 small"
+    " photographs (CIFAR-10, 32 pixels) none was called a copy by mistake, but of things that look"
+    " alike, such as clothes on black, 17 in a million. Other images were not measured"
 )
 
 
@@ -183,21 +239,32 @@ def copies_in_splits(
 
     most: images of a split; None is `MOST_COMPARED`, or as many as have 2 GB.
     """
-    others = [split for split in splits if split != train][:_MOST_SPLITS]
+    others = [split for split in splits if split != train]
     if most == 0 or not others or origin.dataset.startswith(LAB):
         return [], []
     compared: list[SplitCopies] = []
+    notes = []
+    left_out = others[_MOST_SPLITS:]
+    if left_out:
+        notes.append(
+            f"copies were not looked for in {some_of(left_out)}: only the first {_MOST_SPLITS}"
+            f" splits beside {train} are compared"
+        )
+    split = train
     try:
         opened = open_source(origin)
         if not is_local(origin.dataset) and not is_here(origin, opened.pin):
             return [], ["images are not fetched, so copies between splits were not looked for"]
         training = _Split.of(opened, train, most)
-        for split in others:
+        for split in others[:_MOST_SPLITS]:
             tested = _Split.of(opened, split, most)
             compared.append(_compared(training, tested))
     except CounterfoilError as error:
-        return compared, [f"copies between splits were not looked for: {error.problems[0]}"]
-    return compared, []
+        failed = some_of(others[len(compared) : _MOST_SPLITS])
+        notes.append(
+            f"copies were not looked for in {failed}, because of {split}: {error.problems[0]}"
+        )
+    return compared, notes
 
 
 def copies_for_recipe(recipe: Recipe, most: int | None) -> list[Lack]:
@@ -224,7 +291,7 @@ def copies_for_recipe(recipe: Recipe, most: int | None) -> list[Lack]:
             _Split.of(training, train, most),
             _Split.of(tested, split, most),
         )
-        if copies.exact or copies.near or copies.repeated:
+        if copies.exact or copies.near or copies.repeated or copies.radius < RADIUS:
             return [Lack(key, note, "optional") for note in copies.notes()]
     return []
 
@@ -237,7 +304,7 @@ def _opened(source: InputDataset) -> OpenSource | None:
 def copies_csv(compared: Sequence[SplitCopies]) -> str:
     """Return the pairs of all splits as CSV."""
     rows = [pair for split in compared for pair in split.pairs]
-    return csv_text(rows[:_MOST_LISTED], _COLUMNS)
+    return csv_text(rows, _COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,35 +409,103 @@ def _remembered(file: Path) -> NDArray[Any]:
 
 
 def _compared(train: _Split, tested: _Split) -> SplitCopies:
-    pairs_found = find_copies(tested.fingerprints, train.fingerprints).pairs
+    found = find_copies(tested.fingerprints, train.fingerprints)
+    pairs = found.pairs
+    firsts = found.tested_firsts
+    copied = np.isin(firsts, pairs["tested"])
+    exact = np.isin(firsts, pairs["tested"][pairs["exact"]])
     within = find_copies(tested.fingerprints).pairs
-    pairs = tuple(_pairs(pairs_found, train, tested))
-    copied = set(pairs_found["tested"].tolist())
-    exact = set(pairs_found["tested"][pairs_found["exact"]].tolist())
-    other_label = {pair["image"] for pair in pairs if _disagrees(pair)}
+    unreadable = {}
+    plain = {}
+    for each in (tested, train):
+        read = each.fingerprints["pixels"] != np.void(bytes(DIGEST))
+        unreadable[each.name] = int((~read).sum())
+        plain[each.name] = int((read & ~detailed(each.fingerprints)).sum())
+    rows_of = _rows_of(found.train_firsts, pairs["train"])
+    listed = tuple(islice(_pairs(found, rows_of, train, tested), _MOST_LISTED))
+    images_of = np.bincount(firsts, minlength=1)
+    every = 0
+    for pair in pairs:
+        every += int(images_of[pair["tested"]]) * len(rows_of[int(pair["train"])])
     return SplitCopies(
         train=train.name,
         tested=tested.name,
         compared={split.name: len(split.names) for split in (tested, train)},
         images={split.name: split.count for split in (tested, train)},
-        exact=len(exact),
-        near=len(copied - exact),
-        other_label=len(other_label),
+        unreadable=unreadable,
+        plain=plain,
+        radius=found.radius,
+        exact=int(exact.sum()),
+        near=int((copied & ~exact).sum()),
+        other_label=_other_labels(found, rows_of, train, tested),
         repeated=len(np.unique(within["train"])),
-        pairs=pairs,
+        pairs=listed,
+        unlisted=every - len(listed),
     )
 
 
-def _pairs(pairs_found: NDArray[Any], train: _Split, tested: _Split) -> Iterator[Mapping[str, Any]]:
-    for pair in pairs_found:
-        row = int(pair["tested"])
-        column = int(pair["train"])
-        yield {
-            "image": tested.names[row],
-            "train_image": train.names[column],
-            "kind": "exact" if pair["exact"] else "near",
-            "mirrored": bool(pair["mirrored"]),
-            "alike": round(float(pair["alike"]), 4),
-            "label": tested.labels[row],
-            "train_label": train.labels[column],
-        }
+def _rows_of(firsts: Ints, wanted: Ints) -> dict[int, list[int]]:
+    """Return the rows of images that are the same as each wanted first one."""
+    rows_of: dict[int, list[int]] = {first: [] for first in wanted.tolist()}
+    for row, first in enumerate(firsts.tolist()):
+        if first in rows_of:
+            rows_of[first].append(row)
+    return rows_of
+
+
+def _other_labels(
+    found: Copies,
+    rows_of: Mapping[int, Sequence[int]],
+    train: _Split,
+    tested: _Split,
+) -> int:
+    """Return how many tested images have a label that a copy of them has not."""
+    labels_of: dict[int, set[str | None]] = {}
+    for first, rows in rows_of.items():
+        labels_of[first] = {train.labels[row] for row in rows} - _UNLABELLED
+    labels_of_copies: dict[int, set[str | None]] = {}
+    for pair in found.pairs:
+        labels = labels_of_copies.setdefault(int(pair["tested"]), set())
+        labels |= labels_of[int(pair["train"])]
+    count = 0
+    for label, first in zip(tested.labels, found.tested_firsts.tolist(), strict=True):
+        if label not in _UNLABELLED:
+            others = labels_of_copies.get(first, set()) - {label}
+            count += bool(others)
+    return count
+
+
+def _pairs(
+    found: Copies,
+    rows_of: Mapping[int, Sequence[int]],
+    train: _Split,
+    tested: _Split,
+) -> Iterator[Mapping[str, Any]]:
+    """Yield the pairs of each image with at most `_MOST_PARTNERS` others, exact ones first."""
+    tested_rows_of = _rows_of(found.tested_firsts, found.pairs["tested"])
+    counts: Counter[int] = Counter()
+    for pair in found.pairs:
+        partners = _partners(rows_of[int(pair["train"])], train)
+        for row in tested_rows_of[int(pair["tested"])]:
+            for partner in partners[: _MOST_PARTNERS - counts[row]]:
+                counts[row] += 1
+                yield {
+                    "image": tested.names[row],
+                    "train_image": train.names[partner],
+                    "kind": "exact" if pair["exact"] else "near",
+                    "mirrored": bool(pair["mirrored"]),
+                    "alike": round(float(pair["alike"]), 4),
+                    "label": tested.labels[row],
+                    "train_label": train.labels[partner],
+                }
+
+
+def _partners(rows: Sequence[int], train: _Split) -> list[int]:
+    """Return the training images to list of those that are the same: one of each label first, so
+    that an image with another label sees it."""
+    row_of: dict[str | None, int] = {}
+    for row in rows:
+        row_of.setdefault(train.labels[row], row)
+    firsts = [row for label, row in row_of.items() if label not in _UNLABELLED]
+    others = [row for row in rows[: 2 * _MOST_PARTNERS] if row not in firsts[:_MOST_PARTNERS]]
+    return [*firsts, *others][:_MOST_PARTNERS]
