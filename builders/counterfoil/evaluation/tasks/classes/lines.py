@@ -59,11 +59,12 @@ class LineQuestion:
     """What a line measures in one group: a model on its images of these labels, or the first model
     less the last.
 
-    sides: group and model of each side.
+    sides: group and model of each side, and for the base the computed shift whose images alone are
+    compared, else 0.
     """
 
     line: GateLine
-    sides: tuple[tuple[int, str], ...]
+    sides: tuple[tuple[int, str, int], ...]
     labels: tuple[int, ...]
 
 
@@ -121,17 +122,18 @@ class ClassLines:
             if line.measure == DIFFERS or not (drop or line.class_name):
                 class_ids = {cls.class_id for cls in answered.seen(index)}
                 labels = self._labels(line_labels, class_ids)
-            sides: tuple[tuple[int, str], ...] = ((index, model),)
+            sides: tuple[tuple[int, str, int], ...] = ((index, model, 0),)
             if drop:
-                sides = ((0, model), *sides)
+                computed = index if group.change is not None else 0
+                sides = ((0, model, computed), *sides)
             elif line.other_model and line.measure != DIFFERS:
                 other = stored.name if stored else line.other_model
-                sides = ((index, other), *sides)
+                sides = ((index, other, 0), *sides)
             question = None
             if labels:
                 question = LineQuestion(line, sides, labels)
                 if line.measure == "relative_drop" and line.share == _ACCURACY:
-                    on_base = self._rows(0, labels)
+                    on_base = self._rows(0, labels, sides[0][2])
                     if not answered.answers.correct[on_base, column].any():
                         question = None
                         reason = reason or f"{model} is right on no image of the base"
@@ -182,7 +184,7 @@ class ClassLines:
             kept = self._labels(every_label, class_ids - guessed)
             of_drop: Sequence[Ints] = ()
             if self.subject.base and index and kept and not guessing:
-                both = self._rows(0, kept), self._rows(index, kept)
+                both = self._rows(0, kept, index), self._rows(index, kept)
                 of_drop = [side[read[side]] for side in both]
             if len(rows) and all(map(len, of_drop)):
                 over = over_classes(len(kept), len(self.subject.classes)) if of_drop else ""
@@ -232,8 +234,10 @@ class ClassLines:
         classes = self.subject.classes
         return tuple(label for label in labels if classes[label].id in class_ids)
 
-    def _rows(self, group: int, labels: Sequence[int]) -> Ints:
-        rows = self.answered.rows(group)
+    def _rows(self, group: int, labels: Sequence[int], computed: int = 0) -> Ints:
+        """Return the readable images of these labels in a group. computed: for the base, the shift
+        whose images alone are wanted."""
+        rows = self.answered.base_rows(computed) if computed else self.answered.rows(group)
         return rows[np.isin(self.subject.labels[rows], labels)]
 
     def numbers(self, questions: Sequence[LineQuestion]) -> Sequence[Number]:
@@ -241,21 +245,22 @@ class ClassLines:
         right = dict(zip(answered.models, answered.answers.correct.T, strict=True))
         right |= {answers.name: answers.right for answers in self.stored.values()}
         # Several lines may need the same accuracy: it is drawn once, and all are drawn together.
-        sides: dict[tuple[int, str, tuple[int, ...]], tuple[Ints, Bools]] = {}
-        samples: dict[tuple[GateLine, tuple[int, str]], Resample] = {}
+        sides: dict[tuple[int, str, int, tuple[int, ...]], tuple[Ints, Bools]] = {}
+        samples: dict[tuple[GateLine, tuple[int, str, int]], Resample] = {}
         for question in questions:
             labels = question.labels
             if question.line.measure == DIFFERS:
                 continue
-            for group, model in question.sides:
+            for group, model, computed in question.sides:
                 if question.line.share == _ACCURACY:
-                    sides[group, model, labels] = self._rows(group, labels), right[model]
+                    rows = self._rows(group, labels, computed)
+                    sides[group, model, computed, labels] = rows, right[model]
                 else:
                     value_of = MEASURES[question.line.share].resampled
                     assert value_of is not None
                     column = answered.models.index(model)
-                    sample = Resample(value_of, group, column, labels)
-                    samples[question.line, (group, model)] = sample
+                    sample = Resample(value_of, group, column, labels, computed)
+                    samples[question.line, (group, model, computed)] = sample
         averages = dict(zip(sides, self._averages(list(sides.values())), strict=True))
         resampled = resampled_numbers(answered, list(samples.values()))
         number_of = dict(zip(samples, resampled, strict=True))
@@ -263,7 +268,7 @@ class ClassLines:
         for question in questions:
             line = question.line
             if line.measure == DIFFERS:
-                ((group, model),) = question.sides
+                ((group, model, _),) = question.sides
                 pair = [answered.models.index(name) for name in (model, line.other_model)]
                 differs = differing_answers(answered, *pair)
                 rows = self._rows(group, question.labels)

@@ -1,0 +1,115 @@
+"""Computed shifts beside stored ones: what their drops, refusals, names and counts say."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from counterfoil.arrays import Bools
+from counterfoil.data.labelled_images import LabelledImages
+from counterfoil.errors import raise_together
+from counterfoil.evaluation.dataset import Subject, labelled_subject
+from counterfoil.evaluation.gate import GateResult, judge_gate, read_gate
+from counterfoil.evaluation.scored_models import ChosenModels
+from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking
+from counterfoil.evaluation.tasks.classes.computed import with_computed
+from counterfoil.evaluation.tasks.classes.lines import ClassLines, line_measures
+from counterfoil.prediction.class_map import ClassMap
+from counterfoil.prediction.inference import Predictions
+from counterfoil.recipe import RecipeClass
+
+CLASSES = (RecipeClass("coat", "coat", 0, 0, ()),)
+OUTPUTS = 12
+ORIENTATION = 0x0112
+
+
+def jpeg(turned: bool) -> bytes:
+    exif = Image.Exif()
+    if turned:
+        exif[ORIENTATION] = 6
+    buffer = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(buffer, "JPEG", exif=exif)
+    return buffer.getvalue()
+
+
+def photographs(
+    turned: Sequence[bool], changes: Sequence[str], groups: Sequence[int] = ()
+) -> Subject:
+    """Return images of one class, some of them with an EXIF tag, under changes. groups: of each
+    image, 0 for the base and 1 for a stored shift, fog."""
+    keys = tuple(map(str, range(len(turned))))
+    files = dict(zip(keys, map(jpeg, turned), strict=True))
+
+    def images(wanted: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
+        for key, file in files.items():
+            if wanted is None or key in wanted:
+                yield key, file
+
+    labelled = LabelledImages(
+        "made",
+        "0" * 64,
+        keys,
+        np.zeros(len(turned), np.int64),
+        np.array(groups or [0] * len(turned)),
+        ("base", "fog") if groups else ("base",),
+        images,
+    )
+    subject = labelled_subject("made", labelled, CLASSES, "base" if groups else None)
+    return with_computed(subject, None, changes)[0]
+
+
+def answers_of(
+    subject: Subject,
+    models: dict[str, Bools],
+    refused: dict[int, Bools] | None = None,
+) -> AllAnswers:
+    """Return the answers of models that are right about these images, (n,) each."""
+    scored: list[Any] = []
+    for name, right in models.items():
+        answers = np.where(right, 0, OUTPUTS - 1).astype(np.int32)[:, None]
+        predictions = replace(
+            Predictions.empty(len(right)),
+            readable=np.ones(len(right), bool),
+            answers=answers,
+            shares=np.full((len(right), 1), 0.9, np.float32),
+            correct=right,
+            correct_top_k=right,
+        )
+        class_map = ClassMap("names", OUTPUTS, ((0,),))
+        classifier = SimpleNamespace(name=name, sha256=None, score_scale="probability")
+        scored.append(
+            SimpleNamespace(classifier=classifier, class_map=class_map, predictions=predictions)
+        )
+    asking = Asking(ChosenModels(CLASSES), "cpu", 1)
+    return AllAnswers.of(subject, scored, 1, 0, asking, (), refused)
+
+
+def judge(answered: AllAnswers, *lines: str, models: Sequence[str] = ("mine",)) -> GateResult:
+    read, errors = read_gate(lines, lambda line: (), line_measures())
+    raise_together(errors)
+    return judge_gate(ClassLines(answered), read, models, allow_undecided=True)
+
+
+def test_a_drop_is_over_the_images_that_the_change_concerns() -> None:
+    """Of 40 images 10 are turned by their tag: upright, 8 of these are right, and 0 as stored."""
+    turned = np.arange(40) < 10
+    subject = photographs(turned.tolist(), ["exif_applied"])
+    right = np.append(~turned, np.arange(10) < 8)
+    answered = answers_of(subject, {"mine": right})
+    drops = answered.drops(1)
+    assert drops is not None
+    assert drops.drop == pytest.approx(-0.8)
+    assert answered.facts(1).base_images == 10
+    drop, accuracy = judge(answered, "drop(exif_applied) <= 1", "accuracy(base) >= 0").judged
+    assert drop.estimate is not None and accuracy.estimate is not None
+    assert drop.estimate.value == pytest.approx(-0.8) and drop.base == 0
+    assert accuracy.estimate.value == pytest.approx(0.75)
+    _, of_group = ClassLines(answered).changes("mine", "mine")
+    assert of_group.drop is not None and of_group.drop.now == pytest.approx(-0.8)
