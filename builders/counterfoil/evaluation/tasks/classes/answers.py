@@ -316,6 +316,15 @@ class AllAnswers:
         refused = self.refused.get(index)
         return np.ones(len(self.scored), bool) if refused is None else ~refused
 
+    @cached_property
+    def given(self) -> Bools:
+        """Whether each model answered each image, (images, models): it is readable, and the model
+        can take its shift."""
+        given = np.repeat(self.answers.readable[:, None], len(self.scored), axis=1)
+        for index, refused in self.refused.items():
+            given[np.ix_(self.subject.shifts == index, refused)] = False
+        return given
+
     def averaged(self, index: int) -> Bools:
         """Return the models that averages over a group are of, (models,) bool."""
         return self.sound & self.able(index)

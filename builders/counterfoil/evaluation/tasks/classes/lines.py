@@ -130,7 +130,7 @@ class ClassLines:
                 other = stored.name if stored else line.other_model
                 sides = ((index, other, 0), *sides)
             question = None
-            if labels:
+            if labels and not self._unable(line, model, index):
                 question = LineQuestion(line, sides, labels)
                 if line.measure == "relative_drop" and line.share == _ACCURACY:
                     on_base = self._rows(0, labels, sides[0][2])
@@ -178,6 +178,8 @@ class ClassLines:
         guessing = answered.near_chance.models[columns].any() or (stored and stored.near_chance)
         groups: list[tuple[int, Ints, Sequence[Ints], str]] = []
         for index in answered.places:
+            if not answered.able(index)[columns].all():
+                continue
             rows = answered.rows(index)
             rows = rows[read[rows]]
             class_ids = {cls.class_id for cls in answered.enough(index)}
@@ -306,6 +308,14 @@ class ClassLines:
             excused = wrong.value if wrong else 0.0
         return judged.measured(number, reach, excused, label_note(self.checks, shift))
 
+    def _unable(self, line: GateLine, model: str, group: int) -> str:
+        """Return which model of a line cannot take a computed shift, or an empty text."""
+        answered = self.answered
+        for name in (model, line.other_model):
+            if name in answered.models and not answered.able(group)[answered.models.index(name)]:
+                return name
+        return ""
+
     def _reason_undecided(
         self,
         line: GateLine,
@@ -322,14 +332,12 @@ class ClassLines:
         subject = self.subject
         checks = self.checks
         drop = line.measure in DROPS
+        unable = self._unable(line, model, group)
+        if unable:
+            return f"{unable} cannot be asked under {answered.group(group).name}"
         if line.measure == DIFFERS:
             readable = self._rows(group, range(len(subject.classes)))
             return "" if len(readable) else "it has no image that can be read"
-        for name in (model, line.other_model):
-            if name not in answered.models:
-                continue
-            if not answered.able(group)[answered.models.index(name)]:
-                return f"{name} cannot be asked under {answered.group(group).name}"
         measured, present = classes
         if not measured and line.class_name:
             near_chance = " or is near chance on the base" if drop else ""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from counterfoil.arrays import Ints
+from counterfoil.arrays import Bools, Ints
 from counterfoil.engines import engine_and_device
 from counterfoil.evaluation.dataset import Subject, limit_subject, usual_side
 from counterfoil.evaluation.failure_folder import Failure, ModelAnswer, classification
@@ -266,7 +266,7 @@ class ClassesTask(Task):
             tied = shares[:, 0] == shares[:, 1]
         count = 0
         if tied is not None:
-            tied = tied & scored.predictions.readable
+            tied = tied & answered.given[:, model]
             count = int(tied.sum())
         return classifier_facts(
             scored.classifier,
@@ -276,25 +276,26 @@ class ClassesTask(Task):
             near_chance=near_chance,
             tied=count,
             matched=class_map.matched,
-            read=self._read(scored),
+            read=self._read(scored, answered.given[:, model]),
             likely_order=likely_order(answered, model) if near_chance else "",
         )
 
-    def _read(self, scored: Scored) -> str:
-        """Return how a file of answers, or a model's scores, were read."""
+    def _read(self, scored: Scored, given: Bools) -> str:
+        """Return how a file of answers, or a model's scores, were read. given: (images,), which
+        images the model answered."""
         classifier = scored.classifier
         subject = self.subject
         predictions = scored.predictions
         if isinstance(classifier, ChatClassifier):
             outside = predictions.prediction == len(classifier.names)
             unsure = np.isnan(predictions.confidence)
-            return classifier.told(outside[predictions.readable], unsure[predictions.readable])
+            return classifier.told(outside[given], unsure[given])
         if not isinstance(classifier, RecordedClassifier):
             return classifier.read
-        parts = [(part.images.keys, part.images.paths) for part in subject.parts]
+        parts = [(part.images.keys, part.images.paths) for part in subject.stored_parts]
         answers = None
         if subject.preview is None:
-            answers = int(scored.predictions.readable.sum())
+            answers = int(given.sum())
         return classifier.told(parts, answers)
 
     def notes(self, results: Results) -> Iterator[str]:
