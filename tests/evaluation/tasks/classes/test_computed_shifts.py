@@ -11,19 +11,22 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from pydantic import ValidationError
 
 from counterfoil.arrays import Bools
 from counterfoil.data.labelled_images import LabelledImages
-from counterfoil.errors import raise_together
+from counterfoil.errors import UserError, raise_together
 from counterfoil.evaluation.dataset import Subject, labelled_subject
 from counterfoil.evaluation.gate import GateResult, judge_gate, read_gate
 from counterfoil.evaluation.scored_models import ChosenModels
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking
 from counterfoil.evaluation.tasks.classes.computed import with_computed
 from counterfoil.evaluation.tasks.classes.lines import ClassLines, line_measures
+from counterfoil.evaluation.tasks.classes.tables import image_answers
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.inference import Predictions
 from counterfoil.recipe import RecipeClass
+from counterfoil.recipe.schema_output import Evaluate
 
 CLASSES = (RecipeClass("coat", "coat", 0, 0, ()),)
 OUTPUTS = 12
@@ -82,7 +85,8 @@ def answers_of(
             correct=right,
             correct_top_k=right,
         )
-        class_map = ClassMap("names", OUTPUTS, ((0,),))
+        names = tuple(map(str, range(OUTPUTS)))
+        class_map = ClassMap("names", OUTPUTS, ((0,),), label_names=names)
         classifier = SimpleNamespace(name=name, sha256=None, score_scale="probability")
         scored.append(
             SimpleNamespace(classifier=classifier, class_map=class_map, predictions=predictions)
@@ -113,3 +117,49 @@ def test_a_drop_is_over_the_images_that_the_change_concerns() -> None:
     assert accuracy.estimate.value == pytest.approx(0.75)
     _, of_group = ClassLines(answered).changes("mine", "mine")
     assert of_group.drop is not None and of_group.drop.now == pytest.approx(-0.8)
+
+
+def test_a_model_that_refuses_a_change_has_no_answers_to_it() -> None:
+    """One model is wrong about two images as stored, and cannot be asked under bgr."""
+    subject = photographs([False] * 8, ["bgr"])
+    wrong = np.tile(np.arange(8) < 2, 2)
+    refused = {1: np.array([True, False])}
+    answered = answers_of(subject, {"mine": ~wrong, "other": wrong}, refused)
+    columns = image_answers(answered)
+    for name in ("answer", "answered", "confidence", "right"):
+        assert columns[f"{name}.mine"][8:].null_count == 8
+        assert columns[f"{name}.mine"][:8].null_count == 0
+        assert columns[f"{name}.other"].null_count == 0
+    groups = [change.group for change in ClassLines(answered).changes("other", "mine")]
+    assert groups == [subject.groups[0].name]
+    for line in ("drop(bgr) <= 100", "worse_than(other, bgr) <= 100", "differs(other, bgr) <= 100 %"):
+        (judged,) = judge(answered, line).judged
+        assert judged.verdict == "undecided" and judged.estimate is None
+        assert judged.reason == "mine cannot be asked under bgr"
+
+
+FOG = {"corruption": "fog"}
+LEVELS = {**FOG, "severity": {"by": "corruption", "levels": [1, 3]}}
+CLASHES: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "fog_3": ({"fog": LEVELS, "fog_3": FOG}, []),
+    "bgr": ({"bgr": FOG}, ["squash", "bgr"]),
+    "squash": ({"squash": LEVELS}, ["all"]),
+}
+
+
+@pytest.mark.parametrize("name", CLASHES)
+def test_two_computed_shifts_of_one_name_are_refused(name: str) -> None:
+    corrupted, preprocessing = CLASHES[name]
+    with pytest.raises(ValidationError, match=f"two computed shifts '{name}'"):
+        Evaluate.model_validate({"preprocessing": preprocessing, "corrupted": corrupted})
+
+
+def test_a_computed_shift_takes_no_name_of_other_images() -> None:
+    """Levels of a stored shift have one name, and images beside begin their keys with theirs."""
+    subject = photographs([False] * 4, [], [0, 0, 1, 1])
+    base, fog = subject.groups
+    levels = replace(subject, groups=(base, replace(fog, name="bgr_3", of="bgr")))
+    beside = replace(subject, parts=(replace(subject.parts[0], prefix="bgr/"),))
+    for taken in (levels, beside):
+        with pytest.raises(UserError, match="has a group bgr already"):
+            with_computed(taken, None, ["bgr"])
