@@ -22,11 +22,16 @@ from counterfoil.evaluation.scored_models import ChosenModels
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking
 from counterfoil.evaluation.tasks.classes.computed import with_computed
 from counterfoil.evaluation.tasks.classes.lines import ClassLines, line_measures
+from counterfoil.evaluation.tasks.classes.measures.comparison import (
+    ComparedModels,
+    compare_models,
+)
 from counterfoil.evaluation.tasks.classes.tables import image_answers
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.inference import Predictions
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.schema_output import Evaluate
+from counterfoil.report.results import ResultRows
 
 CLASSES = (RecipeClass("coat", "coat", 0, 0, ()),)
 OUTPUTS = 12
@@ -163,3 +168,20 @@ def test_a_computed_shift_takes_no_name_of_other_images() -> None:
     for taken in (levels, beside):
         with pytest.raises(UserError, match="has a group bgr already"):
             with_computed(taken, None, ["bgr"])
+
+
+def test_a_comparison_leaves_out_shifts_that_a_model_refuses() -> None:
+    """The average gain is that of the base alone, in which 4 of 8 images are won."""
+    subject = photographs([False] * 8, ["bgr"])
+    right = np.ones(16, bool)
+    worse = np.arange(16) % 2 == 0
+    refused = {1: np.array([False, True])}
+    answered = answers_of(subject, {"mine": right, "other": worse}, refused)
+    request = ComparedModels("mine", "other")
+    comparison, rows = compare_models(replace(answered, requests=(request,)))
+    assert comparison is not None
+    assert [group.name for group in comparison.groups] == [subject.groups[0].name]
+    found = ResultRows(rows)
+    assert found.value("gain", **comparison.key()) == pytest.approx(0.5)
+    gain = found.one("gain", **comparison.key(subject.groups[0].name))
+    assert gain is not None and gain.p is not None and gain.q == gain.p
