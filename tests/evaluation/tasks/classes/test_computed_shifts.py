@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,7 +27,9 @@ from counterfoil.evaluation.tasks.classes.measures.comparison import (
     ComparedModels,
     compare_models,
 )
+from counterfoil.evaluation.tasks.classes.measures.severity import measure_severity
 from counterfoil.evaluation.tasks.classes.tables import image_answers
+from counterfoil.prediction.changes import OWN
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.inference import Predictions
 from counterfoil.recipe import RecipeClass
@@ -48,7 +51,10 @@ def jpeg(turned: bool) -> bytes:
 
 
 def photographs(
-    turned: Sequence[bool], changes: Sequence[str], groups: Sequence[int] = ()
+    turned: Sequence[bool],
+    changes: Sequence[str],
+    groups: Sequence[int] = (),
+    recipe: Any = None,
 ) -> Subject:
     """Return images of one class, some of them with an EXIF tag, under changes. groups: of each
     image, 0 for the base and 1 for a stored shift, fog."""
@@ -70,7 +76,7 @@ def photographs(
         images,
     )
     subject = labelled_subject("made", labelled, CLASSES, "base" if groups else None)
-    return with_computed(subject, None, changes)[0]
+    return with_computed(subject, recipe, changes)[0]
 
 
 def answers_of(
@@ -100,10 +106,15 @@ def answers_of(
     return AllAnswers.of(subject, scored, 1, 0, asking, (), refused)
 
 
-def judge(answered: AllAnswers, *lines: str, models: Sequence[str] = ("mine",)) -> GateResult:
+def judge(
+    answered: AllAnswers,
+    *lines: str,
+    models: Sequence[str] = ("mine",),
+    own: Collection[tuple[str, str]] = (),
+) -> GateResult:
     read, errors = read_gate(lines, lambda line: (), line_measures())
     raise_together(errors)
-    return judge_gate(ClassLines(answered), read, models, allow_undecided=True)
+    return judge_gate(ClassLines(answered, own=own), read, models, allow_undecided=True)
 
 
 def test_a_drop_is_over_the_images_that_the_change_concerns() -> None:
@@ -185,3 +196,34 @@ def test_a_comparison_leaves_out_shifts_that_a_model_refuses() -> None:
     assert found.value("gain", **comparison.key()) == pytest.approx(0.5)
     gain = found.one("gain", **comparison.key(subject.groups[0].name))
     assert gain is not None and gain.p is not None and gain.q == gain.p
+
+
+def test_a_model_that_refuses_a_shift_has_no_curve_of_it() -> None:
+    """The highest severity is 3, so no group has the name of the shift."""
+    recipe: Any = SimpleNamespace(
+        evaluate=Evaluate.model_validate({"corrupted": {"fog": LEVELS}})
+    )
+    subject = photographs([False] * 8, [], recipe=recipe)
+    assert [group.name for group in subject.groups[1:]] == ["fog_1", "fog_3"]
+    right = np.ones(24, bool)
+    refused = {index: np.array([False, True]) for index in (1, 2)}
+    answered = answers_of(subject, {"mine": right, "other": right}, refused)
+    (curve,), rows = measure_severity(answered)
+    assert [level.group for level in curve.levels] == ["fog_1", "fog_3"]
+    assert {row.model for row in rows} == {"mine"}
+
+
+def test_a_drop_under_the_own_way_of_a_model_passes() -> None:
+    """The answers are those to the base, so nothing is lost."""
+    subject = photographs([False] * 8, ["bilinear", "bicubic"])
+    right = np.ones(24, bool)
+    refused = {1: np.array([True, False]), 2: np.array([False, True])}
+    answered = answers_of(subject, {"one": right, "two": right}, refused)
+    own = {("one", "bilinear"), ("two", "bicubic")}
+    judged = judge(answered, "drop(any) <= 100", models=("one", "two"), own=own).judged
+    verdicts = {(line.model, line.group): line.verdict for line in judged}
+    assert verdicts == dict.fromkeys(product(("one", "two"), ("bilinear", "bicubic")), "pass")
+    (line,) = [line for line in judged if (line.model, line.group) == ("one", "bilinear")]
+    assert line.estimate is None and line.reason == OWN
+    judged = judge(answered, "accuracy(any) >= 0", own=own, models=("one",)).judged
+    assert [line.group for line in judged] == [subject.groups[0].name, "bicubic"]

@@ -10,7 +10,7 @@ together are near chance; the answer of a gate must not depend on other models.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -22,6 +22,7 @@ from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.gate import (
     DIFFERS,
     DROPS,
+    Answer,
     GateLine,
     Judged,
     indices_of_groups,
@@ -39,6 +40,7 @@ from counterfoil.evaluation.tasks.classes.resampling import (
     drawn_averages,
     resampled_numbers,
 )
+from counterfoil.prediction.changes import OWN
 from counterfoil.report.labels import LabelChecks, label_note, lost_to_labels, wrong_labels
 from counterfoil.report.sections import MeasureFacts
 from counterfoil.report.words import over_classes
@@ -74,11 +76,14 @@ class ClassLines:
     labels.
 
     stored: (file, model) → the answers of an earlier evaluation that a line compares with.
+
+    own: models, each with a computed shift that is how the model prepares images anyway.
     """
 
     answered: AllAnswers
     checks: LabelChecks | None = None
     stored: Mapping[tuple[str, str], StoredAnswers] = field(default_factory=dict)
+    own: Collection[tuple[str, str]] = ()
 
     @property
     def subject(self) -> Subject:
@@ -112,6 +117,12 @@ class ClassLines:
             yield Judged(line, model, line.group, "undecided", reason=no_shift), None
         for index in indices:
             group = answered.group(index)
+            if (model, group.name) in self.own and (drop or line.every):
+                # The answers are those to the base: a drop is 0, and lines ask the base itself.
+                if drop:
+                    verdict: Answer = "pass" if line.limit >= 0 else "fail"
+                    yield Judged(line, model, group.name, verdict, reason=OWN), None
+                continue
             class_ids = {cls.class_id for cls in answered.enough(index)}
             if drop:
                 class_ids -= self._guessed(column)

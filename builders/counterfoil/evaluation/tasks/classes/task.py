@@ -56,6 +56,7 @@ from counterfoil.evaluation.tasks.classes.tables import image_answers, result_ta
 from counterfoil.evaluation.tasks.classes.timm_tables import TIMM, timm_tables
 from counterfoil.models.classifiers.of_chat import ChatClassifier
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier
+from counterfoil.prediction.changes import OWN
 from counterfoil.prediction.passes import (
     MOST_CALLS,
     WORKERS_IMPORT,
@@ -311,7 +312,8 @@ class ClassesTask(Task):
             yield from warnings(results)
 
     def comparing(self, results: Results) -> ClassLines:
-        return ClassLines(self.answered, results.label_checks, self.stored)
+        own = [key for key, why in self.refused.items() if why == OWN]
+        return ClassLines(self.answered, results.label_checks, self.stored, own)
 
     def tables(self, results: Results) -> Tables:
         return result_tables(results)
