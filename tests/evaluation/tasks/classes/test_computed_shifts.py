@@ -21,7 +21,11 @@ from counterfoil.evaluation.dataset import Subject, labelled_subject
 from counterfoil.evaluation.gate import GateResult, judge_gate, read_gate
 from counterfoil.evaluation.scored_models import ChosenModels
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking
-from counterfoil.evaluation.tasks.classes.computed import with_computed
+from counterfoil.evaluation.tasks.classes.computed import (
+    shifts_are_paired,
+    with_computed,
+    without_refused,
+)
 from counterfoil.evaluation.tasks.classes.lines import ClassLines, line_measures
 from counterfoil.evaluation.tasks.classes.measures.comparison import (
     ComparedModels,
@@ -148,7 +152,11 @@ def test_a_model_that_refuses_a_change_has_no_answers_to_it() -> None:
         assert columns[f"{name}.other"].null_count == 0
     groups = [change.group for change in ClassLines(answered).changes("other", "mine")]
     assert groups == [subject.groups[0].name]
-    for line in ("drop(bgr) <= 100", "worse_than(other, bgr) <= 100", "differs(other, bgr) <= 100 %"):
+    for line in (
+        "drop(bgr) <= 100",
+        "worse_than(other, bgr) <= 100",
+        "differs(other, bgr) <= 100 %",
+    ):
         (judged,) = judge(answered, line).judged
         assert judged.verdict == "undecided" and judged.estimate is None
         assert judged.reason == "mine cannot be asked under bgr"
@@ -200,9 +208,7 @@ def test_a_comparison_leaves_out_shifts_that_a_model_refuses() -> None:
 
 def test_a_model_that_refuses_a_shift_has_no_curve_of_it() -> None:
     """The highest severity is 3, so no group has the name of the shift."""
-    recipe: Any = SimpleNamespace(
-        evaluate=Evaluate.model_validate({"corrupted": {"fog": LEVELS}})
-    )
+    recipe: Any = SimpleNamespace(evaluate=Evaluate.model_validate({"corrupted": {"fog": LEVELS}}))
     subject = photographs([False] * 8, [], recipe=recipe)
     assert [group.name for group in subject.groups[1:]] == ["fog_1", "fog_3"]
     right = np.ones(24, bool)
@@ -227,3 +233,23 @@ def test_a_drop_under_the_own_way_of_a_model_passes() -> None:
     assert line.estimate is None and line.reason == OWN
     judged = judge(answered, "accuracy(any) >= 0", own=own, models=("one",)).judged
     assert [line.group for line in judged] == [subject.groups[0].name, "bicubic"]
+
+
+def test_refused_shifts_leave_the_stored_groups_as_they_were() -> None:
+    """Images of a stored shift that share no noise with the base stay unpaired."""
+    groups = [0, 0, 1, 1]
+    stored = photographs([False] * 4, [], groups)
+    changed = photographs([False] * 4, ["bgr"], groups)
+    assert [group.paired for group in changed.groups] == [True, False, True]
+    left, refused = without_refused(changed, ["mine"], {("mine", "bgr"): "it has no transform"})
+    assert left.groups == stored.groups and left.keys == stored.keys and not refused
+    assert not shifts_are_paired(changed) and not shifts_are_paired(stored)
+    assert shifts_are_paired(photographs([False] * 4, ["bgr"]))
+
+
+def test_sentences_on_scored_images_name_each_origin_once() -> None:
+    subject = photographs([False] * 4, [])
+    (part,) = subject.parts
+    of_part = replace(part, images=replace(part.images, repeated=1))
+    changed, _ = with_computed(replace(subject, parts=(of_part,)), None, ["bgr"])
+    assert len(changed.scored_sentences) == 1

@@ -250,6 +250,8 @@ def without_refused(
         change = part.change
         by_all = change is not None and all((name, change.name) in refused for name in names)
         (dropped if by_all else kept).append(part)
+    if all(part.change is None for part in kept):
+        return subject.without_computed(), {}
     places = [part.first for part in dropped]
     left = ~np.isin(subject.shifts, places)
     order = [index for index in range(len(subject.groups)) if index not in places]
@@ -277,6 +279,13 @@ def without_refused(
         if of_models.any():
             by_group[part.first] = of_models
     return subject, by_group
+
+
+def shifts_are_paired(subject: Subject) -> bool:
+    """Return whether pages say that shifts are paired: the stored ones; computed ones if there are
+    no others."""
+    stored = [group for group in subject.groups[1:] if group.change is None]
+    return any(group.paired for group in stored or subject.groups)
 
 
 def refusal_notes(

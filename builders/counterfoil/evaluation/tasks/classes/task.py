@@ -33,6 +33,7 @@ from counterfoil.evaluation.tasks.classes.computed import (
     computed_groups,
     computed_note,
     refusal_notes,
+    shifts_are_paired,
     with_computed,
     without_refused,
 )
@@ -200,7 +201,9 @@ class ClassesTask(Task):
                 answered.drops(shift)
             report_progress("measuring", done, len(answered.shifts))
         self.answered = answered
-        unreadable = np.flatnonzero(~answered.answers.readable).tolist()
+        # Computed shifts are the images of the base again.
+        stored = np.array([group.change is None for group in subject.groups])[subject.shifts]
+        unreadable = np.flatnonzero(stored & ~answered.answers.readable).tolist()
         self.unreadable = tuple(subject.keys[row] for row in unreadable)
         if subject.paths is not None:
             self.unreadable_paths = tuple(subject.paths[row] for row in unreadable)
@@ -239,7 +242,7 @@ class ClassesTask(Task):
             min_images_per_class=answered.min_images,
             confidence=CONFIDENCE,
             replicates=REPLICATES,
-            paired=any(group.paired for group in subject.groups),
+            paired=shifts_are_paired(subject),
             unreadable=len(self.unreadable),
             image_side=usual_side(image_sets),
             base=subject.groups[0].name if subject.base else None,
