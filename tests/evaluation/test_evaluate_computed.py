@@ -81,6 +81,12 @@ def test_pages_say_that_no_image_is_stored(changed: Evaluation) -> None:
     assert changed.files["failures"].exists()
 
 
+def test_an_unreadable_image_is_counted_once(changed: Evaluation) -> None:
+    # red/cut.png is no image, under two changes as in the base.
+    assert len(changed.unreadable) == changed.results.unreadable == 1
+    assert changed.unreadable_paths == ("red/cut.png",)
+
+
 _SHIFTS = """
 extends: wardrobe-corrupt
 name: at-model-size

@@ -297,7 +297,7 @@ class Subject:
     def scored_sentences(self) -> tuple[str, ...]:
         """Say for each origin how many of its images are scored, if some are not."""
         sentences = []
-        for part in self.parts:
+        for part in self.stored_parts:
             if sentence := part.images.scored_sentence:
                 name = part.prefix.rstrip("/") or self.name
                 sentences.append(f"{name}: {sentence}")

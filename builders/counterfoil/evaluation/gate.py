@@ -153,7 +153,7 @@ class Judged:
     """The number of images per class with which the same value would decide the line; None if the
     line is decided, or if no number would decide it."""
     reason: str = ""
-    """Why the line is undecided, if not because of its interval."""
+    """Why the line has its answer, if not because of its interval."""
     classes: tuple[int, int] = (0, 0)
     """Measured classes and classes of the group; zeros for a detector and for `differs`."""
     level: float | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -10,7 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from counterfoil.corrupting.corruptions import CORRUPTIONS
 from counterfoil.recipe.names import did_you_mean, quoted
 from counterfoil.recipe.section import Section, field_check
-from counterfoil.recipe.severity import MOST_SEVERE, SeveritySpec, as_shares
+from counterfoil.recipe.severity import MOST_SEVERE, SeveritySpec, as_shares, level_name
 
 
 def severities_are_levels(value: Any, info: ValidationInfo) -> Any:
@@ -19,6 +19,29 @@ def severities_are_levels(value: Any, info: ValidationInfo) -> Any:
     if not given or info.data.get("corruption") is None:
         return value
     return {**value, "levels": as_shares(value["levels"])}
+
+
+def computed_names(corrupted: Mapping[str, CorruptedSpec]) -> Iterator[tuple[str, str]]:
+    """Yield each shift that is computed and the name of each of its groups, one for a severity."""
+    for shift, spec in corrupted.items():
+        severity = spec.severity
+        if severity is None or severity.levels is None:
+            yield shift, shift
+            continue
+        for level in severity.levels.asked:
+            yield shift, level_name(shift, level, corrupts=True)
+
+
+def computed_clash(corrupted: Mapping[str, CorruptedSpec], taken: Collection[str]) -> str | None:
+    """Return a name that two computed shifts have, or that is taken; else None."""
+    seen: dict[str, str] = {}
+    for shift, group in computed_names(corrupted):
+        if shift in taken:
+            return shift
+        if group in taken or group in seen or (group != shift and group in corrupted):
+            return group
+        seen[group] = shift
+    return None
 
 
 def corruption_problem(name: str, others: Sequence[str] = ()) -> str | None:

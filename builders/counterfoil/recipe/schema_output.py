@@ -6,9 +6,9 @@ import re
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
-from counterfoil.recipe.corrupted import CorruptedSpec
+from counterfoil.recipe.corrupted import CorruptedSpec, computed_clash
 from counterfoil.recipe.keep.rule import FIRST_ROWS, NEWEST_ROWS, Column
 from counterfoil.recipe.names import (
     GROUP_NAME,
@@ -18,7 +18,7 @@ from counterfoil.recipe.names import (
     group_name_problem,
     quoted,
 )
-from counterfoil.recipe.preprocessing import EVERY, PREPROCESSING
+from counterfoil.recipe.preprocessing import EVERY, PREPROCESSING, preprocessing_names
 from counterfoil.recipe.section import Section, field_check, raise_problem
 
 PAIRED_BY = "paired_by"
@@ -215,9 +215,15 @@ class Evaluate(Section):
 
     @field_validator("corrupted")
     @classmethod
-    def _shift_names(cls, values: dict[str, CorruptedSpec]) -> dict[str, CorruptedSpec]:
+    def _shift_names(
+        cls, values: dict[str, CorruptedSpec], info: ValidationInfo
+    ) -> dict[str, CorruptedSpec]:
         for name in values:
             raise_problem(group_name_problem(name, "shift"))
+        changes = preprocessing_names(info.data.get("preprocessing", ()))
+        clash = computed_clash(values, changes)
+        if clash is not None:
+            raise_problem(f"found two computed shifts {quoted(clash)}, expected different names")
         return values
 
 

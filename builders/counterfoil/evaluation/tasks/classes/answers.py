@@ -316,6 +316,15 @@ class AllAnswers:
         refused = self.refused.get(index)
         return np.ones(len(self.scored), bool) if refused is None else ~refused
 
+    @cached_property
+    def given(self) -> Bools:
+        """Whether each model answered each image, (images, models): it is readable, and the model
+        can take its shift."""
+        given = np.repeat(self.answers.readable[:, None], len(self.scored), axis=1)
+        for index, refused in self.refused.items():
+            given[np.ix_(self.subject.shifts == index, refused)] = False
+        return given
+
     def averaged(self, index: int) -> Bools:
         """Return the models that averages over a group are of, (models,) bool."""
         return self.sound & self.able(index)
@@ -375,13 +384,28 @@ class AllAnswers:
             lambda: np.flatnonzero((self.subject.shifts == index) & readable),
         )
 
+    def base_rows(self, index: int) -> Ints:
+        """Return the readable base images that a group is compared with: all, or those that a
+        computed shift changes."""
+        rows = self.rows(0)
+        if self.group(index).change is None:
+            return rows
+        subject = self.subject
+        cells = subject.labels * (subject.indices.max() + 1) + subject.indices
+        return rows[np.isin(cells[rows], cells[self.rows(index)])]
+
     def units(self, index: int) -> list[ClassUnits]:
         """Return the planned classes of a group with their base images; without a base, with its
-        own on both."""
+        own on both. A computed shift has only the base images that it changes."""
         base = 0 if self.subject.base else index
-        return self.once(
-            ("units", index), lambda: class_units(self.subject, self.answers, index, base)
-        )
+
+        def of_group() -> list[ClassUnits]:
+            units = class_units(self.subject, self.answers, index, base)
+            if self.group(index).change is None:
+                return units
+            return [cls.pairs() for cls in units]
+
+        return self.once(("units", index), of_group)
 
     def seen(self, index: int) -> list[ClassUnits]:
         """Return the classes with an image in a group, which its accuracy is averaged over."""

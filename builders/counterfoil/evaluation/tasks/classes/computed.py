@@ -21,6 +21,7 @@ from counterfoil.prediction.changes import Change, answers_name, changes_file
 from counterfoil.prediction.inference import Predictions
 from counterfoil.prediction.passes import Scored
 from counterfoil.recipe import Recipe
+from counterfoil.recipe.corrupted import computed_clash
 from counterfoil.recipe.preprocessing import (
     CHROMA,
     EXIF,
@@ -106,13 +107,7 @@ def with_computed(
                 "Name one of its groups with --base.",
             )
         subject = replace(subject, base=True)
-    taken = {group.name for group in subject.groups}
-    clashes = [group.name for group in groups if group.name in taken]
-    if clashes:
-        raise UserError(
-            f"{subject.source} has a group {', '.join(clashes)} already",
-            "Give the computed shift another name, or leave it out.",
-        )
+    _refuse_clashes(subject, recipe, groups)
     rows = np.flatnonzero(subject.shifts == 0)
     images = replace(
         rows_of(subject.parts[0].images, rows),
@@ -140,6 +135,23 @@ def with_computed(
                 notes.append(f"{group.name} concerns {len(places):,} of {of_base} of the base.")
         subject = _with_group(subject, group, of_group, chosen)
     return subject, tuple(notes)
+
+
+def _refuse_clashes(subject: Subject, recipe: Recipe | None, groups: Sequence[Group]) -> None:
+    """Raise UserError if a computed shift has the name of another, or of other images."""
+    hint = "Give the computed shift another name, or leave it out."
+    # Levels of a stored shift have its name before theirs, and keys of other images begin with it.
+    taken = {part.prefix.rstrip("/") for part in subject.parts}
+    for group in subject.groups:
+        taken |= {group.name, group.of}
+    clashes = [group.name for group in groups if taken & {group.name, group.of}]
+    if clashes:
+        raise UserError(f"{subject.source} has a group {', '.join(clashes)} already", hint)
+    corrupted = {} if recipe is None else recipe.evaluate.corrupted
+    changes = [group.name for group in groups if group.kind == PREPROCESSING_KIND]
+    clash = computed_clash(corrupted, changes)
+    if clash is not None:
+        raise UserError(f"two computed shifts have the name {clash}", hint)
 
 
 def _with_group(subject: Subject, group: Group, images: LabelledImages, rows: Ints) -> Subject:
@@ -238,6 +250,8 @@ def without_refused(
         change = part.change
         by_all = change is not None and all((name, change.name) in refused for name in names)
         (dropped if by_all else kept).append(part)
+    if all(part.change is None for part in kept):
+        return subject.without_computed(), {}
     places = [part.first for part in dropped]
     left = ~np.isin(subject.shifts, places)
     order = [index for index in range(len(subject.groups)) if index not in places]
@@ -265,6 +279,13 @@ def without_refused(
         if of_models.any():
             by_group[part.first] = of_models
     return subject, by_group
+
+
+def shifts_are_paired(subject: Subject) -> bool:
+    """Return whether pages say that shifts are paired: the stored ones; computed ones if there are
+    no others."""
+    stored = [group for group in subject.groups[1:] if group.change is None]
+    return any(group.paired for group in stored or subject.groups)
 
 
 def refusal_notes(

@@ -4,7 +4,7 @@ report shows."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,11 @@ from counterfoil.evaluation.failures import (
 )
 from counterfoil.evaluation.figures import MOST_SHIFTS
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, answer_names
+from counterfoil.prediction.class_map import ClassMap
+from counterfoil.recipe import RecipeClass
 from counterfoil.report.results import Results, classes_of
+
+_NOT_ASKED = -1
 
 
 def write_failures(
@@ -35,9 +39,12 @@ def write_failures(
         if index and group.candidates is not None:
             built.append(index)
     partners = failure_partners(answered, built)
-    chosen = choose_failures(
-        answers.correct, answers.readable, subject.labels, subject.shifts, partners
-    )
+    given = answered.given
+    # Only an answer that was given is wrong.
+    correct = answers.correct | ~given
+    chosen = choose_failures(correct, answers.readable, subject.labels, subject.shifts, partners)
+    prediction = np.where(given, answers.prediction, _NOT_ASKED)
+    confidence = np.where(given, answered.confidence, np.float32(np.nan))
     levels = {}
     for curve in results.severity:
         names = [level.group for level in curve.levels]
@@ -52,7 +59,7 @@ def write_failures(
     models = []
     for model, class_map in zip(results.models, answered.maps, strict=True):
         note = near if model.near_chance else ""
-        models.append((model.name, answer_names(subject.classes, class_map), note))
+        models.append((model.name, _shown_names(subject.classes, class_map), note))
     keys = frozenset(subject.keys[row] for row in chosen.images.tolist())
     checks = results.label_checks
     return write_sheets(
@@ -60,7 +67,7 @@ def write_failures(
         "failures-of-classes.html.j2",
         results,
         subject,
-        (answers.prediction, answers.correct, answered.confidence),
+        (prediction, correct, confidence),
         chosen,
         models,
         order,
@@ -69,6 +76,11 @@ def write_failures(
         paired=any(subject.groups[index].paired for index in built),
         changed=checks is not None and checks.own,
     )
+
+
+def _shown_names(classes: Sequence[RecipeClass], class_map: ClassMap) -> Callable[[int], str]:
+    called = answer_names(classes, class_map)
+    return lambda output: "not asked" if output == _NOT_ASKED else called(output)
 
 
 def failure_partners(answered: AllAnswers, shifts: Sequence[int]) -> Ints:

@@ -10,7 +10,7 @@ together are near chance; the answer of a gate must not depend on other models.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -22,6 +22,7 @@ from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.gate import (
     DIFFERS,
     DROPS,
+    Answer,
     GateLine,
     Judged,
     indices_of_groups,
@@ -39,6 +40,7 @@ from counterfoil.evaluation.tasks.classes.resampling import (
     drawn_averages,
     resampled_numbers,
 )
+from counterfoil.prediction.changes import OWN
 from counterfoil.report.labels import LabelChecks, label_note, lost_to_labels, wrong_labels
 from counterfoil.report.sections import MeasureFacts
 from counterfoil.report.words import over_classes
@@ -59,11 +61,12 @@ class LineQuestion:
     """What a line measures in one group: a model on its images of these labels, or the first model
     less the last.
 
-    sides: group and model of each side.
+    sides: group and model of each side, and for the base the computed shift whose images alone are
+    compared, else 0.
     """
 
     line: GateLine
-    sides: tuple[tuple[int, str], ...]
+    sides: tuple[tuple[int, str, int], ...]
     labels: tuple[int, ...]
 
 
@@ -73,11 +76,14 @@ class ClassLines:
     labels.
 
     stored: (file, model) → the answers of an earlier evaluation that a line compares with.
+
+    own: models, each with a computed shift that is how the model prepares images anyway.
     """
 
     answered: AllAnswers
     checks: LabelChecks | None = None
     stored: Mapping[tuple[str, str], StoredAnswers] = field(default_factory=dict)
+    own: Collection[tuple[str, str]] = ()
 
     @property
     def subject(self) -> Subject:
@@ -111,6 +117,12 @@ class ClassLines:
             yield Judged(line, model, line.group, "undecided", reason=no_shift), None
         for index in indices:
             group = answered.group(index)
+            if (model, group.name) in self.own and (drop or line.every):
+                # The answers are those to the base: a drop is 0, and lines ask the base itself.
+                if drop:
+                    verdict: Answer = "pass" if line.limit >= 0 else "fail"
+                    yield Judged(line, model, group.name, verdict, reason=OWN), None
+                continue
             class_ids = {cls.class_id for cls in answered.enough(index)}
             if drop:
                 class_ids -= self._guessed(column)
@@ -121,17 +133,18 @@ class ClassLines:
             if line.measure == DIFFERS or not (drop or line.class_name):
                 class_ids = {cls.class_id for cls in answered.seen(index)}
                 labels = self._labels(line_labels, class_ids)
-            sides: tuple[tuple[int, str], ...] = ((index, model),)
+            sides: tuple[tuple[int, str, int], ...] = ((index, model, 0),)
             if drop:
-                sides = ((0, model), *sides)
+                computed = index if group.change is not None else 0
+                sides = ((0, model, computed), *sides)
             elif line.other_model and line.measure != DIFFERS:
                 other = stored.name if stored else line.other_model
-                sides = ((index, other), *sides)
+                sides = ((index, other, 0), *sides)
             question = None
-            if labels:
+            if labels and not self._unable(line, model, index):
                 question = LineQuestion(line, sides, labels)
                 if line.measure == "relative_drop" and line.share == _ACCURACY:
-                    on_base = self._rows(0, labels)
+                    on_base = self._rows(0, labels, sides[0][2])
                     if not answered.answers.correct[on_base, column].any():
                         question = None
                         reason = reason or f"{model} is right on no image of the base"
@@ -176,13 +189,15 @@ class ClassLines:
         guessing = answered.near_chance.models[columns].any() or (stored and stored.near_chance)
         groups: list[tuple[int, Ints, Sequence[Ints], str]] = []
         for index in answered.places:
+            if not answered.able(index)[columns].all():
+                continue
             rows = answered.rows(index)
             rows = rows[read[rows]]
             class_ids = {cls.class_id for cls in answered.enough(index)}
             kept = self._labels(every_label, class_ids - guessed)
             of_drop: Sequence[Ints] = ()
             if self.subject.base and index and kept and not guessing:
-                both = self._rows(0, kept), self._rows(index, kept)
+                both = self._rows(0, kept, index), self._rows(index, kept)
                 of_drop = [side[read[side]] for side in both]
             if len(rows) and all(map(len, of_drop)):
                 over = over_classes(len(kept), len(self.subject.classes)) if of_drop else ""
@@ -232,8 +247,10 @@ class ClassLines:
         classes = self.subject.classes
         return tuple(label for label in labels if classes[label].id in class_ids)
 
-    def _rows(self, group: int, labels: Sequence[int]) -> Ints:
-        rows = self.answered.rows(group)
+    def _rows(self, group: int, labels: Sequence[int], computed: int = 0) -> Ints:
+        """Return the readable images of these labels in a group. computed: for the base, the shift
+        whose images alone are wanted."""
+        rows = self.answered.base_rows(computed) if computed else self.answered.rows(group)
         return rows[np.isin(self.subject.labels[rows], labels)]
 
     def numbers(self, questions: Sequence[LineQuestion]) -> Sequence[Number]:
@@ -241,21 +258,22 @@ class ClassLines:
         right = dict(zip(answered.models, answered.answers.correct.T, strict=True))
         right |= {answers.name: answers.right for answers in self.stored.values()}
         # Several lines may need the same accuracy: it is drawn once, and all are drawn together.
-        sides: dict[tuple[int, str, tuple[int, ...]], tuple[Ints, Bools]] = {}
-        samples: dict[tuple[GateLine, tuple[int, str]], Resample] = {}
+        sides: dict[tuple[int, str, int, tuple[int, ...]], tuple[Ints, Bools]] = {}
+        samples: dict[tuple[GateLine, tuple[int, str, int]], Resample] = {}
         for question in questions:
             labels = question.labels
             if question.line.measure == DIFFERS:
                 continue
-            for group, model in question.sides:
+            for group, model, computed in question.sides:
                 if question.line.share == _ACCURACY:
-                    sides[group, model, labels] = self._rows(group, labels), right[model]
+                    rows = self._rows(group, labels, computed)
+                    sides[group, model, computed, labels] = rows, right[model]
                 else:
                     value_of = MEASURES[question.line.share].resampled
                     assert value_of is not None
                     column = answered.models.index(model)
-                    sample = Resample(value_of, group, column, labels)
-                    samples[question.line, (group, model)] = sample
+                    sample = Resample(value_of, group, column, labels, computed)
+                    samples[question.line, (group, model, computed)] = sample
         averages = dict(zip(sides, self._averages(list(sides.values())), strict=True))
         resampled = resampled_numbers(answered, list(samples.values()))
         number_of = dict(zip(samples, resampled, strict=True))
@@ -263,7 +281,7 @@ class ClassLines:
         for question in questions:
             line = question.line
             if line.measure == DIFFERS:
-                ((group, model),) = question.sides
+                ((group, model, _),) = question.sides
                 pair = [answered.models.index(name) for name in (model, line.other_model)]
                 differs = differing_answers(answered, *pair)
                 rows = self._rows(group, question.labels)
@@ -301,6 +319,14 @@ class ClassLines:
             excused = wrong.value if wrong else 0.0
         return judged.measured(number, reach, excused, label_note(self.checks, shift))
 
+    def _unable(self, line: GateLine, model: str, group: int) -> str:
+        """Return which model of a line cannot take a computed shift, or an empty text."""
+        answered = self.answered
+        for name in (model, line.other_model):
+            if name in answered.models and not answered.able(group)[answered.models.index(name)]:
+                return name
+        return ""
+
     def _reason_undecided(
         self,
         line: GateLine,
@@ -317,14 +343,12 @@ class ClassLines:
         subject = self.subject
         checks = self.checks
         drop = line.measure in DROPS
+        unable = self._unable(line, model, group)
+        if unable:
+            return f"{unable} cannot be asked under {answered.group(group).name}"
         if line.measure == DIFFERS:
             readable = self._rows(group, range(len(subject.classes)))
             return "" if len(readable) else "it has no image that can be read"
-        for name in (model, line.other_model):
-            if name not in answered.models:
-                continue
-            if not answered.able(group)[answered.models.index(name)]:
-                return f"{name} cannot be asked under {answered.group(group).name}"
         measured, present = classes
         if not measured and line.class_name:
             near_chance = " or is near chance on the base" if drop else ""

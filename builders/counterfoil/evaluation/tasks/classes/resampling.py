@@ -86,9 +86,13 @@ class Resample:
     group: int
     model: int
     labels: tuple[int, ...] | None = None
+    computed: int = 0
+    """Of the base, the computed shift whose images alone are resampled; else 0."""
 
     def rows(self, answered: AllAnswers) -> Ints:
         rows = answered.rows(self.group)
+        if self.computed:
+            rows = answered.base_rows(self.computed)
         if self.labels is None:
             return rows
         return rows[np.isin(answered.subject.labels[rows], self.labels)]

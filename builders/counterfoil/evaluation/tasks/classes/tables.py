@@ -259,14 +259,13 @@ def image_answers(answered: AllAnswers) -> dict[str, Any]:
     """Return columns of each image: its class, and each model's answer, confidence and whether it
     is right.
 
-    Answers are empty if the image cannot be decoded.
+    Answers are empty if the image cannot be decoded, or if the model cannot take its shift.
     """
     import numpy as np
     import pyarrow as pa
 
     subject = answered.subject
     answers = answered.answers
-    absent = ~answers.readable
     classes = [subject.classes[label] for label in subject.labels.tolist()]
     columns: dict[str, pa.Array] = {
         "label": pa.array(subject.labels, pa.int64()),
@@ -275,6 +274,7 @@ def image_answers(answered: AllAnswers) -> dict[str, Any]:
     }
     for index, (model, class_map) in enumerate(zip(answered.models, answered.maps, strict=True)):
         output_name = answer_names(subject.classes, class_map)
+        absent = ~answered.given[:, index]
         predicted = answers.prediction[:, index]
         predicted = np.where(absent, -1, predicted)
         outputs, inverse = np.unique(predicted, return_inverse=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from counterfoil.arrays import Ints
+from counterfoil.arrays import Bools, Ints
 from counterfoil.engines import engine_and_device
 from counterfoil.evaluation.dataset import Subject, limit_subject, usual_side
 from counterfoil.evaluation.failure_folder import Failure, ModelAnswer, classification
@@ -33,6 +33,7 @@ from counterfoil.evaluation.tasks.classes.computed import (
     computed_groups,
     computed_note,
     refusal_notes,
+    shifts_are_paired,
     with_computed,
     without_refused,
 )
@@ -56,6 +57,7 @@ from counterfoil.evaluation.tasks.classes.tables import image_answers, result_ta
 from counterfoil.evaluation.tasks.classes.timm_tables import TIMM, timm_tables
 from counterfoil.models.classifiers.of_chat import ChatClassifier
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier
+from counterfoil.prediction.changes import OWN
 from counterfoil.prediction.passes import (
     MOST_CALLS,
     WORKERS_IMPORT,
@@ -199,7 +201,9 @@ class ClassesTask(Task):
                 answered.drops(shift)
             report_progress("measuring", done, len(answered.shifts))
         self.answered = answered
-        unreadable = np.flatnonzero(~answered.answers.readable).tolist()
+        # Computed shifts are the images of the base again.
+        stored = np.array([group.change is None for group in subject.groups])[subject.shifts]
+        unreadable = np.flatnonzero(stored & ~answered.answers.readable).tolist()
         self.unreadable = tuple(subject.keys[row] for row in unreadable)
         if subject.paths is not None:
             self.unreadable_paths = tuple(subject.paths[row] for row in unreadable)
@@ -238,7 +242,7 @@ class ClassesTask(Task):
             min_images_per_class=answered.min_images,
             confidence=CONFIDENCE,
             replicates=REPLICATES,
-            paired=any(group.paired for group in subject.groups),
+            paired=shifts_are_paired(subject),
             unreadable=len(self.unreadable),
             image_side=usual_side(image_sets),
             base=subject.groups[0].name if subject.base else None,
@@ -266,7 +270,7 @@ class ClassesTask(Task):
             tied = shares[:, 0] == shares[:, 1]
         count = 0
         if tied is not None:
-            tied = tied & scored.predictions.readable
+            tied = tied & answered.given[:, model]
             count = int(tied.sum())
         return classifier_facts(
             scored.classifier,
@@ -276,25 +280,26 @@ class ClassesTask(Task):
             near_chance=near_chance,
             tied=count,
             matched=class_map.matched,
-            read=self._read(scored),
+            read=self._read(scored, answered.given[:, model]),
             likely_order=likely_order(answered, model) if near_chance else "",
         )
 
-    def _read(self, scored: Scored) -> str:
-        """Return how a file of answers, or a model's scores, were read."""
+    def _read(self, scored: Scored, given: Bools) -> str:
+        """Return how a file of answers, or a model's scores, were read. given: (images,), which
+        images the model answered."""
         classifier = scored.classifier
         subject = self.subject
         predictions = scored.predictions
         if isinstance(classifier, ChatClassifier):
             outside = predictions.prediction == len(classifier.names)
             unsure = np.isnan(predictions.confidence)
-            return classifier.told(outside[predictions.readable], unsure[predictions.readable])
+            return classifier.told(outside[given], unsure[given])
         if not isinstance(classifier, RecordedClassifier):
             return classifier.read
-        parts = [(part.images.keys, part.images.paths) for part in subject.parts]
+        parts = [(part.images.keys, part.images.paths) for part in subject.stored_parts]
         answers = None
         if subject.preview is None:
-            answers = int(scored.predictions.readable.sum())
+            answers = int(given.sum())
         return classifier.told(parts, answers)
 
     def notes(self, results: Results) -> Iterator[str]:
@@ -310,7 +315,8 @@ class ClassesTask(Task):
             yield from warnings(results)
 
     def comparing(self, results: Results) -> ClassLines:
-        return ClassLines(self.answered, results.label_checks, self.stored)
+        own = [key for key, why in self.refused.items() if why == OWN]
+        return ClassLines(self.answered, results.label_checks, self.stored, own)
 
     def tables(self, results: Results) -> Tables:
         return result_tables(results)

@@ -57,7 +57,7 @@ class ComparedModels(Request):
 
 def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[ResultRow]]:
     """Return the comparison of the two requested models and its rows. Without a request, the
-    comparison is None.
+    comparison is None. Groups that either model cannot take are left out.
 
     Accuracies, gains and tests use every class, so that a class that only one model knows counts. A
     group in which no class has enough images is not measured. Drops leave out classes with few
@@ -72,6 +72,8 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
     correct = answered.answers.correct[:, places]
     measured: dict[int, Ints] = {}
     for group in answered.places:
+        if not answered.able(group)[places].all():
+            continue
         rows_of_group = answered.rows(group)
         most = np.bincount(subject.labels[rows_of_group], minlength=1).max()
         if most < answered.min_images:

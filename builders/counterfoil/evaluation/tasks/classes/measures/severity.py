@@ -156,11 +156,13 @@ def measure_severity(answered: AllAnswers) -> tuple[tuple[names.Severity, ...], 
             complete=int(scenes.complete.sum()),
         )
         severities.append(severity)
-        rows += curve.rows()
+        of_shift = [*curve.rows()]
         complete = _Curve.of(answered, shift, scenes.only(scenes.complete))
-        rows += complete.rows(names.COMPLETE)
-        rows += _failures(answered, shift, scenes)
-        rows += _compared(answered, shift, scenes, curve)
+        of_shift += complete.rows(names.COMPLETE)
+        of_shift += _failures(answered, shift, scenes)
+        of_shift += _compared(answered, shift, scenes, curve)
+        able = np.array(answered.models)[answered.able(places[-1])]
+        rows += [row for row in of_shift if row.model in able]
     return tuple(severities), rows
 
 
