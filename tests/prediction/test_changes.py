@@ -72,6 +72,16 @@ def test_a_crop_share_moves_the_resize() -> None:
     torch.testing.assert_close(_prepared(Change("crop_100")), _levels(_cropped(resized, 32)))
 
 
+def test_a_crop_keeps_the_size_of_an_input_that_is_resized_to_both_sides() -> None:
+    squashed = replace(OWN_WAY, resized=(28, 32), crop=None)
+    prepared = Change("crop_87").of(MODEL, squashed)
+    assert isinstance(prepared, ChangedPreparation) and prepared.preparation is not None
+    fitted = prepared.preparation.fitted(PICTURE)
+    resized = PICTURE.resize((36, 32), Image.Resampling.BICUBIC)
+    expected = np.array(resized.crop((2, 2, 34, 30)))
+    np.testing.assert_array_equal(np.array(fitted), expected)
+
+
 def test_without_antialias_pixels_between_are_skipped() -> None:
     # Of 140 rows, 40 remain: each is between two rows, as OpenCV computes it.
     at = (np.arange(40) + 0.5) * 140 / 40 - 0.5
@@ -110,6 +120,7 @@ REFUSED = {
     "the model's own filter": (Change("bicubic"), OWN_WAY, OWN),
     "the model's own normalisation": (Change("half_mean"), OWN_WAY, OWN),
     "its own crop": (Change("crop_100"), replace(OWN_WAY, resized=32), OWN),
+    "its own sides": (Change("crop_100"), replace(OWN_WAY, resized=(32, 32), crop=None), OWN),
     "nothing known": (Change("bilinear"), None, "how images are prepared for it is not known"),
     "no resize": (
         Change("squash"),

@@ -110,7 +110,9 @@ def _changed(usual: Preparation, name: str) -> Preparation | str:
     height, width = (math.floor(side / CROPS[name]) for side in crop)
     if isinstance(usual.resized, int):
         return replace(usual, resized=max(height, width), crop=crop)
-    return replace(usual, resized=(height, width), crop=crop if usual.crop else None)
+    if (height, width) == usual.resized:
+        return usual
+    return replace(usual, resized=(height, width), crop=crop)
 
 
 def answers_name(model: str, change: Change) -> str:
