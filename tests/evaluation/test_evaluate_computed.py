@@ -150,6 +150,12 @@ def test_at_the_stored_size_pixels_are_those_that_a_build_stores(corrupted: Eval
     assert compared == 4 * 12
 
 
+def test_numbers_over_kinds_say_how_many_are_computed(corrupted: Evaluation) -> None:
+    # Both kinds are stored too, at the same severities.
+    (stored,) = corrupted.results.rows.where("mPC")
+    assert stored.at == "2" and "model's own size" not in (stored.note or "")
+
+
 def test_computed_severities_have_a_curve(corrupted: Evaluation) -> None:
     curves = {curve.shift: curve for curve in corrupted.results.severity}
     assert [level.group for level in curves["noise"].levels] == ["noise_1", "noise_3", "noise"]
