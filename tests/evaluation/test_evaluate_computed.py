@@ -178,6 +178,35 @@ def test_answers_under_a_change_are_kept(
     assert entries("bgr", "not_normalised") == 3
 
 
+def test_an_earlier_evaluation_may_have_other_computed_shifts(
+    photos: Path, named: str, tmp_path: Path
+) -> None:
+    """Compare where both have answers. bilinear is left out for all models, because it is theirs."""
+    earlier = evaluate(
+        photos,
+        [named],
+        preprocessing=["bilinear", "bgr", "half_mean"],
+        out=tmp_path / "earlier",
+        device="cpu",
+    )
+    gate = evaluate(
+        photos,
+        [named],
+        preprocessing=["bilinear", "squash", "bgr"],
+        gate=[f"worse_than({earlier.files['document']}, any) <= 5"],
+        allow_undecided=True,
+        out=tmp_path / "now",
+        device="cpu",
+    ).gate
+    assert gate is not None
+    shown = {}
+    for line in gate.judged:
+        shown[line.group] = None if line.estimate is None else line.estimate.value
+        if line.group == "squash":
+            assert line.reason.endswith("results.json has no answers under squash")
+    assert shown == {"all": 0.0, "squash": None, "bgr": 0.0}
+
+
 REFUSED = {
     "unknown": (["bilinaer"], {}, "there is no 'bilinaer'; did you mean 'bilinear'?"),
     "on a card": (["bgr"], {"into_card": True}, "into_card stores the results"),

@@ -310,7 +310,9 @@ class ClassesTask(Task):
             yield from warnings(results)
 
     def comparing(self, results: Results) -> ClassLines:
-        return ClassLines(self.answered, results.label_checks, self.stored)
+        keys = self.subject.keys
+        stored = {line: answers.to_images(keys) for line, answers in self.stored.items()}
+        return ClassLines(self.answered, results.label_checks, stored)
 
     def tables(self, results: Results) -> Tables:
         return result_tables(results)
