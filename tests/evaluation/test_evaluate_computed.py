@@ -14,11 +14,13 @@ from colour_world import NAMES
 from counterfoil.building.build_dataset import build
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.dataset import open_dataset
+from counterfoil.evaluation.dataset import open_dataset, open_subject
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.tasks.classes.computed import with_computed
 from counterfoil.models.preparation import Preparation
 from counterfoil.prediction.changes import ChangedPreparation
+from counterfoil.recipe import load_recipe
+from counterfoil.recipe.preprocessing import preprocessing_names
 from tiny_builds import CLASSES
 
 
@@ -219,6 +221,28 @@ def test_what_cannot_be_asked_is_refused(photos: Path, named: str, name: str) ->
     options: dict[str, Any] = given
     with pytest.raises(UserError, match=message):
         evaluate(photos, [named], preprocessing=changes, **options)
+
+
+def test_a_name_alone_is_one_change() -> None:
+    assert preprocessing_names("bgr") == ("bgr",)
+    assert preprocessing_names("all") == preprocessing_names(["all"])
+
+
+def test_images_beside_are_no_group_of_the_dataset(photos: Path) -> None:
+    beside = open_subject(photos, None, None, None, {"v2": photos})
+    subject, _ = with_computed(beside, None, ["bgr"])
+    assert [group.name for group in subject.groups] == ["all", "v2", "bgr"] and subject.base
+
+
+def test_without_a_base_shifts_of_a_recipe_are_left_out(weather: Path) -> None:
+    corrupted = ["evaluate.corrupted={mist: {corruption: fog}}"]
+    recipe = load_recipe("wardrobe-mini", corrupted)
+    groups = open_subject(weather, recipe, None, "weather", {})
+    subject, notes = with_computed(groups, recipe, None)
+    assert subject is groups and len(subject.groups) == 2
+    assert notes == (
+        "Computed shifts of the recipe are left out, because no group is the base.",
+    )
 
 
 def test_several_groups_need_a_base(weather: Path) -> None:

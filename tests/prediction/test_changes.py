@@ -16,6 +16,7 @@ from PIL import Image
 from counterfoil.corrupting.corrupt import corrupt
 from counterfoil.data.labelled_images import Chunks, LabelledImages, rows_of
 from counterfoil.errors import UserError
+from counterfoil.models.classifiers.of_python import classifier_of
 from counterfoil.models.preparation import Preparation
 from counterfoil.prediction.asking import Model, prepared_batches
 from counterfoil.prediction.changes import OWN, Change, ChangedPreparation, changes_file
@@ -139,6 +140,22 @@ REFUSED = {
 def test_what_a_model_cannot_take_is_said(name: str) -> None:
     change, preparation, why = REFUSED[name]
     assert change.of(MODEL, preparation) == why
+
+
+def test_a_callable_with_a_transform_takes_jpegs_of_reduced_size() -> None:
+    """Its input has the size that its transform gives."""
+
+    def first_levels(batch: Any) -> Any:
+        return np.asarray(batch)[:, :, 0, 0]
+
+    def prepare(image: Image.Image) -> torch.Tensor:
+        return _levels(image.resize((24, 32)))
+
+    _, prepared = classifier_of("mine", first_levels, prepare, PICTURE)
+    _, plain = classifier_of("mine", first_levels, None, PICTURE)
+    change = Change("jpeg_scaled")
+    assert change.of(prepared, None) == ChangedPreparation(change, None, 32)
+    assert change.of(plain, None) == "the size of its input is not known"
 
 
 def test_exif_turns_the_picture() -> None:

@@ -219,8 +219,13 @@ def classifier_of(
     scale = evidence.scale(network=True)
     read = "" if scale == "logits" else scale_note(scale, evidence)
     shape = tuple(tensor.shape)
+    input_size = first.input_size
+    # Without a transform, an input has the size of its image.
+    if transform is not None and len(shape) == 3 and shape[0] == 3:
+        input_size = shape
     classifier = replace(
         first,
+        input_size=input_size,
         num_classes=outputs,
         label_names=names,
         shape=shape,
