@@ -240,9 +240,7 @@ def test_without_a_base_shifts_of_a_recipe_are_left_out(weather: Path) -> None:
     groups = open_subject(weather, recipe, None, "weather", {})
     subject, notes = with_computed(groups, recipe, None)
     assert subject is groups and len(subject.groups) == 2
-    assert notes == (
-        "Computed shifts of the recipe are left out, because no group is the base.",
-    )
+    assert notes == ("Computed shifts of the recipe are left out, because no group is the base.",)
 
 
 def test_several_groups_need_a_base(weather: Path) -> None:

@@ -23,7 +23,7 @@ from counterfoil.prediction.changes import OWN, Change, ChangedPreparation, chan
 from support.images import encoded, noise
 
 OWN_WAY = Preparation(40, (32, 32), "bicubic", mean=(0.5,) * 3, std=(0.5,) * 3)
-MODEL: Any = SimpleNamespace(name="mine", input_size=(3, 32, 32))
+MODEL: Any = SimpleNamespace(name="mine", largest_side=32)
 PICTURE = noise(1, 90, 70).resize((180, 140))
 
 

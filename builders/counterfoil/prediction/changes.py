@@ -72,10 +72,10 @@ class Change:
         if not self.corruption and name in (EXIF, CHROMA, BGR):
             return ChangedPreparation(self, None)
         if not self.corruption and name == SCALED:
-            if classifier.input_size is None:
+            side = classifier.largest_side
+            if side is None:
                 return "the size of its input is not known"
-            _, height, width = classifier.input_size
-            return ChangedPreparation(self, None, max(height, width))
+            return ChangedPreparation(self, None, side)
         if preparation is None:
             return _OPAQUE
         if self.corruption:

@@ -50,6 +50,13 @@ class CallableClassifier(Classifier):
     """The device to which the module returns after a run. None for other callables, and for modules
     on several devices."""
 
+    @property
+    def largest_side(self) -> int | None:
+        # Without a transform, an input has the size of its image.
+        if self.prepare is _as_float or len(self.shape) != 3:
+            return super().largest_side
+        return max(self.shape[1:])
+
     def transform(self) -> Callable[[Any], torch.Tensor]:
         import torch
 
@@ -219,13 +226,8 @@ def classifier_of(
     scale = evidence.scale(network=True)
     read = "" if scale == "logits" else scale_note(scale, evidence)
     shape = tuple(tensor.shape)
-    input_size = first.input_size
-    # Without a transform, an input has the size of its image.
-    if transform is not None and len(shape) == 3 and shape[0] == 3:
-        input_size = shape
     classifier = replace(
         first,
-        input_size=input_size,
         num_classes=outputs,
         label_names=names,
         shape=shape,
