@@ -14,11 +14,13 @@ from colour_world import NAMES
 from counterfoil.building.build_dataset import build
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.dataset import open_dataset
+from counterfoil.evaluation.dataset import open_dataset, open_subject
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.tasks.classes.computed import with_computed
 from counterfoil.models.preparation import Preparation
 from counterfoil.prediction.changes import ChangedPreparation
+from counterfoil.recipe import load_recipe
+from counterfoil.recipe.preprocessing import preprocessing_names
 from tiny_builds import CLASSES
 
 
@@ -156,6 +158,12 @@ def test_at_the_stored_size_pixels_are_those_that_a_build_stores(corrupted: Eval
     assert compared == 4 * 12
 
 
+def test_numbers_over_kinds_say_how_many_are_computed(corrupted: Evaluation) -> None:
+    # Both kinds are stored too, at the same severities.
+    (stored,) = corrupted.results.rows.where("mPC")
+    assert stored.at == "2" and "model's own size" not in (stored.note or "")
+
+
 def test_computed_severities_have_a_curve(corrupted: Evaluation) -> None:
     curves = {curve.shift: curve for curve in corrupted.results.severity}
     assert [level.group for level in curves["noise"].levels] == ["noise_1", "noise_3", "noise"]
@@ -178,6 +186,35 @@ def test_answers_under_a_change_are_kept(
     assert entries("bgr", "not_normalised") == 3
 
 
+def test_an_earlier_evaluation_may_have_other_computed_shifts(
+    photos: Path, named: str, tmp_path: Path
+) -> None:
+    """Compare where both have answers. bilinear is left out for all models, because it is theirs."""
+    earlier = evaluate(
+        photos,
+        [named],
+        preprocessing=["bilinear", "bgr", "half_mean"],
+        out=tmp_path / "earlier",
+        device="cpu",
+    )
+    gate = evaluate(
+        photos,
+        [named],
+        preprocessing=["bilinear", "squash", "bgr"],
+        gate=[f"worse_than({earlier.files['document']}, any) <= 5"],
+        allow_undecided=True,
+        out=tmp_path / "now",
+        device="cpu",
+    ).gate
+    assert gate is not None
+    shown = {}
+    for line in gate.judged:
+        shown[line.group] = None if line.estimate is None else line.estimate.value
+        if line.group == "squash":
+            assert line.reason.endswith("results.json has no answers under squash")
+    assert shown == {"all": 0.0, "squash": None, "bgr": 0.0}
+
+
 REFUSED = {
     "unknown": (["bilinaer"], {}, "there is no 'bilinaer'; did you mean 'bilinear'?"),
     "on a card": (["bgr"], {"into_card": True}, "into_card stores the results"),
@@ -190,6 +227,26 @@ def test_what_cannot_be_asked_is_refused(photos: Path, named: str, name: str) ->
     options: dict[str, Any] = given
     with pytest.raises(UserError, match=message):
         evaluate(photos, [named], preprocessing=changes, **options)
+
+
+def test_a_name_alone_is_one_change() -> None:
+    assert preprocessing_names("bgr") == ("bgr",)
+    assert preprocessing_names("all") == preprocessing_names(["all"])
+
+
+def test_images_beside_are_no_group_of_the_dataset(photos: Path) -> None:
+    beside = open_subject(photos, None, None, None, {"v2": photos})
+    subject, _ = with_computed(beside, None, ["bgr"])
+    assert [group.name for group in subject.groups] == ["all", "v2", "bgr"] and subject.base
+
+
+def test_without_a_base_shifts_of_a_recipe_are_left_out(weather: Path) -> None:
+    corrupted = ["evaluate.corrupted={mist: {corruption: fog}}"]
+    recipe = load_recipe("wardrobe-mini", corrupted)
+    groups = open_subject(weather, recipe, None, "weather", {})
+    subject, notes = with_computed(groups, recipe, None)
+    assert subject is groups and len(subject.groups) == 2
+    assert notes == ("Computed shifts of the recipe are left out, because no group is the base.",)
 
 
 def test_several_groups_need_a_base(weather: Path) -> None:

@@ -16,13 +16,14 @@ from PIL import Image
 from counterfoil.corrupting.corrupt import corrupt
 from counterfoil.data.labelled_images import Chunks, LabelledImages, rows_of
 from counterfoil.errors import UserError
+from counterfoil.models.classifiers.of_python import classifier_of
 from counterfoil.models.preparation import Preparation
 from counterfoil.prediction.asking import Model, prepared_batches
 from counterfoil.prediction.changes import OWN, Change, ChangedPreparation, changes_file
 from support.images import encoded, noise
 
 OWN_WAY = Preparation(40, (32, 32), "bicubic", mean=(0.5,) * 3, std=(0.5,) * 3)
-MODEL: Any = SimpleNamespace(name="mine", input_size=(3, 32, 32))
+MODEL: Any = SimpleNamespace(name="mine", largest_side=32)
 PICTURE = noise(1, 90, 70).resize((180, 140))
 
 
@@ -72,6 +73,16 @@ def test_a_crop_share_moves_the_resize() -> None:
     torch.testing.assert_close(_prepared(Change("crop_100")), _levels(_cropped(resized, 32)))
 
 
+def test_a_crop_keeps_the_size_of_an_input_that_is_resized_to_both_sides() -> None:
+    squashed = replace(OWN_WAY, resized=(28, 32), crop=None)
+    prepared = Change("crop_87").of(MODEL, squashed)
+    assert isinstance(prepared, ChangedPreparation) and prepared.preparation is not None
+    fitted = prepared.preparation.fitted(PICTURE)
+    resized = PICTURE.resize((36, 32), Image.Resampling.BICUBIC)
+    expected = np.array(resized.crop((2, 2, 34, 30)))
+    np.testing.assert_array_equal(np.array(fitted), expected)
+
+
 def test_without_antialias_pixels_between_are_skipped() -> None:
     # Of 140 rows, 40 remain: each is between two rows, as OpenCV computes it.
     at = (np.arange(40) + 0.5) * 140 / 40 - 0.5
@@ -110,6 +121,7 @@ REFUSED = {
     "the model's own filter": (Change("bicubic"), OWN_WAY, OWN),
     "the model's own normalisation": (Change("half_mean"), OWN_WAY, OWN),
     "its own crop": (Change("crop_100"), replace(OWN_WAY, resized=32), OWN),
+    "its own sides": (Change("crop_100"), replace(OWN_WAY, resized=(32, 32), crop=None), OWN),
     "nothing known": (Change("bilinear"), None, "how images are prepared for it is not known"),
     "no resize": (
         Change("squash"),
@@ -128,6 +140,22 @@ REFUSED = {
 def test_what_a_model_cannot_take_is_said(name: str) -> None:
     change, preparation, why = REFUSED[name]
     assert change.of(MODEL, preparation) == why
+
+
+def test_a_callable_with_a_transform_takes_jpegs_of_reduced_size() -> None:
+    """Its input has the size that its transform gives."""
+
+    def first_levels(batch: Any) -> Any:
+        return np.asarray(batch)[:, :, 0, 0]
+
+    def prepare(image: Image.Image) -> torch.Tensor:
+        return _levels(image.resize((24, 32)))
+
+    _, prepared = classifier_of("mine", first_levels, prepare, PICTURE)
+    _, plain = classifier_of("mine", first_levels, None, PICTURE)
+    change = Change("jpeg_scaled")
+    assert change.of(prepared, None) == ChangedPreparation(change, None, 32)
+    assert change.of(plain, None) == "the size of its input is not known"
 
 
 def test_exif_turns_the_picture() -> None:

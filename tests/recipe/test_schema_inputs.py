@@ -337,6 +337,16 @@ CORRUPT = "wardrobe-corrupt"
             ["screen.object_threshold=null"],
             ("screen", "invalid-value", "missing object_threshold"),
         ),
+        (
+            "wardrobe-corrupt",
+            ["evaluate.corrupted={fog: {corruption: fog, severity: {levels: [1]}}}"],
+            ("evaluate.corrupted.fog.severity", "write `severity: 1`, or `severity: 5`"),
+        ),
+        (
+            "wardrobe-boxes",
+            ["evaluate.preprocessing=[bgr]"],
+            ("evaluate.preprocessing", "found it with the task objects"),
+        ),
         ("wardrobe-mini", ["screen=null"], ("screen.model", "missing-key")),
         ("wardrobe-mini", ["prompts.base=null"], ("prompts.base.prompt", "missing-key")),
     ],

@@ -759,6 +759,8 @@ def _common_rows(subject: Subject, notes: Mapping[str, MendedNote]) -> list[str]
 
 
 _MOST_BYTES = 1 << 28
+# 17 ways to prepare images and 35 corruptions at 5 severities are 192.
+_MOST_COMPUTED = 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -767,12 +769,25 @@ class StoredAnswers:
 
     name: str
     """File and model, for people."""
+    keys: tuple[str, ...]
     right: Bools
     """(images,)"""
     unreadable: Bools
-    """(images,)"""
+    """(images,), also where an image has no answer."""
     near_chance: bool
     sha256: str
+
+    def to_images(self, keys: Sequence[str]) -> StoredAnswers:
+        """Return the answers to the images of these keys. An image that has none is unreadable."""
+        known = {key: row for row, key in enumerate(self.keys)}
+        rows = np.array([known.get(key, -1) for key in keys])
+        absent = rows < 0
+        return replace(
+            self,
+            keys=tuple(keys),
+            right=self.right[rows] & ~absent,
+            unreadable=self.unreadable[rows] | absent,
+        )
 
 
 def is_stored(name: str) -> bool:
@@ -786,8 +801,9 @@ def read_stored(
     """Read the answers for each file and judged model: of the model with that name, or of the
     file's only model.
 
-    A file is results.json, with predictions.parquet beside it. Raise UserError with every file that
-    cannot be read, is of other images, or leaves open which model is meant.
+    A file is results.json, with predictions.parquet beside it. Its computed shifts may be others
+    than those of the subject. Raise UserError with every file that cannot be read, is of other
+    images, or leaves open which model is meant.
     """
     problems = []
     stored = {}
@@ -835,9 +851,16 @@ def _read_answers(file: str, models: Sequence[str], subject: Subject) -> dict[st
     table_path = path.with_name("predictions.parquet")
     columns = {name: f"right.{name}" for name in meant.values()}
     kinds = {"key": (TEXT,)} | dict.fromkeys(columns.values(), (TRUTH,))
+    computed = []
+    for index, group in enumerate(subject.groups):
+        if group.change is not None:
+            computed.append(index)
+    # Computed shifts come last.
+    expected = int((~np.isin(subject.shifts, computed)).sum())
+    most_rows = expected * _MOST_COMPUTED
     try:
         with open_regular(table_path) as handle:
-            batches = list(read_foreign_parquet(handle, kinds, most_rows=len(subject.keys)))
+            batches = list(read_foreign_parquet(handle, kinds, most_rows=most_rows))
     except UnfitFile as error:
         raise UserError(f"{table_path}: {error.strerror}") from error
     except OSError as error:
@@ -845,10 +868,11 @@ def _read_answers(file: str, models: Sequence[str], subject: Subject) -> dict[st
     except pa.ArrowException as error:
         raise UserError(f"{table_path}: is not a table of predictions: {error}") from error
     rows = sum(batch.num_rows for batch in batches)
-    if rows < len(subject.keys):
-        raise UserError(f"{table_path}: has {rows:,} rows, expected {len(subject.keys):,}")
+    if rows < expected:
+        raise UserError(f"{table_path}: has {rows:,} rows, expected {expected:,}")
     answers = pa.Table.from_batches(batches)
-    if answers["key"].to_pylist() != list(subject.keys):
+    keys = tuple(answers["key"].to_pylist())
+    if keys[:expected] != subject.keys[:expected]:
         raise UserError(f"{table_path}: its keys are not those of {subject.name}")
     stored = {}
     for model, name in meant.items():
@@ -856,6 +880,7 @@ def _read_answers(file: str, models: Sequence[str], subject: Subject) -> dict[st
         right = of_model.fill_null(False)
         stored[model] = StoredAnswers(
             name=file if len(facts) == 1 else f"{file} ({name})",
+            keys=keys,
             right=np.array(right),
             unreadable=np.array(of_model.is_null()),
             near_chance=facts[name].near_chance,

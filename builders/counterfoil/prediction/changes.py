@@ -72,10 +72,10 @@ class Change:
         if not self.corruption and name in (EXIF, CHROMA, BGR):
             return ChangedPreparation(self, None)
         if not self.corruption and name == SCALED:
-            if classifier.input_size is None:
+            side = classifier.largest_side
+            if side is None:
                 return "the size of its input is not known"
-            _, height, width = classifier.input_size
-            return ChangedPreparation(self, None, max(height, width))
+            return ChangedPreparation(self, None, side)
         if preparation is None:
             return _OPAQUE
         if self.corruption:
@@ -110,7 +110,9 @@ def _changed(usual: Preparation, name: str) -> Preparation | str:
     height, width = (math.floor(side / CROPS[name]) for side in crop)
     if isinstance(usual.resized, int):
         return replace(usual, resized=max(height, width), crop=crop)
-    return replace(usual, resized=(height, width), crop=crop if usual.crop else None)
+    if (height, width) == usual.resized:
+        return usual
+    return replace(usual, resized=(height, width), crop=crop)
 
 
 def answers_name(model: str, change: Change) -> str:

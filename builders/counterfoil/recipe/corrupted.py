@@ -9,7 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from counterfoil.corrupting.corruptions import CORRUPTIONS
 from counterfoil.recipe.names import did_you_mean, quoted
-from counterfoil.recipe.section import Section, field_check
+from counterfoil.recipe.section import Section, field_check, raise_problem
 from counterfoil.recipe.severity import MOST_SEVERE, SeveritySpec, as_shares, level_name
 
 
@@ -63,7 +63,18 @@ class CorruptedSpec(Section):
     severity: SeveritySpec | None = None
     """One severity, from 1 to 5 (null: 3), or several: `{by: corruption, levels: [1, 3, 5]}`."""
 
-    _severities = field_validator("severity", mode="before")(severities_are_levels)
+    @field_validator("severity", mode="before")
+    @classmethod
+    def _severities(cls, value: Any, info: ValidationInfo) -> Any:
+        levels = value.get("levels") if isinstance(value, Mapping) else None
+        # A level of 1 is all of the way, which is severity 5.
+        if isinstance(levels, list | tuple) and [*levels] == [1] and type(levels[0]) is int:
+            raise_problem(
+                "levels: [1] may be severity 1, or all of the way; write `severity: 1`,"
+                f" or `severity: {MOST_SEVERE}`"
+            )
+        return severities_are_levels(value, info)
+
     _known = field_check("corruption", by=corruption_problem)
 
     def problem(self) -> str | None:

@@ -61,6 +61,8 @@ def preprocessing_names(words: Sequence[str]) -> tuple[str, ...]:
 
     `all` stands for every change.
     """
+    if isinstance(words, str):
+        words = (words,)
     problems = []
     for word in words:
         if word not in (EVERY, *PREPROCESSING):

@@ -75,6 +75,11 @@ class Classifier:
     read: str = ""
     """How a file or its scores were read, for people."""
 
+    @property
+    def largest_side(self) -> int | None:
+        """The larger of height and width of its input; None if it is not known."""
+        return None if self.input_size is None else max(self.input_size[1:])
+
     def transform(self) -> Callable[[Any], Any]:
         """Return a function that turns a PIL image into the input tensor, and raises UserError if
         that fails."""

@@ -50,6 +50,13 @@ class CallableClassifier(Classifier):
     """The device to which the module returns after a run. None for other callables, and for modules
     on several devices."""
 
+    @property
+    def largest_side(self) -> int | None:
+        # Without a transform, an input has the size of its image.
+        if self.prepare is _as_float or len(self.shape) != 3:
+            return super().largest_side
+        return max(self.shape[1:])
+
     def transform(self) -> Callable[[Any], torch.Tensor]:
         import torch
 

@@ -47,6 +47,11 @@ def test_each_corruption_has_a_table_of_timms_columns(evaluated: Evaluation) -> 
             ), line
 
 
+def test_numbers_over_kinds_say_how_many_are_computed(evaluated: Evaluation) -> None:
+    for row in evaluated.results.rows.where("mPC"):
+        assert (row.note or "").endswith("; 1 of 13 kinds at each model's own size")
+
+
 def test_top1_is_a_mean_over_severities(evaluated: Evaluation) -> None:
     answers = pd.read_parquet(evaluated.files["predictions"])
     table = pd.read_csv(Path(evaluated.files["timm"]) / "shot_noise.csv").set_index("model")

@@ -100,9 +100,14 @@ def with_computed(
     if not groups:
         return subject, ()
     if not subject.base:
-        if len(subject.groups) > 1:
+        # Other images, of --beside, are later parts.
+        own = subject.parts[1].first if len(subject.parts) > 1 else len(subject.groups)
+        if own > 1 and words is None:
+            note = "Computed shifts of the recipe are left out, because no group is the base."
+            return subject, (note,)
+        if own > 1:
             raise UserError(
-                f"{subject.source} has {len(subject.groups):,} groups, and no base whose images are"
+                f"{subject.source} has {own:,} groups, and no base whose images are"
                 " prepared otherwise",
                 "Name one of its groups with --base.",
             )

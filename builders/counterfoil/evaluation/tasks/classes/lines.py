@@ -141,7 +141,8 @@ class ClassLines:
                 other = stored.name if stored else line.other_model
                 sides = ((index, other, 0), *sides)
             question = None
-            if labels and not self._unable(line, model, index):
+            absent = stored is not None and stored.unreadable[answered.rows(index)].all()
+            if labels and not absent and not self._unable(line, model, index):
                 question = LineQuestion(line, sides, labels)
                 if line.measure == "relative_drop" and line.share == _ACCURACY:
                     on_base = self._rows(0, labels, sides[0][2])
@@ -382,6 +383,8 @@ class ClassLines:
                 guessing.append(stored.name)
             of_group = stored.unreadable[answered.rows(group)]
             unreadable = int(of_group.sum())
+            if unreadable == len(of_group):
+                return f"{stored.name} has no answers under {answered.group(group).name}"
             if unreadable:
                 return f"{stored.name} could not read {unreadable:,} of its images"
         if guessing and (drop or guessing != [model]):

@@ -316,7 +316,9 @@ class ClassesTask(Task):
 
     def comparing(self, results: Results) -> ClassLines:
         own = [key for key, why in self.refused.items() if why == OWN]
-        return ClassLines(self.answered, results.label_checks, self.stored, own)
+        keys = self.subject.keys
+        stored = {line: answers.to_images(keys) for line, answers in self.stored.items()}
+        return ClassLines(self.answered, results.label_checks, stored, own)
 
     def tables(self, results: Results) -> Tables:
         return result_tables(results)

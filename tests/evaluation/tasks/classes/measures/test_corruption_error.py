@@ -4,6 +4,8 @@ they can be compared with published ones."""
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,8 +17,10 @@ from counterfoil.evaluation.tasks.classes.measures import corruption_error
 from counterfoil.evaluation.tasks.classes.measures.corruption_error import (
     ALEXNET,
     COMPARABLE,
+    corrupted_groups,
     mean_ratio,
 )
+from counterfoil.prediction.changes import Change
 from support.tables import csv_rows
 
 KINDS = tuple(corruption_error._ALEXNET_ERRORS)
@@ -131,3 +135,23 @@ def test_a_reference_without_errors_has_no_ratio() -> None:
     errors = np.array([[0.2, 0.4], [0.1, 0.3]])
     assert mean_ratio(errors, np.array([0.4, 0.8])).tolist() == pytest.approx([0.5, 0.3125])
     assert np.isnan(mean_ratio(errors, np.array([0.0, 0.8]))).all()
+
+
+def test_a_kind_is_wholly_stored_or_wholly_computed() -> None:
+    stored = {"fog": (1, 3, 5), "snow": (3,), "frost": (3,)}
+    computed = {"fog": (2, 4), "snow": (2, 4), "frost": (2,), "contrast": (1,)}
+    groups = [SimpleNamespace(change=None, corruption="", severity=0)]
+    for kind, severities in stored.items():
+        for severity in severities:
+            groups.append(SimpleNamespace(change=None, corruption=kind, severity=severity))
+    for kind, severities in computed.items():
+        for severity in severities:
+            groups.append(SimpleNamespace(change=Change(f"{kind}_{severity}", kind, severity)))
+    subject = SimpleNamespace(base=True, groups=groups)
+    answered: Any = SimpleNamespace(subject=subject, rows=lambda index: [index])
+    assert corrupted_groups(answered) == {
+        "fog": {1: 1, 3: 2, 5: 3},
+        "snow": {2: 8, 4: 9},
+        "frost": {3: 5},
+        "contrast": {1: 11},
+    }

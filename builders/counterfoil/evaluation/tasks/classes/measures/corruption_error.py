@@ -54,7 +54,8 @@ _ALEXNET_CLEAN = 0.435
 _IMAGENET_CLASSES = 1000
 _NOT = "not comparable with published mCE"
 _NO_ERRORS = "; no value, because the reference loses nothing under some kind"
-COMPARABLE = "comparable with published mCE if the images are ImageNet's validation set at 224 px"
+_COMPARABLE = "comparable with published mCE if the images are ImageNet's validation set"
+COMPARABLE = f"{_COMPARABLE} at 224 px"
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,8 @@ class _CorruptedAnswers:
     kinds: tuple[str, ...]
     graded: Bools
     """(k,), whether a kind has all severities."""
+    computed: int
+    """How many kinds are computed at each model's own size."""
     base: Floats
     """(m,)."""
     accuracy: Floats
@@ -118,17 +121,25 @@ class _Reference:
 
 
 def corrupted_groups(answered: AllAnswers) -> dict[str, dict[int, int]]:
-    """Return the group of each severity of each kind of corruption, in the order of groups."""
+    """Return the group of each severity of each kind of corruption, in the order of groups.
+
+    A kind is wholly stored or wholly computed: what has more severities. Ties go to stored images,
+    which every model answers.
+    """
     subject = answered.subject
-    groups: dict[str, dict[int, int]] = {}
+    stored: dict[str, dict[int, int]] = {}
+    computed: dict[str, dict[int, int]] = {}
     if not subject.base:
-        return groups
+        return {}
     for index, group in enumerate(subject.groups):
-        # A computed shift is at the model's own size, as a published one is, and stands for a
-        # stored one.
         described = group if group.change is None else group.change
+        of_origin = stored if group.change is None else computed
         if described.corruption and len(answered.rows(index)):
-            groups.setdefault(described.corruption, {})[described.severity] = index
+            of_origin.setdefault(described.corruption, {})[described.severity] = index
+    groups = dict(stored)
+    for kind, severities in computed.items():
+        if len(severities) > len(stored.get(kind, {})):
+            groups[kind] = severities
     return groups
 
 
@@ -172,11 +183,16 @@ def _measure(answered: AllAnswers) -> _CorruptedAnswers | None:
     base_rows = answered.rows(0)
     units = answered.unit_count(base_rows)
     every = set(range(1, SEVERITIES + 1))
+    computed = 0
+    for severities in groups.values():
+        first, *_ = severities.values()
+        computed += answered.group(first).change is not None
     graded = [every <= severities.keys() for severities in groups.values()]
     shifted = [len(answered.rows(index)) for index in indices[1:]]
     return _CorruptedAnswers(
         kinds=tuple(groups),
         graded=np.array(graded),
+        computed=computed,
         base=accuracy[0],
         accuracy=np.stack(means, axis=1),
         base_drawn=drawn[:, 0],
@@ -212,6 +228,17 @@ def missing_of_imagenet_c(answered: AllAnswers, measured: _CorruptedAnswers) -> 
     return "; ".join(missing)
 
 
+def _note(measured: _CorruptedAnswers, missing: str) -> str:
+    """Return whether published mCE can be compared, and how many kinds are computed."""
+    computed = measured.computed
+    note = f"{_NOT}: {missing}" if missing else COMPARABLE
+    if not computed:
+        return note
+    if not missing:
+        note = f"{_COMPARABLE} and the model's input has 224 px"
+    return f"{note}; {computed} of {len(measured.kinds)} kinds at each model's own size"
+
+
 def _references(answered: AllAnswers, measured: _CorruptedAnswers) -> Iterator[_Reference]:
     missing = missing_of_imagenet_c(answered, measured)
     if not missing:
@@ -226,14 +253,13 @@ def _references(answered: AllAnswers, measured: _CorruptedAnswers) -> Iterator[_
             known,
             clean,
             known,
-            COMPARABLE,
+            _note(measured, ""),
         )
     compared = answered.request(ComparedModels)
     if compared is not None and measured.able[answered.models.index(compared.original)]:
         name = compared.original
         model = answered.models.index(name)
-        why = missing or "the reference is not AlexNet"
-        note = f"{_NOT}: {why}"
+        note = _note(measured, missing or "the reference is not AlexNet")
         every = np.ones(len(measured.kinds), np.bool_)
         clean = 1 - measured.base[model]
         errors = 1 - measured.accuracy[model]
@@ -255,7 +281,7 @@ def _mpc(answered: AllAnswers) -> Iterator[ResultRow]:
     if measured is None:
         return
     missing = missing_of_imagenet_c(answered, measured)
-    note = f"{_NOT}: {missing}" if missing else COMPARABLE
+    note = _note(measured, missing)
     kinds = str(len(measured.kinds))
     images = measured.shifted_images
     for model, name in enumerate(answered.models):
