@@ -175,7 +175,13 @@ def test_images_that_were_not_wholly_compared_are_counted(photos: Path) -> None:
 
 
 def test_splits_that_are_not_compared_are_named() -> None:
-    splits = ("test", "a", "b", "c", "d")
+    splits = (
+        "test",
+        "a",
+        "b",
+        "c",
+        "d",
+    )
     save_tables(train=[(0, 0), (1, 1)], **{split: [(2, 0), (3, 1)] for split in splits})
     result = proposed()
     assert len(result.copies) == 4
