@@ -122,19 +122,28 @@ def test_unreadable_images_have_only_their_file() -> None:
 
 def deep(seed: int, least: int, most: int) -> Image.Image:
     """Return grey squares of 16 bits."""
-    levels = np.random.default_rng(seed).integers(least, most, (8, 8), np.uint16)
-    return Image.fromarray(levels.repeat(8, axis=0).repeat(8, axis=1))
+    chance = np.random.default_rng(seed)
+    levels = chance.integers(
+        least,
+        most,
+        (8, 8),
+        np.uint16,
+    )
+    taller = levels.repeat(8, axis=0)
+    return Image.fromarray(taller.repeat(8, axis=1))
 
 
 def test_pictures_of_16_bits_are_compared_with_all_their_bits() -> None:
-    bright = fingerprints([encoded(deep(seed, 300, 60_000)) for seed in range(4)])
+    pictures = [deep(seed, 300, 60_000) for seed in range(4)]
+    bright = fingerprints([encoded(picture) for picture in pictures])
     assert not pairs_of(find_copies(bright))
-    again = fingerprints([encoded(deep(seed, 300, 60_000), "TIFF") for seed in range(4)])
+    again = fingerprints([encoded(picture, "TIFF") for picture in pictures])
     copies = find_copies(bright, again)
     assert pairs_of(copies) == {(row, row) for row in range(4)}
     assert copies.pairs["exact"].all()
-    darker = np.asarray(deep(2, 300, 60_000)) // 16
-    copies = find_copies(fingerprints([encoded(Image.fromarray(darker))]), bright)
+    levels = np.asarray(pictures[2]) // 16
+    darker = encoded(Image.fromarray(levels))
+    copies = find_copies(fingerprints([darker]), bright)
     assert pairs_of(copies) == {(0, 2)}
     assert not copies.pairs["exact"].any()
 
@@ -149,7 +158,11 @@ def test_transparency_tells_pictures_apart() -> None:
     opaque = scene(1).convert("RGBA")
     clear = opaque.copy()
     clear.putalpha(100)
-    files = [encoded(scene(1)), encoded(opaque), encoded(clear)]
+    files = [
+        encoded(scene(1)),
+        encoded(opaque),
+        encoded(clear),
+    ]
     copies = find_copies(fingerprints(files))
     exact = copies.pairs[copies.pairs["exact"]]
     assert exact[["tested", "train"]].tolist() == [(0, 1)]
@@ -159,7 +172,12 @@ def test_pictures_with_a_palette_are_compared_by_colour() -> None:
     drawn = scene(1).quantize(16)
     other = drawn.copy()
     other.putpalette([255 - value for value in drawn.getpalette() or []])
-    images = fingerprints([encoded(drawn), encoded(drawn.convert("RGB")), encoded(other)])
+    files = [
+        encoded(drawn),
+        encoded(drawn.convert("RGB")),
+        encoded(other),
+    ]
+    images = fingerprints(files)
     assert pairs_of(find_copies(images)) == {(0, 1)}
 
 
@@ -172,7 +190,8 @@ def test_large_photographs_with_other_files_are_near() -> None:
     copies = find_copies(fingerprints(files))
     assert pairs_of(copies) == {(0, 1)}
     assert not copies.pairs["exact"].any()
-    again = find_copies(fingerprints(files[:1]), fingerprints(files[:1]))
+    same = fingerprints(files[:1])
+    again = find_copies(same, same)
     assert again.pairs["exact"].all()
 
 

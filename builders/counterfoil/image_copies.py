@@ -72,6 +72,7 @@ _BITS = _LOW * _LOW
 _TESTED_AT_ONCE = 256
 _OTHERS_AT_ONCE = 8192
 _PAIRS_AT_ONCE = 256
+_CANDIDATES_AT_ONCE = 65_536
 _STEPS = 7
 # Limits of the alignment: zoom, and translations right and down in pixels of `SIDE`.
 _LONGEST_STEP = np.array([0.05, 1.5, 1.5], np.float32)
@@ -220,7 +221,6 @@ def candidates(
     radius = RADIUS
     for block in _blocks(len(hashes), _TESTED_AT_ONCE):
         report_progress("comparing images", block.start, len(hashes))
-        parts = [candidates]
         for mirrored, waves, other_hashes in of_others:
             for other_block in _blocks(len(other_hashes), _OTHERS_AT_ONCE):
                 pairs = _near_hashes(
@@ -231,18 +231,21 @@ def candidates(
                 pairs["tested"] += block.start
                 pairs["train"] += other_block.start
                 pairs["mirrored"] = mirrored
-                alike = _roughly_alike(
-                    frequencies[pairs["tested"]],
-                    waves[pairs["train"]],
-                )
-                parts.append(pairs[alike])
-        candidates = np.concatenate(parts)
-        if within:
-            candidates = candidates[candidates["tested"] < candidates["train"]]
-        counts = np.bincount(candidates["distance"], minlength=RADIUS + 1)
-        fitting = np.flatnonzero(counts.cumsum() <= MOST_CANDIDATES)
-        radius = min(radius, int(fitting.max(initial=-1)))
-        candidates = candidates[candidates["distance"] <= radius]
+                if within:
+                    pairs = pairs[pairs["tested"] < pairs["train"]]
+                # In pieces: if images look alike, almost all pairs have near hashes.
+                for piece in _blocks(len(pairs), _CANDIDATES_AT_ONCE):
+                    some = pairs[piece]
+                    some = some[some["distance"] <= radius]
+                    alike = _roughly_alike(
+                        frequencies[some["tested"]],
+                        waves[some["train"]],
+                    )
+                    candidates = np.concatenate([candidates, some[alike]])
+                    counts = np.bincount(candidates["distance"], minlength=RADIUS + 1)
+                    fitting = np.flatnonzero(counts.cumsum() <= MOST_CANDIDATES)
+                    radius = min(radius, int(fitting.max(initial=-1)))
+                    candidates = candidates[candidates["distance"] <= radius]
     report_progress("comparing images", len(hashes), len(hashes))
     candidates["tested"] = tested_rows[candidates["tested"]]
     candidates["train"] = other_rows[candidates["train"]]

@@ -175,7 +175,13 @@ def test_images_that_were_not_wholly_compared_are_counted(photos: Path) -> None:
 
 
 def test_splits_that_are_not_compared_are_named() -> None:
-    splits = ("test", "a", "b", "c", "d")
+    splits = (
+        "test",
+        "a",
+        "b",
+        "c",
+        "d",
+    )
     save_tables(train=[(0, 0), (1, 1)], **{split: [(2, 0), (3, 1)] for split in splits})
     result = proposed()
     assert len(result.copies) == 4
@@ -281,7 +287,19 @@ def test_a_missing_label_is_not_a_wrong_one() -> None:
 
 def test_one_of_many_equal_training_images_with_another_label_is_seen() -> None:
     repeated = [(3, 0)] * 24
-    save_tables(train=[(0, 0), (1, 1), *repeated, (3, 1)], test=[(4, 1), (5, 0), (3, 0)])
+    save_tables(
+        train=[
+            (0, 0),
+            (1, 1),
+            *repeated,
+            (3, 1),
+        ],
+        test=[
+            (4, 1),
+            (5, 0),
+            (3, 0),
+        ],
+    )
     result = proposed()
     (copies,) = result.copies
     assert (copies.exact, copies.other_label) == (1, 1)
