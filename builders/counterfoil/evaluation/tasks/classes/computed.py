@@ -43,7 +43,10 @@ _NO_FILE = {
 _MOST_NAMED = 6
 
 
-def computed_groups(recipe: Recipe | None, words: Sequence[str] | None) -> list[Group]:
+def computed_groups(
+    recipe: Recipe | None,
+    words: Sequence[str] | None,
+) -> list[Group]:
     """Return a group for each change of the recipe. words: the changes of preprocessing that a
     person names in place of the recipe's."""
     groups = []
@@ -74,7 +77,11 @@ def _says(change: Change) -> str:
     return f"{corruption}, severity {change.severity}, at the model's own size"
 
 
-def _group(change: Change, kind: str, says: str) -> Group:
+def _group(
+    change: Change,
+    kind: str,
+    says: str,
+) -> Group:
     return Group(
         name=change.name,
         kind=kind,
@@ -89,7 +96,9 @@ def _group(change: Change, kind: str, says: str) -> Group:
 
 
 def with_computed(
-    subject: Subject, recipe: Recipe | None, words: Sequence[str] | None
+    subject: Subject,
+    recipe: Recipe | None,
+    words: Sequence[str] | None,
 ) -> tuple[Subject, tuple[str, ...]]:
     """Return the subject with its computed shifts as further groups, and notes on those that it
     cannot have.
@@ -142,7 +151,11 @@ def with_computed(
     return subject, tuple(notes)
 
 
-def _refuse_clashes(subject: Subject, recipe: Recipe | None, groups: Sequence[Group]) -> None:
+def _refuse_clashes(
+    subject: Subject,
+    recipe: Recipe | None,
+    groups: Sequence[Group],
+) -> None:
     """Raise UserError if a computed shift has the name of another, or of other images."""
     hint = "Give the computed shift another name, or leave it out."
     # Levels of a stored shift have its name before theirs, and keys of other images begin with it.
@@ -159,7 +172,12 @@ def _refuse_clashes(subject: Subject, recipe: Recipe | None, groups: Sequence[Gr
         raise UserError(f"two computed shifts have the name {clash}", hint)
 
 
-def _with_group(subject: Subject, group: Group, images: LabelledImages, rows: Ints) -> Subject:
+def _with_group(
+    subject: Subject,
+    group: Group,
+    images: LabelledImages,
+    rows: Ints,
+) -> Subject:
     """Return the subject with a group that has its images of these rows again."""
     prefix = f"{group.name}/"
     labels = subject.labels[rows]
@@ -182,7 +200,10 @@ def _with_group(subject: Subject, group: Group, images: LabelledImages, rows: In
     )
 
 
-def _seeds(subject: Subject, rows: Ints) -> Ints:
+def _seeds(
+    subject: Subject,
+    rows: Ints,
+) -> Ints:
     """Return the seed of each image: that of its sample if a build stored it, else one of its
     key."""
     seeds = []
@@ -198,7 +219,10 @@ def _seeds(subject: Subject, rows: Ints) -> Ints:
     return np.array(seeds, np.int64)
 
 
-def _rows_of_files(images: LabelledImages, names: Sequence[str]) -> dict[str, Ints]:
+def _rows_of_files(
+    images: LabelledImages,
+    names: Sequence[str],
+) -> dict[str, Ints]:
     """Return the images that each change of how files are read concerns, by its name."""
     of_files = [name for name in names if name in OF_FILES]
     places: dict[str, list[int]] = {name: [] for name in of_files}
@@ -245,7 +269,9 @@ def answers_of_part(
 
 
 def without_refused(
-    subject: Subject, names: Sequence[str], refused: Mapping[tuple[str, str], str]
+    subject: Subject,
+    names: Sequence[str],
+    refused: Mapping[tuple[str, str], str],
 ) -> tuple[Subject, dict[int, Bools]]:
     """Return the subject without the computed shifts that every model refused, and by group which
     models refused it, (models,)."""
@@ -294,7 +320,8 @@ def shifts_are_paired(subject: Subject) -> bool:
 
 
 def refusal_notes(
-    refused: Mapping[tuple[str, str], str], called: Mapping[str, str]
+    refused: Mapping[tuple[str, str], str],
+    called: Mapping[str, str],
 ) -> Iterator[str]:
     """Yield which models have no row of which computed shifts, and why. called: name → short
     name."""
@@ -310,7 +337,10 @@ def refusal_notes(
         yield f"{format_list(names, _MOST_NAMED)} {have} no row for {shown}: {why}."
 
 
-def computed_note(subject: Subject, rows: ResultRows) -> str | None:
+def computed_note(
+    subject: Subject,
+    rows: ResultRows,
+) -> str | None:
     """Return what a reader must know of computed shifts; None without any. rows: of the results."""
     computed = [group for group in subject.groups if group.change is not None]
     if not computed:

@@ -90,7 +90,9 @@ class ClassLines:
         return self.answered.subject
 
     def comparisons(
-        self, line: GateLine, model: str
+        self,
+        line: GateLine,
+        model: str,
     ) -> Iterator[tuple[Judged, LineQuestion | None]]:
         answered = self.answered
         subject = self.answered.subject
@@ -163,7 +165,11 @@ class ClassLines:
             )
             yield undecided, question
 
-    def changes(self, earlier: str, model: str) -> Iterator[GroupChange]:
+    def changes(
+        self,
+        earlier: str,
+        model: str,
+    ) -> Iterator[GroupChange]:
         """Yield how a model differs in each group from another, or from an earlier evaluation.
 
         Images that either could not read are left out. A drop is over the classes with enough
@@ -225,7 +231,10 @@ class ClassLines:
                 over=over,
             )
 
-    def _averages(self, sides: Sequence[tuple[Ints, Bools]]) -> list[ClassAverage]:
+    def _averages(
+        self,
+        sides: Sequence[tuple[Ints, Bools]],
+    ) -> list[ClassAverage]:
         """Return an accuracy for each side (rows, and which images are right), all drawn
         together."""
         if not sides:
@@ -238,23 +247,38 @@ class ClassLines:
             averages.append(ClassAverage.of(labels, right[rows], drawn, units))
         return averages
 
-    def _guessed(self, model: int) -> set[str]:
+    def _guessed(
+        self,
+        model: int,
+    ) -> set[str]:
         """Return the classes on which a model is near chance on the base."""
         cells = self.answered.near_chance.cells
         return {class_id for class_id, near_chance in cells.items() if near_chance[model]}
 
-    def _labels(self, labels: Sequence[int], class_ids: set[str]) -> tuple[int, ...]:
+    def _labels(
+        self,
+        labels: Sequence[int],
+        class_ids: set[str],
+    ) -> tuple[int, ...]:
         """Return those of these labels whose class is among `class_ids`."""
         classes = self.subject.classes
         return tuple(label for label in labels if classes[label].id in class_ids)
 
-    def _rows(self, group: int, labels: Sequence[int], computed: int = 0) -> Ints:
+    def _rows(
+        self,
+        group: int,
+        labels: Sequence[int],
+        computed: int = 0,
+    ) -> Ints:
         """Return the readable images of these labels in a group. computed: for the base, the shift
         whose images alone are wanted."""
         rows = self.answered.base_rows(computed) if computed else self.answered.rows(group)
         return rows[np.isin(self.subject.labels[rows], labels)]
 
-    def numbers(self, questions: Sequence[LineQuestion]) -> Sequence[Number]:
+    def numbers(
+        self,
+        questions: Sequence[LineQuestion],
+    ) -> Sequence[Number]:
         answered = self.answered
         right = dict(zip(answered.models, answered.answers.correct.T, strict=True))
         right |= {answers.name: answers.right for answers in self.stored.values()}
@@ -320,7 +344,12 @@ class ClassLines:
             excused = wrong.value if wrong else 0.0
         return judged.measured(number, reach, excused, label_note(self.checks, shift))
 
-    def _unable(self, line: GateLine, model: str, group: int) -> str:
+    def _unable(
+        self,
+        line: GateLine,
+        model: str,
+        group: int,
+    ) -> str:
         """Return which model of a line cannot take a computed shift, or an empty text."""
         answered = self.answered
         for name in (model, line.other_model):
@@ -404,7 +433,10 @@ class ClassLines:
 
 
 def _changed_drop(
-    base_before: ClassAverage, base_now: ClassAverage, before: ClassAverage, now: ClassAverage
+    base_before: ClassAverage,
+    base_now: ClassAverage,
+    before: ClassAverage,
+    now: ClassAverage,
 ) -> Changed:
     """Return a drop before and now, from the accuracies of both sides."""
     earlier = AverageComparison(base_before, before)
