@@ -109,6 +109,7 @@ def coverage(seed: int, sets: int) -> list[str]:
             rows = []
             for measure in MEASURES:
                 of_measure = corruption_error.MEASURES[measure].rows
+                assert of_measure is not None
                 rows += [row for row in of_measure(answered) if row.model == MODELS[0]]
             ends.append([(row.low, row.high) for row in rows])
         low, high = np.moveaxis(np.array(ends, dtype=np.float64), 2, 0)
