@@ -61,7 +61,8 @@ def finding(
     name: str, label: int, words: str, caption: str, set: Rate, rest: Rate, q: float,
     role: Literal["hard", "far_from"] = "hard", confirmed: bool = True,
 ) -> Finding:  # fmt: skip
-    assert set.rate is not None and rest.rate is not None
+    assert set.rate is not None
+    assert rest.rate is not None
     value = set.rate - rest.rate
     keys = [f"audit/{name}/{number:05d}" for number in range(24)]
     return Finding(
@@ -120,7 +121,8 @@ def finding(
 
 
 def rendered_test(set: Rate, rest: Rate, p: float) -> RenderedTest:
-    assert set.rate is not None and rest.rate is not None
+    assert set.rate is not None
+    assert rest.rate is not None
     value = set.rate - rest.rate
     return RenderedTest(set, rest, Difference(value, (value - 0.15, value + 0.15)), p)
 

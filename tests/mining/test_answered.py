@@ -46,14 +46,17 @@ ROWS = AnsweredRows(
 def test_classes_and_pairs_are_counted_with_their_intervals() -> None:
     answers = answers_shown(ROWS, RECIPE)
     worst, best = answers.classes
-    assert (answers.rows, answers.failures) == (100, 12) and (worst.id, best.id) == ("00", "01")
+    assert (answers.rows, answers.failures) == (100, 12)
+    assert (worst.id, best.id) == ("00", "01")
     assert (worst.rows, worst.failures, worst.rate) == (
         40,
         10,
         0.25,
     ) and worst.interval == wilson_interval(10, 40)
-    assert worst.others_rate == 2 / 60 and best.others_rate == 10 / 40
-    assert worst.more and not best.more
+    assert worst.others_rate == 2 / 60
+    assert best.others_rate == 10 / 40
+    assert worst.more
+    assert not best.more
     (pair,) = answers.taken_for  # two are fewer than FEWEST_TAKEN
     assert FEWEST_TAKEN > 2 and (pair.id, pair.other_id, pair.count, pair.rows) == (
         "00",
@@ -74,7 +77,8 @@ def test_labels_to_look_at_are_those_with_the_least_confidence() -> None:
     assert ROWS.by_label_doubt().tolist() == [*range(9, -1, -1), 98, 99]
     answers = answers_shown(ROWS, RECIPE)
     # One label in a hundred is listed.
-    assert answers.labels_in_all == 1 and answers.labels[0].key == ROWS.keys[9]
+    assert answers.labels_in_all == 1
+    assert answers.labels[0].key == ROWS.keys[9]
     assert (answers.labels[0].label, answers.labels[0].answered) == ("t-shirt", "trouser")
     # Answers without confidence (all 1) show no doubtful label.
     assert not answers_shown(replace(ROWS, confidence=np.ones(100)), RECIPE).labels
@@ -88,7 +92,8 @@ def test_copies_have_no_label_of_their_own_to_check() -> None:
     # the tenth is the base image with the least confidence in its label
     copies = np.arange(100) < 9
     some = replace(ROWS, copies=copies)
-    assert some.by_label_doubt().tolist() == [9, 98, 99] and some.to_look_at().tolist() == [9]
+    assert some.by_label_doubt().tolist() == [9, 98, 99]
+    assert some.to_look_at().tolist() == [9]
     taken = {"failed": np.tile(ROWS.failed, 3), "taken_for": np.tile(TAKEN, 3)}
     sure = {
         "confidence": np.tile(ROWS.confidence, 3),
@@ -103,7 +108,8 @@ def test_copies_have_no_label_of_their_own_to_check() -> None:
         "labels to check are those of base images: a changed copy has the label of its base image",
     )
     (none,) = replace(ROWS, copies=ROWS.failed).notes
-    assert none.startswith("no label to check is listed among base images") and ROWS.notes == ()
+    assert none.startswith("no label to check is listed among base images")
+    assert ROWS.notes == ()
 
 
 def test_equal_labels_come_in_the_order_of_the_confidence_in_the_answer() -> None:
@@ -166,7 +172,9 @@ def test_an_answer_of_no_class_here_is_taken_for_none() -> None:
     assert classes[np.array([4, 4, -1, 5, 9, 7], dtype=np.int32)].tolist() == [0, 0, -1, 0, 2, -1]
     strange = replace(ROWS, taken_for=np.where(ROWS.failed, -1, LABELS))
     answers = answers_shown(strange, RECIPE)
-    assert answers.failures == 12 and not answers.taken_for and not answers.labels
+    assert answers.failures == 12
+    assert not answers.taken_for
+    assert not answers.labels
 
 
 def test_every_failing_row_is_listed_with_its_findings() -> None:
@@ -236,7 +244,8 @@ def test_the_share_that_fails_is_found(role: Role) -> None:
     labels = np.zeros(600, int)
     rows = LabelledRows(np.zeros((600, 0)), labels, failed, UNITS, labels)
     cutoffs, members, (in_set, rest) = choose_cutoffs(rows, cosines, (0,), role, 0.05)
-    assert len(cutoffs) == 1 and members.mean() == pytest.approx(0.3, abs=0.051)
+    assert len(cutoffs) == 1
+    assert members.mean() == pytest.approx(0.3, abs=0.051)
     assert in_set.rate - rest.rate > 0.5
     assert (in_set.rows, in_set.failures) == (members.sum(), failed[members].sum())
 

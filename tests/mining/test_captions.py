@@ -228,7 +228,8 @@ def test_what_a_class_lacks_is_told_with_what_to_do(written: Written) -> None:
         "captions: class 'bear' has no hyponyms; did you mean 'beer'?",
         "captions: class 'bear' has no parent",
     )
-    assert caught.value.hint is not None and "{parent}" in caught.value.hint
+    assert caught.value.hint is not None
+    assert "{parent}" in caught.value.hint
     with pytest.raises(UserError, match="class 'bear' has no category"):
         captions_of(CaptionGrammar.load("imagenet"), bare, "category")
 
@@ -369,7 +370,8 @@ def test_any_classes_have_captions_where_a_recipe_names_none(
     texts, references, candidates = gathered
     assert [texts[row] for row in references] == [f"a photo of a {cls.name}" for cls in odd]
     by_class = [{texts[row] for row in rows} for rows in candidates]
-    assert len({len(captions) for captions in by_class}) == 1 and len(by_class[0]) > 60
+    assert len({len(captions) for captions in by_class}) == 1
+    assert len(by_class[0]) > 60
     wanted = ("in the snow", "at night", "in the fog", "from above", "in a drawing")
     assert {f"a photo of a Ärztin {words}" for words in wanted} | {
         "a photo of a red Ärztin"

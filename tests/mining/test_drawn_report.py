@@ -135,7 +135,8 @@ def test_a_finding_tells_its_rates_its_pairs_and_its_looks(page: str) -> None:
         r" right\s*23\s"
     )
     assert re.search(rf"The test: 64 pairs with the same noise\s*{counted}", shown)
-    assert "16 pairs: E = 190" in shown and "64 pairs: E = 1.5 × 10⁷" in shown
+    assert "16 pairs: E = 190" in shown
+    assert "64 pairs: E = 1.5 × 10⁷" in shown
     assert "At the dashed line, E = 27, the hypothesis is confirmed" in shown  # 8 / (.1 × 3)
     assert "it took 34 images to see 20 failures: an estimate of 58 % wrong (39 % to 74 %)" in shown
     assert "Found: it describes a group of failures on the base." in shown
@@ -181,13 +182,16 @@ def test_a_pair_is_shown_where_only_the_description_fails(
     for pair in shown:
         base, described = re.findall(r'<figure[^>]*title="([^"]*)"', pair)
         assert base == base_key(described, finding.classes) != described
-        assert failed[described] and not failed[base] and {base, described} <= set(pictures)
+        assert failed[described]
+        assert not failed[base]
+        assert {base, described} <= set(pictures)
         assert pair.index("<img") < pair.index('class="wrong"')
     lonely = replace(
         finding, evidence=tuple(piece for piece in finding.evidence if "/base_" not in piece.key)
     )
     alone = mining_html(replace(drawn_example(), findings=(lonely,), tested=1), {})
-    assert 'class="pair"' not in alone and "Images as described, answered wrong" in Page(alone).text
+    assert 'class="pair"' not in alone
+    assert "Images as described, answered wrong" in Page(alone).text
 
 
 def test_typical_images_are_of_the_description_and_not_shown_twice(page: str) -> None:
@@ -198,9 +202,11 @@ def test_typical_images_are_of_the_description_and_not_shown_twice(page: str) ->
     paired = re.findall(
         r'title="([^"]*)"', "".join(re.findall(r'<div class="pair">.*?</div>', section, re.DOTALL))
     )
-    assert len(wrong) == len(right) == MOST_TYPICAL and not set(wrong + right) & set(paired)
+    assert len(wrong) == len(right) == MOST_TYPICAL
+    assert not set(wrong + right) & set(paired)
     failed = {piece.key: piece.failed for piece in finding.evidence}
-    assert all(failed[key] for key in wrong) and not any(failed[key] for key in right)
+    assert all(failed[key] for key in wrong)
+    assert not any(failed[key] for key in right)
     assert not [key for key in wrong + right if "/base_" in key]
 
 
@@ -213,7 +219,8 @@ def test_wrong_answers_stand_before_and_after_on_one_scale(page: str) -> None:
     widths = [
         float(width) for width in re.findall(r'<i class="bar \w+" style="width:([\d.]+)%"', section)
     ]
-    assert max(widths) == widths[2] == 100 and widths[0] == pytest.approx(100 * 18 / 78, abs=0.01)
+    assert max(widths) == widths[2] == 100
+    assert widths[0] == pytest.approx(100 * 18 / 78, abs=0.01)
     samples = re.findall(r'<div class="samples">(.*?)</div>', section, re.DOTALL)
     assert [sample.count("<img") for sample in samples] == [3, 3, 3, 3, 3]
 
@@ -225,9 +232,11 @@ def test_answers_and_their_samples_are_few(pictures: dict[str, bytes]) -> None:
     finding = replace(findings.findings[0], answers=WrongAnswers((), many))
     changed = replace(findings, findings=(finding,), tested=1)
     wanted = pictures_wanted(changed)
-    assert set(keys[:MOST_EXAMPLES]) <= set(wanted) and not set(keys[MOST_EXAMPLES:]) & set(wanted)
+    assert set(keys[:MOST_EXAMPLES]) <= set(wanted)
+    assert not set(keys[MOST_EXAMPLES:]) & set(wanted)
     page = mining_html(changed, dict.fromkeys(keys[:1], next(iter(pictures.values()))))
-    assert page.count('<div class="answer">') == 15 and "No wrong answer." in Page(page).text
+    assert page.count('<div class="answer">') == 15
+    assert "No wrong answer." in Page(page).text
     samples = re.findall(r'<div class="samples">(.*?)</div>', page, re.DOTALL)
     # The other samples have no picture, and no room for a key.
     assert [sample.count("<figure") for sample in samples] == [1, 1, 1]
@@ -283,7 +292,8 @@ def test_nothing_confirmed_and_nothing_to_describe_are_told_apart() -> None:
         "No failure confirmed at this sample size" in none
         and "8 hypotheses tested in pairs, none confirmed." in none
     )
-    assert "how large a missed difference may be" in none and "counterfoil build" not in none
+    assert "how large a missed difference may be" in none
+    assert "counterfoil build" not in none
     untested = replace(drawn_example(), findings=(), tested=0)
     assert (
         "No hypothesis reached the test; the classes below say why."
@@ -295,7 +305,8 @@ def test_nothing_confirmed_and_nothing_to_describe_are_told_apart() -> None:
         if audit.rows
     )
     text = Page(mining_html(replace(untested, classes=flawless), {})).text
-    assert "Nothing could be tested" in text and "None of 1,547 base images fails" in text
+    assert "Nothing could be tested" in text
+    assert "None of 1,547 base images fails" in text
     assert "0.9 %" in between(text, "The base of each class", "Classes that were left out")
 
 
@@ -341,7 +352,8 @@ def test_hostile_text_is_shown_as_text() -> None:
         parsed = Page(page)
         assert not HOSTILE_TAGS & set(parsed.tags)
         assert not [name for name, _ in parsed.attributes if name.startswith("on")]
-        assert page.count("<img ") == len(parsed.of("src")) and "\x07" not in page
+        assert page.count("<img ") == len(parsed.of("src"))
+        assert "\x07" not in page
         assert (
             markup.escape(HOSTILE.rstrip("\x07"))
             .replace("&#x27;", "&#39;")
@@ -387,7 +399,8 @@ def test_a_page_of_very_many_findings_stays_small() -> None:
     )
     assert "this table has 388 others." in text
     assert f"{MOST_LISTED} of {2 * MOST_LISTED} are listed; findings.csv has all." in text
-    assert page.count("<tr>") < 6 * MOST_LISTED and "800 rounds" in text
+    assert page.count("<tr>") < 6 * MOST_LISTED
+    assert "800 rounds" in text
 
 
 def test_equal_findings_give_equal_pages_whatever_the_order_of_pictures(
@@ -468,7 +481,8 @@ def test_a_base_image_shares_round_class_and_index_with_its_partner(
         base = base_key(key, [class_id])
         if folder and "/" not in class_id:
             assert base == f"{folder}/base_{class_id}_{index:06d}"
-            assert base is not None and base_key(base, [class_id]) == base
+            assert base is not None
+            assert base_key(base, [class_id]) == base
 
 
 def test_keys_that_are_none_of_a_round_have_no_base() -> None:
@@ -523,7 +537,8 @@ def test_looks_are_drawn_whatever_they_are(
     assert test is not None
     tested = replace(test, looks=tuple(SequentialLook(*look) for look in sorted(looks)))
     figure = str(looks_figure(replace(drawn_example().findings[0], pairs=tested), line))
-    assert figure.count("<circle") == len(looks) and ('"counts"' in figure) == (line is not None)
+    assert figure.count("<circle") == len(looks)
+    assert ('"counts"' in figure) == (line is not None)
     heights = [float(height) for height in re.findall(r' (?:cy|y1)="([^"]+)"', figure)]
     offsets = [float(offset) for offset in re.findall(r' cx="([^"]+)%"', figure)]
     assert all(0 <= height <= 120 for height in heights) and all(
@@ -569,7 +584,8 @@ def test_the_command_prints_pairs_with_their_e_values_and_images_drawn(
         " 16)"
         " 128 350 0.0075"
     )
-    assert sandal.split() in rows and pullover.split() in rows
+    assert sandal.split() in rows
+    assert pullover.split() in rows
     assert (
         "3 of 8 hypotheses confirmed in pairs, on 7,428 rendered images; on average 10% of those"
         " confirmed may be false" in shown
@@ -622,7 +638,8 @@ def test_a_shift_tells_the_pairs_that_it_came_from() -> None:
         60,
         0.1,
     )
-    assert record["seed"] == 3 and "discover_sha256" not in record
+    assert record["seed"] == 3
+    assert "discover_sha256" not in record
     facts = mined_facts(record)
     assert (facts.tested_on, facts.words, facts.method) == ("pairs", "pullover at night", "bugs")
     assert (facts.set_rate, facts.rest_rate, facts.q) == (

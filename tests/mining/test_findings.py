@@ -189,7 +189,8 @@ def test_the_table_has_a_row_for_every_hypothesis_that_was_tested() -> None:
             finding.set.failures,
             finding.set.units,
         )
-        assert None not in row and None not in row.values()
+        assert None not in row
+        assert None not in row.values()
 
 
 def test_every_key_of_the_schema_that_is_not_plain_is_described() -> None:

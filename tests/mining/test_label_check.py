@@ -62,9 +62,13 @@ def test_rows_with_the_label_of_another_class_look_mislabelled(seed: int) -> Non
     images = seen(seed)
     rows = np.arange(20)
     check, looked = flipped(images, rows, 1).check(rows, images.labels[rows])
-    assert check.suspected and check.rows == 20 and check.mislabelled >= 15
-    assert check.right_share is not None and check.right_share < 0.05
-    assert set(looked.others.tolist()) == {0} and sorted(looked.rows.tolist()) == rows.tolist()
+    assert check.suspected
+    assert check.rows == 20
+    assert check.mislabelled >= 15
+    assert check.right_share is not None
+    assert check.right_share < 0.05
+    assert set(looked.others.tolist()) == {0}
+    assert sorted(looked.rows.tolist()) == rows.tolist()
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -83,7 +87,9 @@ def test_what_classifier_and_clip_both_take_for_another_class_is_no_wrong_label(
         rows, np.ones(len(rows), dtype=np.int64)
     )
     assert (looked.captions > 0).mean() > 0.6
-    assert not check.suspected and check.share is not None and check.share < 0.2
+    assert not check.suspected
+    assert check.share is not None
+    assert check.share < 0.2
 
 
 def test_neighbours_of_the_same_unit_say_nothing() -> None:
@@ -130,7 +136,8 @@ def test_answers_of_no_class_and_few_failures_are_not_checked() -> None:
     assert check.reason is not None
     few = rows[: FEWEST - 1]
     check, _ = flipped(images, few, 1).check(few, images.labels[few])
-    assert "fewer than" in str(check.reason) and check.share is None
+    assert "fewer than" in str(check.reason)
+    assert check.share is None
 
 
 def test_a_class_without_right_rows_raises_no_doubt() -> None:
@@ -140,7 +147,8 @@ def test_a_class_without_right_rows_raises_no_doubt() -> None:
         flipped(images, rows, 1), right=np.zeros(len(images.labels), dtype=bool)
     )
     check, _ = nothing_right.check(rows, np.zeros(20, dtype=np.int64))
-    assert check.share == 0 and not check.suspected
+    assert check.share == 0
+    assert not check.suspected
 
 
 @given(st.permutations(range(20)))
@@ -248,7 +256,8 @@ def suspected(mined: MineResult) -> list[Finding]:
 def test_a_finding_of_wrong_labels_is_marked(mined: MineResult, suspected: list[Finding]) -> None:
     assert suspected
     for finding in suspected:
-        assert finding.class_names == ("sneaker",) and "perhaps wrong labels" in finding.marks
+        assert finding.class_names == ("sneaker",)
+        assert "perhaps wrong labels" in finding.marks
     assert (
         parse_document(Findings, mined.files["findings"].read_text(), "findings.json")
         == mined.findings
@@ -266,7 +275,8 @@ def test_a_recipe_carries_the_mark(mined: MineResult, suspected: list[Finding]) 
         for name, shift in shifts.items()
         if "perhaps wrong labels" in (shift.mined_from or {}).get("marks", ())
     }
-    assert marked and marked <= {finding.name for finding in suspected}
+    assert marked
+    assert marked <= {finding.name for finding in suspected}
 
 
 def test_the_command_tells_it(
@@ -291,7 +301,8 @@ def test_files_are_named_where_rows_are_told_and_in_no_recipe(
     assert holding == {"findings.json", "relabel.csv", "report.html"}
     assert {"recipe.yaml", "pool.yaml", "weights.parquet"} <= {path.name for path in files}
     for finding in mined.findings.confirmed:
-        assert finding.evidence and all(piece.path in truth[1] for piece in finding.evidence)
+        assert finding.evidence
+        assert all(piece.path in truth[1] for piece in finding.evidence)
         assert finding.caption_check is None or all(
             image.path in truth[1] for image in finding.caption_check.nearest
         )

@@ -28,6 +28,7 @@ def test_a_chat_model_is_a_target(tmp_path: Path) -> None:
         )
         calls = len(server.requests)
     findings = result.findings
-    assert findings.answered is not None and findings.answered.rows == calls == 60
+    assert findings.answered is not None
+    assert findings.answered.rows == calls == 60
     (sneaker,) = [answered for answered in findings.answered.classes if answered.name == "sneaker"]
     assert sneaker.rate == 1.0

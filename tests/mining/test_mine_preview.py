@@ -30,7 +30,8 @@ def test_it_audits_so_many_rows_and_says_so(tmp_path: Path) -> None:
     result = mine_sneakers(tmp_path, "mine.settings.permutations=null", method="slices", limit=60)
     findings = result.findings
     sentence = preview_sentence(60, "part")
-    assert [images.rows for images in findings.on] == [60] and findings.preview == 60
+    assert [images.rows for images in findings.on] == [60]
+    assert findings.preview == 60
     assert (
         findings.halves is not None
         and findings.halves.discover.rows + findings.halves.confirm.rows == 60
@@ -44,7 +45,8 @@ def test_it_audits_so_many_rows_and_says_so(tmp_path: Path) -> None:
     )
     with result.files["table"].open(newline="") as file:
         table = csv.DictReader(file)
-        assert table.fieldnames is not None and table.fieldnames[-1] == "preview"
+        assert table.fieldnames is not None
+        assert table.fieldnames[-1] == "preview"
         assert {line["preview"] for line in table} == ({"60"} if findings.findings else set())
     with pytest.raises(UserError, match="holds findings of another images"):
         mine_sneakers(tmp_path, "mine.settings.permutations=null", method="slices")
@@ -57,9 +59,11 @@ def test_every_split_gives_rows_of_all_classes() -> None:
     parts, _ = opened_images(
         recipe, Mine(target=WORLD, on=("validation", "test"), limit=11), source
     )
-    assert [len(part) for part in parts] == [11, 11] and {part.preview for part in parts} == {11}
+    assert [len(part) for part in parts] == [11, 11]
+    assert {part.preview for part in parts} == {11}
     assert all(sorted(sum(part.labels == label) for label in (0, 1)) == [5, 6] for part in parts)
-    assert set(parts[0].keys) < set(whole.keys) and whole.preview is None
+    assert set(parts[0].keys) < set(whole.keys)
+    assert whole.preview is None
     assert parts[0].content != whole.content
 
 

@@ -64,11 +64,13 @@ def test_the_planted_failure_is_found_and_named(findings: Findings) -> None:
         sneaker.role == "far_from" and "on the road" in sneaker.caption for sneaker in sneakers
     )
     for sneaker in sneakers:
-        assert sneaker.difference.value is not None and sneaker.difference.value > 0.3
+        assert sneaker.difference.value is not None
+        assert sneaker.difference.value > 0.3
         assert sneaker.q <= findings.fdr
     # Classes that are nearly always right have no direction, and the document says why.
     reasons = {audit.name: audit.reason for audit in findings.classes if audit.direction is None}
-    assert all(reasons.values()) and "sneaker" not in reasons
+    assert all(reasons.values())
+    assert "sneaker" not in reasons
 
 
 def test_rates_of_what_is_far_from_a_caption_are_of_the_rows_that_were_tested(
@@ -86,7 +88,8 @@ def test_rates_of_what_is_far_from_a_caption_are_of_the_rows_that_were_tested(
             == other.rest.rows
             < other.set.rows + other.rest.rows
         )
-        assert finding.discover is not None and other.discover is not None
+        assert finding.discover is not None
+        assert other.discover is not None
         assert finding.discover.set.rows + finding.discover.rest.rows == other.discover.rest.rows
         assert finding.nearest_curve[-1].k <= other.rest.rows
         shown = {piece.key for piece in finding.evidence}
@@ -160,7 +163,8 @@ def test_the_layer_has_few_groups_and_counted_cells(layer: Recipe, findings: Fin
 def test_the_layer_tells_where_it_comes_from_and_carries_what_was_set(
     layer: Recipe, findings: Findings
 ) -> None:
-    assert layer.source.dataset == WORLD and layer.tokens is None
+    assert layer.source.dataset == WORLD
+    assert layer.tokens is None
     assert layer.samples.seed != load_recipe("wardrobe-star").samples.seed
     hard = {
         name: spec
@@ -177,7 +181,8 @@ def test_the_layer_tells_where_it_comes_from_and_carries_what_was_set(
         assert origin["settings"] == {**findings.method.settings, "captions": "wardrobe"}
         assert origin.get("drawn_by") == (finding.prompt if finding.role == "far_from" else None)
         assert origin["target"] == {"name": WORLD, "sha256": findings.target.sha256}
-        assert spec.classes == finding.classes and "{class}" in (spec.prompt or "")
+        assert spec.classes == finding.classes
+        assert "{class}" in (spec.prompt or "")
 
 
 def test_vectors_hold_the_directions_and_the_captions(mined: Path, findings: Findings) -> None:
@@ -198,7 +203,8 @@ def test_a_direction_is_drawn_without_a_word_where_the_generator_takes_vectors(
             spec.embedding is not None
             and Path(spec.embedding.file) == (mined / "vectors.safetensors").resolve()
         )
-        assert spec.classes is not None and len(spec.classes) == 1
+        assert spec.classes is not None
+        assert len(spec.classes) == 1
         class_id = spec.classes[0]
         hard, easy = (vectors[f"{class_id}_{side}"] for side in ("hard", "easy"))
         normal = vectors[f"{class_id}_weights"] / vectors["spread"]
@@ -217,7 +223,8 @@ def test_a_class_without_a_decoded_vector_has_no_decoded_shift(findings: Finding
 
 
 def test_the_document_tells_how_halves_were_dealt_and_what_whitened(findings: Findings) -> None:
-    assert findings.halves is not None and findings.halves.by == "unit"
+    assert findings.halves is not None
+    assert findings.halves.by == "unit"
     assert findings.whitened_by == f"100 rows of {WORLD}/train"
 
 
@@ -227,7 +234,8 @@ def test_easiest_images_are_of_the_classes_and_seldom_wrong(findings: Findings) 
         assert [piece.score for piece in finding.easiest] == sorted(
             (piece.score for piece in finding.easiest), reverse=True
         )
-        assert finding.discover is not None and finding.discover.set.rate is not None
+        assert finding.discover is not None
+        assert finding.discover.set.rate is not None
         assert np.mean([piece.failed for piece in finding.easiest]) < finding.discover.set.rate
 
 
@@ -241,7 +249,8 @@ def test_the_curve_and_the_caption_check_are_about_the_confirm_half(
         assert [point["k"] for point in stored["nearest_curve"]] == sorted(
             {point["k"] for point in stored["nearest_curve"]}
         )
-        assert finding.others and {other.model for other in finding.others} == {"lab:resnet10t"}
+        assert finding.others
+        assert {other.model for other in finding.others} == {"lab:resnet10t"}
 
 
 def test_mining_what_was_mined_leaves_nothing_of_the_shifts_below(layer: Recipe) -> None:
@@ -251,7 +260,8 @@ def test_mining_what_was_mined_leaves_nothing_of_the_shifts_below(layer: Recipe)
     assert spec.mined_from is not None
     shift = {"prompt": "a photo of a {class}", "classes": ["05"], "mined_from": {"new": 1}}
     laid = _over(shift, layer.prompts.shifts[name])
-    assert laid["caption"] is None and laid["group"] is None
+    assert laid["caption"] is None
+    assert laid["group"] is None
     assert {key for key, value in laid["mined_from"].items() if value is not None} == {"new"}
 
 
@@ -280,7 +290,9 @@ def test_without_a_clip_groups_are_tested_that_need_no_words(
     outcome = mine_sneakers(tmp_path, "screen.model=ViT-B-32", "screen.weights=openai")
     result = outcome.findings
     answered = findings.answered
-    assert result.method.name == "slices" and result.answered is not None and answered is not None
+    assert result.method.name == "slices"
+    assert result.answered is not None
+    assert answered is not None
     # Sneakers come with the road in training: elsewhere they fail, and on it sandals do.
     assert {("sneaker",), ("sandal",)} <= {finding.class_names for finding in result.confirmed}
     assert all(
@@ -303,7 +315,8 @@ def test_without_a_clip_groups_are_tested_that_need_no_words(
         finding.name for finding in result.confirmed
     }
     page = outcome.files["report"].read_text()
-    assert "groups confirmed</h1>" in page and "Without words" in page
+    assert "groups confirmed</h1>" in page
+    assert "Without words" in page
     assert "<h2>Classes, pairs of classes, labels" in page
     print_mined(outcome)
     shown = capsys.readouterr().out
@@ -350,11 +363,13 @@ def test_all_classifiers_rank_the_labels_to_check(
     order = [
         row_of[line["key"]] for line in sorted(lines, key=lambda line: int(line["label_rank"]))
     ]
-    assert len(order) > 30 and (np.diff(np.sum([*ranks.values()], axis=0)[order]) >= 0).all()
+    assert len(order) > 30
+    assert (np.diff(np.sum([*ranks.values()], axis=0)[order]) >= 0).all()
     assert all((np.diff(rank[order]) < 0).any() for rank in ranks.values())  # none of them alone
     listed = [row_of[line["key"]] for line in lines if line["look_at_label"] == "true"]
     assert sorted(listed) == sorted(order[:12])  # of 1,200
-    assert result.findings.answered is not None and result.findings.answered.labels_in_all == 12
+    assert result.findings.answered is not None
+    assert result.findings.answered.labels_in_all == 12
     page = result.files["report"].read_text()
     assert (
         LABELS_WORTH in page and "12 failing images with the least confidence in the label" in page
@@ -412,10 +427,12 @@ def test_over_rows_that_nothing_draws_there_are_findings_and_rows_and_no_recipe(
         "the findings have no recipe, because generator.kind 'corrupt' uses rows of real images"
     )
     page = result.files["report"].read_text()
-    assert "The findings have no recipe" in page and "counterfoil build ./recipe.yaml" not in page
+    assert "The findings have no recipe" in page
+    assert "counterfoil build ./recipe.yaml" not in page
     with result.files["rows"].open() as file:
         listed = [line["findings"].split() for line in csv.DictReader(file)]
-    assert {name for names in listed for name in names} == confirmed and [] in listed
+    assert {name for names in listed for name in names} == confirmed
+    assert [] in listed
 
 
 def test_a_function_and_a_recipe_value_are_mined_too(
@@ -554,9 +571,11 @@ def test_the_contexts_that_are_chosen_are_where_the_classifier_fails(contexts_mi
     )
     (sneaker,) = [audit for audit in findings.classes if audit.name == "sneaker"]
     chosen = [context for context in sneaker.contexts if context.rank is not None]
-    assert chosen and all(context.words != "on the road" for context in chosen)
+    assert chosen
+    assert all(context.words != "on the road" for context in chosen)
     (road,) = [context for context in sneaker.contexts if context.words == "on the road"]
-    assert road.lift is not None and road.lift < 0.5
+    assert road.lift is not None
+    assert road.lift < 0.5
     tested = {finding.caption: finding for finding in findings.findings}
     assert all(context.caption in tested for context in chosen)
     # Every row of the class is in one context: sets and rests add up to the class's confirm rows.
@@ -578,7 +597,8 @@ def test_it_leaves_the_files_of_every_method_and_a_recipe_that_loads(contexts_mi
     groups = {shift.group for shift in recipe.prompts.shifts.values()}
     assert groups == {"contexts", "class_name", "random_contexts"}
     page = (contexts_mined / "report.html").read_text()
-    assert "Contexts by class" in page and "what counts is the ratio" not in page
+    assert "Contexts by class" in page
+    assert "what counts is the ratio" not in page
     # This recipe chooses by number. Recipes that choose by ratio use a smoothed one, not the one on
     # the page.
     assert "chooses the contexts with the most failures, whatever their ratio" in page
