@@ -48,8 +48,8 @@ PAIR = np.dtype(
         ("alike", np.float32),
     ]
 )
-# The largest distance of two hashes, in bits, of a candidate. All of these were chosen by
-# `scripts/prove_copies.py --settings`, on other images than its tables are of.
+# The largest distance of two hashes, in bits, of a candidate. All of these were chosen on other
+# images than the tables of `scripts/prove_copies.py` are of; its `--settings` compares some others.
 RADIUS: int = 18
 # The lowest correlation of the frequencies of two hashes, of a candidate.
 _LEAST_ROUGHLY_ALIKE = 0.75
