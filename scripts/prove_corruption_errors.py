@@ -74,8 +74,8 @@ def answers_drawn(rng: np.random.Generator, shares: NDArray[np.float64], images:
     """Return drawn answers of two models to every image, unchanged and under every corruption."""
     groups, classes, models = shares.shape
     scene = rng.normal(size=(1, classes, images, 1))
-    own = rng.normal(size=(groups, classes, images, models))
-    liability = np.sqrt(SHARED) * scene + np.sqrt(1 - SHARED) * own
+    of_images = rng.normal(size=(groups, classes, images, models))
+    liability = np.sqrt(SHARED) * scene + np.sqrt(1 - SHARED) * of_images
     right = liability < stats.norm.ppf(shares)[:, :, None]
     present = np.ones(right.shape[:3], dtype=bool)
     answered = answered_of(right, present, int(rng.integers(1 << 30)))
