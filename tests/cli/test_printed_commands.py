@@ -123,7 +123,6 @@ NOT_HERE = {
     "imagenet-c-5k": "needs ImageNet's images, which are gated",
     "--class-order": "stands for models of the reader's own classes",
     "python:mypackage": "stands for code of the reader's own",
-    "GITHUB_STEP_SUMMARY": "writes to the page of a run on GitHub",
     "--report-to": "sends to trackers, which are extras",
 }
 # Pages that take more than a few seconds.

@@ -340,12 +340,16 @@ CORRUPT = "wardrobe-corrupt"
         (
             "wardrobe-corrupt",
             ["evaluate.corrupted={fog: {corruption: fog, severity: {levels: [1]}}}"],
-            ("evaluate.corrupted.fog.severity", "write `severity: 1`, or `severity: 5`"),
+            (
+                "evaluate.corrupted.fog.severity",
+                "invalid-value",
+                "write `severity: 1`, or `severity: 5`",
+            ),
         ),
         (
             "wardrobe-boxes",
             ["evaluate.preprocessing=[bgr]"],
-            ("evaluate.preprocessing", "found it with the task objects"),
+            ("evaluate.preprocessing", "invalid-value", "found it with the task objects"),
         ),
         ("wardrobe-mini", ["screen=null"], ("screen.model", "missing-key")),
         ("wardrobe-mini", ["prompts.base=null"], ("prompts.base.prompt", "missing-key")),

@@ -205,7 +205,7 @@ def test_a_split_that_fails_is_named(photos: Path, monkeypatch: pytest.MonkeyPat
 
 
 def frame(chance: np.random.Generator) -> bytes:
-    """Return a noisy frame of a camera that stands still."""
+    """Return a noisy frame of a camera that does not move."""
     picture = np.asarray(scene(0), np.float32)
     noisy = picture + chance.normal(0, 12, picture.shape)
     return encoded(noisy.clip(0, 255).astype(np.uint8))

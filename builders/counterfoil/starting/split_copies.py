@@ -409,9 +409,9 @@ def _remembered(file: Path) -> NDArray[Any]:
 
 
 def _compared(train: _Split, tested: _Split) -> SplitCopies:
-    found = find_copies(tested.fingerprints, train.fingerprints)
-    pairs = found.pairs
-    firsts = found.tested_firsts
+    copies = find_copies(tested.fingerprints, train.fingerprints)
+    pairs = copies.pairs
+    firsts = copies.tested_firsts
     copied = np.isin(firsts, pairs["tested"])
     exact = np.isin(firsts, pairs["tested"][pairs["exact"]])
     within = find_copies(tested.fingerprints).pairs
@@ -421,8 +421,8 @@ def _compared(train: _Split, tested: _Split) -> SplitCopies:
         read = each.fingerprints["pixels"] != np.void(bytes(DIGEST))
         unreadable[each.name] = int((~read).sum())
         plain[each.name] = int((read & ~detailed(each.fingerprints)).sum())
-    rows_of = _rows_of(found.train_firsts, pairs["train"])
-    listed = tuple(islice(_pairs(found, rows_of, train, tested), _MOST_LISTED))
+    rows_of = _rows_of(copies.train_firsts, pairs["train"])
+    listed = tuple(islice(_pairs(copies, rows_of, train, tested), _MOST_LISTED))
     images_of = np.bincount(firsts, minlength=1)
     every = 0
     for pair in pairs:
@@ -434,10 +434,10 @@ def _compared(train: _Split, tested: _Split) -> SplitCopies:
         images={split.name: split.count for split in (tested, train)},
         unreadable=unreadable,
         plain=plain,
-        radius=found.radius,
+        radius=copies.radius,
         exact=int(exact.sum()),
         near=int((copied & ~exact).sum()),
-        other_label=_other_labels(found, rows_of, train, tested),
+        other_label=_other_labels(copies, rows_of, train, tested),
         repeated=len(np.unique(within["train"])),
         pairs=listed,
         unlisted=every - len(listed),
@@ -454,7 +454,7 @@ def _rows_of(firsts: Ints, wanted: Ints) -> dict[int, list[int]]:
 
 
 def _other_labels(
-    found: Copies,
+    copies: Copies,
     rows_of: Mapping[int, Sequence[int]],
     train: _Split,
     tested: _Split,
@@ -464,11 +464,11 @@ def _other_labels(
     for first, rows in rows_of.items():
         labels_of[first] = {train.labels[row] for row in rows} - _UNLABELLED
     labels_of_copies: dict[int, set[str | None]] = {}
-    for pair in found.pairs:
+    for pair in copies.pairs:
         labels = labels_of_copies.setdefault(int(pair["tested"]), set())
         labels |= labels_of[int(pair["train"])]
     count = 0
-    for label, first in zip(tested.labels, found.tested_firsts.tolist(), strict=True):
+    for label, first in zip(tested.labels, copies.tested_firsts.tolist(), strict=True):
         if label not in _UNLABELLED:
             others = labels_of_copies.get(first, set()) - {label}
             count += bool(others)
@@ -476,15 +476,15 @@ def _other_labels(
 
 
 def _pairs(
-    found: Copies,
+    copies: Copies,
     rows_of: Mapping[int, Sequence[int]],
     train: _Split,
     tested: _Split,
 ) -> Iterator[Mapping[str, Any]]:
     """Yield the pairs of each image with at most `_MOST_PARTNERS` others, exact ones first."""
-    tested_rows_of = _rows_of(found.tested_firsts, found.pairs["tested"])
+    tested_rows_of = _rows_of(copies.tested_firsts, copies.pairs["tested"])
     counts: Counter[int] = Counter()
-    for pair in found.pairs:
+    for pair in copies.pairs:
         partners = _partners(rows_of[int(pair["train"])], train)
         for row in tested_rows_of[int(pair["tested"])]:
             for partner in partners[: _MOST_PARTNERS - counts[row]]:

@@ -114,11 +114,11 @@ def judge(
     answered: AllAnswers,
     *lines: str,
     models: Sequence[str] = ("mine",),
-    own: Collection[tuple[str, str]] = (),
+    own_ways: Collection[tuple[str, str]] = (),
 ) -> GateResult:
     read, errors = read_gate(lines, lambda line: (), line_measures())
     raise_together(errors)
-    return judge_gate(ClassLines(answered, own=own), read, models, allow_undecided=True)
+    return judge_gate(ClassLines(answered, own_ways=own_ways), read, models, allow_undecided=True)
 
 
 def test_a_drop_is_over_the_images_that_the_change_concerns() -> None:
@@ -190,7 +190,7 @@ def test_a_computed_shift_takes_no_name_of_other_images() -> None:
 
 
 def test_a_comparison_leaves_out_shifts_that_a_model_refuses() -> None:
-    """The average gain is that of the base alone, in which 4 of 8 images are won."""
+    """Average the gain of the base alone, in which 4 of 8 images are won."""
     subject = photographs([False] * 8, ["bgr"])
     right = np.ones(16, bool)
     worse = np.arange(16) % 2 == 0
@@ -200,14 +200,14 @@ def test_a_comparison_leaves_out_shifts_that_a_model_refuses() -> None:
     comparison, rows = compare_models(replace(answered, requests=(request,)))
     assert comparison is not None
     assert [group.name for group in comparison.groups] == [subject.groups[0].name]
-    found = ResultRows(rows)
-    assert found.value("gain", **comparison.key()) == pytest.approx(0.5)
-    gain = found.one("gain", **comparison.key(subject.groups[0].name))
+    gains = ResultRows(rows)
+    assert gains.value("gain", **comparison.key()) == pytest.approx(0.5)
+    gain = gains.one("gain", **comparison.key(subject.groups[0].name))
     assert gain is not None and gain.p is not None and gain.q == gain.p
 
 
 def test_a_model_that_refuses_a_shift_has_no_curve_of_it() -> None:
-    """The highest severity is 3, so no group has the name of the shift."""
+    """Measure no curve even if the highest severity is 3, so that no group has the shift's name."""
     recipe: Any = SimpleNamespace(evaluate=Evaluate.model_validate({"corrupted": {"fog": LEVELS}}))
     subject = photographs([False] * 8, [], recipe=recipe)
     assert [group.name for group in subject.groups[1:]] == ["fog_1", "fog_3"]
@@ -220,18 +220,18 @@ def test_a_model_that_refuses_a_shift_has_no_curve_of_it() -> None:
 
 
 def test_a_drop_under_the_own_way_of_a_model_passes() -> None:
-    """The answers are those to the base, so nothing is lost."""
+    """Take the answers to the base, so that nothing is lost."""
     subject = photographs([False] * 8, ["bilinear", "bicubic"])
     right = np.ones(24, bool)
     refused = {1: np.array([True, False]), 2: np.array([False, True])}
     answered = answers_of(subject, {"one": right, "two": right}, refused)
-    own = {("one", "bilinear"), ("two", "bicubic")}
-    judged = judge(answered, "drop(any) <= 100", models=("one", "two"), own=own).judged
+    own_ways = {("one", "bilinear"), ("two", "bicubic")}
+    judged = judge(answered, "drop(any) <= 100", models=("one", "two"), own_ways=own_ways).judged
     verdicts = {(line.model, line.group): line.verdict for line in judged}
     assert verdicts == dict.fromkeys(product(("one", "two"), ("bilinear", "bicubic")), "pass")
     (line,) = [line for line in judged if (line.model, line.group) == ("one", "bilinear")]
     assert line.estimate is None and line.reason == OWN
-    judged = judge(answered, "accuracy(any) >= 0", own=own, models=("one",)).judged
+    judged = judge(answered, "accuracy(any) >= 0", own_ways=own_ways, models=("one",)).judged
     assert [line.group for line in judged] == [subject.groups[0].name, "bicubic"]
 
 

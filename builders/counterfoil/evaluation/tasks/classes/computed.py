@@ -110,13 +110,13 @@ def with_computed(
         return subject, ()
     if not subject.base:
         # Other images, of --beside, are later parts.
-        own = subject.parts[1].first if len(subject.parts) > 1 else len(subject.groups)
-        if own > 1 and words is None:
+        named = subject.parts[1].first if len(subject.parts) > 1 else len(subject.groups)
+        if named > 1 and words is None:
             note = "Computed shifts of the recipe are left out, because no group is the base."
             return subject, (note,)
-        if own > 1:
+        if named > 1:
             raise UserError(
-                f"{subject.source} has {own:,} groups, and no base whose images are"
+                f"{subject.source} has {named:,} groups, and no base whose images are"
                 " prepared otherwise",
                 "Name one of its groups with --base.",
             )

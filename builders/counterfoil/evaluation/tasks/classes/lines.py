@@ -77,13 +77,13 @@ class ClassLines:
 
     stored: (file, model) → the answers of an earlier evaluation that a line compares with.
 
-    own: models, each with a computed shift that is how the model prepares images anyway.
+    own_ways: models, each with a computed shift that is how the model prepares images anyway.
     """
 
     answered: AllAnswers
     checks: LabelChecks | None = None
     stored: Mapping[tuple[str, str], StoredAnswers] = field(default_factory=dict)
-    own: Collection[tuple[str, str]] = ()
+    own_ways: Collection[tuple[str, str]] = ()
 
     @property
     def subject(self) -> Subject:
@@ -119,7 +119,7 @@ class ClassLines:
             yield Judged(line, model, line.group, "undecided", reason=no_shift), None
         for index in indices:
             group = answered.group(index)
-            if (model, group.name) in self.own and (drop or line.every):
+            if (model, group.name) in self.own_ways and (drop or line.every):
                 # The answers are those to the base: a drop is 0, and lines ask the base itself.
                 if drop:
                     verdict: Answer = "pass" if line.limit >= 0 else "fail"

@@ -315,10 +315,10 @@ class ClassesTask(Task):
             yield from warnings(results)
 
     def comparing(self, results: Results) -> ClassLines:
-        own = [key for key, why in self.refused.items() if why == OWN]
+        own_ways = [key for key, why in self.refused.items() if why == OWN]
         keys = self.subject.keys
         stored = {line: answers.to_images(keys) for line, answers in self.stored.items()}
-        return ClassLines(self.answered, results.label_checks, stored, own)
+        return ClassLines(self.answered, results.label_checks, stored, own_ways)
 
     def tables(self, results: Results) -> Tables:
         return result_tables(results)
