@@ -1,4 +1,4 @@
-"""What proofs of intervals count: how often the intervals of drawn sets hold the truth, how wide
+"""Counts of proofs of intervals: how often the intervals of drawn sets hold the truth, how wide
 they are, and how far values are above it."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from counterfoil.stats import Estimate
 
 
 class Coverage:
-    """What became of numbers in drawn sets, by the key of each number or of several at once."""
+    """The intervals and values of drawn sets, by the key of each number or of several at once."""
 
     def __init__(self) -> None:
         self._sets: dict[Hashable, list[tuple[bool, float, float]]] = {}

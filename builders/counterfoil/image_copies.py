@@ -206,7 +206,7 @@ def candidates(
     *,
     within: bool,
 ) -> tuple[NDArray[Any], int]:
-    """Return the pairs that are roughly alike, or are so if one is mirrored, and the largest
+    """Return the pairs that are roughly alike, or are so if one is mirrored, and the
     largest distance of hashes: `RADIUS`, or the largest with at most `MOST_CANDIDATES` pairs; -1 if
     there is none. Of images with the same pixels, only the first of each set is compared."""
     tested_rows = _comparable(tested)
@@ -217,7 +217,7 @@ def candidates(
     for mirrored in (False, True):
         waves = low_frequencies(others["grey"][other_rows], mirrored=mirrored)
         of_others.append((mirrored, waves, perceptual_hashes(waves)))
-    candidates = np.zeros(0, PAIR)
+    kept = np.zeros(0, PAIR)
     radius = RADIUS
     for block in _blocks(len(hashes), _TESTED_AT_ONCE):
         report_progress("comparing images", block.start, len(hashes))
@@ -241,19 +241,19 @@ def candidates(
                         frequencies[some["tested"]],
                         waves[some["train"]],
                     )
-                    candidates = np.concatenate([candidates, some[alike]])
-                    counts = np.bincount(candidates["distance"], minlength=RADIUS + 1)
+                    kept = np.concatenate([kept, some[alike]])
+                    counts = np.bincount(kept["distance"], minlength=RADIUS + 1)
                     fitting = np.flatnonzero(counts.cumsum() <= MOST_CANDIDATES)
                     radius = min(radius, int(fitting.max(initial=-1)))
-                    candidates = candidates[candidates["distance"] <= radius]
+                    kept = kept[kept["distance"] <= radius]
     report_progress("comparing images", len(hashes), len(hashes))
-    candidates["tested"] = tested_rows[candidates["tested"]]
-    candidates["train"] = other_rows[candidates["train"]]
+    kept["tested"] = tested_rows[kept["tested"]]
+    kept["train"] = other_rows[kept["train"]]
     # A symmetric picture is near in both ways; the nearer one is compared.
-    candidates = np.sort(candidates, order=["tested", "train", "distance", "mirrored"])
-    numbers = _numbers(candidates, others)
+    kept = np.sort(kept, order=["tested", "train", "distance", "mirrored"])
+    numbers = _numbers(kept, others)
     _, first = np.unique(numbers, return_index=True)
-    return candidates[first], radius
+    return kept[first], radius
 
 
 def _near_hashes(hashes: Floats32, others: Floats32, radius: int) -> NDArray[Any]:
@@ -279,8 +279,8 @@ def _roughly_alike(first: Floats32, second: Floats32) -> Bools:
 
 
 def detailed(images: NDArray[Any]) -> Bools:
-    """Return which images have enough fine detail to be told from others. Near copies are looked for
-    among these alone."""
+    """Return which images have enough fine detail to be distinguished from others. Near copies are
+    looked for among these alone."""
     enough = np.zeros(len(images), bool)
     for block in _blocks(len(images), _PAIRS_AT_ONCE):
         pictures = images["grey"][block].astype(np.float32)

@@ -133,14 +133,18 @@ def package_parts(package: str) -> tuple[Any, Callable[..., Any]]:
     return COCO, evaluation
 
 
-def by_image(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+# The boxes of each image.
+Rows = Sequence[list[dict[str, Any]]]
+
+
+def by_image(rows: Sequence[dict[str, Any]]) -> Rows:
     images: list[list[dict[str, Any]]] = [[] for _ in range(IMAGES)]
     for row in rows:
         images[row["image_id"]].append(row)
     return images
 
 
-def coco_of(make: Any, rows: Sequence[list[dict[str, Any]]], drawn: Sequence[int]) -> Any:
+def coco_of(make: Any, rows: Rows, drawn: Sequence[int]) -> Any:
     """Return the set of the drawn images, each under an id of its own."""
     listed = []
     for number, image in enumerate(drawn):
@@ -156,6 +160,15 @@ def coco_of(make: Any, rows: Sequence[list[dict[str, Any]]], drawn: Sequence[int
     return coco
 
 
+def matched(package: str, true: Rows, detected: Rows, drawn: Sequence[int]) -> Any:
+    """Return a set of drawn images whose boxes are matched."""
+    make, evaluation = package_parts(package)
+    truth = coco_of(make, true, drawn)
+    judge = evaluation(truth, coco_of(make, detected, drawn), "bbox")
+    judge.evaluate()
+    return judge
+
+
 def recomputed(
     package: str,
     true: Sequence[dict[str, Any]],
@@ -163,14 +176,11 @@ def recomputed(
     every: Sequence[np.ndarray],
 ) -> list[float]:
     """Return the AP of each resample, scored as a set of its own."""
-    make, evaluation = package_parts(package)
-    true_rows = by_image(true)
-    found_rows = by_image(detected)
+    of_truth = by_image(true)
+    of_model = by_image(detected)
     scores = []
     for drawn in every:
-        truth = coco_of(make, true_rows, drawn.tolist())
-        judge = evaluation(truth, coco_of(make, found_rows, drawn.tolist()), "bbox")
-        judge.evaluate()
+        judge = matched(package, of_truth, of_model, drawn.tolist())
         judge.accumulate()
         scores.append(ap_of(judge))
     return scores
@@ -183,11 +193,7 @@ def accumulated(
     every: Sequence[np.ndarray],
 ) -> list[float]:
     """Return the AP of each resample, accumulated from matches that are made once."""
-    make, evaluation = package_parts(package)
-    whole = range(IMAGES)
-    truth = coco_of(make, by_image(true), whole)
-    judge = evaluation(truth, coco_of(make, by_image(detected), whole), "bbox")
-    judge.evaluate()
+    judge = matched(package, by_image(true), by_image(detected), range(IMAGES))
     name = "evalImgs" if package == "pycocotools" else "_evalImgs_cpp"
     kept = list(getattr(judge, name))
     scores = []

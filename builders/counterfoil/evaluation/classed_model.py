@@ -25,7 +25,7 @@ class ClassedModel(ResampledModel):
     lead: ClassVar[str]
     """The measure of a class that is compared with chance."""
     word: ClassVar[tuple[str, str]]
-    """What a class is called, and several."""
+    """The noun of a class on pages, singular and plural."""
     unmeasured: ClassVar[str]
     """Why a class is not measured."""
     corrects_few: ClassVar[bool] = True
@@ -33,7 +33,7 @@ class ClassedModel(ResampledModel):
     subject: Any
     """The images. `shares`: the share of each class. `preview`: whether these are some images."""
     answered: Any
-    """What the model answers."""
+    """The answers of the model, in the form of its task."""
     scores: tuple[CategoryScores, ...]
     """The measures in each group."""
     allowed: tuple[int, ...] | None = field(default=None, kw_only=True)

@@ -186,7 +186,7 @@ class Group:
     top: bool = True
     """Whether this is the highest level, or the shift has no levels."""
     change: Change | None = None
-    """What is computed of the base images, if this is a computed shift."""
+    """The change of preparation, if this is a computed shift."""
     corruption: str = ""
     """The corruption of its stored images, if they have one."""
     severity: int = 0

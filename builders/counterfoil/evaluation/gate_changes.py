@@ -1,4 +1,4 @@
-"""What changed since an earlier evaluation, for the comment of a pull request: each judged model's
+"""Changes since an earlier evaluation, for the comment of a pull request: each judged model's
 accuracy and drops before and now, and how many images are newly wrong and newly right.
 
 If the earlier answers to each image are known, a change is paired by image and has an interval.

@@ -47,7 +47,7 @@ class Preparation:
     std: Channels = (1.0, 1.0, 1.0)
     """Divides the levels."""
     library: Literal["pillow", "torchvision"] = "pillow"
-    """What resizes: Pillow, or torchvision on whole levels."""
+    """The library of the resize; torchvision rounds to whole levels."""
 
     def fitted(self, image: Image) -> Image:
         """Return the image as it is resized and cropped."""

@@ -132,7 +132,7 @@ class ChangedPreparation:
 
     @property
     def key(self) -> str:
-        """What decides a tensor, beside the image and its seed."""
+        """A text of everything that decides a tensor, beside the image and its seed."""
         described = asdict(self)
         if self.change.corruption:
             described["versions"] = [version("numpy"), version("scipy")]

@@ -220,9 +220,10 @@ def _disagrees(pair: Mapping[str, Any]) -> bool:
     return len(labels - _UNLABELLED) == 2
 
 
-# `scripts/copies_proof/RESULTS.md`: of the pairs of photographs, all that were called copies are.
+# `scripts/copies_proof/RESULTS.md`. The five pairs of photographs that were called copies were looked
+# at, and show the same photograph.
 NEAR_IS_NOT_SURE = (
-    "look at near copies before you remove them: some are none. Of 3 million pairs of 2,500 small"
+    "look at near copies before you remove them: some are not copies. Of 3 million pairs of 2,500 small"
     " photographs (CIFAR-10, 32 pixels) none was called a copy by mistake, but of things that look"
     " alike, such as clothes on black, 17 in a million. Other images were not measured"
 )

@@ -80,7 +80,7 @@ class OnnxClassifier(Classifier):
     """The output with scores."""
     prepare: Callable[[Any], Any]
     settings: Mapping[str, Any]
-    """What its images are prepared by: timm's data configuration, or the processor's settings."""
+    """The source of its preparation: timm's data configuration, or an image processor's settings."""
     processor: Any
     """The image processor of transformers, if it prepares the images."""
     batch: int | None
