@@ -2,7 +2,7 @@
 time of both by turns.
 
     pip install imagecorruptions albumentations pycocotools faster-coco-eval torch-fidelity \\
-        torchmetrics    # into an environment of Counterfoil; the others come with it
+        torchmetrics "setuptools<81"  # into an environment of Counterfoil; the others come with it
     python scripts/bench.py peers [--rounds 7] [--only detection features] [--write]
 
 Without a network and with one thread. Each line is measured in a process of its own, with the others of its subject.
@@ -94,7 +94,7 @@ def opening(options: argparse.Namespace, versions: dict[str, str]) -> list[str]:
     named = ", ".join(f"{package} {version}" for package, version in versions.items())
     return [
         f"`python scripts/bench.py peers --rounds {options.rounds}`, in one run on"
-        f" {platform.machine()} with {os.cpu_count()} cores that other work shared, in one thread"
+        f" {platform.machine()} with {os.cpu_count()} cores, in one thread"
         " and without a network. Both ways run once, their results are compared, and then they run"
         " by turns. *Ours* and *its* are the processor's seconds of the median round, and the ratio"
         " is its over ours: above 1, Counterfoil is faster. The lowest and highest ratio of 7 rounds"
