@@ -547,7 +547,8 @@ FOLDER = "gate"
 MOST_CHARACTERS = 60_000
 # GitLab makes references of ! % & too.
 _BARE = re.compile(
-    r"(?<![\\`])(`+)(?!`).+?(?<!`)\1(?!`)|(?<=[@#!%&])(?=\w)|(?<=:)(?=[\w/])|(?<=www)(?=\.)"
+    r"(?<![\\`])(`+)(?!`).+?(?<!`)\1(?!`)|(?<=[@#!%&])(?=\w)|(?<=:)(?=[\w/+]|-\d)|(?<=www)(?=\.)"
+    r"|(?<=\b[Gg][Hh])(?=-\d)"
 )
 _COLUMNS = (
     TableColumn("line", "name"),
