@@ -225,7 +225,7 @@ def _disagrees(pair: Mapping[str, Any]) -> bool:
 NEAR_IS_NOT_SURE = (
     "look at near copies before you remove them: some are not copies. Of 3 million pairs of 2,500 small"
     " photographs (CIFAR-10, 32 pixels) none was called a copy by mistake, but of things that look"
-    " alike, such as clothes on black, 17 in a million. Other images were not measured"
+    " alike, such as clothes on black, 5 to 17 in a million. Other images were not measured"
 )
 
 
