@@ -67,7 +67,8 @@ def test_bundled_lists_give_each_class_eight_to_twenty_contexts_that_differ(name
 def test_bundled_lists_know_every_class_of_their_dataset() -> None:
     imagenet = load_recipe("imagenet-star").classes
     for name, classes in (("cifar10", list(map(called, CIFAR10))), ("imagenet", list(imagenet))):
-        assert all(ContextList.load(name).of(cls) for cls in classes)
+        listed = ContextList.load(name)
+        assert all(listed.of(cls) for cls in classes)
     by_name = ContextList.load("cifar100").by_name
     assert by_name["palm_tree"] == by_name["palm tree"] == by_name["trees"]
     # 100 classes and 20 superclasses
