@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -182,6 +183,31 @@ def test_predictions_are_right_if_they_equal_the_labels(tmp_path: Path) -> None:
     assert comparison.first.score.value == pytest.approx(2 / 3)
     assert comparison.second.score.value == pytest.approx(1 / 3)
     assert comparison.first.score_column == "prediction = label"
+
+
+@pytest.mark.parametrize(
+    ("labels", "predictions", "said"),
+    [
+        (["Cat", "dog"], ["cat ", "DOG"], ""),
+        (["cat", "dog"], ["0", "1"], "no prediction is one of the labels: predictions are 0, 1,"),
+        (["a", "A"], ["a", "A"], "labels differ in case or spaces alone, such as 'A'"),
+    ],
+)
+def test_predictions_that_are_spelt_otherwise_are_no_silent_zero(
+    labels: list[str], predictions: list[str], said: str, tmp_path: Path
+) -> None:
+    rows = []
+    for number in range(12):
+        label = labels[number % 2]
+        rows.append({"id": str(number), "prediction": predictions[number % 2], "label": label})
+    first = written(tmp_path, "a.csv", rows)
+    second = written(tmp_path, "b.csv", [row | {"prediction": row["label"]} for row in rows])
+    if said:
+        with pytest.raises(UserError, match=re.escape(said)):
+            counterfoil.compare(first, second)
+    else:
+        comparison = counterfoil.compare(first, second)
+        assert comparison.first.score.value == comparison.second.score.value == 1
 
 
 def test_the_samples_of_inspect_are_read_and_epochs_averaged(tmp_path: Path) -> None:

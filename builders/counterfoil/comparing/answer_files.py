@@ -91,6 +91,7 @@ def read_answer_file(options: CompareOptions, *, second: bool = False) -> FileAn
     seen: set[tuple[Key, str]] = set()
     units: dict[Key, str] = {}
     facts: dict[str, dict[Key, str]] = {}
+    spelt = _Spellings({}, {}, {})
     unscored = 0
     repeated: dict[str, None] = {}
     changing: dict[str, None] = {}
@@ -109,7 +110,7 @@ def read_answer_file(options: CompareOptions, *, second: bool = False) -> FileAn
             text = row[column] if column else None
             if text is not None and known_facts.setdefault(key, text) != text:
                 changing[f"{', '.join(key)} ({name})"] = None
-        worth = _worth(row, columns, path)
+        worth = spelt.worth(row, columns) if columns.score is None else _worth(row, columns, path)
         if worth is None:
             unscored += 1
         else:
@@ -124,6 +125,7 @@ def read_answer_file(options: CompareOptions, *, second: bool = False) -> FileAn
         )
     if changing:
         problems.append(f"{path}: an image has several values: {some_of([*changing], 3)}")
+    problems += [f"{path}: {problem}" for problem in spelt.problems()]
     if not scores and not problems:
         problems.append(f"{path}: no row has a score in {columns.worth}")
     if problems:
@@ -222,13 +224,48 @@ def _rows(
                 yield row
 
 
-def _worth(row: Mapping[str, str | None], columns: AnswerColumns, path: Path) -> float | None:
-    """Return what an answer is worth; None if the file does not say."""
-    if columns.score is None:
+@dataclass(frozen=True)
+class _Spellings:
+    """How the predictions and labels of a file are written, by the text without case and outer
+    spaces, by which they are compared."""
+
+    predictions: dict[str, str]
+    labels: dict[str, str]
+    alike: dict[str, None]
+    """Labels that differ from another one in case or outer spaces alone."""
+
+    def worth(self, row: Mapping[str, str | None], columns: AnswerColumns) -> float | None:
+        """Return 1 for the right prediction, 0 for another, and None if one of both is missing."""
         answer = row[columns.prediction or ""]
         truth = row[columns.label or ""]
-        return None if answer is None or truth is None else float(answer == truth)
-    text = row[columns.score]
+        if answer is None or truth is None:
+            return None
+        predicted = answer.strip().casefold()
+        labelled = truth.strip().casefold()
+        self.predictions.setdefault(predicted, answer)
+        if self.labels.setdefault(labelled, truth) != truth:
+            self.alike[truth] = None
+        return float(predicted == labelled)
+
+    def problems(self) -> Iterator[str]:
+        if self.alike:
+            yield (
+                f"labels differ in case or spaces alone, such as '{next(iter(self.alike))}':"
+                " write a column that says which answers are right, and name it with --score"
+            )
+        elif len(self.labels) > 1 and self.labels.keys().isdisjoint(self.predictions):
+            predictions = some_of(self.predictions.values(), 3)
+            labels = some_of(self.labels.values(), 3)
+            yield (
+                f"no prediction is one of the labels: predictions are {predictions}, labels are"
+                f" {labels}. Write both in the same words, or write a column that says which answers"
+                " are right, and name it with --score"
+            )
+
+
+def _worth(row: Mapping[str, str | None], columns: AnswerColumns, path: Path) -> float | None:
+    """Return what an answer is worth; None if the file does not say."""
+    text = row[columns.score or ""]
     if text is None:
         return None
     worth = _WORTH.get(text.strip().casefold())
