@@ -89,14 +89,6 @@ class Resample:
     computed: int = 0
     """Of the base, the computed shift whose images alone are resampled; else 0."""
 
-    def rows(self, answered: AllAnswers) -> Ints:
-        rows = answered.rows(self.group)
-        if self.computed:
-            rows = answered.base_rows(self.computed)
-        if self.labels is None:
-            return rows
-        return rows[np.isin(answered.subject.labels[rows], self.labels)]
-
 
 def resampled_numbers(answered: AllAnswers, samples: Sequence[Resample]) -> list[Drawn]:
     """Return each measure with its resamples. Images are drawn for all of them together.
@@ -110,7 +102,7 @@ def resampled_numbers(answered: AllAnswers, samples: Sequence[Resample]) -> list
     strata, units = strata_and_units(subject)
     groups = []
     for sample in samples:
-        rows = sample.rows(answered)
+        rows = answered.rows_of_labels(sample.group, sample.labels, sample.computed)
         model = sample.model
         confidence = answered.confidence[rows, model].astype(np.float64)
         labels = subject.labels[rows]

@@ -8,11 +8,20 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from counterfoil.documents import csv_text
 from counterfoil.evaluation.page import Tables
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, answer_names
 from counterfoil.report.reference import VALIDATION, VALIDATION_GAP
-from counterfoil.report.results import DROP_BASE, NESTED, ResultRow, Results, classes_of
+from counterfoil.report.results import (
+    DROP_BASE,
+    NESTED,
+    ModelFacts,
+    ResultRow,
+    Results,
+    classes_of,
+)
 from counterfoil.report.words import csv_interval as interval_columns
 from counterfoil.report.words import csv_percent as percent
 
@@ -56,13 +65,12 @@ def results_csv(results: Results) -> str:
         name = model.name
         top1 = top1_of[name]
         top_k = measured.value("top_k", model=name, group=group, at=str(model.top_k)) or 0.0
-        validation = measured.estimate(VALIDATION, model=name)
         gap = measured.estimate(VALIDATION_GAP, model=name)
-        # What the gap was measured on.
-        reference = results.reference if gap else None
-        millions = "" if model.param_count is None else f"{model.param_count / 1e6:.2f}"
+        millions = ""
+        if model.param_count is not None:
+            millions = f"{model.param_count / 1e6:.2f}"
+        # timm's columns, in timm's order (results/results-imagenet.csv).
         row: dict[str, Any] = {
-            # timm's columns, in timm's order (results/results-imagenet.csv).
             "model": name,
             "img_size": model.img_size,
             "top1": percent(top1),
@@ -72,17 +80,18 @@ def results_csv(results: Results) -> str:
             "param_count": millions,
             "crop_pct": model.crop_pct,
             "interpolation": model.interpolation,
-            # Ours.
-            "top_k": model.top_k,
-            "tied": model.tied,
-            **interval_columns("base", results.base_number(name)),
-            "near_chance": int(model.near_chance),
-            "average_drop": percent(measured.value("average_drop", model=name)),
-            **interval_columns("validation", validation),
-            "validation_images": reference.images if reference else "",
-            "validation_classes": reference.classes if reference else "",
-            **interval_columns("validation_gap", gap),
         }
+        # Ours.
+        row |= {"top_k": model.top_k, "tied": model.tied}
+        row |= interval_columns("base", results.base_number(name))
+        row["near_chance"] = int(model.near_chance)
+        row["average_drop"] = percent(measured.value("average_drop", model=name))
+        row |= interval_columns("validation", measured.estimate(VALIDATION, model=name))
+        # What the gap was measured on.
+        reference = results.reference if gap else None
+        row["validation_images"] = reference.images if reference else ""
+        row["validation_classes"] = reference.classes if reference else ""
+        row |= interval_columns("validation_gap", gap)
         for shift in results.shifts:
             for measure in ("accuracy", "drop"):
                 value = measured.value(measure, model=name, group=shift.name)
@@ -114,7 +123,7 @@ def robustness_csv(results: Results) -> str:
     for shift, model in product(results.shifts, results.models):
         key = {"model": model.name, "group": shift.name}
         pairs = measured.one("pairs_drop", **key)
-        base = results.base_number(model.name)
+        top5 = measured.estimate("top_k", at=str(model.top_k), **key)
         row: dict[str, Any] = {
             "model": model.name,
             "shift": shift.name,
@@ -124,15 +133,15 @@ def robustness_csv(results: Results) -> str:
             "n_images": shift.images,
             "n_base_images": shift.base_images,
             "near_chance": int(model.near_chance),
-            "base_accuracy": percent(base.value if base else None),
+            "base_accuracy": _base_accuracy(results, model),
             "accuracy": percent(measured.value("accuracy", **key)),
             DROP_BASE: percent(measured.value(DROP_BASE, **key)),
-            **interval_columns("drop", measured.estimate("drop", **key)),
-            "pairs": pairs.n if pairs else 0,
-            **interval_columns("pairs_drop", pairs.estimate if pairs else None),
-            **interval_columns("top1", measured.estimate("top1", **key)),
-            **interval_columns("top5", measured.estimate("top_k", at=str(model.top_k), **key)),
         }
+        row |= interval_columns("drop", measured.estimate("drop", **key))
+        row["pairs"] = pairs.n if pairs else 0
+        row |= interval_columns("pairs_drop", measured.estimate("pairs_drop", **key))
+        row |= interval_columns("top1", measured.estimate("top1", **key))
+        row |= interval_columns("top5", top5)
         for name in others:
             row |= interval_columns(name, measured.estimate(name, **key))
         rows.append(row)
@@ -152,30 +161,29 @@ def corruptions_csv(results: Results) -> str | None:
         if not means:
             continue
         mean = means[0]
-        lines = measured.where("mean_effective_robustness", model=name)
-        robustness = lines[0] if lines else None
-        residual = robustness.estimate if robustness else None
-        base = results.base_number(name)
-        retained = measured.estimate("rPC", model=name)
-        for error in measured.where("mCE", model=name) or [None]:
-            reference = error.against if error else ""
-            relative = measured.estimate("relative_mCE", model=name, against=reference)
-            ratio = error.estimate if error else None
+        residual = None
+        line = ""
+        for robustness in measured.where("mean_effective_robustness", model=name):
+            residual = robustness.estimate
+            line = robustness.against
+        # Without a reference, a line has no mCE.
+        for error in measured.where("mCE", model=name) or [mean]:
+            key = {"model": name, "against": error.against}
             row: dict[str, Any] = {
                 "model": name,
-                "reference": reference,
+                "reference": error.against,
                 "n_kinds": mean.at,
                 "n_images": mean.n,
                 "near_chance": int(model.near_chance),
-                "base_accuracy": percent(base.value if base else None),
-                **interval_columns("mPC", mean.estimate),
-                **interval_columns("rPC", retained),
-                **interval_columns("mCE", ratio),
-                **interval_columns("relative_mCE", relative),
-                **interval_columns("effective_robustness", residual),
-                "effective_robustness_reference": robustness.against if robustness else "",
-                "comparable": error.note if error else mean.note,
+                "base_accuracy": _base_accuracy(results, model),
             }
+            row |= interval_columns("mPC", mean.estimate)
+            row |= interval_columns("rPC", measured.estimate("rPC", model=name))
+            row |= interval_columns("mCE", measured.estimate("mCE", **key))
+            row |= interval_columns("relative_mCE", measured.estimate("relative_mCE", **key))
+            row |= interval_columns("effective_robustness", residual)
+            row["effective_robustness_reference"] = line
+            row["comparable"] = error.note
             rows.append(row)
     return csv_text(rows) if rows else None
 
@@ -191,7 +199,7 @@ def shifts_csv(results: Results) -> str:
             left_out = results.near_chance_classes
         near_chance = [cls.class_id for cls in left_out if cls.why == "near chance"]
         key = {"group": shift.name}
-        line = measured.one("slope", **key)
+        slope = measured.one("slope", **key)
         row: dict[str, Any] = {
             "shift": shift.name,
             "kind": shift.kind or "",
@@ -206,14 +214,14 @@ def shifts_csv(results: Results) -> str:
             "n_base_images": shift.base_images,
             "classes_left_out": " ".join(cls.class_id for cls in shift.left_out),
             "classes_near_chance": " ".join(near_chance),
-            **interval_columns("impact", measured.estimate("impact", **key)),
-            **_slope_columns("slope", line),
-            "intercept": percent(measured.value("intercept", **key)),
-            "r_squared": _number(measured.value("r_squared", **key)),
-            **_slope_columns("probit_slope", measured.one("probit_slope", **key)),
-            "probit_r_squared": _number(measured.value("probit_r_squared", **key)),
-            "n_models": line.n if line else "",
         }
+        row |= interval_columns("impact", measured.estimate("impact", **key))
+        row |= _slope_columns("slope", slope)
+        row["intercept"] = percent(measured.value("intercept", **key))
+        row["r_squared"] = _number(measured.value("r_squared", **key))
+        row |= _slope_columns("probit_slope", measured.one("probit_slope", **key))
+        row["probit_r_squared"] = _number(measured.value("probit_r_squared", **key))
+        row["n_models"] = slope.n if slope else ""
         rows.append(row)
     return csv_text(rows)
 
@@ -229,12 +237,12 @@ def classes_csv(results: Results) -> str:
     for shift in results.shifts:
         for numbers in classes_of(results, shift.name):
             measured = bool(numbers.accuracy)
-            base_accuracy = ""
-            accuracy = ""
-            drops: Sequence[float | None] = (None,) * len(results.models)
+            base_accuracy = None
+            accuracy = None
+            drops: Sequence[float | None] = [None] * len(results.models)
             if measured:
-                base_accuracy = percent(results.mean_accuracy(numbers.base_accuracy))
-                accuracy = percent(results.mean_accuracy(numbers.accuracy))
+                base_accuracy = results.mean_accuracy(numbers.base_accuracy)
+                accuracy = results.mean_accuracy(numbers.accuracy)
                 drops = numbers.drops
             row: dict[str, Any] = {
                 "shift": shift.name,
@@ -245,10 +253,10 @@ def classes_csv(results: Results) -> str:
                 "near_chance": int(numbers.class_near_chance),
                 "n_images": numbers.shift_images,
                 "n_base_images": numbers.base_images,
-                "base_accuracy": base_accuracy,
-                "accuracy": accuracy,
-                **interval_columns("drop", numbers.impact),
+                "base_accuracy": percent(base_accuracy),
+                "accuracy": percent(accuracy),
             }
+            row |= interval_columns("drop", numbers.impact)
             for model, drop in zip(results.models, drops, strict=True):
                 row[f"drop.{model.name}"] = percent(drop)
             rows.append(row)
@@ -261,11 +269,9 @@ def image_answers(answered: AllAnswers) -> dict[str, Any]:
 
     Answers are empty if the image cannot be decoded, or if the model cannot take its shift.
     """
-    import numpy as np
     import pyarrow as pa
 
     subject = answered.subject
-    answers = answered.answers
     classes = [subject.classes[label] for label in subject.labels.tolist()]
     columns: dict[str, pa.Array] = {
         "label": pa.array(subject.labels, pa.int64()),
@@ -275,9 +281,8 @@ def image_answers(answered: AllAnswers) -> dict[str, Any]:
     for index, (model, class_map) in enumerate(zip(answered.models, answered.maps, strict=True)):
         output_name = answer_names(subject.classes, class_map)
         absent = ~answered.given[:, index]
-        predicted = answers.prediction[:, index]
-        predicted = np.where(absent, -1, predicted)
-        outputs, inverse = np.unique(predicted, return_inverse=True)
+        predicted = answered.answers.prediction[:, index]
+        outputs, inverse = np.unique(np.where(absent, -1, predicted), return_inverse=True)
         names = []
         for output in outputs.tolist():
             names.append(output_name(output) if output >= 0 else None)
@@ -286,16 +291,22 @@ def image_answers(answered: AllAnswers) -> dict[str, Any]:
         confidence = answered.confidence[:, index]
         unknown = absent | np.isnan(confidence)
         columns[f"confidence.{model}"] = pa.array(confidence, pa.float32(), mask=unknown)
-        columns[f"right.{model}"] = pa.array(answers.correct[:, index], pa.bool_(), mask=absent)
+        right = answered.answers.correct[:, index]
+        columns[f"right.{model}"] = pa.array(right, pa.bool_(), mask=absent)
     return columns
 
 
+def _base_accuracy(results: Results, model: ModelFacts) -> str:
+    base = results.base_number(model.name)
+    return "" if base is None else percent(base.value)
+
+
 def _slope_columns(name: str, line: ResultRow | None) -> dict[str, str]:
-    return {
-        name: _number(line.value if line else None),
-        f"{name}_low": _number(line.low if line else None),
-        f"{name}_high": _number(line.high if line else None),
-    }
+    ends = (None, None, None)
+    if line is not None:
+        ends = line.value, line.low, line.high
+    columns = (name, f"{name}_low", f"{name}_high")
+    return dict(zip(columns, map(_number, ends), strict=True))
 
 
 def _number(value: float | None) -> str:

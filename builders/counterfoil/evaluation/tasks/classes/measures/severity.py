@@ -7,7 +7,7 @@ accepted. Classes that are near chance, or that have too few base images, are le
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,18 +60,35 @@ def severity_levels(
 @dataclass(frozen=True)
 class Trajectories:
     """n trajectories of a shift with K levels, in the order of class and index. Each has K + 1
-    places, the base first.
+    places, the base first."""
 
-    labels: (n,). rows: (n, K + 1), the row of the image at each place, -1 if there is no image.
-    right: (n, K + 1, models), false if there is no image. units: (n,) of the input dataset, if
-    images share any.
-    """
-
-    levels: Floats
+    answered: AllAnswers
+    """The answers that they are of."""
+    groups: Sequence[int]
+    """The group of each level, mildest first."""
     labels: Ints
+    """(n,), their classes."""
     rows: Ints
+    """(n, K + 1), the row of the image at each place, -1 if there is no image."""
     right: Bools
+    """(n, K + 1, models), false if there is no image."""
     units: Ints | None
+    """(n,) of the input dataset, if images share any."""
+
+    @property
+    def shift(self) -> str:
+        return self.answered.group(self.groups[0]).of
+
+    @property
+    def levels(self) -> Floats:
+        """(K,), mildest first."""
+        levels = [self.answered.group(group).level for group in self.groups]
+        return np.array(levels, dtype=np.float64)
+
+    @property
+    def ats(self) -> list[str]:
+        """The base and the levels as rows have them."""
+        return ["0", *map(names.at, self.levels.tolist())]
 
     @property
     def present(self) -> Bools:
@@ -88,8 +105,15 @@ class Trajectories:
         """Whether each model is right on the base image, (n, models)."""
         return self.right[:, 0]
 
+    @property
+    def runs(self) -> tuple[Ints, Ints]:
+        """The first and the last level of the run in which each model fails, (n, models) each."""
+        return trajectory_stats.failure_runs(self.present[:, 1:], self.right[:, 1:])
+
     def only(self, which: Bools) -> Trajectories:
-        units = None if self.units is None else self.units[which]
+        units = None
+        if self.units is not None:
+            units = self.units[which]
         return replace(
             self,
             labels=self.labels[which],
@@ -99,37 +123,28 @@ class Trajectories:
         )
 
 
-def trajectories_of(answered: AllAnswers, places: Sequence[int]) -> Trajectories:
+def trajectories_of(answered: AllAnswers, groups: Sequence[int]) -> Trajectories:
     """Return the trajectories of a shift's planned classes that have enough base images and are not
     near chance."""
     subject = answered.subject
-    classes = len(subject.classes)
-    base = np.bincount(subject.labels[answered.rows(0)], minlength=classes)
-    planned = subject.groups[places[-1]].class_labels
-    chosen = (base >= answered.min_images) & np.isin(np.arange(classes), planned)
-    for label, cls in enumerate(subject.classes):
-        if cls.id in answered.near_chance.classes:
-            chosen[label] = False
-    sides = len(places) + 1
-    side_of = np.full(len(subject.groups), -1)
-    side_of[[0, *places]] = np.arange(sides)
-    rows = np.flatnonzero((side_of[subject.shifts] >= 0) & answered.answers.readable)
-    rows = rows[chosen[subject.labels[rows]]]
-    labels = subject.labels[rows]
-    keys = np.stack([labels, subject.indices[rows]], axis=1)
+    base = np.bincount(subject.labels[answered.rows(0)], minlength=len(subject.classes))
+    chosen = np.zeros(len(subject.classes), dtype=bool)
+    for label in answered.group(groups[-1]).class_labels:
+        guessed = subject.classes[label].id in answered.near_chance.classes
+        chosen[label] = base[label] >= answered.min_images and not guessed
+    places = len(groups) + 1
+    place_of = np.full(len(subject.groups), -1)
+    place_of[[0, *groups]] = np.arange(places)
+    usable = answered.answers.readable & chosen[subject.labels]
+    rows = np.flatnonzero(usable & (place_of[subject.shifts] >= 0))
+    keys = np.stack([subject.labels[rows], subject.indices[rows]], axis=1)
     cells, scene = np.unique(keys, axis=0, return_inverse=True)
-    rows_of_cells = np.full((len(cells), sides), -1, dtype=np.int64)
-    rows_of_cells[scene.ravel(), side_of[subject.shifts[rows]]] = rows
-    levels = [subject.groups[index].level for index in places]
+    rows_of_cells = np.full((len(cells), places), -1, dtype=np.int64)
+    rows_of_cells[scene.ravel(), place_of[subject.shifts[rows]]] = rows
     right = answered.answers.correct[rows_of_cells]
-    right &= (rows_of_cells >= 0)[:, :, None]
-    return Trajectories(
-        levels=np.array(levels, dtype=np.float64),
-        labels=cells[:, 0],
-        rows=rows_of_cells,
-        right=right,
-        units=answered.shared_units(rows_of_cells.max(axis=1)),
-    )
+    right[rows_of_cells < 0] = False
+    units = answered.shared_units(rows_of_cells.max(axis=1))
+    return Trajectories(answered, groups, cells[:, 0], rows_of_cells, right, units)
 
 
 def measure_severity(answered: AllAnswers) -> tuple[tuple[names.Severity, ...], list[ResultRow]]:
@@ -139,30 +154,31 @@ def measure_severity(answered: AllAnswers) -> tuple[tuple[names.Severity, ...], 
     rows: list[ResultRow] = []
     if not subject.base:
         return (), rows
-    for shift, places in shifts_with_levels(subject).items():
-        scenes = trajectories_of(answered, places)
-        drops = answered.drops(places[-1])
-        curve = _Curve.of(answered, shift, scenes, drops)
-        with_base = scenes.present[:, 0]
-        lost = (~scenes.present[with_base, 1:]).sum(axis=0).tolist()
+    for shift, groups in shifts_with_levels(subject).items():
+        scenes = trajectories_of(answered, groups)
+        curve = _Curve.of(scenes)
+        complete = _Curve.of(scenes.only(scenes.complete))
+        with_base = scenes.present[scenes.present[:, 0]]
+        lost = len(with_base) - with_base[:, 1:].sum(axis=0)
         left_out = np.setdiff1d(scenes.labels, curve.labels).tolist()
         severity = names.Severity(
             shift=shift,
-            realised=subject.groups[places[0]].realised,
-            levels=severity_levels(subject, places, lost),
+            realised=answered.group(groups[0]).realised,
+            levels=severity_levels(subject, groups, lost.tolist()),
             classes=len(curve.labels),
             left_out=tuple(subject.classes[label].name for label in left_out),
-            trajectories=int(with_base.sum()),
+            trajectories=len(with_base),
             complete=int(scenes.complete.sum()),
         )
         severities.append(severity)
-        of_shift = [*curve.rows()]
-        complete = _Curve.of(answered, shift, scenes.only(scenes.complete))
-        of_shift += complete.rows(names.COMPLETE)
-        of_shift += _failures(answered, shift, scenes)
-        of_shift += _compared(answered, shift, scenes, curve)
-        able = np.array(answered.models)[answered.able(places[-1])]
-        rows += [row for row in of_shift if row.model in able]
+        of_shift = [
+            *curve.rows(drops=answered.drops(groups[-1])),
+            *complete.rows(names.COMPLETE),
+            *_failures(scenes),
+            *_compared(scenes, curve),
+        ]
+        unable = answered.unable(groups[-1])
+        rows += [row for row in of_shift if row.model not in unable]
     return tuple(severities), rows
 
 
@@ -173,10 +189,14 @@ def _finite(number: float) -> float | None:
 def level_row(measure: str, level: trajectory_stats.Reached, **others: Any) -> ResultRow:
     """Return the row of a level. A note says if the level, or the upper end of its interval, is not
     reached."""
-    value, low, high = map(_finite, (level.value, level.low, level.high))
-    note = "" if high is not None else names.END_NOT_REACHED
+    value = _finite(level.value)
+    high = _finite(level.high)
+    note = ""
+    if high is None:
+        note = names.END_NOT_REACHED
     if value is None:
         note = names.NOT_REACHED
+    low = _finite(level.low)
     return ResultRow(measure, value=value, low=low, high=high, note=note, **others)
 
 
@@ -184,14 +204,8 @@ def level_row(measure: str, level: trajectory_stats.Reached, **others: Any) -> R
 class _Curve:
     """Accuracy of m models at the base and at K levels, for k classes and averaged over them."""
 
-    answered: AllAnswers
-    """The answers that it is computed from."""
-    shift: str
-    """The name of the shift."""
-    drops_of_top: Drops | None
-    """The drops at the highest level, if they are over the same classes."""
-    levels: Floats
-    """(K,), mildest first."""
+    scenes: Trajectories
+    """The trajectories that it is computed from."""
     labels: Ints
     """(k,), the classes."""
     by_class: Floats
@@ -211,103 +225,85 @@ class _Curve:
     """How many units are drawn, if images share any: single classes then have no intervals."""
 
     @classmethod
-    def of(
-        cls,
-        answered: AllAnswers,
-        shift: str,
-        scenes: Trajectories,
-        drops: Drops | None = None,
-    ) -> _Curve:
-        """Average over the classes with enough images at the base and at every level.
-
-        drops: the drops at the highest level that the drop measure computed. They are reused if
-        they average over the same classes.
-        """
-        sides = len(scenes.levels) + 1
-        models = len(answered.models)
+    def of(cls, scenes: Trajectories) -> _Curve:
+        """Average over the classes with enough images at the base and at every level."""
+        answered = scenes.answered
+        shape = len(scenes.groups) + 1, len(answered.models)
+        shared = answered.subject.units
         labels = []
-        class_ids = set()
         by_class = []
         counts = []
         drop_ends = []
-        shared = answered.subject.units
-        right_of_units: list[list[UnitValues]] = [[] for _ in range(sides)]
-        total = np.zeros((stats.REPLICATES, sides, models))
+        right_of_units: list[list[UnitValues]] = [[] for _ in range(shape[0])]
+        total = np.zeros((stats.REPLICATES, *shape))
         counted = np.zeros((stats.REPLICATES, 1, 1))
-        squares = np.zeros((2, sides, models))
-        squares_of_drops = np.zeros_like(squares)
+        squares = np.zeros((2, *shape))
+        squares_of_drops = np.zeros((2, *shape))
         for label in np.unique(scenes.labels).tolist():
             of_label = scenes.only(scenes.labels == label)
             images = of_label.present.sum(axis=0)
             if images.min() < answered.min_images:
                 continue
-            class_id = answered.subject.classes[label].id
             accuracy = of_label.right.sum(axis=0) / images[:, None]
             labels.append(label)
-            class_ids.add(class_id)
             by_class.append(accuracy)
             counts.append(images)
-            parts = []
-            for side in range(sides):
-                parts.append((of_label.present[:, side], of_label.right[:, side]))
+            right_at = of_label.right.swapaxes(0, 1)
+            places = list(zip(of_label.present.T, right_at, strict=True))
             if of_label.units is not None:
-                for of_side, (present, right) in zip(right_of_units, parts, strict=True):
-                    of_side.append((of_label.units[present], right[present]))
-                drop_ends.append(np.full_like(squares, np.nan))
+                for of_place, (present, right) in zip(right_of_units, places, strict=True):
+                    of_place.append((of_label.units[present], right[present]))
+                drop_ends.append(np.full((2, *shape), np.nan))
                 continue
             every = np.ones(len(of_label.labels), dtype=bool)
-            rng = stats.seeded_generator(answered.seed, "severity", shift, class_id)
-            drawn = np.stack(drawn_accuracies(parts, every, rng, stats.REPLICATES), axis=1)
+            class_id = answered.subject.classes[label].id
+            rng = stats.seeded_generator(answered.seed, "severity", scenes.shift, class_id)
+            drawn = np.stack(drawn_accuracies(places, every, rng, stats.REPLICATES), axis=1)
             usable = ~np.isnan(drawn).any(axis=(1, 2), keepdims=True)
             total += np.where(usable, drawn, 0.0)
             counted += usable
-            widened = np.zeros_like(squares)
+            beside = np.zeros((2, *shape))
             base = accuracy[0], int(images[0])
-            for side, (present, right) in enumerate(parts):
-                both = parts[0][0] & present
-                pairs = int(both.sum())
-                first = parts[0][1][both]
+            base_present, base_right = places[0]
+            for place, (present, right) in enumerate(places):
+                both = base_present & present
+                first = base_right[both]
                 last = right[both]
-                level = accuracy[side], int(images[side])
-                squares[:, side] += np.square(stats.distances_of_share(*level))
+                level = accuracy[place], int(images[place])
+                squares[:, place] += np.square(stats.distances_of_share(*level))
                 reach = stats.distances_of_difference(base, level, first, last)
-                squares_of_drops[:, side] += np.square(reach)
-                widened[:, side] = reach
+                squares_of_drops[:, place] += np.square(reach)
+                beside[:, place] = reach
+                pairs = len(first)
                 if pairs:
                     # If images are missing at a level and all pairs agree, use at least the
                     # interval of the pairs.
-                    base_of_pairs = first.sum(axis=0) / pairs, pairs
-                    level_of_pairs = last.sum(axis=0) / pairs, pairs
+                    base_of_pairs = first.mean(axis=0), pairs
+                    level_of_pairs = last.mean(axis=0), pairs
                     reach = stats.distances_of_difference(
                         base_of_pairs, level_of_pairs, first, last
                     )
-                    widened[:, side] = np.maximum(widened[:, side], reach)
-            drop = accuracy[0] - accuracy
+                    beside[:, place] = np.maximum(beside[:, place], reach)
             drawn_drop = drawn[:, :1] - drawn
-            drop_ends.append(stats.percentile_ends(drop, drawn_drop, widened))
-        with np.errstate(invalid="ignore"):
-            replicates = total / np.where(counted == 0, np.nan, counted)
+            drop_ends.append(stats.percentile_ends(accuracy[0] - accuracy, drawn_drop, beside))
+        counted[counted == 0] = np.nan
+        replicates = total / counted
         units = None
         if scenes.units is not None:
             averaged = np.isin(scenes.labels, labels)
             units = len(np.unique(scenes.units[averaged]))
         if shared is not None and labels:
-            replicates = np.stack([shared.average(side) for side in right_of_units], axis=1)
-        if drops is not None and set(drops.classes) != class_ids:
-            drops = None
+            replicates = np.stack([shared.average(place) for place in right_of_units], axis=1)
         classes = max(1, len(labels))
         return cls(
-            answered=answered,
-            shift=shift,
-            drops_of_top=drops,
-            levels=scenes.levels,
+            scenes=scenes,
             labels=np.array(labels, dtype=np.int64),
-            by_class=np.array(by_class).reshape(-1, sides, models),
-            counts=np.array(counts, dtype=np.int64).reshape(-1, sides),
+            by_class=np.array(by_class).reshape(-1, *shape),
+            counts=np.array(counts, dtype=np.int64).reshape(-1, shape[0]),
             replicates=replicates,
             agreed=np.sqrt(squares) / classes,
             agreed_drops=np.sqrt(squares_of_drops) / classes,
-            drops_of_class=np.array(drop_ends).reshape(-1, 2, sides, models),
+            drops_of_class=np.array(drop_ends).reshape(-1, 2, *shape),
             units=units,
         )
 
@@ -321,98 +317,114 @@ class _Curve:
         """The number of images, (K + 1,)."""
         return self.counts.sum(axis=0)
 
-    def drop(self, side: int, model: int) -> stats.Estimate:
-        """Return the drop of a model at a place: base accuracy minus accuracy there."""
-        if self.drops_of_top is not None and side == len(self.levels):
-            return self.drops_of_top.interval(model)
-        value = float(self.accuracy[0, model] - self.accuracy[side, model])
-        below, above = self.agreed_drops[:, side, model].tolist()
-        drawn = self.replicates[:, 0, model] - self.replicates[:, side, model]
-        return interval_of_draws(value, drawn, (below, above), units=self.units)
-
-    def rows(self, ending: str = "") -> Iterator[ResultRow]:
+    def rows(self, ending: str = "", drops: Drops | None = None) -> Iterator[ResultRow]:
         """Yield rows of accuracies, of drops and of the level that takes ten points; with an
-        ending, no accuracies."""
+        ending, no accuracies.
+
+        drops: the drops at the highest level that the drop measure computed. They are reused if
+        they average over the same classes.
+        """
         if not len(self.labels):
             return
-        ats = ["0", *map(names.at, self.levels.tolist())]
+        scenes = self.scenes
+        classes = [scenes.answered.subject.classes[label].id for label in self.labels]
+        if drops is not None and set(drops.classes) != set(classes):
+            drops = None
+        accuracy = self.accuracy
+        lost = accuracy[0] - accuracy
+        drawn_drops = self.replicates[:, :1] - self.replicates
         images = self.images.tolist()
-        for model, name in enumerate(self.answered.models):
-            key = {"model": name, "group": self.shift}
-            drops = [self.drop(side, model) for side in range(1, len(ats))]
-            of_levels: list[dict[str, Any]] = []
-            for level, n in zip(ats, images, strict=True):
-                of_levels.append({**key, "at": level, "n": n, "units": self.units})
-            for side, of_level in enumerate(of_levels if not ending else ()):
-                value = float(self.accuracy[side, model])
-                below, above = self.agreed[:, side, model].tolist()
-                drawn = self.replicates[:, side, model]
-                accuracy = interval_of_draws(value, drawn, (below, above), 0.0, self.units)
-                yield estimate_row(names.ACCURACY, accuracy, **of_level)
-            for of_level, drop in zip(of_levels[1:], drops, strict=True):
-                yield estimate_row(names.DROP + ending, drop, **of_level)
+        top = len(scenes.levels)
+        for model, name in enumerate(scenes.answered.models):
+            key = {"model": name, "group": scenes.shift}
+            drop_rows = []
+            curve = []
+            for place, at in enumerate(scenes.ats):
+                index = (..., place, model)
+                of_level = {**key, "at": at, "n": images[place], "units": self.units}
+                if not ending:
+                    value = float(accuracy[place, model])
+                    below, above = self.agreed[index].tolist()
+                    drawn = self.replicates[index]
+                    share = interval_of_draws(value, drawn, (below, above), 0.0, self.units)
+                    yield estimate_row(names.ACCURACY, share, **of_level)
+                if not place:
+                    continue
+                value = float(lost[place, model])
+                below, above = self.agreed_drops[index].tolist()
+                drop = interval_of_draws(
+                    value, drawn_drops[index], (below, above), units=self.units
+                )
+                if drops is not None and place == top:
+                    drop = drops.interval(model)
+                curve.append(drop)
+                drop_rows.append(estimate_row(names.DROP + ending, drop, **of_level))
+            yield from drop_rows
             weights = self.images[1:].astype(np.float64)
-            ten = trajectory_stats.rising_reaches(drops, self.levels, weights, _TEN_POINTS)
+            ten = trajectory_stats.rising_reaches(curve, scenes.levels, weights, _TEN_POINTS)
             yield level_row(names.TEN_POINTS + ending, ten, n=images[0], **key)
-            for index, label in enumerate(self.labels.tolist() if not ending else ()):
-                class_id = self.answered.subject.classes[label].id
-                base = float(self.by_class[index, 0, model])
-                for side, level in enumerate(ats):
-                    n = int(self.counts[index, side])
-                    of_class = {"class_id": class_id, "at": level, "n": n, **key}
-                    value = float(self.by_class[index, side, model])
-                    share: stats.Estimate | float = value
-                    if self.units is None:
-                        share = stats.wilson_estimate(round(value * n), n)
-                    yield estimate_row(names.ACCURACY, share, **of_class)
-                    if side:
-                        ends = self.drops_of_class[index, :, side, model].tolist()
-                        lost = stats.Estimate(base - value, *map(_finite, ends))
-                        yield estimate_row(names.DROP, lost, **of_class)
+            if not ending:
+                yield from self._class_rows(model, key)
+
+    def _class_rows(self, model: int, key: Mapping[str, str]) -> Iterator[ResultRow]:
+        """Yield a model's accuracies and drops in each class."""
+        classes = self.scenes.answered.subject.classes
+        for index, label in enumerate(self.labels.tolist()):
+            values = self.by_class[index, :, model].tolist()
+            counts = self.counts[index].tolist()
+            drop_ends = self.drops_of_class[index, :, :, model].T.tolist()
+            for place, (at, value, n) in enumerate(
+                zip(self.scenes.ats, values, counts, strict=True)
+            ):
+                of_class = {"class_id": classes[label].id, "at": at, "n": n, **key}
+                share: stats.Estimate | float = value
+                if self.units is None:
+                    share = stats.wilson_estimate(round(value * n), n)
+                yield estimate_row(names.ACCURACY, share, **of_class)
+                if place:
+                    ends = map(_finite, drop_ends[place])
+                    drop = stats.Estimate(values[0] - value, *ends)
+                    yield estimate_row(names.DROP, drop, **of_class)
 
 
-def _failures(
-    answered: AllAnswers,
-    shift: str,
-    scenes: Trajectories,
-) -> Iterator[ResultRow]:
+def _failures(scenes: Trajectories) -> Iterator[ResultRow]:
     """Yield failure points by every definition, for the trajectories that a model gets right at the
     base."""
+    answered = scenes.answered
     levels = scenes.levels
-    ats = list(map(names.at, levels.tolist()))
     present = scenes.present[:, 1:]
     right = scenes.right[:, 1:]
     everywhere = np.ones_like(present)
-    known = present[:, :, None]
+    # Images that are missing count as wrong, or as right.
+    if_held = right | ~present[:, :, None]
     runs_of = trajectory_stats.failure_runs
-    first_runs = runs_of(present, right)
     runs = {
-        "": first_runs,
+        "": scenes.runs,
         names.LASTING: runs_of(present, right, lasting=True),
-        names.IF_LOST_FAIL: runs_of(everywhere, right & known),
-        names.IF_LOST_HOLD: runs_of(everywhere, right | ~known),
-        names.COMPLETE: first_runs,
+        names.IF_LOST_FAIL: runs_of(everywhere, right),
+        names.IF_LOST_HOLD: runs_of(everywhere, if_held),
+        names.COMPLETE: scenes.runs,
     }
     again = trajectory_stats.recovered(present, right)
     for model, name in enumerate(answered.models):
-        key = {"model": name, "group": shift}
+        key = {"model": name, "group": scenes.shift}
         for ending, (first, last) in runs.items():
             counting = scenes.right_at_base[:, model]
             if ending == names.COMPLETE:
                 counting = counting & scenes.complete
-            if not counting.any():
-                continue
-            rng = stats.seeded_generator(answered.seed, "failed", shift)
             n = int(counting.sum())
-            failing = first[counting, model], last[counting, model]
+            if not n:
+                continue
             unit_of = None
             units = None
             if scenes.units is not None:
                 unit_of = scenes.units[counting]
                 units = Units.of(unit_of)
+            rng = stats.seeded_generator(answered.seed, "failed", scenes.shift)
+            failing = first[counting, model], last[counting, model]
             curve = trajectory_stats.failed_curve(*failing, len(levels), rng, units)
-            for level, share in zip(ats, curve, strict=True):
-                yield estimate_row(names.FAILED + ending, share, at=level, n=n, **key)
+            for at, share in zip(scenes.ats[1:], curve, strict=True):
+                yield estimate_row(names.FAILED + ending, share, at=at, n=n, **key)
             median = trajectory_stats.rising_reaches(curve, levels, np.ones(len(levels)), _HALF)
             yield level_row(names.MEDIAN + ending, median, n=n, **key)
             if not ending:
@@ -420,29 +432,22 @@ def _failures(
                 yield estimate_row(names.RECOVERED, recovered, n=n, **key)
 
 
-def _compared(
-    answered: AllAnswers,
-    shift: str,
-    scenes: Trajectories,
-    curve: _Curve,
-) -> Iterator[ResultRow]:
+def _compared(scenes: Trajectories, curve: _Curve) -> Iterator[ResultRow]:
     """Yield comparisons between pairs of models: those best on the base, without models near
     chance."""
-    levels = [index for index, group in enumerate(answered.subject.groups) if group.of == shift]
-    able = answered.averaged(levels[-1])
-    sound = np.flatnonzero(able)
+    answered = scenes.answered
+    shift = scenes.shift
+    sound = np.flatnonzero(answered.averaged(scenes.groups[-1]))
     few = curve.units is not None and curve.units < FEWEST_IMAGES
     if not len(curve.labels) or len(sound) < 2 or few:
         return
     order = np.argsort(-curve.accuracy[0, sound], kind="stable")
     models = sound[order[: names.MOST_COMPARED]]
     called = [answered.models[model] for model in models]
-    ats = ["0", *map(names.at, curve.levels.tolist())]
     first, other = np.triu_indices(len(models), 1)
     keys = []
-    for pair in zip(first, other, strict=True):
-        model, against = (called[index] for index in pair)
-        keys.append({"model": model, "against": against, "group": shift})
+    for model, against in zip(first, other, strict=True):
+        keys.append({"model": called[model], "against": called[against], "group": shift})
     accuracy = curve.accuracy[:, models]
     drawn = curve.replicates[:, :, models]
     values = accuracy[:, first] - accuracy[:, other]
@@ -459,30 +464,29 @@ def _compared(
     low = values - beside
     high = values + beside
     ends = np.stack([values, low, high], axis=-1)
-    for side, level in enumerate(ats):
-        n = int(curve.images[side])
-        for key, of_pair in zip(keys, ends[side].tolist(), strict=True):
+    for place, at in enumerate(scenes.ats):
+        n = int(curve.images[place])
+        for key, of_pair in zip(keys, ends[place].tolist(), strict=True):
             estimate = stats.Estimate(*of_pair)
-            yield estimate_row(names.DIFFERENCE, estimate, at=level, n=n, **key)
+            yield estimate_row(names.DIFFERENCE, estimate, at=at, n=n, **key)
         least_ahead, most_ahead = np.zeros((2, len(models), len(models)))
-        least_ahead[first, other] = low[side]
-        least_ahead[other, first] = -high[side]
-        most_ahead[first, other] = high[side]
-        most_ahead[other, first] = -low[side]
-        ranks = trajectory_stats.model_ranks(least_ahead, most_ahead, accuracy[side]).tolist()
+        least_ahead[first, other] = low[place]
+        least_ahead[other, first] = -high[place]
+        most_ahead[first, other] = high[place]
+        most_ahead[other, first] = -low[place]
+        ranks = trajectory_stats.model_ranks(least_ahead, most_ahead, accuracy[place]).tolist()
         for name, rank in zip(called, ranks, strict=True):
-            of_model = {"model": name, "group": shift, "at": level, "n": len(models)}
+            of_model = {"model": name, "group": shift, "at": at, "n": len(models)}
             yield estimate_row(names.RANK, stats.Estimate(*rank), **of_model)
-    at_levels = scenes.right[:, 1:, models]
-    runs = trajectory_stats.failure_runs(scenes.present[:, 1:], at_levels)
+    runs = [ends_of_runs[:, models] for ends_of_runs in scenes.runs]
     at_base = scenes.right_at_base[:, models]
     scores = trajectory_stats.failure_scores(*runs, at_base, scenes.levels)
     apart = scores[:, first] - scores[:, other]
     units = np.arange(len(apart))
     if scenes.units is not None:
-        units = np.unique(scenes.units, return_inverse=True)[1]
+        units = Units.of(scenes.units).of_image
     # the models are swapped in all trajectories of a unit
-    swapped = np.zeros((units.max() + 1, apart.shape[1]))
+    swapped = np.zeros((units.max() + 1, len(keys)))
     np.add.at(swapped, units, np.nan_to_num(apart))
     p = trajectory_stats.swap_test(swapped, stats.seeded_generator(answered.seed, "swaps", shift))
     adjusted = stats.holm_adjusted(p)
@@ -539,7 +543,7 @@ def pick_strips(answered: AllAnswers, results: Results) -> list[FilmStrips]:
         of_model = answered.models.index(model.name)
         scenes = trajectories_of(answered, groups[severity.shift])
         scenes = scenes.only(scenes.complete & scenes.right_at_base[:, of_model])
-        _, cells = trajectory_stats.failure_runs(scenes.present[:, 1:], scenes.right[:, 1:])
+        _, cells = scenes.runs
         # The place in the strip where each model fails first; 0 is the base.
         fails = np.where(scenes.right_at_base, cells + 1, 0)
         order = np.argsort(fails[:, of_model], kind="stable")

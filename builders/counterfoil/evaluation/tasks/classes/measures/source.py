@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -41,7 +42,7 @@ from counterfoil.models.names import LAB, Pin, local_folder
 from counterfoil.prediction.embedding import Embedder, classifier_embedder, clip_embedder, embed
 from counterfoil.prediction.passes import Scored
 from counterfoil.progress import rename_stages, track
-from counterfoil.recipe import RecipeClass
+from counterfoil.recipe import RecipeClass, Source
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.names import CHAT, OPEN_CLIP, PREDICTIONS, PYTHON, chat_parts, is_local
 from counterfoil.report.distances import FID, KID, Distances, ImageSet, SetOfImages
@@ -58,10 +59,15 @@ from counterfoil.store.layout import writable_cache
 
 @dataclass(frozen=True)
 class _Side:
-    """Features [n, d] of decodable images, and the unit of each image (n,)."""
+    """Features [n, d] of images, and the unit of each image (n,)."""
 
     features: AnyFloats
     units: Ints
+
+    @property
+    def readable(self) -> Bools:
+        """Which images could be decoded, bool [n]."""
+        return np.isfinite(self.features).all(axis=1)
 
     @cached_property
     def statistics(self) -> feature_stats.FeatureStatistics:
@@ -101,12 +107,12 @@ def prepared_distances(
             problems = [f"distances: {problem}" for problem in error.problems]
             errors.append(type(error)(problems, error.hint))
     raise_together(errors)
+    if not wanted and against is not None:
+        raise UserError(
+            "--against needs --distances: it says what distances are measured to",
+            "Add --distances clip",
+        )
     if not wanted:
-        if against is not None:
-            raise UserError(
-                "--against needs --distances: it says what distances are measured to",
-                "Add --distances clip",
-            )
         return PreparedDistances()
     try:
         opened = open_against(subject, against)
@@ -114,8 +120,9 @@ def prepared_distances(
         if against is not None:
             raise
         return PreparedDistances(wanted, skipped_because(error))
-    if opened.source.images.content == subject.parts[0].images.content:
-        return PreparedDistances(wanted, f"the images are those of {opened.source.name} themselves")
+    source = opened.source
+    if source.images.content == subject.parts[0].images.content:
+        return PreparedDistances(wanted, f"the images are those of {source.name} themselves")
     return PreparedDistances(wanted, opened)
 
 
@@ -126,15 +133,16 @@ def measure_distances(answered: AllAnswers) -> tuple[tuple[Distances, ...], list
     RunFailure if a model cannot be fetched or computed.
     """
     prepared = answered.request(PreparedDistances) or PreparedDistances()
+    opened = prepared.opened
     measured: list[Distances] = []
     rows: list[ResultRow] = []
     for name in prepared.names:
-        if isinstance(prepared.opened, str):
-            measured.append(Distances(name, skipped=prepared.opened))
+        if isinstance(opened, str):
+            measured.append(Distances(name, skipped=opened))
             continue
         try:
             model = load_features(name, answered.subject, answered.asking.device)
-            distances, model_rows = _distances(answered, prepared.opened, model)
+            distances, model_rows = _distances(answered, opened, model)
             measured.append(distances)
             rows += model_rows
         except UserError as error:
@@ -156,62 +164,64 @@ def _distances(
 ) -> tuple[Distances, list[ResultRow]]:
     subject = answered.subject.without_computed()
     asking = answered.asking
-    source, decodable = _side_of(opened.source.images, model, asking)
+    opened_source = opened.source
+    source, decodable = _side_of(opened_source.images, model, asking)
     folder = subject.workplace / "embeddings"
     parts = [_features(part.images, model, folder, asking) for part in subject.parts]
     features = np.concatenate(parts) if len(parts) > 1 else parts[0]
-    readable = np.isfinite(features).all(axis=1)
-    units = _subject_units(subject)
+    of_subject = _Side(features, _subject_units(subject))
+    readable = of_subject.readable
     unreadable = np.concatenate([~readable, ~decodable])
     distances = Distances(
         features=model.name,
         pin=model.pin,
         width=features.shape[1],
         scaled=model.scaled,
-        source=opened.source.name,
-        source_content=opened.source.images.content,
-        source_rows=opened.source.rows,
+        source=opened_source.name,
+        source_content=opened_source.images.content,
+        source_rows=opened_source.rows,
         subsets=feature_stats.SUBSETS,
         seed=answered.seed,
         unreadable=int(unreadable.sum()),
     )
-    # What is compared: its kind, name and number of classes, its images of a side, and the other.
-    pairs: list[tuple[SetOfImages, str, int, _Side, Bools, _Side]] = []
+    # What is compared: some images of a side, and another side.
+    pairs: list[tuple[ImageSet, _Side, Bools, _Side]] = []
     of_classes: dict[tuple[int, ...], _Side] = {}
-    of_subject = _Side(features, units)
-    for what, name, labels, chosen in _groups(subject):
+    for what, name, labels, in_set in _groups(subject):
         if labels not in of_classes:
-            of_labels = opened.source.of_classes(subject.classes, labels)
+            of_labels = opened_source.of_classes(subject.classes, labels)
             of_classes[labels] = source.only(of_labels[decodable])
         against = of_classes[labels]
-        pairs.append((what, name, len(labels), of_subject, chosen & readable, against))
+        chosen = in_set & readable
+        images = ImageSet(what, name, len(labels), int(chosen.sum()), len(against.units))
+        pairs.append((images, of_subject, chosen, against))
     # For scale, also measure the source against itself: its two splits, or two halves of its only
     # split.
     if opened.other is not None:
-        name = f"{opened.other.name} against {opened.source.name}"
+        name = f"{opened.other.name} against {opened_source.name}"
         first, _ = _side_of(opened.other.images, model, asking)
         another = source
     else:
-        name = f"two halves of {opened.source.name}"
+        name = f"two halves of {opened_source.name}"
         # Images with equal features go to the same half.
         contents = []
         for of_image in source.features:
-            content = np.ascontiguousarray(of_image).tobytes()
+            content = np.ascontiguousarray(of_image)
             contents.append(hashlib.sha256(content).hexdigest())
-        labels_of_source = opened.source.images.labels[decodable]
-        halves = deal_halves(labels_of_source, 0, list(map(str, source.units)), contents)
+        labels_of_source = opened_source.images.labels[decodable]
+        units = list(map(str, source.units))
+        halves = deal_halves(labels_of_source, 0, units, contents)
         first = source.only(halves.discover)
         another = source.only(halves.confirm)
-    every = np.ones(len(first.units), bool)
-    pairs.append(("source", name, len(subject.classes), first, every, another))
+    count = len(first.units)
+    images = ImageSet("source", name, len(subject.classes), count, len(another.units))
+    pairs.append((images, first, np.ones(count, bool), another))
     sets: list[ImageSet] = []
     rows: list[ResultRow] = []
     stage = f"distances in the features of {model.name}"
-    for what, name, classes, images_of, chosen, against in track(pairs, stage):
-        side = images_of.only(chosen)
-        images = ImageSet(what, name, classes, len(side.features), len(against.features))
-        images, set_rows = _compared(distances, images, side, against)
-        sets.append(images)
+    for images, side, chosen, against in track(pairs, stage):
+        compared, set_rows = _compared(distances, images, side.only(chosen), against)
+        sets.append(compared)
         rows += set_rows
     return replace(distances, sets=tuple(sets)), rows
 
@@ -223,9 +233,8 @@ def _side_of(
 ) -> tuple[_Side, Bools]:
     """Return the features of a source's decodable images, and which images can be decoded, bool
     [n]."""
-    features = _features(images, model, None, asking)
-    decodable = np.isfinite(features).all(axis=1)
-    return _Side(features[decodable], _units(images)[decodable]), np.asarray(decodable)
+    side = _Side(_features(images, model, None, asking), _units(images))
+    return side.only(side.readable), side.readable
 
 
 def _features(
@@ -253,25 +262,31 @@ def _features(
     return features
 
 
-def _groups(subject: Subject) -> list[tuple[SetOfImages, str, tuple[int, ...], Bools]]:
-    """Return the image sets to compare, each with its classes and its rows, bool (n,).
+# A set of images: its kind and name, its classes, and its rows, bool (n,).
+_Set = tuple[SetOfImages, str, tuple[int, ...], Bools]
+
+
+def _groups(subject: Subject) -> list[_Set]:
+    """Return the image sets to compare.
 
     If there are several groups, the whole dataset is the first set.
     """
-    sets: list[tuple[SetOfImages, str, tuple[int, ...], Bools]] = []
-    tops = np.array([group.top for group in subject.groups])
-    of_dataset = tops[subject.shifts]
-    of_dataset[len(subject.parts[0].images) :] = False
-    places = np.unique(subject.shifts[of_dataset]).tolist()
-    if len(places) > 1:
-        labels: set[int] = set()
-        for index in places:
-            labels |= set(subject.groups[index].class_labels)
-        sets.append(("dataset", subject.name, tuple(sorted(labels)), of_dataset))
-    for index in np.flatnonzero(tops).tolist():
-        group = subject.groups[index]
-        sets.append(("group", group.name, group.class_labels, subject.shifts == index))
-    return sets
+    of_groups: list[_Set] = []
+    of_dataset = np.zeros(len(subject.keys), bool)
+    labels: set[int] = set()
+    merged = 0
+    for index, group in enumerate(subject.groups):
+        if not group.top:
+            continue
+        in_group = subject.shifts == index
+        of_groups.append(("group", group.name, group.class_labels, in_group))
+        if in_group[: len(subject.parts[0].images)].any():
+            merged += 1
+            of_dataset |= in_group
+            labels |= set(group.class_labels)
+    if merged < 2:
+        return of_groups
+    return [("dataset", subject.name, tuple(sorted(labels)), of_dataset), *of_groups]
 
 
 def _units(images: LabelledImages) -> Ints:
@@ -279,7 +294,7 @@ def _units(images: LabelledImages) -> Ints:
     unit."""
     units = images.keys if images.units is None else images.units
     _, numbers = np.unique(units, return_inverse=True)
-    return numbers.reshape(-1)
+    return numbers
 
 
 def _subject_units(subject: Subject) -> Ints:
@@ -288,44 +303,50 @@ def _subject_units(subject: Subject) -> Ints:
     numbered = []
     start = 0
     for part in subject.parts:
-        rows = slice(start, start + len(part.images))
+        units = _units(part.images)
+        rows = slice(start, start + len(units))
         if subject.groups[part.first].paired:
-            cells = np.stack([subject.labels[rows], subject.indices[rows]], axis=1)
-            _, units = np.unique(cells, axis=0, return_inverse=True)
-            units = units.reshape(-1)
-        else:
-            units = _units(part.images)
-        numbered.append(units + start)
+            cells = np.stack([subject.labels[rows], subject.indices[rows]])
+            _, units = np.unique(cells, axis=1, return_inverse=True)
+        numbered.append(units.reshape(-1) + start)
         start = rows.stop
     return np.concatenate(numbered)
 
 
 def _compared(
-    distances: Distances, images: ImageSet, side: _Side, against: _Side
+    distances: Distances,
+    images: ImageSet,
+    side: _Side,
+    against: _Side,
 ) -> tuple[ImageSet, list[ResultRow]]:
     """Return a set with its rows, KID and FID, or a note if there are too few images."""
+    n = images.images
     key = distances.key(images)
     first = len(np.unique(side.units))
     second = len(np.unique(against.units))
-    if min(first, second) < feature_stats.FEWEST_IMAGES:
-        independent = f"{first:,} and {second:,}"
+    fewest = feature_stats.FEWEST_IMAGES
+    if min(first, second) < fewest:
         note = (
-            f"{independent} independent images, and subsets need {feature_stats.FEWEST_IMAGES}"
-            " on either side"
+            f"{first:,} and {second:,} independent images, and subsets need {fewest} on either side"
         )
-        return images, [estimate_row(KID, None, n=images.images, note=note, **key)]
-    units = side.units, against.units
+        return images, [estimate_row(KID, None, n=n, note=note, **key)]
     kid = feature_stats.kernel_distance(
-        side.features, against.features, *units, seed=distances.seed
+        side.features,
+        against.features,
+        side.units,
+        against.units,
+        seed=distances.seed,
     )
     fid = feature_stats.frechet_distance(side.statistics, against.statistics)
-    biased = feature_stats.is_biased(images.images, images.source_images, distances.width)
     images = replace(
-        images, kid_subset=kid.subset, kid_source_subset=kid.other_subset, fid_biased=biased
+        images,
+        kid_subset=kid.subset,
+        kid_source_subset=kid.other_subset,
+        fid_biased=feature_stats.is_biased(n, images.source_images, distances.width),
     )
     estimate = Estimate(kid.value, kid.low, kid.high)
-    kid_row = estimate_row(KID, estimate, n=images.images, **key)
-    return images, [kid_row, estimate_row(FID, fid, n=images.images, **key)]
+    kid_row = estimate_row(KID, estimate, n=n, **key)
+    return images, [kid_row, estimate_row(FID, fid, n=n, **key)]
 
 
 # The CLIP model that the recipe screens with.
@@ -344,35 +365,30 @@ class FeatureModel:
 
 
 def _refuse_unfit(name: str, subject: Subject) -> None:
-    if name == CLIP:
-        if subject.recipe is None:
-            raise UserError(
-                f"'{CLIP}' stands for the CLIP model of a recipe's screen, but the images have no"
-                " recipe",
-                "Name a recipe (--recipe), or a model: --distances"
-                " open_clip:ViT-B-32/laion2b_s34b_b79k",
-            )
-        if subject.recipe.screen.model is None:
-            raise UserError(
-                f"'{CLIP}' stands for the CLIP model of a recipe's screen, but this recipe has no"
-                " screen",
-                "Name a model: --distances open_clip:ViT-B-32/laion2b_s34b_b79k",
-            )
-        local_folder(subject.recipe.screen.model)
-    elif name.startswith((PREDICTIONS, PYTHON, CHAT)):
+    if name.startswith((PREDICTIONS, PYTHON, CHAT)):
         raise UserError(
             f"model {name!r}: has no features; expected a model that a folder, a file or the Hub"
             " holds"
         )
-    else:
+    if name != CLIP:
         describe_classifier(name, subject.classes)
+        return
+    recipe = subject.recipe
+    if recipe is not None and recipe.screen.model is not None:
+        local_folder(recipe.screen.model)
+        return
+    lacking = "this recipe has no screen"
+    hint = "Name a model"
+    if recipe is None:
+        lacking = "the images have no recipe"
+        hint = "Name a recipe (--recipe), or a model"
+    raise UserError(
+        f"'{CLIP}' stands for the CLIP model of a recipe's screen, but {lacking}",
+        f"{hint}: --distances open_clip:ViT-B-32/laion2b_s34b_b79k",
+    )
 
 
-def load_features(
-    name: str,
-    subject: Subject,
-    device: str,
-) -> FeatureModel:
+def load_features(name: str, subject: Subject, device: str) -> FeatureModel:
     """Load a feature model on `device`. A CLIP model of the Hub has the commit that the dataset
     pins."""
     if name != CLIP:
@@ -384,12 +400,18 @@ def load_features(
     screen = subject.recipe.screen
     pinned = (subject.pins.get("models") or {}).get("screen") or {}
     if pinned.get("name") and pinned.get("revision"):
-        others = pinned.get("sha256"), pinned.get("license")
-        pin = Pin(pinned["name"], pinned["revision"], *others)
+        pin = Pin(
+            pinned["name"],
+            pinned["revision"],
+            pinned.get("sha256"),
+            pinned.get("license"),
+        )
     else:
         pin = pin_clip(screen.clip, screen.weights)
     clip = load_clip(screen.clip, screen.weights, device, revision=pin.revision)
-    pin_text = f"sha256 {pin.sha256}" if pin.sha256 else "not pinned"
+    pin_text = "not pinned"
+    if pin.sha256:
+        pin_text = f"sha256 {pin.sha256}"
     if pin.revision:
         pin_text = f"commit {pin.revision}"
     embedder = clip_embedder(clip, pin, screen.weights)
@@ -435,28 +457,35 @@ def open_against(subject: Subject, against: str | Path | None) -> MeasuredAgains
     Raise UserError for missing images, RunFailure if a network or a disk fails.
     """
     if against is not None:
-        return MeasuredAgainst(_source_images(labelled_source(against, subject.classes)), None)
-    subject = with_source_placed(subject)
-    pin = pinned_source(subject)
+        images = labelled_source(against, subject.classes)
+        return MeasuredAgainst(_source_images(images), None)
     recipe = subject.recipe
-    assert recipe is not None  # a pinned source has one
-    splits = open_source(recipe.source, pin=pin).splits
-    validation = recipe.source.validation_split
-    names = [name for name in (validation, recipe.source.train_split) if name in splits]
+    if recipe is None:
+        raise UserError(
+            "the images have no recipe, so their source is unknown",
+            "Name a source: --against IMAGES",
+        )
+    recorded = subject.pins.get("source")
+    origin = placed_source(recipe.source, recorded)
+    pin = _source_pin(origin, recorded)
+    splits = open_source(origin, pin=pin).splits
+    validation = origin.validation_split
+    names = [name for name in (validation, origin.train_split) if name in splits]
     if splits and not names:
         raise UserError(
-            f"source: '{recipe.source.dataset}' has neither split of the recipe; its splits:"
+            f"source: '{origin.dataset}' has neither split of the recipe; its splits:"
             f" {', '.join(splits)}"
         )
     opened = []
     for name in dict.fromkeys(names or [validation]):
-        images, conditions = labelled_rows(recipe.source, name, recipe.classes, pin)
+        images, conditions = labelled_rows(origin, name, recipe.classes, pin)
         sets = None
         if conditions is not None:  # sort the sets: label i of the images is set i
             values = np.unique(conditions.values, axis=0)
             sets = ConditionLabels(conditions.names, values)
         opened.append(_source_images(images, sets))
-    return MeasuredAgainst(opened[0], opened[1] if len(opened) > 1 else None)
+    source, *others = opened
+    return MeasuredAgainst(source, others[0] if others else None)
 
 
 def _source_images(images: LabelledImages, sets: ConditionLabels | None = None) -> SourceImages:
@@ -465,27 +494,9 @@ def _source_images(images: LabelledImages, sets: ConditionLabels | None = None) 
     return SourceImages(evenly_thinned(images, MOST_IMAGES), name, len(images), sets)
 
 
-def with_source_placed(subject: Subject) -> Subject:
-    """Return the subject with its source's folder on this machine, if a folder with that content is
-    known."""
-    recipe = subject.recipe
-    if recipe is None:
-        return subject
-    source = placed_source(recipe.source, subject.pins.get("source"))
-    return replace(subject, recipe=recipe.model_copy(update={"source": source}))
-
-
-def pinned_source(subject: Subject) -> SourcePin:
-    """Return the pin of the source of a subject's recipe. Raise UserError without a recipe, or if
-    it has changed."""
-    recipe = subject.recipe
-    if recipe is None:
-        raise UserError(
-            "the images have no recipe, so their source is unknown",
-            "Name a source: --against IMAGES",
-        )
-    recorded = subject.pins.get("source")
-    pin = open_source(recipe.source, recorded, as_recorded=True).pin
+def _source_pin(source: Source, recorded: Any) -> SourcePin:
+    """Return the pin of a dataset's source. Raise UserError if it is not as recorded."""
+    pin = open_source(source, recorded, as_recorded=True).pin
     known = SourcePin.of(recorded)
     if known is not None and known.revision and pin.revision and known.revision != pin.revision:
         raise UserError(
@@ -536,13 +547,13 @@ def prepared_reference(
     any image of the source. wanted: None for a source that is on this machine, True to fetch one
     from the Hub. The base of corrupted rows is the source's own, so it is compared on request only.
     """
-    if wanted is False or subject.recipe is None or subject.directory is None:
+    recipe = subject.recipe
+    if wanted is False or recipe is None or subject.directory is None:
         return PreparedReference()
-    if wanted is None and subject.recipe.kind.unchanged_base:
+    if wanted is None and recipe.kind.unchanged_base:
         return PreparedReference()
-    subject = with_source_placed(subject)
-    assert subject.recipe is not None
-    source = subject.recipe.source
+    recorded = subject.pins.get("source")
+    source = placed_source(recipe.source, recorded)
     left_out = {}
     for name, model in stands_for.items():
         if isinstance(model, str) and model.startswith(PREDICTIONS):
@@ -558,16 +569,17 @@ def prepared_reference(
             raise UserError(f"no model can be scored on it: {whys}")
         if source.conditions is not None:
             raise UserError("each row of the source has several labels, expected one class per row")
-        pin = pinned_source(subject)
+        pin = _source_pin(source, recorded)
         # A dataset of the Hub may be of any size.
         large = not (source.dataset.startswith(LAB) or is_local(source.dataset))
         if large and wanted is None:
             revisions = [folder.name for folder in prepared_folders(source)]
             if pin.revision not in revisions:
                 raise UserError(
-                    f"'{source.dataset}' is not on this machine", "Add --reference to download it."
+                    f"'{source.dataset}' is not on this machine",
+                    "Add --reference to download it.",
                 )
-        images = labelled_split(source, validation, subject.recipe.classes, pin, units=False)
+        images = labelled_split(source, validation, recipe.classes, pin, units=False)
         first = first_of_classes(images.keys, images.labels, IMAGES_A_CLASS)
         images = rows_of(images, first)
     except reading_errors() as error:
@@ -626,7 +638,6 @@ def _gaps(
     readable = np.all([of_model.readable for of_model in predictions], axis=0)
     correct = np.stack([of_model.correct for of_model in predictions], axis=1)
     both = []
-    bases = []
     why = "no class has enough images on the base"
     if answered.enough(0):
         why = "it has no readable image of these classes"
@@ -641,7 +652,6 @@ def _gaps(
             together = np.concatenate([correct[rows], on_base])
             first = np.arange(len(together)) < len(rows)
             both.append(ClassUnits(cls.class_id, first, together, ~first, together))
-            bases.append(ClassUnits(cls.class_id, ~first, together, ~first, together))
     others = [cls for cls in both if cls.class_id in near.classes]
     unseen = None
     unseen_known = False
@@ -668,11 +678,13 @@ def _gaps(
     if not both:
         return result, []
     base_name = answered.group(0).name
+    bases = [replace(cls, base_present=cls.shift_present) for cls in both]
     seed = answered.seed
+    gaps = accuracy_stats.drops_of_classes(both, paired=False, seed=seed, salt=_SALT)
     measured = {
         VALIDATION: accuracy_stats.class_averages(both, seed=seed, salt=_SALT),
         VALIDATION_BASE: accuracy_stats.class_averages(bases, seed=seed, salt=base_name),
-        VALIDATION_GAP: accuracy_stats.drops_of_classes(both, paired=False, seed=seed, salt=_SALT),
+        VALIDATION_GAP: gaps,
     }
     result_rows = []
     for column, name in enumerate(scored):
