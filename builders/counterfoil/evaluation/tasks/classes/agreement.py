@@ -23,22 +23,18 @@ def differing_answers(answered: AllAnswers, first: int, second: int) -> Bools:
     Models with the same outputs are compared by output. Otherwise by the class of the dataset that
     an output stands for; all outputs that stand for none count as one answer.
     """
-    key = "differing answers", first, second
-    return answered.once(key, lambda: _differing(answered, first, second))
-
-
-def _differing(answered: AllAnswers, first: int, second: int) -> Bools:
     prediction = answered.answers.prediction
-    maps = answered.maps[first], answered.maps[second]
-    if _same_outputs(*maps):
+    if _same_outputs(answered.maps[first], answered.maps[second]):
         return prediction[:, first] != prediction[:, second]
     labels = []
-    for index, class_map in zip((first, second), maps, strict=True):
+    for index in (first, second):
+        class_map = answered.maps[index]
         label_of = np.full(class_map.num_classes, -1)
         for label, outputs in enumerate(class_map.targets):
             label_of[list(outputs)] = label
         labels.append(label_of[prediction[:, index]])
-    return labels[0] != labels[1]
+    of_first, of_second = labels
+    return of_first != of_second
 
 
 def largest_difference(answered: AllAnswers, first: int, second: int, rows: Ints) -> float | None:
@@ -48,11 +44,10 @@ def largest_difference(answered: AllAnswers, first: int, second: int, rows: Ints
     among those of one model alone, the other's confidence counts as that in its last one, so the
     difference may be larger. None if outputs are not the same, or if scores have no known scale.
     """
-    scored = answered.scored
-    if not _same_outputs(scored[first].class_map, scored[second].class_map):
+    if not _same_outputs(answered.maps[first], answered.maps[second]):
         return None
-    one = scored[first].predictions
-    other = scored[second].predictions
+    one = answered.scored[first].predictions
+    other = answered.scored[second].predictions
     largest = max(_largest(one, other, rows), _largest(other, one, rows))
     return largest if np.isfinite(largest) else None
 
@@ -74,7 +69,8 @@ def differing_share(answered: AllAnswers, rows: Ints, differs: Bools) -> Average
         means = units.mean(units.of_image[rows], chosen[:, None])
         draws = means[:, 0]
     one_class = np.zeros(images, np.int64)
-    share = ClassAverage.of(one_class, chosen, draws, answered.unit_count(rows))
+    count = answered.unit_count(rows)
+    share = ClassAverage.of(one_class, chosen, draws, count)
     return AverageComparison(share)
 
 

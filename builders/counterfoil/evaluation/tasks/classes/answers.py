@@ -411,7 +411,7 @@ class AllAnswers:
     def rows_of_labels(
         self,
         index: int,
-        labels: Sequence[int] | None,
+        labels: Sequence[int] | Ints | None,
         computed: int = 0,
     ) -> Ints:
         """Return the readable images of a group, or those of these labels. computed: for the base,

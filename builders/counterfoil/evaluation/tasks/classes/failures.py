@@ -25,11 +25,7 @@ from counterfoil.report.results import Results, classes_of
 _NOT_ASKED = -1
 
 
-def write_failures(
-    results: Results,
-    answered: AllAnswers,
-    folder: Path,
-) -> Path:
+def write_failures(results: Results, answered: AllAnswers, folder: Path) -> Path:
     """Write the failure browser; return its page in `folder`. Only the images that it shows are
     read again."""
     subject = answered.subject
@@ -59,8 +55,10 @@ def write_failures(
     models = []
     for model, class_map in zip(results.models, answered.maps, strict=True):
         note = near if model.near_chance else ""
-        models.append((model.name, _shown_names(subject.classes, class_map), note))
+        called = _shown_names(subject.classes, class_map)
+        models.append((model.name, called, note))
     keys = frozenset(subject.keys[row] for row in chosen.images.tolist())
+    pictures = (picture for _, picture in subject.pictures(keys))
     checks = results.label_checks
     return write_sheets(
         folder,
@@ -71,7 +69,7 @@ def write_failures(
         chosen,
         models,
         order,
-        (picture for _, picture in subject.pictures(keys)),
+        pictures,
         images=len(subject.keys),
         paired=any(subject.groups[index].paired for index in built),
         changed=checks is not None and checks.own,
@@ -85,14 +83,12 @@ def _shown_names(classes: Sequence[RecipeClass], class_map: ClassMap) -> Callabl
 
 def failure_partners(answered: AllAnswers, shifts: Sequence[int]) -> Ints:
     subject = answered.subject
-    readable = answered.answers.readable
-    shifts = shifts if subject.base else ()
     return base_partners(
         subject.labels,
         subject.shifts,
         subject.indices,
-        readable,
-        shifts,
+        answered.answers.readable,
+        shifts if subject.base else (),
     )
 
 
@@ -134,16 +130,15 @@ def pick_examples(answered: AllAnswers, results: Results) -> dict[str, list[Clas
         dropping = []
         for facts in classes_of(results, shift):
             if facts.impact is not None and facts.impact.value > 0:
-                cls = subject.classes[answered.label_of[facts.class_id]]
-                dropping.append((facts.impact.value, cls))
-        dropping.sort(key=lambda entry: (-entry[0], entry[1].label))
+                label = answered.label_of[facts.class_id]
+                dropping.append((-facts.impact.value, label))
         chosen: list[ClassExamples] = []
-        for drop, cls in dropping:
+        for lost, label in sorted(dropping):
             if len(chosen) == CLASSES_A_SHIFT:
                 break
-            pairs = _flipped(answered, partners, index_of[shift], cls.label)
+            pairs = _flipped(answered, partners, index_of[shift], label)
             if pairs:
-                chosen.append((cls.name, drop, pairs))
+                chosen.append((subject.classes[label].name, -lost, pairs))
         if chosen:
             examples[shift] = chosen
     return examples
@@ -171,8 +166,15 @@ def _flipped(
         row = int(rows[index])
         counts: Counter[str] = Counter()
         for model in models:
-            counts[called[model](int(answers.prediction[row, model]))] += 1
+            output = int(answers.prediction[row, model])
+            counts[called[model](output)] += 1
         answer = min(counts, key=lambda name: (-counts[name], name))
-        keys = subject.keys[partners[row]], subject.keys[row]
-        pairs.append(FlippedPair(*keys, len(models), answer, counts[answer]))
+        pair = FlippedPair(
+            base_key=subject.keys[partners[row]],
+            shift_key=subject.keys[row],
+            flipped=len(models),
+            answer=answer,
+            answered=counts[answer],
+        )
+        pairs.append(pair)
     return pairs

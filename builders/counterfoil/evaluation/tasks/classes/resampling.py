@@ -30,16 +30,17 @@ def drawn_averages(answered: AllAnswers, sides: Sequence[Side]) -> Floats:
     subject = answered.subject
     strata, units = strata_and_units(subject)
     if subject.units is None:
-        return draw_class_averages(sides, strata, units, _generators(subject, answered.seed))
+        generator_of = _generators(subject, answered.seed)
+        return draw_class_averages(sides, strata, units, generator_of)
     averages = np.full((REPLICATES, len(sides)), np.nan)
     for side, (rows, values) in enumerate(sides):
         labels = subject.labels[rows]
         of_units = []
         for label in np.unique(labels):
             of_class = rows[labels == label]
-            of_units.append((units[of_class], values[of_class][:, None]))
+            of_units.append((units[of_class], values[of_class, None]))
         if of_units:
-            averages[:, side] = subject.units.average(of_units)[:, 0]
+            averages[:, [side]] = subject.units.average(of_units)
     return averages
 
 
@@ -61,12 +62,11 @@ def strata_and_units(subject: Subject) -> tuple[Ints, Ints]:
     Units of the input dataset are in one stratum: a video may have images of several classes.
     """
     if subject.units is not None:
-        return np.zeros(len(subject.keys), dtype=np.int64), subject.units.of_image
-    first_group = subject.shifts.copy()
-    units = np.arange(len(subject.keys), dtype=np.int64)
-    paired = np.array([group.paired for group in subject.groups])[subject.shifts]
-    first_group[paired] = 0
-    units[paired] = subject.indices[paired]
+        return np.zeros_like(subject.labels), subject.units.of_image
+    of_groups = np.array([group.paired for group in subject.groups])
+    paired = of_groups[subject.shifts]
+    first_group = np.where(paired, 0, subject.shifts)
+    units = np.where(paired, subject.indices, np.arange(len(paired)))
     return subject.labels * len(subject.groups) + first_group, units
 
 
@@ -102,13 +102,14 @@ def resampled_numbers(answered: AllAnswers, samples: Sequence[Resample]) -> list
     strata, units = strata_and_units(subject)
     groups = []
     for sample in samples:
-        rows = answered.rows_of_labels(sample.group, sample.labels, sample.computed)
         model = sample.model
-        confidence = answered.confidence[rows, model].astype(np.float64)
-        labels = subject.labels[rows]
-        correct = answers.correct[rows, model]
-        correct_top_k = answers.correct_top_k[rows, model]
-        group = AnsweredGroup(labels, correct, correct_top_k, confidence)
+        rows = answered.rows_of_labels(sample.group, sample.labels, sample.computed)
+        group = AnsweredGroup(
+            labels=subject.labels[rows],
+            correct=answers.correct[rows, model],
+            correct_top_k=answers.correct_top_k[rows, model],
+            confidence=answered.confidence[rows, model].astype(np.float64),
+        )
         groups.append((sample.value_of, rows, group))
     generator_of = _generators(subject, answered.seed)
     of_strata = []
@@ -122,35 +123,36 @@ def resampled_numbers(answered: AllAnswers, samples: Sequence[Resample]) -> list
         size = min(most, REPLICATES - start)
         weights = np.empty((size, len(strata)))  # how often each image is drawn
         for rows, unit_of_row, count, generator in of_strata:
-            weights[:, rows] = bootstrap_weights(count, size, generator)[:, unit_of_row]
+            drawn_units = bootstrap_weights(count, size, generator)
+            weights[:, rows] = drawn_units[:, unit_of_row]
         for number, (value_of, rows, group) in enumerate(groups):
             if len(rows):
-                drawn[number, start : start + size] = value_of(group, weights[:, rows])
+                values = value_of(group, weights[:, rows])
+                drawn[number, start : start + size] = values
     numbers = []
     for (value_of, rows, group), draws in zip(groups, drawn, strict=True):
         value = math.nan
         if len(rows):
             each_once = np.ones((1, len(rows)))
-            value = float(value_of(group, each_once)[0])
+            value = value_of(group, each_once).item()
         units_drawn = np.stack([strata[rows], units[rows]])
-        count = np.unique(units_drawn, axis=1).shape[1]
-        if subject.units is not None:  # as in `UnitDraws.mean`
+        different = np.unique(units_drawn, axis=1)
+        count = different.shape[1]
+        if subject.units is not None:  # as in `Units.mean`
             longer = math.sqrt(count / max(count - 1, 1))
             draws = value + (draws - value) * longer
         bias = 0.0
         if np.isfinite(draws).any():
             bias = float(np.nanmean(draws)) - value
-        by_units = count < len(rows)
-        numbers.append(
-            Drawn(
-                value,
-                draws,
-                bias,
-                (0.0, 0.0),
-                count,
-                by_units=by_units,
-            )
+        number = Drawn(
+            value,
+            draws,
+            bias,
+            (0.0, 0.0),
+            count,
+            by_units=count < len(rows),
         )
+        numbers.append(number)
     return numbers
 
 
@@ -163,15 +165,15 @@ def resampled_rows(
     keys = []
     samples = []
     for index in answered.places:
-        class_ids = [cls.class_id for cls in answered.enough(index)]
+        enough = answered.enough(index)
         for model in range(len(answered.models)):
             key = answered.key(model, index)
             keys.append(key)
             samples.append(Resample(value_of, index, model))
-            for class_id in class_ids:
-                keys.append({**key, "class_id": class_id})
-                labels = (answered.label_of[class_id],)
-                samples.append(Resample(value_of, index, model, labels))
+            for cls in enough:
+                keys.append({**key, "class_id": cls.class_id})
+                label = answered.label_of[cls.class_id]
+                samples.append(Resample(value_of, index, model, (label,)))
     numbers = resampled_numbers(answered, samples)
     for key, number in zip(keys, numbers, strict=True):
         if math.isfinite(number.value):

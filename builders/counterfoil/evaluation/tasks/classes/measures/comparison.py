@@ -75,8 +75,8 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
         if not answered.able(group)[places].all():
             continue
         rows_of_group = answered.rows(group)
-        most = np.bincount(subject.labels[rows_of_group], minlength=1).max()
-        if most < answered.min_images:
+        counts = np.bincount(subject.labels[rows_of_group])
+        if counts.max(initial=0) < answered.min_images:
             rows_of_group = np.empty(0, dtype=np.int64)
         measured[group] = rows_of_group
     gain = correct[:, 0].astype(np.float64) - correct[:, 1]
@@ -103,12 +103,11 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
         near_chance=tuple(guessing),
         classes_near_chance=tuple(classes_near_chance),
     )
-    first, second = places
-    differs = differing_answers(answered, first, second)
+    differs = differing_answers(answered, *places)
     rows: list[ResultRow] = []
     groups = []
     reaches = []
-    counts = []
+    unit_counts = []
     for column, (group, rows_of_group) in enumerate(measured.items()):
         labels = subject.labels[rows_of_group]
         samples = []
@@ -121,28 +120,28 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
             of_classes = _reaches_of_equal_gains(samples)
             reach = tuple(np.linalg.norm(of_classes, axis=0) / len(samples))
             reaches.append(reach)
-            counts.append(answered.unit_count(rows_of_group))
+            unit_counts.append(answered.unit_count(rows_of_group))
         described = subject.groups[group]
         is_base = subject.base and group == 0
         groups.append(ComparedGroup(described.name, described.kind, is_base, len(samples)))
-        drawn = replicates[:, column]
         rows += _compared(
             answered,
             correct,
             group,
             rows_of_group,
-            drawn,
+            replicates[:, column],
             reach,
             comparison,
         )
         key = comparison.key(described.name)
         every = answered.rows(group)
-        if len(every):
+        n = len(every)
+        if n:
             share = differing_share(answered, every, differs).interval(NORMAL)
-            rows.append(estimate_row(DIFFERENT_ANSWERS, share, n=len(every), **key))
-            largest = largest_difference(answered, first, second, every)
+            rows.append(estimate_row(DIFFERENT_ANSWERS, share, n=n, **key))
+            largest = largest_difference(answered, *places, every)
             if largest is not None:
-                rows.append(estimate_row(LARGEST_DIFFERENCE, largest, n=len(every), **key))
+                rows.append(estimate_row(LARGEST_DIFFERENCE, largest, n=n, **key))
         if subject.base and group:
             smaller = _drop_gain(answered, places, group)
             if smaller is not None:
@@ -166,7 +165,7 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
         # Groups may share their images, so their errors may be fully correlated: average reaches,
         # not their squares.
         below, above = np.mean(reaches, axis=0)
-        least_units = min((count for count in counts if count is not None), default=None)
+        least_units = min(filter(None, unit_counts), default=None)
         mean = float(np.mean(values))
         average = interval_of_draws(mean, drawn, (below, above), units=least_units)
         rows.append(estimate_row(GAIN, average, **comparison.key()))
@@ -209,21 +208,13 @@ def _compared(
     gain = None
     p = None
     if n:
-        value = accuracies[0] - accuracies[1]
-        gain = interval_of_draws(value, replicates, reach, units=answered.unit_count(rows))
+        of_mended, of_original = accuracies
+        units = answered.unit_count(rows)
+        gain = interval_of_draws(of_mended - of_original, replicates, reach, units=units)
         p = sign_test(*only)
     key = comparison.key(name)
-    result_rows.append(
-        estimate_row(
-            GAIN,
-            gain,
-            n=n,
-            test=MCNEMAR,
-            p=p,
-            **key,
-        )
-    )
-    return result_rows
+    gained = estimate_row(GAIN, gain, n=n, test=MCNEMAR, p=p, **key)
+    return [*result_rows, gained]
 
 
 def _drop_gain(
@@ -237,26 +228,25 @@ def _drop_gain(
     Classes near chance are left out.
     """
     drops = answered.drops(group)
-    kept = answered.kept(group)
     if drops is None:
         return None
     mended, original = places
     samples = []
-    for cls in kept:
+    for cls in answered.kept(group):
         base = cls.base_correct[cls.base_present]
         shifted = cls.shift_correct[cls.shift_present]
-        for right in (base.astype(np.float64), shifted.astype(np.float64)):
-            gains = right[:, mended] - right[:, original]
+        for right in (base, shifted):
+            gains = right[:, mended].astype(np.float64) - right[:, original]
             samples.append((gains, len(right)))
     reaches = _reaches_of_equal_gains(samples)
     # The gain on the base is subtracted, so its two ends change places.
     reaches[::2] = reaches[::2, ::-1]
-    reach = np.linalg.norm(reaches, axis=0) / len(kept)
+    reach = np.linalg.norm(reaches, axis=0) / len(drops.classes)
     below, above = reach.tolist()
-    value = drops.drop[original] - drops.drop[mended]
+    value = float(drops.drop[original] - drops.drop[mended])
     replicates = drops.replicates[:, original] - drops.replicates[:, mended]
     return interval_of_draws(
-        float(value),
+        value,
         replicates,
         (below, above),
         -2.0,

@@ -64,7 +64,7 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[names.Transfer, ...], 
             )
         failed.append(of_model)
     guessed = answered.near_chance.classes
-    near = np.array([cls.id in guessed for cls in subject.classes], dtype=bool)
+    near = np.array([cls.id in guessed for cls in subject.classes])
     transfers: list[names.Transfer] = []
     numbers: list[ResultRow] = []
     for name, wrong in subject.judged.wrong.items():
@@ -81,7 +81,9 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[names.Transfer, ...], 
         for index, scores in enumerate(answered.scored):
             classifier = scores.classifier
             of_family = architecture_family(classifier.architecture, classifier.name)
-            relation = names.JUDGE if index in judge.places else _relation(scores, judge, answered)
+            relation: names.Relation = names.JUDGE
+            if index not in judge.places:
+                relation = _relation(scores, judge, answered)
             models.append(names.TransferModel(classifier.name, of_family, relation))
         numbers += _rates(answered, judge, failed, None, rows)
         judged_shifts = [shift for shift in subject.judged.shifts if name in shift.judges]
@@ -103,6 +105,7 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[names.Transfer, ...], 
             )
             shifts.append(facts)
         captions, _ = _captions(subject, rows)
+        left_out_names = [subject.classes[label].name for label in left_out]
         transfer = names.Transfer(
             judge=name,
             architecture=judge.architecture,
@@ -112,7 +115,7 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[names.Transfer, ...], 
             images=len(rows),
             shifts=tuple(shifts),
             models=tuple(models) if len(rows) else (),
-            classes_near_chance=tuple(subject.classes[label].name for label in left_out),
+            classes_near_chance=tuple(left_out_names),
         )
         transfers.append(transfer)
     return tuple(transfers), numbers
@@ -138,7 +141,6 @@ def _relation(
     answered: AllAnswers,
 ) -> names.Relation:
     model = scored.classifier
-    model_sizes = model.param_count, model.num_classes
     sizes: tuple[int | None, int | None] = None, None
     if judge.places:
         itself = answered.scored[min(judge.places)].classifier
@@ -146,7 +148,7 @@ def _relation(
     return relation_of(
         model.architecture,
         model.sha256,
-        model_sizes,
+        (model.param_count, model.num_classes),
         judge.architecture,
         judge.sha256,
         sizes,
@@ -199,14 +201,16 @@ def _rates(
     if not len(rows):
         return []
     subject = answered.subject
-    readable = answered.answers.readable
-    group = "" if shift_index is None else subject.groups[shift_index].name
+    group = ""
+    if shift_index is not None:
+        group = subject.groups[shift_index].name
     captions, caption = _captions(subject, rows)
-    images = np.bincount(caption, minlength=len(captions))
+    images = np.bincount(caption)
     mixture = np.bincount(subject.labels[rows], minlength=len(subject.classes))
+    labels = np.flatnonzero(mixture)
     base = np.empty(0, np.int64)
     if subject.base:
-        base = _rows_of(subject, readable, 0, mixture)
+        base = answered.rows_of_labels(0, labels)
     # By these rules the judge is wrong about every image by construction. Under every rule its
     # first answer is not the label; under top-3 rules none of its first three is.
     constructed = names.RULES
@@ -225,21 +229,21 @@ def _rates(
             key["at"] = rule
             recorded = estimate_row(names.TRANSFER, 1.0, note=note, **of_images, **key)
             on_base = estimate_row(names.ON_BASE, None, n=len(base), **key)
-            result_rows += recorded, on_base
+            result_rows += [recorded, on_base]
     for rule in names.RULES:
         able = [index for index, by_rule in enumerate(failures_of) if rule in by_rule]
         if not able:
             continue
         failed = np.stack([failures_of[index][rule] for index in able], axis=1)
         counts = np.zeros((len(captions), len(able)), dtype=np.int64)
-        np.add.at(counts, caption, failed[rows].astype(np.int64))
+        np.add.at(counts, caption, failed[rows])
         estimates = clustered_rates(counts, images)
         base_rates = _matched(subject, base, failed, mixture)
         others = {}
         for part in subject.stored_parts[1:]:
             last = part.first + len(part.images.group_names)
             for other in range(part.first, last):
-                of_group = _rows_of(subject, readable, other, mixture)
+                of_group = answered.rows_of_labels(other, labels)
                 rates = _matched(subject, of_group, failed, mixture)
                 if rates is not None:
                     others[subject.groups[other].name] = rates
@@ -252,25 +256,16 @@ def _rates(
                 # The judge's own rate is fixed by construction: it is not an estimate.
                 rate = estimates[column].value
                 note = names.BY_CONSTRUCTION
-            base_rate = None if base_rates is None else float(base_rates[column])
+            base_rate = None
+            if base_rates is not None:
+                base_rate = float(base_rates[column])
             of_model = estimate_row(names.TRANSFER, rate, note=note, **of_images, **key)
             on_base = estimate_row(names.ON_BASE, base_rate, n=len(base), **key)
-            result_rows += of_model, on_base
+            result_rows += [of_model, on_base]
             for name, rates in others.items():
                 key["at"] = f"{rule} {name}"
                 result_rows.append(estimate_row(names.BESIDE, float(rates[column]), **key))
     return result_rows
-
-
-def _rows_of(
-    subject: Subject,
-    readable: Bools,
-    group: int,
-    mixture: Ints,
-) -> Ints:
-    """Return the readable images of a group whose classes are in a mixture."""
-    of_group = (subject.shifts == group) & readable
-    return np.flatnonzero(of_group & (mixture[subject.labels] > 0))
 
 
 def _matched(
@@ -279,9 +274,10 @@ def _matched(
     failed: Bools,
     mixture: Ints,
 ) -> Floats | None:
+    """Return the failure rates on some images, (models,), weighted as the classes of a mixture."""
     labels = subject.labels[rows]
     counts = np.zeros((len(mixture), failed.shape[1]), dtype=np.int64)
-    np.add.at(counts, labels, failed[rows].astype(np.int64))
+    np.add.at(counts, labels, failed[rows])
     images = np.bincount(labels, minlength=len(mixture))
     return matched_rates(counts, images, mixture)
 
