@@ -70,19 +70,27 @@ def near_chance_on_base(
         labels = subject.labels[answers.readable]
         correct = answers.correct[answers.readable]
         present = np.unique(labels)
-        of_classes = [correct[labels == label].mean(axis=0) for label in present]
+        of_classes = []
+        for label in present:
+            of_class = correct[labels == label]
+            of_classes.append(of_class.mean(axis=0))
         accuracy = np.mean(of_classes, axis=0)
         chance = chances[present].mean(axis=0)
         return NearChance(accuracy_stats.near_chance(accuracy, len(labels), chance))
     kept = accuracy_stats.classes_with_images(class_units(subject, answers, 0), min_images)
     if not kept:
-        return NearChance(np.zeros(chances.shape[1], dtype=bool))
+        return NearChance(np.zeros(chances.shape[1], bool))
     class_ids = [units.class_id for units in kept]
     accuracies = [units.base_accuracy for units in kept]
     images = [units.counts[0] for units in kept]
     label_of = {cls.id: label for label, cls in enumerate(subject.classes)}
     labels = [label_of[class_id] for class_id in class_ids]
-    near = find_near_chance(class_ids, np.stack(accuracies), np.array(images), chances[labels])
+    near = find_near_chance(
+        class_ids,
+        np.stack(accuracies),
+        np.array(images),
+        chances[labels],
+    )
     if subject.preview is not None:
         near = replace(near, classes={}, chances={})
     return near
@@ -146,7 +154,8 @@ def aligned_units(
         for side, rows, indices in sides:
             present = np.zeros(count, bool)
             present[indices] = True
-            correct = np.zeros((count, side.correct.shape[1]), bool)
+            _, models = side.correct.shape
+            correct = np.zeros((count, models), bool)
             correct[indices] = side.correct[rows]
             parts += [present, correct]
             if side.sources is not None:
@@ -285,7 +294,8 @@ class AllAnswers:
                 hint = "Run `counterfoil verify` on it."
             where = subject.directory or subject.source
             raise RunFailure(f"{where}: no {what} can be decoded", hint)
-        chances = np.stack([scores.class_map.chances for scores in scored], axis=1)
+        of_models = [scores.class_map.chances for scores in scored]
+        chances = np.stack(of_models, axis=1)
         near = near_chance_on_base(subject, answers, chances, minimum)
         units = subject.units
         if units is not None:
@@ -317,7 +327,8 @@ class AllAnswers:
     @cached_property
     def confidence(self) -> Floats32:
         """Each model's confidence in its top answer, (images, models)."""
-        return np.stack([scores.predictions.confidence for scores in self.scored], axis=1)
+        of_models = [scores.predictions.confidence for scores in self.scored]
+        return np.stack(of_models, axis=1)
 
     @property
     def sound(self) -> Bools:
@@ -332,15 +343,18 @@ class AllAnswers:
 
     def unable(self, index: int) -> list[str]:
         """Return the names of the models that did not answer a group."""
-        return np.array(self.models)[~self.able(index)].tolist()
+        unable = ~self.able(index)
+        return np.array(self.models)[unable].tolist()
 
     @cached_property
     def given(self) -> Bools:
         """Whether each model answered each image, (images, models): it is readable, and the model
         can take its shift."""
-        given = np.repeat(self.answers.readable[:, None], len(self.scored), axis=1)
+        readable = self.answers.readable
+        given = np.stack([readable] * len(self.scored), axis=1)
         for index, refused in self.refused.items():
-            given[np.ix_(self.subject.shifts == index, refused)] = False
+            in_group = self.subject.shifts == index
+            given[np.ix_(in_group, refused)] = False
         return given
 
     def averaged(self, index: int) -> Bools:
@@ -360,7 +374,8 @@ class AllAnswers:
     def places(self) -> tuple[int, ...]:
         """The groups, by index, that all measures except severity use: of a graded shift only the
         highest level."""
-        return tuple(index for index, group in enumerate(self.subject.groups) if group.top)
+        groups = self.subject.groups
+        return tuple(index for index, group in enumerate(groups) if group.top)
 
     @property
     def shifts(self) -> tuple[int, ...]:
@@ -372,7 +387,8 @@ class AllAnswers:
 
     def key(self, model: int, index: int) -> dict[str, str]:
         """Return the names in the key of a row: of a model, and of a group."""
-        return {"model": self.models[model], "group": self.group(index).name}
+        group = self.group(index)
+        return {"model": self.models[model], "group": group.name}
 
     def model_rows(
         self,
@@ -405,8 +421,10 @@ class AllAnswers:
         if self.group(index).change is None:
             return rows
         subject = self.subject
-        cells = subject.labels * (subject.indices.max() + 1) + subject.indices
-        return rows[np.isin(cells[rows], cells[self.rows(index)])]
+        indices = subject.indices
+        cells = subject.labels * (indices.max() + 1) + indices
+        changed = cells[self.rows(index)]
+        return rows[np.isin(cells[rows], changed)]
 
     def rows_of_labels(
         self,
@@ -436,7 +454,7 @@ class AllAnswers:
 
     def seen(self, index: int) -> list[ClassUnits]:
         """Return the classes with an image in a group, which its accuracy is averaged over."""
-        return [cls for cls in self.units(index) if cls.counts[1]]
+        return [cls for cls in self.units(index) if cls.shift_present.any()]
 
     def enough(self, index: int) -> list[ClassUnits]:
         """Return the classes with enough images on both sides."""
@@ -446,7 +464,8 @@ class AllAnswers:
         """Return the classes of a drop: with enough images on both sides, and not near chance on
         the base."""
         near_chance = self.near_chance.classes
-        return [cls for cls in self.enough(index) if cls.class_id not in near_chance]
+        enough = self.enough(index)
+        return [cls for cls in enough if cls.class_id not in near_chance]
 
     def over(self, kept: Sequence[ClassUnits]) -> str:
         """Return over how many classes a drop is; empty for a drop over all of them."""
@@ -455,7 +474,8 @@ class AllAnswers:
     def drops(self, index: int) -> Drops | None:
         """Return the drops of all models under a shift, over its measured classes; None if no class
         is measured."""
-        return self.once(("drops", index), lambda: self._drops(index, self.kept(index)))
+        kept = self.kept(index)
+        return self.once(("drops", index), lambda: self._drops(index, kept))
 
     def pairs(self, index: int) -> list[ClassUnits]:
         """Return the measured classes with the indices accepted on both sides; empty if noise is
@@ -466,7 +486,8 @@ class AllAnswers:
         return [cls for cls in pairs if cls.base_present.any()]
 
     def pairs_drops(self, index: int) -> Drops | None:
-        return self.once(("pairs", index), lambda: self._drops(index, self.pairs(index)))
+        pairs = self.pairs(index)
+        return self.once(("pairs", index), lambda: self._drops(index, pairs))
 
     def averages(self) -> Averages:
         """Return every model's accuracy on the base, averaged over all of its classes."""
@@ -476,7 +497,8 @@ class AllAnswers:
 
     def shared_units(self, rows: Ints) -> Ints | None:
         """Return the units of these images, (n,); None if images share none."""
-        return None if self.subject.units is None else self.subject.units.of_image[rows]
+        units = self.subject.units
+        return None if units is None else units.of_image[rows]
 
     def unit_count(self, rows: Ints) -> int | None:
         """Return of how many units these images are; None if images share none."""
@@ -490,7 +512,11 @@ class AllAnswers:
                 return request
         return None
 
-    def once(self, key: tuple[Any, ...], make: Callable[[], Made]) -> Made:
+    def once(
+        self,
+        key: tuple[Any, ...],
+        make: Callable[[], Made],
+    ) -> Made:
         """Return what `make` returns, calling it once per key."""
         if key not in self.made:
             self.made[key] = make()
@@ -544,7 +570,10 @@ class AllAnswers:
         )
 
 
-def answer_names(classes: Sequence[RecipeClass], class_map: ClassMap) -> Callable[[int], str]:
+def answer_names(
+    classes: Sequence[RecipeClass],
+    class_map: ClassMap,
+) -> Callable[[int], str]:
     """Return a function from a model's output to its name for people."""
     if class_map.outputs == "imagenet":
         from timm.data.imagenet_info import ImageNetInfo

@@ -6,6 +6,7 @@ No image of them is stored. An image is paired with the base image that it is.
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -65,8 +66,9 @@ def computed_groups(recipe: Recipe | None, words: Sequence[str] | None) -> list[
         for level in levels:
             shown = level_name(name, level, corrupts=True)
             change = Change(shown, spec.corruption, round(level * MOST_SEVERE))
+            top = level == levels[-1]
             group = _corrupted_group(change)
-            groups.append(replace(group, of=name, level=level, top=level == levels[-1]))
+            groups.append(replace(group, of=name, level=level, top=top))
     return groups
 
 
@@ -183,19 +185,22 @@ def _with_group(
     index = len(subject.groups)
     units = subject.units
     if units is not None:
-        units = Units.of(np.append(units.of_image, units.of_image[rows]))
+        of_image = units.of_image
+        units = Units.of(np.append(of_image, of_image[rows]))
     class_labels = tuple(np.unique(labels).tolist())
     if len(rows) == (subject.shifts == 0).sum():
         class_labels = base.class_labels
     group = replace(group, class_labels=class_labels)
+    part = SubjectPart(images, prefix, index, group.change)
     keys = [f"{prefix}{key}" for key in images.keys]
+    shifts = np.full_like(labels, index)
     return replace(
         subject,
         groups=(base, *others, group),
-        parts=(*subject.parts, SubjectPart(images, prefix, index, group.change)),
+        parts=(*subject.parts, part),
         keys=(*subject.keys, *keys),
         labels=np.append(subject.labels, labels),
-        shifts=np.append(subject.shifts, np.full(len(rows), index)),
+        shifts=np.append(subject.shifts, shifts),
         indices=np.append(subject.indices, subject.indices[rows]),
         units=units,
     )
@@ -208,10 +213,12 @@ def _seeds(subject: Subject, rows: Ints) -> Ints:
     for row in rows.tolist():
         if isinstance(subject, OpenDataset):
             of_recipe = subject.recipe.samples.seed
-            class_id = subject.classes[subject.labels[row]].id
-            seed = sample_seed(of_recipe, class_id, int(subject.indices[row]), None)
+            cls = subject.classes[subject.labels[row]]
+            index = int(subject.indices[row])
+            seed = sample_seed(of_recipe, cls.id, index, None)
         else:
-            digest = hashlib.sha256(subject.keys[row].encode()).digest()
+            key = subject.keys[row].encode()
+            digest = hashlib.sha256(key).digest()
             seed = int.from_bytes(digest[:7], "big") >> (7 * 8 - SEED_BITS)
         seeds.append(seed)
     return np.array(seeds, np.int64)
@@ -222,7 +229,10 @@ def _rows_of_files(
     names: Sequence[str],
 ) -> dict[str, list[int]]:
     """Return the images that each change of how files are read concerns, by its name."""
-    places: dict[str, list[int]] = {name: [] for name in names if name in OF_FILES}
+    places: dict[str, list[int]] = {}
+    for name in names:
+        if name in OF_FILES:
+            places[name] = []
     if not places:
         return places
     for row, (_, encoded) in enumerate(images.images()):
@@ -266,8 +276,9 @@ def answers_of_part(
 
 def _base_rows(subject: Subject, part: SubjectPart) -> Ints:
     """Return the rows of the base images that a computed part changes."""
-    known = {subject.keys[row]: row for row in np.flatnonzero(subject.shifts == 0).tolist()}
-    return np.array([known[key] for key in part.images.keys])
+    base = np.flatnonzero(subject.shifts == 0).tolist()
+    row_of = {subject.keys[row]: row for row in base}
+    return np.array([row_of[key] for key in part.images.keys])
 
 
 def without_refused(
@@ -284,7 +295,8 @@ def without_refused(
     for part in subject.parts:
         if part.change is None:
             continue
-        of_models = np.array([(name, part.change.name) in refused for name in names])
+        change = part.change.name
+        of_models = np.array([(name, change) in refused for name in names])
         if of_models.all():
             continue
         if of_models.any():
@@ -307,13 +319,13 @@ def refusal_notes(
 ) -> Iterator[str]:
     """Yield which models have no row of which computed shifts, and why. called: name → short
     name."""
-    changes: dict[tuple[str, str], list[str]] = {}
+    changes: dict[tuple[str, str], list[str]] = defaultdict(list)
     for (name, change), why in refused.items():
-        changes.setdefault((name, why), []).append(change)
-    models: dict[tuple[str, str], list[str]] = {}
+        changes[name, why].append(change)
+    models: dict[tuple[str, str], list[str]] = defaultdict(list)
     for (name, why), of_model in changes.items():
         shown = format_list(of_model, _MOST_NAMED)
-        models.setdefault((shown, why), []).append(called[name])
+        models[shown, why].append(called[name])
     for (shown, why), names in models.items():
         have = "has" if len(names) == 1 else "have"
         yield f"{format_list(names, _MOST_NAMED)} {have} no row for {shown}: {why}."
@@ -338,7 +350,9 @@ def computed_note(subject: Subject, rows: ResultRows) -> Iterator[str]:
     names = {group.name for group in computed}
     halves = []
     for row in rows.where("drop", class_id=""):
-        if row.group in names and row.low is not None and row.high is not None:
+        if row.low is None or row.high is None:
+            continue
+        if row.group in names:
             halves.append((row.high - row.low) / 2)
     if halves:
         half = format_points(float(np.median(halves)))

@@ -38,7 +38,13 @@ def write_failures(results: Results, answered: AllAnswers, folder: Path) -> Path
     given = answered.given
     # Only an answer that was given is wrong.
     correct = answers.correct | ~given
-    chosen = choose_failures(correct, answers.readable, subject.labels, subject.shifts, partners)
+    chosen = choose_failures(
+        correct,
+        answers.readable,
+        subject.labels,
+        subject.shifts,
+        partners,
+    )
     prediction = np.where(given, answers.prediction, _NOT_ASKED)
     confidence = np.where(given, answered.confidence, np.float32(np.nan))
     levels = {}
@@ -57,7 +63,7 @@ def write_failures(results: Results, answered: AllAnswers, folder: Path) -> Path
         note = near if model.near_chance else ""
         called = _shown_names(subject.classes, class_map)
         models.append((model.name, called, note))
-    keys = frozenset(subject.keys[row] for row in chosen.images.tolist())
+    keys = frozenset(subject.keys[row] for row in chosen.images)
     pictures = (picture for _, picture in subject.pictures(keys))
     checks = results.label_checks
     return write_sheets(
@@ -76,7 +82,10 @@ def write_failures(results: Results, answered: AllAnswers, folder: Path) -> Path
     )
 
 
-def _shown_names(classes: Sequence[RecipeClass], class_map: ClassMap) -> Callable[[int], str]:
+def _shown_names(
+    classes: Sequence[RecipeClass],
+    class_map: ClassMap,
+) -> Callable[[int], str]:
     called = answer_names(classes, class_map)
     return lambda output: "not asked" if output == _NOT_ASKED else called(output)
 
@@ -115,7 +124,10 @@ class FlippedPair:
 ClassExamples = tuple[str, float, list[FlippedPair]]
 
 
-def pick_examples(answered: AllAnswers, results: Results) -> dict[str, list[ClassExamples]]:
+def pick_examples(
+    answered: AllAnswers,
+    results: Results,
+) -> dict[str, list[ClassExamples]]:
     """Return the classes that drop most, for shifts of the largest impact, with the pairs that most
     models flip."""
     subject = answered.subject
@@ -138,7 +150,8 @@ def pick_examples(answered: AllAnswers, results: Results) -> dict[str, list[Clas
                 break
             pairs = _flipped(answered, partners, index_of[shift], label)
             if pairs:
-                chosen.append((subject.classes[label].name, -lost, pairs))
+                name = subject.classes[label].name
+                chosen.append((name, -lost, pairs))
         if chosen:
             examples[shift] = chosen
     return examples

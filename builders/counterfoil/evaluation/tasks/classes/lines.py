@@ -127,7 +127,8 @@ class ClassLines:
             if drop:
                 class_ids -= self._guessed(column)
             labels = self._labels(line_labels, class_ids)
-            measured = len(labels), len(set(group.class_labels) & set(line_labels))
+            planned = set(group.class_labels) & set(line_labels)
+            measured = len(labels), len(planned)
             reason = self._reason_undecided(line, model, stored, index, measured)
             if line.measure == DIFFERS or not (drop or line.class_name):
                 class_ids = {cls.class_id for cls in answered.seen(index)}
@@ -230,17 +231,21 @@ class ClassLines:
                 over=over,
             )
 
-    def _averages(self, sides: Sequence[tuple[Ints, Bools]]) -> list[ClassAverage]:
+    def _averages(
+        self,
+        sides: Sequence[tuple[Ints, Bools]],
+    ) -> list[ClassAverage]:
         """Return an accuracy for each side (rows, and which images are right), all drawn
         together."""
         if not sides:
             return []
         averages = []
         draws = drawn_averages(self.answered, sides)
-        for (rows, right), drawn in zip(sides, draws.T, strict=True):
+        for side, (rows, right) in enumerate(sides):
             labels = self.subject.labels[rows]
             units = self.answered.unit_count(rows)
-            averages.append(ClassAverage.of(labels, right[rows], drawn, units))
+            average = ClassAverage.of(labels, right[rows], draws[:, side], units)
+            averages.append(average)
         return averages
 
     def _guessed(self, model: int) -> set[str]:
@@ -259,7 +264,8 @@ class ClassLines:
 
     def numbers(self, questions: Sequence[LineQuestion]) -> Sequence[Number]:
         answered = self.answered
-        right = dict(zip(answered.models, answered.answers.correct.T, strict=True))
+        correct = answered.answers.correct
+        right = dict(zip(answered.models, correct.T, strict=True))
         for answers in self.stored.values():
             right[answers.name] = answers.right
         # Several lines may need the same accuracy: it is drawn once, and all are drawn together.
@@ -280,7 +286,8 @@ class ClassLines:
                     assert value_of is not None
                     column = answered.models.index(model)
                     samples[line, side] = Resample(value_of, group, column, labels, computed)
-        averages = dict(zip(sides, self._averages(list(sides.values())), strict=True))
+        every_average = self._averages(list(sides.values()))
+        averages = dict(zip(sides, every_average, strict=True))
         resampled = resampled_numbers(answered, list(samples.values()))
         number_of = dict(zip(samples, resampled, strict=True))
         numbers: list[Number] = []
@@ -288,8 +295,8 @@ class ClassLines:
             line = question.line
             if line.measure == DIFFERS:
                 ((group, model, _),) = question.sides
-                pair = [answered.models.index(name) for name in (model, line.other_model)]
-                differs = differing_answers(answered, *pair)
+                index = answered.models.index
+                differs = differing_answers(answered, index(model), index(line.other_model))
                 rows = answered.rows_of_labels(group, question.labels)
                 numbers.append(differing_share(answered, rows, differs))
             elif line.share == _ACCURACY:
@@ -324,7 +331,8 @@ class ClassLines:
         else:
             reason = judged.reason or f"{judged.model} gives no {line.share} here"
             return replace(judged, reason=reason)
-        return judged.measured(number, reach, excused, label_note(self.checks, shift))
+        doubt = label_note(self.checks, shift)
+        return judged.measured(number, reach, excused, doubt)
 
     def _unable(
         self,
@@ -382,9 +390,10 @@ class ClassLines:
             judges = judges_among(answered.scored, judged.judges, subject.pins)
             chosen_by = [names[index] for index in judges if index in names]
             if stored:
-                pins = [subject.pins.get(judge, {}) for judge in judged.judges]
-                if stored.sha256 in [pin.get("sha256") for pin in pins]:
-                    chosen_by.append(stored.name)
+                for judge in judged.judges:
+                    pin = subject.pins.get(judge, {})
+                    if pin.get("sha256") == stored.sha256:
+                        chosen_by.append(stored.name)
             if chosen_by:
                 return f"its images were chosen because {chosen_by[0]} gets them wrong"
         near = answered.near_chance.models

@@ -3,6 +3,7 @@ pictures, the lines of the terminal, and entries for the Hub."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -113,7 +114,10 @@ def classes_page(
     for name, measure in MEASURES.items():
         if measure.figure:
             measure_figures[name] = measure.figure(results)
-    tables = [shown.file for shown in NESTED.values() if shown.csv(results) is not None]
+    tables = []
+    for shown in NESTED.values():
+        if shown.csv(results) is not None:
+            tables.append(shown.file)
     values = {
         "tables": tables,
         "checked": checked_shifts(results),
@@ -152,7 +156,10 @@ def classes_page(
     )
 
 
-def _sections(results: Results, pictures: Mapping[str, Sequence[Any]]) -> Iterator[ReportSection]:
+def _sections(
+    results: Results,
+    pictures: Mapping[str, Sequence[Any]],
+) -> Iterator[ReportSection]:
     for name in section_order():
         if name not in NESTED:
             yield ReportSection(template=f"report-{name}.html.j2", fold=_FOLDED.get(name, ""))
@@ -173,7 +180,8 @@ def _mistaken(results: Results) -> list[tuple[ModelFacts, list[dict[str, Any]]]]
     rows = results.rows
     names = {cls.id: cls.name for cls in results.classes}
     group = results.groups[0].name
-    mistakes: dict[tuple[str, str], list[tuple[str, float, int]]] = defaultdict(list)
+    # (model, class) → name, share and images of each class that it is taken for.
+    mistakes: dict[tuple[str, str], list[Any]] = defaultdict(list)
     for confusion in rows.where("confusion", group=group):
         class_id = confusion.class_id
         if confusion.against != class_id:
@@ -242,7 +250,10 @@ class ClassRow:
     """The numbers under each shown shift; None if the shift does not ask for the class."""
 
 
-def class_rows(results: Results, shifts: Sequence[str]) -> tuple[list[ClassRow], int]:
+def class_rows(
+    results: Results,
+    shifts: Sequence[str],
+) -> tuple[list[ClassRow], int]:
     """Return the classes that drop most, worst first and `MOST_ROWS` at most, over `shifts`; and
     how many there are."""
     if results.base is None:
@@ -260,12 +271,13 @@ def class_rows(results: Results, shifts: Sequence[str]) -> tuple[list[ClassRow],
                 known = numbers
             if numbers.impact is not None:
                 measured.append(numbers.drops)
-        drops = [sum(of_model) / len(of_model) for of_model in zip(*measured, strict=True)]
+        by_model = zip(*measured, strict=True)
+        drops = [sum(of_model) / len(of_model) for of_model in by_model]
         average = results.mean_of_sound(drops) if drops else None
         cells = [by_shift.get(shift) for shift in shifts]
         rows.append(ClassRow(known.name, average, drops, known, cells))
     # Sort by drop, ties in the recipe's order; classes that no shift measures come last.
-    rows.sort(key=lambda row: (row.average is None, -(row.average or 0.0)))
+    rows.sort(key=lambda row: -math.inf if row.average is None else row.average, reverse=True)
     names = Counter(row.name for row in rows)
     shown = rows[:MOST_ROWS]
     for index, row in enumerate(shown):
@@ -348,16 +360,19 @@ def drops_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
     gaps = []
     for model in shown:
         name = model.name
-        validation.append(_number(number.estimate(VALIDATION, model=name), " %"))
+        accuracy = number.estimate(VALIDATION, model=name)
+        gap = number.estimate(VALIDATION_GAP, model=name)
+        validation.append(_number(accuracy, " %"))
         on_base.append(_number(results.base_number(name), " %"))
-        gaps.append(_number(number.estimate(VALIDATION_GAP, model=name)))
+        gaps.append(_number(gap))
     beside = {"validation": validation, "base": on_base, "validation → base": gaps}
     if not number.where(VALIDATION_GAP):
         beside = {"base": on_base}
     empty = [text_cell("")] * len(averages)
     rows = []
     for name, cells in beside.items():
-        rows.append(TableRow((text_cell(name), *cells, *empty), "base"))
+        row = (text_cell(name), *cells, *empty)
+        rows.append(TableRow(row, "base"))
     for shift in results.shifts:
         name = shift.name
         cells = [text_cell(name)]
@@ -369,7 +384,8 @@ def drops_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
                 drop = _with(drop, f"of {format_percent(base.value)}", base.note)
             cells.append(drop)
         if several:
-            cells.append(_number(number.estimate("impact", group=name)))
+            impact = number.estimate("impact", group=name)
+            cells.append(_number(impact))
         relative = results.averaged("relative_drop", group=name)
         cells.append(TableCell(format_percent(relative)))
         if sloped:

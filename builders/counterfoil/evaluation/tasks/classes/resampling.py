@@ -44,13 +44,17 @@ def drawn_averages(answered: AllAnswers, sides: Sequence[Side]) -> Floats:
     return averages
 
 
-def _generators(subject: Subject, seed: int) -> Callable[[int], np.random.Generator]:
+def _generators(
+    subject: Subject,
+    seed: int,
+) -> Callable[[int], np.random.Generator]:
     """Return the generator of each stratum: a class in the groups that share units."""
 
     def generator_of(stratum: int) -> np.random.Generator:
         label, first = divmod(stratum, len(subject.groups))
-        group = subject.groups[first].name
-        return seeded_generator(seed, "compare", group, subject.classes[label].id)
+        group = subject.groups[first]
+        cls = subject.classes[label]
+        return seeded_generator(seed, "compare", group.name, cls.id)
 
     return generator_of
 
@@ -66,7 +70,8 @@ def strata_and_units(subject: Subject) -> tuple[Ints, Ints]:
     of_groups = np.array([group.paired for group in subject.groups])
     paired = of_groups[subject.shifts]
     first_group = np.where(paired, 0, subject.shifts)
-    units = np.where(paired, subject.indices, np.arange(len(paired)))
+    rows = np.arange(len(paired))
+    units = np.where(paired, subject.indices, rows)
     return subject.labels * len(subject.groups) + first_group, units
 
 
@@ -90,7 +95,10 @@ class Resample:
     """Of the base, the computed shift whose images alone are resampled; else 0."""
 
 
-def resampled_numbers(answered: AllAnswers, samples: Sequence[Resample]) -> list[Drawn]:
+def resampled_numbers(
+    answered: AllAnswers,
+    samples: Sequence[Resample],
+) -> list[Drawn]:
     """Return each measure with its resamples. Images are drawn for all of them together.
 
     The bias is that of the resamples: their mean less the value.
@@ -116,7 +124,8 @@ def resampled_numbers(answered: AllAnswers, samples: Sequence[Resample]) -> list
     for stratum in np.unique(strata).tolist():
         rows = np.flatnonzero(strata == stratum)
         different, unit_of_row = np.unique(units[rows], return_inverse=True)
-        of_strata.append((rows, unit_of_row, len(different), generator_of(stratum)))
+        generator = generator_of(stratum)
+        of_strata.append((rows, unit_of_row, len(different), generator))
     drawn = np.full((len(samples), REPLICATES), np.nan)
     most = max(1, _WEIGHTS_AT_ONCE // len(strata))
     for start in range(0, REPLICATES, most):
@@ -177,4 +186,5 @@ def resampled_rows(
     numbers = resampled_numbers(answered, samples)
     for key, number in zip(keys, numbers, strict=True):
         if math.isfinite(number.value):
-            yield estimate_row(name, number.interval(), n=number.images, **key)
+            interval = number.interval()
+            yield estimate_row(name, interval, n=number.images, **key)

@@ -38,11 +38,14 @@ def result_tables(results: Results) -> Tables:
     }
     if results.base is not None:  # classes are shown by their drops
         tables["classes"] = ("classes.csv", classes_csv(results))
-    if (corruptions := corruptions_csv(results)) is not None:
+    corruptions = corruptions_csv(results)
+    if corruptions is not None:
         tables["corruptions"] = ("corruptions.csv", corruptions)
     for shown in NESTED.values():
-        if (text := shown.csv(results)) is not None:
-            tables[Path(shown.file).stem] = (shown.file, text)
+        text = shown.csv(results)
+        if text is not None:
+            name = Path(shown.file).stem
+            tables[name] = (shown.file, text)
     return tables
 
 
@@ -57,14 +60,16 @@ def results_csv(results: Results) -> str:
     """
     measured = results.rows
     group = results.base or ""
+    model_of = {model.name: model for model in results.models}
     top1_of = {}
-    for model in results.models:
-        top1_of[model.name] = measured.value("top1", model=model.name, group=group) or 0.0
+    for name in model_of:
+        top1_of[name] = measured.value("top1", model=name, group=group) or 0.0
     rows = []
-    for model in sorted(results.models, key=lambda model: (-top1_of[model.name], model.name)):
-        name = model.name
+    for name in sorted(model_of, key=lambda name: (-top1_of[name], name)):
+        model = model_of[name]
         top1 = top1_of[name]
-        top_k = measured.value("top_k", model=name, group=group, at=str(model.top_k)) or 0.0
+        at = str(model.top_k)
+        top_k = measured.value("top_k", model=name, group=group, at=at) or 0.0
         gap = measured.estimate(VALIDATION_GAP, model=name)
         millions = ""
         if model.param_count is not None:
@@ -123,7 +128,7 @@ def robustness_csv(results: Results) -> str:
     for shift, model in product(results.shifts, results.models):
         key = {"model": model.name, "group": shift.name}
         pairs = measured.one("pairs_drop", **key)
-        top5 = measured.estimate("top_k", at=str(model.top_k), **key)
+        at = str(model.top_k)
         row: dict[str, Any] = {
             "model": model.name,
             "shift": shift.name,
@@ -141,7 +146,7 @@ def robustness_csv(results: Results) -> str:
         row["pairs"] = pairs.n if pairs else 0
         row |= interval_columns("pairs_drop", measured.estimate("pairs_drop", **key))
         row |= interval_columns("top1", measured.estimate("top1", **key))
-        row |= interval_columns("top5", top5)
+        row |= interval_columns("top5", measured.estimate("top_k", at=at, **key))
         for name in others:
             row |= interval_columns(name, measured.estimate(name, **key))
         rows.append(row)
@@ -273,25 +278,28 @@ def image_answers(answered: AllAnswers) -> dict[str, Any]:
 
     subject = answered.subject
     classes = [subject.classes[label] for label in subject.labels.tolist()]
+    class_ids = [cls.id for cls in classes]
+    class_names = [cls.name for cls in classes]
     columns: dict[str, pa.Array] = {
         "label": pa.array(subject.labels, pa.int64()),
-        "class_id": pa.array([cls.id for cls in classes], pa.string()),
-        "class": pa.array([cls.name for cls in classes], pa.string()),
+        "class_id": pa.array(class_ids, pa.string()),
+        "class": pa.array(class_names, pa.string()),
     }
-    for index, (model, class_map) in enumerate(zip(answered.models, answered.maps, strict=True)):
-        output_name = answer_names(subject.classes, class_map)
+    for index, model in enumerate(answered.models):
+        output_name = answer_names(subject.classes, answered.maps[index])
         absent = ~answered.given[:, index]
-        predicted = answered.answers.prediction[:, index]
-        outputs, inverse = np.unique(np.where(absent, -1, predicted), return_inverse=True)
+        predicted = np.where(absent, -1, answered.answers.prediction[:, index])
+        outputs, inverse = np.unique(predicted, return_inverse=True)
         names = []
         for output in outputs.tolist():
             names.append(output_name(output) if output >= 0 else None)
-        columns[f"answer.{model}"] = pa.array(predicted, pa.int32(), mask=absent)
-        columns[f"answered.{model}"] = pa.array(names, pa.string()).take(pa.array(inverse))
+        answers = pa.array(names, pa.string())
         confidence = answered.confidence[:, index]
         unknown = absent | np.isnan(confidence)
-        columns[f"confidence.{model}"] = pa.array(confidence, pa.float32(), mask=unknown)
         right = answered.answers.correct[:, index]
+        columns[f"answer.{model}"] = pa.array(predicted, pa.int32(), mask=absent)
+        columns[f"answered.{model}"] = answers.take(pa.array(inverse))
+        columns[f"confidence.{model}"] = pa.array(confidence, pa.float32(), mask=unknown)
         columns[f"right.{model}"] = pa.array(right, pa.bool_(), mask=absent)
     return columns
 
@@ -302,11 +310,11 @@ def _base_accuracy(results: Results, model: ModelFacts) -> str:
 
 
 def _slope_columns(name: str, line: ResultRow | None) -> dict[str, str]:
-    ends = (None, None, None)
+    columns = dict.fromkeys((name, f"{name}_low", f"{name}_high"), "")
     if line is not None:
-        ends = line.value, line.low, line.high
-    columns = (name, f"{name}_low", f"{name}_high")
-    return dict(zip(columns, map(_number, ends), strict=True))
+        numbers = map(_number, (line.value, line.low, line.high))
+        columns = dict(zip(columns, numbers, strict=True))
+    return columns
 
 
 def _number(value: float | None) -> str:

@@ -134,7 +134,11 @@ class ClassesTask(Task):
         self.chosen = choose_models(self.subject, self.named, self.options, against)
         return self.chosen.names
 
-    def read_earlier(self, lines: Sequence[GateLine], judged: Sequence[str]) -> None:
+    def read_earlier(
+        self,
+        lines: Sequence[GateLine],
+        judged: Sequence[str],
+    ) -> None:
         files = [line.other_model for line in lines if is_stored(line.other_model)]
         self.stored = read_stored(files, judged, self.subject)
 
@@ -225,13 +229,16 @@ class ClassesTask(Task):
             nested[name], measure_rows = measure.measure(answered)
             rows += measure_rows
             names = {result.measure for result in measure_rows}
-            nested_facts += [facts for facts in NESTED[name].measures if facts.name in names]
+            for facts in NESTED[name].measures:
+                if facts.name in names:
+                    nested_facts.append(facts)
         rows = [row for row in rows if answered.is_answered(row)]
-        count = answered.unit_count(answered.rows(0))
+        base_rows = answered.rows(0)
+        count = answered.unit_count(base_rows)
         units = None
         if count is not None and subject.recipe is not None:
             units = UnitFacts(subject.recipe.source.unit_column or "", count)
-        models = [self._model_facts(model) for model in range(len(answered.scored))]
+        models = map(self._model_facts, range(len(answered.scored)))
         of_measures = [measure.facts(name) for name, measure in MEASURES.items()]
         groups = [answered.facts(index) for index in answered.places]
         classes = [ClassFacts(cls.id, cls.name) for cls in subject.classes]
@@ -296,7 +303,8 @@ class ClassesTask(Task):
             return classifier.told(outside[given], unsure[given])
         if not isinstance(classifier, RecordedClassifier):
             return classifier.read
-        parts = [(part.images.keys, part.images.paths) for part in subject.stored_parts]
+        images = [part.images for part in subject.stored_parts]
+        parts = [(of_part.keys, of_part.paths) for of_part in images]
         answers = None
         if subject.preview is None:
             answers = int(given.sum())
@@ -315,9 +323,10 @@ class ClassesTask(Task):
 
     def comparing(self, results: Results) -> ClassLines:
         own_ways = [key for key, why in self.refused.items() if why == OWN]
+        keys = self.subject.keys
         stored = {}
         for line, answers in self.stored.items():
-            stored[line] = answers.to_images(self.subject.keys)
+            stored[line] = answers.to_images(keys)
         return ClassLines(self.answered, results.label_checks, stored, own_ways)
 
     def tables(self, results: Results) -> Tables:
@@ -404,6 +413,6 @@ class ClassesTask(Task):
             yield Failure(row, name, truth, [{"category_id": label}], of_models)
 
     def partners(self) -> Ints:
-        groups = self.subject.groups
-        paired = [index for index, group in enumerate(groups) if index and group.paired]
+        _, *shifts = self.subject.groups
+        paired = [index for index, group in enumerate(shifts, 1) if group.paired]
         return failure_partners(self.answered, paired)

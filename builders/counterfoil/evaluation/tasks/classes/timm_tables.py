@@ -28,31 +28,35 @@ def timm_tables(answered: AllAnswers, results: Results) -> Mapping[str, str]:
         return {}
     tables = {f"{_BASE}.csv": _table(answered, results, [0])}
     for corruption, severities in kinds.items():
-        tables[f"{corruption}.csv"] = _table(answered, results, list(severities.values()))
+        groups = list(severities.values())
+        tables[f"{corruption}.csv"] = _table(answered, results, groups)
     return tables
 
 
 def _table(answered: AllAnswers, results: Results, groups: Sequence[int]) -> str:
     """Write a line for each model that answered these groups, best first."""
     answers = answered.answers
-    able = np.all([answered.able(group) for group in groups], axis=0)
+    able = np.ones(len(results.models), bool)
     top1_of_groups = []
     top5_of_groups = []
     for group in groups:
+        able &= answered.able(group)
         rows = answered.rows(group)
         top1_of_groups.append(answers.correct[rows].mean(axis=0))
         top5_of_groups.append(answers.correct_top_k[rows].mean(axis=0))
     top1_of = np.mean(top1_of_groups, axis=0).tolist()
     top5_of = np.mean(top5_of_groups, axis=0).tolist()
-    names = [model.short_name for model in results.models]
+    best_first = []
+    for index in np.flatnonzero(able):
+        best_first.append((-top1_of[index], results.models[index].short_name, index))
     lines = []
-    for index in sorted(np.flatnonzero(able), key=lambda index: (-top1_of[index], names[index])):
+    for _, name, index in sorted(best_first):
         model = results.models[index]
         top1 = top1_of[index]
         top5 = top5_of[index]
         size = model.param_count
         line: dict[str, object] = {
-            "model": model.short_name,
+            "model": name,
             "top1": csv_percent(top1),
             "top1_err": csv_percent(1 - top1),
             "top5": csv_percent(top5),

@@ -56,12 +56,13 @@ def _accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
         units = answered.unit_count(answered.rows(index))
         if answered.subject.base and index == 0:
             averages = answered.averages()
-            values = [averages.interval(model) for model in range(len(answered.models))]
+            values = list(map(averages.interval, range(len(answered.models))))
         elif seen:
             of_classes = [cls.shift_accuracy for cls in seen]
             values = np.mean(of_classes, axis=0).tolist()
         if values:
-            yield from answered.model_rows("accuracy", values, group=group, n=images, units=units)
+            key = {"group": group, "n": images, "units": units}
+            yield from answered.model_rows("accuracy", values, **key)
         for cls in answered.enough(index):
             _, images = cls.counts
             key = {"group": group, "class_id": cls.class_id, "n": images}
@@ -78,9 +79,10 @@ def _base_accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
             key = {"group": group, "class_id": cls.class_id, "n": images}
             near_chance = answered.near_chance.cells[cls.class_id]
             accuracies = cls.base_accuracy.tolist()
-            for name, value, guesses in zip(answered.models, accuracies, near_chance, strict=True):
-                note = "near chance" if guesses else ""
-                yield estimate_row("base_accuracy", value, model=name, note=note, **key)
+            for model, name in enumerate(answered.models):
+                note = "near chance" if near_chance[model] else ""
+                accuracy = accuracies[model]
+                yield estimate_row("base_accuracy", accuracy, model=name, note=note, **key)
 
 
 # Report this many of the most frequent confusions; every answer is in predictions.parquet.
@@ -91,14 +93,14 @@ def _answered_labels(answered: AllAnswers, model: int) -> Ints:
     """Return the class of each answer, (images,). A right answer has the image's class; an output
     without a class has -1."""
     class_map = answered.maps[model]
-    label_of = np.full(class_map.num_classes, -1, dtype=np.int64)
+    label_of = np.full(class_map.num_classes, -1, np.int64)
     # The first class of an output is written last, and stays.
     for label, outputs in reversed(list(enumerate(class_map.targets))):
         label_of[list(outputs)] = label
     # An unreadable image has the prediction -1; no measure reads its label.
     outputs = answered.answers.prediction[:, model].clip(0)
-    labels = label_of[outputs]
-    return np.where(answered.answers.correct[:, model], answered.subject.labels, labels)
+    right = answered.answers.correct[:, model]
+    return np.where(right, answered.subject.labels, label_of[outputs])
 
 
 def _class_shares(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
@@ -118,8 +120,8 @@ def _class_shares(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
                 of_class = np.flatnonzero(labels == label)
                 of_units = None if units is None else units[of_class]
                 share = share_estimate(right[of_class], of_units)
-                n = len(of_class)
-                yield estimate_row(name, share, class_id=classes[label].id, n=n, **key)
+                of_label = {"class_id": classes[label].id, "n": len(of_class)}
+                yield estimate_row(name, share, **of_label, **key)
 
     return rows_of
 
@@ -149,13 +151,21 @@ def _confusion(answered: AllAnswers) -> Iterator[ResultRow]:
             confusions[key] = (share, n + count)
     least = 1
     if len(confusions) > MOST_MISTAKEN:
-        counts_of_all = sorted((n for _, n in confusions.values()), reverse=True)
+        images_of_all = sorted(n for _, n in confusions.values())
         # Confusions as frequent as the last are left out together.
-        least = counts_of_all[MOST_MISTAKEN - 1] + 1
-    for names, (share, n) in confusions.items():
-        if n >= least:
-            key = dict(zip(("model", "group", "class_id", "against"), names, strict=True))
-            yield estimate_row("confusion", share, n=n, **key)
+        least = images_of_all[-MOST_MISTAKEN] + 1
+    for (model_name, group, class_id, against), (share, n) in confusions.items():
+        if n < least:
+            continue
+        yield estimate_row(
+            "confusion",
+            share,
+            n=n,
+            model=model_name,
+            group=group,
+            class_id=class_id,
+            against=against,
+        )
 
 
 def _answered_groups(answered: AllAnswers) -> Iterator[tuple[int, int, Ints]]:
@@ -220,9 +230,10 @@ def _accuracy_over(measure: str, way: Outputs) -> Measure:
                 if scores.class_map.leads == way:
                     correct = predictions.correct
                 right = np.bincount(labels, weights=correct[rows])
-                value = float((right[seen] / images[seen]).mean())
+                of_classes = right[seen] / images[seen]
+                accuracy = float(of_classes.mean())
                 key = answered.key(model, index)
-                yield estimate_row(measure, value, n=len(rows), **key)
+                yield estimate_row(measure, accuracy, n=len(rows), **key)
 
     over = "the outputs of the dataset's classes alone"
     if way == "all":

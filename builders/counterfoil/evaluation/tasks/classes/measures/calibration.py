@@ -23,11 +23,11 @@ def _groups(answered: AllAnswers) -> Iterator[tuple[int, int, AnyFloats, Bools]]
     for model in range(len(answered.models)):
         for index in answered.places:
             rows = answered.rows(index)
-            if len(rows):
-                confidence = answered.confidence[rows, model].astype(np.float64).round(_DIGITS)
-                # A rate over the images that a model is sure or unsure of would be over a choice.
-                if not np.isnan(confidence).any():
-                    yield model, index, confidence, answered.answers.correct[rows, model]
+            confidence = answered.confidence[rows, model].astype(np.float64)
+            # A rate over the images that a model is sure or unsure of would be over a choice.
+            if len(rows) and not np.isnan(confidence).any():
+                right = answered.answers.correct[rows, model]
+                yield model, index, confidence.round(_DIGITS), right
 
 
 def _error(answered: AllAnswers) -> Iterator[ResultRow]:
@@ -79,10 +79,10 @@ def _bins(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
             bins = confidence_bins(confidence)
             key = answered.key(model, index)
             for number in np.unique(bins).tolist():
-                in_bin = bins == number
-                mean = float(values[in_bin].mean())
+                in_bin = values[bins == number]
+                mean = float(in_bin.mean())
                 end = f"{(number + 1) / BINS:.4f}"
-                yield estimate_row(name, mean, at=end, n=int(in_bin.sum()), **key)
+                yield estimate_row(name, mean, at=end, n=len(in_bin), **key)
 
     return rows_of
 
@@ -112,8 +112,10 @@ def reliability_figure(results: Results) -> str | None:
         key = {"model": model.name, "group": group}
         points = []
         for accuracy in results.rows.where("calibration", **key):
-            confidence = results.rows.value("confidence", at=accuracy.at, **key) or 0.0
-            points.append((100 * confidence, 100 * (accuracy.value or 0.0)))
+            at = accuracy.at
+            confidence = results.rows.value("confidence", at=at, **key) or 0.0
+            share = accuracy.value or 0.0
+            points.append((100 * confidence, 100 * share))
         if points:
             lines.append((model, sorted(points)))
     if not lines:
@@ -140,13 +142,14 @@ def reliability_figure(results: Results) -> str | None:
             linewidths=0,
             clip_on=False,
         )
-        beside = {
-            "xytext": (4, -3),
-            "textcoords": "offset points",
-            "fontsize": 8.5,
-        }
-        name = short_shift_name(model.short_name, 18)
-        axes.annotate(name, (x[-1], y[-1]), color=INK, **beside)
+        axes.annotate(
+            short_shift_name(model.short_name, 18),
+            (x[-1], y[-1]),
+            color=INK,
+            xytext=(4, -3),
+            textcoords="offset points",
+            fontsize=8.5,
+        )
     axes.set_xlim(0, 100)
     axes.set_ylim(0, 100)
     axes.set_aspect("equal")

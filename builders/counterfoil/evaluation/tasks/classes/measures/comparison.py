@@ -55,7 +55,9 @@ class ComparedModels(Request):
     original: str
 
 
-def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[ResultRow]]:
+def compare_models(
+    answered: AllAnswers,
+) -> tuple[ModelComparison | None, list[ResultRow]]:
     """Return the comparison of the two requested models and its rows. Without a request, the
     comparison is None. Groups that either model cannot take are left out.
 
@@ -77,9 +79,10 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
         rows_of_group = answered.rows(group)
         counts = np.bincount(subject.labels[rows_of_group])
         if counts.max(initial=0) < answered.min_images:
-            rows_of_group = np.empty(0, dtype=np.int64)
+            rows_of_group = np.empty(0, np.int64)
         measured[group] = rows_of_group
-    gain = correct[:, 0].astype(np.float64) - correct[:, 1]
+    mended, original = correct.T.astype(np.float64)
+    gain = mended - original
     # `replicates` has one column for each group, in the order of `measured`.
     sides = [(rows_of_group, gain) for rows_of_group in measured.values()]
     replicates = drawn_averages(answered, sides)
@@ -94,7 +97,7 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
             f" those of {compared.original}."
         )
     near = answered.near_chance
-    guessing = [name for name, index in zip(pair, places, strict=True) if near.models[index]]
+    guessing = [answered.models[index] for index in places if near.models[index]]
     classes_near_chance = [cls.name for cls in subject.classes if cls.id in near.classes]
     comparison = ModelComparison(
         *pair,
@@ -118,12 +121,18 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
         reach = (0.0, 0.0)
         if samples:
             of_classes = _reaches_of_equal_gains(samples)
-            reach = tuple(np.linalg.norm(of_classes, axis=0) / len(samples))
+            lengths = np.linalg.norm(of_classes, axis=0)
+            reach = tuple(lengths / len(samples))
             reaches.append(reach)
             unit_counts.append(answered.unit_count(rows_of_group))
         described = subject.groups[group]
-        is_base = subject.base and group == 0
-        groups.append(ComparedGroup(described.name, described.kind, is_base, len(samples)))
+        facts = ComparedGroup(
+            described.name,
+            described.kind,
+            subject.base and group == 0,
+            len(samples),
+        )
+        groups.append(facts)
         rows += _compared(
             answered,
             correct,
@@ -139,13 +148,14 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
         if n:
             share = differing_share(answered, every, differs).interval(NORMAL)
             rows.append(estimate_row(DIFFERENT_ANSWERS, share, n=n, **key))
-            largest = largest_difference(answered, *places, every)
+            largest = largest_difference(answered, *places, rows=every)
             if largest is not None:
                 rows.append(estimate_row(LARGEST_DIFFERENCE, largest, n=n, **key))
         if subject.base and group:
             smaller = _drop_gain(answered, places, group)
             if smaller is not None:
-                rows.append(estimate_row(DROP_GAIN, smaller, n=len(rows_of_group), **key))
+                n = len(rows_of_group)
+                rows.append(estimate_row(DROP_GAIN, smaller, n=n, **key))
     tested = [result.p for result in rows if result.p is not None]
     adjusted = iter(holm_adjusted(tested))
     values = []
@@ -235,14 +245,14 @@ def _drop_gain(
     for cls in answered.kept(group):
         base = cls.base_correct[cls.base_present]
         shifted = cls.shift_correct[cls.shift_present]
-        for right in (base, shifted):
-            gains = right[:, mended].astype(np.float64) - right[:, original]
+        for right in (base.astype(np.float64), shifted.astype(np.float64)):
+            gains = right[:, mended] - right[:, original]
             samples.append((gains, len(right)))
     reaches = _reaches_of_equal_gains(samples)
     # The gain on the base is subtracted, so its two ends change places.
     reaches[::2] = reaches[::2, ::-1]
-    reach = np.linalg.norm(reaches, axis=0) / len(drops.classes)
-    below, above = reach.tolist()
+    lengths = np.linalg.norm(reaches, axis=0)
+    below, above = (lengths / len(drops.classes)).tolist()
     value = float(drops.drop[original] - drops.drop[mended])
     replicates = drops.replicates[:, original] - drops.replicates[:, mended]
     return interval_of_draws(

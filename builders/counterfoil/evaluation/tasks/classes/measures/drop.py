@@ -144,7 +144,7 @@ def relative_drop(drops: Drops, model: int) -> Estimate | None:
     if (base_replicates <= 0).any():
         return Estimate(value)
     replicates = drops.replicates[:, model] / base_replicates
-    below, above = (float(side[model]) / base for side in drops.agreed)
+    below, above = (side[model] / base for side in drops.agreed)
     return interval_of_draws(
         value,
         replicates,
@@ -176,8 +176,10 @@ def _of_line(
             base = measured.drops.base_accuracy[sound].tolist()
             shifted = measured.drops.accuracy[sound].tolist()
             line = accuracy_stats.accuracy_slope(base, shifted, images)
-            if line is not None:
-                yield estimate_row(name, number(line), group=measured.group, n=line.n_models)
+            if line is None:
+                continue
+            estimate = number(line)
+            yield estimate_row(name, estimate, group=measured.group, n=line.n_models)
 
     return rows
 

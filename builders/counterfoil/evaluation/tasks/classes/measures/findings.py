@@ -41,7 +41,9 @@ _OPEN = "cannot be measured: the shift's threshold is open: nothing has passed t
 _NONE = "cannot be measured: no candidate passed the screen"
 
 
-def measure_findings(answered: AllAnswers) -> tuple[tuple[MinedShiftResult, ...], list[ResultRow]]:
+def measure_findings(
+    answered: AllAnswers,
+) -> tuple[tuple[MinedShiftResult, ...], list[ResultRow]]:
     """Return the mined shifts in the recipe's order, and their rows. Raise the errors of
     `score_models`.
 
@@ -127,7 +129,8 @@ class _Measuring:
         facts_of: dict[int, FindingModel] = {}
         if seen:
             side = self._screened(unpicked).of_models(seen)
-            of_seen = self._measured(shift, [models[index] for index in seen], seen, side)
+            models_seen = [models[index] for index in seen]
+            of_seen = self._measured(shift, models_seen, seen, side)
             facts_of = dict(zip(seen, of_seen, strict=True))
         reason = _FILE
         if not mined.complete:
@@ -155,7 +158,8 @@ class _Measuring:
             sha256 = pin.get("sha256") if isinstance(pin, Mapping) else None
             name = f"{judge} (of the build)" if taken else judge
             model = FindingModel(name, _is_target(shift, judge, sha256))
-            facts += self._measured(shift, [model], [0], _recorded(unpicked, judge), _NOT_SCORED)
+            side = _recorded(unpicked, judge)
+            facts += self._measured(shift, [model], [0], side, _NOT_SCORED)
         return facts
 
     def _measured(
@@ -176,8 +180,9 @@ class _Measuring:
         base = self.base.of_models(places)
         units = aligned_units(self.subject, group.class_labels, base, side)
         least = self.answered.min_images
+        near_chance = self.answered.near_chance.classes
         enough = accuracy_stats.classes_with_images(units, least)
-        kept = [cls for cls in enough if cls.class_id not in self.answered.near_chance.classes]
+        kept = [cls for cls in enough if cls.class_id not in near_chance]
         if not kept:
             why = f"no class has {least} such candidates and as many base images"
             if enough:
@@ -223,7 +228,8 @@ class _Measuring:
         """Add a row for each model that says why it has no rate."""
         group = self.subject.groups[shift.index].name
         for model in models:
-            self.numbers.append(estimate_row(RATE, None, model=model.name, group=group, note=why))
+            unknown = estimate_row(RATE, None, model=model.name, group=group, note=why)
+            self.numbers.append(unknown)
         return list(models)
 
     def _screened(self, unpicked: Unpicked) -> AnsweredImages:
@@ -232,8 +238,8 @@ class _Measuring:
         models = self.answered.models
         answers = self.answered.answers
         candidates = len(unpicked.keys)
-        present = np.zeros(candidates, dtype=bool)
-        correct = np.zeros((candidates, len(models)), dtype=bool)
+        present = np.zeros(candidates, bool)
+        correct = np.zeros((candidates, len(models)), bool)
         for index, key in enumerate(unpicked.keys):
             if unpicked.accepted[index]:
                 row = self.rows[key]
@@ -252,9 +258,12 @@ class _Measuring:
 
 def _recorded(unpicked: Unpicked, judge: str) -> AnsweredImages:
     answers = unpicked.recorded[judge]
-    present = answers != NO_ANSWER
-    right = answers == IS_RIGHT
-    return AnsweredImages(unpicked.labels, unpicked.indices, present, right[:, None])
+    return AnsweredImages(
+        labels=unpicked.labels,
+        indices=unpicked.indices,
+        present=answers != NO_ANSWER,
+        correct=answers[:, None] == IS_RIGHT,
+    )
 
 
 def _failures(kept: Sequence[ClassUnits], column: int) -> tuple[int, int]:

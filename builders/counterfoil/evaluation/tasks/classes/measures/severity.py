@@ -7,6 +7,7 @@ accepted. Classes that are near chance, or that have too few base images, are le
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -35,25 +36,34 @@ _HALF = 0.5
 
 def shifts_with_levels(subject: Subject) -> dict[str, list[int]]:
     """Return the groups of each shift with levels, mildest first."""
-    groups_of: dict[str, list[int]] = {}
+    graded: dict[str, list[tuple[float, int]]] = defaultdict(list)
     for index, group in enumerate(subject.groups):
         if group.level is not None:
-            groups_of.setdefault(group.of, []).append(index)
-    for indices in groups_of.values():
-        indices.sort(key=lambda index: subject.groups[index].level or 0.0)
+            graded[group.of].append((group.level, index))
+    groups_of = {}
+    for shift, levels in graded.items():
+        groups_of[shift] = [index for _, index in sorted(levels)]
     return groups_of
 
 
 def severity_levels(
-    subject: Subject, groups: Sequence[int], lost: Sequence[int]
+    subject: Subject,
+    groups: Sequence[int],
+    lost: Sequence[int],
 ) -> tuple[names.SeverityLevel, ...]:
     """Return the levels of a shift, by their groups. lost: how many base images have no image
     there."""
     levels = []
     for index, missing in zip(groups, lost, strict=True):
         group = subject.groups[index]
-        accepted = int((subject.shifts == index).sum())
-        levels.append(names.SeverityLevel(group.level or 0.0, group.name, accepted, missing))
+        accepted = subject.shifts == index
+        level = names.SeverityLevel(
+            level=group.level or 0.0,
+            group=group.name,
+            accepted=int(accepted.sum()),
+            lost=missing,
+        )
+        levels.append(level)
     return tuple(levels)
 
 
@@ -82,13 +92,14 @@ class Trajectories:
     @property
     def levels(self) -> Floats:
         """(K,), mildest first."""
-        levels = [self.answered.group(group).level for group in self.groups]
-        return np.array(levels, dtype=np.float64)
+        groups = map(self.answered.group, self.groups)
+        return np.array([group.level for group in groups], np.float64)
 
     @property
     def ats(self) -> list[str]:
         """The base and the levels as rows have them."""
-        return ["0", *map(names.at, self.levels.tolist())]
+        levels = self.levels.tolist()
+        return ["0", *map(names.at, levels)]
 
     @property
     def present(self) -> Bools:
@@ -108,7 +119,9 @@ class Trajectories:
     @property
     def runs(self) -> tuple[Ints, Ints]:
         """The first and the last level of the run in which each model fails, (n, models) each."""
-        return trajectory_stats.failure_runs(self.present[:, 1:], self.right[:, 1:])
+        present = self.present[:, 1:]
+        right = self.right[:, 1:]
+        return trajectory_stats.failure_runs(present, right)
 
     def only(self, which: Bools) -> Trajectories:
         units = None
@@ -127,24 +140,29 @@ def trajectories_of(answered: AllAnswers, groups: Sequence[int]) -> Trajectories
     """Return the trajectories of a shift's planned classes that have enough base images and are not
     near chance."""
     subject = answered.subject
-    base = np.bincount(subject.labels[answered.rows(0)], minlength=len(subject.classes))
-    chosen = np.zeros(len(subject.classes), dtype=bool)
+    base_labels = subject.labels[answered.rows(0)]
+    near_chance = answered.near_chance.classes
+    chosen = []
     for label in answered.group(groups[-1]).class_labels:
-        guessed = subject.classes[label].id in answered.near_chance.classes
-        chosen[label] = base[label] >= answered.min_images and not guessed
-    places = len(groups) + 1
-    place_of = np.full(len(subject.groups), -1)
-    place_of[[0, *groups]] = np.arange(places)
-    usable = answered.answers.readable & chosen[subject.labels]
-    rows = np.flatnonzero(usable & (place_of[subject.shifts] >= 0))
-    keys = np.stack([subject.labels[rows], subject.indices[rows]], axis=1)
-    cells, scene = np.unique(keys, axis=0, return_inverse=True)
-    rows_of_cells = np.full((len(cells), places), -1, dtype=np.int64)
-    rows_of_cells[scene.ravel(), place_of[subject.shifts[rows]]] = rows
+        base_images = np.count_nonzero(base_labels == label)
+        if base_images >= answered.min_images and subject.classes[label].id not in near_chance:
+            chosen.append(label)
+    places = []
+    rows_of_places = []
+    for place, group in enumerate((0, *groups)):
+        of_group = answered.rows_of_labels(group, chosen)
+        rows_of_places.append(of_group)
+        places.append(np.full_like(of_group, place))
+    rows = np.concatenate(rows_of_places)
+    keys = np.stack([subject.labels, subject.indices])[:, rows]
+    cells, scene = np.unique(keys, axis=1, return_inverse=True)
+    labels, _ = cells
+    rows_of_cells = np.full((len(labels), len(places)), -1)
+    rows_of_cells[scene.ravel(), np.concatenate(places)] = rows
     right = answered.answers.correct[rows_of_cells]
     right[rows_of_cells < 0] = False
     units = answered.shared_units(rows_of_cells.max(axis=1))
-    return Trajectories(answered, groups, cells[:, 0], rows_of_cells, right, units)
+    return Trajectories(answered, groups, labels, rows_of_cells, right, units)
 
 
 def measure_severity(answered: AllAnswers) -> tuple[tuple[names.Severity, ...], list[ResultRow]]:
@@ -159,25 +177,27 @@ def measure_severity(answered: AllAnswers) -> tuple[tuple[names.Severity, ...], 
         curve = _Curve.of(scenes)
         complete = _Curve.of(scenes.only(scenes.complete))
         with_base = scenes.present[scenes.present[:, 0]]
-        lost = len(with_base) - with_base[:, 1:].sum(axis=0)
+        trajectories, *images = with_base.sum(axis=0).tolist()
+        lost = [trajectories - count for count in images]
         left_out = np.setdiff1d(scenes.labels, curve.labels).tolist()
         severity = names.Severity(
             shift=shift,
             realised=answered.group(groups[0]).realised,
-            levels=severity_levels(subject, groups, lost.tolist()),
+            levels=severity_levels(subject, groups, lost),
             classes=len(curve.labels),
             left_out=tuple(subject.classes[label].name for label in left_out),
-            trajectories=len(with_base),
+            trajectories=trajectories,
             complete=int(scenes.complete.sum()),
         )
         severities.append(severity)
+        top = groups[-1]
         of_shift = [
-            *curve.rows(drops=answered.drops(groups[-1])),
+            *curve.rows(drops=answered.drops(top)),
             *complete.rows(names.COMPLETE),
             *_failures(scenes),
             *_compared(scenes, curve),
         ]
-        unable = answered.unable(groups[-1])
+        unable = answered.unable(top)
         rows += [row for row in of_shift if row.model not in unable]
     return tuple(severities), rows
 
@@ -190,14 +210,15 @@ def level_row(measure: str, level: trajectory_stats.Reached, **others: Any) -> R
     """Return the row of a level. A note says if the level, or the upper end of its interval, is not
     reached."""
     value = _finite(level.value)
+    low = _finite(level.low)
     high = _finite(level.high)
     note = ""
     if high is None:
         note = names.END_NOT_REACHED
     if value is None:
         note = names.NOT_REACHED
-    low = _finite(level.low)
-    return ResultRow(measure, value=value, low=low, high=high, note=note, **others)
+    row = ResultRow(measure, value=value, low=low, high=high, **others)
+    return replace(row, note=note)
 
 
 @dataclass(frozen=True)
@@ -228,13 +249,13 @@ class _Curve:
     def of(cls, scenes: Trajectories) -> _Curve:
         """Average over the classes with enough images at the base and at every level."""
         answered = scenes.answered
-        shape = len(scenes.groups) + 1, len(answered.models)
+        _, *shape = scenes.right.shape
         shared = answered.subject.units
         labels = []
         by_class = []
         counts = []
         drop_ends = []
-        right_of_units: list[list[UnitValues]] = [[] for _ in range(shape[0])]
+        of_units: list[list[UnitValues]] = []
         total = np.zeros((stats.REPLICATES, *shape))
         counted = np.zeros((stats.REPLICATES, 1, 1))
         squares = np.zeros((2, *shape))
@@ -250,19 +271,20 @@ class _Curve:
             counts.append(images)
             right_at = of_label.right.swapaxes(0, 1)
             places = list(zip(of_label.present.T, right_at, strict=True))
-            if of_label.units is not None:
-                for of_place, (present, right) in zip(right_of_units, places, strict=True):
-                    of_place.append((of_label.units[present], right[present]))
-                drop_ends.append(np.full((2, *shape), np.nan))
+            beside = np.zeros((2, *shape))
+            units = of_label.units
+            if units is not None:
+                of_units.append([(units[present], right[present]) for present, right in places])
+                drop_ends.append(np.full_like(beside, np.nan))
                 continue
-            every = np.ones(len(of_label.labels), dtype=bool)
+            every = np.ones(len(of_label.labels), bool)
             class_id = answered.subject.classes[label].id
             rng = stats.seeded_generator(answered.seed, "severity", scenes.shift, class_id)
-            drawn = np.stack(drawn_accuracies(places, every, rng, stats.REPLICATES), axis=1)
-            usable = ~np.isnan(drawn).any(axis=(1, 2), keepdims=True)
+            drawn_places = drawn_accuracies(places, every, rng, stats.REPLICATES)
+            drawn = np.stack(drawn_places, axis=1)
+            usable = np.isfinite(drawn).all(axis=(1, 2), keepdims=True)
             total += np.where(usable, drawn, 0.0)
             counted += usable
-            beside = np.zeros((2, *shape))
             base = accuracy[0], int(images[0])
             base_present, base_right = places[0]
             for place, (present, right) in enumerate(places):
@@ -284,27 +306,29 @@ class _Curve:
                         base_of_pairs, level_of_pairs, first, last
                     )
                     beside[:, place] = np.maximum(beside[:, place], reach)
+            drop = accuracy[0] - accuracy
             drawn_drop = drawn[:, :1] - drawn
-            drop_ends.append(stats.percentile_ends(accuracy[0] - accuracy, drawn_drop, beside))
+            drop_ends.append(stats.percentile_ends(drop, drawn_drop, beside))
         counted[counted == 0] = np.nan
         replicates = total / counted
-        units = None
+        count = None
         if scenes.units is not None:
             averaged = np.isin(scenes.labels, labels)
-            units = len(np.unique(scenes.units[averaged]))
-        if shared is not None and labels:
-            replicates = np.stack([shared.average(place) for place in right_of_units], axis=1)
+            count = len(np.unique(scenes.units[averaged]))
+        if shared is not None and of_units:
+            drawn_places = [shared.average(of_place) for of_place in zip(*of_units, strict=True)]
+            replicates = np.stack(drawn_places, axis=1)
         classes = max(1, len(labels))
         return cls(
             scenes=scenes,
-            labels=np.array(labels, dtype=np.int64),
+            labels=np.array(labels, np.int64),
             by_class=np.array(by_class).reshape(-1, *shape),
-            counts=np.array(counts, dtype=np.int64).reshape(-1, shape[0]),
+            counts=np.array(counts, np.int64).reshape(-1, shape[0]),
             replicates=replicates,
             agreed=np.sqrt(squares) / classes,
             agreed_drops=np.sqrt(squares_of_drops) / classes,
             drops_of_class=np.array(drop_ends).reshape(-1, 2, *shape),
-            units=units,
+            units=count,
         )
 
     @property
@@ -327,13 +351,15 @@ class _Curve:
         if not len(self.labels):
             return
         scenes = self.scenes
-        classes = [scenes.answered.subject.classes[label].id for label in self.labels]
-        if drops is not None and set(drops.classes) != set(classes):
+        classes = scenes.answered.subject.classes
+        class_ids = {classes[label].id for label in self.labels}
+        if drops is not None and set(drops.classes) != class_ids:
             drops = None
         accuracy = self.accuracy
         lost = accuracy[0] - accuracy
         drawn_drops = self.replicates[:, :1] - self.replicates
         images = self.images.tolist()
+        weights = self.images[1:].astype(np.float64)
         top = len(scenes.levels)
         for model, name in enumerate(scenes.answered.models):
             key = {"model": name, "group": scenes.shift}
@@ -341,26 +367,34 @@ class _Curve:
             curve = []
             for place, at in enumerate(scenes.ats):
                 index = (..., place, model)
-                of_level = {**key, "at": at, "n": images[place], "units": self.units}
+                of_level = {
+                    **key,
+                    "at": at,
+                    "n": images[place],
+                    "units": self.units,
+                }
                 if not ending:
-                    value = float(accuracy[place, model])
-                    below, above = self.agreed[index].tolist()
-                    drawn = self.replicates[index]
-                    share = interval_of_draws(value, drawn, (below, above), 0.0, self.units)
+                    share = interval_of_draws(
+                        float(accuracy[place, model]),
+                        self.replicates[index],
+                        tuple(self.agreed[index]),
+                        0.0,
+                        self.units,
+                    )
                     yield estimate_row(names.ACCURACY, share, **of_level)
                 if not place:
                     continue
-                value = float(lost[place, model])
-                below, above = self.agreed_drops[index].tolist()
                 drop = interval_of_draws(
-                    value, drawn_drops[index], (below, above), units=self.units
+                    float(lost[place, model]),
+                    drawn_drops[index],
+                    tuple(self.agreed_drops[index]),
+                    units=self.units,
                 )
                 if drops is not None and place == top:
                     drop = drops.interval(model)
                 curve.append(drop)
                 drop_rows.append(estimate_row(names.DROP + ending, drop, **of_level))
             yield from drop_rows
-            weights = self.images[1:].astype(np.float64)
             ten = trajectory_stats.rising_reaches(curve, scenes.levels, weights, _TEN_POINTS)
             yield level_row(names.TEN_POINTS + ending, ten, n=images[0], **key)
             if not ending:
@@ -371,19 +405,23 @@ class _Curve:
         classes = self.scenes.answered.subject.classes
         for index, label in enumerate(self.labels.tolist()):
             values = self.by_class[index, :, model].tolist()
-            counts = self.counts[index].tolist()
-            drop_ends = self.drops_of_class[index, :, :, model].T.tolist()
-            for place, (at, value, n) in enumerate(
-                zip(self.scenes.ats, values, counts, strict=True)
-            ):
-                of_class = {"class_id": classes[label].id, "at": at, "n": n, **key}
+            drop_ends = self.drops_of_class[index, :, :, model].T
+            for place, at in enumerate(self.scenes.ats):
+                value = values[place]
+                n = int(self.counts[index, place])
+                of_class = {
+                    "class_id": classes[label].id,
+                    "at": at,
+                    "n": n,
+                    **key,
+                }
                 share: stats.Estimate | float = value
                 if self.units is None:
                     share = stats.wilson_estimate(round(value * n), n)
                 yield estimate_row(names.ACCURACY, share, **of_class)
                 if place:
-                    ends = map(_finite, drop_ends[place])
-                    drop = stats.Estimate(values[0] - value, *ends)
+                    low, high = map(_finite, drop_ends[place].tolist())
+                    drop = stats.Estimate(values[0] - value, low, high)
                     yield estimate_row(names.DROP, drop, **of_class)
 
 
@@ -392,6 +430,8 @@ def _failures(scenes: Trajectories) -> Iterator[ResultRow]:
     base."""
     answered = scenes.answered
     levels = scenes.levels
+    equal_weights = np.ones(len(levels))
+    ats = scenes.ats[1:]
     present = scenes.present[:, 1:]
     right = scenes.right[:, 1:]
     everywhere = np.ones_like(present)
@@ -415,17 +455,16 @@ def _failures(scenes: Trajectories) -> Iterator[ResultRow]:
             n = int(counting.sum())
             if not n:
                 continue
-            unit_of = None
+            unit_of = scenes.only(counting).units
             units = None
-            if scenes.units is not None:
-                unit_of = scenes.units[counting]
+            if unit_of is not None:
                 units = Units.of(unit_of)
             rng = stats.seeded_generator(answered.seed, "failed", scenes.shift)
             failing = first[counting, model], last[counting, model]
             curve = trajectory_stats.failed_curve(*failing, len(levels), rng, units)
-            for at, share in zip(scenes.ats[1:], curve, strict=True):
+            for at, share in zip(ats, curve, strict=True):
                 yield estimate_row(names.FAILED + ending, share, at=at, n=n, **key)
-            median = trajectory_stats.rising_reaches(curve, levels, np.ones(len(levels)), _HALF)
+            median = trajectory_stats.rising_reaches(curve, levels, equal_weights, _HALF)
             yield level_row(names.MEDIAN + ending, median, n=n, **key)
             if not ending:
                 recovered = share_estimate(again[counting, model], unit_of)
@@ -441,13 +480,15 @@ def _compared(scenes: Trajectories, curve: _Curve) -> Iterator[ResultRow]:
     few = curve.units is not None and curve.units < FEWEST_IMAGES
     if not len(curve.labels) or len(sound) < 2 or few:
         return
-    order = np.argsort(-curve.accuracy[0, sound], kind="stable")
+    on_base = curve.accuracy[0, sound]
+    order = np.argsort(-on_base, kind="stable")
     models = sound[order[: names.MOST_COMPARED]]
     called = [answered.models[model] for model in models]
     first, other = np.triu_indices(len(models), 1)
     keys = []
     for model, against in zip(first, other, strict=True):
-        keys.append({"model": called[model], "against": called[against], "group": shift})
+        key = {"model": called[model], "against": called[against], "group": shift}
+        keys.append(key)
     accuracy = curve.accuracy[:, models]
     drawn = curve.replicates[:, :, models]
     values = accuracy[:, first] - accuracy[:, other]
@@ -460,44 +501,52 @@ def _compared(scenes: Trajectories, curve: _Curve) -> Iterator[ResultRow]:
     reach = stats.simultaneous_reach(values, differences, least)
     if curve.units is not None:
         reach = stats.student_reach(reach, curve.units - 1)
-    beside = reach * np.maximum(np.nanstd(differences, axis=0), least)
-    low = values - beside
-    high = values + beside
-    ends = np.stack([values, low, high], axis=-1)
+    error = np.maximum(np.nanstd(differences, axis=0), least)
+    low = values - reach * error
+    high = values + reach * error
+    count = len(models)
     for place, at in enumerate(scenes.ats):
         n = int(curve.images[place])
-        for key, of_pair in zip(keys, ends[place].tolist(), strict=True):
-            estimate = stats.Estimate(*of_pair)
-            yield estimate_row(names.DIFFERENCE, estimate, at=at, n=n, **key)
-        least_ahead, most_ahead = np.zeros((2, len(models), len(models)))
+        for pair, key in enumerate(keys):
+            ends = values[place, pair], low[place, pair], high[place, pair]
+            difference = stats.Estimate(*map(float, ends))
+            yield estimate_row(names.DIFFERENCE, difference, at=at, n=n, **key)
+        least_ahead, most_ahead = np.zeros((2, count, count))
         least_ahead[first, other] = low[place]
         least_ahead[other, first] = -high[place]
         most_ahead[first, other] = high[place]
         most_ahead[other, first] = -low[place]
-        ranks = trajectory_stats.model_ranks(least_ahead, most_ahead, accuracy[place]).tolist()
-        for name, rank in zip(called, ranks, strict=True):
-            of_model = {"model": name, "group": shift, "at": at, "n": len(models)}
-            yield estimate_row(names.RANK, stats.Estimate(*rank), **of_model)
-    runs = [ends_of_runs[:, models] for ends_of_runs in scenes.runs]
-    at_base = scenes.right_at_base[:, models]
-    scores = trajectory_stats.failure_scores(*runs, at_base, scenes.levels)
+        ranks = trajectory_stats.model_ranks(least_ahead, most_ahead, accuracy[place])
+        for name, of_model in zip(called, ranks.tolist(), strict=True):
+            rank = stats.Estimate(*of_model)
+            yield estimate_row(names.RANK, rank, model=name, group=shift, at=at, n=count)
+    runs_first, runs_last = scenes.runs
+    scores = trajectory_stats.failure_scores(
+        runs_first[:, models],
+        runs_last[:, models],
+        scenes.right_at_base[:, models],
+        scenes.levels,
+    )
     apart = scores[:, first] - scores[:, other]
     units = np.arange(len(apart))
     if scenes.units is not None:
         units = Units.of(scenes.units).of_image
     # the models are swapped in all trajectories of a unit
-    swapped = np.zeros((units.max() + 1, len(keys)))
+    count = units.max() + 1
+    swapped = np.zeros((count, len(keys)))
     np.add.at(swapped, units, np.nan_to_num(apart))
-    p = trajectory_stats.swap_test(swapped, stats.seeded_generator(answered.seed, "swaps", shift))
+    rng = stats.seeded_generator(answered.seed, "swaps", shift)
+    p = trajectory_stats.swap_test(swapped, rng)
     adjusted = stats.holm_adjusted(p)
-    for key, difference, p_of_pair, q in zip(keys, apart.T, p, adjusted, strict=True):
+    for pair, key in enumerate(keys):
+        difference = apart[:, pair]
         known = np.isfinite(difference)
         n = int(known.sum())
         mean = None
         if n:
             rng = stats.seeded_generator(answered.seed, "failure difference", shift)
             mean = stats.mean_over_units(difference[known], units[known], rng)
-        of_test = {"test": names.SWAPS, "p": p_of_pair, "q": q}
+        of_test = {"test": names.SWAPS, "p": p[pair], "q": adjusted[pair]}
         yield estimate_row(names.FAILURE_DIFFERENCE, mean, n=n, **of_test, **key)
 
 
@@ -549,25 +598,28 @@ def pick_strips(answered: AllAnswers, results: Results) -> list[FilmStrips]:
         order = np.argsort(fails[:, of_model], kind="stable")
         if not len(order):
             continue
-        quartiles = {len(order) * quartile // 4 for quartile in (1, 2, 3)}
-        for scene in order[sorted(quartiles)].tolist():
-            name = subject.classes[int(scenes.labels[scene])].name
-            keys = [subject.keys[row] for row in scenes.rows[scene].tolist()]
+        count = len(order)
+        quartiles = {count // 4, count // 2, count * 3 // 4}
+        for scene in order[sorted(quartiles)]:
+            cls = subject.classes[scenes.labels[scene]]
+            keys = [subject.keys[row] for row in scenes.rows[scene]]
             shown += keys
-            chosen.append((severity, model, name, keys, fails[scene].tolist()))
+            chosen.append((severity, model, cls.name, keys, fails[scene]))
     pictures = thumbnails(subject, shown)
     strips: dict[str, FilmStrips] = {}
     for severity, model, name, keys, fails in chosen:
         frames = []
-        for side, (at, key) in enumerate(zip(severity.ats, keys, strict=True)):
+        for place, at in enumerate(severity.ats):
             failing = []
             for other, fail in zip(results.models, fails, strict=True):
-                if fail == side:
+                if fail == place:
                     failing.append(other.short_name)
+            picture = pictures[keys[place]]
             marked = model.short_name in failing
-            frames.append(Frame(at, pictures[key], tuple(failing), marked))
-        _, _, scenes_of_shift = strips.setdefault(severity.shift, (severity, model, []))
-        scenes_of_shift.append((name, tuple(frames)))
+            frames.append(Frame(at, picture, tuple(failing), marked))
+        of_shift = strips.setdefault(severity.shift, (severity, model, []))
+        *_, shown_scenes = of_shift
+        shown_scenes.append((name, tuple(frames)))
     return list(strips.values())
 
 

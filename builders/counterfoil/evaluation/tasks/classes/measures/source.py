@@ -67,7 +67,7 @@ class _Side:
     @property
     def readable(self) -> Bools:
         """Which images could be decoded, bool [n]."""
-        return np.isfinite(self.features).all(axis=1)
+        return np.asarray(np.isfinite(self.features).all(axis=1))
 
     @cached_property
     def statistics(self) -> feature_stats.FeatureStatistics:
@@ -193,7 +193,13 @@ def _distances(
             of_classes[labels] = source.only(of_labels[decodable])
         against = of_classes[labels]
         chosen = in_set & readable
-        images = ImageSet(what, name, len(labels), int(chosen.sum()), len(against.units))
+        images = ImageSet(
+            what,
+            name,
+            classes=len(labels),
+            images=int(chosen.sum()),
+            source_images=len(against.units),
+        )
         pairs.append((images, of_subject, chosen, against))
     # For scale, also measure the source against itself: its two splits, or two halves of its only
     # split.
@@ -206,16 +212,21 @@ def _distances(
         # Images with equal features go to the same half.
         contents = []
         for of_image in source.features:
-            content = np.ascontiguousarray(of_image)
+            content = np.ascontiguousarray(of_image).tobytes()
             contents.append(hashlib.sha256(content).hexdigest())
         labels_of_source = opened_source.images.labels[decodable]
         units = list(map(str, source.units))
         halves = deal_halves(labels_of_source, 0, units, contents)
         first = source.only(halves.discover)
         another = source.only(halves.confirm)
-    count = len(first.units)
-    images = ImageSet("source", name, len(subject.classes), count, len(another.units))
-    pairs.append((images, first, np.ones(count, bool), another))
+    images = ImageSet(
+        "source",
+        name,
+        classes=len(subject.classes),
+        images=len(first.units),
+        source_images=len(another.units),
+    )
+    pairs.append((images, first, first.readable, another))
     sets: list[ImageSet] = []
     rows: list[ResultRow] = []
     stage = f"distances in the features of {model.name}"
@@ -233,7 +244,8 @@ def _side_of(
 ) -> tuple[_Side, Bools]:
     """Return the features of a source's decodable images, and which images can be decoded, bool
     [n]."""
-    side = _Side(_features(images, model, None, asking), _units(images))
+    features = _features(images, model, None, asking)
+    side = _Side(features, _units(images))
     return side.only(side.readable), side.readable
 
 
@@ -258,7 +270,8 @@ def _features(
     # KID's kernel is (x·y/d + 1)³. For unit vectors x·y/d is small, and the constant 1 would
     # dominate.
     if model.scaled:
-        features = features * np.float32(np.sqrt(features.shape[1]))
+        _, width = features.shape
+        features = features * np.float32(np.sqrt(width))
     return features
 
 
@@ -275,18 +288,20 @@ def _groups(subject: Subject) -> list[_Set]:
     of_dataset = np.zeros(len(subject.keys), bool)
     labels: set[int] = set()
     merged = 0
+    images = len(subject.parts[0].images)
     for index, group in enumerate(subject.groups):
         if not group.top:
             continue
         in_group = subject.shifts == index
         of_groups.append(("group", group.name, group.class_labels, in_group))
-        if in_group[: len(subject.parts[0].images)].any():
+        if in_group[:images].any():
             merged += 1
             of_dataset |= in_group
             labels |= set(group.class_labels)
     if merged < 2:
         return of_groups
-    return [("dataset", subject.name, tuple(sorted(labels)), of_dataset), *of_groups]
+    every_label = tuple(sorted(labels))
+    return [("dataset", subject.name, every_label, of_dataset), *of_groups]
 
 
 def _units(images: LabelledImages) -> Ints:
@@ -306,7 +321,8 @@ def _subject_units(subject: Subject) -> Ints:
         units = _units(part.images)
         rows = slice(start, start + len(units))
         if subject.groups[part.first].paired:
-            cells = np.stack([subject.labels[rows], subject.indices[rows]])
+            labels = subject.labels[rows]
+            cells = np.stack([labels, subject.indices[rows]])
             _, units = np.unique(cells, axis=1, return_inverse=True)
         numbered.append(units.reshape(-1) + start)
         start = rows.stop
@@ -398,7 +414,8 @@ def load_features(name: str, subject: Subject, device: str) -> FeatureModel:
         return FeatureModel(name, f"sha256 {classifier.sha256}", embedder, scaled)
     assert subject.recipe is not None  # `prepared_distances` checked it
     screen = subject.recipe.screen
-    pinned = (subject.pins.get("models") or {}).get("screen") or {}
+    models = subject.pins.get("models") or {}
+    pinned = models.get("screen") or {}
     if pinned.get("name") and pinned.get("revision"):
         pin = Pin(
             pinned["name"],
@@ -438,8 +455,10 @@ class SourceImages:
         one of them."""
         if self.sets is None:
             return np.isin(self.images.labels, labels)
-        fitting = [self.sets.of_label(classes[label].source_label) for label in labels]
-        return np.any(fitting, axis=0)[self.images.labels]
+        source_labels = [classes[label].source_label for label in labels]
+        fitting = [self.sets.of_label(source_label) for source_label in source_labels]
+        of_sets = np.any(fitting, axis=0)
+        return of_sets[self.images.labels]
 
 
 @dataclass(frozen=True)
@@ -498,7 +517,9 @@ def _source_pin(source: Source, recorded: Any) -> SourcePin:
     """Return the pin of a dataset's source. Raise UserError if it is not as recorded."""
     pin = open_source(source, recorded, as_recorded=True).pin
     known = SourcePin.of(recorded)
-    if known is not None and known.revision and pin.revision and known.revision != pin.revision:
+    if known is None or not known.revision or not pin.revision:
+        return pin
+    if known.revision != pin.revision:
         raise UserError(
             f"source: '{known.dataset}' is at revision {pin.revision} here, expected"
             f" {known.revision}, the revision that the dataset was built from"
@@ -556,9 +577,12 @@ def prepared_reference(
     source = placed_source(recipe.source, recorded)
     left_out = {}
     for name, model in stands_for.items():
-        if isinstance(model, str) and model.startswith(PREDICTIONS):
+        if not isinstance(model, str):
+            continue
+        _, server = chat_parts(model)
+        if model.startswith(PREDICTIONS):
             left_out[name] = "a file of recorded predictions"
-        elif isinstance(model, str) and chat_parts(model)[1] is not None and not wanted:
+        elif server is not None and not wanted:
             left_out[name] = "on a server, which --reference asks about these images too"
     left_out |= dict.fromkeys(mended, "which was mended and may have seen these images")
     validation = source.validation_split
@@ -571,8 +595,8 @@ def prepared_reference(
             raise UserError("each row of the source has several labels, expected one class per row")
         pin = _source_pin(source, recorded)
         # A dataset of the Hub may be of any size.
-        large = not (source.dataset.startswith(LAB) or is_local(source.dataset))
-        if large and wanted is None:
+        small = source.dataset.startswith(LAB) or is_local(source.dataset)
+        if not small and wanted is None:
             revisions = [folder.name for folder in prepared_folders(source)]
             if pin.revision not in revisions:
                 raise UserError(
@@ -610,7 +634,8 @@ def measure_reference(answered: AllAnswers) -> tuple[ReferenceResult | None, lis
             with rename_stages(lambda stage: replace(stage, name=f"{stage.name}, validation")):
                 scored = answered.asking.scored(images, scorable, folder, failed)
             if not scored:
-                skipped = "; ".join(skipped_because(error) for error in failed.values())
+                reasons = map(skipped_because, failed.values())
+                skipped = "; ".join(reasons)
         except reading_errors() as error:
             skipped = skipped_because(skipped_reason(_INPUT, error))
     if images is None or skipped is not None:
@@ -642,9 +667,9 @@ def _gaps(
     if answered.enough(0):
         why = "it has no readable image of these classes"
         for cls in answered.seen(0):
-            label = answered.label_of[cls.class_id]
-            rows = np.flatnonzero((images.labels == label) & readable)
-            if not rows.size:
+            of_class = images.labels == answered.label_of[cls.class_id]
+            rows = np.flatnonzero(of_class & readable)
+            if not len(rows):
                 continue
             # The answers to one class, (n, models): first to validation images, then to base
             # images.
@@ -659,16 +684,18 @@ def _gaps(
         averaged = ~near.models[places]
         if not averaged.any():
             averaged[:] = True
-        of_models = np.mean([other.base_accuracy for other in others], axis=0)
+        of_classes = [other.base_accuracy for other in others]
+        of_models = np.mean(of_classes, axis=0)
         unseen = float(of_models[averaged].mean())
         # Whether classes near chance on the base are clearly above chance here.
         chances = [near.chances[other.class_id] for other in others]
         chance = float(np.mean(chances))
-        n = sum(other.counts[0] for other in others)
+        n, _ = accuracy_stats.image_counts(others)
         unseen_known = not near_chance(np.array([unseen]), n, chance).item()
+    count, _ = accuracy_stats.image_counts(both)
     result = ReferenceResult(
         split=prepared.split,
-        images=sum(cls.counts[0] for cls in both),
+        images=count,
         classes=len(both),
         skipped=None if both else why,
         left_out=prepared.left_out,
@@ -690,7 +717,7 @@ def _gaps(
     for column, name in enumerate(scored):
         for measure, numbers in measured.items():
             estimate = numbers.interval(column)
-            result_rows.append(estimate_row(measure, estimate, model=name, n=result.images))
+            result_rows.append(estimate_row(measure, estimate, model=name, n=count))
     return result, result_rows
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -39,7 +38,9 @@ class _Judge:
     recorded_name: str
 
 
-def measure_transfer(answered: AllAnswers) -> tuple[tuple[names.Transfer, ...], list[ResultRow]]:
+def measure_transfer(
+    answered: AllAnswers,
+) -> tuple[tuple[names.Transfer, ...], list[ResultRow]]:
     """Return a `Transfer` per judge, in the recipe's order, and their rows; empty if no rule keeps
     a judge's failures.
 
@@ -60,7 +61,11 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[names.Transfer, ...], 
         of_model = {}
         for rule in known_rules:
             of_model[rule] = failed_answers(
-                rule, predictions, subject.labels, subject.classes, class_map
+                rule,
+                predictions,
+                subject.labels,
+                subject.classes,
+                class_map,
             )
         failed.append(of_model)
     guessed = answered.near_chance.classes
@@ -126,8 +131,9 @@ def _judge(name: str, answered: AllAnswers) -> _Judge:
     locks are untrusted."""
     pins = answered.subject.mined.pins
     pin = pins.get(name)
-    pinned = pin.items() if isinstance(pin, Mapping) else ()
-    known = {key: value for key, value in pinned if isinstance(value, str)}
+    known = {}
+    if isinstance(pin, Mapping):
+        known = {key: value for key, value in pin.items() if isinstance(value, str)}
     places = frozenset(judges_among(answered.scored, [name], pins))
     # Rename the judge if a scored model with other weights has its name.
     recorded = f"{name} (of the build)" if name in answered.models else name
@@ -185,7 +191,8 @@ def relation_of(
 def _captions(subject: Subject, rows: Ints) -> tuple[Ints, Ints]:
     """Return the captions of some rows, as shift · classes + class, and each row's index among
     them, (rows,)."""
-    captions = subject.shifts[rows] * len(subject.classes) + subject.labels[rows]
+    shifts = subject.shifts[rows]
+    captions = shifts * len(subject.classes) + subject.labels[rows]
     return np.unique(captions, return_inverse=True)
 
 
@@ -203,10 +210,11 @@ def _rates(
     subject = answered.subject
     group = ""
     if shift_index is not None:
-        group = subject.groups[shift_index].name
+        group = answered.group(shift_index).name
     captions, caption = _captions(subject, rows)
     images = np.bincount(caption)
-    mixture = np.bincount(subject.labels[rows], minlength=len(subject.classes))
+    classes = len(subject.classes)
+    mixture = np.bincount(subject.labels[rows], minlength=classes)
     labels = np.flatnonzero(mixture)
     base = np.empty(0, np.int64)
     if subject.base:
@@ -218,25 +226,32 @@ def _rates(
         in_question = judge.name in shift.judges and shift_index in (None, shift.index)
         if in_question and shift.rule.failure not in (TOP3, *PARENTS):
             constructed = (TOP1,)
-    key: dict[str, Any] = {"group": group, "against": judge.name}
+    key = {"group": group, "against": judge.name}
     of_images = {"n": len(rows), "units": len(captions)}
     result_rows: list[ResultRow] = []
+
+    def add(rate: Estimate | float, base_rate: float | None, note: str) -> None:
+        of_model = estimate_row(names.TRANSFER, rate, note=note, **of_images, **key)
+        on_base = estimate_row(names.ON_BASE, base_rate, n=len(base), **key)
+        result_rows.extend((of_model, on_base))
+
     if not judge.places:
         # A judge that is not scored here is shown as recorded: wrong about each of these images.
         key["model"] = judge.recorded_name
-        note = names.BY_CONSTRUCTION
         for rule in constructed:
             key["at"] = rule
-            recorded = estimate_row(names.TRANSFER, 1.0, note=note, **of_images, **key)
-            on_base = estimate_row(names.ON_BASE, None, n=len(base), **key)
-            result_rows += [recorded, on_base]
+            add(1.0, None, names.BY_CONSTRUCTION)
     for rule in names.RULES:
-        able = [index for index, by_rule in enumerate(failures_of) if rule in by_rule]
+        able = []
+        of_models = []
+        for index, by_rule in enumerate(failures_of):
+            if rule in by_rule:
+                able.append(index)
+                of_models.append(by_rule[rule])
         if not able:
             continue
-        failed = np.stack([failures_of[index][rule] for index in able], axis=1)
-        counts = np.zeros((len(captions), len(able)), dtype=np.int64)
-        np.add.at(counts, caption, failed[rows])
+        failed = np.stack(of_models, axis=1)
+        counts = _counted(failed[rows], caption, len(captions))
         estimates = clustered_rates(counts, images)
         base_rates = _matched(subject, base, failed, mixture)
         others = {}
@@ -250,22 +265,27 @@ def _rates(
         for column, index in enumerate(able):
             key["model"] = answered.models[index]
             key["at"] = rule
-            rate: Estimate | float = estimates[column]
-            note = ""
-            if rule in constructed and index in judge.places:
-                # The judge's own rate is fixed by construction: it is not an estimate.
-                rate = estimates[column].value
-                note = names.BY_CONSTRUCTION
             base_rate = None
             if base_rates is not None:
                 base_rate = float(base_rates[column])
-            of_model = estimate_row(names.TRANSFER, rate, note=note, **of_images, **key)
-            on_base = estimate_row(names.ON_BASE, base_rate, n=len(base), **key)
-            result_rows += [of_model, on_base]
+            if rule in constructed and index in judge.places:
+                # The judge's own rate is fixed by construction: it is not an estimate.
+                add(estimates[column].value, base_rate, names.BY_CONSTRUCTION)
+            else:
+                add(estimates[column], base_rate, "")
             for name, rates in others.items():
                 key["at"] = f"{rule} {name}"
-                result_rows.append(estimate_row(names.BESIDE, float(rates[column]), **key))
+                beside = float(rates[column])
+                result_rows.append(estimate_row(names.BESIDE, beside, **key))
     return result_rows
+
+
+def _counted(failed: Bools, category: Ints, categories: int) -> Ints:
+    """Return how many images of each category each model fails on, (categories, models)."""
+    _, models = failed.shape
+    counts = np.zeros((categories, models), np.int64)
+    np.add.at(counts, category, failed)
+    return counts
 
 
 def _matched(
@@ -276,8 +296,7 @@ def _matched(
 ) -> Floats | None:
     """Return the failure rates on some images, (models,), weighted as the classes of a mixture."""
     labels = subject.labels[rows]
-    counts = np.zeros((len(mixture), failed.shape[1]), dtype=np.int64)
-    np.add.at(counts, labels, failed[rows])
+    counts = _counted(failed[rows], labels, len(mixture))
     images = np.bincount(labels, minlength=len(mixture))
     return matched_rates(counts, images, mixture)
 
