@@ -76,10 +76,13 @@ def near_chance_on_base(
             of_classes.append(of_class.mean(axis=0))
         accuracy = np.mean(of_classes, axis=0)
         chance = chances[present].mean(axis=0)
-        return NearChance(accuracy_stats.near_chance(accuracy, len(labels), chance))
-    kept = accuracy_stats.classes_with_images(class_units(subject, answers, 0), min_images)
+        near_models = accuracy_stats.near_chance(accuracy, len(labels), chance)
+        return NearChance(near_models)
+    on_base = class_units(subject, answers, 0)
+    kept = accuracy_stats.classes_with_images(on_base, min_images)
     if not kept:
-        return NearChance(np.zeros(chances.shape[1], bool))
+        _, models = chances.shape
+        return NearChance(np.zeros(models, bool))
     class_ids = [units.class_id for units in kept]
     accuracies = [units.base_accuracy for units in kept]
     images = [units.counts[0] for units in kept]
@@ -145,7 +148,8 @@ def aligned_units(
         sides = []
         count = 0
         for side in (base, shifted):
-            rows = np.flatnonzero(side.present & (side.labels == label))
+            of_label = side.labels == label
+            rows = np.flatnonzero(side.present & of_label)
             indices = side.indices[rows]
             sides.append((side, rows, indices))
             count = max(count, 1 + indices.max(initial=-1))
@@ -366,8 +370,8 @@ class AllAnswers:
         did."""
         for index in self.refused:
             if self.group(index).name == row.group:
-                named = {row.model, row.against}
-                return not row.class_id and named.isdisjoint(self.unable(index))
+                unable = self.unable(index)
+                return not (row.class_id or row.model in unable or row.against in unable)
         return True
 
     @property
@@ -408,11 +412,12 @@ class AllAnswers:
 
     def rows(self, index: int) -> Ints:
         """Return the readable images of a group."""
-        readable = self.answers.readable
-        return self.once(
-            ("rows", index),
-            lambda: np.flatnonzero((self.subject.shifts == index) & readable),
-        )
+
+        def of_group() -> Ints:
+            in_group = self.subject.shifts == index
+            return np.flatnonzero(in_group & self.answers.readable)
+
+        return self.once(("rows", index), of_group)
 
     def base_rows(self, index: int) -> Ints:
         """Return the readable base images that a group is compared with: all, or those that a
@@ -437,7 +442,8 @@ class AllAnswers:
         rows = self.base_rows(computed) if computed else self.rows(index)
         if labels is None:
             return rows
-        return rows[np.isin(self.subject.labels[rows], labels)]
+        of_rows = self.subject.labels[rows]
+        return rows[np.isin(of_rows, labels)]
 
     def units(self, index: int) -> list[ClassUnits]:
         """Return the planned classes of a group with their base images; without a base, with its

@@ -54,7 +54,8 @@ def computed_groups(recipe: Recipe | None, words: Sequence[str] | None) -> list[
         if words is None:
             words = recipe.evaluate.preprocessing
     for name in preprocessing_names(words or ()):
-        groups.append(_group(Change(name), PREPROCESSING_KIND, PREPROCESSING[name]))
+        says = PREPROCESSING[name]
+        groups.append(_group(Change(name), PREPROCESSING_KIND, says))
     for name, spec in corrupted.items():
         severity = spec.severity
         if severity is None or severity.levels is None:
@@ -65,7 +66,8 @@ def computed_groups(recipe: Recipe | None, words: Sequence[str] | None) -> list[
         levels = severity.levels.asked
         for level in levels:
             shown = level_name(name, level, corrupts=True)
-            change = Change(shown, spec.corruption, round(level * MOST_SEVERE))
+            fixed = round(level * MOST_SEVERE)
+            change = Change(shown, spec.corruption, fixed)
             top = level == levels[-1]
             group = _corrupted_group(change)
             groups.append(replace(group, of=name, level=level, top=top))
@@ -188,7 +190,8 @@ def _with_group(
         of_image = units.of_image
         units = Units.of(np.append(of_image, of_image[rows]))
     class_labels = tuple(np.unique(labels).tolist())
-    if len(rows) == (subject.shifts == 0).sum():
+    base_images = np.count_nonzero(subject.shifts == 0)
+    if len(rows) == base_images:
         class_labels = base.class_labels
     group = replace(group, class_labels=class_labels)
     part = SubjectPart(images, prefix, index, group.change)
@@ -269,7 +272,8 @@ def answers_of_part(
         return of_change
     rows = _base_rows(subject, part)
     columns = {}
-    for column, values in on_first.predictions.columns().items():
+    on_images = on_first.predictions.columns()
+    for column, values in on_images.items():
         columns[column] = values[rows]
     return replace(on_first, predictions=Predictions(**columns))
 
@@ -302,7 +306,8 @@ def without_refused(
         if of_models.any():
             by_group[len(left.groups)] = of_models
         group = subject.groups[part.first]
-        left = _with_group(left, group, part.images, _base_rows(left, part))
+        rows = _base_rows(left, part)
+        left = _with_group(left, group, part.images, rows)
     return left, by_group
 
 

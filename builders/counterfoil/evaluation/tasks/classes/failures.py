@@ -133,10 +133,13 @@ def pick_examples(
     subject = answered.subject
     # Images that were not built form no pairs.
     built = [shift.name for shift in results.by_impact if shift.candidates is not None]
-    impact = results.rows.value
-    measured = [name for name in built if impact("impact", group=name) is not None]
+    measured = []
+    for name in built:
+        if results.rows.value("impact", group=name) is not None:
+            measured.append(name)
     index_of = {group.name: index for index, group in enumerate(subject.groups)}
-    partners = failure_partners(answered, [index_of[name] for name in built])
+    indices = [index_of[name] for name in built]
+    partners = failure_partners(answered, indices)
     examples: dict[str, list[ClassExamples]] = {}
     for shift in measured[:MOST_SHIFTS]:
         dropping = []
@@ -169,8 +172,10 @@ def _flipped(
     called = [answer_names(subject.classes, class_map) for class_map in answered.maps]
     of_class = (subject.labels == label) & (subject.shifts == shift)
     rows = np.flatnonzero(of_class & (partners >= 0))
-    flips = answers.correct[partners[rows]] & ~answers.correct[rows]
-    order = np.argsort(-flips.sum(axis=1), kind="stable")
+    right_on_base = answers.correct[partners[rows]]
+    flips = right_on_base & ~answers.correct[rows]
+    flipped = flips.sum(axis=1)
+    order = np.argsort(-flipped, kind="stable")
     pairs = []
     for index in order[:PAIRS_A_CLASS].tolist():
         models = np.flatnonzero(flips[index]).tolist()

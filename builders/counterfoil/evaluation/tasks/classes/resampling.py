@@ -32,13 +32,15 @@ def drawn_averages(answered: AllAnswers, sides: Sequence[Side]) -> Floats:
     if subject.units is None:
         generator_of = _generators(subject, answered.seed)
         return draw_class_averages(sides, strata, units, generator_of)
-    averages = np.full((REPLICATES, len(sides)), np.nan)
+    shape = REPLICATES, len(sides)
+    averages = np.full(shape, np.nan)
     for side, (rows, values) in enumerate(sides):
         labels = subject.labels[rows]
         of_units = []
         for label in np.unique(labels):
             of_class = rows[labels == label]
-            of_units.append((units[of_class], values[of_class, None]))
+            of_label = units[of_class], values[of_class, None]
+            of_units.append(of_label)
         if of_units:
             averages[:, [side]] = subject.units.average(of_units)
     return averages
@@ -126,7 +128,8 @@ def resampled_numbers(
         different, unit_of_row = np.unique(units[rows], return_inverse=True)
         generator = generator_of(stratum)
         of_strata.append((rows, unit_of_row, len(different), generator))
-    drawn = np.full((len(samples), REPLICATES), np.nan)
+    shape = len(samples), REPLICATES
+    drawn = np.full(shape, np.nan)
     most = max(1, _WEIGHTS_AT_ONCE // len(strata))
     for start in range(0, REPLICATES, most):
         size = min(most, REPLICATES - start)

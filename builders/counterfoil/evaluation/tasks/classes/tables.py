@@ -3,7 +3,6 @@ percentage points."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -91,7 +90,8 @@ def results_csv(results: Results) -> str:
         row |= interval_columns("base", results.base_number(name))
         row["near_chance"] = int(model.near_chance)
         row["average_drop"] = percent(measured.value("average_drop", model=name))
-        row |= interval_columns("validation", measured.estimate(VALIDATION, model=name))
+        accuracy = measured.estimate(VALIDATION, model=name)
+        row |= interval_columns("validation", accuracy)
         # What the gap was measured on.
         reference = results.reference if gap else None
         row["validation_images"] = reference.images if reference else ""
@@ -144,9 +144,10 @@ def robustness_csv(results: Results) -> str:
         }
         row |= interval_columns("drop", measured.estimate("drop", **key))
         row["pairs"] = pairs.n if pairs else 0
-        row |= interval_columns("pairs_drop", measured.estimate("pairs_drop", **key))
-        row |= interval_columns("top1", measured.estimate("top1", **key))
-        row |= interval_columns("top5", measured.estimate("top_k", at=at, **key))
+        for name in ("pairs_drop", "top1"):
+            row |= interval_columns(name, measured.estimate(name, **key))
+        top5 = measured.estimate("top_k", at=at, **key)
+        row |= interval_columns("top5", top5)
         for name in others:
             row |= interval_columns(name, measured.estimate(name, **key))
         rows.append(row)
@@ -166,6 +167,7 @@ def corruptions_csv(results: Results) -> str | None:
         if not means:
             continue
         mean = means[0]
+        retained = measured.estimate("rPC", model=name)
         residual = None
         line = ""
         for robustness in measured.where("mean_effective_robustness", model=name):
@@ -183,9 +185,9 @@ def corruptions_csv(results: Results) -> str | None:
                 "base_accuracy": _base_accuracy(results, model),
             }
             row |= interval_columns("mPC", mean.estimate)
-            row |= interval_columns("rPC", measured.estimate("rPC", model=name))
-            row |= interval_columns("mCE", measured.estimate("mCE", **key))
-            row |= interval_columns("relative_mCE", measured.estimate("relative_mCE", **key))
+            row |= interval_columns("rPC", retained)
+            for measure in ("mCE", "relative_mCE"):
+                row |= interval_columns(measure, measured.estimate(measure, **key))
             row |= interval_columns("effective_robustness", residual)
             row["effective_robustness_reference"] = line
             row["comparable"] = error.note
@@ -203,6 +205,7 @@ def shifts_csv(results: Results) -> str:
         if shift is results.base_group:
             left_out = results.near_chance_classes
         near_chance = [cls.class_id for cls in left_out if cls.why == "near chance"]
+        ids_left_out = [cls.class_id for cls in shift.left_out]
         key = {"group": shift.name}
         slope = measured.one("slope", **key)
         row: dict[str, Any] = {
@@ -217,7 +220,7 @@ def shifts_csv(results: Results) -> str:
             "n_classes": shift.classes,
             "n_images": shift.images,
             "n_base_images": shift.base_images,
-            "classes_left_out": " ".join(cls.class_id for cls in shift.left_out),
+            "classes_left_out": " ".join(ids_left_out),
             "classes_near_chance": " ".join(near_chance),
         }
         row |= interval_columns("impact", measured.estimate("impact", **key))
@@ -239,16 +242,15 @@ def classes_csv(results: Results) -> str:
     averaged over models.
     """
     rows = []
+    names = [model.name for model in results.models]
     for shift in results.shifts:
         for numbers in classes_of(results, shift.name):
             measured = bool(numbers.accuracy)
             base_accuracy = None
             accuracy = None
-            drops: Sequence[float | None] = [None] * len(results.models)
             if measured:
                 base_accuracy = results.mean_accuracy(numbers.base_accuracy)
                 accuracy = results.mean_accuracy(numbers.accuracy)
-                drops = numbers.drops
             row: dict[str, Any] = {
                 "shift": shift.name,
                 "kind": shift.kind or "",
@@ -262,8 +264,9 @@ def classes_csv(results: Results) -> str:
                 "accuracy": percent(accuracy),
             }
             row |= interval_columns("drop", numbers.impact)
-            for model, drop in zip(results.models, drops, strict=True):
-                row[f"drop.{model.name}"] = percent(drop)
+            for model, name in enumerate(names):
+                drop = numbers.drops[model] if measured else None
+                row[f"drop.{name}"] = percent(drop)
             rows.append(row)
     return csv_text(rows)
 
@@ -288,7 +291,8 @@ def image_answers(answered: AllAnswers) -> dict[str, Any]:
     for index, model in enumerate(answered.models):
         output_name = answer_names(subject.classes, answered.maps[index])
         absent = ~answered.given[:, index]
-        predicted = np.where(absent, -1, answered.answers.prediction[:, index])
+        predicted = answered.answers.prediction[:, index]
+        predicted = np.where(absent, -1, predicted)
         outputs, inverse = np.unique(predicted, return_inverse=True)
         names = []
         for output in outputs.tolist():

@@ -203,7 +203,9 @@ class ClassesTask(Task):
             report_progress("measuring", done, len(answered.shifts))
         self.answered = answered
         # Computed shifts, which come last, are the images of the base again.
-        self.stored_images = sum(len(part.images) for part in subject.stored_parts)
+        self.stored_images = 0
+        for part in subject.stored_parts:
+            self.stored_images += len(part.images)
         readable = answered.answers.readable[: self.stored_images]
         unreadable = np.flatnonzero(~readable).tolist()
         self.unreadable = tuple(subject.keys[row] for row in unreadable)
@@ -238,7 +240,8 @@ class ClassesTask(Task):
         units = None
         if count is not None and subject.recipe is not None:
             units = UnitFacts(subject.recipe.source.unit_column or "", count)
-        models = map(self._model_facts, range(len(answered.scored)))
+        indices = range(len(answered.scored))
+        models = with_distinct_short_names(map(self._model_facts, indices))
         of_measures = [measure.facts(name) for name, measure in MEASURES.items()]
         groups = [answered.facts(index) for index in answered.places]
         classes = [ClassFacts(cls.id, cls.name) for cls in subject.classes]
@@ -257,7 +260,7 @@ class ClassesTask(Task):
             preview=subject.preview,
             scored=subject.scored_sentences,
             classes=tuple(classes),
-            models=with_distinct_short_names(models),
+            models=models,
             groups=tuple(groups),
             measures=(*of_measures, *nested_facts),
             rows=ResultRows(rows),
@@ -389,9 +392,11 @@ class ClassesTask(Task):
         answers = answered.answers
         subject = self.subject
         called = [answer_names(subject.classes, class_map) for class_map in answered.maps]
-        wrong = answers.readable & ~answers.correct.all(axis=1)
+        all_right = answers.correct.all(axis=1)
+        wrong = answers.readable & ~all_right
         # A computed shift has no image of its own to export.
-        for row in np.flatnonzero(wrong[: self.stored_images]).tolist():
+        wrong = wrong[: self.stored_images]
+        for row in np.flatnonzero(wrong).tolist():
             label = int(subject.labels[row])
             name = subject.classes[label].name
             of_models = []
@@ -410,7 +415,8 @@ class ClassesTask(Task):
                 right = bool(answers.correct[row, model])
                 of_models.append(ModelAnswer(given, right, columns, coco))
             truth = classification(name)
-            yield Failure(row, name, truth, [{"category_id": label}], of_models)
+            coco_truth = [{"category_id": label}]
+            yield Failure(row, name, truth, coco_truth, of_models)
 
     def partners(self) -> Ints:
         _, *shifts = self.subject.groups

@@ -27,7 +27,8 @@ def _over_images(
 ) -> Iterator[ResultRow]:
     rows_of = {}
     for index in answered.places:
-        rows_of[answered.group(index).name] = answered.rows(index)
+        group = answered.group(index).name
+        rows_of[group] = answered.rows(index)
     if not answered.subject.base:
         # The key of results over all groups.
         rows_of[""] = np.flatnonzero(answered.answers.readable)
@@ -66,7 +67,8 @@ def _accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
         for cls in answered.enough(index):
             _, images = cls.counts
             key = {"group": group, "class_id": cls.class_id, "n": images}
-            yield from answered.model_rows("accuracy", cls.shift_accuracy.tolist(), **key)
+            accuracies = cls.shift_accuracy.tolist()
+            yield from answered.model_rows("accuracy", accuracies, **key)
 
 
 def _base_accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
@@ -95,7 +97,8 @@ def _answered_labels(answered: AllAnswers, model: int) -> Ints:
     class_map = answered.maps[model]
     label_of = np.full(class_map.num_classes, -1, np.int64)
     # The first class of an output is written last, and stays.
-    for label, outputs in reversed(list(enumerate(class_map.targets))):
+    for label in reversed(range(len(class_map.targets))):
+        outputs = class_map.targets[label]
         label_of[list(outputs)] = label
     # An unreadable image has the prediction -1; no measure reads its label.
     outputs = answered.answers.prediction[:, model].clip(0)
@@ -116,7 +119,8 @@ def _class_shares(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
             right = answered.answers.correct[rows, model]
             units = answered.shared_units(rows)
             key = answered.key(model, index)
-            for label in np.unique(labels[labels >= 0]).tolist():
+            known = labels[labels >= 0]
+            for label in np.unique(known).tolist():
                 of_class = np.flatnonzero(labels == label)
                 of_units = None if units is None else units[of_class]
                 share = share_estimate(right[of_class], of_units)

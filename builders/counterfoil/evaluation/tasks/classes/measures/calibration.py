@@ -40,13 +40,15 @@ def _error(answered: AllAnswers) -> Iterator[ResultRow]:
         models = [model for model, *_ in members]
         if answered.subject.units is not None:
             samples = [Resample(_resampled_error, index, model) for model in models]
-            errors = [number.interval() for number in resampled_numbers(answered, samples)]
+            numbers = resampled_numbers(answered, samples)
+            errors = [number.interval() for number in numbers]
         else:
             _, _, confidences, rights = zip(*members, strict=True)
             confidence = np.stack(confidences, axis=1)
             right = np.stack(rights, axis=1)
             # All models of a group share their draws.
-            rng = seeded_generator(answered.seed, "calibration", answered.group(index).name)
+            group = answered.group(index)
+            rng = seeded_generator(answered.seed, "calibration", group.name)
             errors = calibration_errors(confidence, right, rng)
         for model, error in zip(models, errors, strict=True):
             errors_of[model, index] = error
@@ -65,8 +67,8 @@ def _resampled_error(images: AnsweredGroup, weights: Floats) -> Floats:
     distance = images.correct - confidence
     in_bin = bins[:, None] == np.unique(bins)
     apart = in_bin * distance[:, None]
-    error = np.abs(weights @ apart).sum(axis=1)
-    return error / weights.sum(axis=1)
+    of_bins = np.abs(weights @ apart)
+    return of_bins.sum(axis=1) / weights.sum(axis=1)
 
 
 def _bins(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:

@@ -168,7 +168,8 @@ def compare_models(
         # A draw may hold no image of a group. Average each replicate over the groups that have a
         # value.
         held = np.isfinite(replicates)
-        sums = np.where(held, replicates, 0.0).sum(axis=1)
+        known = np.where(held, replicates, 0.0)
+        sums = known.sum(axis=1)
         drawn = np.full(len(replicates), np.nan)
         counted = held.sum(axis=1)
         np.divide(sums, counted, out=drawn, where=counted > 0)
@@ -178,7 +179,8 @@ def compare_models(
         least_units = min(filter(None, unit_counts), default=None)
         mean = float(np.mean(values))
         average = interval_of_draws(mean, drawn, (below, above), units=least_units)
-        rows.append(estimate_row(GAIN, average, **comparison.key()))
+        key = comparison.key()
+        rows.append(estimate_row(GAIN, average, **key))
     return replace(comparison, groups=tuple(groups)), rows
 
 
@@ -288,7 +290,8 @@ def _reaches_of_equal_gains(samples: Sequence[tuple[Floats, int]]) -> Floats:
         else:
             # The mean gain can only be nearer to 0.
             low, _ = wilson_interval(units, units)
-            reach[0 if gains[0] > 0 else 1] = 1 - low
+            end = 0 if gains[0] > 0 else 1
+            reach[end] = 1 - low
     return reaches
 
 

@@ -77,7 +77,8 @@ def _drop_base(answered: AllAnswers) -> Iterator[ResultRow]:
     for measured in _measured(answered):
         key = {"group": measured.group, "note": measured.note}
         bases = measured.drops.base_accuracy.tolist()
-        yield from answered.model_rows(DROP_BASE, bases, n=measured.base_images, **key)
+        images = measured.base_images
+        yield from answered.model_rows(DROP_BASE, bases, n=images, **key)
 
 
 def _pairs_drop(answered: AllAnswers) -> Iterator[ResultRow]:
@@ -98,9 +99,10 @@ def _average_drop(answered: AllAnswers) -> Iterator[ResultRow]:
         for of_shift in measured:
             if answered.able(of_shift.shift)[model]:
                 drops.append(of_shift.drops.drop[model])
-        if drops:
-            average = float(sum(drops) / len(drops))
-            yield estimate_row("average_drop", average, model=name, n=len(drops))
+        count = len(drops)
+        if count:
+            average = float(sum(drops) / count)
+            yield estimate_row("average_drop", average, model=name, n=count)
 
 
 def _impact(answered: AllAnswers) -> Iterator[ResultRow]:
@@ -108,7 +110,8 @@ def _impact(answered: AllAnswers) -> Iterator[ResultRow]:
         group = measured.group
         whole = measured.drops.impact()
         if whole is not None:
-            models = int(answered.averaged(measured.shift).sum())
+            averaged = answered.averaged(measured.shift)
+            models = int(averaged.sum())
             yield estimate_row(
                 "impact",
                 whole,
@@ -179,7 +182,8 @@ def _of_line(
             if line is None:
                 continue
             estimate = number(line)
-            yield estimate_row(name, estimate, group=measured.group, n=line.n_models)
+            group = measured.group
+            yield estimate_row(name, estimate, group=group, n=line.n_models)
 
     return rows
 

@@ -85,6 +85,8 @@ class _Measuring:
     def finding(self, shift: MinedShift) -> MinedShiftResult:
         group = self.subject.groups[shift.index]
         classes = [self.subject.classes[label] for label in group.class_labels]
+        class_ids = [cls.id for cls in classes]
+        class_names = [cls.name for cls in classes]
         near_chance = self.answered.near_chance.classes
         names_near_chance = [cls.name for cls in classes if cls.id in near_chance]
         accepted = self.subject.shifts == shift.index
@@ -94,8 +96,8 @@ class _Measuring:
             words=facts.words,
             role=facts.role,
             target=facts.target,
-            class_ids=tuple(cls.id for cls in classes),
-            class_names=tuple(cls.name for cls in classes),
+            class_ids=tuple(class_ids),
+            class_names=tuple(class_names),
             candidates=group.candidates or 0,
             screened=shift.screened,
             accepted=int(accepted.sum()),
@@ -237,9 +239,9 @@ class _Measuring:
         that are stored."""
         models = self.answered.models
         answers = self.answered.answers
-        candidates = len(unpicked.keys)
-        present = np.zeros(candidates, bool)
-        correct = np.zeros((candidates, len(models)), bool)
+        shape = len(unpicked.keys), len(models)
+        correct = np.zeros(shape, bool)
+        present = np.zeros(len(correct), bool)
         for index, key in enumerate(unpicked.keys):
             if unpicked.accepted[index]:
                 row = self.rows[key]
@@ -298,10 +300,11 @@ def judges_among(
         model = scores.classifier
         if not model.sha256:
             continue
+        targets = scores.class_map.targets
         identity = {
             "architecture": model.architecture,
             "sha256": model.sha256,
-            "targets": [list(outputs) for outputs in scores.class_map.targets],
+            "targets": list(map(list, targets)),
         }
         for judge in judges:
             if pins.get(judge) == identity:

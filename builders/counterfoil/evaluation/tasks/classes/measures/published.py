@@ -52,8 +52,10 @@ def published_line(shifted: str) -> PublishedLine:
     """
     clean = COUNTERPARTS[shifted]
     table = read_published(clean, shifted)
-    x = table[clean].to_numpy().astype(np.float64) / 100
-    y = table[shifted].to_numpy().astype(np.float64) / 100
+    clean_percent = table[clean].to_numpy()
+    shifted_percent = table[shifted].to_numpy()
+    x = clean_percent.astype(np.float64) / 100
+    y = shifted_percent.astype(np.float64) / 100
     both = np.isfinite(x) & np.isfinite(y)
     x = x[both]
     y = y[both]

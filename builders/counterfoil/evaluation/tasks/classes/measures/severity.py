@@ -145,7 +145,8 @@ def trajectories_of(answered: AllAnswers, groups: Sequence[int]) -> Trajectories
     chosen = []
     for label in answered.group(groups[-1]).class_labels:
         base_images = np.count_nonzero(base_labels == label)
-        if base_images >= answered.min_images and subject.classes[label].id not in near_chance:
+        class_id = subject.classes[label].id
+        if base_images >= answered.min_images and class_id not in near_chance:
             chosen.append(label)
     places = []
     rows_of_places = []
@@ -179,13 +180,14 @@ def measure_severity(answered: AllAnswers) -> tuple[tuple[names.Severity, ...], 
         with_base = scenes.present[scenes.present[:, 0]]
         trajectories, *images = with_base.sum(axis=0).tolist()
         lost = [trajectories - count for count in images]
-        left_out = np.setdiff1d(scenes.labels, curve.labels).tolist()
+        left_out = np.setdiff1d(scenes.labels, curve.labels)
+        names_left_out = [subject.classes[label].name for label in left_out]
         severity = names.Severity(
             shift=shift,
             realised=answered.group(groups[0]).realised,
             levels=severity_levels(subject, groups, lost),
             classes=len(curve.labels),
-            left_out=tuple(subject.classes[label].name for label in left_out),
+            left_out=tuple(names_left_out),
             trajectories=trajectories,
             complete=int(scenes.complete.sum()),
         )
@@ -292,7 +294,8 @@ class _Curve:
                 first = base_right[both]
                 last = right[both]
                 level = accuracy[place], int(images[place])
-                squares[:, place] += np.square(stats.distances_of_share(*level))
+                reach = stats.distances_of_share(*level)
+                squares[:, place] += np.square(reach)
                 reach = stats.distances_of_difference(base, level, first, last)
                 squares_of_drops[:, place] += np.square(reach)
                 beside[:, place] = reach
@@ -393,7 +396,8 @@ class _Curve:
                 if drops is not None and place == top:
                     drop = drops.interval(model)
                 curve.append(drop)
-                drop_rows.append(estimate_row(names.DROP + ending, drop, **of_level))
+                row = estimate_row(names.DROP + ending, drop, **of_level)
+                drop_rows.append(row)
             yield from drop_rows
             ten = trajectory_stats.rising_reaches(curve, scenes.levels, weights, _TEN_POINTS)
             yield level_row(names.TEN_POINTS + ending, ten, n=images[0], **key)
@@ -421,7 +425,8 @@ class _Curve:
                 yield estimate_row(names.ACCURACY, share, **of_class)
                 if place:
                     low, high = map(_finite, drop_ends[place].tolist())
-                    drop = stats.Estimate(values[0] - value, low, high)
+                    lost = values[0] - value
+                    drop = stats.Estimate(lost, low, high)
                     yield estimate_row(names.DROP, drop, **of_class)
 
 
@@ -476,7 +481,8 @@ def _compared(scenes: Trajectories, curve: _Curve) -> Iterator[ResultRow]:
     chance."""
     answered = scenes.answered
     shift = scenes.shift
-    sound = np.flatnonzero(answered.averaged(scenes.groups[-1]))
+    averaged = answered.averaged(scenes.groups[-1])
+    sound = np.flatnonzero(averaged)
     few = curve.units is not None and curve.units < FEWEST_IMAGES
     if not len(curve.labels) or len(sound) < 2 or few:
         return
@@ -501,7 +507,8 @@ def _compared(scenes: Trajectories, curve: _Curve) -> Iterator[ResultRow]:
     reach = stats.simultaneous_reach(values, differences, least)
     if curve.units is not None:
         reach = stats.student_reach(reach, curve.units - 1)
-    error = np.maximum(np.nanstd(differences, axis=0), least)
+    error = np.nanstd(differences, axis=0)
+    error = np.maximum(error, least)
     low = values - reach * error
     high = values + reach * error
     count = len(models)
@@ -534,7 +541,8 @@ def _compared(scenes: Trajectories, curve: _Curve) -> Iterator[ResultRow]:
     # the models are swapped in all trajectories of a unit
     count = units.max() + 1
     swapped = np.zeros((count, len(keys)))
-    np.add.at(swapped, units, np.nan_to_num(apart))
+    known_apart = np.nan_to_num(apart)
+    np.add.at(swapped, units, known_apart)
     rng = stats.seeded_generator(answered.seed, "swaps", shift)
     p = trajectory_stats.swap_test(swapped, rng)
     adjusted = stats.holm_adjusted(p)
@@ -591,7 +599,8 @@ def pick_strips(answered: AllAnswers, results: Results) -> list[FilmStrips]:
             continue
         of_model = answered.models.index(model.name)
         scenes = trajectories_of(answered, groups[severity.shift])
-        scenes = scenes.only(scenes.complete & scenes.right_at_base[:, of_model])
+        right_at_base = scenes.right_at_base[:, of_model]
+        scenes = scenes.only(scenes.complete & right_at_base)
         _, cells = scenes.runs
         # The place in the strip where each model fails first; 0 is the base.
         fails = np.where(scenes.right_at_base, cells + 1, 0)

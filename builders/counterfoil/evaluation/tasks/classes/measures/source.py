@@ -168,7 +168,9 @@ def _distances(
     source, decodable = _side_of(opened_source.images, model, asking)
     folder = subject.workplace / "embeddings"
     parts = [_features(part.images, model, folder, asking) for part in subject.parts]
-    features = np.concatenate(parts) if len(parts) > 1 else parts[0]
+    features = parts[0]
+    if len(parts) > 1:
+        features = np.concatenate(parts)
     of_subject = _Side(features, _subject_units(subject))
     readable = of_subject.readable
     unreadable = np.concatenate([~readable, ~decodable])
@@ -231,7 +233,8 @@ def _distances(
     rows: list[ResultRow] = []
     stage = f"distances in the features of {model.name}"
     for images, side, chosen, against in track(pairs, stage):
-        compared, set_rows = _compared(distances, images, side.only(chosen), against)
+        side = side.only(chosen)
+        compared, set_rows = _compared(distances, images, side, against)
         sets.append(compared)
         rows += set_rows
     return replace(distances, sets=tuple(sets)), rows
@@ -510,7 +513,8 @@ def open_against(subject: Subject, against: str | Path | None) -> MeasuredAgains
 def _source_images(images: LabelledImages, sets: ConditionLabels | None = None) -> SourceImages:
     dataset, _, split = images.name.rpartition("/")
     name = shown_source(dataset, split)
-    return SourceImages(evenly_thinned(images, MOST_IMAGES), name, len(images), sets)
+    thinned = evenly_thinned(images, MOST_IMAGES)
+    return SourceImages(thinned, name, len(images), sets)
 
 
 def _source_pin(source: Source, recorded: Any) -> SourcePin:
@@ -589,8 +593,8 @@ def prepared_reference(
     split = shown_source(source.dataset, validation)
     try:
         if not set(stands_for) - set(left_out):
-            whys = "; ".join(f"{name} is {why}" for name, why in left_out.items())
-            raise UserError(f"no model can be scored on it: {whys}")
+            whys = [f"{name} is {why}" for name, why in left_out.items()]
+            raise UserError(f"no model can be scored on it: {'; '.join(whys)}")
         if source.conditions is not None:
             raise UserError("each row of the source has several labels, expected one class per row")
         pin = _source_pin(source, recorded)
@@ -648,7 +652,8 @@ def measure_reference(answered: AllAnswers) -> tuple[ReferenceResult | None, lis
             left_out[name] = f"which failed there: {skipped_because(failed[name])}"
         if name in scored:
             in_order[name] = scored[name]
-    return _gaps(answered, replace(prepared, left_out=left_out), images, in_order)
+    prepared = replace(prepared, left_out=left_out)
+    return _gaps(answered, prepared, images, in_order)
 
 
 def _gaps(
@@ -660,8 +665,10 @@ def _gaps(
     near = answered.near_chance
     places = [answered.models.index(name) for name in scored]
     predictions = [scores.predictions for scores in scored.values()]
-    readable = np.all([of_model.readable for of_model in predictions], axis=0)
-    correct = np.stack([of_model.correct for of_model in predictions], axis=1)
+    readable_of_models = [of_model.readable for of_model in predictions]
+    right_of_models = [of_model.correct for of_model in predictions]
+    readable = np.all(readable_of_models, axis=0)
+    correct = np.stack(right_of_models, axis=1)
     both = []
     why = "no class has enough images on the base"
     if answered.enough(0):

@@ -82,14 +82,16 @@ def measure_transfer(
         family = architecture_family(judge.architecture, name)
         models = []
         if not judge.places:
-            models.append(names.TransferModel(judge.recorded_name, family, names.JUDGE))
+            recorded = names.TransferModel(judge.recorded_name, family, names.JUDGE)
+            models.append(recorded)
         for index, scores in enumerate(answered.scored):
             classifier = scores.classifier
             of_family = architecture_family(classifier.architecture, classifier.name)
             relation: names.Relation = names.JUDGE
             if index not in judge.places:
                 relation = _relation(scores, judge, answered)
-            models.append(names.TransferModel(classifier.name, of_family, relation))
+            model = names.TransferModel(classifier.name, of_family, relation)
+            models.append(model)
         numbers += _rates(answered, judge, failed, None, rows)
         judged_shifts = [shift for shift in subject.judged.shifts if name in shift.judges]
         shifts = []
