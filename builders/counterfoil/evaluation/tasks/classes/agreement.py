@@ -74,10 +74,12 @@ def differing_share(answered: AllAnswers, rows: Ints, differs: Bools) -> Average
     if units is None:
         rng = seeded_generator(answered.seed, "differing answers")
         # How many of n images differ in a resample of n.
-        draws = rng.binomial(images, chosen.mean(), REPLICATES) / images
+        counts = rng.binomial(images, chosen.mean(), REPLICATES)
+        draws = counts / images
     else:
         of_rows = units.of_image[rows]
-        draws = units.mean(of_rows, chosen[:, None])[:, 0]
+        means = units.mean(of_rows, chosen[:, None])
+        draws = means[:, 0]
     one_class = np.zeros(images, np.int64)
     count = answered.unit_count(rows)
     share = ClassAverage.of(one_class, chosen, draws, count)
@@ -89,7 +91,8 @@ def _same_outputs(answered: AllAnswers, first: int, second: int) -> bool:
     other = answered.maps[second]
     if one.num_classes != other.num_classes or one.targets != other.targets:
         return False
-    return None in (one.label_names, other.label_names) or one.label_names == other.label_names
+    names = {one.label_names, other.label_names} - {None}
+    return len(names) < 2
 
 
 def _largest(

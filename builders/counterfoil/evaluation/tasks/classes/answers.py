@@ -439,7 +439,9 @@ class AllAnswers:
     ) -> Ints:
         """Return the readable images of a group, or those of these labels. computed: for the base,
         the computed shift whose images alone are wanted."""
-        rows = self.base_rows(computed) if computed else self.rows(index)
+        rows = self.rows(index)
+        if computed:
+            rows = self.base_rows(computed)
         if labels is None:
             return rows
         of_rows = self.subject.labels[rows]
@@ -475,7 +477,8 @@ class AllAnswers:
 
     def over(self, kept: Sequence[ClassUnits]) -> str:
         """Return over how many classes a drop is; empty for a drop over all of them."""
-        return over_classes(len(kept), len(self.subject.classes))
+        classes = len(self.subject.classes)
+        return over_classes(len(kept), classes)
 
     def drops(self, index: int) -> Drops | None:
         """Return the drops of all models under a shift, over its measured classes; None if no class
@@ -546,7 +549,9 @@ class AllAnswers:
         subject = self.subject
         described = self.group(index)
         compared = subject.base and index > 0
-        kept = self.kept(index) if compared else self.seen(index)
+        kept = self.seen(index)
+        if compared:
+            kept = self.kept(index)
         accepted = int((subject.shifts == index).sum())
         base, images = accuracy_stats.image_counts(kept)
         measured = {cls.class_id for cls in kept}

@@ -314,7 +314,8 @@ def without_refused(
 def shifts_are_paired(subject: Subject) -> bool:
     """Return whether pages say that shifts are paired: the stored ones; computed ones if there are
     no others."""
-    stored = [group for group in subject.groups[1:] if group.change is None]
+    _, *shifts = subject.groups
+    stored = [group for group in shifts if group.change is None]
     return any(group.paired for group in stored or subject.groups)
 
 

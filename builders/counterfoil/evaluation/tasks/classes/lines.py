@@ -106,13 +106,15 @@ class ClassLines:
             indices = answered.shifts if drop else answered.places
             if line.class_name:
                 no_shift += f" with images of {line.class_name}"
-                label = line_labels[0]
+                label, *_ = line_labels
                 indices = [index for index in indices if label in groups[index].class_labels]
         else:
             # A computed shift that every model refuses is gone.
             no_shift = f"no model can be asked under {line.group}"
             known = indices_of_groups(self.subject)
-            indices = [known[line.group]] if line.group in known else []
+            indices = []
+            if line.group in known:
+                indices = [known[line.group]]
         if not indices:
             yield Judged(line, model, line.group, "undecided", reason=no_shift), None
         for index in indices:
@@ -141,7 +143,8 @@ class ClassLines:
                 other = stored.name if stored else line.other_model
                 sides = ((index, other, 0), *sides)
             question = None
-            absent = stored is not None and stored.unreadable[answered.rows(index)].all()
+            rows = answered.rows(index)
+            absent = stored is not None and stored.unreadable[rows].all()
             if labels and not absent and not self._unable(line, model, index):
                 question = LineQuestion(line, sides, labels)
             if question and line.measure == "relative_drop" and line.share == _ACCURACY:
@@ -214,6 +217,8 @@ class ClassLines:
             for rows in of_group:
                 sides += [(rows, before), (rows, now)]
         averages = iter(self._averages(sides))
+        newly_wrong = before & ~now
+        newly_right = now & ~before
         for index, (rows, *of_drop), over in groups:
             share_before = next(averages)
             share = next(averages)
@@ -226,8 +231,8 @@ class ClassLines:
                 Changed(share_before.value, share.value, difference),
                 drop,
                 images=len(rows),
-                newly_wrong=int((before & ~now)[rows].sum()),
-                newly_right=int((now & ~before)[rows].sum()),
+                newly_wrong=int(newly_wrong[rows].sum()),
+                newly_right=int(newly_right[rows].sum()),
                 over=over,
             )
 

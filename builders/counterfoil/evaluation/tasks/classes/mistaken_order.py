@@ -86,7 +86,8 @@ def better_order(
     judged &= known
     right = judged & (answers == labels)
     given = wilson_estimate(int(right.sum()), total)
-    right = judged & (means[answers.clip(0)] == labels)
+    meant = means[answers.clip(0)]
+    right = judged & (meant == labels)
     better = wilson_estimate(int(right.sum()), total)
     assert better.low is not None and given.high is not None
     least_better = max(given.high + LEAST_GAIN, chance_line(1 / classes))
@@ -111,9 +112,10 @@ def likely_order(answered: AllAnswers, model: int) -> str:
     place_of_output = np.full(class_map.num_classes, -1)
     place_of_output[outputs] = place_of
     groups = (0,) if answered.subject.base else answered.places
-    rows = np.concatenate([answered.rows(group) for group in groups])
+    rows = np.concatenate(list(map(answered.rows, groups)))
     labels = place_of[answered.subject.labels[rows]]
-    answers = place_of_output[answered.answers.prediction[rows, model]]
+    prediction = answered.answers.prediction[rows, model]
+    answers = place_of_output[prediction]
     named = []
     for whose, order in folder_orders(classes).items():
         named.append((f"to be in {whose} order of the class names", place_of[order]))

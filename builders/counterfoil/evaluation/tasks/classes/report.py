@@ -3,7 +3,6 @@ pictures, the lines of the terminal, and entries for the Hub."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -162,7 +161,8 @@ def _sections(
 ) -> Iterator[ReportSection]:
     for name in section_order():
         if name not in NESTED:
-            yield ReportSection(template=f"report-{name}.html.j2", fold=_FOLDED.get(name, ""))
+            fold = _FOLDED.get(name, "")
+            yield ReportSection(template=f"report-{name}.html.j2", fold=fold)
             continue
         drawn = list(NESTED_MEASURES[name].draw(results))
         drawn += pictures.get(name, ())
@@ -277,7 +277,7 @@ def class_rows(
         cells = [by_shift.get(shift) for shift in shifts]
         rows.append(ClassRow(known.name, average, drops, known, cells))
     # Sort by drop, ties in the recipe's order; classes that no shift measures come last.
-    rows.sort(key=lambda row: -math.inf if row.average is None else row.average, reverse=True)
+    rows.sort(key=lambda row: (row.average is None, -(row.average or 0.0)))
     names = Counter(row.name for row in rows)
     shown = rows[:MOST_ROWS]
     for index, row in enumerate(shown):
@@ -335,9 +335,10 @@ def accuracies_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
         cells = []
         for model in shown:
             key = {"model": model.name, "group": group.name}
-            top1 = _number(results.rows.estimate("top1", **key), " %")
+            top1 = results.rows.estimate("top1", **key)
             average = format_percent(results.rows.value("accuracy", **key))
-            cells.append(_with(top1, f"class average {average}"))
+            cell = _with(_number(top1, " %"), f"class average {average}")
+            cells.append(cell)
         rows.append((group.name, *cells))
     columns = [TableColumn("group", "shift"), *map(_heading, shown)]
     return Table.of("", columns, rows)
@@ -449,5 +450,6 @@ def class_entry(
         classes = group.classes
         over = over_classes(classes, classes + len(group.left_out))
         over = over or f"over {classes} classes"
-        notes += drop_words(drop, number.value(DROP_BASE, **key), f" {over}")
+        before = number.value(DROP_BASE, **key)
+        notes += drop_words(drop, before, f" {over}")
     return top1.value, notes

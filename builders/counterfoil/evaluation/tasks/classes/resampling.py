@@ -80,8 +80,9 @@ def strata_and_units(subject: Subject) -> tuple[Ints, Ints]:
 def weighted_mean(values: Bools, weights: Floats) -> Floats:
     """Return the mean of values (n,) in each resample, (r,), from weights (r, n); NaN if no image
     is drawn."""
+    drawn = weights.sum(axis=1)
     with np.errstate(invalid="ignore"):
-        return weights @ values / weights.sum(axis=1)
+        return weights @ values / drawn
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ def resampled_numbers(
             value = value_of(group, each_once).item()
         units_drawn = np.stack([strata[rows], units[rows]])
         different = np.unique(units_drawn, axis=1)
-        count = different.shape[1]
+        _, count = different.shape
         if subject.units is not None:  # as in `Units.mean`
             longer = math.sqrt(count / max(count - 1, 1))
             draws = value + (draws - value) * longer

@@ -139,7 +139,8 @@ class ClassesTask(Task):
         lines: Sequence[GateLine],
         judged: Sequence[str],
     ) -> None:
-        files = [line.other_model for line in lines if is_stored(line.other_model)]
+        names = [line.other_model for line in lines]
+        files = filter(is_stored, names)
         self.stored = read_stored(files, judged, self.subject)
 
     def prepare(self) -> None:
@@ -240,6 +241,9 @@ class ClassesTask(Task):
         units = None
         if count is not None and subject.recipe is not None:
             units = UnitFacts(subject.recipe.source.unit_column or "", count)
+        base = None
+        if subject.base:
+            base = subject.groups[0].name
         indices = range(len(answered.scored))
         models = with_distinct_short_names(map(self._model_facts, indices))
         of_measures = [measure.facts(name) for name, measure in MEASURES.items()]
@@ -255,7 +259,7 @@ class ClassesTask(Task):
             paired=shifts_are_paired(subject),
             unreadable=len(self.unreadable),
             image_side=usual_side(image_sets),
-            base=subject.groups[0].name if subject.base else None,
+            base=base,
             outputs=answered.asking.models.outputs,
             preview=subject.preview,
             scored=subject.scored_sentences,

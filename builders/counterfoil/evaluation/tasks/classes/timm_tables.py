@@ -42,13 +42,16 @@ def _table(answered: AllAnswers, results: Results, groups: Sequence[int]) -> str
     for group in groups:
         able &= answered.able(group)
         rows = answered.rows(group)
-        top1_of_groups.append(answers.correct[rows].mean(axis=0))
-        top5_of_groups.append(answers.correct_top_k[rows].mean(axis=0))
+        top1 = answers.correct[rows]
+        top5 = answers.correct_top_k[rows]
+        top1_of_groups.append(top1.mean(axis=0))
+        top5_of_groups.append(top5.mean(axis=0))
     top1_of = np.mean(top1_of_groups, axis=0).tolist()
     top5_of = np.mean(top5_of_groups, axis=0).tolist()
     best_first = []
     for index in np.flatnonzero(able):
-        best_first.append((-top1_of[index], results.models[index].short_name, index))
+        name = results.models[index].short_name
+        best_first.append((-top1_of[index], name, index))
     lines = []
     for _, name, index in sorted(best_first):
         model = results.models[index]

@@ -136,10 +136,12 @@ def corrupted_groups(answered: AllAnswers) -> dict[str, dict[int, int]]:
         described = group if group.change is None else group.change
         of_origin = stored if group.change is None else computed
         if described.corruption and len(answered.rows(index)):
-            of_origin.setdefault(described.corruption, {})[described.severity] = index
+            severities = of_origin.setdefault(described.corruption, {})
+            severities[described.severity] = index
     groups = dict(stored)
     for kind, severities in computed.items():
-        if len(severities) > len(stored.get(kind, {})):
+        of_stored = stored.get(kind, {})
+        if len(severities) > len(of_stored):
             groups[kind] = severities
     return groups
 

@@ -219,8 +219,14 @@ def level_row(measure: str, level: trajectory_stats.Reached, **others: Any) -> R
         note = names.END_NOT_REACHED
     if value is None:
         note = names.NOT_REACHED
-    row = ResultRow(measure, value=value, low=low, high=high, **others)
-    return replace(row, note=note)
+    return ResultRow(
+        measure,
+        value=value,
+        low=low,
+        high=high,
+        note=note,
+        **others,
+    )
 
 
 @dataclass(frozen=True)
@@ -387,14 +393,15 @@ class _Curve:
                     yield estimate_row(names.ACCURACY, share, **of_level)
                 if not place:
                     continue
-                drop = interval_of_draws(
-                    float(lost[place, model]),
-                    drawn_drops[index],
-                    tuple(self.agreed_drops[index]),
-                    units=self.units,
-                )
                 if drops is not None and place == top:
                     drop = drops.interval(model)
+                else:
+                    drop = interval_of_draws(
+                        float(lost[place, model]),
+                        drawn_drops[index],
+                        tuple(self.agreed_drops[index]),
+                        units=self.units,
+                    )
                 curve.append(drop)
                 row = estimate_row(names.DROP + ending, drop, **of_level)
                 drop_rows.append(row)
@@ -443,12 +450,13 @@ def _failures(scenes: Trajectories) -> Iterator[ResultRow]:
     # Images that are missing count as wrong, or as right.
     if_held = right | ~present[:, :, None]
     runs_of = trajectory_stats.failure_runs
+    first_runs = scenes.runs
     runs = {
-        "": scenes.runs,
+        "": first_runs,
         names.LASTING: runs_of(present, right, lasting=True),
         names.IF_LOST_FAIL: runs_of(everywhere, right),
         names.IF_LOST_HOLD: runs_of(everywhere, if_held),
-        names.COMPLETE: scenes.runs,
+        names.COMPLETE: first_runs,
     }
     again = trajectory_stats.recovered(present, right)
     for model, name in enumerate(answered.models):
@@ -460,9 +468,10 @@ def _failures(scenes: Trajectories) -> Iterator[ResultRow]:
             n = int(counting.sum())
             if not n:
                 continue
-            unit_of = scenes.only(counting).units
+            unit_of = None
             units = None
-            if unit_of is not None:
+            if scenes.units is not None:
+                unit_of = scenes.units[counting]
                 units = Units.of(unit_of)
             rng = stats.seeded_generator(answered.seed, "failed", scenes.shift)
             failing = first[counting, model], last[counting, model]
