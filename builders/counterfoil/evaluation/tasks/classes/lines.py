@@ -116,14 +116,16 @@ class ClassLines:
             if line.group in known:
                 indices = [known[line.group]]
         if not indices:
-            yield Judged(line, model, line.group, "undecided", reason=no_shift), None
+            undecided = Judged(line, model, line.group, "undecided", reason=no_shift)
+            yield undecided, None
         for index in indices:
             group = groups[index]
             if (model, group.name) in self.own_ways and (drop or line.every):
                 # The answers are those to the base: a drop is 0, and lines ask the base itself.
                 if drop:
                     verdict: Answer = "pass" if line.limit >= 0 else "fail"
-                    yield Judged(line, model, group.name, verdict, reason=OWN), None
+                    known_answer = Judged(line, model, group.name, verdict, reason=OWN)
+                    yield known_answer, None
                 continue
             class_ids = {cls.class_id for cls in answered.enough(index)}
             if drop:

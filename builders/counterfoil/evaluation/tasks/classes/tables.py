@@ -62,7 +62,8 @@ def results_csv(results: Results) -> str:
     model_of = {model.name: model for model in results.models}
     top1_of = {}
     for name in model_of:
-        top1_of[name] = measured.value("top1", model=name, group=group) or 0.0
+        top1 = measured.value("top1", model=name, group=group)
+        top1_of[name] = top1 or 0.0
     rows = []
     for name in sorted(model_of, key=lambda name: (-top1_of[name], name)):
         model = model_of[name]
@@ -89,7 +90,8 @@ def results_csv(results: Results) -> str:
         row |= {"top_k": model.top_k, "tied": model.tied}
         row |= interval_columns("base", results.base_number(name))
         row["near_chance"] = int(model.near_chance)
-        row["average_drop"] = percent(measured.value("average_drop", model=name))
+        average_drop = measured.value("average_drop", model=name)
+        row["average_drop"] = percent(average_drop)
         accuracy = measured.estimate(VALIDATION, model=name)
         row |= interval_columns("validation", accuracy)
         # What the gap was measured on.
@@ -112,7 +114,8 @@ def robustness_csv(results: Results) -> str:
     Accuracies are averaged over all classes. `drop_base`, drops and counts are over `n_classes`
     classes.
     """
-    shown = {facts.name for facts in results.measures} - set(_OWN)
+    shown = {facts.name for facts in results.measures}
+    shown -= set(_OWN)
     for nested in NESTED.values():
         shown -= {facts.name for facts in nested.measures}
     # A table without drops has this column too, so that all tables have the same columns.

@@ -55,7 +55,8 @@ def _error(answered: AllAnswers) -> Iterator[ResultRow]:
     for model, index, _, right in groups:
         error = errors_of[model, index]
         key = answered.key(model, index)
-        yield estimate_row("calibration_error", error, n=len(right), **key)
+        images = len(right)
+        yield estimate_row("calibration_error", error, n=images, **key)
 
 
 def _resampled_error(images: AnsweredGroup, weights: Floats) -> Floats:
@@ -117,7 +118,8 @@ def reliability_figure(results: Results) -> str | None:
             at = accuracy.at
             confidence = results.rows.value("confidence", at=at, **key) or 0.0
             share = accuracy.value or 0.0
-            points.append((100 * confidence, 100 * share))
+            point = 100 * confidence, 100 * share
+            points.append(point)
         if points:
             lines.append((model, sorted(points)))
     if not lines:

@@ -215,8 +215,9 @@ def _compared(
             accuracy = float(np.mean(by_class))
             accuracies.append(accuracy)
             share = alone / n
-        result_rows.append(estimate_row(ACCURACY, accuracy, n=n, **key))
-        result_rows.append(estimate_row(ONLY_RIGHT, share, n=n, **key))
+        of_accuracy = estimate_row(ACCURACY, accuracy, n=n, **key)
+        of_share = estimate_row(ONLY_RIGHT, share, n=n, **key)
+        result_rows += [of_accuracy, of_share]
     gain = None
     p = None
     if n:

@@ -348,7 +348,8 @@ def _compared(
         note = (
             f"{first:,} and {second:,} independent images, and subsets need {fewest} on either side"
         )
-        return images, [estimate_row(KID, None, n=n, note=note, **key)]
+        unknown = estimate_row(KID, None, n=n, note=note, **key)
+        return images, [unknown]
     kid = feature_stats.kernel_distance(
         side.features,
         against.features,
@@ -365,7 +366,8 @@ def _compared(
     )
     estimate = Estimate(kid.value, kid.low, kid.high)
     kid_row = estimate_row(KID, estimate, n=n, **key)
-    return images, [kid_row, estimate_row(FID, fid, n=n, **key)]
+    fid_row = estimate_row(FID, fid, n=n, **key)
+    return images, [kid_row, fid_row]
 
 
 # The CLIP model that the recipe screens with.
