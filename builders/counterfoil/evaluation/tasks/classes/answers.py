@@ -13,7 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil import accuracy_stats
-from counterfoil.accuracy_stats import Averages, ClassUnits, Drops, NearChance, find_near_chance
+from counterfoil.accuracy_stats import (
+    Averages,
+    ClassUnits,
+    Drops,
+    NearChance,
+    find_near_chance,
+)
 from counterfoil.arrays import Bools, Floats, Floats32, Ints
 from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.errors import CounterfoilError, RunFailure

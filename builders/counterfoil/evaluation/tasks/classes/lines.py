@@ -29,7 +29,10 @@ from counterfoil.evaluation.gate import (
 )
 from counterfoil.evaluation.gate_changes import Changed, GroupChange
 from counterfoil.evaluation.scored_models import StoredAnswers
-from counterfoil.evaluation.tasks.classes.agreement import differing_answers, differing_share
+from counterfoil.evaluation.tasks.classes.agreement import (
+    differing_answers,
+    differing_share,
+)
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers
 from counterfoil.evaluation.tasks.classes.measures import MEASURES
 from counterfoil.evaluation.tasks.classes.measures.findings import judges_among
@@ -39,7 +42,12 @@ from counterfoil.evaluation.tasks.classes.resampling import (
     resampled_numbers,
 )
 from counterfoil.prediction.changes import OWN
-from counterfoil.report.labels import LabelChecks, label_note, lost_to_labels, wrong_labels
+from counterfoil.report.labels import (
+    LabelChecks,
+    label_note,
+    lost_to_labels,
+    wrong_labels,
+)
 from counterfoil.report.sections import MeasureFacts
 from counterfoil.report.words import over_classes
 from counterfoil.resampled_stats import Drawn, Number
@@ -116,7 +124,13 @@ class ClassLines:
             if line.group in known:
                 indices = [known[line.group]]
         if not indices:
-            undecided = Judged(line, model, line.group, "undecided", reason=no_shift)
+            undecided = Judged(
+                line,
+                model,
+                line.group,
+                "undecided",
+                reason=no_shift,
+            )
             yield undecided, None
         for index in indices:
             group = groups[index]
@@ -124,7 +138,13 @@ class ClassLines:
                 # The answers are those to the base: a drop is 0, and lines ask the base itself.
                 if drop:
                     verdict: Answer = "pass" if line.limit >= 0 else "fail"
-                    known_answer = Judged(line, model, group.name, verdict, reason=OWN)
+                    known_answer = Judged(
+                        line,
+                        model,
+                        group.name,
+                        verdict,
+                        reason=OWN,
+                    )
                     yield known_answer, None
                 continue
             class_ids = {cls.class_id for cls in answered.enough(index)}
@@ -133,7 +153,13 @@ class ClassLines:
             labels = self._labels(line_labels, class_ids)
             planned = set(group.class_labels) & set(line_labels)
             measured = len(labels), len(planned)
-            reason = self._reason_undecided(line, model, stored, index, measured)
+            reason = self._reason_undecided(
+                line,
+                model,
+                stored,
+                index,
+                measured,
+            )
             if line.measure == DIFFERS or not (drop or line.class_name):
                 class_ids = {cls.class_id for cls in answered.seen(index)}
                 labels = self._labels(line_labels, class_ids)
@@ -292,7 +318,13 @@ class ClassLines:
                     value_of = MEASURES[line.share].resampled
                     assert value_of is not None
                     column = answered.models.index(model)
-                    samples[line, side] = Resample(value_of, group, column, labels, computed)
+                    samples[line, side] = Resample(
+                        value_of,
+                        group,
+                        column,
+                        labels,
+                        computed,
+                    )
         every_average = self._averages(list(sides.values()))
         averages = dict(zip(sides, every_average, strict=True))
         resampled = resampled_numbers(answered, list(samples.values()))

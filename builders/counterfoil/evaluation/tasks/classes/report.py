@@ -275,7 +275,14 @@ def class_rows(
         drops = [sum(of_model) / len(of_model) for of_model in by_model]
         average = results.mean_of_sound(drops) if drops else None
         cells = [by_shift.get(shift) for shift in shifts]
-        rows.append(ClassRow(known.name, average, drops, known, cells))
+        row = ClassRow(
+            known.name,
+            average,
+            drops,
+            known,
+            cells,
+        )
+        rows.append(row)
     # Sort by drop, ties in the recipe's order; classes that no shift measures come last.
     rows.sort(key=lambda row: (row.average is None, -(row.average or 0.0)))
     names = Counter(row.name for row in rows)
@@ -366,7 +373,11 @@ def drops_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
         validation.append(_number(accuracy, " %"))
         on_base.append(_number(results.base_number(name), " %"))
         gaps.append(_number(gap))
-    beside = {"validation": validation, "base": on_base, "validation → base": gaps}
+    beside = {
+        "validation": validation,
+        "base": on_base,
+        "validation → base": gaps,
+    }
     if not number.where(VALIDATION_GAP):
         beside = {"base": on_base}
     empty = [text_cell("")] * len(averages)

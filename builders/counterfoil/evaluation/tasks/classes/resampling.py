@@ -11,7 +11,11 @@ import numpy as np
 from counterfoil.accuracy_stats import Side, draw_class_averages
 from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.evaluation.dataset import Subject
-from counterfoil.evaluation.tasks.classes.answers import AllAnswers, AnsweredGroup, Resampled
+from counterfoil.evaluation.tasks.classes.answers import (
+    AllAnswers,
+    AnsweredGroup,
+    Resampled,
+)
 from counterfoil.report.results import ResultRow, estimate_row
 from counterfoil.resampled_stats import Drawn
 from counterfoil.stats import REPLICATES, bootstrap_weights, seeded_generator

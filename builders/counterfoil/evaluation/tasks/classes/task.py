@@ -25,7 +25,12 @@ from counterfoil.evaluation.scored_models import (
     with_distinct_short_names,
 )
 from counterfoil.evaluation.task import Task, write_key_list
-from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking, Request, answer_names
+from counterfoil.evaluation.tasks.classes.answers import (
+    AllAnswers,
+    Asking,
+    Request,
+    answer_names,
+)
 from counterfoil.evaluation.tasks.classes.computed import (
     answered_parts,
     answers_of_part,
@@ -50,7 +55,11 @@ from counterfoil.evaluation.tasks.classes.measures.source import (
     prepared_reference,
 )
 from counterfoil.evaluation.tasks.classes.mistaken_order import likely_order
-from counterfoil.evaluation.tasks.classes.report import class_entry, classes_page, terminal_lines
+from counterfoil.evaluation.tasks.classes.report import (
+    class_entry,
+    classes_page,
+    terminal_lines,
+)
 from counterfoil.evaluation.tasks.classes.resampling import resampled_rows
 from counterfoil.evaluation.tasks.classes.tables import image_answers, result_tables
 from counterfoil.evaluation.tasks.classes.timm_tables import TIMM, timm_tables
@@ -155,7 +164,13 @@ class ClassesTask(Task):
         if spread is not None:
             made_by.expect(WORKERS_IMPORT)
         budget = CallBudget(options.most_calls or MOST_CALLS)
-        self.asking = Asking(chosen, device, options.batch_size, spread, budget)
+        self.asking = Asking(
+            chosen,
+            device,
+            options.batch_size,
+            spread,
+            budget,
+        )
         mended = tuple(chosen.mended)
         distances = prepared_distances(subject, options.distances, options.against)
         reference = prepared_reference(subject, chosen.stands_for, mended, options.reference)
@@ -174,7 +189,13 @@ class ClassesTask(Task):
         for parts in answered_parts(subject):
             changes = [part.change for part in parts if part.change is not None]
             images = parts[0].images
-            answers = asking.scored(images, names, folder, changes=changes, refused=refused)
+            answers = asking.scored(
+                images,
+                names,
+                folder,
+                changes=changes,
+                refused=refused,
+            )
             for part in parts:
                 by_prefix[part.prefix] = answers
         self.refused = refused
@@ -185,8 +206,14 @@ class ClassesTask(Task):
             on_first = by_prefix[""][name]
             of_parts = []
             for part in subject.parts:
-                of_part = by_prefix[part.prefix]
-                of_parts.append(answers_of_part(subject, part, name, of_part, on_first))
+                of_part = answers_of_part(
+                    subject,
+                    part,
+                    name,
+                    by_prefix[part.prefix],
+                    on_first,
+                )
+                of_parts.append(of_part)
             scored.append(join_scored(of_parts))
         answered = AllAnswers.of(
             subject,
@@ -354,7 +381,13 @@ class ClassesTask(Task):
         for name, measure in NESTED_MEASURES.items():
             pictures[name] = measure.pictures(self.answered, results)
         small = thumbnails(self.subject, shown)
-        return classes_page(results, examples, small, self.unreadable, pictures)
+        return classes_page(
+            results,
+            examples,
+            small,
+            self.unreadable,
+            pictures,
+        )
 
     def terminal(self, results: Results) -> Iterator[str | Table]:
         return terminal_lines(results)
@@ -420,7 +453,13 @@ class ClassesTask(Task):
                 of_models.append(ModelAnswer(given, right, columns, coco))
             truth = classification(name)
             coco_truth = [{"category_id": label}]
-            yield Failure(row, name, truth, coco_truth, of_models)
+            yield Failure(
+                row,
+                name,
+                truth,
+                coco_truth,
+                of_models,
+            )
 
     def partners(self) -> Ints:
         _, *shifts = self.subject.groups

@@ -13,7 +13,9 @@ import numpy as np
 
 from counterfoil.documents import csv_text
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers
-from counterfoil.evaluation.tasks.classes.measures.corruption_error import corrupted_groups
+from counterfoil.evaluation.tasks.classes.measures.corruption_error import (
+    corrupted_groups,
+)
 from counterfoil.report.results import Results
 from counterfoil.report.words import csv_percent
 

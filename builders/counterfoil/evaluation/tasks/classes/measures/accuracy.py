@@ -11,7 +11,11 @@ import numpy as np
 
 from counterfoil.accuracy_stats import image_counts
 from counterfoil.arrays import Bools, Ints
-from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Measure, answer_names
+from counterfoil.evaluation.tasks.classes.answers import (
+    AllAnswers,
+    Measure,
+    answer_names,
+)
 from counterfoil.evaluation.tasks.classes.resampling import weighted_mean
 from counterfoil.prediction.class_map import Outputs
 from counterfoil.report.reference import OVER_ALL, OVER_CLASSES
@@ -62,11 +66,19 @@ def _accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
             of_classes = [cls.shift_accuracy for cls in seen]
             values = np.mean(of_classes, axis=0).tolist()
         if values:
-            key = {"group": group, "n": images, "units": units}
+            key = {
+                "group": group,
+                "n": images,
+                "units": units,
+            }
             yield from answered.model_rows("accuracy", values, **key)
         for cls in answered.enough(index):
             _, images = cls.counts
-            key = {"group": group, "class_id": cls.class_id, "n": images}
+            key = {
+                "group": group,
+                "class_id": cls.class_id,
+                "n": images,
+            }
             accuracies = cls.shift_accuracy.tolist()
             yield from answered.model_rows("accuracy", accuracies, **key)
 
@@ -78,13 +90,23 @@ def _base_accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
         group = answered.group(shift).name
         for cls in answered.enough(shift):
             images, _ = cls.counts
-            key = {"group": group, "class_id": cls.class_id, "n": images}
+            key = {
+                "group": group,
+                "class_id": cls.class_id,
+                "n": images,
+            }
             near_chance = answered.near_chance.cells[cls.class_id]
             accuracies = cls.base_accuracy.tolist()
             for model, name in enumerate(answered.models):
                 note = "near chance" if near_chance[model] else ""
                 accuracy = accuracies[model]
-                yield estimate_row("base_accuracy", accuracy, model=name, note=note, **key)
+                yield estimate_row(
+                    "base_accuracy",
+                    accuracy,
+                    model=name,
+                    note=note,
+                    **key,
+                )
 
 
 # Report this many of the most frequent confusions; every answer is in predictions.parquet.

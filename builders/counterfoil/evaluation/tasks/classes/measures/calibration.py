@@ -8,7 +8,11 @@ import numpy as np
 
 from counterfoil.accuracy_stats import BINS, calibration_errors, confidence_bins
 from counterfoil.arrays import AnyFloats, Bools, Floats
-from counterfoil.evaluation.tasks.classes.answers import AllAnswers, AnsweredGroup, Measure
+from counterfoil.evaluation.tasks.classes.answers import (
+    AllAnswers,
+    AnsweredGroup,
+    Measure,
+)
 from counterfoil.evaluation.tasks.classes.resampling import Resample, resampled_numbers
 from counterfoil.report.results import ResultRow, Results, estimate_row
 from counterfoil.stats import Estimate, seeded_generator
@@ -85,7 +89,13 @@ def _bins(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
                 in_bin = values[bins == number]
                 mean = float(in_bin.mean())
                 end = f"{(number + 1) / BINS:.4f}"
-                yield estimate_row(name, mean, at=end, n=len(in_bin), **key)
+                yield estimate_row(
+                    name,
+                    mean,
+                    at=end,
+                    n=len(in_bin),
+                    **key,
+                )
 
     return rows_of
 

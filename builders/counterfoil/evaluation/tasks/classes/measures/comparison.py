@@ -22,8 +22,15 @@ from counterfoil.evaluation.tasks.classes.agreement import (
     differing_share,
     largest_difference,
 )
-from counterfoil.evaluation.tasks.classes.answers import AllAnswers, NestedMeasure, Request
-from counterfoil.evaluation.tasks.classes.resampling import drawn_averages, strata_and_units
+from counterfoil.evaluation.tasks.classes.answers import (
+    AllAnswers,
+    NestedMeasure,
+    Request,
+)
+from counterfoil.evaluation.tasks.classes.resampling import (
+    drawn_averages,
+    strata_and_units,
+)
 from counterfoil.report.comparison import (
     ACCURACY,
     DIFFERENT_ANSWERS,
@@ -226,7 +233,14 @@ def _compared(
         gain = interval_of_draws(of_mended - of_original, replicates, reach, units=units)
         p = sign_test(*only)
     key = comparison.key(name)
-    gained = estimate_row(GAIN, gain, n=n, test=MCNEMAR, p=p, **key)
+    gained = estimate_row(
+        GAIN,
+        gain,
+        n=n,
+        test=MCNEMAR,
+        p=p,
+        **key,
+    )
     return [*result_rows, gained]
 
 

@@ -359,7 +359,11 @@ def _relative_to_references(
                 interval = Estimate(value)
             else:
                 interval = percentile_interval(value, mean_ratio(drawn, drawn_reference))
-            key = {"model": of_model, "against": reference.name, "note": note}
+            key = {
+                "model": of_model,
+                "against": reference.name,
+                "note": note,
+            }
             yield estimate_row(name, interval, n=measured.shifted_images, **key)
 
 
@@ -391,7 +395,13 @@ def _mean_effective_robustness(answered: AllAnswers) -> Iterator[ResultRow]:
         if math.isfinite(value):
             estimate = percentile_interval(value, replicates[:, index])
             name = answered.models[model]
-            yield estimate_row(ROBUSTNESS, estimate, model=name, against=against, n=images)
+            yield estimate_row(
+                ROBUSTNESS,
+                estimate,
+                model=name,
+                against=against,
+                n=images,
+            )
 
 
 MEASURES: dict[str, Measure] = {
@@ -403,7 +413,10 @@ MEASURES: dict[str, Measure] = {
         " (Michaelis 2019).",
     ),
     RPC: Measure(
-        _rpc, "rPC", "share", "mPC as a share of the accuracy on the base (Michaelis 2019)."
+        _rpc,
+        "rPC",
+        "share",
+        "mPC as a share of the accuracy on the base (Michaelis 2019).",
     ),
     MCE: Measure(
         _mce,

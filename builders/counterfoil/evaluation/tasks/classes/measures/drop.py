@@ -69,7 +69,11 @@ def _drop(answered: AllAnswers) -> Iterator[ResultRow]:
         for cls in answered.enough(shift):
             lost = cls.base_accuracy - cls.shift_accuracy
             _, images = cls.counts
-            key = {"group": group, "class_id": cls.class_id, "n": images}
+            key = {
+                "group": group,
+                "class_id": cls.class_id,
+                "n": images,
+            }
             yield from answered.model_rows("drop", lost.tolist(), **key)
 
 
@@ -233,7 +237,10 @@ MEASURES: dict[str, Measure] = {
         " the effect of the screen's selection.",
     ),
     "average_drop": Measure(
-        _average_drop, "Average drop", "points", "The drop averaged over the measured shifts."
+        _average_drop,
+        "Average drop",
+        "points",
+        "The drop averaged over the measured shifts.",
     ),
     "impact": Measure(
         _impact,

@@ -26,7 +26,13 @@ from counterfoil.evaluation.tasks.classes.answers import (
 from counterfoil.prediction.passes import Scored
 from counterfoil.progress import track
 from counterfoil.recipe.layering import without_folders
-from counterfoil.report.findings import BASE_RATE, DIFFERENCE, RATE, FindingModel, MinedShiftResult
+from counterfoil.report.findings import (
+    BASE_RATE,
+    DIFFERENCE,
+    RATE,
+    FindingModel,
+    MinedShiftResult,
+)
 from counterfoil.report.results import ResultRow, estimate_row
 from counterfoil.store.lock import without_validation
 
@@ -148,7 +154,13 @@ class _Measuring:
             elif index in judges:
                 # Compare the judge's recorded answers with its answers to the base.
                 side = _recorded(unpicked, judges[index])
-                facts += self._measured(shift, [model], [index], side, _RECORDED)
+                facts += self._measured(
+                    shift,
+                    [model],
+                    [index],
+                    side,
+                    _RECORDED,
+                )
             else:
                 facts += self._unmeasured(shift, [model], reason)
         for judge in shift.judges:
@@ -161,7 +173,13 @@ class _Measuring:
             name = f"{judge} (of the build)" if taken else judge
             model = FindingModel(name, _is_target(shift, judge, sha256))
             side = _recorded(unpicked, judge)
-            facts += self._measured(shift, [model], [0], side, _NOT_SCORED)
+            facts += self._measured(
+                shift,
+                [model],
+                [0],
+                side,
+                _NOT_SCORED,
+            )
         return facts
 
     def _measured(
@@ -203,7 +221,13 @@ class _Measuring:
             rate = 1 - float(drops.accuracy[column])
             base_rate = 1 - float(drops.base_accuracy[column])
             failures, base_failures = _failures(kept, column)
-            of_shift = estimate_row(RATE, rate, n=images, note=note, **key)
+            of_shift = estimate_row(
+                RATE,
+                rate,
+                n=images,
+                note=note,
+                **key,
+            )
             on_base = estimate_row(BASE_RATE, base_rate, n=base_images, **key)
             difference = estimate_row(DIFFERENCE, drops.interval(column), **key)
             of_model = replace(
@@ -230,7 +254,13 @@ class _Measuring:
         """Add a row for each model that says why it has no rate."""
         group = self.subject.groups[shift.index].name
         for model in models:
-            unknown = estimate_row(RATE, None, model=model.name, group=group, note=why)
+            unknown = estimate_row(
+                RATE,
+                None,
+                model=model.name,
+                group=group,
+                note=why,
+            )
             self.numbers.append(unknown)
         return list(models)
 

@@ -18,7 +18,12 @@ from counterfoil import stats, trajectory_stats
 from counterfoil.accuracy_stats import Drops, drawn_accuracies
 from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.evaluation.dataset import Subject
-from counterfoil.evaluation.figures import MOST_SHIFTS, lines_of_models, severity_figure, thumbnails
+from counterfoil.evaluation.figures import (
+    MOST_SHIFTS,
+    lines_of_models,
+    severity_figure,
+    thumbnails,
+)
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, NestedMeasure
 from counterfoil.report import severity as names
 from counterfoil.report.results import ModelFacts, ResultRow, Results, estimate_row
@@ -163,10 +168,19 @@ def trajectories_of(answered: AllAnswers, groups: Sequence[int]) -> Trajectories
     right = answered.answers.correct[rows_of_cells]
     right[rows_of_cells < 0] = False
     units = answered.shared_units(rows_of_cells.max(axis=1))
-    return Trajectories(answered, groups, labels, rows_of_cells, right, units)
+    return Trajectories(
+        answered,
+        groups,
+        labels,
+        rows_of_cells,
+        right,
+        units,
+    )
 
 
-def measure_severity(answered: AllAnswers) -> tuple[tuple[names.Severity, ...], list[ResultRow]]:
+def measure_severity(
+    answered: AllAnswers,
+) -> tuple[tuple[names.Severity, ...], list[ResultRow]]:
     """Return a `Severity` for each shift with levels, in the dataset's order, and its rows."""
     subject = answered.subject
     severities: list[names.Severity] = []
@@ -477,7 +491,13 @@ def _failures(scenes: Trajectories) -> Iterator[ResultRow]:
             failing = first[counting, model], last[counting, model]
             curve = trajectory_stats.failed_curve(*failing, len(levels), rng, units)
             for at, share in zip(ats, curve, strict=True):
-                yield estimate_row(names.FAILED + ending, share, at=at, n=n, **key)
+                yield estimate_row(
+                    names.FAILED + ending,
+                    share,
+                    at=at,
+                    n=n,
+                    **key,
+                )
             median = trajectory_stats.rising_reaches(curve, levels, equal_weights, _HALF)
             yield level_row(names.MEDIAN + ending, median, n=n, **key)
             if not ending:
@@ -502,7 +522,11 @@ def _compared(scenes: Trajectories, curve: _Curve) -> Iterator[ResultRow]:
     first, other = np.triu_indices(len(models), 1)
     keys = []
     for model, against in zip(first, other, strict=True):
-        key = {"model": called[model], "against": called[against], "group": shift}
+        key = {
+            "model": called[model],
+            "against": called[against],
+            "group": shift,
+        }
         keys.append(key)
     accuracy = curve.accuracy[:, models]
     drawn = curve.replicates[:, :, models]
@@ -526,7 +550,13 @@ def _compared(scenes: Trajectories, curve: _Curve) -> Iterator[ResultRow]:
         for pair, key in enumerate(keys):
             ends = values[place, pair], low[place, pair], high[place, pair]
             difference = stats.Estimate(*map(float, ends))
-            yield estimate_row(names.DIFFERENCE, difference, at=at, n=n, **key)
+            yield estimate_row(
+                names.DIFFERENCE,
+                difference,
+                at=at,
+                n=n,
+                **key,
+            )
         least_ahead, most_ahead = np.zeros((2, count, count))
         least_ahead[first, other] = low[place]
         least_ahead[other, first] = -high[place]
@@ -535,7 +565,14 @@ def _compared(scenes: Trajectories, curve: _Curve) -> Iterator[ResultRow]:
         ranks = trajectory_stats.model_ranks(least_ahead, most_ahead, accuracy[place])
         for name, of_model in zip(called, ranks.tolist(), strict=True):
             rank = stats.Estimate(*of_model)
-            yield estimate_row(names.RANK, rank, model=name, group=shift, at=at, n=count)
+            yield estimate_row(
+                names.RANK,
+                rank,
+                model=name,
+                group=shift,
+                at=at,
+                n=count,
+            )
     runs_first, runs_last = scenes.runs
     scores = trajectory_stats.failure_scores(
         runs_first[:, models],
@@ -563,8 +600,18 @@ def _compared(scenes: Trajectories, curve: _Curve) -> Iterator[ResultRow]:
         if n:
             rng = stats.seeded_generator(answered.seed, "failure difference", shift)
             mean = stats.mean_over_units(difference[known], units[known], rng)
-        of_test = {"test": names.SWAPS, "p": p[pair], "q": adjusted[pair]}
-        yield estimate_row(names.FAILURE_DIFFERENCE, mean, n=n, **of_test, **key)
+        of_test = {
+            "test": names.SWAPS,
+            "p": p[pair],
+            "q": adjusted[pair],
+        }
+        yield estimate_row(
+            names.FAILURE_DIFFERENCE,
+            mean,
+            n=n,
+            **of_test,
+            **key,
+        )
 
 
 def _draw(results: Results) -> list[Any]:

@@ -28,23 +28,44 @@ from counterfoil.data.labelled_images import (
     first_of_classes,
     rows_of,
 )
-from counterfoil.data.labelled_sources import labelled_rows, labelled_source, labelled_split
+from counterfoil.data.labelled_sources import (
+    labelled_rows,
+    labelled_source,
+    labelled_split,
+)
 from counterfoil.data.labels import ConditionLabels
 from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin, prepared_folders
 from counterfoil.errors import CounterfoilError, UserError, raise_together
 from counterfoil.evaluation.dataset import Subject
-from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking, NestedMeasure, Request
+from counterfoil.evaluation.tasks.classes.answers import (
+    AllAnswers,
+    Asking,
+    NestedMeasure,
+    Request,
+)
 from counterfoil.models.classifiers import describe_classifier, load_classifier
 from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.models.loading_errors import reading_errors, skipped_reason
 from counterfoil.models.names import LAB, Pin, local_folder
-from counterfoil.prediction.embedding import Embedder, classifier_embedder, clip_embedder, embed
+from counterfoil.prediction.embedding import (
+    Embedder,
+    classifier_embedder,
+    clip_embedder,
+    embed,
+)
 from counterfoil.prediction.passes import Scored
 from counterfoil.progress import rename_stages, track
 from counterfoil.recipe import RecipeClass, Source
 from counterfoil.recipe.layering import without_folders
-from counterfoil.recipe.names import CHAT, OPEN_CLIP, PREDICTIONS, PYTHON, chat_parts, is_local
+from counterfoil.recipe.names import (
+    CHAT,
+    OPEN_CLIP,
+    PREDICTIONS,
+    PYTHON,
+    chat_parts,
+    is_local,
+)
 from counterfoil.report.distances import FID, KID, Distances, ImageSet, SetOfImages
 from counterfoil.report.reference import (
     VALIDATION,
@@ -126,7 +147,9 @@ def prepared_distances(
     return PreparedDistances(wanted, opened)
 
 
-def measure_distances(answered: AllAnswers) -> tuple[tuple[Distances, ...], list[ResultRow]]:
+def measure_distances(
+    answered: AllAnswers,
+) -> tuple[tuple[Distances, ...], list[ResultRow]]:
     """Return distances in the features of each model that was named, and their rows.
 
     A source that is not available and a model without features are skipped, with the reason. Raise
@@ -348,7 +371,13 @@ def _compared(
         note = (
             f"{first:,} and {second:,} independent images, and subsets need {fewest} on either side"
         )
-        unknown = estimate_row(KID, None, n=n, note=note, **key)
+        unknown = estimate_row(
+            KID,
+            None,
+            n=n,
+            note=note,
+            **key,
+        )
         return images, [unknown]
     kid = feature_stats.kernel_distance(
         side.features,
@@ -609,7 +638,13 @@ def prepared_reference(
                     f"'{source.dataset}' is not on this machine",
                     "Add --reference to download it.",
                 )
-        images = labelled_split(source, validation, recipe.classes, pin, units=False)
+        images = labelled_split(
+            source,
+            validation,
+            recipe.classes,
+            pin,
+            units=False,
+        )
         first = first_of_classes(images.keys, images.labels, IMAGES_A_CLASS)
         images = rows_of(images, first)
     except reading_errors() as error:
@@ -618,7 +653,9 @@ def prepared_reference(
     return PreparedReference(images, split, left_out)
 
 
-def measure_reference(answered: AllAnswers) -> tuple[ReferenceResult | None, list[ResultRow]]:
+def measure_reference(
+    answered: AllAnswers,
+) -> tuple[ReferenceResult | None, list[ResultRow]]:
     """Return every model's gap between validation images and the base, over the classes that the
     base measures.
 
@@ -685,7 +722,14 @@ def _gaps(
             on_base = cls.base_correct[cls.base_present][:, places]
             together = np.concatenate([correct[rows], on_base])
             first = np.arange(len(together)) < len(rows)
-            both.append(ClassUnits(cls.class_id, first, together, ~first, together))
+            units = ClassUnits(
+                cls.class_id,
+                base_present=first,
+                base_correct=together,
+                shift_present=~first,
+                shift_correct=together,
+            )
+            both.append(units)
     others = [cls for cls in both if cls.class_id in near.classes]
     unseen = None
     unseen_known = False

@@ -92,14 +92,26 @@ def measure_transfer(
                 relation = _relation(scores, judge, answered)
             model = names.TransferModel(classifier.name, of_family, relation)
             models.append(model)
-        numbers += _rates(answered, judge, failed, None, rows)
+        numbers += _rates(
+            answered,
+            judge,
+            failed,
+            None,
+            rows,
+        )
         judged_shifts = [shift for shift in subject.judged.shifts if name in shift.judges]
         shifts = []
         for shift in judged_shifts:
             accepted = subject.shifts == shift.index
             of_shift = rows[accepted[rows]]
             if len(judged_shifts) > 1:  # with a single shift, the total is its row
-                numbers += _rates(answered, judge, failed, shift.index, of_shift)
+                numbers += _rates(
+                    answered,
+                    judge,
+                    failed,
+                    shift.index,
+                    of_shift,
+                )
             group = subject.groups[shift.index]
             facts = names.TransferShift(
                 name=group.name,
@@ -140,7 +152,13 @@ def _judge(name: str, answered: AllAnswers) -> _Judge:
     # Rename the judge if a scored model with other weights has its name.
     recorded = f"{name} (of the build)" if name in answered.models else name
     architecture = known.get("architecture", "")
-    return _Judge(name, architecture, known.get("sha256"), places, recorded)
+    return _Judge(
+        name,
+        architecture,
+        known.get("sha256"),
+        places,
+        recorded,
+    )
 
 
 def _relation(
@@ -233,7 +251,13 @@ def _rates(
     result_rows: list[ResultRow] = []
 
     def add(rate: Estimate | float, base_rate: float | None, note: str) -> None:
-        of_model = estimate_row(names.TRANSFER, rate, note=note, **of_images, **key)
+        of_model = estimate_row(
+            names.TRANSFER,
+            rate,
+            note=note,
+            **of_images,
+            **key,
+        )
         on_base = estimate_row(names.ON_BASE, base_rate, n=len(base), **key)
         result_rows.extend((of_model, on_base))
 
