@@ -489,8 +489,12 @@ class AllAnswers:
     def drops(self, index: int) -> Drops | None:
         """Return the drops of all models under a shift, over its measured classes; None if no class
         is measured."""
-        kept = self.kept(index)
-        return self.once(("drops", index), lambda: self._drops(index, kept))
+
+        def of_group() -> Drops | None:
+            kept = self.kept(index)
+            return self._drops(index, kept)
+
+        return self.once(("drops", index), of_group)
 
     def pairs(self, index: int) -> list[ClassUnits]:
         """Return the measured classes with the indices accepted on both sides; empty if noise is
@@ -501,8 +505,11 @@ class AllAnswers:
         return [cls for cls in pairs if cls.base_present.any()]
 
     def pairs_drops(self, index: int) -> Drops | None:
-        pairs = self.pairs(index)
-        return self.once(("pairs", index), lambda: self._drops(index, pairs))
+        def of_group() -> Drops | None:
+            pairs = self.pairs(index)
+            return self._drops(index, pairs)
+
+        return self.once(("pairs", index), of_group)
 
     def averages(self) -> Averages:
         """Return every model's accuracy on the base, averaged over all of its classes."""
