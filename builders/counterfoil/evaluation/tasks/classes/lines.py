@@ -152,13 +152,12 @@ class ClassLines:
                 class_ids -= self._guessed(column)
             labels = self._labels(line_labels, class_ids)
             planned = set(group.class_labels) & set(line_labels)
-            measured = len(labels), len(planned)
             reason = self._reason_undecided(
                 line,
                 model,
                 stored,
                 index,
-                measured,
+                (len(labels), len(planned)),
             )
             if line.measure == DIFFERS or not (drop or line.class_name):
                 class_ids = {cls.class_id for cls in answered.seen(index)}
@@ -180,6 +179,7 @@ class ClassLines:
                 if not answered.answers.correct[on_base, column].any():
                     question = None
                     reason = reason or f"{model} is right on no image of the base"
+            measured = len(labels), len(planned)
             if line.measure == DIFFERS:  # which counts images, not classes
                 measured = (0, 0)
             undecided = Judged(
