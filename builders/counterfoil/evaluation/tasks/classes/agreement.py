@@ -12,48 +12,53 @@ import numpy as np
 from counterfoil.accuracy_stats import AverageComparison, ClassAverage
 from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers
-from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.inference import Predictions
 from counterfoil.stats import REPLICATES, seeded_generator
 
 
-def differing_answers(answered: AllAnswers, first: int, second: int) -> Bools:
+def differing_answers(
+    answered: AllAnswers,
+    first: int,
+    second: int,
+) -> Bools:
     """Return whether the top answers of two models differ, (images,).
 
     Models with the same outputs are compared by output. Otherwise by the class of the dataset that
     an output stands for; all outputs that stand for none count as one answer.
     """
-    key = "differing answers", first, second
-    return answered.once(key, lambda: _differing(answered, first, second))
-
-
-def _differing(answered: AllAnswers, first: int, second: int) -> Bools:
     prediction = answered.answers.prediction
-    maps = answered.maps[first], answered.maps[second]
-    if _same_outputs(*maps):
+    if _same_outputs(answered, first, second):
         return prediction[:, first] != prediction[:, second]
     labels = []
-    for index, class_map in zip((first, second), maps, strict=True):
+    for index in (first, second):
+        class_map = answered.maps[index]
         label_of = np.full(class_map.num_classes, -1)
         for label, outputs in enumerate(class_map.targets):
             label_of[list(outputs)] = label
         labels.append(label_of[prediction[:, index]])
-    return labels[0] != labels[1]
+    of_first, of_second = labels
+    return of_first != of_second
 
 
-def largest_difference(answered: AllAnswers, first: int, second: int, rows: Ints) -> float | None:
+def largest_difference(
+    answered: AllAnswers,
+    first: int,
+    second: int,
+    rows: Ints,
+) -> float | None:
     """Return by how much two models' confidence in one output differs at most, on some images.
 
     Only the best answers of each model are known (`prediction.inference.RANKED`). If an output is
     among those of one model alone, the other's confidence counts as that in its last one, so the
     difference may be larger. None if outputs are not the same, or if scores have no known scale.
     """
-    scored = answered.scored
-    if not _same_outputs(scored[first].class_map, scored[second].class_map):
+    if not _same_outputs(answered, first, second):
         return None
-    one = scored[first].predictions
-    other = scored[second].predictions
-    largest = max(_largest(one, other, rows), _largest(other, one, rows))
+    one = answered.scored[first].predictions
+    other = answered.scored[second].predictions
+    from_one = _largest(one, other, rows)
+    from_other = _largest(other, one, rows)
+    largest = max(from_one, from_other)
     return largest if np.isfinite(largest) else None
 
 
@@ -69,22 +74,32 @@ def differing_share(answered: AllAnswers, rows: Ints, differs: Bools) -> Average
     if units is None:
         rng = seeded_generator(answered.seed, "differing answers")
         # How many of n images differ in a resample of n.
-        draws = rng.binomial(images, chosen.mean(), REPLICATES) / images
+        counts = rng.binomial(images, chosen.mean(), REPLICATES)
+        draws = counts / images
     else:
-        means = units.mean(units.of_image[rows], chosen[:, None])
+        of_rows = units.of_image[rows]
+        means = units.mean(of_rows, chosen[:, None])
         draws = means[:, 0]
     one_class = np.zeros(images, np.int64)
-    share = ClassAverage.of(one_class, chosen, draws, answered.unit_count(rows))
+    count = answered.unit_count(rows)
+    share = ClassAverage.of(one_class, chosen, draws, count)
     return AverageComparison(share)
 
 
-def _same_outputs(first: ClassMap, second: ClassMap) -> bool:
-    alike = first.num_classes == second.num_classes and first.targets == second.targets
-    names = {first.label_names, second.label_names} - {None}
-    return alike and len(names) < 2
+def _same_outputs(answered: AllAnswers, first: int, second: int) -> bool:
+    one = answered.maps[first]
+    other = answered.maps[second]
+    if one.num_classes != other.num_classes or one.targets != other.targets:
+        return False
+    names = {one.label_names, other.label_names} - {None}
+    return len(names) < 2
 
 
-def _largest(of_one: Predictions, of_other: Predictions, rows: Ints) -> float:
+def _largest(
+    of_one: Predictions,
+    of_other: Predictions,
+    rows: Ints,
+) -> float:
     """Return the largest difference over the best answers of one model; NaN if it is not known."""
     others = of_other.answers[rows]
     shares = of_other.shares[rows].astype(np.float64)
@@ -97,5 +112,6 @@ def _largest(of_one: Predictions, of_other: Predictions, rows: Ints) -> float:
         # The other model's confidence in an output that is not among its best is at most this.
         of_last = np.minimum(shares[:, -1], share)
         known = np.where(among.any(axis=1), confidence, of_last)
-        largest = np.maximum(largest, np.abs(share - known))
+        apart = np.abs(share - known)
+        largest = np.maximum(largest, apart)
     return float(largest.max(initial=0.0))

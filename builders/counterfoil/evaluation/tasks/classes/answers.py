@@ -13,7 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil import accuracy_stats
-from counterfoil.accuracy_stats import Averages, ClassUnits, Drops, NearChance, find_near_chance
+from counterfoil.accuracy_stats import (
+    Averages,
+    ClassUnits,
+    Drops,
+    NearChance,
+    find_near_chance,
+)
 from counterfoil.arrays import Bools, Floats, Floats32, Ints
 from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.errors import CounterfoilError, RunFailure
@@ -69,20 +75,30 @@ def near_chance_on_base(
     if not subject.base:
         labels = subject.labels[answers.readable]
         correct = answers.correct[answers.readable]
-        present, counts = np.unique(labels, return_counts=True)
-        of_classes = [correct[labels == label].mean(axis=0) for label in present]
-        accuracy = np.stack(of_classes).mean(axis=0)
+        present = np.unique(labels)
+        of_classes = []
+        for label in present:
+            of_class = correct[labels == label]
+            of_classes.append(of_class.mean(axis=0))
+        accuracy = np.mean(of_classes, axis=0)
         chance = chances[present].mean(axis=0)
-        return NearChance(accuracy_stats.near_chance(accuracy, int(counts.sum()), chance))
-    kept = accuracy_stats.classes_with_images(class_units(subject, answers, 0), min_images)
+        near_models = accuracy_stats.near_chance(accuracy, len(labels), chance)
+        return NearChance(near_models)
+    on_base = class_units(subject, answers, 0)
+    kept = accuracy_stats.classes_with_images(on_base, min_images)
     if not kept:
-        return NearChance(np.zeros(chances.shape[1], dtype=bool))
+        _, models = chances.shape
+        return NearChance(np.zeros(models, bool))
+    class_ids = [units.class_id for units in kept]
+    accuracies = [units.base_accuracy for units in kept]
+    images = [units.counts[0] for units in kept]
     label_of = {cls.id: label for label, cls in enumerate(subject.classes)}
+    labels = [label_of[class_id] for class_id in class_ids]
     near = find_near_chance(
-        [units.class_id for units in kept],
-        np.stack([units.base_accuracy for units in kept]),
-        np.array([units.counts[0] for units in kept]),
-        chances[[label_of[units.class_id] for units in kept]],
+        class_ids,
+        np.stack(accuracies),
+        np.array(images),
+        chances[labels],
     )
     if subject.preview is not None:
         near = replace(near, classes={}, chances={})
@@ -110,14 +126,19 @@ class AnsweredImages:
         group: int,
     ) -> AnsweredImages:
         rows = np.flatnonzero(subject.shifts == group)
-        sources = None if subject.units is None else subject.units.of_image[rows]
+        sources = None
+        if subject.units is not None:
+            sources = subject.units.of_image[rows]
         return cls(
-            subject.labels[rows],
-            subject.indices[rows],
-            answers.readable[rows],
-            answers.correct[rows],
-            sources,
+            labels=subject.labels[rows],
+            indices=subject.indices[rows],
+            present=answers.readable[rows],
+            correct=answers.correct[rows],
+            sources=sources,
         )
+
+    def of_models(self, models: Sequence[int]) -> AnsweredImages:
+        return replace(self, correct=self.correct[:, models])
 
 
 def aligned_units(
@@ -133,17 +154,18 @@ def aligned_units(
         sides = []
         count = 0
         for side in (base, shifted):
-            rows = np.flatnonzero(side.present & (side.labels == label))
+            of_label = side.labels == label
+            rows = np.flatnonzero(side.present & of_label)
             indices = side.indices[rows]
             sides.append((side, rows, indices))
-            if len(rows):
-                count = max(count, int(indices.max()) + 1)
+            count = max(count, 1 + indices.max(initial=-1))
         parts: list[Bools] = []
         sources: list[Ints] = []
         for side, rows, indices in sides:
             present = np.zeros(count, bool)
             present[indices] = True
-            correct = np.zeros((count, side.correct.shape[1]), bool)
+            _, models = side.correct.shape
+            correct = np.zeros((count, models), bool)
             correct[indices] = side.correct[rows]
             parts += [present, correct]
             if side.sources is not None:
@@ -152,8 +174,10 @@ def aligned_units(
                 sources.append(of_side)
         of_both = None
         if subject.units and len(sources) == 2:
-            of_both = subject.units, sources[0], sources[1]
-        units.append(ClassUnits(subject.classes[label].id, *parts, sources=of_both))
+            of_base, of_shift = sources
+            of_both = subject.units, of_base, of_shift
+        class_id = subject.classes[label].id
+        units.append(ClassUnits(class_id, *parts, sources=of_both))
     return units
 
 
@@ -165,8 +189,10 @@ def class_units(
 ) -> list[ClassUnits]:
     """Return the planned classes of a shift, each with its base and shifted images aligned by
     candidate index."""
-    sides = (AnsweredImages.of_group(subject, answers, group) for group in (base, shift))
-    return aligned_units(subject, subject.groups[shift].class_labels, *sides)
+    labels = subject.groups[shift].class_labels
+    on_base = AnsweredImages.of_group(subject, answers, base)
+    shifted = AnsweredImages.of_group(subject, answers, shift)
+    return aligned_units(subject, labels, on_base, shifted)
 
 
 @dataclass(frozen=True)
@@ -256,12 +282,16 @@ class AllAnswers:
         """Combine every model's answers. Raise RunFailure if no image, or no base image, can be
         decoded."""
         predictions = [scores.predictions for scores in scored]
+        readable = [of_model.readable for of_model in predictions]
+        prediction = [of_model.prediction for of_model in predictions]
+        correct = [of_model.correct for of_model in predictions]
+        correct_top_k = [of_model.correct_top_k for of_model in predictions]
         answers = ModelAnswers(
             # Whether an image decodes does not depend on the model.
-            readable=np.all([of_model.readable for of_model in predictions], axis=0),
-            prediction=np.stack([of_model.prediction for of_model in predictions], axis=1),
-            correct=np.stack([of_model.correct for of_model in predictions], axis=1),
-            correct_top_k=np.stack([of_model.correct_top_k for of_model in predictions], axis=1),
+            readable=np.all(readable, axis=0),
+            prediction=np.stack(prediction, axis=1),
+            correct=np.stack(correct, axis=1),
+            correct_top_k=np.stack(correct_top_k, axis=1),
         )
         needed = answers.readable
         what = "image"
@@ -269,16 +299,19 @@ class AllAnswers:
             needed = needed & (subject.shifts == 0)
             what = "base image"
         if not needed.any():
-            hint = "Run `counterfoil verify` on it." if subject.directory else None
+            hint = None
+            if subject.directory:
+                hint = "Run `counterfoil verify` on it."
             where = subject.directory or subject.source
             raise RunFailure(f"{where}: no {what} can be decoded", hint)
-        chances = np.stack([scores.class_map.chances for scores in scored], axis=1)
+        of_models = [scores.class_map.chances for scores in scored]
+        chances = np.stack(of_models, axis=1)
         near = near_chance_on_base(subject, answers, chances, minimum)
         units = subject.units
         if units is not None:
             in_groups = np.stack([units.of_image, subject.shifts])
-            different = np.unique(in_groups, axis=1).shape[1]
-            shared = different < len(subject.shifts)
+            different = np.unique(in_groups, axis=1)
+            shared = different.shape[1] < len(subject.shifts)
             units = replace(units, seed=seed) if shared else None
             subject = replace(subject, units=units)
         return cls(
@@ -304,7 +337,8 @@ class AllAnswers:
     @cached_property
     def confidence(self) -> Floats32:
         """Each model's confidence in its top answer, (images, models)."""
-        return np.stack([scores.predictions.confidence for scores in self.scored], axis=1)
+        of_models = [scores.predictions.confidence for scores in self.scored]
+        return np.stack(of_models, axis=1)
 
     @property
     def sound(self) -> Bools:
@@ -313,16 +347,24 @@ class AllAnswers:
 
     def able(self, index: int) -> Bools:
         """Return which models answered a group, (models,) bool: all, except for a computed shift."""
-        refused = self.refused.get(index)
-        return np.ones(len(self.scored), bool) if refused is None else ~refused
+        if index in self.refused:
+            return ~self.refused[index]
+        return np.ones(len(self.scored), bool)
+
+    def unable(self, index: int) -> list[str]:
+        """Return the names of the models that did not answer a group."""
+        unable = ~self.able(index)
+        return np.array(self.models)[unable].tolist()
 
     @cached_property
     def given(self) -> Bools:
         """Whether each model answered each image, (images, models): it is readable, and the model
         can take its shift."""
-        given = np.repeat(self.answers.readable[:, None], len(self.scored), axis=1)
+        readable = self.answers.readable
+        given = np.stack([readable] * len(self.scored), axis=1)
         for index, refused in self.refused.items():
-            given[np.ix_(self.subject.shifts == index, refused)] = False
+            in_group = self.subject.shifts == index
+            given[np.ix_(in_group, refused)] = False
         return given
 
     def averaged(self, index: int) -> Bools:
@@ -332,39 +374,37 @@ class AllAnswers:
     def is_answered(self, row: ResultRow) -> bool:
         """Return whether the models of a row answered its group; for one class, whether all models
         did."""
-        index = self.index_of.get(row.group)
-        if index is None or index not in self.refused:
-            return True
-        if row.class_id:
-            return False
-        refused = [name for name, able in zip(self.models, self.able(index)) if not able]  # noqa: B905
-        return row.model not in refused and row.against not in refused
-
-    @cached_property
-    def index_of(self) -> dict[str, int]:
-        """The index of each group, by its name."""
-        return {group.name: index for index, group in enumerate(self.subject.groups)}
+        for index in self.refused:
+            if self.group(index).name == row.group:
+                unable = self.unable(index)
+                return not (row.class_id or row.model in unable or row.against in unable)
+        return True
 
     @property
     def places(self) -> tuple[int, ...]:
         """The groups, by index, that all measures except severity use: of a graded shift only the
         highest level."""
-        return tuple(index for index, group in enumerate(self.subject.groups) if group.top)
+        groups = self.subject.groups
+        return tuple(index for index, group in enumerate(groups) if group.top)
 
     @property
     def shifts(self) -> tuple[int, ...]:
         """The indices of the groups to compare with the base; of all groups if there is no base."""
-        return self.places[1 if self.subject.base else 0 :]
+        return self.places[int(self.subject.base) :]
 
     def group(self, index: int) -> Group:
         return self.subject.groups[index]
 
     def key(self, model: int, index: int) -> dict[str, str]:
         """Return the names in the key of a row: of a model, and of a group."""
-        return {"model": self.models[model], "group": self.group(index).name}
+        group = self.group(index)
+        return {"model": self.models[model], "group": group.name}
 
     def model_rows(
-        self, measure: str, numbers: Iterable[Estimate | float | None], **key: Any
+        self,
+        measure: str,
+        numbers: Iterable[Estimate | float | None],
+        **key: Any,
     ) -> Iterator[ResultRow]:
         """Yield a row for each model's number; none for a model without one."""
         for model, number in zip(self.models, numbers, strict=True):
@@ -378,11 +418,12 @@ class AllAnswers:
 
     def rows(self, index: int) -> Ints:
         """Return the readable images of a group."""
-        readable = self.answers.readable
-        return self.once(
-            ("rows", index),
-            lambda: np.flatnonzero((self.subject.shifts == index) & readable),
-        )
+
+        def of_group() -> Ints:
+            in_group = self.subject.shifts == index
+            return np.flatnonzero(in_group & self.answers.readable)
+
+        return self.once(("rows", index), of_group)
 
     def base_rows(self, index: int) -> Ints:
         """Return the readable base images that a group is compared with: all, or those that a
@@ -391,8 +432,26 @@ class AllAnswers:
         if self.group(index).change is None:
             return rows
         subject = self.subject
-        cells = subject.labels * (subject.indices.max() + 1) + subject.indices
-        return rows[np.isin(cells[rows], cells[self.rows(index)])]
+        indices = subject.indices
+        cells = subject.labels * (indices.max() + 1) + indices
+        changed = cells[self.rows(index)]
+        return rows[np.isin(cells[rows], changed)]
+
+    def rows_of_labels(
+        self,
+        index: int,
+        labels: Sequence[int] | Ints | None,
+        computed: int = 0,
+    ) -> Ints:
+        """Return the readable images of a group, or those of these labels. computed: for the base,
+        the computed shift whose images alone are wanted."""
+        rows = self.rows(index)
+        if computed:
+            rows = self.base_rows(computed)
+        if labels is None:
+            return rows
+        of_rows = self.subject.labels[rows]
+        return rows[np.isin(of_rows, labels)]
 
     def units(self, index: int) -> list[ClassUnits]:
         """Return the planned classes of a group with their base images; without a base, with its
@@ -409,7 +468,7 @@ class AllAnswers:
 
     def seen(self, index: int) -> list[ClassUnits]:
         """Return the classes with an image in a group, which its accuracy is averaged over."""
-        return [cls for cls in self.units(index) if cls.counts[1]]
+        return [cls for cls in self.units(index) if cls.shift_present.any()]
 
     def enough(self, index: int) -> list[ClassUnits]:
         """Return the classes with enough images on both sides."""
@@ -419,27 +478,38 @@ class AllAnswers:
         """Return the classes of a drop: with enough images on both sides, and not near chance on
         the base."""
         near_chance = self.near_chance.classes
-        return [cls for cls in self.enough(index) if cls.class_id not in near_chance]
+        enough = self.enough(index)
+        return [cls for cls in enough if cls.class_id not in near_chance]
 
     def over(self, kept: Sequence[ClassUnits]) -> str:
         """Return over how many classes a drop is; empty for a drop over all of them."""
-        return over_classes(len(kept), len(self.subject.classes))
+        classes = len(self.subject.classes)
+        return over_classes(len(kept), classes)
 
     def drops(self, index: int) -> Drops | None:
         """Return the drops of all models under a shift, over its measured classes; None if no class
         is measured."""
-        return self.once(("drops", index), lambda: self._drops(index, self.kept(index)))
+
+        def of_group() -> Drops | None:
+            kept = self.kept(index)
+            return self._drops(index, kept)
+
+        return self.once(("drops", index), of_group)
 
     def pairs(self, index: int) -> list[ClassUnits]:
         """Return the measured classes with the indices accepted on both sides; empty if noise is
         not paired."""
-        pairs = []
-        if self.group(index).paired:
-            pairs = [cls.pairs() for cls in self.kept(index)]
+        if not self.group(index).paired:
+            return []
+        pairs = [cls.pairs() for cls in self.kept(index)]
         return [cls for cls in pairs if cls.base_present.any()]
 
     def pairs_drops(self, index: int) -> Drops | None:
-        return self.once(("pairs", index), lambda: self._drops(index, self.pairs(index)))
+        def of_group() -> Drops | None:
+            pairs = self.pairs(index)
+            return self._drops(index, pairs)
+
+        return self.once(("pairs", index), of_group)
 
     def averages(self) -> Averages:
         """Return every model's accuracy on the base, averaged over all of its classes."""
@@ -449,7 +519,8 @@ class AllAnswers:
 
     def shared_units(self, rows: Ints) -> Ints | None:
         """Return the units of these images, (n,); None if images share none."""
-        return None if self.subject.units is None else self.subject.units.of_image[rows]
+        units = self.subject.units
+        return None if units is None else units.of_image[rows]
 
     def unit_count(self, rows: Ints) -> int | None:
         """Return of how many units these images are; None if images share none."""
@@ -458,18 +529,25 @@ class AllAnswers:
 
     def request(self, kind: type[Asked]) -> Asked | None:
         """Return the request of this class; None if there is none."""
-        return next((request for request in self.requests if isinstance(request, kind)), None)
+        for request in self.requests:
+            if isinstance(request, kind):
+                return request
+        return None
 
-    def once(self, key: tuple[Any, ...], make: Callable[[], Made]) -> Made:
+    def once(
+        self,
+        key: tuple[Any, ...],
+        make: Callable[[], Made],
+    ) -> Made:
         """Return what `make` returns, calling it once per key."""
         if key not in self.made:
             self.made[key] = make()
         return self.made[key]
 
     def _drops(self, index: int, kept: Sequence[ClassUnits]) -> Drops | None:
-        group = self.group(index)
         if not kept:
             return None
+        group = self.group(index)
         return accuracy_stats.drops_of_classes(
             kept,
             paired=group.paired,
@@ -481,20 +559,24 @@ class AllAnswers:
     def facts(self, index: int) -> GroupFacts:
         """Return the facts of a group: its yield, and the classes and images of its drop, or else
         of its accuracy."""
+        subject = self.subject
         described = self.group(index)
-        compared = self.subject.base and index > 0
-        kept = self.kept(index) if compared else self.seen(index)
-        in_group = self.subject.shifts == index
+        compared = subject.base and index > 0
+        kept = self.seen(index)
+        if compared:
+            kept = self.kept(index)
+        accepted = int((subject.shifts == index).sum())
         base, images = accuracy_stats.image_counts(kept)
         measured = {cls.class_id for cls in kept}
         left_out = []
         for cls in self.units(index):
-            if cls.class_id in measured:
+            class_id = cls.class_id
+            if class_id in measured:
                 continue
-            name = self.subject.classes[self.label_of[cls.class_id]].name
-            few = LeftOut(cls.class_id, name, *cls.counts)
+            name = subject.classes[self.label_of[class_id]].name
+            few = LeftOut(class_id, name, *cls.counts)
             if compared and min(cls.counts) >= self.min_images:
-                accuracy = self.near_chance.classes[cls.class_id]
+                accuracy = self.near_chance.classes[class_id]
                 few = replace(few, why="near chance", base_accuracy=accuracy)
             left_out.append(few)
         return GroupFacts(
@@ -503,16 +585,19 @@ class AllAnswers:
             prompt=described.prompt,
             group=described.group,
             candidates=described.candidates,
-            accepted=int(in_group.sum()),
-            unreadable=int((in_group & ~self.answers.readable).sum()),
+            accepted=accepted,
+            unreadable=accepted - len(self.rows(index)),
             classes=len(kept),
             left_out=tuple(left_out),
             images=images,
-            base_images=base if self.subject.base else 0,
+            base_images=base if subject.base else 0,
         )
 
 
-def answer_names(classes: Sequence[RecipeClass], class_map: ClassMap) -> Callable[[int], str]:
+def answer_names(
+    classes: Sequence[RecipeClass],
+    class_map: ClassMap,
+) -> Callable[[int], str]:
     """Return a function from a model's output to its name for people."""
     if class_map.outputs == "imagenet":
         from timm.data.imagenet_info import ImageNetInfo
@@ -572,7 +657,12 @@ class Measure:
 
     def facts(self, name: str) -> MeasureFacts:
         return MeasureFacts(
-            name, self.title, self.unit, self.reading, self.shown, self.lower_is_better
+            name,
+            self.title,
+            self.unit,
+            self.reading,
+            self.shown,
+            self.lower_is_better,
         )
 
 

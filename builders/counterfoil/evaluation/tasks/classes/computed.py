@@ -6,6 +6,7 @@ No image of them is stored. An image is paired with the base image that it is.
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -21,7 +22,7 @@ from counterfoil.prediction.changes import Change, answers_name, changes_file
 from counterfoil.prediction.inference import Predictions
 from counterfoil.prediction.passes import Scored
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.corrupted import computed_clash
+from counterfoil.recipe.corrupted import CorruptedSpec, computed_clash
 from counterfoil.recipe.preprocessing import (
     CHROMA,
     EXIF,
@@ -43,45 +44,43 @@ _NO_FILE = {
 _MOST_NAMED = 6
 
 
-def computed_groups(
-    recipe: Recipe | None,
-    words: Sequence[str] | None,
-) -> list[Group]:
+def computed_groups(recipe: Recipe | None, words: Sequence[str] | None) -> list[Group]:
     """Return a group for each change of the recipe. words: the changes of preprocessing that a
     person names in place of the recipe's."""
     groups = []
-    if words is None:
-        words = () if recipe is None else recipe.evaluate.preprocessing
-    for name in preprocessing_names(words):
-        groups.append(_group(Change(name), PREPROCESSING_KIND, PREPROCESSING[name]))
-    corrupted = {} if recipe is None else recipe.evaluate.corrupted
+    corrupted: Mapping[str, CorruptedSpec] = {}
+    if recipe is not None:
+        corrupted = recipe.evaluate.corrupted
+        if words is None:
+            words = recipe.evaluate.preprocessing
+    for name in preprocessing_names(words or ()):
+        says = PREPROCESSING[name]
+        groups.append(_group(Change(name), PREPROCESSING_KIND, says))
     for name, spec in corrupted.items():
-        kind = CORRUPTIONS[spec.corruption].kind
         severity = spec.severity
         if severity is None or severity.levels is None:
-            fixed = DEFAULT_SEVERITY if severity is None else severity.fixed or DEFAULT_SEVERITY
-            change = Change(name, spec.corruption, fixed)
-            groups.append(_group(change, kind, _says(change)))
+            fixed = severity.fixed if severity else None
+            change = Change(name, spec.corruption, fixed or DEFAULT_SEVERITY)
+            groups.append(_corrupted_group(change))
             continue
         levels = severity.levels.asked
         for level in levels:
             shown = level_name(name, level, corrupts=True)
-            change = Change(shown, spec.corruption, round(level * MOST_SEVERE))
-            group = _group(change, kind, _says(change))
-            groups.append(replace(group, of=name, level=level, top=level == levels[-1]))
+            fixed = round(level * MOST_SEVERE)
+            change = Change(shown, spec.corruption, fixed)
+            top = level == levels[-1]
+            group = _corrupted_group(change)
+            groups.append(replace(group, of=name, level=level, top=top))
     return groups
 
 
-def _says(change: Change) -> str:
+def _corrupted_group(change: Change) -> Group:
     corruption = change.corruption.replace("_", " ")
-    return f"{corruption}, severity {change.severity}, at the model's own size"
+    says = f"{corruption}, severity {change.severity}, at the model's own size"
+    return _group(change, CORRUPTIONS[change.corruption].kind, says)
 
 
-def _group(
-    change: Change,
-    kind: str,
-    says: str,
-) -> Group:
+def _group(change: Change, kind: str, says: str) -> Group:
     return Group(
         name=change.name,
         kind=kind,
@@ -110,7 +109,9 @@ def with_computed(
         return subject, ()
     if not subject.base:
         # Other images, of --beside, are later parts.
-        named = subject.parts[1].first if len(subject.parts) > 1 else len(subject.groups)
+        named = len(subject.groups)
+        if len(subject.parts) > 1:
+            named = subject.parts[1].first
         if named > 1 and words is None:
             note = "Computed shifts of the recipe are left out, because no group is the base."
             return subject, (note,)
@@ -121,7 +122,8 @@ def with_computed(
                 "Name one of its groups with --base.",
             )
         subject = replace(subject, base=True)
-    _refuse_clashes(subject, recipe, groups)
+    preprocessing = [group.name for group in groups if group.kind == PREPROCESSING_KIND]
+    _refuse_clashes(subject, recipe, groups, preprocessing)
     rows = np.flatnonzero(subject.shifts == 0)
     images = replace(
         rows_of(subject.parts[0].images, rows),
@@ -129,24 +131,23 @@ def with_computed(
         group_names=(subject.groups[0].name,),
         seeds=_seeds(subject, rows),
     )
-    concerned = _rows_of_files(images, [group.name for group in groups])
-    base = replace(subject.groups[0], paired=True)
-    subject = replace(subject, groups=(base, *subject.groups[1:]))
+    concerned = _rows_of_files(images, preprocessing)
     notes = []
     for group in groups:
+        name = group.name
         of_group = images
         chosen = rows
-        if group.name in concerned and group.kind == PREPROCESSING_KIND:
-            places = concerned[group.name]
+        if name in concerned:
+            places = np.array(concerned[name], np.int64)
             if not len(places):
-                why = _NO_FILE.get(group.name, "no image is a JPEG")
-                notes.append(f"{group.name} is left out: {why}.")
+                why = _NO_FILE.get(name, "no image is a JPEG")
+                notes.append(f"{name} is left out: {why}.")
                 continue
             if len(places) < len(rows):
                 of_group = rows_of(images, places)
                 chosen = rows[places]
                 of_base = format_count(len(rows), "image")
-                notes.append(f"{group.name} concerns {len(places):,} of {of_base} of the base.")
+                notes.append(f"{name} concerns {len(places):,} of {of_base} of the base.")
         subject = _with_group(subject, group, of_group, chosen)
     return subject, tuple(notes)
 
@@ -155,6 +156,7 @@ def _refuse_clashes(
     subject: Subject,
     recipe: Recipe | None,
     groups: Sequence[Group],
+    preprocessing: Sequence[str],
 ) -> None:
     """Raise UserError if a computed shift has the name of another, or of other images."""
     hint = "Give the computed shift another name, or leave it out."
@@ -166,8 +168,7 @@ def _refuse_clashes(
     if clashes:
         raise UserError(f"{subject.source} has a group {', '.join(clashes)} already", hint)
     corrupted = {} if recipe is None else recipe.evaluate.corrupted
-    changes = [group.name for group in groups if group.kind == PREPROCESSING_KIND]
-    clash = computed_clash(corrupted, changes)
+    clash = computed_clash(corrupted, preprocessing)
     if clash is not None:
         raise UserError(f"two computed shifts have the name {clash}", hint)
 
@@ -179,59 +180,69 @@ def _with_group(
     rows: Ints,
 ) -> Subject:
     """Return the subject with a group that has its images of these rows again."""
+    base, *others = subject.groups
+    base = replace(base, paired=True)
     prefix = f"{group.name}/"
     labels = subject.labels[rows]
     index = len(subject.groups)
     units = subject.units
     if units is not None:
-        units = Units.of(np.append(units.of_image, units.of_image[rows]))
+        of_image = units.of_image
+        units = Units.of(np.append(of_image, of_image[rows]))
     class_labels = tuple(np.unique(labels).tolist())
-    if len(rows) == (subject.shifts == 0).sum():
-        class_labels = subject.groups[0].class_labels
+    base_images = np.count_nonzero(subject.shifts == 0)
+    if len(rows) == base_images:
+        class_labels = base.class_labels
+    group = replace(group, class_labels=class_labels)
+    part = SubjectPart(images, prefix, index, group.change)
+    keys = [f"{prefix}{key}" for key in images.keys]
+    shifts = np.full_like(labels, index)
     return replace(
         subject,
-        groups=(*subject.groups, replace(group, class_labels=class_labels)),
-        parts=(*subject.parts, SubjectPart(images, prefix, index, group.change)),
-        keys=(*subject.keys, *(f"{prefix}{key}" for key in images.keys)),
+        groups=(base, *others, group),
+        parts=(*subject.parts, part),
+        keys=(*subject.keys, *keys),
         labels=np.append(subject.labels, labels),
-        shifts=np.append(subject.shifts, np.full(len(rows), index)),
+        shifts=np.append(subject.shifts, shifts),
         indices=np.append(subject.indices, subject.indices[rows]),
         units=units,
     )
 
 
-def _seeds(
-    subject: Subject,
-    rows: Ints,
-) -> Ints:
+def _seeds(subject: Subject, rows: Ints) -> Ints:
     """Return the seed of each image: that of its sample if a build stored it, else one of its
     key."""
     seeds = []
-    if isinstance(subject, OpenDataset):
-        of_recipe = subject.recipe.samples.seed
-        for row in rows.tolist():
-            class_id = subject.classes[int(subject.labels[row])].id
-            seeds.append(sample_seed(of_recipe, class_id, int(subject.indices[row]), None))
-        return np.array(seeds, np.int64)
     for row in rows.tolist():
-        digest = hashlib.sha256(subject.keys[row].encode()).digest()
-        seeds.append(int.from_bytes(digest[:7], "big") >> (7 * 8 - SEED_BITS))
+        if isinstance(subject, OpenDataset):
+            of_recipe = subject.recipe.samples.seed
+            cls = subject.classes[subject.labels[row]]
+            index = int(subject.indices[row])
+            seed = sample_seed(of_recipe, cls.id, index, None)
+        else:
+            key = subject.keys[row].encode()
+            digest = hashlib.sha256(key).digest()
+            seed = int.from_bytes(digest[:7], "big") >> (7 * 8 - SEED_BITS)
+        seeds.append(seed)
     return np.array(seeds, np.int64)
 
 
 def _rows_of_files(
     images: LabelledImages,
     names: Sequence[str],
-) -> dict[str, Ints]:
+) -> dict[str, list[int]]:
     """Return the images that each change of how files are read concerns, by its name."""
-    of_files = [name for name in names if name in OF_FILES]
-    places: dict[str, list[int]] = {name: [] for name in of_files}
-    if of_files:
-        for row, (_, encoded) in enumerate(images.images()):
-            for name in of_files:
-                if changes_file(name, encoded):
-                    places[name].append(row)
-    return {name: np.array(rows, np.int64) for name, rows in places.items()}
+    places: dict[str, list[int]] = {}
+    for name in names:
+        if name in OF_FILES:
+            places[name] = []
+    if not places:
+        return places
+    for row, (_, encoded) in enumerate(images.images()):
+        for name, rows in places.items():
+            if changes_file(name, encoded):
+                rows.append(row)
+    return places
 
 
 def answered_parts(subject: Subject) -> Iterator[list[SubjectPart]]:
@@ -259,13 +270,19 @@ def answers_of_part(
     of_change = scored.get(answers_name(name, part.change))
     if of_change is not None:
         return of_change
-    base = np.flatnonzero(subject.shifts == 0)
-    known = dict(zip((subject.keys[row] for row in base), base.tolist(), strict=True))
-    rows = [known[key] for key in part.images.keys]
+    rows = _base_rows(subject, part)
     columns = {}
-    for column, values in on_first.predictions.columns().items():
+    on_images = on_first.predictions.columns()
+    for column, values in on_images.items():
         columns[column] = values[rows]
     return replace(on_first, predictions=Predictions(**columns))
+
+
+def _base_rows(subject: Subject, part: SubjectPart) -> Ints:
+    """Return the rows of the base images that a computed part changes."""
+    base = np.flatnonzero(subject.shifts == 0).tolist()
+    row_of = {subject.keys[row]: row for row in base}
+    return np.array([row_of[key] for key in part.images.keys])
 
 
 def without_refused(
@@ -275,47 +292,30 @@ def without_refused(
 ) -> tuple[Subject, dict[int, Bools]]:
     """Return the subject without the computed shifts that every model refused, and by group which
     models refused it, (models,)."""
-    kept = []
-    dropped = []
-    for part in subject.parts:
-        change = part.change
-        by_all = change is not None and all((name, change.name) in refused for name in names)
-        (dropped if by_all else kept).append(part)
-    if all(part.change is None for part in kept):
-        return subject.without_computed(), {}
-    places = [part.first for part in dropped]
-    left = ~np.isin(subject.shifts, places)
-    order = [index for index in range(len(subject.groups)) if index not in places]
-    number = np.full(len(subject.groups), -1)
-    number[order] = np.arange(len(order))
-    units = subject.units
-    if units is not None and dropped:
-        units = Units.of(units.of_image[left])
-    subject = replace(
-        subject,
-        groups=tuple(subject.groups[index] for index in order),
-        parts=tuple(replace(part, first=int(number[part.first])) for part in kept),
-        keys=tuple(subject.keys[row] for row in np.flatnonzero(left).tolist()),
-        labels=subject.labels[left],
-        shifts=number[subject.shifts[left]],
-        indices=subject.indices[left],
-        units=units,
-    )
+    if not refused:
+        return subject, {}
+    left = subject.without_computed()
     by_group = {}
     for part in subject.parts:
-        change = part.change
-        if change is None:
+        if part.change is None:
             continue
-        of_models = np.array([(name, change.name) in refused for name in names])
+        change = part.change.name
+        of_models = np.array([(name, change) in refused for name in names])
+        if of_models.all():
+            continue
         if of_models.any():
-            by_group[part.first] = of_models
-    return subject, by_group
+            by_group[len(left.groups)] = of_models
+        group = subject.groups[part.first]
+        rows = _base_rows(left, part)
+        left = _with_group(left, group, part.images, rows)
+    return left, by_group
 
 
 def shifts_are_paired(subject: Subject) -> bool:
     """Return whether pages say that shifts are paired: the stored ones; computed ones if there are
     no others."""
-    stored = [group for group in subject.groups[1:] if group.change is None]
+    _, *shifts = subject.groups
+    stored = [group for group in shifts if group.change is None]
     return any(group.paired for group in stored or subject.groups)
 
 
@@ -325,26 +325,23 @@ def refusal_notes(
 ) -> Iterator[str]:
     """Yield which models have no row of which computed shifts, and why. called: name → short
     name."""
-    changes: dict[tuple[str, str], list[str]] = {}
+    changes: dict[tuple[str, str], list[str]] = defaultdict(list)
     for (name, change), why in refused.items():
-        changes.setdefault((name, why), []).append(change)
-    models: dict[tuple[str, str], list[str]] = {}
+        changes[name, why].append(change)
+    models: dict[tuple[str, str], list[str]] = defaultdict(list)
     for (name, why), of_model in changes.items():
         shown = format_list(of_model, _MOST_NAMED)
-        models.setdefault((shown, why), []).append(called[name])
+        models[shown, why].append(called[name])
     for (shown, why), names in models.items():
         have = "has" if len(names) == 1 else "have"
         yield f"{format_list(names, _MOST_NAMED)} {have} no row for {shown}: {why}."
 
 
-def computed_note(
-    subject: Subject,
-    rows: ResultRows,
-) -> str | None:
-    """Return what a reader must know of computed shifts; None without any. rows: of the results."""
+def computed_note(subject: Subject, rows: ResultRows) -> Iterator[str]:
+    """Yield what a reader must know of computed shifts, if there are any. rows: of the results."""
     computed = [group for group in subject.groups if group.change is not None]
     if not computed:
-        return None
+        return
     corrupted = sum(group.kind != PREPROCESSING_KIND for group in computed)
     what = format_count(len(computed), "shift is", "shifts are")
     how = "prepared otherwise for each model"
@@ -358,13 +355,15 @@ def computed_note(
     )
     names = {group.name for group in computed}
     halves = []
-    for row in rows.where("drop"):
-        of_whole = row.group in names and not row.class_id
-        if of_whole and row.low is not None and row.high is not None:
+    for row in rows.where("drop", class_id=""):
+        if row.low is None or row.high is None:
+            continue
+        if row.group in names:
             halves.append((row.high - row.low) / 2)
     if halves:
+        half = format_points(float(np.median(halves)))
         note += (
-            " Drops are paired by image: a 95 % interval reaches"
-            f" {format_points(float(np.median(halves)))} points to either side in the median."
+            f" Drops are paired by image: a 95 % interval reaches {half} points to either side in"
+            " the median."
         )
-    return note
+    yield note

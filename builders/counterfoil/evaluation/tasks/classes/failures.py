@@ -25,11 +25,7 @@ from counterfoil.report.results import Results, classes_of
 _NOT_ASKED = -1
 
 
-def write_failures(
-    results: Results,
-    answered: AllAnswers,
-    folder: Path,
-) -> Path:
+def write_failures(results: Results, answered: AllAnswers, folder: Path) -> Path:
     """Write the failure browser; return its page in `folder`. Only the images that it shows are
     read again."""
     subject = answered.subject
@@ -42,7 +38,13 @@ def write_failures(
     given = answered.given
     # Only an answer that was given is wrong.
     correct = answers.correct | ~given
-    chosen = choose_failures(correct, answers.readable, subject.labels, subject.shifts, partners)
+    chosen = choose_failures(
+        correct,
+        answers.readable,
+        subject.labels,
+        subject.shifts,
+        partners,
+    )
     prediction = np.where(given, answers.prediction, _NOT_ASKED)
     confidence = np.where(given, answered.confidence, np.float32(np.nan))
     levels = {}
@@ -59,8 +61,10 @@ def write_failures(
     models = []
     for model, class_map in zip(results.models, answered.maps, strict=True):
         note = near if model.near_chance else ""
-        models.append((model.name, _shown_names(subject.classes, class_map), note))
-    keys = frozenset(subject.keys[row] for row in chosen.images.tolist())
+        called = _shown_names(subject.classes, class_map)
+        models.append((model.name, called, note))
+    keys = frozenset(subject.keys[row] for row in chosen.images)
+    pictures = (picture for _, picture in subject.pictures(keys))
     checks = results.label_checks
     return write_sheets(
         folder,
@@ -71,28 +75,29 @@ def write_failures(
         chosen,
         models,
         order,
-        (picture for _, picture in subject.pictures(keys)),
+        pictures,
         images=len(subject.keys),
         paired=any(subject.groups[index].paired for index in built),
         changed=checks is not None and checks.own,
     )
 
 
-def _shown_names(classes: Sequence[RecipeClass], class_map: ClassMap) -> Callable[[int], str]:
+def _shown_names(
+    classes: Sequence[RecipeClass],
+    class_map: ClassMap,
+) -> Callable[[int], str]:
     called = answer_names(classes, class_map)
     return lambda output: "not asked" if output == _NOT_ASKED else called(output)
 
 
 def failure_partners(answered: AllAnswers, shifts: Sequence[int]) -> Ints:
     subject = answered.subject
-    readable = answered.answers.readable
-    shifts = shifts if subject.base else ()
     return base_partners(
         subject.labels,
         subject.shifts,
         subject.indices,
-        readable,
-        shifts,
+        answered.answers.readable,
+        shifts if subject.base else (),
     )
 
 
@@ -119,31 +124,37 @@ class FlippedPair:
 ClassExamples = tuple[str, float, list[FlippedPair]]
 
 
-def pick_examples(answered: AllAnswers, results: Results) -> dict[str, list[ClassExamples]]:
+def pick_examples(
+    answered: AllAnswers,
+    results: Results,
+) -> dict[str, list[ClassExamples]]:
     """Return the classes that drop most, for shifts of the largest impact, with the pairs that most
     models flip."""
     subject = answered.subject
     # Images that were not built form no pairs.
     built = [shift.name for shift in results.by_impact if shift.candidates is not None]
-    impact = results.rows.value
-    measured = [name for name in built if impact("impact", group=name) is not None]
+    measured = []
+    for name in built:
+        if results.rows.value("impact", group=name) is not None:
+            measured.append(name)
     index_of = {group.name: index for index, group in enumerate(subject.groups)}
-    partners = failure_partners(answered, [index_of[name] for name in built])
+    indices = [index_of[name] for name in built]
+    partners = failure_partners(answered, indices)
     examples: dict[str, list[ClassExamples]] = {}
     for shift in measured[:MOST_SHIFTS]:
         dropping = []
         for facts in classes_of(results, shift):
             if facts.impact is not None and facts.impact.value > 0:
-                cls = subject.classes[answered.label_of[facts.class_id]]
-                dropping.append((facts.impact.value, cls))
-        dropping.sort(key=lambda entry: (-entry[0], entry[1].label))
+                label = answered.label_of[facts.class_id]
+                dropping.append((-facts.impact.value, label))
         chosen: list[ClassExamples] = []
-        for drop, cls in dropping:
+        for lost, label in sorted(dropping):
             if len(chosen) == CLASSES_A_SHIFT:
                 break
-            pairs = _flipped(answered, partners, index_of[shift], cls.label)
+            pairs = _flipped(answered, partners, index_of[shift], label)
             if pairs:
-                chosen.append((cls.name, drop, pairs))
+                name = subject.classes[label].name
+                chosen.append((name, -lost, pairs))
         if chosen:
             examples[shift] = chosen
     return examples
@@ -161,8 +172,10 @@ def _flipped(
     called = [answer_names(subject.classes, class_map) for class_map in answered.maps]
     of_class = (subject.labels == label) & (subject.shifts == shift)
     rows = np.flatnonzero(of_class & (partners >= 0))
-    flips = answers.correct[partners[rows]] & ~answers.correct[rows]
-    order = np.argsort(-flips.sum(axis=1), kind="stable")
+    right_on_base = answers.correct[partners[rows]]
+    flips = right_on_base & ~answers.correct[rows]
+    flipped = flips.sum(axis=1)
+    order = np.argsort(-flipped, kind="stable")
     pairs = []
     for index in order[:PAIRS_A_CLASS].tolist():
         models = np.flatnonzero(flips[index]).tolist()
@@ -171,8 +184,15 @@ def _flipped(
         row = int(rows[index])
         counts: Counter[str] = Counter()
         for model in models:
-            counts[called[model](int(answers.prediction[row, model]))] += 1
+            output = int(answers.prediction[row, model])
+            counts[called[model](output)] += 1
         answer = min(counts, key=lambda name: (-counts[name], name))
-        keys = subject.keys[partners[row]], subject.keys[row]
-        pairs.append(FlippedPair(*keys, len(models), answer, counts[answer]))
+        pair = FlippedPair(
+            base_key=subject.keys[partners[row]],
+            shift_key=subject.keys[row],
+            flipped=len(models),
+            answer=answer,
+            answered=counts[answer],
+        )
+        pairs.append(pair)
     return pairs

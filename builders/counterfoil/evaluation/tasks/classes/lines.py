@@ -14,8 +14,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-import numpy as np
-
 from counterfoil.accuracy_stats import AverageComparison, ClassAverage
 from counterfoil.arrays import Bools, Ints
 from counterfoil.evaluation.dataset import Subject
@@ -31,7 +29,10 @@ from counterfoil.evaluation.gate import (
 )
 from counterfoil.evaluation.gate_changes import Changed, GroupChange
 from counterfoil.evaluation.scored_models import StoredAnswers
-from counterfoil.evaluation.tasks.classes.agreement import differing_answers, differing_share
+from counterfoil.evaluation.tasks.classes.agreement import (
+    differing_answers,
+    differing_share,
+)
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers
 from counterfoil.evaluation.tasks.classes.measures import MEASURES
 from counterfoil.evaluation.tasks.classes.measures.findings import judges_among
@@ -41,7 +42,12 @@ from counterfoil.evaluation.tasks.classes.resampling import (
     resampled_numbers,
 )
 from counterfoil.prediction.changes import OWN
-from counterfoil.report.labels import LabelChecks, label_note, lost_to_labels, wrong_labels
+from counterfoil.report.labels import (
+    LabelChecks,
+    label_note,
+    lost_to_labels,
+    wrong_labels,
+)
 from counterfoil.report.sections import MeasureFacts
 from counterfoil.report.words import over_classes
 from counterfoil.resampled_stats import Drawn, Number
@@ -52,38 +58,38 @@ _ACCURACY = "accuracy"
 def line_measures() -> dict[str, MeasureFacts]:
     """Return what a line can name: accuracy averaged over classes leads, and the others are
     resampled."""
-    resampled = [name for name, measure in MEASURES.items() if measure.resampled is not None]
-    return {name: MEASURES[name].facts(name) for name in (_ACCURACY, *resampled)}
+    named = {_ACCURACY: MEASURES[_ACCURACY].facts(_ACCURACY)}
+    for name, measure in MEASURES.items():
+        if measure.resampled is not None:
+            named[name] = measure.facts(name)
+    return named
+
+
+# A group and a model, and for the base the computed shift whose images alone are compared, else 0.
+_Side = tuple[int, str, int]
 
 
 @dataclass(frozen=True)
 class LineQuestion:
     """What a line measures in one group: a model on its images of these labels, or the first model
-    less the last.
-
-    sides: group and model of each side, and for the base the computed shift whose images alone are
-    compared, else 0.
-    """
+    less the last."""
 
     line: GateLine
-    sides: tuple[tuple[int, str, int], ...]
+    sides: tuple[_Side, ...]
     labels: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class ClassLines:
-    """Answers lines. checks: the label checks of a built dataset; None if the images came with
-    labels.
-
-    stored: (file, model) → the answers of an earlier evaluation that a line compares with.
-
-    own_ways: models, each with a computed shift that is how the model prepares images anyway.
-    """
+    """Answers lines."""
 
     answered: AllAnswers
     checks: LabelChecks | None = None
+    """The label checks of a built dataset; None if the images came with labels."""
     stored: Mapping[tuple[str, str], StoredAnswers] = field(default_factory=dict)
+    """(file, model) → the answers of an earlier evaluation that a line compares with."""
     own_ways: Collection[tuple[str, str]] = ()
+    """Models, each with a computed shift that is how the model prepares images anyway."""
 
     @property
     def subject(self) -> Subject:
@@ -95,72 +101,94 @@ class ClassLines:
         model: str,
     ) -> Iterator[tuple[Judged, LineQuestion | None]]:
         answered = self.answered
-        subject = self.answered.subject
+        classes = self.subject.classes
+        groups = self.subject.groups
         drop = line.measure in DROPS
         stored = self.stored.get((line.other_model, model))
         column = answered.models.index(model)
-        line_labels: Sequence[int] = range(len(subject.classes))
+        line_labels: Sequence[int] = range(len(classes))
         if line.class_name:
-            line_labels = labels_named(line.class_name, subject.classes)
+            line_labels = labels_named(line.class_name, classes)
         if line.every:
+            no_shift = "the dataset has no shift"
             indices = answered.shifts if drop else answered.places
+            if line.class_name:
+                no_shift += f" with images of {line.class_name}"
+                label, *_ = line_labels
+                indices = [index for index in indices if label in groups[index].class_labels]
         else:
-            known = indices_of_groups(subject)
             # A computed shift that every model refuses is gone.
-            indices = (known[line.group],) if line.group in known else ()
-        no_shift = "the dataset has no shift"
-        if not line.every:
             no_shift = f"no model can be asked under {line.group}"
-        if line.every and line.class_name:
-            no_shift += f" with images of {line.class_name}"
-            groups = subject.groups
-            indices = [index for index in indices if line_labels[0] in groups[index].class_labels]
+            known = indices_of_groups(self.subject)
+            indices = []
+            if line.group in known:
+                indices = [known[line.group]]
         if not indices:
-            yield Judged(line, model, line.group, "undecided", reason=no_shift), None
+            undecided = Judged(
+                line,
+                model,
+                line.group,
+                "undecided",
+                reason=no_shift,
+            )
+            yield undecided, None
         for index in indices:
-            group = answered.group(index)
+            group = groups[index]
             if (model, group.name) in self.own_ways and (drop or line.every):
                 # The answers are those to the base: a drop is 0, and lines ask the base itself.
                 if drop:
                     verdict: Answer = "pass" if line.limit >= 0 else "fail"
-                    yield Judged(line, model, group.name, verdict, reason=OWN), None
+                    known_answer = Judged(
+                        line,
+                        model,
+                        group.name,
+                        verdict,
+                        reason=OWN,
+                    )
+                    yield known_answer, None
                 continue
             class_ids = {cls.class_id for cls in answered.enough(index)}
             if drop:
                 class_ids -= self._guessed(column)
             labels = self._labels(line_labels, class_ids)
-            classes = len(set(group.class_labels) & set(line_labels))
-            enough = len(labels), classes
-            reason = self._reason_undecided(line, model, stored, index, enough)
+            planned = set(group.class_labels) & set(line_labels)
+            reason = self._reason_undecided(
+                line,
+                model,
+                stored,
+                index,
+                (len(labels), len(planned)),
+            )
             if line.measure == DIFFERS or not (drop or line.class_name):
                 class_ids = {cls.class_id for cls in answered.seen(index)}
                 labels = self._labels(line_labels, class_ids)
-            sides: tuple[tuple[int, str, int], ...] = ((index, model, 0),)
+            computed = index if group.change is not None else 0
+            sides: tuple[_Side, ...] = ((index, model, 0),)
             if drop:
-                computed = index if group.change is not None else 0
                 sides = ((0, model, computed), *sides)
             elif line.other_model and line.measure != DIFFERS:
                 other = stored.name if stored else line.other_model
                 sides = ((index, other, 0), *sides)
             question = None
-            absent = stored is not None and stored.unreadable[answered.rows(index)].all()
+            rows = answered.rows(index)
+            absent = stored is not None and stored.unreadable[rows].all()
             if labels and not absent and not self._unable(line, model, index):
                 question = LineQuestion(line, sides, labels)
-                if line.measure == "relative_drop" and line.share == _ACCURACY:
-                    on_base = self._rows(0, labels, sides[0][2])
-                    if not answered.answers.correct[on_base, column].any():
-                        question = None
-                        reason = reason or f"{model} is right on no image of the base"
-            of_classes = (len(labels), classes)
+            if question and line.measure == "relative_drop" and line.share == _ACCURACY:
+                on_base = answered.rows_of_labels(0, labels, computed)
+                if not answered.answers.correct[on_base, column].any():
+                    question = None
+                    reason = reason or f"{model} is right on no image of the base"
+            measured = len(labels), len(planned)
             if line.measure == DIFFERS:  # which counts images, not classes
-                of_classes = (0, 0)
+                measured = (0, 0)
             undecided = Judged(
                 line,
                 model,
                 group.name,
                 "undecided",
                 reason=reason,
-                classes=of_classes,
+                classes=measured,
                 level=group.level,
             )
             yield undecided, question
@@ -176,10 +204,9 @@ class ClassLines:
         images on which neither model is near chance on the base.
         """
         answered = self.answered
-        every_label = range(len(self.subject.classes))
-        column = answered.models.index(model)
-        columns = [column]
-        now = answered.answers.correct[:, column]
+        classes = len(self.subject.classes)
+        columns = [answered.models.index(model)]
+        now = answered.answers.correct[:, columns[0]]
         stored = self.stored.get((earlier, model))
         read = answered.answers.readable
         if stored is not None:
@@ -187,34 +214,40 @@ class ClassLines:
             read = read & ~stored.unreadable
         elif earlier in answered.models:
             columns.append(answered.models.index(earlier))
-            before = answered.answers.correct[:, columns[-1]]
+            before = answered.answers.correct[:, columns[1]]
         else:
             return
-        guessed = set[str]()
-        for each in columns:
-            guessed |= self._guessed(each)
-        guessing = answered.near_chance.models[columns].any() or (stored and stored.near_chance)
-        groups: list[tuple[int, Ints, Sequence[Ints], str]] = []
+        guessed: set[str] = set()
+        for column in columns:
+            guessed |= self._guessed(column)
+        guessing = answered.near_chance.models[columns].any()
+        if stored is not None:
+            guessing |= stored.near_chance
+        groups: list[tuple[int, list[Ints], str]] = []
+        sides: list[tuple[Ints, Bools]] = []
         for index in answered.places:
-            if not answered.able(index)[columns].all():
-                continue
             rows = answered.rows(index)
             rows = rows[read[rows]]
+            if not len(rows) or not answered.able(index)[columns].all():
+                continue
+            of_group = [rows]
+            over = ""
             class_ids = {cls.class_id for cls in answered.enough(index)}
-            kept = self._labels(every_label, class_ids - guessed)
-            of_drop: Sequence[Ints] = ()
+            kept = self._labels(range(classes), class_ids - guessed)
             if self.subject.base and index and kept and not guessing:
-                both = self._rows(0, kept, index), self._rows(index, kept)
-                of_drop = [side[read[side]] for side in both]
-            if len(rows) and all(map(len, of_drop)):
-                over = over_classes(len(kept), len(self.subject.classes)) if of_drop else ""
-                groups.append((index, rows, of_drop, over))
-        sides: list[tuple[Ints, Bools]] = []
-        for _, rows, of_drop, _ in groups:
-            for side in (rows, *of_drop):
-                sides += [(side, before), (side, now)]
+                over = over_classes(len(kept), classes)
+                for group, computed in ((0, index), (index, 0)):
+                    side = answered.rows_of_labels(group, kept, computed)
+                    of_group.append(side[read[side]])
+            if all(map(len, of_group)):
+                groups.append((index, of_group, over))
+        for _, of_group, _ in groups:
+            for rows in of_group:
+                sides += [(rows, before), (rows, now)]
         averages = iter(self._averages(sides))
-        for index, rows, of_drop, over in groups:
+        newly_wrong = before & ~now
+        newly_right = now & ~before
+        for index, (rows, *of_drop), over in groups:
             share_before = next(averages)
             share = next(averages)
             difference = AverageComparison(share, share_before)
@@ -226,8 +259,8 @@ class ClassLines:
                 Changed(share_before.value, share.value, difference),
                 drop,
                 images=len(rows),
-                newly_wrong=int((before & ~now)[rows].sum()),
-                newly_right=int((now & ~before)[rows].sum()),
+                newly_wrong=int(newly_wrong[rows].sum()),
+                newly_right=int(newly_right[rows].sum()),
                 over=over,
             )
 
@@ -241,16 +274,14 @@ class ClassLines:
             return []
         averages = []
         draws = drawn_averages(self.answered, sides)
-        for (rows, right), drawn in zip(sides, draws.T, strict=True):
+        for side, (rows, right) in enumerate(sides):
             labels = self.subject.labels[rows]
             units = self.answered.unit_count(rows)
-            averages.append(ClassAverage.of(labels, right[rows], drawn, units))
+            average = ClassAverage.of(labels, right[rows], draws[:, side], units)
+            averages.append(average)
         return averages
 
-    def _guessed(
-        self,
-        model: int,
-    ) -> set[str]:
+    def _guessed(self, model: int) -> set[str]:
         """Return the classes on which a model is near chance on the base."""
         cells = self.answered.near_chance.cells
         return {class_id for class_id, near_chance in cells.items() if near_chance[model]}
@@ -264,42 +295,38 @@ class ClassLines:
         classes = self.subject.classes
         return tuple(label for label in labels if classes[label].id in class_ids)
 
-    def _rows(
-        self,
-        group: int,
-        labels: Sequence[int],
-        computed: int = 0,
-    ) -> Ints:
-        """Return the readable images of these labels in a group. computed: for the base, the shift
-        whose images alone are wanted."""
-        rows = self.answered.base_rows(computed) if computed else self.answered.rows(group)
-        return rows[np.isin(self.subject.labels[rows], labels)]
-
-    def numbers(
-        self,
-        questions: Sequence[LineQuestion],
-    ) -> Sequence[Number]:
+    def numbers(self, questions: Sequence[LineQuestion]) -> Sequence[Number]:
         answered = self.answered
-        right = dict(zip(answered.models, answered.answers.correct.T, strict=True))
-        right |= {answers.name: answers.right for answers in self.stored.values()}
+        correct = answered.answers.correct
+        right = dict(zip(answered.models, correct.T, strict=True))
+        for answers in self.stored.values():
+            right[answers.name] = answers.right
         # Several lines may need the same accuracy: it is drawn once, and all are drawn together.
-        sides: dict[tuple[int, str, int, tuple[int, ...]], tuple[Ints, Bools]] = {}
-        samples: dict[tuple[GateLine, tuple[int, str, int]], Resample] = {}
+        sides: dict[tuple[_Side, tuple[int, ...]], tuple[Ints, Bools]] = {}
+        samples: dict[tuple[GateLine, _Side], Resample] = {}
         for question in questions:
+            line = question.line
             labels = question.labels
-            if question.line.measure == DIFFERS:
+            if line.measure == DIFFERS:
                 continue
-            for group, model, computed in question.sides:
-                if question.line.share == _ACCURACY:
-                    rows = self._rows(group, labels, computed)
-                    sides[group, model, computed, labels] = rows, right[model]
+            for side in question.sides:
+                group, model, computed = side
+                if line.share == _ACCURACY:
+                    rows = answered.rows_of_labels(group, labels, computed)
+                    sides[side, labels] = rows, right[model]
                 else:
-                    value_of = MEASURES[question.line.share].resampled
+                    value_of = MEASURES[line.share].resampled
                     assert value_of is not None
                     column = answered.models.index(model)
-                    sample = Resample(value_of, group, column, labels, computed)
-                    samples[question.line, (group, model, computed)] = sample
-        averages = dict(zip(sides, self._averages(list(sides.values())), strict=True))
+                    samples[line, side] = Resample(
+                        value_of,
+                        group,
+                        column,
+                        labels,
+                        computed,
+                    )
+        every_average = self._averages(list(sides.values()))
+        averages = dict(zip(sides, every_average, strict=True))
         resampled = resampled_numbers(answered, list(samples.values()))
         number_of = dict(zip(samples, resampled, strict=True))
         numbers: list[Number] = []
@@ -307,12 +334,12 @@ class ClassLines:
             line = question.line
             if line.measure == DIFFERS:
                 ((group, model, _),) = question.sides
-                pair = [answered.models.index(name) for name in (model, line.other_model)]
-                differs = differing_answers(answered, *pair)
-                rows = self._rows(group, question.labels)
+                index = answered.models.index
+                differs = differing_answers(answered, index(model), index(line.other_model))
+                rows = answered.rows_of_labels(group, question.labels)
                 numbers.append(differing_share(answered, rows, differs))
             elif line.share == _ACCURACY:
-                of_sides = [averages[*side, question.labels] for side in question.sides]
+                of_sides = [averages[side, question.labels] for side in question.sides]
                 relative = line.measure == "relative_drop"
                 numbers.append(AverageComparison(*of_sides, relative=relative))
             else:
@@ -327,22 +354,24 @@ class ClassLines:
         reach: float,
     ) -> Judged:
         """Return the line with its verdict: wrong labels may excuse a line that fails."""
+        line = judged.line
         # Two models share their wrong labels. Of one model, the last number is that under the
         # shift.
-        shift = judged.group if not judged.line.other_model else ""
+        shift = "" if line.other_model else judged.group
         if isinstance(number, AverageComparison):
-            if judged.line.measure in DROPS:
+            if line.measure in DROPS:
                 judged = replace(judged, base=number.first.value)
             excused = lost_to_labels(self.checks, shift, number.last.value)
             if number.relative:
                 excused /= number.first.value
-        else:
-            if not math.isfinite(number.centre):
-                reason = judged.reason or f"{judged.model} gives no {judged.line.share} here"
-                return replace(judged, reason=reason)
+        elif math.isfinite(number.centre):
             wrong = wrong_labels(self.checks, shift)
             excused = wrong.value if wrong else 0.0
-        return judged.measured(number, reach, excused, label_note(self.checks, shift))
+        else:
+            reason = judged.reason or f"{judged.model} gives no {line.share} here"
+            return replace(judged, reason=reason)
+        doubt = label_note(self.checks, shift)
+        return judged.measured(number, reach, excused, doubt)
 
     def _unable(
         self,
@@ -351,9 +380,9 @@ class ClassLines:
         group: int,
     ) -> str:
         """Return which model of a line cannot take a computed shift, or an empty text."""
-        answered = self.answered
+        unable = self.answered.unable(group)
         for name in (model, line.other_model):
-            if name in answered.models and not answered.able(group)[answered.models.index(name)]:
+            if name in unable:
                 return name
         return ""
 
@@ -372,37 +401,38 @@ class ClassLines:
         answered = self.answered
         subject = self.subject
         checks = self.checks
+        least = answered.min_images
         drop = line.measure in DROPS
+        shift = answered.group(group).name
         unable = self._unable(line, model, group)
         if unable:
-            return f"{unable} cannot be asked under {answered.group(group).name}"
+            return f"{unable} cannot be asked under {shift}"
+        rows = answered.rows(group)
         if line.measure == DIFFERS:
-            readable = self._rows(group, range(len(subject.classes)))
-            return "" if len(readable) else "it has no image that can be read"
+            return "" if len(rows) else "it has no image that can be read"
         measured, present = classes
         if not measured and line.class_name:
             near_chance = " or is near chance on the base" if drop else ""
-            return f"{line.class_name} has fewer than {answered.min_images} images{near_chance}"
+            return f"{line.class_name} has fewer than {least} images{near_chance}"
         if not measured:
             above = " and is above chance on the base" if drop else ""
-            return f"no class has {answered.min_images} images{above}"
+            return f"no class has {least} images{above}"
         if 2 * measured < present:
             return f"only {measured} of {present} classes are measured"
         names = {}
         for name in (model, line.other_model):
             if name in answered.models:
                 names[answered.models.index(name)] = name
-        for shift in subject.judged.shifts:
-            if shift.index != group:
+        for judged in subject.judged.shifts:
+            if judged.index != group:
                 continue
-            chosen_by = []
-            judges = judges_among(answered.scored, shift.judges, subject.pins)
-            for judge in judges.keys() & names.keys():
-                chosen_by.append(names[judge])
+            judges = judges_among(answered.scored, judged.judges, subject.pins)
+            chosen_by = [names[index] for index in judges if index in names]
             if stored:
-                pins = [subject.pins.get(judge, {}) for judge in shift.judges]
-                if stored.sha256 in [pin.get("sha256") for pin in pins]:
-                    chosen_by.append(stored.name)
+                for judge in judged.judges:
+                    pin = subject.pins.get(judge, {})
+                    if pin.get("sha256") == stored.sha256:
+                        chosen_by.append(stored.name)
             if chosen_by:
                 return f"its images were chosen because {chosen_by[0]} gets them wrong"
         near = answered.near_chance.models
@@ -410,10 +440,9 @@ class ClassLines:
         if stored:
             if stored.near_chance:
                 guessing.append(stored.name)
-            of_group = stored.unreadable[answered.rows(group)]
-            unreadable = int(of_group.sum())
-            if unreadable == len(of_group):
-                return f"{stored.name} has no answers under {answered.group(group).name}"
+            unreadable = int(stored.unreadable[rows].sum())
+            if unreadable == len(rows):
+                return f"{stored.name} has no answers under {shift}"
             if unreadable:
                 return f"{stored.name} could not read {unreadable:,} of its images"
         if guessing and (drop or guessing != [model]):
@@ -425,7 +454,7 @@ class ClassLines:
         own_groups = len(subject.groups)
         if len(subject.parts) > 1:
             own_groups = subject.parts[1].first
-        if group < own_groups and not checks.of(answered.group(group).name).checked:
+        if group < own_groups and not checks.of(shift).checked:
             return "nobody checked its labels"
         if drop and not checks.of(answered.group(0).name).checked:
             return "nobody checked the labels of the base"
@@ -441,15 +470,18 @@ def _changed_drop(
     """Return a drop before and now, from the accuracies of both sides."""
     earlier = AverageComparison(base_before, before)
     drop = AverageComparison(base_now, now)
-    sides = base_now, now
-    units = [side.units for side in sides if side.units is not None]
-    images = min(int(side.counts.sum()) for side in sides)
+    units = []
+    images = []
+    for side in (base_now, now):
+        images.append(int(side.counts.sum()))
+        if side.units is not None:
+            units.append(side.units)
     difference = Drawn(
         value=drop.centre - earlier.centre,
         drawn=drop.drawn - earlier.drawn,
         bias=0.0,
         unseen=(0.0, 0.0),
-        images=min(units, default=images),
+        images=min(units or images),
         signed=True,
         by_units=bool(units),
     )

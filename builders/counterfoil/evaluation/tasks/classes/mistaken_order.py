@@ -53,12 +53,13 @@ def better_order(
     """
     if not 2 <= classes <= MOST_CLASSES:
         return None
-    first = np.zeros(len(labels), dtype=bool)
+    first = np.zeros(len(labels), bool)
     for label in range(classes):
-        first[np.flatnonzero(labels == label)[::2]] = True
+        of_class = np.flatnonzero(labels == label)
+        first[of_class[::2]] = True
     known = answers >= 0
     counted = first & known
-    counts = np.zeros((classes, classes), dtype=np.int64)
+    counts = np.zeros((classes, classes), np.int64)
     np.add.at(counts, (answers[counted], labels[counted]), 1)
 
     from scipy.optimize import linear_sum_assignment
@@ -72,9 +73,12 @@ def better_order(
         words = "one" if least == 1 else least
         likely.append((f"shifted by {words}", (index + step) % classes))
     likely.append(("to be in reverse order", index[::-1]))
-    fits = [int(counts[index, order].sum()) for _, order in likely]
-    if max(fits) >= _NEARLY * counts[index, means].sum():
-        kind, means = likely[int(np.argmax(fits))]
+    fits = []
+    for _, order in likely:
+        fits.append(int(counts[index, order].sum()))
+    best = max(fits)
+    if best >= _NEARLY * counts[index, means].sum():
+        kind, means = likely[fits.index(best)]
     judged = ~first
     total = int(judged.sum())
     if not total:
@@ -82,10 +86,12 @@ def better_order(
     judged &= known
     right = judged & (answers == labels)
     given = wilson_estimate(int(right.sum()), total)
-    right = judged & (means[answers.clip(0)] == labels)
+    meant = means[answers.clip(0)]
+    right = judged & (meant == labels)
     better = wilson_estimate(int(right.sum()), total)
     assert better.low is not None and given.high is not None
-    if better.low < max(given.high + LEAST_GAIN, chance_line(1 / classes)):
+    least_better = max(given.high + LEAST_GAIN, chance_line(1 / classes))
+    if better.low < least_better:
         return None
     return BetterOrder(means, kind, given, better)
 
@@ -97,7 +103,8 @@ def likely_order(answered: AllAnswers, model: int) -> str:
     classes = answered.subject.classes
     several = any(len(target) > 1 for target in class_map.targets)
     outputs = np.array([target[0] for target in class_map.targets])
-    if several or len(np.unique(outputs)) < len(outputs):
+    count = len(outputs)
+    if several or len(np.unique(outputs)) < count:
         return ""
     # Number the classes in the order of their outputs.
     class_at = np.argsort(outputs)
@@ -105,20 +112,22 @@ def likely_order(answered: AllAnswers, model: int) -> str:
     place_of_output = np.full(class_map.num_classes, -1)
     place_of_output[outputs] = place_of
     groups = (0,) if answered.subject.base else answered.places
-    rows = np.concatenate([answered.rows(group) for group in groups])
+    rows = np.concatenate(list(map(answered.rows, groups)))
     labels = place_of[answered.subject.labels[rows]]
-    answers = place_of_output[answered.answers.prediction[rows, model]]
+    prediction = answered.answers.prediction[rows, model]
+    answers = place_of_output[prediction]
     named = []
     for whose, order in folder_orders(classes).items():
         named.append((f"to be in {whose} order of the class names", place_of[order]))
-    better = better_order(labels, answers, len(outputs), named)
+    better = better_order(labels, answers, count, named)
     if better is None:
         return ""
-    moved = np.flatnonzero(better.means != np.arange(len(outputs)))
+    moved = np.flatnonzero(better.means != np.arange(count))
     meant = []
     for index in moved[:3]:
-        name = classes[class_at[better.means[index]]].name
-        meant.append(f"output {outputs[class_at[index]]} is {name}")
+        output = outputs[class_at[index]]
+        cls = classes[class_at[better.means[index]]]
+        meant.append(f"output {output} is {cls.name}")
     matches = f"{', '.join(meant)} and so on" if len(moved) > 3 else format_list(meant)
     return (
         f"{better.kind}: {format_percent(better.better.value)} of images are right if {matches}, and"

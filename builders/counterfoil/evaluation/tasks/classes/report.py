@@ -3,7 +3,7 @@ pictures, the lines of the terminal, and entries for the Hub."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -83,23 +83,27 @@ def classes_page(
     unreadable: keys of images that could not be decoded. pictures: name of a nested measure → what
     it draws from images.
     """
-    models = results.best_first
-    shifts = results.by_impact
-    heat_rows, heat_classes = class_rows(results, [shift.name for shift in shifts])
+    models = results.models
+    names = [shift.name for shift in results.by_impact]
+    heat_rows, heat_classes = class_rows(results, names)
     heat_names = {
-        "shifts": group_names_in_words(shift.name for shift in shifts),
-        "models": [model.name for model in results.models],
+        "shifts": group_names_in_words(names),
+        "models": [model.name for model in models],
         "everyone": everyone(results),
     }
-    images = sum(group.accepted for group in results.groups)
+    images = 0
+    classes = []
+    for group in results.groups:
+        images += group.accepted
+        classes.append(group.classes + len(group.left_out))
     for severity in results.severity:
         # Of a shift with levels, only the highest is a group.
-        images += sum(level.accepted for level in severity.levels[:-1])
+        for level in severity.levels[:-1]:
+            images += level.accepted
     choose_model = 1 < len(models) <= MOST_MODELS_TO_CHOOSE
     sound = ["0"]
     if choose_model:
-        near_chance = [model.near_chance for model in results.models]
-        sound = [str(index) for index, guesses in enumerate(near_chance) if not guesses]
+        sound = [str(index) for index, model in enumerate(models) if not model.near_chance]
     impact = None
     measured = figures.measured_shifts(results, "impact")
     impacts = [(shift, number) for shift, [number] in measured]
@@ -109,8 +113,10 @@ def classes_page(
     for name, measure in MEASURES.items():
         if measure.figure:
             measure_figures[name] = measure.figure(results)
-    tables = [shown.file for shown in NESTED.values() if shown.csv(results) is not None]
-    classes = [group.classes + len(group.left_out) for group in results.groups]
+    tables = []
+    for shown in NESTED.values():
+        if shown.csv(results) is not None:
+            tables.append(shown.file)
     values = {
         "tables": tables,
         "checked": checked_shifts(results),
@@ -127,7 +133,7 @@ def classes_page(
         "heat_classes": heat_classes,
         "heat_names": heat_names,
         "by_kind": _by_kind(results),
-        "mistaken": _mistaken(results, models),
+        "mistaken": _mistaken(results),
         "measure_tables": measure_tables(results, "report"),
         "measure_figures": measure_figures,
         "impact": impact,
@@ -149,10 +155,14 @@ def classes_page(
     )
 
 
-def _sections(results: Results, pictures: Mapping[str, Sequence[Any]]) -> Iterator[ReportSection]:
+def _sections(
+    results: Results,
+    pictures: Mapping[str, Sequence[Any]],
+) -> Iterator[ReportSection]:
     for name in section_order():
         if name not in NESTED:
-            yield ReportSection(template=f"report-{name}.html.j2", fold=_FOLDED.get(name, ""))
+            fold = _FOLDED.get(name, "")
+            yield ReportSection(template=f"report-{name}.html.j2", fold=fold)
             continue
         drawn = list(NESTED_MEASURES[name].draw(results))
         drawn += pictures.get(name, ())
@@ -161,9 +171,7 @@ def _sections(results: Results, pictures: Mapping[str, Sequence[Any]]) -> Iterat
             yield section
 
 
-def _mistaken(
-    results: Results, models: Sequence[ModelFacts]
-) -> list[tuple[ModelFacts, list[dict[str, Any]]]]:
+def _mistaken(results: Results) -> list[tuple[ModelFacts, list[dict[str, Any]]]]:
     """Return, for the best models, the classes of the first group that they find least.
 
     taken_for: the other classes with which the models confuse a class most often: name, share and
@@ -172,29 +180,31 @@ def _mistaken(
     rows = results.rows
     names = {cls.id: cls.name for cls in results.classes}
     group = results.groups[0].name
-    mixed: dict[tuple[str, str], list[tuple[str, float, int]]] = {}
+    # (model, class) → name, share and images of each class that it is taken for.
+    mistakes: dict[tuple[str, str], list[Any]] = defaultdict(list)
     for confusion in rows.where("confusion", group=group):
-        if confusion.against != confusion.class_id:
+        class_id = confusion.class_id
+        if confusion.against != class_id:
             other = names.get(confusion.against, confusion.against)
-            mistakes = mixed.setdefault((confusion.model, confusion.class_id), [])
-            mistakes.append((other, confusion.value or 0.0, confusion.n or 0))
+            mistake = other, confusion.value or 0.0, confusion.n or 0
+            mistakes[confusion.model, class_id].append(mistake)
     mistaken = []
-    for model in models[:_MOST_MODELS]:
+    for model in results.best_first[:_MOST_MODELS]:
         key = {"model": model.name, "group": group}
         recalls = rows.where("recall", **key)
         recalls.sort(key=lambda recall: recall.value or 0.0)
         classes = []
         for recall in recalls[:_MOST_CLASSES]:
             class_id = recall.class_id
-            mistakes = mixed.get((model.name, class_id), [])
-            mistakes.sort(key=lambda mistake: -mistake[2])
+            taken_for = mistakes[model.name, class_id]
+            taken_for.sort(key=lambda mistake: -mistake[2])
             facts = {
                 "class_id": class_id,
                 "name": names[class_id],
                 "images": recall.n or 0,
                 "recall": recall.estimate,
                 "precision": rows.estimate("precision", class_id=class_id, **key),
-                "taken_for": mistakes[:3],
+                "taken_for": taken_for[:3],
             }
             classes.append(facts)
         if classes:
@@ -204,20 +214,19 @@ def _mistaken(
 
 def _by_kind(results: Results) -> list[dict[str, Any]]:
     """Return, for each kind of shift, the impacts and slopes of its shifts."""
-    by_kind: dict[str, dict[str, Any]] = {}
+    kinds = []
     for kind in figures.KINDS:
-        by_kind[kind] = {
-            "kind": kind,
-            "impacts": [],
-            "slopes": [],
-        }
-    for shift in results.by_impact:
-        of_kind = by_kind[figures.kind_of_shift(shift)]
+        of_kind: dict[str, Any] = {"kind": kind}
         for name, measure in (("impacts", "impact"), ("slopes", "slope")):
-            value = results.rows.value(measure, group=shift.name)
-            if value is not None:
-                of_kind[name].append(value)
-    return [of_kind for of_kind in by_kind.values() if of_kind["impacts"]]
+            values = []
+            for shift in results.by_impact:
+                value = results.rows.value(measure, group=shift.name)
+                if value is not None and figures.kind_of_shift(shift) == kind:
+                    values.append(value)
+            of_kind[name] = values
+        if of_kind["impacts"]:
+            kinds.append(of_kind)
+    return kinds
 
 
 MOST_ROWS = 40
@@ -241,24 +250,39 @@ class ClassRow:
     """The numbers under each shown shift; None if the shift does not ask for the class."""
 
 
-def class_rows(results: Results, shifts: Sequence[str]) -> tuple[list[ClassRow], int]:
+def class_rows(
+    results: Results,
+    shifts: Sequence[str],
+) -> tuple[list[ClassRow], int]:
     """Return the classes that drop most, worst first and `MOST_ROWS` at most, over `shifts`; and
     how many there are."""
+    if results.base is None:
+        return [], 0
     by_class: dict[str, dict[str, ClassNumbers]] = {}
-    for shift in results.shifts if results.base is not None else ():
+    for shift in results.shifts:
         for numbers in classes_of(results, shift.name):
             by_class.setdefault(numbers.class_id, {})[numbers.shift] = numbers
     rows = []
     for by_shift in by_class.values():
-        measured = [numbers.drops for numbers in by_shift.values() if numbers.impact is not None]
-        drops = []
-        for of_model in zip(*measured, strict=True):
-            drops.append(sum(of_model) / len(of_model))
-        first = next(iter(by_shift.values()))
-        known = next((numbers for numbers in by_shift.values() if numbers.accuracy), first)
+        known, *_ = by_shift.values()
+        measured = []
+        for numbers in by_shift.values():
+            if numbers.accuracy and not known.accuracy:
+                known = numbers
+            if numbers.impact is not None:
+                measured.append(numbers.drops)
+        by_model = zip(*measured, strict=True)
+        drops = [sum(of_model) / len(of_model) for of_model in by_model]
         average = results.mean_of_sound(drops) if drops else None
         cells = [by_shift.get(shift) for shift in shifts]
-        rows.append(ClassRow(first.name, average, drops, known, cells))
+        row = ClassRow(
+            known.name,
+            average,
+            drops,
+            known,
+            cells,
+        )
+        rows.append(row)
     # Sort by drop, ties in the recipe's order; classes that no shift measures come last.
     rows.sort(key=lambda row: (row.average is None, -(row.average or 0.0)))
     names = Counter(row.name for row in rows)
@@ -275,36 +299,41 @@ MOST_MODELS = 12  # wider tables wrap; the report shows every model
 def terminal_lines(results: Results) -> Iterator[str | Table]:
     """Yield the tables and sentences, of `MOST_MODELS` models at most."""
     shown = results.models[:MOST_MODELS]
+    absent = []
     if results.base is None:
         yield (
             f"{results.dataset}: accuracy over all images (95 % confidence interval), and"
             " averaged over classes"
         )
         yield accuracies_table(results, shown)
+        for group in results.groups:
+            few = [cls.name for cls in group.left_out]
+            if few:
+                classes = format_count(group.classes + len(few), "class", "classes")
+                absent.append(
+                    f"{group.name}: no image of {len(few):,} of {classes}: {format_list(few)}"
+                )
     else:
         yield drops_table(results, shown)
     for measure, table in measure_tables(results, "terminal"):
         captioned = replace(table, caption=f"{measure.title}: {measure.reading}")
         yield captioned.first(MOST_TERMINAL_ROWS, "rows", "measures.csv")
-    for group in results.groups if results.base is None else ():
-        if few := [cls.name for cls in group.left_out]:
-            classes = group.classes + len(few)
-            yield (
-                f"{group.name}: no image of {len(few):,} of"
-                f" {format_count(classes, 'class', 'classes')}: {format_list(few)}"
-            )
-    if len(results.models) > len(shown):
-        yield f"and {len(results.models) - len(shown)} more models, listed in the report"
-    yield from filter(None, (headline_of(results), *model_sentences(results)))
+    yield from absent
+    more = len(results.models) - len(shown)
+    if more:
+        yield f"and {more} more models, listed in the report"
+    headline = headline_of(results)
+    if headline:
+        yield headline
+    yield from model_sentences(results)
     for name in section_order():
         if name not in NESTED:
             continue
         where = NESTED[name].file or "measures.csv"
         for line in NESTED[name].terminal(results, MOST_MODELS):
             if isinstance(line, Table):
-                yield line.first(MOST_TERMINAL_ROWS, "rows", where)
-            else:
-                yield line
+                line = line.first(MOST_TERMINAL_ROWS, "rows", where)
+            yield line
 
 
 def accuracies_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
@@ -313,11 +342,13 @@ def accuracies_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
         cells = []
         for model in shown:
             key = {"model": model.name, "group": group.name}
-            top1 = _number(results.rows.estimate("top1", **key), " %")
+            top1 = results.rows.estimate("top1", **key)
             average = format_percent(results.rows.value("accuracy", **key))
-            cells.append(_with(top1, f"class average {average}"))
+            cell = _with(_number(top1, " %"), f"class average {average}")
+            cells.append(cell)
         rows.append((group.name, *cells))
-    return Table.of("", [TableColumn("group", "shift"), *map(_heading, shown)], rows)
+    columns = [TableColumn("group", "shift"), *map(_heading, shown)]
+    return Table.of("", columns, rows)
 
 
 def drops_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
@@ -332,33 +363,45 @@ def drops_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
     if sloped:
         averages.append("slope")
     columns = [TableColumn("shift", "shift"), *map(_heading, shown), *averages]
+    validation = []
+    on_base = []
+    gaps = []
+    for model in shown:
+        name = model.name
+        accuracy = number.estimate(VALIDATION, model=name)
+        gap = number.estimate(VALIDATION_GAP, model=name)
+        validation.append(_number(accuracy, " %"))
+        on_base.append(_number(results.base_number(name), " %"))
+        gaps.append(_number(gap))
+    beside = {
+        "validation": validation,
+        "base": on_base,
+        "validation → base": gaps,
+    }
+    if not number.where(VALIDATION_GAP):
+        beside = {"base": on_base}
     empty = [text_cell("")] * len(averages)
-    on_base = [_number(results.base_number(model.name), " %") for model in shown]
-    beside = {"base": on_base}
-    if number.where(VALIDATION_GAP):
-        validation = []
-        gaps = []
-        for model in shown:
-            validation.append(_number(number.estimate(VALIDATION, model=model.name), " %"))
-            gaps.append(_number(number.estimate(VALIDATION_GAP, model=model.name)))
-        beside = {"validation": validation, **beside, "validation → base": gaps}
     rows = []
     for name, cells in beside.items():
-        rows.append(TableRow((text_cell(name), *cells, *empty), "base"))
+        row = (text_cell(name), *cells, *empty)
+        rows.append(TableRow(row, "base"))
     for shift in results.shifts:
-        cells = [text_cell(shift.name)]
+        name = shift.name
+        cells = [text_cell(name)]
         for model in shown:
-            key = {"model": model.name, "group": shift.name}
+            key = {"model": model.name, "group": name}
             drop = _number(number.estimate("drop", **key))
             base = number.one(DROP_BASE, **key)
             if base and base.note:
                 drop = _with(drop, f"of {format_percent(base.value)}", base.note)
             cells.append(drop)
         if several:
-            cells.append(_number(number.estimate("impact", group=shift.name)))
-        cells.append(TableCell(format_percent(results.averaged("relative_drop", group=shift.name))))
+            impact = number.estimate("impact", group=name)
+            cells.append(_number(impact))
+        relative = results.averaged("relative_drop", group=name)
+        cells.append(TableCell(format_percent(relative)))
         if sloped:
-            slope = number.value("slope", group=shift.name)
+            slope = number.value("slope", group=name)
             cells.append(TableCell(NOTHING if slope is None else f"{slope:.2f}"))
         rows.append(TableRow(tuple(cells)))
     caption = f"{results.dataset}: accuracy drop from the base (95 % confidence interval)"
@@ -377,7 +420,8 @@ def _number(estimate: Estimate | None, unit: str = " points") -> TableCell:
 
 def _with(cell: TableCell, *lines: str) -> TableCell:
     """Return a cell with more lines of small print."""
-    return replace(cell, below="\n".join(filter(None, (cell.below, *lines))))
+    below = filter(None, (cell.below, *lines))
+    return replace(cell, below="\n".join(below))
 
 
 def class_entry(
@@ -388,15 +432,17 @@ def class_entry(
     """Return the Hub's entry of a classifier: plain accuracy, every accepted image counting once,
     with notes on intervals, the class average, the drop and validation → base."""
     number = results.rows
-    top1 = number.estimate("top1", model=model.name, group=group.name)
+    name = model.name
+    key = {"model": name, "group": group.name}
+    top1 = number.estimate("top1", **key)
     if top1 is None:
         return None
     notes = f"top-1 accuracy in percent; {interval_words(top1)}, {group.accepted} images"
-    if results.outputs == "classes" and number.where(OVER_CLASSES, model=model.name):
+    if results.outputs == "classes" and number.where(OVER_CLASSES, model=name):
         notes += "; answers over the dataset's classes alone"
-    drop = number.estimate("drop", model=model.name, group=group.name)
+    drop = number.estimate("drop", **key)
     if group is results.base_group:
-        average = results.base_number(model.name)
+        average = results.base_number(name)
         if average is not None:
             classes = format_count(group.classes, "class", "classes")
             notes += (
@@ -404,16 +450,17 @@ def class_entry(
             )
         if model.near_chance:
             notes += NEAR_CHANCE
-        gap = number.estimate(VALIDATION_GAP, model=model.name)
-        validation = number.value(VALIDATION, model=model.name)
+        gap = number.estimate(VALIDATION_GAP, model=name)
+        validation = number.value(VALIDATION, model=name)
         if gap is not None and validation is not None:
-            accuracy = f"{100 * validation:.1f} on validation images of the source"
             notes += (
-                f"; {accuracy}: gap to the base {100 * gap.value:.1f} points, {interval_words(gap)}"
+                f"; {100 * validation:.1f} on validation images of the source: gap to the base"
+                f" {100 * gap.value:.1f} points, {interval_words(gap)}"
             )
     elif drop is not None:
-        over = over_classes(group.classes, group.classes + len(group.left_out))
-        over = over or f"over {group.classes} classes"
-        base = number.value(DROP_BASE, model=model.name, group=group.name)
-        notes += drop_words(drop, base, f" {over}")
+        classes = group.classes
+        over = over_classes(classes, classes + len(group.left_out))
+        over = over or f"over {classes} classes"
+        before = number.value(DROP_BASE, **key)
+        notes += drop_words(drop, before, f" {over}")
     return top1.value, notes

@@ -11,7 +11,11 @@ import numpy as np
 from counterfoil.accuracy_stats import Side, draw_class_averages
 from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.evaluation.dataset import Subject
-from counterfoil.evaluation.tasks.classes.answers import AllAnswers, AnsweredGroup, Resampled
+from counterfoil.evaluation.tasks.classes.answers import (
+    AllAnswers,
+    AnsweredGroup,
+    Resampled,
+)
 from counterfoil.report.results import ResultRow, estimate_row
 from counterfoil.resampled_stats import Drawn
 from counterfoil.stats import REPLICATES, bootstrap_weights, seeded_generator
@@ -30,26 +34,33 @@ def drawn_averages(answered: AllAnswers, sides: Sequence[Side]) -> Floats:
     subject = answered.subject
     strata, units = strata_and_units(subject)
     if subject.units is None:
-        return draw_class_averages(sides, strata, units, _generators(subject, answered.seed))
-    averages = np.full((REPLICATES, len(sides)), np.nan)
+        generator_of = _generators(subject, answered.seed)
+        return draw_class_averages(sides, strata, units, generator_of)
+    shape = REPLICATES, len(sides)
+    averages = np.full(shape, np.nan)
     for side, (rows, values) in enumerate(sides):
         labels = subject.labels[rows]
         of_units = []
         for label in np.unique(labels):
             of_class = rows[labels == label]
-            of_units.append((units[of_class], values[of_class][:, None]))
+            of_label = units[of_class], values[of_class, None]
+            of_units.append(of_label)
         if of_units:
-            averages[:, side] = subject.units.average(of_units)[:, 0]
+            averages[:, [side]] = subject.units.average(of_units)
     return averages
 
 
-def _generators(subject: Subject, seed: int) -> Callable[[int], np.random.Generator]:
+def _generators(
+    subject: Subject,
+    seed: int,
+) -> Callable[[int], np.random.Generator]:
     """Return the generator of each stratum: a class in the groups that share units."""
 
     def generator_of(stratum: int) -> np.random.Generator:
         label, first = divmod(stratum, len(subject.groups))
-        group = subject.groups[first].name
-        return seeded_generator(seed, "compare", group, subject.classes[label].id)
+        group = subject.groups[first]
+        cls = subject.classes[label]
+        return seeded_generator(seed, "compare", group.name, cls.id)
 
     return generator_of
 
@@ -61,20 +72,21 @@ def strata_and_units(subject: Subject) -> tuple[Ints, Ints]:
     Units of the input dataset are in one stratum: a video may have images of several classes.
     """
     if subject.units is not None:
-        return np.zeros(len(subject.keys), dtype=np.int64), subject.units.of_image
-    first_group = subject.shifts.copy()
-    units = np.arange(len(subject.keys), dtype=np.int64)
-    paired = np.array([group.paired for group in subject.groups])[subject.shifts]
-    first_group[paired] = 0
-    units[paired] = subject.indices[paired]
+        return np.zeros_like(subject.labels), subject.units.of_image
+    of_groups = np.array([group.paired for group in subject.groups])
+    paired = of_groups[subject.shifts]
+    first_group = np.where(paired, 0, subject.shifts)
+    rows = np.arange(len(paired))
+    units = np.where(paired, subject.indices, rows)
     return subject.labels * len(subject.groups) + first_group, units
 
 
 def weighted_mean(values: Bools, weights: Floats) -> Floats:
     """Return the mean of values (n,) in each resample, (r,), from weights (r, n); NaN if no image
     is drawn."""
+    drawn = weights.sum(axis=1)
     with np.errstate(invalid="ignore"):
-        return weights @ values / weights.sum(axis=1)
+        return weights @ values / drawn
 
 
 @dataclass(frozen=True)
@@ -89,16 +101,11 @@ class Resample:
     computed: int = 0
     """Of the base, the computed shift whose images alone are resampled; else 0."""
 
-    def rows(self, answered: AllAnswers) -> Ints:
-        rows = answered.rows(self.group)
-        if self.computed:
-            rows = answered.base_rows(self.computed)
-        if self.labels is None:
-            return rows
-        return rows[np.isin(answered.subject.labels[rows], self.labels)]
 
-
-def resampled_numbers(answered: AllAnswers, samples: Sequence[Resample]) -> list[Drawn]:
+def resampled_numbers(
+    answered: AllAnswers,
+    samples: Sequence[Resample],
+) -> list[Drawn]:
     """Return each measure with its resamples. Images are drawn for all of them together.
 
     The bias is that of the resamples: their mean less the value.
@@ -110,55 +117,59 @@ def resampled_numbers(answered: AllAnswers, samples: Sequence[Resample]) -> list
     strata, units = strata_and_units(subject)
     groups = []
     for sample in samples:
-        rows = sample.rows(answered)
         model = sample.model
-        confidence = answered.confidence[rows, model].astype(np.float64)
-        labels = subject.labels[rows]
-        correct = answers.correct[rows, model]
-        correct_top_k = answers.correct_top_k[rows, model]
-        group = AnsweredGroup(labels, correct, correct_top_k, confidence)
+        rows = answered.rows_of_labels(sample.group, sample.labels, sample.computed)
+        group = AnsweredGroup(
+            labels=subject.labels[rows],
+            correct=answers.correct[rows, model],
+            correct_top_k=answers.correct_top_k[rows, model],
+            confidence=answered.confidence[rows, model].astype(np.float64),
+        )
         groups.append((sample.value_of, rows, group))
     generator_of = _generators(subject, answered.seed)
     of_strata = []
     for stratum in np.unique(strata).tolist():
         rows = np.flatnonzero(strata == stratum)
         different, unit_of_row = np.unique(units[rows], return_inverse=True)
-        of_strata.append((rows, unit_of_row, len(different), generator_of(stratum)))
-    drawn = np.full((len(samples), REPLICATES), np.nan)
+        generator = generator_of(stratum)
+        of_strata.append((rows, unit_of_row, len(different), generator))
+    shape = len(samples), REPLICATES
+    drawn = np.full(shape, np.nan)
     most = max(1, _WEIGHTS_AT_ONCE // len(strata))
     for start in range(0, REPLICATES, most):
         size = min(most, REPLICATES - start)
         weights = np.empty((size, len(strata)))  # how often each image is drawn
         for rows, unit_of_row, count, generator in of_strata:
-            weights[:, rows] = bootstrap_weights(count, size, generator)[:, unit_of_row]
+            drawn_units = bootstrap_weights(count, size, generator)
+            weights[:, rows] = drawn_units[:, unit_of_row]
         for number, (value_of, rows, group) in enumerate(groups):
             if len(rows):
-                drawn[number, start : start + size] = value_of(group, weights[:, rows])
+                values = value_of(group, weights[:, rows])
+                drawn[number, start : start + size] = values
     numbers = []
     for (value_of, rows, group), draws in zip(groups, drawn, strict=True):
         value = math.nan
         if len(rows):
             each_once = np.ones((1, len(rows)))
-            value = float(value_of(group, each_once)[0])
+            value = value_of(group, each_once).item()
         units_drawn = np.stack([strata[rows], units[rows]])
-        count = np.unique(units_drawn, axis=1).shape[1]
-        if subject.units is not None:  # as in `UnitDraws.mean`
+        different = np.unique(units_drawn, axis=1)
+        _, count = different.shape
+        if subject.units is not None:  # as in `Units.mean`
             longer = math.sqrt(count / max(count - 1, 1))
             draws = value + (draws - value) * longer
         bias = 0.0
         if np.isfinite(draws).any():
             bias = float(np.nanmean(draws)) - value
-        by_units = count < len(rows)
-        numbers.append(
-            Drawn(
-                value,
-                draws,
-                bias,
-                (0.0, 0.0),
-                count,
-                by_units=by_units,
-            )
+        number = Drawn(
+            value,
+            draws,
+            bias,
+            (0.0, 0.0),
+            count,
+            by_units=count < len(rows),
         )
+        numbers.append(number)
     return numbers
 
 
@@ -171,16 +182,17 @@ def resampled_rows(
     keys = []
     samples = []
     for index in answered.places:
-        class_ids = [cls.class_id for cls in answered.enough(index)]
+        enough = answered.enough(index)
         for model in range(len(answered.models)):
             key = answered.key(model, index)
             keys.append(key)
             samples.append(Resample(value_of, index, model))
-            for class_id in class_ids:
-                keys.append({**key, "class_id": class_id})
-                labels = (answered.label_of[class_id],)
-                samples.append(Resample(value_of, index, model, labels))
+            for cls in enough:
+                keys.append({**key, "class_id": cls.class_id})
+                label = answered.label_of[cls.class_id]
+                samples.append(Resample(value_of, index, model, (label,)))
     numbers = resampled_numbers(answered, samples)
     for key, number in zip(keys, numbers, strict=True):
         if math.isfinite(number.value):
-            yield estimate_row(name, number.interval(), n=number.images, **key)
+            interval = number.interval()
+            yield estimate_row(name, interval, n=number.images, **key)

@@ -3,16 +3,24 @@ percentage points."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from counterfoil.documents import csv_text
 from counterfoil.evaluation.page import Tables
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, answer_names
 from counterfoil.report.reference import VALIDATION, VALIDATION_GAP
-from counterfoil.report.results import DROP_BASE, NESTED, ResultRow, Results, classes_of
+from counterfoil.report.results import (
+    DROP_BASE,
+    NESTED,
+    ModelFacts,
+    ResultRow,
+    Results,
+    classes_of,
+)
 from counterfoil.report.words import csv_interval as interval_columns
 from counterfoil.report.words import csv_percent as percent
 
@@ -29,11 +37,14 @@ def result_tables(results: Results) -> Tables:
     }
     if results.base is not None:  # classes are shown by their drops
         tables["classes"] = ("classes.csv", classes_csv(results))
-    if (corruptions := corruptions_csv(results)) is not None:
+    corruptions = corruptions_csv(results)
+    if corruptions is not None:
         tables["corruptions"] = ("corruptions.csv", corruptions)
     for shown in NESTED.values():
-        if (text := shown.csv(results)) is not None:
-            tables[Path(shown.file).stem] = (shown.file, text)
+        text = shown.csv(results)
+        if text is not None:
+            name = Path(shown.file).stem
+            tables[name] = (shown.file, text)
     return tables
 
 
@@ -48,21 +59,23 @@ def results_csv(results: Results) -> str:
     """
     measured = results.rows
     group = results.base or ""
+    model_of = {model.name: model for model in results.models}
     top1_of = {}
-    for model in results.models:
-        top1_of[model.name] = measured.value("top1", model=model.name, group=group) or 0.0
+    for name in model_of:
+        top1 = measured.value("top1", model=name, group=group)
+        top1_of[name] = top1 or 0.0
     rows = []
-    for model in sorted(results.models, key=lambda model: (-top1_of[model.name], model.name)):
-        name = model.name
+    for name in sorted(model_of, key=lambda name: (-top1_of[name], name)):
+        model = model_of[name]
         top1 = top1_of[name]
-        top_k = measured.value("top_k", model=name, group=group, at=str(model.top_k)) or 0.0
-        validation = measured.estimate(VALIDATION, model=name)
+        at = str(model.top_k)
+        top_k = measured.value("top_k", model=name, group=group, at=at) or 0.0
         gap = measured.estimate(VALIDATION_GAP, model=name)
-        # What the gap was measured on.
-        reference = results.reference if gap else None
-        millions = "" if model.param_count is None else f"{model.param_count / 1e6:.2f}"
+        millions = ""
+        if model.param_count is not None:
+            millions = f"{model.param_count / 1e6:.2f}"
+        # timm's columns, in timm's order (results/results-imagenet.csv).
         row: dict[str, Any] = {
-            # timm's columns, in timm's order (results/results-imagenet.csv).
             "model": name,
             "img_size": model.img_size,
             "top1": percent(top1),
@@ -72,17 +85,20 @@ def results_csv(results: Results) -> str:
             "param_count": millions,
             "crop_pct": model.crop_pct,
             "interpolation": model.interpolation,
-            # Ours.
-            "top_k": model.top_k,
-            "tied": model.tied,
-            **interval_columns("base", results.base_number(name)),
-            "near_chance": int(model.near_chance),
-            "average_drop": percent(measured.value("average_drop", model=name)),
-            **interval_columns("validation", validation),
-            "validation_images": reference.images if reference else "",
-            "validation_classes": reference.classes if reference else "",
-            **interval_columns("validation_gap", gap),
         }
+        # Ours.
+        row |= {"top_k": model.top_k, "tied": model.tied}
+        row |= interval_columns("base", results.base_number(name))
+        row["near_chance"] = int(model.near_chance)
+        average_drop = measured.value("average_drop", model=name)
+        row["average_drop"] = percent(average_drop)
+        accuracy = measured.estimate(VALIDATION, model=name)
+        row |= interval_columns("validation", accuracy)
+        # What the gap was measured on.
+        reference = results.reference if gap else None
+        row["validation_images"] = reference.images if reference else ""
+        row["validation_classes"] = reference.classes if reference else ""
+        row |= interval_columns("validation_gap", gap)
         for shift in results.shifts:
             for measure in ("accuracy", "drop"):
                 value = measured.value(measure, model=name, group=shift.name)
@@ -98,7 +114,8 @@ def robustness_csv(results: Results) -> str:
     Accuracies are averaged over all classes. `drop_base`, drops and counts are over `n_classes`
     classes.
     """
-    shown = {facts.name for facts in results.measures} - set(_OWN)
+    shown = {facts.name for facts in results.measures}
+    shown -= set(_OWN)
     for nested in NESTED.values():
         shown -= {facts.name for facts in nested.measures}
     # A table without drops has this column too, so that all tables have the same columns.
@@ -114,7 +131,7 @@ def robustness_csv(results: Results) -> str:
     for shift, model in product(results.shifts, results.models):
         key = {"model": model.name, "group": shift.name}
         pairs = measured.one("pairs_drop", **key)
-        base = results.base_number(model.name)
+        at = str(model.top_k)
         row: dict[str, Any] = {
             "model": model.name,
             "shift": shift.name,
@@ -124,15 +141,16 @@ def robustness_csv(results: Results) -> str:
             "n_images": shift.images,
             "n_base_images": shift.base_images,
             "near_chance": int(model.near_chance),
-            "base_accuracy": percent(base.value if base else None),
+            "base_accuracy": _base_accuracy(results, model),
             "accuracy": percent(measured.value("accuracy", **key)),
             DROP_BASE: percent(measured.value(DROP_BASE, **key)),
-            **interval_columns("drop", measured.estimate("drop", **key)),
-            "pairs": pairs.n if pairs else 0,
-            **interval_columns("pairs_drop", pairs.estimate if pairs else None),
-            **interval_columns("top1", measured.estimate("top1", **key)),
-            **interval_columns("top5", measured.estimate("top_k", at=str(model.top_k), **key)),
         }
+        row |= interval_columns("drop", measured.estimate("drop", **key))
+        row["pairs"] = pairs.n if pairs else 0
+        for name in ("pairs_drop", "top1"):
+            row |= interval_columns(name, measured.estimate(name, **key))
+        top5 = measured.estimate("top_k", at=at, **key)
+        row |= interval_columns("top5", top5)
         for name in others:
             row |= interval_columns(name, measured.estimate(name, **key))
         rows.append(row)
@@ -152,30 +170,30 @@ def corruptions_csv(results: Results) -> str | None:
         if not means:
             continue
         mean = means[0]
-        lines = measured.where("mean_effective_robustness", model=name)
-        robustness = lines[0] if lines else None
-        residual = robustness.estimate if robustness else None
-        base = results.base_number(name)
         retained = measured.estimate("rPC", model=name)
-        for error in measured.where("mCE", model=name) or [None]:
-            reference = error.against if error else ""
-            relative = measured.estimate("relative_mCE", model=name, against=reference)
-            ratio = error.estimate if error else None
+        residual = None
+        line = ""
+        for robustness in measured.where("mean_effective_robustness", model=name):
+            residual = robustness.estimate
+            line = robustness.against
+        # Without a reference, a line has no mCE.
+        for error in measured.where("mCE", model=name) or [mean]:
+            key = {"model": name, "against": error.against}
             row: dict[str, Any] = {
                 "model": name,
-                "reference": reference,
+                "reference": error.against,
                 "n_kinds": mean.at,
                 "n_images": mean.n,
                 "near_chance": int(model.near_chance),
-                "base_accuracy": percent(base.value if base else None),
-                **interval_columns("mPC", mean.estimate),
-                **interval_columns("rPC", retained),
-                **interval_columns("mCE", ratio),
-                **interval_columns("relative_mCE", relative),
-                **interval_columns("effective_robustness", residual),
-                "effective_robustness_reference": robustness.against if robustness else "",
-                "comparable": error.note if error else mean.note,
+                "base_accuracy": _base_accuracy(results, model),
             }
+            row |= interval_columns("mPC", mean.estimate)
+            row |= interval_columns("rPC", retained)
+            for measure in ("mCE", "relative_mCE"):
+                row |= interval_columns(measure, measured.estimate(measure, **key))
+            row |= interval_columns("effective_robustness", residual)
+            row["effective_robustness_reference"] = line
+            row["comparable"] = error.note
             rows.append(row)
     return csv_text(rows) if rows else None
 
@@ -190,8 +208,9 @@ def shifts_csv(results: Results) -> str:
         if shift is results.base_group:
             left_out = results.near_chance_classes
         near_chance = [cls.class_id for cls in left_out if cls.why == "near chance"]
+        ids_left_out = [cls.class_id for cls in shift.left_out]
         key = {"group": shift.name}
-        line = measured.one("slope", **key)
+        slope = measured.one("slope", **key)
         row: dict[str, Any] = {
             "shift": shift.name,
             "kind": shift.kind or "",
@@ -204,16 +223,16 @@ def shifts_csv(results: Results) -> str:
             "n_classes": shift.classes,
             "n_images": shift.images,
             "n_base_images": shift.base_images,
-            "classes_left_out": " ".join(cls.class_id for cls in shift.left_out),
+            "classes_left_out": " ".join(ids_left_out),
             "classes_near_chance": " ".join(near_chance),
-            **interval_columns("impact", measured.estimate("impact", **key)),
-            **_slope_columns("slope", line),
-            "intercept": percent(measured.value("intercept", **key)),
-            "r_squared": _number(measured.value("r_squared", **key)),
-            **_slope_columns("probit_slope", measured.one("probit_slope", **key)),
-            "probit_r_squared": _number(measured.value("probit_r_squared", **key)),
-            "n_models": line.n if line else "",
         }
+        row |= interval_columns("impact", measured.estimate("impact", **key))
+        row |= _slope_columns("slope", slope)
+        row["intercept"] = percent(measured.value("intercept", **key))
+        row["r_squared"] = _number(measured.value("r_squared", **key))
+        row |= _slope_columns("probit_slope", measured.one("probit_slope", **key))
+        row["probit_r_squared"] = _number(measured.value("probit_r_squared", **key))
+        row["n_models"] = slope.n if slope else ""
         rows.append(row)
     return csv_text(rows)
 
@@ -226,16 +245,15 @@ def classes_csv(results: Results) -> str:
     averaged over models.
     """
     rows = []
+    names = [model.name for model in results.models]
     for shift in results.shifts:
         for numbers in classes_of(results, shift.name):
             measured = bool(numbers.accuracy)
-            base_accuracy = ""
-            accuracy = ""
-            drops: Sequence[float | None] = (None,) * len(results.models)
+            base_accuracy = None
+            accuracy = None
             if measured:
-                base_accuracy = percent(results.mean_accuracy(numbers.base_accuracy))
-                accuracy = percent(results.mean_accuracy(numbers.accuracy))
-                drops = numbers.drops
+                base_accuracy = results.mean_accuracy(numbers.base_accuracy)
+                accuracy = results.mean_accuracy(numbers.accuracy)
             row: dict[str, Any] = {
                 "shift": shift.name,
                 "kind": shift.kind or "",
@@ -245,12 +263,13 @@ def classes_csv(results: Results) -> str:
                 "near_chance": int(numbers.class_near_chance),
                 "n_images": numbers.shift_images,
                 "n_base_images": numbers.base_images,
-                "base_accuracy": base_accuracy,
-                "accuracy": accuracy,
-                **interval_columns("drop", numbers.impact),
+                "base_accuracy": percent(base_accuracy),
+                "accuracy": percent(accuracy),
             }
-            for model, drop in zip(results.models, drops, strict=True):
-                row[f"drop.{model.name}"] = percent(drop)
+            row |= interval_columns("drop", numbers.impact)
+            for model, name in enumerate(names):
+                drop = numbers.drops[model] if measured else None
+                row[f"drop.{name}"] = percent(drop)
             rows.append(row)
     return csv_text(rows)
 
@@ -261,41 +280,48 @@ def image_answers(answered: AllAnswers) -> dict[str, Any]:
 
     Answers are empty if the image cannot be decoded, or if the model cannot take its shift.
     """
-    import numpy as np
     import pyarrow as pa
 
     subject = answered.subject
-    answers = answered.answers
     classes = [subject.classes[label] for label in subject.labels.tolist()]
+    class_ids = [cls.id for cls in classes]
+    class_names = [cls.name for cls in classes]
     columns: dict[str, pa.Array] = {
         "label": pa.array(subject.labels, pa.int64()),
-        "class_id": pa.array([cls.id for cls in classes], pa.string()),
-        "class": pa.array([cls.name for cls in classes], pa.string()),
+        "class_id": pa.array(class_ids, pa.string()),
+        "class": pa.array(class_names, pa.string()),
     }
-    for index, (model, class_map) in enumerate(zip(answered.models, answered.maps, strict=True)):
-        output_name = answer_names(subject.classes, class_map)
+    for index, model in enumerate(answered.models):
+        output_name = answer_names(subject.classes, answered.maps[index])
         absent = ~answered.given[:, index]
-        predicted = answers.prediction[:, index]
+        predicted = answered.answers.prediction[:, index]
         predicted = np.where(absent, -1, predicted)
         outputs, inverse = np.unique(predicted, return_inverse=True)
         names = []
         for output in outputs.tolist():
             names.append(output_name(output) if output >= 0 else None)
-        columns[f"answer.{model}"] = pa.array(predicted, pa.int32(), mask=absent)
-        columns[f"answered.{model}"] = pa.array(names, pa.string()).take(pa.array(inverse))
+        answers = pa.array(names, pa.string())
         confidence = answered.confidence[:, index]
         unknown = absent | np.isnan(confidence)
+        right = answered.answers.correct[:, index]
+        columns[f"answer.{model}"] = pa.array(predicted, pa.int32(), mask=absent)
+        columns[f"answered.{model}"] = answers.take(pa.array(inverse))
         columns[f"confidence.{model}"] = pa.array(confidence, pa.float32(), mask=unknown)
-        columns[f"right.{model}"] = pa.array(answers.correct[:, index], pa.bool_(), mask=absent)
+        columns[f"right.{model}"] = pa.array(right, pa.bool_(), mask=absent)
     return columns
 
 
+def _base_accuracy(results: Results, model: ModelFacts) -> str:
+    base = results.base_number(model.name)
+    return "" if base is None else percent(base.value)
+
+
 def _slope_columns(name: str, line: ResultRow | None) -> dict[str, str]:
-    return {
-        name: _number(line.value if line else None),
-        f"{name}_low": _number(line.low if line else None),
-        f"{name}_high": _number(line.high if line else None),
-    }
+    columns = dict.fromkeys((name, f"{name}_low", f"{name}_high"), "")
+    if line is not None:
+        numbers = map(_number, (line.value, line.low, line.high))
+        columns = dict(zip(columns, numbers, strict=True))
+    return columns
 
 
 def _number(value: float | None) -> str:

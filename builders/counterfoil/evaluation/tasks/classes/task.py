@@ -18,7 +18,6 @@ from counterfoil.evaluation.gate import DIFFERS, GateLine
 from counterfoil.evaluation.options import EvaluationOptions
 from counterfoil.evaluation.page import ReportPage, Tables
 from counterfoil.evaluation.scored_models import (
-    StoredAnswers,
     choose_models,
     classifier_facts,
     is_stored,
@@ -26,7 +25,12 @@ from counterfoil.evaluation.scored_models import (
     with_distinct_short_names,
 )
 from counterfoil.evaluation.task import Task, write_key_list
-from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking, Request, answer_names
+from counterfoil.evaluation.tasks.classes.answers import (
+    AllAnswers,
+    Asking,
+    Request,
+    answer_names,
+)
 from counterfoil.evaluation.tasks.classes.computed import (
     answered_parts,
     answers_of_part,
@@ -51,7 +55,11 @@ from counterfoil.evaluation.tasks.classes.measures.source import (
     prepared_reference,
 )
 from counterfoil.evaluation.tasks.classes.mistaken_order import likely_order
-from counterfoil.evaluation.tasks.classes.report import class_entry, classes_page, terminal_lines
+from counterfoil.evaluation.tasks.classes.report import (
+    class_entry,
+    classes_page,
+    terminal_lines,
+)
 from counterfoil.evaluation.tasks.classes.resampling import resampled_rows
 from counterfoil.evaluation.tasks.classes.tables import image_answers, result_tables
 from counterfoil.evaluation.tasks.classes.timm_tables import TIMM, timm_tables
@@ -100,22 +108,22 @@ class ClassesTask(Task):
     answer_columns = ("answered", "confidence", "right")
 
     def open(self) -> None:
-        subject = self.subject
         options = self.options
         if options.limit is not None:
-            subject = limit_subject(subject, options.limit)
-        recipe = subject.recipe
+            self.subject = limit_subject(self.subject, options.limit)
+        recipe = self.subject.recipe
         if options.into_card and computed_groups(recipe, None):
-            self.subject = subject
-            self.computed_notes = (_NOT_ON_A_CARD,)
+            self.computed_notes: Sequence[str] = [_NOT_ON_A_CARD]
             return
-        self.subject, self.computed_notes = with_computed(subject, recipe, options.preprocessing)
+        changed = with_computed(self.subject, recipe, options.preprocessing)
+        self.subject, self.computed_notes = changed
 
     @classmethod
     def write_keys(cls, subject: Subject, file: Path) -> int:
         classes = [subject.classes[label] for label in subject.labels.tolist()]
         ids = [cls.id for cls in classes]
-        return write_key_list(subject, file, class_id=ids, label=[cls.name for cls in classes])
+        names = [cls.name for cls in classes]
+        return write_key_list(subject, file, class_id=ids, label=names)
 
     @property
     def classes(self) -> tuple[RecipeClass, ...]:
@@ -135,29 +143,38 @@ class ClassesTask(Task):
         self.chosen = choose_models(self.subject, self.named, self.options, against)
         return self.chosen.names
 
-    def read_earlier(self, lines: Sequence[GateLine], judged: Sequence[str]) -> None:
-        files = [line.other_model for line in lines if is_stored(line.other_model)]
-        self.stored: Mapping[tuple[str, str], StoredAnswers] = read_stored(
-            files, judged, self.subject
-        )
+    def read_earlier(
+        self,
+        lines: Sequence[GateLine],
+        judged: Sequence[str],
+    ) -> None:
+        names = [line.other_model for line in lines]
+        files = filter(is_stored, names)
+        self.stored = read_stored(files, judged, self.subject)
 
     def prepare(self) -> None:
         subject = self.subject
         options = self.options
         chosen = self.chosen
         made_by, device = engine_and_device(options)
-        placement = Placement(made_by, device, tuple(subject.classes))
-        several = options.workers is not None and options.workers > 1
-        spread = placement if several else placement.worth_for(len(subject.keys))
+        placement = Placement(made_by, device, subject.classes)
+        spread = placement.worth_for(len(subject.keys))
+        if options.workers is not None and options.workers > 1:
+            spread = placement
         if spread is not None:
             made_by.expect(WORKERS_IMPORT)
         budget = CallBudget(options.most_calls or MOST_CALLS)
-        self.asking = Asking(chosen, device, options.batch_size, spread, budget)
+        self.asking = Asking(
+            chosen,
+            device,
+            options.batch_size,
+            spread,
+            budget,
+        )
         mended = tuple(chosen.mended)
-        self.requests: list[Request] = [
-            prepared_distances(subject, options.distances, options.against),
-            prepared_reference(subject, chosen.stands_for, mended, options.reference),
-        ]
+        distances = prepared_distances(subject, options.distances, options.against)
+        reference = prepared_reference(subject, chosen.stands_for, mended, options.reference)
+        self.requests: list[Request] = [distances, reference]
         if options.compare is not None:
             self.requests.append(ComparedModels(*options.compare))
 
@@ -172,27 +189,39 @@ class ClassesTask(Task):
         for parts in answered_parts(subject):
             changes = [part.change for part in parts if part.change is not None]
             images = parts[0].images
-            answers = asking.scored(images, names, folder, changes=changes, refused=refused)
-            by_prefix |= {part.prefix: answers for part in parts}
+            answers = asking.scored(
+                images,
+                names,
+                folder,
+                changes=changes,
+                refused=refused,
+            )
+            for part in parts:
+                by_prefix[part.prefix] = answers
         self.refused = refused
-        self.subject, refused_by = without_refused(subject, names, refused)
-        subject = self.subject
+        subject, refused_by = without_refused(subject, names, refused)
+        self.subject = subject
         scored = []
         for name in names:
             on_first = by_prefix[""][name]
             of_parts = []
             for part in subject.parts:
-                of_part = by_prefix[part.prefix]
-                of_parts.append(answers_of_part(subject, part, name, of_part, on_first))
+                of_part = answers_of_part(
+                    subject,
+                    part,
+                    name,
+                    by_prefix[part.prefix],
+                    on_first,
+                )
+                of_parts.append(of_part)
             scored.append(join_scored(of_parts))
-        requests = tuple(self.requests)
         answered = AllAnswers.of(
             subject,
             scored,
             self.min_images,
             options.seed,
             asking,
-            requests,
+            tuple(self.requests),
             refused_by,
         )
         # Bootstrapping the drops takes most of the time.
@@ -201,9 +230,12 @@ class ClassesTask(Task):
                 answered.drops(shift)
             report_progress("measuring", done, len(answered.shifts))
         self.answered = answered
-        # Computed shifts are the images of the base again.
-        stored = np.array([group.change is None for group in subject.groups])[subject.shifts]
-        unreadable = np.flatnonzero(stored & ~answered.answers.readable).tolist()
+        # Computed shifts, which come last, are the images of the base again.
+        self.stored_images = 0
+        for part in subject.stored_parts:
+            self.stored_images += len(part.images)
+        readable = answered.answers.readable[: self.stored_images]
+        unreadable = np.flatnonzero(~readable).tolist()
         self.unreadable = tuple(subject.keys[row] for row in unreadable)
         if subject.paths is not None:
             self.unreadable_paths = tuple(subject.paths[row] for row in unreadable)
@@ -227,14 +259,23 @@ class ClassesTask(Task):
             nested[name], measure_rows = measure.measure(answered)
             rows += measure_rows
             names = {result.measure for result in measure_rows}
-            nested_facts += [facts for facts in NESTED[name].measures if facts.name in names]
+            for facts in NESTED[name].measures:
+                if facts.name in names:
+                    nested_facts.append(facts)
         rows = [row for row in rows if answered.is_answered(row)]
-        count = answered.unit_count(answered.rows(0))
+        base_rows = answered.rows(0)
+        count = answered.unit_count(base_rows)
         units = None
         if count is not None and subject.recipe is not None:
             units = UnitFacts(subject.recipe.source.unit_column or "", count)
-        models = [self._model_facts(model) for model in range(len(answered.scored))]
+        base = None
+        if subject.base:
+            base = subject.groups[0].name
+        indices = range(len(answered.scored))
+        models = with_distinct_short_names(map(self._model_facts, indices))
         of_measures = [measure.facts(name) for name, measure in MEASURES.items()]
+        groups = [answered.facts(index) for index in answered.places]
+        classes = [ClassFacts(cls.id, cls.name) for cls in subject.classes]
         return Results(
             content=subject.content,
             dataset=subject.name,
@@ -245,13 +286,13 @@ class ClassesTask(Task):
             paired=shifts_are_paired(subject),
             unreadable=len(self.unreadable),
             image_side=usual_side(image_sets),
-            base=subject.groups[0].name if subject.base else None,
+            base=base,
             outputs=answered.asking.models.outputs,
             preview=subject.preview,
             scored=subject.scored_sentences,
-            classes=tuple(ClassFacts(cls.id, cls.name) for cls in subject.classes),
-            models=with_distinct_short_names(models),
-            groups=tuple(answered.facts(index) for index in answered.places),
+            classes=tuple(classes),
+            models=models,
+            groups=tuple(groups),
             measures=(*of_measures, *nested_facts),
             rows=ResultRows(rows),
             units=units,
@@ -262,6 +303,7 @@ class ClassesTask(Task):
         answered = self.answered
         scored = answered.scored[model]
         near_chance = bool(answered.near_chance.models[model])
+        given = answered.given[:, model]
         class_map = scored.class_map
         shares = scored.predictions.shares
         # The two best answers are equal: a file's scores are rounded, or the model knows neither.
@@ -270,8 +312,7 @@ class ClassesTask(Task):
             tied = shares[:, 0] == shares[:, 1]
         count = 0
         if tied is not None:
-            tied = tied & answered.given[:, model]
-            count = int(tied.sum())
+            count = int(tied[given].sum())
         return classifier_facts(
             scored.classifier,
             outputs=class_map.outputs,
@@ -280,7 +321,7 @@ class ClassesTask(Task):
             near_chance=near_chance,
             tied=count,
             matched=class_map.matched,
-            read=self._read(scored, answered.given[:, model]),
+            read=self._read(scored, given),
             likely_order=likely_order(answered, model) if near_chance else "",
         )
 
@@ -296,7 +337,8 @@ class ClassesTask(Task):
             return classifier.told(outside[given], unsure[given])
         if not isinstance(classifier, RecordedClassifier):
             return classifier.read
-        parts = [(part.images.keys, part.images.paths) for part in subject.stored_parts]
+        images = [part.images for part in subject.stored_parts]
+        parts = [(of_part.keys, of_part.paths) for of_part in images]
         answers = None
         if subject.preview is None:
             answers = int(given.sum())
@@ -304,20 +346,21 @@ class ClassesTask(Task):
 
     def notes(self, results: Results) -> Iterator[str]:
         yield from super().notes(results)
-        computed = computed_note(self.subject, results.rows)
-        if computed is not None:
-            yield computed
+        yield from computed_note(self.subject, results.rows)
         yield from self.computed_notes
         yield from refusal_notes(self.refused, results.short_names)
 
     def warnings(self, results: Results) -> Iterable[str]:
-        for warnings in (order_warnings, *(shown.warnings for shown in NESTED.values())):
-            yield from warnings(results)
+        yield from order_warnings(results)
+        for shown in NESTED.values():
+            yield from shown.warnings(results)
 
     def comparing(self, results: Results) -> ClassLines:
         own_ways = [key for key, why in self.refused.items() if why == OWN]
         keys = self.subject.keys
-        stored = {line: answers.to_images(keys) for line, answers in self.stored.items()}
+        stored = {}
+        for line, answers in self.stored.items():
+            stored[line] = answers.to_images(keys)
         return ClassLines(self.answered, results.label_checks, stored, own_ways)
 
     def tables(self, results: Results) -> Tables:
@@ -329,16 +372,22 @@ class ClassesTask(Task):
 
     def page(self, results: Results) -> ReportPage:
         examples = pick_examples(self.answered, results)
-        shown: list[str] = []
+        shown = []
         for classes in examples.values():
             for *_, pairs in classes:
                 for pair in pairs:
-                    shown += (pair.base_key, pair.shift_key)
+                    shown += [pair.base_key, pair.shift_key]
         pictures = {}
         for name, measure in NESTED_MEASURES.items():
             pictures[name] = measure.pictures(self.answered, results)
         small = thumbnails(self.subject, shown)
-        return classes_page(results, examples, small, self.unreadable, pictures)
+        return classes_page(
+            results,
+            examples,
+            small,
+            self.unreadable,
+            pictures,
+        )
 
     def terminal(self, results: Results) -> Iterator[str | Table]:
         return terminal_lines(results)
@@ -355,7 +404,8 @@ class ClassesTask(Task):
         return class_entry(results, model, group)
 
     def image_columns(self) -> tuple[Ints, dict[str, Any]]:
-        return np.arange(len(self.subject.keys)), image_answers(self.answered)
+        rows = np.arange(len(self.subject.keys))
+        return rows, image_answers(self.answered)
 
     @classmethod
     def wrong(cls, frame: Any) -> Any:
@@ -368,19 +418,21 @@ class ClassesTask(Task):
 
     @classmethod
     def failure_words(cls, failure: Mapping[str, Any]) -> tuple[str, str]:
+        answer = failure["answered"]
         share = failure["confidence"]
-        confidence = "" if np.isnan(share) else f" {100 * share:.0f} %"
-        return failure["class"], f"{failure['answered']}{confidence}"
+        if not np.isnan(share):
+            answer = f"{answer} {100 * share:.0f} %"
+        return failure["class"], answer
 
     def failures(self) -> Iterator[Failure]:
         answered = self.answered
-        answers = self.answered.answers
+        answers = answered.answers
         subject = self.subject
         called = [answer_names(subject.classes, class_map) for class_map in answered.maps]
-        wrong = answers.readable & ~answers.correct.all(axis=1)
+        all_right = answers.correct.all(axis=1)
+        wrong = answers.readable & ~all_right
         # A computed shift has no image of its own to export.
-        stored = np.array([group.change is None for group in subject.groups])
-        wrong &= stored[subject.shifts]
+        wrong = wrong[: self.stored_images]
         for row in np.flatnonzero(wrong).tolist():
             label = int(subject.labels[row])
             name = subject.classes[label].name
@@ -389,16 +441,27 @@ class ClassesTask(Task):
                 answer = answer_name(int(answers.prediction[row, model]))
                 share = float(answered.confidence[row, model])
                 confidence = None if np.isnan(share) else round(share, 6)
-                columns = {"label": label, "class": name}
-                columns |= {"answered": answer, "confidence": confidence}
+                columns = {
+                    "label": label,
+                    "class": name,
+                    "answered": answer,
+                    "confidence": confidence,
+                }
                 given = classification(answer, confidence=confidence)
                 coco = [{"answer": answer, "score": confidence}]
                 right = bool(answers.correct[row, model])
                 of_models.append(ModelAnswer(given, right, columns, coco))
             truth = classification(name)
-            yield Failure(row, name, truth, [{"category_id": label}], of_models)
+            coco_truth = [{"category_id": label}]
+            yield Failure(
+                row,
+                name,
+                truth,
+                coco_truth,
+                of_models,
+            )
 
     def partners(self) -> Ints:
-        groups = self.subject.groups
-        paired = [index for index, group in enumerate(groups) if index and group.paired]
+        _, *shifts = self.subject.groups
+        paired = [index for index, group in enumerate(shifts, 1) if group.paired]
         return failure_partners(self.answered, paired)

@@ -13,8 +13,11 @@ import numpy as np
 
 from counterfoil.documents import csv_text
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers
-from counterfoil.evaluation.tasks.classes.measures.corruption_error import corrupted_groups
-from counterfoil.report.results import ModelFacts, Results
+from counterfoil.evaluation.tasks.classes.measures.corruption_error import (
+    corrupted_groups,
+)
+from counterfoil.report.results import Results
+from counterfoil.report.words import csv_percent
 
 TIMM = "timm"
 _BASE = "base"
@@ -27,39 +30,46 @@ def timm_tables(answered: AllAnswers, results: Results) -> Mapping[str, str]:
         return {}
     tables = {f"{_BASE}.csv": _table(answered, results, [0])}
     for corruption, severities in kinds.items():
-        tables[f"{corruption}.csv"] = _table(answered, results, list(severities.values()))
+        groups = list(severities.values())
+        tables[f"{corruption}.csv"] = _table(answered, results, groups)
     return tables
 
 
 def _table(answered: AllAnswers, results: Results, groups: Sequence[int]) -> str:
     """Write a line for each model that answered these groups, best first."""
     answers = answered.answers
+    able = np.ones(len(results.models), bool)
+    top1_of_groups = []
+    top5_of_groups = []
+    for group in groups:
+        able &= answered.able(group)
+        rows = answered.rows(group)
+        top1 = answers.correct[rows]
+        top5 = answers.correct_top_k[rows]
+        top1_of_groups.append(top1.mean(axis=0))
+        top5_of_groups.append(top5.mean(axis=0))
+    top1_of = np.mean(top1_of_groups, axis=0).tolist()
+    top5_of = np.mean(top5_of_groups, axis=0).tolist()
+    best_first = []
+    for index in np.flatnonzero(able):
+        name = results.models[index].short_name
+        best_first.append((-top1_of[index], name, index))
     lines = []
-    for index, model in enumerate(results.models):
-        if not all(answered.able(group)[index] for group in groups):
-            continue
-        rows = [answered.rows(group) for group in groups]
-        top1 = float(np.mean([answers.correct[of_group, index].mean() for of_group in rows]))
-        top5 = float(np.mean([answers.correct_top_k[of_group, index].mean() for of_group in rows]))
-        lines.append((top1, top5, model))
-    lines.sort(key=lambda line: (-line[0], line[2].short_name))
-    return csv_text([_line(*line) for line in lines])
-
-
-def _line(top1: float, top5: float, model: ModelFacts) -> dict[str, object]:
-    size = model.param_count
-    return {
-        "model": model.short_name,
-        "top1": _percent(top1),
-        "top1_err": _percent(1 - top1),
-        "top5": _percent(top5),
-        "top5_err": _percent(1 - top5),
-        "param_count": "" if size is None else f"{size / 1e6:,.2f}",
-        "img_size": model.img_size,
-        "crop_pct": "" if model.crop_pct is None else f"{model.crop_pct:.3f}",
-        "interpolation": model.interpolation,
-    }
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.3f}"
+    for _, name, index in sorted(best_first):
+        model = results.models[index]
+        top1 = top1_of[index]
+        top5 = top5_of[index]
+        size = model.param_count
+        line: dict[str, object] = {
+            "model": name,
+            "top1": csv_percent(top1),
+            "top1_err": csv_percent(1 - top1),
+            "top5": csv_percent(top5),
+            "top5_err": csv_percent(1 - top5),
+            "param_count": "" if size is None else f"{size / 1e6:,.2f}",
+            "img_size": model.img_size,
+            "crop_pct": "" if model.crop_pct is None else f"{model.crop_pct:.3f}",
+            "interpolation": model.interpolation,
+        }
+        lines.append(line)
+    return csv_text(lines)

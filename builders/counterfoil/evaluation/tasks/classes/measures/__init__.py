@@ -10,7 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from counterfoil.evaluation.tasks.classes.answers import EVERYWHERE, Measure, NestedMeasure
+from counterfoil.evaluation.tasks.classes.answers import (
+    EVERYWHERE,
+    Measure,
+    NestedMeasure,
+)
 from counterfoil.evaluation.tasks.classes.measures import (
     accuracy,
     calibration,

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from counterfoil.accuracy_stats import image_counts
 from counterfoil.arrays import Bools, Ints
 from counterfoil.evaluation.tasks.classes.answers import (
     AllAnswers,
@@ -20,7 +21,7 @@ from counterfoil.prediction.class_map import Outputs
 from counterfoil.report.reference import OVER_ALL, OVER_CLASSES
 from counterfoil.report.results import ResultRow, estimate_row
 from counterfoil.resampled_stats import share_estimate
-from counterfoil.stats import Estimate, wilson_estimate
+from counterfoil.stats import Estimate
 
 
 def _over_images(
@@ -30,16 +31,20 @@ def _over_images(
 ) -> Iterator[ResultRow]:
     rows_of = {}
     for index in answered.places:
-        rows_of[answered.group(index).name] = answered.rows(index)
+        group = answered.group(index).name
+        rows_of[group] = answered.rows(index)
     if not answered.subject.base:
         # The key of results over all groups.
         rows_of[""] = np.flatnonzero(answered.answers.readable)
     for group, rows in rows_of.items():
         if not len(rows):
             continue
-        key: dict[str, Any] = {"group": group, "n": len(rows)}
-        key["units"] = answered.unit_count(rows)
         units = answered.shared_units(rows)
+        key: dict[str, Any] = {
+            "group": group,
+            "n": len(rows),
+            "units": answered.unit_count(rows),
+        }
         for number, model in enumerate(answered.models):
             if name == "top_k":
                 key["at"] = str(answered.maps[number].top_k)
@@ -51,21 +56,31 @@ def _accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
     for index in answered.places:
         group = answered.group(index).name
         seen = answered.seen(index)
-        images = sum(cls.counts[1] for cls in seen)
+        _, images = image_counts(seen)
         values: list[Estimate] | list[float] = []
         units = answered.unit_count(answered.rows(index))
         if answered.subject.base and index == 0:
             averages = answered.averages()
-            values = [averages.interval(model) for model in range(len(answered.models))]
+            values = list(map(averages.interval, range(len(answered.models))))
         elif seen:
             of_classes = [cls.shift_accuracy for cls in seen]
             values = np.mean(of_classes, axis=0).tolist()
         if values:
-            yield from answered.model_rows("accuracy", values, group=group, n=images, units=units)
+            key = {
+                "group": group,
+                "n": images,
+                "units": units,
+            }
+            yield from answered.model_rows("accuracy", values, **key)
         for cls in answered.enough(index):
-            key = {"group": group, "class_id": cls.class_id}
-            of_models = cls.shift_accuracy.tolist()
-            yield from answered.model_rows("accuracy", of_models, n=cls.counts[1], **key)
+            _, images = cls.counts
+            key = {
+                "group": group,
+                "class_id": cls.class_id,
+                "n": images,
+            }
+            accuracies = cls.shift_accuracy.tolist()
+            yield from answered.model_rows("accuracy", accuracies, **key)
 
 
 def _base_accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
@@ -74,12 +89,24 @@ def _base_accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
     for shift in answered.shifts:
         group = answered.group(shift).name
         for cls in answered.enough(shift):
-            key = {"group": group, "class_id": cls.class_id, "n": cls.counts[0]}
+            images, _ = cls.counts
+            key = {
+                "group": group,
+                "class_id": cls.class_id,
+                "n": images,
+            }
             near_chance = answered.near_chance.cells[cls.class_id]
             accuracies = cls.base_accuracy.tolist()
-            for name, value, guesses in zip(answered.models, accuracies, near_chance, strict=True):
-                note = "near chance" if guesses else ""
-                yield estimate_row("base_accuracy", value, model=name, note=note, **key)
+            for model, name in enumerate(answered.models):
+                note = "near chance" if near_chance[model] else ""
+                accuracy = accuracies[model]
+                yield estimate_row(
+                    "base_accuracy",
+                    accuracy,
+                    model=name,
+                    note=note,
+                    **key,
+                )
 
 
 # Report this many of the most frequent confusions; every answer is in predictions.parquet.
@@ -90,14 +117,15 @@ def _answered_labels(answered: AllAnswers, model: int) -> Ints:
     """Return the class of each answer, (images,). A right answer has the image's class; an output
     without a class has -1."""
     class_map = answered.maps[model]
-    label_of = np.full(class_map.num_classes, -1, dtype=np.int64)
+    label_of = np.full(class_map.num_classes, -1, np.int64)
     # The first class of an output is written last, and stays.
     for label in reversed(range(len(class_map.targets))):
-        label_of[list(class_map.targets[label])] = label
+        outputs = class_map.targets[label]
+        label_of[list(outputs)] = label
     # An unreadable image has the prediction -1; no measure reads its label.
     outputs = answered.answers.prediction[:, model].clip(0)
-    labels = label_of[outputs]
-    return np.where(answered.answers.correct[:, model], answered.subject.labels, labels)
+    right = answered.answers.correct[:, model]
+    return np.where(right, answered.subject.labels, label_of[outputs])
 
 
 def _class_shares(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
@@ -110,19 +138,16 @@ def _class_shares(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
             rows = answered.rows(index)
             if name == "recall":
                 labels = answered.subject.labels[rows]
-            known = labels >= 0
             right = answered.answers.correct[rows, model]
-            whole = np.bincount(labels[known], minlength=len(classes))
-            part = np.bincount(labels[known], weights=right[known], minlength=len(classes))
             units = answered.shared_units(rows)
             key = answered.key(model, index)
-            for label in np.flatnonzero(whole).tolist():
-                of_class = labels == label
-                n = int(whole[label])
-                share = wilson_estimate(int(part[label]), n)
-                if units is not None:
-                    share = share_estimate(right[of_class], units[of_class])
-                yield estimate_row(name, share, class_id=classes[label].id, n=n, **key)
+            known = labels[labels >= 0]
+            for label in np.unique(known).tolist():
+                of_class = np.flatnonzero(labels == label)
+                of_units = None if units is None else units[of_class]
+                share = share_estimate(right[of_class], of_units)
+                of_label = {"class_id": classes[label].id, "n": len(of_class)}
+                yield estimate_row(name, share, **of_label, **key)
 
     return rows_of
 
@@ -145,20 +170,28 @@ def _confusion(answered: AllAnswers) -> Iterator[ResultRow]:
         group = answered.group(index).name
         counted = np.vstack([confused, counts]).T
         for label, answer, output, count in counted.tolist():
-            against = classes[answer].id if answer >= 0 else output_name(output)
+            against = output_name(output) if answer < 0 else classes[answer].id
             key = (model_name, group, classes[label].id, against)
             share, n = confusions.get(key, (0.0, 0))
             share += count / int(images[label])
             confusions[key] = (share, n + count)
     least = 1
     if len(confusions) > MOST_MISTAKEN:
-        counts_of_all = sorted((n for _, n in confusions.values()), reverse=True)
+        images_of_all = sorted(n for _, n in confusions.values())
         # Confusions as frequent as the last are left out together.
-        least = counts_of_all[MOST_MISTAKEN - 1] + 1
+        least = images_of_all[-MOST_MISTAKEN] + 1
     for (model_name, group, class_id, against), (share, n) in confusions.items():
-        if n >= least:
-            key = {"model": model_name, "group": group, "class_id": class_id, "against": against}
-            yield estimate_row("confusion", share, n=n, **key)
+        if n < least:
+            continue
+        yield estimate_row(
+            "confusion",
+            share,
+            n=n,
+            model=model_name,
+            group=group,
+            class_id=class_id,
+            against=against,
+        )
 
 
 def _answered_groups(answered: AllAnswers) -> Iterator[tuple[int, int, Ints]]:
@@ -208,35 +241,34 @@ def _accuracy_over(measure: str, way: Outputs) -> Measure:
     accuracies cannot differ have no row."""
 
     def rows_of(answered: AllAnswers) -> Iterator[ResultRow]:
-        classes = len(answered.subject.classes)
         for index in answered.places:
-            rows = answered.rows(index)
-            labels = answered.subject.labels[rows]
             seen = [answered.label_of[cls.class_id] for cls in answered.seen(index)]
             if not seen:
                 continue
-            images = np.bincount(labels, minlength=classes)[seen]
+            rows = answered.rows_of_labels(index, seen)
+            labels = answered.subject.labels[rows]
+            images = np.bincount(labels)
             for model, scores in enumerate(answered.scored):
-                if scores.predictions.correct_otherwise is None:
+                predictions = scores.predictions
+                correct = predictions.correct_otherwise
+                if correct is None:
                     continue
                 if scores.class_map.leads == way:
-                    correct = scores.predictions.correct
-                else:
-                    correct = scores.predictions.correct_otherwise
-                right = np.bincount(labels, weights=correct[rows], minlength=classes)[seen]
-                value = float((right / images).mean())
+                    correct = predictions.correct
+                right = np.bincount(labels, weights=correct[rows])
+                of_classes = right[seen] / images[seen]
+                accuracy = float(of_classes.mean())
                 key = answered.key(model, index)
-                yield estimate_row(measure, value, n=int(images.sum()), **key)
+                yield estimate_row(measure, accuracy, n=len(rows), **key)
 
     over = "the outputs of the dataset's classes alone"
     if way == "all":
         over = "all outputs of a model"
-    reading = f"Accuracy averaged over classes where an answer is the best of {over}."
     return Measure(
         rows_of,
         f"Accuracy over {over}",
         "percent",
-        reading,
+        f"Accuracy averaged over classes where an answer is the best of {over}.",
         shown=("report",),
     )
 

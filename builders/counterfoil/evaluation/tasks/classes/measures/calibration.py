@@ -8,7 +8,11 @@ import numpy as np
 
 from counterfoil.accuracy_stats import BINS, calibration_errors, confidence_bins
 from counterfoil.arrays import AnyFloats, Bools, Floats
-from counterfoil.evaluation.tasks.classes.answers import AllAnswers, AnsweredGroup, Measure
+from counterfoil.evaluation.tasks.classes.answers import (
+    AllAnswers,
+    AnsweredGroup,
+    Measure,
+)
 from counterfoil.evaluation.tasks.classes.resampling import Resample, resampled_numbers
 from counterfoil.report.results import ResultRow, Results, estimate_row
 from counterfoil.stats import Estimate, seeded_generator
@@ -23,11 +27,11 @@ def _groups(answered: AllAnswers) -> Iterator[tuple[int, int, AnyFloats, Bools]]
     for model in range(len(answered.models)):
         for index in answered.places:
             rows = answered.rows(index)
-            if len(rows):
-                confidence = answered.confidence[rows, model].astype(np.float64).round(_DIGITS)
-                # A rate over the images that a model is sure or unsure of would be over a choice.
-                if not np.isnan(confidence).any():
-                    yield model, index, confidence, answered.answers.correct[rows, model]
+            confidence = answered.confidence[rows, model].astype(np.float64)
+            # A rate over the images that a model is sure or unsure of would be over a choice.
+            if len(rows) and not np.isnan(confidence).any():
+                right = answered.answers.correct[rows, model]
+                yield model, index, confidence.round(_DIGITS), right
 
 
 def _error(answered: AllAnswers) -> Iterator[ResultRow]:
@@ -40,20 +44,23 @@ def _error(answered: AllAnswers) -> Iterator[ResultRow]:
         models = [model for model, *_ in members]
         if answered.subject.units is not None:
             samples = [Resample(_resampled_error, index, model) for model in models]
-            errors = [number.interval() for number in resampled_numbers(answered, samples)]
+            numbers = resampled_numbers(answered, samples)
+            errors = [number.interval() for number in numbers]
         else:
             _, _, confidences, rights = zip(*members, strict=True)
             confidence = np.stack(confidences, axis=1)
             right = np.stack(rights, axis=1)
             # All models of a group share their draws.
-            rng = seeded_generator(answered.seed, "calibration", answered.group(index).name)
+            group = answered.group(index)
+            rng = seeded_generator(answered.seed, "calibration", group.name)
             errors = calibration_errors(confidence, right, rng)
         for model, error in zip(models, errors, strict=True):
             errors_of[model, index] = error
     for model, index, _, right in groups:
         error = errors_of[model, index]
         key = answered.key(model, index)
-        yield estimate_row("calibration_error", error, n=len(right), **key)
+        images = len(right)
+        yield estimate_row("calibration_error", error, n=images, **key)
 
 
 def _resampled_error(images: AnsweredGroup, weights: Floats) -> Floats:
@@ -65,8 +72,8 @@ def _resampled_error(images: AnsweredGroup, weights: Floats) -> Floats:
     distance = images.correct - confidence
     in_bin = bins[:, None] == np.unique(bins)
     apart = in_bin * distance[:, None]
-    error = np.abs(weights @ apart).sum(axis=1)
-    return error / weights.sum(axis=1)
+    of_bins = np.abs(weights @ apart)
+    return of_bins.sum(axis=1) / weights.sum(axis=1)
 
 
 def _bins(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
@@ -79,10 +86,16 @@ def _bins(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
             bins = confidence_bins(confidence)
             key = answered.key(model, index)
             for number in np.unique(bins).tolist():
-                in_bin = bins == number
-                mean = float(values[in_bin].mean())
+                in_bin = values[bins == number]
+                mean = float(in_bin.mean())
                 end = f"{(number + 1) / BINS:.4f}"
-                yield estimate_row(name, mean, at=end, n=int(in_bin.sum()), **key)
+                yield estimate_row(
+                    name,
+                    mean,
+                    at=end,
+                    n=len(in_bin),
+                    **key,
+                )
 
     return rows_of
 
@@ -112,8 +125,11 @@ def reliability_figure(results: Results) -> str | None:
         key = {"model": model.name, "group": group}
         points = []
         for accuracy in results.rows.where("calibration", **key):
-            confidence = results.rows.value("confidence", at=accuracy.at, **key) or 0.0
-            points.append((100 * confidence, 100 * (accuracy.value or 0.0)))
+            at = accuracy.at
+            confidence = results.rows.value("confidence", at=at, **key) or 0.0
+            share = accuracy.value or 0.0
+            point = 100 * confidence, 100 * share
+            points.append(point)
         if points:
             lines.append((model, sorted(points)))
     if not lines:
@@ -140,13 +156,14 @@ def reliability_figure(results: Results) -> str | None:
             linewidths=0,
             clip_on=False,
         )
-        beside = {
-            "xytext": (4, -3),
-            "textcoords": "offset points",
-            "fontsize": 8.5,
-        }
-        name = short_shift_name(model.short_name, 18)
-        axes.annotate(name, (x[-1], y[-1]), color=INK, **beside)
+        axes.annotate(
+            short_shift_name(model.short_name, 18),
+            (x[-1], y[-1]),
+            color=INK,
+            xytext=(4, -3),
+            textcoords="offset points",
+            fontsize=8.5,
+        )
     axes.set_xlim(0, 100)
     axes.set_ylim(0, 100)
     axes.set_aspect("equal")

@@ -22,8 +22,15 @@ from counterfoil.evaluation.tasks.classes.agreement import (
     differing_share,
     largest_difference,
 )
-from counterfoil.evaluation.tasks.classes.answers import AllAnswers, NestedMeasure, Request
-from counterfoil.evaluation.tasks.classes.resampling import drawn_averages, strata_and_units
+from counterfoil.evaluation.tasks.classes.answers import (
+    AllAnswers,
+    NestedMeasure,
+    Request,
+)
+from counterfoil.evaluation.tasks.classes.resampling import (
+    drawn_averages,
+    strata_and_units,
+)
 from counterfoil.report.comparison import (
     ACCURACY,
     DIFFERENT_ANSWERS,
@@ -55,7 +62,9 @@ class ComparedModels(Request):
     original: str
 
 
-def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[ResultRow]]:
+def compare_models(
+    answered: AllAnswers,
+) -> tuple[ModelComparison | None, list[ResultRow]]:
     """Return the comparison of the two requested models and its rows. Without a request, the
     comparison is None. Groups that either model cannot take are left out.
 
@@ -75,11 +84,12 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
         if not answered.able(group)[places].all():
             continue
         rows_of_group = answered.rows(group)
-        most = np.bincount(subject.labels[rows_of_group], minlength=1).max()
-        if most < answered.min_images:
-            rows_of_group = np.empty(0, dtype=np.int64)
+        counts = np.bincount(subject.labels[rows_of_group])
+        if counts.max(initial=0) < answered.min_images:
+            rows_of_group = np.empty(0, np.int64)
         measured[group] = rows_of_group
-    gain = correct[:, 0].astype(np.float64) - correct[:, 1]
+    mended, original = correct.T.astype(np.float64)
+    gain = mended - original
     # `replicates` has one column for each group, in the order of `measured`.
     sides = [(rows_of_group, gain) for rows_of_group in measured.values()]
     replicates = drawn_averages(answered, sides)
@@ -94,7 +104,7 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
             f" those of {compared.original}."
         )
     near = answered.near_chance
-    guessing = [name for name, index in zip(pair, places, strict=True) if near.models[index]]
+    guessing = [answered.models[index] for index in places if near.models[index]]
     classes_near_chance = [cls.name for cls in subject.classes if cls.id in near.classes]
     comparison = ModelComparison(
         *pair,
@@ -103,12 +113,11 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
         near_chance=tuple(guessing),
         classes_near_chance=tuple(classes_near_chance),
     )
-    first, second = places
-    differs = differing_answers(answered, first, second)
+    differs = differing_answers(answered, *places)
     rows: list[ResultRow] = []
     groups = []
     reaches = []
-    counts = []
+    unit_counts = []
     for column, (group, rows_of_group) in enumerate(measured.items()):
         labels = subject.labels[rows_of_group]
         samples = []
@@ -119,34 +128,41 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
         reach = (0.0, 0.0)
         if samples:
             of_classes = _reaches_of_equal_gains(samples)
-            reach = tuple(np.linalg.norm(of_classes, axis=0) / len(samples))
+            lengths = np.linalg.norm(of_classes, axis=0)
+            reach = tuple(lengths / len(samples))
             reaches.append(reach)
-            counts.append(answered.unit_count(rows_of_group))
+            unit_counts.append(answered.unit_count(rows_of_group))
         described = subject.groups[group]
-        is_base = subject.base and group == 0
-        groups.append(ComparedGroup(described.name, described.kind, is_base, len(samples)))
-        drawn = replicates[:, column]
+        facts = ComparedGroup(
+            described.name,
+            described.kind,
+            subject.base and group == 0,
+            len(samples),
+        )
+        groups.append(facts)
         rows += _compared(
             answered,
             correct,
             group,
             rows_of_group,
-            drawn,
+            replicates[:, column],
             reach,
             comparison,
         )
         key = comparison.key(described.name)
         every = answered.rows(group)
-        if len(every):
+        n = len(every)
+        if n:
             share = differing_share(answered, every, differs).interval(NORMAL)
-            rows.append(estimate_row(DIFFERENT_ANSWERS, share, n=len(every), **key))
-            largest = largest_difference(answered, first, second, every)
+            rows.append(estimate_row(DIFFERENT_ANSWERS, share, n=n, **key))
+            largest = largest_difference(answered, *places, rows=every)
             if largest is not None:
-                rows.append(estimate_row(LARGEST_DIFFERENCE, largest, n=len(every), **key))
+                rows.append(estimate_row(LARGEST_DIFFERENCE, largest, n=n, **key))
         if subject.base and group:
             smaller = _drop_gain(answered, places, group)
             if smaller is not None:
-                rows.append(estimate_row(DROP_GAIN, smaller, n=len(rows_of_group), **key))
+                n = len(rows_of_group)
+                rows.append(estimate_row(DROP_GAIN, smaller, n=n, **key))
     tested = [result.p for result in rows if result.p is not None]
     adjusted = iter(holm_adjusted(tested))
     values = []
@@ -159,17 +175,19 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
         # A draw may hold no image of a group. Average each replicate over the groups that have a
         # value.
         held = np.isfinite(replicates)
-        sums = np.where(held, replicates, 0.0).sum(axis=1)
+        known = np.where(held, replicates, 0.0)
+        sums = known.sum(axis=1)
         drawn = np.full(len(replicates), np.nan)
         counted = held.sum(axis=1)
         np.divide(sums, counted, out=drawn, where=counted > 0)
         # Groups may share their images, so their errors may be fully correlated: average reaches,
         # not their squares.
         below, above = np.mean(reaches, axis=0)
-        least_units = min((count for count in counts if count is not None), default=None)
+        least_units = min(filter(None, unit_counts), default=None)
         mean = float(np.mean(values))
         average = interval_of_draws(mean, drawn, (below, above), units=least_units)
-        rows.append(estimate_row(GAIN, average, **comparison.key()))
+        key = comparison.key()
+        rows.append(estimate_row(GAIN, average, **key))
     return replace(comparison, groups=tuple(groups)), rows
 
 
@@ -204,26 +222,26 @@ def _compared(
             accuracy = float(np.mean(by_class))
             accuracies.append(accuracy)
             share = alone / n
-        result_rows.append(estimate_row(ACCURACY, accuracy, n=n, **key))
-        result_rows.append(estimate_row(ONLY_RIGHT, share, n=n, **key))
+        of_accuracy = estimate_row(ACCURACY, accuracy, n=n, **key)
+        of_share = estimate_row(ONLY_RIGHT, share, n=n, **key)
+        result_rows += [of_accuracy, of_share]
     gain = None
     p = None
     if n:
-        value = accuracies[0] - accuracies[1]
-        gain = interval_of_draws(value, replicates, reach, units=answered.unit_count(rows))
+        of_mended, of_original = accuracies
+        units = answered.unit_count(rows)
+        gain = interval_of_draws(of_mended - of_original, replicates, reach, units=units)
         p = sign_test(*only)
     key = comparison.key(name)
-    result_rows.append(
-        estimate_row(
-            GAIN,
-            gain,
-            n=n,
-            test=MCNEMAR,
-            p=p,
-            **key,
-        )
+    gained = estimate_row(
+        GAIN,
+        gain,
+        n=n,
+        test=MCNEMAR,
+        p=p,
+        **key,
     )
-    return result_rows
+    return [*result_rows, gained]
 
 
 def _drop_gain(
@@ -237,12 +255,11 @@ def _drop_gain(
     Classes near chance are left out.
     """
     drops = answered.drops(group)
-    kept = answered.kept(group)
     if drops is None:
         return None
     mended, original = places
     samples = []
-    for cls in kept:
+    for cls in answered.kept(group):
         base = cls.base_correct[cls.base_present]
         shifted = cls.shift_correct[cls.shift_present]
         for right in (base.astype(np.float64), shifted.astype(np.float64)):
@@ -251,12 +268,12 @@ def _drop_gain(
     reaches = _reaches_of_equal_gains(samples)
     # The gain on the base is subtracted, so its two ends change places.
     reaches[::2] = reaches[::2, ::-1]
-    reach = np.linalg.norm(reaches, axis=0) / len(kept)
-    below, above = reach.tolist()
-    value = drops.drop[original] - drops.drop[mended]
+    lengths = np.linalg.norm(reaches, axis=0)
+    below, above = (lengths / len(drops.classes)).tolist()
+    value = float(drops.drop[original] - drops.drop[mended])
     replicates = drops.replicates[:, original] - drops.replicates[:, mended]
     return interval_of_draws(
-        float(value),
+        value,
         replicates,
         (below, above),
         -2.0,
@@ -288,7 +305,8 @@ def _reaches_of_equal_gains(samples: Sequence[tuple[Floats, int]]) -> Floats:
         else:
             # The mean gain can only be nearer to 0.
             low, _ = wilson_interval(units, units)
-            reach[0 if gains[0] > 0 else 1] = 1 - low
+            end = 0 if gains[0] > 0 else 1
+            reach[end] = 1 - low
     return reaches
 
 

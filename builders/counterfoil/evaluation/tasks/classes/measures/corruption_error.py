@@ -90,8 +90,9 @@ class _CorruptedAnswers:
 
     def over_kinds(self, model: int) -> Drawn:
         """Return mPC."""
-        of_model = self.drawn[:, model]
-        return self._share(self.accuracy[model].mean(), of_model.mean(axis=1))
+        mean = self.accuracy[model].mean()
+        drawn = self.drawn[:, model].mean(axis=1)
+        return self._share(mean, drawn)
 
     def _share(self, value: float, drawn: Floats) -> Drawn:
         return Drawn(
@@ -135,10 +136,12 @@ def corrupted_groups(answered: AllAnswers) -> dict[str, dict[int, int]]:
         described = group if group.change is None else group.change
         of_origin = stored if group.change is None else computed
         if described.corruption and len(answered.rows(index)):
-            of_origin.setdefault(described.corruption, {})[described.severity] = index
+            severities = of_origin.setdefault(described.corruption, {})
+            severities[described.severity] = index
     groups = dict(stored)
     for kind, severities in computed.items():
-        if len(severities) > len(stored.get(kind, {})):
+        of_stored = stored.get(kind, {})
+        if len(severities) > len(of_stored):
             groups[kind] = severities
     return groups
 
@@ -170,25 +173,31 @@ def _measure(answered: AllAnswers) -> _CorruptedAnswers | None:
                 of_class = rows[of_rows == label]
                 of_classes.append(right[of_class].mean())
             values.append(np.mean(of_classes))
-    drawn = drawn_averages(answered, sides).reshape(-1, len(indices), models)
-    accuracy = np.array(values).reshape(len(indices), models)
+    shape = len(indices), models
+    drawn = drawn_averages(answered, sides).reshape(-1, *shape)
+    accuracy = np.array(values).reshape(shape)
     means = []
     drawn_means = []
     start = 1
-    for severities in groups.values():
-        stop = start + len(severities)
-        means.append(accuracy[start:stop].mean(axis=0))
-        drawn_means.append(drawn[:, start:stop].mean(axis=1))
-        start = stop
-    base_rows = answered.rows(0)
-    units = answered.unit_count(base_rows)
     every = set(range(1, SEVERITIES + 1))
     computed = 0
+    graded = []
     for severities in groups.values():
-        first, *_ = severities.values()
-        computed += answered.group(first).change is not None
-    graded = [every <= severities.keys() for severities in groups.values()]
-    shifted = [len(answered.rows(index)) for index in indices[1:]]
+        stop = start + len(severities)
+        of_kind = accuracy[start:stop]
+        drawn_of_kind = drawn[:, start:stop]
+        means.append(of_kind.mean(axis=0))
+        drawn_means.append(drawn_of_kind.mean(axis=1))
+        computed += answered.group(indices[start]).change is not None
+        graded.append(every <= severities.keys())
+        start = stop
+    able = np.ones(models, bool)
+    shifted = 0
+    for index in indices[1:]:
+        able &= answered.able(index)
+        shifted += len(answered.rows(index))
+    base_rows = answered.rows(0)
+    units = answered.unit_count(base_rows)
     return _CorruptedAnswers(
         kinds=tuple(groups),
         graded=np.array(graded),
@@ -198,26 +207,23 @@ def _measure(answered: AllAnswers) -> _CorruptedAnswers | None:
         base_drawn=drawn[:, 0],
         drawn=np.stack(drawn_means, axis=2),
         images=len(base_rows) if units is None else units,
-        shifted_images=sum(shifted),
+        shifted_images=shifted,
         by_units=units is not None,
-        able=np.all([answered.able(index) for index in indices], axis=0),
+        able=able,
     )
 
 
 def missing_of_imagenet_c(answered: AllAnswers, measured: _CorruptedAnswers) -> str:
     """Return what a dataset lacks of ImageNet-C, in words; empty if it lacks nothing."""
     missing = []
-    graded = dict(zip(measured.kinds, measured.graded.tolist(), strict=True))
     every = len(_ALEXNET_ERRORS)
     absent = every
     partial = 0
-    for kind in _ALEXNET_ERRORS:
-        if kind in graded:
+    for kind, graded in zip(measured.kinds, measured.graded, strict=True):
+        if kind in _ALEXNET_ERRORS:
             absent -= 1
-            partial += not graded[kind]
-    classes = 0
-    for cls in answered.subject.classes:
-        classes += bool(cls.imagenet)
+            partial += not graded
+    classes = sum(bool(cls.imagenet) for cls in answered.subject.classes)
     if absent:
         missing.append(f"{absent} of {every} kinds are missing")
     if partial:
@@ -242,10 +248,10 @@ def _note(measured: _CorruptedAnswers, missing: str) -> str:
 def _references(answered: AllAnswers, measured: _CorruptedAnswers) -> Iterator[_Reference]:
     missing = missing_of_imagenet_c(answered, measured)
     if not missing:
-        of_imagenet_c = np.array([kind in _ALEXNET_ERRORS for kind in measured.kinds])
-        errors = [_ALEXNET_ERRORS[kind] for kind in measured.kinds if kind in _ALEXNET_ERRORS]
+        errors = np.array([_ALEXNET_ERRORS.get(kind, np.nan) for kind in measured.kinds])
+        of_imagenet_c = np.isfinite(errors)
+        known = errors[of_imagenet_c]
         clean = np.array(_ALEXNET_CLEAN)
-        known = np.array(errors)
         yield _Reference(
             ALEXNET,
             of_imagenet_c,
@@ -256,9 +262,11 @@ def _references(answered: AllAnswers, measured: _CorruptedAnswers) -> Iterator[_
             _note(measured, ""),
         )
     compared = answered.request(ComparedModels)
-    if compared is not None and measured.able[answered.models.index(compared.original)]:
-        name = compared.original
-        model = answered.models.index(name)
+    if compared is None:
+        return
+    name = compared.original
+    model = answered.models.index(name)
+    if measured.able[model]:
         note = _note(measured, missing or "the reference is not AlexNet")
         every = np.ones(len(measured.kinds), np.bool_)
         clean = 1 - measured.base[model]
@@ -285,18 +293,16 @@ def _mpc(answered: AllAnswers) -> Iterator[ResultRow]:
     kinds = str(len(measured.kinds))
     images = measured.shifted_images
     for model, name in enumerate(answered.models):
-        if not measured.able[model]:
-            continue
-        mean = measured.over_kinds(model)
-        interval = mean.interval()
-        yield estimate_row(
-            MPC,
-            interval,
-            model=name,
-            at=kinds,
-            n=images,
-            note=note,
-        )
+        if measured.able[model]:
+            interval = measured.over_kinds(model).interval()
+            yield estimate_row(
+                MPC,
+                interval,
+                model=name,
+                at=kinds,
+                n=images,
+                note=note,
+            )
 
 
 def _rpc(answered: AllAnswers) -> Iterator[ResultRow]:
@@ -336,8 +342,7 @@ def _relative_to_references(
                 continue
             kinds = reference.kinds
             errors = 1 - measured.accuracy[model, kinds]
-            drawn = measured.drawn[:, model]
-            drawn = 1 - drawn[:, kinds]
+            drawn = 1 - measured.drawn[:, model, kinds]
             of_reference = reference.errors
             drawn_reference = reference.drawn
             if relative:
@@ -354,14 +359,19 @@ def _relative_to_references(
                 interval = Estimate(value)
             else:
                 interval = percentile_interval(value, mean_ratio(drawn, drawn_reference))
-            key = {"model": of_model, "against": reference.name, "note": note}
+            key = {
+                "model": of_model,
+                "against": reference.name,
+                "note": note,
+            }
             yield estimate_row(name, interval, n=measured.shifted_images, **key)
 
 
 def mean_ratio(errors: Floats, reference: Floats) -> Floats:
     """Return the mean over the last axis of errors divided by the reference's; NaN if one of these
     is not above 0."""
-    ratios = np.full(np.broadcast_shapes(errors.shape, reference.shape), np.nan)
+    shape = np.broadcast_shapes(errors.shape, reference.shape)
+    ratios = np.full(shape, np.nan)
     np.divide(errors, reference, out=ratios, where=reference > 0)
     return ratios.mean(axis=-1)
 
@@ -377,15 +387,21 @@ def _mean_effective_robustness(answered: AllAnswers) -> Iterator[ResultRow]:
     mean = measured.accuracy[sound].mean(axis=1)
     values = effective_robustness(base, mean, counts)
     base_drawn = measured.base_drawn[:, sound]
-    drawn = measured.drawn[:, sound]
-    replicates = effective_robustness(base_drawn, drawn.mean(axis=2), counts)
+    drawn = measured.drawn[:, sound].mean(axis=2)
+    replicates = effective_robustness(base_drawn, drawn, counts)
     against = f"line of {len(sound) - 1} other models"
     for index, model in enumerate(sound.tolist()):
         value = float(values[index])
         if math.isfinite(value):
             estimate = percentile_interval(value, replicates[:, index])
             name = answered.models[model]
-            yield estimate_row(ROBUSTNESS, estimate, model=name, against=against, n=images)
+            yield estimate_row(
+                ROBUSTNESS,
+                estimate,
+                model=name,
+                against=against,
+                n=images,
+            )
 
 
 MEASURES: dict[str, Measure] = {
@@ -397,7 +413,10 @@ MEASURES: dict[str, Measure] = {
         " (Michaelis 2019).",
     ),
     RPC: Measure(
-        _rpc, "rPC", "share", "mPC as a share of the accuracy on the base (Michaelis 2019)."
+        _rpc,
+        "rPC",
+        "share",
+        "mPC as a share of the accuracy on the base (Michaelis 2019).",
     ),
     MCE: Measure(
         _mce,

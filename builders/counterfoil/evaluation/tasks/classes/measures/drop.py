@@ -43,36 +43,46 @@ def _measured(answered: AllAnswers) -> Iterator[_ShiftDrops]:
         if drops is not None:
             kept = answered.kept(shift)
             base_images, images = accuracy_stats.image_counts(kept)
-            group = answered.group(shift).name
-            note = answered.over(kept)
             yield _ShiftDrops(
-                shift,
-                group,
-                drops,
-                base_images,
-                images,
-                note,
+                shift=shift,
+                group=answered.group(shift).name,
+                drops=drops,
+                base_images=base_images,
+                images=images,
+                note=answered.over(kept),
             )
 
 
 def _drop(answered: AllAnswers) -> Iterator[ResultRow]:
     for measured in _measured(answered):
         drops = measured.drops
-        key = {"group": measured.group, "note": measured.note, "units": drops.units}
+        key = {
+            "group": measured.group,
+            "note": measured.note,
+            "units": drops.units,
+            "n": measured.images,
+        }
         intervals = map(drops.interval, range(len(answered.models)))
-        yield from answered.model_rows("drop", intervals, n=measured.images, **key)
+        yield from answered.model_rows("drop", intervals, **key)
     for shift in answered.shifts if answered.subject.base else ():
+        group = answered.group(shift).name
         for cls in answered.enough(shift):
-            lost = (cls.base_accuracy - cls.shift_accuracy).tolist()
-            key = {"group": answered.group(shift).name, "class_id": cls.class_id}
-            yield from answered.model_rows("drop", lost, n=cls.counts[1], **key)
+            lost = cls.base_accuracy - cls.shift_accuracy
+            _, images = cls.counts
+            key = {
+                "group": group,
+                "class_id": cls.class_id,
+                "n": images,
+            }
+            yield from answered.model_rows("drop", lost.tolist(), **key)
 
 
 def _drop_base(answered: AllAnswers) -> Iterator[ResultRow]:
     for measured in _measured(answered):
         key = {"group": measured.group, "note": measured.note}
         bases = measured.drops.base_accuracy.tolist()
-        yield from answered.model_rows(DROP_BASE, bases, n=measured.base_images, **key)
+        images = measured.base_images
+        yield from answered.model_rows(DROP_BASE, bases, n=images, **key)
 
 
 def _pairs_drop(answered: AllAnswers) -> Iterator[ResultRow]:
@@ -80,8 +90,8 @@ def _pairs_drop(answered: AllAnswers) -> Iterator[ResultRow]:
         drops = answered.pairs_drops(measured.shift)
         if drops is not None:
             classes = answered.pairs(measured.shift)
+            pairs, _ = accuracy_stats.image_counts(classes)
             key = {"group": measured.group, "note": answered.over(classes)}
-            pairs = sum(cls.counts[1] for cls in classes)
             intervals = map(drops.interval, range(len(answered.models)))
             yield from answered.model_rows("pairs_drop", intervals, n=pairs, **key)
 
@@ -89,10 +99,14 @@ def _pairs_drop(answered: AllAnswers) -> Iterator[ResultRow]:
 def _average_drop(answered: AllAnswers) -> Iterator[ResultRow]:
     measured = list(_measured(answered))
     for model, name in enumerate(answered.models):
-        drops = [each.drops.drop[model] for each in measured if answered.able(each.shift)[model]]
-        if drops:
-            average = float(sum(drops) / len(drops))
-            yield estimate_row("average_drop", average, model=name, n=len(drops))
+        drops = []
+        for of_shift in measured:
+            if answered.able(of_shift.shift)[model]:
+                drops.append(of_shift.drops.drop[model])
+        count = len(drops)
+        if count:
+            average = float(sum(drops) / count)
+            yield estimate_row("average_drop", average, model=name, n=count)
 
 
 def _impact(answered: AllAnswers) -> Iterator[ResultRow]:
@@ -100,7 +114,8 @@ def _impact(answered: AllAnswers) -> Iterator[ResultRow]:
         group = measured.group
         whole = measured.drops.impact()
         if whole is not None:
-            models = int(answered.averaged(measured.shift).sum())
+            averaged = answered.averaged(measured.shift)
+            models = int(averaged.sum())
             yield estimate_row(
                 "impact",
                 whole,
@@ -108,15 +123,16 @@ def _impact(answered: AllAnswers) -> Iterator[ResultRow]:
                 n=models,
                 note=measured.note,
             )
-        images = {cls.class_id: cls.counts[1] for cls in answered.kept(measured.shift)}
-        for class_id, impact in measured.drops.classes.items():
+        for cls in answered.kept(measured.shift):
+            impact = measured.drops.classes[cls.class_id]
             if impact is not None:
+                _, images = cls.counts
                 yield estimate_row(
                     "impact",
                     impact,
                     group=group,
-                    class_id=class_id,
-                    n=images[class_id],
+                    class_id=cls.class_id,
+                    n=images,
                 )
 
 
@@ -130,12 +146,12 @@ def relative_drop(drops: Drops, model: int) -> Estimate | None:
     base = float(drops.base_accuracy[model])
     if base == 0:
         return None
-    with np.errstate(invalid="ignore", divide="ignore"):
-        replicates = drops.replicates[:, model] / drops.base_replicates[:, model]
     value = float(drops.drop[model]) / base
-    if (drops.base_replicates[:, model] <= 0).any():
+    base_replicates = drops.base_replicates[:, model]
+    if (base_replicates <= 0).any():
         return Estimate(value)
-    below, above = (float(side[model]) / base for side in drops.agreed)
+    replicates = drops.replicates[:, model] / base_replicates
+    below, above = (side[model] / base for side in drops.agreed)
     return interval_of_draws(
         value,
         replicates,
@@ -167,8 +183,11 @@ def _of_line(
             base = measured.drops.base_accuracy[sound].tolist()
             shifted = measured.drops.accuracy[sound].tolist()
             line = accuracy_stats.accuracy_slope(base, shifted, images)
-            if line is not None:
-                yield estimate_row(name, number(line), group=measured.group, n=line.n_models)
+            if line is None:
+                continue
+            estimate = number(line)
+            group = measured.group
+            yield estimate_row(name, estimate, group=group, n=line.n_models)
 
     return rows
 
@@ -218,7 +237,10 @@ MEASURES: dict[str, Measure] = {
         " the effect of the screen's selection.",
     ),
     "average_drop": Measure(
-        _average_drop, "Average drop", "points", "The drop averaged over the measured shifts."
+        _average_drop,
+        "Average drop",
+        "points",
+        "The drop averaged over the measured shifts.",
     ),
     "impact": Measure(
         _impact,

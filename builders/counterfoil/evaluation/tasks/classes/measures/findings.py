@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +26,13 @@ from counterfoil.evaluation.tasks.classes.answers import (
 from counterfoil.prediction.passes import Scored
 from counterfoil.progress import track
 from counterfoil.recipe.layering import without_folders
-from counterfoil.report.findings import BASE_RATE, DIFFERENCE, RATE, FindingModel, MinedShiftResult
+from counterfoil.report.findings import (
+    BASE_RATE,
+    DIFFERENCE,
+    RATE,
+    FindingModel,
+    MinedShiftResult,
+)
 from counterfoil.report.results import ResultRow, estimate_row
 from counterfoil.store.lock import without_validation
 
@@ -41,7 +47,9 @@ _OPEN = "cannot be measured: the shift's threshold is open: nothing has passed t
 _NONE = "cannot be measured: no candidate passed the screen"
 
 
-def measure_findings(answered: AllAnswers) -> tuple[tuple[MinedShiftResult, ...], list[ResultRow]]:
+def measure_findings(
+    answered: AllAnswers,
+) -> tuple[tuple[MinedShiftResult, ...], list[ResultRow]]:
     """Return the mined shifts in the recipe's order, and their rows. Raise the errors of
     `score_models`.
 
@@ -49,13 +57,10 @@ def measure_findings(answered: AllAnswers) -> tuple[tuple[MinedShiftResult, ...]
     image.
     """
     mined = answered.subject.mined
-    scored = answered.scored
     if not mined.shifts:
         return (), []
-    names = []
-    for scores in scored:
-        if scores.classifier.recorded(()) is None:
-            names.append(scores.classifier.name)
+    classifiers = [scores.classifier for scores in answered.scored]
+    names = [model.name for model in classifiers if model.recorded(()) is None]
     stored: dict[str, Scored] = {}
     if mined.images is not None and names:
         folder = answered.subject.workplace / "predictions"
@@ -78,7 +83,7 @@ class _Measuring:
         self.base = AnsweredImages.of_group(answered.subject, answered.answers, 0)
         self.rows = {key: row for row, key in enumerate(self.subject.keys)}
         images = self.subject.mined.images
-        self.more = {}
+        self.more: dict[str, int] = {}
         if images is not None:
             self.more = {key: row for row, key in enumerate(images.keys)}
         self.numbers: list[ResultRow] = []
@@ -86,16 +91,19 @@ class _Measuring:
     def finding(self, shift: MinedShift) -> MinedShiftResult:
         group = self.subject.groups[shift.index]
         classes = [self.subject.classes[label] for label in group.class_labels]
+        class_ids = [cls.id for cls in classes]
+        class_names = [cls.name for cls in classes]
         near_chance = self.answered.near_chance.classes
         names_near_chance = [cls.name for cls in classes if cls.id in near_chance]
         accepted = self.subject.shifts == shift.index
+        facts = shift.facts
         return MinedShiftResult(
             shift=group.name,
-            words=shift.facts.words,
-            role=shift.facts.role,
-            target=shift.facts.target,
-            class_ids=tuple(cls.id for cls in classes),
-            class_names=tuple(cls.name for cls in classes),
+            words=facts.words,
+            role=facts.role,
+            target=facts.target,
+            class_ids=tuple(class_ids),
+            class_names=tuple(class_names),
             candidates=group.candidates or 0,
             screened=shift.screened,
             accepted=int(accepted.sum()),
@@ -107,208 +115,187 @@ class _Measuring:
 
     def _models(self, shift: MinedShift) -> list[FindingModel]:
         scored = self.answered.scored
+        mined = self.subject.mined
         unpicked = shift.unpicked
+        models = []
+        for scores in scored:
+            classifier = scores.classifier
+            target = _is_target(shift, classifier.name, classifier.sha256)
+            models.append(FindingModel(classifier.name, target))
+        every = list(range(len(models)))
         if shift.open or not shift.screened:
             why = _OPEN if shift.open else _NONE
-            return [self._unmeasured(shift, scores, why) for scores in scored]
-        every = list(range(len(scored)))
+            return self._unmeasured(shift, models, why)
         if unpicked is None:
             side = AnsweredImages.of_group(self.subject, self.answered.answers, shift.index)
-            return self._of_images(shift, side, every)
-        judges = judges_among(scored, shift.judges, self.subject.mined.pins)
-        complete = self.subject.mined.complete
+            return self._measured(shift, models, every, side)
+        judges = judges_among(scored, shift.judges, mined.pins)
         seen = every
         if not unpicked.accepted.all():
-            stored = self.stored if complete else {}
-            seen = [index for index in every if self.answered.models[index] in stored]
+            stored = self.stored if mined.complete else {}
+            seen = [index for index in every if models[index].name in stored]
         facts_of: dict[int, FindingModel] = {}
         if seen:
-            of_seen = self._of_images(shift, self._screened(unpicked), seen)
+            side = self._screened(unpicked).of_models(seen)
+            models_seen = [models[index] for index in seen]
+            of_seen = self._measured(shift, models_seen, seen, side)
             facts_of = dict(zip(seen, of_seen, strict=True))
-        for index, scores in enumerate(scored):
+        reason = _FILE
+        if not mined.complete:
+            reason = (
+                f"cannot be measured: a rule that asks {' and '.join(shift.judges)} kept failures"
+                " only, and the images of the other candidates are not stored"
+                " (screen.keep_rejected is false)"
+            )
+        facts = []
+        for index, model in enumerate(models):
             if index in facts_of:
-                continue
-            if index in judges:
+                facts.append(facts_of[index])
+            elif index in judges:
                 # Compare the judge's recorded answers with its answers to the base.
                 side = _recorded(unpicked, judges[index])
-                [of_judge] = self._compared(shift, [index], side, "recorded", _RECORDED)
-                facts_of[index] = of_judge
-                continue
-            reason = _FILE
-            if not complete:
-                reason = (
-                    f"cannot be measured: a rule that asks {' and '.join(shift.judges)} kept"
-                    " failures only, and the images of the other candidates are not stored"
-                    " (screen.keep_rejected is false)"
+                facts += self._measured(
+                    shift,
+                    [model],
+                    [index],
+                    side,
+                    _RECORDED,
                 )
-            facts_of[index] = self._unmeasured(shift, scores, reason)
-        facts = [facts_of[index] for index in every]
+            else:
+                facts += self._unmeasured(shift, [model], reason)
         for judge in shift.judges:
-            if judge not in judges.values():
-                facts.append(self._of_absent(shift, unpicked, judge))
+            if judge in judges.values():
+                continue
+            # Rename the judge if a scored model with other weights has its name.
+            taken = judge in map(without_folders, self.answered.models)
+            pin = mined.pins.get(judge)
+            sha256 = pin.get("sha256") if isinstance(pin, Mapping) else None
+            name = f"{judge} (of the build)" if taken else judge
+            model = FindingModel(name, _is_target(shift, judge, sha256))
+            side = _recorded(unpicked, judge)
+            facts += self._measured(
+                shift,
+                [model],
+                [0],
+                side,
+                _NOT_SCORED,
+            )
         return facts
 
-    def _of_images(
+    def _measured(
         self,
         shift: MinedShift,
-        side: AnsweredImages,
-        places: Sequence[int],
-    ) -> list[FindingModel]:
-        side = replace(side, correct=side.correct[:, list(places)])
-        return self._compared(shift, places, side, "images", "")
-
-    def _of_absent(
-        self,
-        shift: MinedShift,
-        unpicked: Unpicked,
-        judge: str,
-    ) -> FindingModel:
-        """Return the recorded answers of a judge that is not scored here."""
-        # Rename the judge if a scored model with other weights has its name.
-        taken = judge in map(without_folders, self.answered.models)
-        name = f"{judge} (of the build)" if taken else judge
-        pin = self.subject.mined.pins.get(judge)
-        sha256 = pin.get("sha256") if isinstance(pin, Mapping) else None
-        target = _is_target(shift, judge, sha256)
-        units = self._units(shift, _recorded(unpicked, judge), [0])
-        kept = self._kept(units)
-        if not kept:
-            self._add_reason(shift, name, self._none_left(units))
-            return FindingModel(name, target)
-        accuracy = np.mean([cls.shift_accuracy[0] for cls in kept])
-        self._add_rates(name, shift, kept, 1 - float(accuracy), _NOT_SCORED)
-        failures, _ = _failures(kept, 0)
-        return FindingModel(name, target, "recorded", len(kept), failures)
-
-    def _compared(
-        self,
-        shift: MinedShift,
+        models: Sequence[FindingModel],
         places: Sequence[int],
         side: AnsweredImages,
-        measured_on: Literal["images", "recorded"],
-        note: str,
+        note: str = "",
     ) -> list[FindingModel]:
-        """Return the results of these models under the shift and on the base. Each model is a
-        column of the answers in `side`."""
+        """Return the results of these models under the shift and on the base.
+
+        places: their indices among the scored models. side: their answers, a column for each. note:
+        where these are from, if the models did not answer images.
+        """
         group = self.subject.groups[shift.index]
-        seed = self.answered.seed
-        scored = [self.answered.scored[index] for index in places]
-        units = self._units(shift, side, places)
-        kept = self._kept(units)
+        # In each planned class, answers to candidates and to base images align by index.
+        base = self.base.of_models(places)
+        units = aligned_units(self.subject, group.class_labels, base, side)
+        least = self.answered.min_images
+        near_chance = self.answered.near_chance.classes
+        enough = accuracy_stats.classes_with_images(units, least)
+        kept = [cls for cls in enough if cls.class_id not in near_chance]
         if not kept:
-            why = self._none_left(units)
-            return [self._unmeasured(shift, scores, why) for scores in scored]
-        paired = group.paired
-        drops = accuracy_stats.drops_of_classes(kept, paired=paired, seed=seed, salt=group.name)
-        models = []
-        for column, scores in enumerate(scored):
-            name = scores.classifier.name
-            target = _is_target(shift, name, scores.classifier.sha256)
+            why = f"no class has {least} such candidates and as many base images"
+            if enough:
+                why = "every class with enough images is near chance on the base"
+            return self._unmeasured(shift, models, f"cannot be measured: {why}")
+        drops = accuracy_stats.drops_of_classes(
+            kept,
+            paired=group.paired,
+            seed=self.answered.seed,
+            salt=group.name,
+        )
+        base_images, images = accuracy_stats.image_counts(kept)
+        measured = []
+        for column, model in enumerate(models):
+            key = {"model": model.name, "group": group.name}
             rate = 1 - float(drops.accuracy[column])
             base_rate = 1 - float(drops.base_accuracy[column])
-            key = self._add_rates(
-                name,
-                shift,
-                kept,
+            failures, base_failures = _failures(kept, column)
+            of_shift = estimate_row(
+                RATE,
                 rate,
-                note,
-                base_rate,
+                n=images,
+                note=note,
+                **key,
             )
-            self.numbers.append(estimate_row(DIFFERENCE, drops.interval(column), **key))
-            failures = _failures(kept, column)
-            models.append(FindingModel(name, target, measured_on, len(kept), *failures))
-        return models
-
-    def _add_rates(
-        self,
-        model: str,
-        shift: MinedShift,
-        kept: Sequence[ClassUnits],
-        rate: float,
-        note: str,
-        base_rate: float | None = None,
-    ) -> dict[str, str]:
-        """Add one row for the rate under the shift and one for the base rate; return the key of the
-        rows."""
-        key = {"model": model, "group": self.subject.groups[shift.index].name}
-        base_images, images = accuracy_stats.image_counts(kept)
-        of_shift = estimate_row(RATE, rate, n=images, note=note, **key)
-        of_base = estimate_row(BASE_RATE, base_rate, n=base_images, **key)
-        self.numbers += of_shift, of_base
-        return key
-
-    def _add_reason(
-        self,
-        shift: MinedShift,
-        model: str,
-        why: str,
-    ) -> None:
-        """Add a row that says why a model has no rate."""
-        group = self.subject.groups[shift.index].name
-        self.numbers.append(estimate_row(RATE, None, model=model, group=group, note=why))
+            on_base = estimate_row(BASE_RATE, base_rate, n=base_images, **key)
+            difference = estimate_row(DIFFERENCE, drops.interval(column), **key)
+            of_model = replace(
+                model,
+                measured_on="recorded" if note else "images",
+                classes=len(kept),
+                failures=failures,
+                base_failures=base_failures,
+            )
+            if note == _NOT_SCORED:
+                of_model = replace(of_model, base_failures=None)
+                self.numbers += [of_shift, replace(on_base, value=None)]
+            else:
+                self.numbers += [of_shift, on_base, difference]
+            measured.append(of_model)
+        return measured
 
     def _unmeasured(
         self,
         shift: MinedShift,
-        scores: Scored,
+        models: Sequence[FindingModel],
         why: str,
-    ) -> FindingModel:
-        name = scores.classifier.name
-        self._add_reason(shift, name, why)
-        return FindingModel(name, _is_target(shift, name, scores.classifier.sha256))
-
-    def _kept(self, units: Sequence[ClassUnits]) -> list[ClassUnits]:
-        enough = accuracy_stats.classes_with_images(units, self.answered.min_images)
-        return [cls for cls in enough if cls.class_id not in self.answered.near_chance.classes]
-
-    def _none_left(self, units: Sequence[ClassUnits]) -> str:
-        """Return the reason that no class is measured."""
-        least = self.answered.min_images
-        if accuracy_stats.classes_with_images(units, least):
-            return "cannot be measured: every class with enough images is near chance on the base"
-        return f"cannot be measured: no class has {least} such candidates and as many base images"
+    ) -> list[FindingModel]:
+        """Add a row for each model that says why it has no rate."""
+        group = self.subject.groups[shift.index].name
+        for model in models:
+            unknown = estimate_row(
+                RATE,
+                None,
+                model=model.name,
+                group=group,
+                note=why,
+            )
+            self.numbers.append(unknown)
+        return list(models)
 
     def _screened(self, unpicked: Unpicked) -> AnsweredImages:
         """Return the images of all candidates that passed the screen: accepted ones, and others
         that are stored."""
         models = self.answered.models
         answers = self.answered.answers
-        candidates = len(unpicked.keys)
-        present = np.zeros(candidates, dtype=bool)
-        correct = np.zeros((candidates, len(models)), dtype=bool)
+        shape = len(unpicked.keys), len(models)
+        correct = np.zeros(shape, bool)
+        present = np.zeros(len(correct), bool)
         for index, key in enumerate(unpicked.keys):
             if unpicked.accepted[index]:
-                position = self.rows[key]
-                present[index] = answers.readable[position]
-                correct[index] = answers.correct[position]
+                row = self.rows[key]
+                present[index] = answers.readable[row]
+                correct[index] = answers.correct[row]
             elif self.stored and key in self.more:
-                position = self.more[key]
+                row = self.more[key]
                 present[index] = True
                 for column, name in enumerate(models):
                     if name in self.stored:
                         predictions = self.stored[name].predictions
-                        present[index] &= predictions.readable[position]
-                        correct[index, column] = predictions.correct[position]
+                        present[index] &= predictions.readable[row]
+                        correct[index, column] = predictions.correct[row]
         return AnsweredImages(unpicked.labels, unpicked.indices, present, correct)
-
-    def _units(
-        self,
-        shift: MinedShift,
-        side: AnsweredImages,
-        places: Sequence[int],
-    ) -> list[ClassUnits]:
-        """Return the planned classes of the shift. In each, answers to candidates and to base
-        images align by index."""
-        base = replace(self.base, correct=self.base.correct[:, list(places)])
-        planned = self.subject.groups[shift.index].class_labels
-        return aligned_units(self.subject, planned, base, side)
 
 
 def _recorded(unpicked: Unpicked, judge: str) -> AnsweredImages:
     answers = unpicked.recorded[judge]
-    present = answers != NO_ANSWER
-    right = answers == IS_RIGHT
-    return AnsweredImages(unpicked.labels, unpicked.indices, present, right[:, None])
+    return AnsweredImages(
+        labels=unpicked.labels,
+        indices=unpicked.indices,
+        present=answers != NO_ANSWER,
+        correct=answers[:, None] == IS_RIGHT,
+    )
 
 
 def _failures(kept: Sequence[ClassUnits], column: int) -> tuple[int, int]:
@@ -323,11 +310,7 @@ def _failures(kept: Sequence[ClassUnits], column: int) -> tuple[int, int]:
     return shift, base
 
 
-def _is_target(
-    shift: MinedShift,
-    name: str,
-    sha256: Any,
-) -> bool:
+def _is_target(shift: MinedShift, name: str, sha256: Any) -> bool:
     facts = shift.facts
     if facts.target_sha256 is not None:
         return facts.target_sha256 == sha256
@@ -341,21 +324,22 @@ def judges_among(
 ) -> dict[int, str]:
     """Return model index → the judge that this model is. Models are compared with the lock's pins,
     not by name."""
-    digests: dict[int, str] = {}
+    judge_of: dict[int, str] = {}
     pins = without_validation(pins)
     for index, scores in enumerate(scored):
         model = scores.classifier
-        targets = [list(outputs) for outputs in scores.class_map.targets]
+        if not model.sha256:
+            continue
+        targets = scores.class_map.targets
         identity = {
             "architecture": model.architecture,
             "sha256": model.sha256,
-            "targets": targets,
+            "targets": list(map(list, targets)),
         }
         for judge in judges:
-            if model.sha256 and pins.get(judge) == identity:
-                digests[index] = judge
-                break
-    return digests
+            if pins.get(judge) == identity:
+                judge_of.setdefault(index, judge)
+    return judge_of
 
 
 MEASURE = NestedMeasure(measure_findings)

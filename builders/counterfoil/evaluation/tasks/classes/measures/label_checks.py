@@ -53,28 +53,32 @@ def label_rows(checks: LabelChecks) -> list[ResultRow]:
                     "group": group,
                     "class_id": class_id,
                     "against": checks.judge or "",
+                    "n": judged.images,
                 }
-                n = judged.images
-                rows.append(estimate_row(DISAGREEMENT, judged.disagreement.estimate, n=n, **key))
+                disagreement = judged.disagreement.estimate
+                rows.append(estimate_row(DISAGREEMENT, disagreement, **key))
                 if judged.label_error is not None:
-                    rows.append(estimate_row(LABEL_ERROR, judged.label_error.estimate, n=n, **key))
+                    label_error = judged.label_error.estimate
+                    rows.append(estimate_row(LABEL_ERROR, label_error, **key))
         people = shift.people
         if people is None:
             continue
+        key = {"group": group, "n": people.class_images}
         selected = people.class_selected
         if selected is not None:
-            n = people.class_images
-            rows.append(estimate_row(SELECTED_AS_CLASS, selected.estimate, group=group, n=n))
+            rows.append(estimate_row(SELECTED_AS_CLASS, selected.estimate, **key))
+        key["n"] = people.shift_images
         selected = people.shift_selected
         if selected is not None:
-            n = people.shift_images
-            rows.append(estimate_row(SELECTED_AS_SHIFT, selected.estimate, group=group, n=n))
+            rows.append(estimate_row(SELECTED_AS_SHIFT, selected.estimate, **key))
     return rows
 
 
 def measure_labels(answered: AllAnswers) -> tuple[LabelChecks | None, list[ResultRow]]:
-    weights = [(scores.classifier.name, scores.classifier.sha256) for scores in answered.scored]
-    checks = with_scored_judge(answered.subject.label_checks, answered.subject.pins, weights)
+    subject = answered.subject
+    classifiers = [scores.classifier for scores in answered.scored]
+    weights = [(classifier.name, classifier.sha256) for classifier in classifiers]
+    checks = with_scored_judge(subject.label_checks, subject.pins, weights)
     if checks is None:
         return None, []
     return checks, label_rows(checks)

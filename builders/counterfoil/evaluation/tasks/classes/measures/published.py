@@ -40,7 +40,8 @@ def read_published(*columns: str) -> pa.Table:
     or null."""
     import pyarrow.parquet as pq
 
-    return pq.read_table(bundled_folder() / _TABLE, columns=list(columns) or None)
+    path = bundled_folder() / _TABLE
+    return pq.read_table(path, columns=list(columns) or None)
 
 
 def published_line(shifted: str) -> PublishedLine:
@@ -51,25 +52,26 @@ def published_line(shifted: str) -> PublishedLine:
     """
     clean = COUNTERPARTS[shifted]
     table = read_published(clean, shifted)
-    x = table[clean].to_numpy().astype(np.float64) / 100
-    y = table[shifted].to_numpy().astype(np.float64) / 100
+    clean_percent = table[clean].to_numpy()
+    shifted_percent = table[shifted].to_numpy()
+    x = clean_percent.astype(np.float64) / 100
+    y = shifted_percent.astype(np.float64) / 100
     both = np.isfinite(x) & np.isfinite(y)
     x = x[both]
     y = y[both]
     plain, _, r_squared = least_squares_line(x, y)
     probit, intercept, probit_r_squared = least_squares_line(ndtri(x), ndtri(y))
-    least = float(x.min())
-    most = float(x.max())
-    plain_fit = plain.value, r_squared
-    probit_fit = probit.value, intercept, probit_r_squared
     return PublishedLine(
         shifted,
         clean,
         len(x),
-        least,
-        most,
-        *plain_fit,
-        *probit_fit,
+        float(x.min()),
+        float(x.max()),
+        plain.value,
+        r_squared,
+        probit.value,
+        intercept,
+        probit_r_squared,
     )
 
 
@@ -97,14 +99,15 @@ def published_models(
     to the model's size. If the model's size is unknown, they are those at the largest published
     size.
     """
-    wanted = {timm for timm, _ in models.values() if timm is not None}
-    if not wanted:
+    wanted = {timm for timm, _ in models.values()}
+    if wanted <= {None}:
         return {}
     # Model → published size → row; the first row of a size counts.
-    rows: dict[str, dict[int, dict[str, Any]]] = {}
+    rows: dict[str, dict[int, Any]] = {}
     for published_row in read_published().to_pylist():
-        if published_row["model"] in wanted:
-            by_size = rows.setdefault(published_row["model"], {})
+        name = published_row["model"]
+        if name in wanted:
+            by_size = rows.setdefault(name, {})
             by_size.setdefault(published_row["img_size"], published_row)
     published = {}
     for name, (timm, size) in models.items():
@@ -115,17 +118,21 @@ def published_models(
             chosen = max(sizes)
             unknown = " (the largest published; the model's own size is not known)"
         else:
-            chosen = min(sizes, key=lambda published_size, size=size: abs(published_size - size))
+            distances = {published_size: abs(published_size - size) for published_size in sizes}
+            chosen = min(distances, key=distances.__getitem__)
             unknown = ""
         accuracies = {}
         for column in SETS:
-            if sizes[chosen][column] is not None:
-                accuracies[column] = sizes[chosen][column] / 100
+            percent = sizes[chosen][column]
+            if percent is not None:
+                accuracies[column] = percent / 100
         published[name] = f"{timm}, {chosen} px{unknown}", accuracies
     return published
 
 
-def measure_published(answered: AllAnswers) -> tuple[PublishedResults | None, list[ResultRow]]:
+def measure_published(
+    answered: AllAnswers,
+) -> tuple[PublishedResults | None, list[ResultRow]]:
     """Return the lines and the models in timm's table. Return None if a class has no ImageNet
     index."""
     indices = [cls.imagenet for cls in answered.subject.classes]
@@ -145,8 +152,9 @@ def measure_published(answered: AllAnswers) -> tuple[PublishedResults | None, li
         shown[name] = published_name
         for column, value in accuracies.items():
             rows.append(estimate_row(ACCURACY, value, model=name, at=column))
-    commit = (read_published("model").schema.metadata or {})[b"commit"].decode()
-    lines = tuple(published_line(shifted) for shifted in COUNTERPARTS)
+    metadata = read_published("model").schema.metadata or {}
+    commit = metadata[b"commit"].decode()
+    lines = tuple(map(published_line, COUNTERPARTS))
     several = any(len(index) > 1 for index in indices)
     return PublishedResults(commit, lines, shown, several), rows
 

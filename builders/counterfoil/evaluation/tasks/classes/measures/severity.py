@@ -7,7 +7,8 @@ accepted. Classes that are near chance, or that have too few base images, are le
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +18,12 @@ from counterfoil import stats, trajectory_stats
 from counterfoil.accuracy_stats import Drops, drawn_accuracies
 from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.evaluation.dataset import Subject
-from counterfoil.evaluation.figures import MOST_SHIFTS, lines_of_models, severity_figure, thumbnails
+from counterfoil.evaluation.figures import (
+    MOST_SHIFTS,
+    lines_of_models,
+    severity_figure,
+    thumbnails,
+)
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, NestedMeasure
 from counterfoil.report import severity as names
 from counterfoil.report.results import ModelFacts, ResultRow, Results, estimate_row
@@ -35,43 +41,70 @@ _HALF = 0.5
 
 def shifts_with_levels(subject: Subject) -> dict[str, list[int]]:
     """Return the groups of each shift with levels, mildest first."""
-    groups_of: dict[str, list[int]] = {}
+    graded: dict[str, list[tuple[float, int]]] = defaultdict(list)
     for index, group in enumerate(subject.groups):
         if group.level is not None:
-            groups_of.setdefault(group.of, []).append(index)
-    for indices in groups_of.values():
-        indices.sort(key=lambda index: subject.groups[index].level or 0.0)
+            graded[group.of].append((group.level, index))
+    groups_of = {}
+    for shift, levels in graded.items():
+        groups_of[shift] = [index for _, index in sorted(levels)]
     return groups_of
 
 
 def severity_levels(
-    subject: Subject, groups: Sequence[int], lost: Sequence[int]
+    subject: Subject,
+    groups: Sequence[int],
+    lost: Sequence[int],
 ) -> tuple[names.SeverityLevel, ...]:
     """Return the levels of a shift, by their groups. lost: how many base images have no image
     there."""
     levels = []
     for index, missing in zip(groups, lost, strict=True):
         group = subject.groups[index]
-        accepted = int((subject.shifts == index).sum())
-        levels.append(names.SeverityLevel(group.level or 0.0, group.name, accepted, missing))
+        accepted = subject.shifts == index
+        level = names.SeverityLevel(
+            level=group.level or 0.0,
+            group=group.name,
+            accepted=int(accepted.sum()),
+            lost=missing,
+        )
+        levels.append(level)
     return tuple(levels)
 
 
 @dataclass(frozen=True)
 class Trajectories:
     """n trajectories of a shift with K levels, in the order of class and index. Each has K + 1
-    places, the base first.
+    places, the base first."""
 
-    labels: (n,). rows: (n, K + 1), the row of the image at each place, -1 if there is no image.
-    right: (n, K + 1, models), false if there is no image. units: (n,) of the input dataset, if
-    images share any.
-    """
-
-    levels: Floats
+    answered: AllAnswers
+    """The answers that they are of."""
+    groups: Sequence[int]
+    """The group of each level, mildest first."""
     labels: Ints
+    """(n,), their classes."""
     rows: Ints
+    """(n, K + 1), the row of the image at each place, -1 if there is no image."""
     right: Bools
+    """(n, K + 1, models), false if there is no image."""
     units: Ints | None
+    """(n,) of the input dataset, if images share any."""
+
+    @property
+    def shift(self) -> str:
+        return self.answered.group(self.groups[0]).of
+
+    @property
+    def levels(self) -> Floats:
+        """(K,), mildest first."""
+        groups = map(self.answered.group, self.groups)
+        return np.array([group.level for group in groups], np.float64)
+
+    @property
+    def ats(self) -> list[str]:
+        """The base and the levels as rows have them."""
+        levels = self.levels.tolist()
+        return ["0", *map(names.at, levels)]
 
     @property
     def present(self) -> Bools:
@@ -88,8 +121,17 @@ class Trajectories:
         """Whether each model is right on the base image, (n, models)."""
         return self.right[:, 0]
 
+    @property
+    def runs(self) -> tuple[Ints, Ints]:
+        """The first and the last level of the run in which each model fails, (n, models) each."""
+        present = self.present[:, 1:]
+        right = self.right[:, 1:]
+        return trajectory_stats.failure_runs(present, right)
+
     def only(self, which: Bools) -> Trajectories:
-        units = None if self.units is None else self.units[which]
+        units = None
+        if self.units is not None:
+            units = self.units[which]
         return replace(
             self,
             labels=self.labels[which],
@@ -99,70 +141,80 @@ class Trajectories:
         )
 
 
-def trajectories_of(answered: AllAnswers, places: Sequence[int]) -> Trajectories:
+def trajectories_of(answered: AllAnswers, groups: Sequence[int]) -> Trajectories:
     """Return the trajectories of a shift's planned classes that have enough base images and are not
     near chance."""
     subject = answered.subject
-    classes = len(subject.classes)
-    base = np.bincount(subject.labels[answered.rows(0)], minlength=classes)
-    planned = subject.groups[places[-1]].class_labels
-    chosen = (base >= answered.min_images) & np.isin(np.arange(classes), planned)
-    for label, cls in enumerate(subject.classes):
-        if cls.id in answered.near_chance.classes:
-            chosen[label] = False
-    sides = len(places) + 1
-    side_of = np.full(len(subject.groups), -1)
-    side_of[[0, *places]] = np.arange(sides)
-    rows = np.flatnonzero((side_of[subject.shifts] >= 0) & answered.answers.readable)
-    rows = rows[chosen[subject.labels[rows]]]
-    labels = subject.labels[rows]
-    keys = np.stack([labels, subject.indices[rows]], axis=1)
-    cells, scene = np.unique(keys, axis=0, return_inverse=True)
-    rows_of_cells = np.full((len(cells), sides), -1, dtype=np.int64)
-    rows_of_cells[scene.ravel(), side_of[subject.shifts[rows]]] = rows
-    levels = [subject.groups[index].level for index in places]
+    base_labels = subject.labels[answered.rows(0)]
+    near_chance = answered.near_chance.classes
+    chosen = []
+    for label in answered.group(groups[-1]).class_labels:
+        base_images = np.count_nonzero(base_labels == label)
+        class_id = subject.classes[label].id
+        if base_images >= answered.min_images and class_id not in near_chance:
+            chosen.append(label)
+    places = []
+    rows_of_places = []
+    for place, group in enumerate((0, *groups)):
+        of_group = answered.rows_of_labels(group, chosen)
+        rows_of_places.append(of_group)
+        places.append(np.full_like(of_group, place))
+    rows = np.concatenate(rows_of_places)
+    keys = np.stack([subject.labels, subject.indices])[:, rows]
+    cells, scene = np.unique(keys, axis=1, return_inverse=True)
+    labels, _ = cells
+    rows_of_cells = np.full((len(labels), len(places)), -1)
+    rows_of_cells[scene.ravel(), np.concatenate(places)] = rows
     right = answered.answers.correct[rows_of_cells]
-    right &= (rows_of_cells >= 0)[:, :, None]
+    right[rows_of_cells < 0] = False
+    units = answered.shared_units(rows_of_cells.max(axis=1))
     return Trajectories(
-        levels=np.array(levels, dtype=np.float64),
-        labels=cells[:, 0],
-        rows=rows_of_cells,
-        right=right,
-        units=answered.shared_units(rows_of_cells.max(axis=1)),
+        answered,
+        groups,
+        labels,
+        rows_of_cells,
+        right,
+        units,
     )
 
 
-def measure_severity(answered: AllAnswers) -> tuple[tuple[names.Severity, ...], list[ResultRow]]:
+def measure_severity(
+    answered: AllAnswers,
+) -> tuple[tuple[names.Severity, ...], list[ResultRow]]:
     """Return a `Severity` for each shift with levels, in the dataset's order, and its rows."""
     subject = answered.subject
     severities: list[names.Severity] = []
     rows: list[ResultRow] = []
     if not subject.base:
         return (), rows
-    for shift, places in shifts_with_levels(subject).items():
-        scenes = trajectories_of(answered, places)
-        drops = answered.drops(places[-1])
-        curve = _Curve.of(answered, shift, scenes, drops)
-        with_base = scenes.present[:, 0]
-        lost = (~scenes.present[with_base, 1:]).sum(axis=0).tolist()
-        left_out = np.setdiff1d(scenes.labels, curve.labels).tolist()
+    for shift, groups in shifts_with_levels(subject).items():
+        scenes = trajectories_of(answered, groups)
+        curve = _Curve.of(scenes)
+        complete = _Curve.of(scenes.only(scenes.complete))
+        with_base = scenes.present[scenes.present[:, 0]]
+        trajectories, *images = with_base.sum(axis=0).tolist()
+        lost = [trajectories - count for count in images]
+        left_out = np.setdiff1d(scenes.labels, curve.labels)
+        names_left_out = [subject.classes[label].name for label in left_out]
         severity = names.Severity(
             shift=shift,
-            realised=subject.groups[places[0]].realised,
-            levels=severity_levels(subject, places, lost),
+            realised=answered.group(groups[0]).realised,
+            levels=severity_levels(subject, groups, lost),
             classes=len(curve.labels),
-            left_out=tuple(subject.classes[label].name for label in left_out),
-            trajectories=int(with_base.sum()),
+            left_out=tuple(names_left_out),
+            trajectories=trajectories,
             complete=int(scenes.complete.sum()),
         )
         severities.append(severity)
-        of_shift = [*curve.rows()]
-        complete = _Curve.of(answered, shift, scenes.only(scenes.complete))
-        of_shift += complete.rows(names.COMPLETE)
-        of_shift += _failures(answered, shift, scenes)
-        of_shift += _compared(answered, shift, scenes, curve)
-        able = np.array(answered.models)[answered.able(places[-1])]
-        rows += [row for row in of_shift if row.model in able]
+        top = groups[-1]
+        of_shift = [
+            *curve.rows(drops=answered.drops(top)),
+            *complete.rows(names.COMPLETE),
+            *_failures(scenes),
+            *_compared(scenes, curve),
+        ]
+        unable = answered.unable(top)
+        rows += [row for row in of_shift if row.model not in unable]
     return tuple(severities), rows
 
 
@@ -173,25 +225,30 @@ def _finite(number: float) -> float | None:
 def level_row(measure: str, level: trajectory_stats.Reached, **others: Any) -> ResultRow:
     """Return the row of a level. A note says if the level, or the upper end of its interval, is not
     reached."""
-    value, low, high = map(_finite, (level.value, level.low, level.high))
-    note = "" if high is not None else names.END_NOT_REACHED
+    value = _finite(level.value)
+    low = _finite(level.low)
+    high = _finite(level.high)
+    note = ""
+    if high is None:
+        note = names.END_NOT_REACHED
     if value is None:
         note = names.NOT_REACHED
-    return ResultRow(measure, value=value, low=low, high=high, note=note, **others)
+    return ResultRow(
+        measure,
+        value=value,
+        low=low,
+        high=high,
+        note=note,
+        **others,
+    )
 
 
 @dataclass(frozen=True)
 class _Curve:
     """Accuracy of m models at the base and at K levels, for k classes and averaged over them."""
 
-    answered: AllAnswers
-    """The answers that it is computed from."""
-    shift: str
-    """The name of the shift."""
-    drops_of_top: Drops | None
-    """The drops at the highest level, if they are over the same classes."""
-    levels: Floats
-    """(K,), mildest first."""
+    scenes: Trajectories
+    """The trajectories that it is computed from."""
     labels: Ints
     """(k,), the classes."""
     by_class: Floats
@@ -211,104 +268,90 @@ class _Curve:
     """How many units are drawn, if images share any: single classes then have no intervals."""
 
     @classmethod
-    def of(
-        cls,
-        answered: AllAnswers,
-        shift: str,
-        scenes: Trajectories,
-        drops: Drops | None = None,
-    ) -> _Curve:
-        """Average over the classes with enough images at the base and at every level.
-
-        drops: the drops at the highest level that the drop measure computed. They are reused if
-        they average over the same classes.
-        """
-        sides = len(scenes.levels) + 1
-        models = len(answered.models)
+    def of(cls, scenes: Trajectories) -> _Curve:
+        """Average over the classes with enough images at the base and at every level."""
+        answered = scenes.answered
+        _, *shape = scenes.right.shape
+        shared = answered.subject.units
         labels = []
-        class_ids = set()
         by_class = []
         counts = []
         drop_ends = []
-        shared = answered.subject.units
-        right_of_units: list[list[UnitValues]] = [[] for _ in range(sides)]
-        total = np.zeros((stats.REPLICATES, sides, models))
+        of_units: list[list[UnitValues]] = []
+        total = np.zeros((stats.REPLICATES, *shape))
         counted = np.zeros((stats.REPLICATES, 1, 1))
-        squares = np.zeros((2, sides, models))
-        squares_of_drops = np.zeros_like(squares)
+        squares = np.zeros((2, *shape))
+        squares_of_drops = np.zeros((2, *shape))
         for label in np.unique(scenes.labels).tolist():
             of_label = scenes.only(scenes.labels == label)
             images = of_label.present.sum(axis=0)
             if images.min() < answered.min_images:
                 continue
-            class_id = answered.subject.classes[label].id
             accuracy = of_label.right.sum(axis=0) / images[:, None]
             labels.append(label)
-            class_ids.add(class_id)
             by_class.append(accuracy)
             counts.append(images)
-            parts = []
-            for side in range(sides):
-                parts.append((of_label.present[:, side], of_label.right[:, side]))
-            if of_label.units is not None:
-                for of_side, (present, right) in zip(right_of_units, parts, strict=True):
-                    of_side.append((of_label.units[present], right[present]))
-                drop_ends.append(np.full_like(squares, np.nan))
+            right_at = of_label.right.swapaxes(0, 1)
+            places = list(zip(of_label.present.T, right_at, strict=True))
+            beside = np.zeros((2, *shape))
+            units = of_label.units
+            if units is not None:
+                of_units.append([(units[present], right[present]) for present, right in places])
+                drop_ends.append(np.full_like(beside, np.nan))
                 continue
-            every = np.ones(len(of_label.labels), dtype=bool)
-            rng = stats.seeded_generator(answered.seed, "severity", shift, class_id)
-            drawn = np.stack(drawn_accuracies(parts, every, rng, stats.REPLICATES), axis=1)
-            usable = ~np.isnan(drawn).any(axis=(1, 2), keepdims=True)
+            every = np.ones(len(of_label.labels), bool)
+            class_id = answered.subject.classes[label].id
+            rng = stats.seeded_generator(answered.seed, "severity", scenes.shift, class_id)
+            drawn_places = drawn_accuracies(places, every, rng, stats.REPLICATES)
+            drawn = np.stack(drawn_places, axis=1)
+            usable = np.isfinite(drawn).all(axis=(1, 2), keepdims=True)
             total += np.where(usable, drawn, 0.0)
             counted += usable
-            widened = np.zeros_like(squares)
             base = accuracy[0], int(images[0])
-            for side, (present, right) in enumerate(parts):
-                both = parts[0][0] & present
-                pairs = int(both.sum())
-                first = parts[0][1][both]
+            base_present, base_right = places[0]
+            for place, (present, right) in enumerate(places):
+                both = base_present & present
+                first = base_right[both]
                 last = right[both]
-                level = accuracy[side], int(images[side])
-                squares[:, side] += np.square(stats.distances_of_share(*level))
+                level = accuracy[place], int(images[place])
+                reach = stats.distances_of_share(*level)
+                squares[:, place] += np.square(reach)
                 reach = stats.distances_of_difference(base, level, first, last)
-                squares_of_drops[:, side] += np.square(reach)
-                widened[:, side] = reach
+                squares_of_drops[:, place] += np.square(reach)
+                beside[:, place] = reach
+                pairs = len(first)
                 if pairs:
                     # If images are missing at a level and all pairs agree, use at least the
                     # interval of the pairs.
-                    base_of_pairs = first.sum(axis=0) / pairs, pairs
-                    level_of_pairs = last.sum(axis=0) / pairs, pairs
+                    base_of_pairs = first.mean(axis=0), pairs
+                    level_of_pairs = last.mean(axis=0), pairs
                     reach = stats.distances_of_difference(
                         base_of_pairs, level_of_pairs, first, last
                     )
-                    widened[:, side] = np.maximum(widened[:, side], reach)
+                    beside[:, place] = np.maximum(beside[:, place], reach)
             drop = accuracy[0] - accuracy
             drawn_drop = drawn[:, :1] - drawn
-            drop_ends.append(stats.percentile_ends(drop, drawn_drop, widened))
-        with np.errstate(invalid="ignore"):
-            replicates = total / np.where(counted == 0, np.nan, counted)
-        units = None
+            drop_ends.append(stats.percentile_ends(drop, drawn_drop, beside))
+        counted[counted == 0] = np.nan
+        replicates = total / counted
+        count = None
         if scenes.units is not None:
             averaged = np.isin(scenes.labels, labels)
-            units = len(np.unique(scenes.units[averaged]))
-        if shared is not None and labels:
-            replicates = np.stack([shared.average(side) for side in right_of_units], axis=1)
-        if drops is not None and set(drops.classes) != class_ids:
-            drops = None
+            count = len(np.unique(scenes.units[averaged]))
+        if shared is not None and of_units:
+            drawn_places = [shared.average(of_place) for of_place in zip(*of_units, strict=True)]
+            replicates = np.stack(drawn_places, axis=1)
         classes = max(1, len(labels))
         return cls(
-            answered=answered,
-            shift=shift,
-            drops_of_top=drops,
-            levels=scenes.levels,
-            labels=np.array(labels, dtype=np.int64),
-            by_class=np.array(by_class).reshape(-1, sides, models),
-            counts=np.array(counts, dtype=np.int64).reshape(-1, sides),
+            scenes=scenes,
+            labels=np.array(labels, np.int64),
+            by_class=np.array(by_class).reshape(-1, *shape),
+            counts=np.array(counts, np.int64).reshape(-1, shape[0]),
             replicates=replicates,
             agreed=np.sqrt(squares) / classes,
             agreed_drops=np.sqrt(squares_of_drops) / classes,
-            drops_of_class=np.array(drop_ends).reshape(-1, 2, sides, models),
-            units=units,
+            drops_of_class=np.array(drop_ends).reshape(-1, 2, *shape),
+            units=count,
         )
 
     @property
@@ -321,128 +364,170 @@ class _Curve:
         """The number of images, (K + 1,)."""
         return self.counts.sum(axis=0)
 
-    def drop(self, side: int, model: int) -> stats.Estimate:
-        """Return the drop of a model at a place: base accuracy minus accuracy there."""
-        if self.drops_of_top is not None and side == len(self.levels):
-            return self.drops_of_top.interval(model)
-        value = float(self.accuracy[0, model] - self.accuracy[side, model])
-        below, above = self.agreed_drops[:, side, model].tolist()
-        drawn = self.replicates[:, 0, model] - self.replicates[:, side, model]
-        return interval_of_draws(value, drawn, (below, above), units=self.units)
-
-    def rows(self, ending: str = "") -> Iterator[ResultRow]:
+    def rows(self, ending: str = "", drops: Drops | None = None) -> Iterator[ResultRow]:
         """Yield rows of accuracies, of drops and of the level that takes ten points; with an
-        ending, no accuracies."""
+        ending, no accuracies.
+
+        drops: the drops at the highest level that the drop measure computed. They are reused if
+        they average over the same classes.
+        """
         if not len(self.labels):
             return
-        ats = ["0", *map(names.at, self.levels.tolist())]
+        scenes = self.scenes
+        classes = scenes.answered.subject.classes
+        class_ids = {classes[label].id for label in self.labels}
+        if drops is not None and set(drops.classes) != class_ids:
+            drops = None
+        accuracy = self.accuracy
+        lost = accuracy[0] - accuracy
+        drawn_drops = self.replicates[:, :1] - self.replicates
         images = self.images.tolist()
-        for model, name in enumerate(self.answered.models):
-            key = {"model": name, "group": self.shift}
-            drops = [self.drop(side, model) for side in range(1, len(ats))]
-            of_levels: list[dict[str, Any]] = []
-            for level, n in zip(ats, images, strict=True):
-                of_levels.append({**key, "at": level, "n": n, "units": self.units})
-            for side, of_level in enumerate(of_levels if not ending else ()):
-                value = float(self.accuracy[side, model])
-                below, above = self.agreed[:, side, model].tolist()
-                drawn = self.replicates[:, side, model]
-                accuracy = interval_of_draws(value, drawn, (below, above), 0.0, self.units)
-                yield estimate_row(names.ACCURACY, accuracy, **of_level)
-            for of_level, drop in zip(of_levels[1:], drops, strict=True):
-                yield estimate_row(names.DROP + ending, drop, **of_level)
-            weights = self.images[1:].astype(np.float64)
-            ten = trajectory_stats.rising_reaches(drops, self.levels, weights, _TEN_POINTS)
+        weights = self.images[1:].astype(np.float64)
+        top = len(scenes.levels)
+        for model, name in enumerate(scenes.answered.models):
+            key = {"model": name, "group": scenes.shift}
+            drop_rows = []
+            curve = []
+            for place, at in enumerate(scenes.ats):
+                index = (..., place, model)
+                of_level = {
+                    **key,
+                    "at": at,
+                    "n": images[place],
+                    "units": self.units,
+                }
+                if not ending:
+                    share = interval_of_draws(
+                        float(accuracy[place, model]),
+                        self.replicates[index],
+                        tuple(self.agreed[index]),
+                        0.0,
+                        self.units,
+                    )
+                    yield estimate_row(names.ACCURACY, share, **of_level)
+                if not place:
+                    continue
+                if drops is not None and place == top:
+                    drop = drops.interval(model)
+                else:
+                    drop = interval_of_draws(
+                        float(lost[place, model]),
+                        drawn_drops[index],
+                        tuple(self.agreed_drops[index]),
+                        units=self.units,
+                    )
+                curve.append(drop)
+                row = estimate_row(names.DROP + ending, drop, **of_level)
+                drop_rows.append(row)
+            yield from drop_rows
+            ten = trajectory_stats.rising_reaches(curve, scenes.levels, weights, _TEN_POINTS)
             yield level_row(names.TEN_POINTS + ending, ten, n=images[0], **key)
-            for index, label in enumerate(self.labels.tolist() if not ending else ()):
-                class_id = self.answered.subject.classes[label].id
-                base = float(self.by_class[index, 0, model])
-                for side, level in enumerate(ats):
-                    n = int(self.counts[index, side])
-                    of_class = {"class_id": class_id, "at": level, "n": n, **key}
-                    value = float(self.by_class[index, side, model])
-                    share: stats.Estimate | float = value
-                    if self.units is None:
-                        share = stats.wilson_estimate(round(value * n), n)
-                    yield estimate_row(names.ACCURACY, share, **of_class)
-                    if side:
-                        ends = self.drops_of_class[index, :, side, model].tolist()
-                        lost = stats.Estimate(base - value, *map(_finite, ends))
-                        yield estimate_row(names.DROP, lost, **of_class)
+            if not ending:
+                yield from self._class_rows(model, key)
+
+    def _class_rows(self, model: int, key: Mapping[str, str]) -> Iterator[ResultRow]:
+        """Yield a model's accuracies and drops in each class."""
+        classes = self.scenes.answered.subject.classes
+        for index, label in enumerate(self.labels.tolist()):
+            values = self.by_class[index, :, model].tolist()
+            drop_ends = self.drops_of_class[index, :, :, model].T
+            for place, at in enumerate(self.scenes.ats):
+                value = values[place]
+                n = int(self.counts[index, place])
+                of_class = {
+                    "class_id": classes[label].id,
+                    "at": at,
+                    "n": n,
+                    **key,
+                }
+                share: stats.Estimate | float = value
+                if self.units is None:
+                    share = stats.wilson_estimate(round(value * n), n)
+                yield estimate_row(names.ACCURACY, share, **of_class)
+                if place:
+                    low, high = map(_finite, drop_ends[place].tolist())
+                    lost = values[0] - value
+                    drop = stats.Estimate(lost, low, high)
+                    yield estimate_row(names.DROP, drop, **of_class)
 
 
-def _failures(
-    answered: AllAnswers,
-    shift: str,
-    scenes: Trajectories,
-) -> Iterator[ResultRow]:
+def _failures(scenes: Trajectories) -> Iterator[ResultRow]:
     """Yield failure points by every definition, for the trajectories that a model gets right at the
     base."""
+    answered = scenes.answered
     levels = scenes.levels
-    ats = list(map(names.at, levels.tolist()))
+    equal_weights = np.ones(len(levels))
+    ats = scenes.ats[1:]
     present = scenes.present[:, 1:]
     right = scenes.right[:, 1:]
     everywhere = np.ones_like(present)
-    known = present[:, :, None]
+    # Images that are missing count as wrong, or as right.
+    if_held = right | ~present[:, :, None]
     runs_of = trajectory_stats.failure_runs
-    first_runs = runs_of(present, right)
+    first_runs = scenes.runs
     runs = {
         "": first_runs,
         names.LASTING: runs_of(present, right, lasting=True),
-        names.IF_LOST_FAIL: runs_of(everywhere, right & known),
-        names.IF_LOST_HOLD: runs_of(everywhere, right | ~known),
+        names.IF_LOST_FAIL: runs_of(everywhere, right),
+        names.IF_LOST_HOLD: runs_of(everywhere, if_held),
         names.COMPLETE: first_runs,
     }
     again = trajectory_stats.recovered(present, right)
     for model, name in enumerate(answered.models):
-        key = {"model": name, "group": shift}
+        key = {"model": name, "group": scenes.shift}
         for ending, (first, last) in runs.items():
             counting = scenes.right_at_base[:, model]
             if ending == names.COMPLETE:
                 counting = counting & scenes.complete
-            if not counting.any():
-                continue
-            rng = stats.seeded_generator(answered.seed, "failed", shift)
             n = int(counting.sum())
-            failing = first[counting, model], last[counting, model]
+            if not n:
+                continue
             unit_of = None
             units = None
             if scenes.units is not None:
                 unit_of = scenes.units[counting]
                 units = Units.of(unit_of)
+            rng = stats.seeded_generator(answered.seed, "failed", scenes.shift)
+            failing = first[counting, model], last[counting, model]
             curve = trajectory_stats.failed_curve(*failing, len(levels), rng, units)
-            for level, share in zip(ats, curve, strict=True):
-                yield estimate_row(names.FAILED + ending, share, at=level, n=n, **key)
-            median = trajectory_stats.rising_reaches(curve, levels, np.ones(len(levels)), _HALF)
+            for at, share in zip(ats, curve, strict=True):
+                yield estimate_row(
+                    names.FAILED + ending,
+                    share,
+                    at=at,
+                    n=n,
+                    **key,
+                )
+            median = trajectory_stats.rising_reaches(curve, levels, equal_weights, _HALF)
             yield level_row(names.MEDIAN + ending, median, n=n, **key)
             if not ending:
                 recovered = share_estimate(again[counting, model], unit_of)
                 yield estimate_row(names.RECOVERED, recovered, n=n, **key)
 
 
-def _compared(
-    answered: AllAnswers,
-    shift: str,
-    scenes: Trajectories,
-    curve: _Curve,
-) -> Iterator[ResultRow]:
+def _compared(scenes: Trajectories, curve: _Curve) -> Iterator[ResultRow]:
     """Yield comparisons between pairs of models: those best on the base, without models near
     chance."""
-    levels = [index for index, group in enumerate(answered.subject.groups) if group.of == shift]
-    able = answered.averaged(levels[-1])
-    sound = np.flatnonzero(able)
+    answered = scenes.answered
+    shift = scenes.shift
+    averaged = answered.averaged(scenes.groups[-1])
+    sound = np.flatnonzero(averaged)
     few = curve.units is not None and curve.units < FEWEST_IMAGES
     if not len(curve.labels) or len(sound) < 2 or few:
         return
-    order = np.argsort(-curve.accuracy[0, sound], kind="stable")
+    on_base = curve.accuracy[0, sound]
+    order = np.argsort(-on_base, kind="stable")
     models = sound[order[: names.MOST_COMPARED]]
     called = [answered.models[model] for model in models]
-    ats = ["0", *map(names.at, curve.levels.tolist())]
     first, other = np.triu_indices(len(models), 1)
     keys = []
-    for pair in zip(first, other, strict=True):
-        model, against = (called[index] for index in pair)
-        keys.append({"model": model, "against": against, "group": shift})
+    for model, against in zip(first, other, strict=True):
+        key = {
+            "model": called[model],
+            "against": called[against],
+            "group": shift,
+        }
+        keys.append(key)
     accuracy = curve.accuracy[:, models]
     drawn = curve.replicates[:, :, models]
     values = accuracy[:, first] - accuracy[:, other]
@@ -455,46 +540,78 @@ def _compared(
     reach = stats.simultaneous_reach(values, differences, least)
     if curve.units is not None:
         reach = stats.student_reach(reach, curve.units - 1)
-    beside = reach * np.maximum(np.nanstd(differences, axis=0), least)
-    low = values - beside
-    high = values + beside
-    ends = np.stack([values, low, high], axis=-1)
-    for side, level in enumerate(ats):
-        n = int(curve.images[side])
-        for key, of_pair in zip(keys, ends[side].tolist(), strict=True):
-            estimate = stats.Estimate(*of_pair)
-            yield estimate_row(names.DIFFERENCE, estimate, at=level, n=n, **key)
-        least_ahead, most_ahead = np.zeros((2, len(models), len(models)))
-        least_ahead[first, other] = low[side]
-        least_ahead[other, first] = -high[side]
-        most_ahead[first, other] = high[side]
-        most_ahead[other, first] = -low[side]
-        ranks = trajectory_stats.model_ranks(least_ahead, most_ahead, accuracy[side]).tolist()
-        for name, rank in zip(called, ranks, strict=True):
-            of_model = {"model": name, "group": shift, "at": level, "n": len(models)}
-            yield estimate_row(names.RANK, stats.Estimate(*rank), **of_model)
-    at_levels = scenes.right[:, 1:, models]
-    runs = trajectory_stats.failure_runs(scenes.present[:, 1:], at_levels)
-    at_base = scenes.right_at_base[:, models]
-    scores = trajectory_stats.failure_scores(*runs, at_base, scenes.levels)
+    error = np.nanstd(differences, axis=0)
+    error = np.maximum(error, least)
+    low = values - reach * error
+    high = values + reach * error
+    count = len(models)
+    for place, at in enumerate(scenes.ats):
+        n = int(curve.images[place])
+        for pair, key in enumerate(keys):
+            ends = values[place, pair], low[place, pair], high[place, pair]
+            difference = stats.Estimate(*map(float, ends))
+            yield estimate_row(
+                names.DIFFERENCE,
+                difference,
+                at=at,
+                n=n,
+                **key,
+            )
+        least_ahead, most_ahead = np.zeros((2, count, count))
+        least_ahead[first, other] = low[place]
+        least_ahead[other, first] = -high[place]
+        most_ahead[first, other] = high[place]
+        most_ahead[other, first] = -low[place]
+        ranks = trajectory_stats.model_ranks(least_ahead, most_ahead, accuracy[place])
+        for name, of_model in zip(called, ranks.tolist(), strict=True):
+            rank = stats.Estimate(*of_model)
+            yield estimate_row(
+                names.RANK,
+                rank,
+                model=name,
+                group=shift,
+                at=at,
+                n=count,
+            )
+    runs_first, runs_last = scenes.runs
+    scores = trajectory_stats.failure_scores(
+        runs_first[:, models],
+        runs_last[:, models],
+        scenes.right_at_base[:, models],
+        scenes.levels,
+    )
     apart = scores[:, first] - scores[:, other]
     units = np.arange(len(apart))
     if scenes.units is not None:
-        units = np.unique(scenes.units, return_inverse=True)[1]
+        units = Units.of(scenes.units).of_image
     # the models are swapped in all trajectories of a unit
-    swapped = np.zeros((units.max() + 1, apart.shape[1]))
-    np.add.at(swapped, units, np.nan_to_num(apart))
-    p = trajectory_stats.swap_test(swapped, stats.seeded_generator(answered.seed, "swaps", shift))
+    count = units.max() + 1
+    swapped = np.zeros((count, len(keys)))
+    known_apart = np.nan_to_num(apart)
+    np.add.at(swapped, units, known_apart)
+    rng = stats.seeded_generator(answered.seed, "swaps", shift)
+    p = trajectory_stats.swap_test(swapped, rng)
     adjusted = stats.holm_adjusted(p)
-    for key, difference, p_of_pair, q in zip(keys, apart.T, p, adjusted, strict=True):
+    for pair, key in enumerate(keys):
+        difference = apart[:, pair]
         known = np.isfinite(difference)
         n = int(known.sum())
         mean = None
         if n:
             rng = stats.seeded_generator(answered.seed, "failure difference", shift)
             mean = stats.mean_over_units(difference[known], units[known], rng)
-        of_test = {"test": names.SWAPS, "p": p_of_pair, "q": q}
-        yield estimate_row(names.FAILURE_DIFFERENCE, mean, n=n, **of_test, **key)
+        of_test = {
+            "test": names.SWAPS,
+            "p": p[pair],
+            "q": adjusted[pair],
+        }
+        yield estimate_row(
+            names.FAILURE_DIFFERENCE,
+            mean,
+            n=n,
+            **of_test,
+            **key,
+        )
 
 
 def _draw(results: Results) -> list[Any]:
@@ -538,32 +655,36 @@ def pick_strips(answered: AllAnswers, results: Results) -> list[FilmStrips]:
             continue
         of_model = answered.models.index(model.name)
         scenes = trajectories_of(answered, groups[severity.shift])
-        scenes = scenes.only(scenes.complete & scenes.right_at_base[:, of_model])
-        _, cells = trajectory_stats.failure_runs(scenes.present[:, 1:], scenes.right[:, 1:])
+        right_at_base = scenes.right_at_base[:, of_model]
+        scenes = scenes.only(scenes.complete & right_at_base)
+        _, cells = scenes.runs
         # The place in the strip where each model fails first; 0 is the base.
         fails = np.where(scenes.right_at_base, cells + 1, 0)
         order = np.argsort(fails[:, of_model], kind="stable")
         if not len(order):
             continue
-        quartiles = {len(order) * quartile // 4 for quartile in (1, 2, 3)}
-        for scene in order[sorted(quartiles)].tolist():
-            name = subject.classes[int(scenes.labels[scene])].name
-            keys = [subject.keys[row] for row in scenes.rows[scene].tolist()]
+        count = len(order)
+        quartiles = {count // 4, count // 2, count * 3 // 4}
+        for scene in order[sorted(quartiles)]:
+            cls = subject.classes[scenes.labels[scene]]
+            keys = [subject.keys[row] for row in scenes.rows[scene]]
             shown += keys
-            chosen.append((severity, model, name, keys, fails[scene].tolist()))
+            chosen.append((severity, model, cls.name, keys, fails[scene]))
     pictures = thumbnails(subject, shown)
     strips: dict[str, FilmStrips] = {}
     for severity, model, name, keys, fails in chosen:
         frames = []
-        for side, (at, key) in enumerate(zip(severity.ats, keys, strict=True)):
+        for place, at in enumerate(severity.ats):
             failing = []
             for other, fail in zip(results.models, fails, strict=True):
-                if fail == side:
+                if fail == place:
                     failing.append(other.short_name)
+            picture = pictures[keys[place]]
             marked = model.short_name in failing
-            frames.append(Frame(at, pictures[key], tuple(failing), marked))
-        _, _, scenes_of_shift = strips.setdefault(severity.shift, (severity, model, []))
-        scenes_of_shift.append((name, tuple(frames)))
+            frames.append(Frame(at, picture, tuple(failing), marked))
+        of_shift = strips.setdefault(severity.shift, (severity, model, []))
+        *_, shown_scenes = of_shift
+        shown_scenes.append((name, tuple(frames)))
     return list(strips.values())
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,23 +28,44 @@ from counterfoil.data.labelled_images import (
     first_of_classes,
     rows_of,
 )
-from counterfoil.data.labelled_sources import labelled_rows, labelled_source, labelled_split
+from counterfoil.data.labelled_sources import (
+    labelled_rows,
+    labelled_source,
+    labelled_split,
+)
 from counterfoil.data.labels import ConditionLabels
 from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin, prepared_folders
 from counterfoil.errors import CounterfoilError, UserError, raise_together
 from counterfoil.evaluation.dataset import Subject
-from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking, NestedMeasure, Request
+from counterfoil.evaluation.tasks.classes.answers import (
+    AllAnswers,
+    Asking,
+    NestedMeasure,
+    Request,
+)
 from counterfoil.models.classifiers import describe_classifier, load_classifier
 from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.models.loading_errors import reading_errors, skipped_reason
 from counterfoil.models.names import LAB, Pin, local_folder
-from counterfoil.prediction.embedding import Embedder, classifier_embedder, clip_embedder, embed
+from counterfoil.prediction.embedding import (
+    Embedder,
+    classifier_embedder,
+    clip_embedder,
+    embed,
+)
 from counterfoil.prediction.passes import Scored
 from counterfoil.progress import rename_stages, track
-from counterfoil.recipe import RecipeClass
+from counterfoil.recipe import RecipeClass, Source
 from counterfoil.recipe.layering import without_folders
-from counterfoil.recipe.names import CHAT, OPEN_CLIP, PREDICTIONS, PYTHON, chat_parts, is_local
+from counterfoil.recipe.names import (
+    CHAT,
+    OPEN_CLIP,
+    PREDICTIONS,
+    PYTHON,
+    chat_parts,
+    is_local,
+)
 from counterfoil.report.distances import FID, KID, Distances, ImageSet, SetOfImages
 from counterfoil.report.reference import (
     VALIDATION,
@@ -58,10 +80,15 @@ from counterfoil.store.layout import writable_cache
 
 @dataclass(frozen=True)
 class _Side:
-    """Features [n, d] of decodable images, and the unit of each image (n,)."""
+    """Features [n, d] of images, and the unit of each image (n,)."""
 
     features: AnyFloats
     units: Ints
+
+    @property
+    def readable(self) -> Bools:
+        """Which images could be decoded, bool [n]."""
+        return np.asarray(np.isfinite(self.features).all(axis=1))
 
     @cached_property
     def statistics(self) -> feature_stats.FeatureStatistics:
@@ -101,12 +128,12 @@ def prepared_distances(
             problems = [f"distances: {problem}" for problem in error.problems]
             errors.append(type(error)(problems, error.hint))
     raise_together(errors)
+    if not wanted and against is not None:
+        raise UserError(
+            "--against needs --distances: it says what distances are measured to",
+            "Add --distances clip",
+        )
     if not wanted:
-        if against is not None:
-            raise UserError(
-                "--against needs --distances: it says what distances are measured to",
-                "Add --distances clip",
-            )
         return PreparedDistances()
     try:
         opened = open_against(subject, against)
@@ -114,27 +141,31 @@ def prepared_distances(
         if against is not None:
             raise
         return PreparedDistances(wanted, skipped_because(error))
-    if opened.source.images.content == subject.parts[0].images.content:
-        return PreparedDistances(wanted, f"the images are those of {opened.source.name} themselves")
+    source = opened.source
+    if source.images.content == subject.parts[0].images.content:
+        return PreparedDistances(wanted, f"the images are those of {source.name} themselves")
     return PreparedDistances(wanted, opened)
 
 
-def measure_distances(answered: AllAnswers) -> tuple[tuple[Distances, ...], list[ResultRow]]:
+def measure_distances(
+    answered: AllAnswers,
+) -> tuple[tuple[Distances, ...], list[ResultRow]]:
     """Return distances in the features of each model that was named, and their rows.
 
     A source that is not available and a model without features are skipped, with the reason. Raise
     RunFailure if a model cannot be fetched or computed.
     """
     prepared = answered.request(PreparedDistances) or PreparedDistances()
+    opened = prepared.opened
     measured: list[Distances] = []
     rows: list[ResultRow] = []
     for name in prepared.names:
-        if isinstance(prepared.opened, str):
-            measured.append(Distances(name, skipped=prepared.opened))
+        if isinstance(opened, str):
+            measured.append(Distances(name, skipped=opened))
             continue
         try:
             model = load_features(name, answered.subject, answered.asking.device)
-            distances, model_rows = _distances(answered, prepared.opened, model)
+            distances, model_rows = _distances(answered, opened, model)
             measured.append(distances)
             rows += model_rows
         except UserError as error:
@@ -156,62 +187,78 @@ def _distances(
 ) -> tuple[Distances, list[ResultRow]]:
     subject = answered.subject.without_computed()
     asking = answered.asking
-    source, decodable = _side_of(opened.source.images, model, asking)
+    opened_source = opened.source
+    source, decodable = _side_of(opened_source.images, model, asking)
     folder = subject.workplace / "embeddings"
     parts = [_features(part.images, model, folder, asking) for part in subject.parts]
-    features = np.concatenate(parts) if len(parts) > 1 else parts[0]
-    readable = np.isfinite(features).all(axis=1)
-    units = _subject_units(subject)
+    features = parts[0]
+    if len(parts) > 1:
+        features = np.concatenate(parts)
+    of_subject = _Side(features, _subject_units(subject))
+    readable = of_subject.readable
     unreadable = np.concatenate([~readable, ~decodable])
     distances = Distances(
         features=model.name,
         pin=model.pin,
         width=features.shape[1],
         scaled=model.scaled,
-        source=opened.source.name,
-        source_content=opened.source.images.content,
-        source_rows=opened.source.rows,
+        source=opened_source.name,
+        source_content=opened_source.images.content,
+        source_rows=opened_source.rows,
         subsets=feature_stats.SUBSETS,
         seed=answered.seed,
         unreadable=int(unreadable.sum()),
     )
-    # What is compared: its kind, name and number of classes, its images of a side, and the other.
-    pairs: list[tuple[SetOfImages, str, int, _Side, Bools, _Side]] = []
+    # What is compared: some images of a side, and another side.
+    pairs: list[tuple[ImageSet, _Side, Bools, _Side]] = []
     of_classes: dict[tuple[int, ...], _Side] = {}
-    of_subject = _Side(features, units)
-    for what, name, labels, chosen in _groups(subject):
+    for what, name, labels, in_set in _groups(subject):
         if labels not in of_classes:
-            of_labels = opened.source.of_classes(subject.classes, labels)
+            of_labels = opened_source.of_classes(subject.classes, labels)
             of_classes[labels] = source.only(of_labels[decodable])
         against = of_classes[labels]
-        pairs.append((what, name, len(labels), of_subject, chosen & readable, against))
+        chosen = in_set & readable
+        images = ImageSet(
+            what,
+            name,
+            classes=len(labels),
+            images=int(chosen.sum()),
+            source_images=len(against.units),
+        )
+        pairs.append((images, of_subject, chosen, against))
     # For scale, also measure the source against itself: its two splits, or two halves of its only
     # split.
     if opened.other is not None:
-        name = f"{opened.other.name} against {opened.source.name}"
+        name = f"{opened.other.name} against {opened_source.name}"
         first, _ = _side_of(opened.other.images, model, asking)
         another = source
     else:
-        name = f"two halves of {opened.source.name}"
+        name = f"two halves of {opened_source.name}"
         # Images with equal features go to the same half.
         contents = []
         for of_image in source.features:
             content = np.ascontiguousarray(of_image).tobytes()
             contents.append(hashlib.sha256(content).hexdigest())
-        labels_of_source = opened.source.images.labels[decodable]
-        halves = deal_halves(labels_of_source, 0, list(map(str, source.units)), contents)
+        labels_of_source = opened_source.images.labels[decodable]
+        units = list(map(str, source.units))
+        halves = deal_halves(labels_of_source, 0, units, contents)
         first = source.only(halves.discover)
         another = source.only(halves.confirm)
-    every = np.ones(len(first.units), bool)
-    pairs.append(("source", name, len(subject.classes), first, every, another))
+    images = ImageSet(
+        "source",
+        name,
+        classes=len(subject.classes),
+        images=len(first.units),
+        source_images=len(another.units),
+    )
+    pairs.append((images, first, first.readable, another))
     sets: list[ImageSet] = []
     rows: list[ResultRow] = []
     stage = f"distances in the features of {model.name}"
-    for what, name, classes, images_of, chosen, against in track(pairs, stage):
-        side = images_of.only(chosen)
-        images = ImageSet(what, name, classes, len(side.features), len(against.features))
-        images, set_rows = _compared(distances, images, side, against)
-        sets.append(images)
+    for images, side, chosen, against in track(pairs, stage):
+        side = side.only(chosen)
+        compared, set_rows = _compared(distances, images, side, against)
+        sets.append(compared)
         rows += set_rows
     return replace(distances, sets=tuple(sets)), rows
 
@@ -224,8 +271,8 @@ def _side_of(
     """Return the features of a source's decodable images, and which images can be decoded, bool
     [n]."""
     features = _features(images, model, None, asking)
-    decodable = np.isfinite(features).all(axis=1)
-    return _Side(features[decodable], _units(images)[decodable]), np.asarray(decodable)
+    side = _Side(features, _units(images))
+    return side.only(side.readable), side.readable
 
 
 def _features(
@@ -249,29 +296,38 @@ def _features(
     # KID's kernel is (x·y/d + 1)³. For unit vectors x·y/d is small, and the constant 1 would
     # dominate.
     if model.scaled:
-        features = features * np.float32(np.sqrt(features.shape[1]))
+        _, width = features.shape
+        features = features * np.float32(np.sqrt(width))
     return features
 
 
-def _groups(subject: Subject) -> list[tuple[SetOfImages, str, tuple[int, ...], Bools]]:
-    """Return the image sets to compare, each with its classes and its rows, bool (n,).
+# A set of images: its kind and name, its classes, and its rows, bool (n,).
+_Set = tuple[SetOfImages, str, tuple[int, ...], Bools]
+
+
+def _groups(subject: Subject) -> list[_Set]:
+    """Return the image sets to compare.
 
     If there are several groups, the whole dataset is the first set.
     """
-    sets: list[tuple[SetOfImages, str, tuple[int, ...], Bools]] = []
-    tops = np.array([group.top for group in subject.groups])
-    of_dataset = tops[subject.shifts]
-    of_dataset[len(subject.parts[0].images) :] = False
-    places = np.unique(subject.shifts[of_dataset]).tolist()
-    if len(places) > 1:
-        labels: set[int] = set()
-        for index in places:
-            labels |= set(subject.groups[index].class_labels)
-        sets.append(("dataset", subject.name, tuple(sorted(labels)), of_dataset))
-    for index in np.flatnonzero(tops).tolist():
-        group = subject.groups[index]
-        sets.append(("group", group.name, group.class_labels, subject.shifts == index))
-    return sets
+    of_groups: list[_Set] = []
+    of_dataset = np.zeros(len(subject.keys), bool)
+    labels: set[int] = set()
+    merged = 0
+    images = len(subject.parts[0].images)
+    for index, group in enumerate(subject.groups):
+        if not group.top:
+            continue
+        in_group = subject.shifts == index
+        of_groups.append(("group", group.name, group.class_labels, in_group))
+        if in_group[:images].any():
+            merged += 1
+            of_dataset |= in_group
+            labels |= set(group.class_labels)
+    if merged < 2:
+        return of_groups
+    every_label = tuple(sorted(labels))
+    return [("dataset", subject.name, every_label, of_dataset), *of_groups]
 
 
 def _units(images: LabelledImages) -> Ints:
@@ -279,7 +335,7 @@ def _units(images: LabelledImages) -> Ints:
     unit."""
     units = images.keys if images.units is None else images.units
     _, numbers = np.unique(units, return_inverse=True)
-    return numbers.reshape(-1)
+    return numbers
 
 
 def _subject_units(subject: Subject) -> Ints:
@@ -288,44 +344,59 @@ def _subject_units(subject: Subject) -> Ints:
     numbered = []
     start = 0
     for part in subject.parts:
-        rows = slice(start, start + len(part.images))
+        units = _units(part.images)
+        rows = slice(start, start + len(units))
         if subject.groups[part.first].paired:
-            cells = np.stack([subject.labels[rows], subject.indices[rows]], axis=1)
-            _, units = np.unique(cells, axis=0, return_inverse=True)
-            units = units.reshape(-1)
-        else:
-            units = _units(part.images)
-        numbered.append(units + start)
+            labels = subject.labels[rows]
+            cells = np.stack([labels, subject.indices[rows]])
+            _, units = np.unique(cells, axis=1, return_inverse=True)
+        numbered.append(units.reshape(-1) + start)
         start = rows.stop
     return np.concatenate(numbered)
 
 
 def _compared(
-    distances: Distances, images: ImageSet, side: _Side, against: _Side
+    distances: Distances,
+    images: ImageSet,
+    side: _Side,
+    against: _Side,
 ) -> tuple[ImageSet, list[ResultRow]]:
     """Return a set with its rows, KID and FID, or a note if there are too few images."""
+    n = images.images
     key = distances.key(images)
     first = len(np.unique(side.units))
     second = len(np.unique(against.units))
-    if min(first, second) < feature_stats.FEWEST_IMAGES:
-        independent = f"{first:,} and {second:,}"
+    fewest = feature_stats.FEWEST_IMAGES
+    if min(first, second) < fewest:
         note = (
-            f"{independent} independent images, and subsets need {feature_stats.FEWEST_IMAGES}"
-            " on either side"
+            f"{first:,} and {second:,} independent images, and subsets need {fewest} on either side"
         )
-        return images, [estimate_row(KID, None, n=images.images, note=note, **key)]
-    units = side.units, against.units
+        unknown = estimate_row(
+            KID,
+            None,
+            n=n,
+            note=note,
+            **key,
+        )
+        return images, [unknown]
     kid = feature_stats.kernel_distance(
-        side.features, against.features, *units, seed=distances.seed
+        side.features,
+        against.features,
+        side.units,
+        against.units,
+        seed=distances.seed,
     )
     fid = feature_stats.frechet_distance(side.statistics, against.statistics)
-    biased = feature_stats.is_biased(images.images, images.source_images, distances.width)
     images = replace(
-        images, kid_subset=kid.subset, kid_source_subset=kid.other_subset, fid_biased=biased
+        images,
+        kid_subset=kid.subset,
+        kid_source_subset=kid.other_subset,
+        fid_biased=feature_stats.is_biased(n, images.source_images, distances.width),
     )
     estimate = Estimate(kid.value, kid.low, kid.high)
-    kid_row = estimate_row(KID, estimate, n=images.images, **key)
-    return images, [kid_row, estimate_row(FID, fid, n=images.images, **key)]
+    kid_row = estimate_row(KID, estimate, n=n, **key)
+    fid_row = estimate_row(FID, fid, n=n, **key)
+    return images, [kid_row, fid_row]
 
 
 # The CLIP model that the recipe screens with.
@@ -344,35 +415,30 @@ class FeatureModel:
 
 
 def _refuse_unfit(name: str, subject: Subject) -> None:
-    if name == CLIP:
-        if subject.recipe is None:
-            raise UserError(
-                f"'{CLIP}' stands for the CLIP model of a recipe's screen, but the images have no"
-                " recipe",
-                "Name a recipe (--recipe), or a model: --distances"
-                " open_clip:ViT-B-32/laion2b_s34b_b79k",
-            )
-        if subject.recipe.screen.model is None:
-            raise UserError(
-                f"'{CLIP}' stands for the CLIP model of a recipe's screen, but this recipe has no"
-                " screen",
-                "Name a model: --distances open_clip:ViT-B-32/laion2b_s34b_b79k",
-            )
-        local_folder(subject.recipe.screen.model)
-    elif name.startswith((PREDICTIONS, PYTHON, CHAT)):
+    if name.startswith((PREDICTIONS, PYTHON, CHAT)):
         raise UserError(
             f"model {name!r}: has no features; expected a model that a folder, a file or the Hub"
             " holds"
         )
-    else:
+    if name != CLIP:
         describe_classifier(name, subject.classes)
+        return
+    recipe = subject.recipe
+    if recipe is not None and recipe.screen.model is not None:
+        local_folder(recipe.screen.model)
+        return
+    lacking = "this recipe has no screen"
+    hint = "Name a model"
+    if recipe is None:
+        lacking = "the images have no recipe"
+        hint = "Name a recipe (--recipe), or a model"
+    raise UserError(
+        f"'{CLIP}' stands for the CLIP model of a recipe's screen, but {lacking}",
+        f"{hint}: --distances open_clip:ViT-B-32/laion2b_s34b_b79k",
+    )
 
 
-def load_features(
-    name: str,
-    subject: Subject,
-    device: str,
-) -> FeatureModel:
+def load_features(name: str, subject: Subject, device: str) -> FeatureModel:
     """Load a feature model on `device`. A CLIP model of the Hub has the commit that the dataset
     pins."""
     if name != CLIP:
@@ -382,14 +448,21 @@ def load_features(
         return FeatureModel(name, f"sha256 {classifier.sha256}", embedder, scaled)
     assert subject.recipe is not None  # `prepared_distances` checked it
     screen = subject.recipe.screen
-    pinned = (subject.pins.get("models") or {}).get("screen") or {}
+    models = subject.pins.get("models") or {}
+    pinned = models.get("screen") or {}
     if pinned.get("name") and pinned.get("revision"):
-        others = pinned.get("sha256"), pinned.get("license")
-        pin = Pin(pinned["name"], pinned["revision"], *others)
+        pin = Pin(
+            pinned["name"],
+            pinned["revision"],
+            pinned.get("sha256"),
+            pinned.get("license"),
+        )
     else:
         pin = pin_clip(screen.clip, screen.weights)
     clip = load_clip(screen.clip, screen.weights, device, revision=pin.revision)
-    pin_text = f"sha256 {pin.sha256}" if pin.sha256 else "not pinned"
+    pin_text = "not pinned"
+    if pin.sha256:
+        pin_text = f"sha256 {pin.sha256}"
     if pin.revision:
         pin_text = f"commit {pin.revision}"
     embedder = clip_embedder(clip, pin, screen.weights)
@@ -416,8 +489,10 @@ class SourceImages:
         one of them."""
         if self.sets is None:
             return np.isin(self.images.labels, labels)
-        fitting = [self.sets.of_label(classes[label].source_label) for label in labels]
-        return np.any(fitting, axis=0)[self.images.labels]
+        source_labels = [classes[label].source_label for label in labels]
+        fitting = [self.sets.of_label(source_label) for source_label in source_labels]
+        of_sets = np.any(fitting, axis=0)
+        return of_sets[self.images.labels]
 
 
 @dataclass(frozen=True)
@@ -435,49 +510,8 @@ def open_against(subject: Subject, against: str | Path | None) -> MeasuredAgains
     Raise UserError for missing images, RunFailure if a network or a disk fails.
     """
     if against is not None:
-        return MeasuredAgainst(_source_images(labelled_source(against, subject.classes)), None)
-    subject = with_source_placed(subject)
-    pin = pinned_source(subject)
-    recipe = subject.recipe
-    assert recipe is not None  # a pinned source has one
-    splits = open_source(recipe.source, pin=pin).splits
-    validation = recipe.source.validation_split
-    names = [name for name in (validation, recipe.source.train_split) if name in splits]
-    if splits and not names:
-        raise UserError(
-            f"source: '{recipe.source.dataset}' has neither split of the recipe; its splits:"
-            f" {', '.join(splits)}"
-        )
-    opened = []
-    for name in dict.fromkeys(names or [validation]):
-        images, conditions = labelled_rows(recipe.source, name, recipe.classes, pin)
-        sets = None
-        if conditions is not None:  # sort the sets: label i of the images is set i
-            values = np.unique(conditions.values, axis=0)
-            sets = ConditionLabels(conditions.names, values)
-        opened.append(_source_images(images, sets))
-    return MeasuredAgainst(opened[0], opened[1] if len(opened) > 1 else None)
-
-
-def _source_images(images: LabelledImages, sets: ConditionLabels | None = None) -> SourceImages:
-    dataset, _, split = images.name.rpartition("/")
-    name = shown_source(dataset, split)
-    return SourceImages(evenly_thinned(images, MOST_IMAGES), name, len(images), sets)
-
-
-def with_source_placed(subject: Subject) -> Subject:
-    """Return the subject with its source's folder on this machine, if a folder with that content is
-    known."""
-    recipe = subject.recipe
-    if recipe is None:
-        return subject
-    source = placed_source(recipe.source, subject.pins.get("source"))
-    return replace(subject, recipe=recipe.model_copy(update={"source": source}))
-
-
-def pinned_source(subject: Subject) -> SourcePin:
-    """Return the pin of the source of a subject's recipe. Raise UserError without a recipe, or if
-    it has changed."""
+        images = labelled_source(against, subject.classes)
+        return MeasuredAgainst(_source_images(images), None)
     recipe = subject.recipe
     if recipe is None:
         raise UserError(
@@ -485,9 +519,42 @@ def pinned_source(subject: Subject) -> SourcePin:
             "Name a source: --against IMAGES",
         )
     recorded = subject.pins.get("source")
-    pin = open_source(recipe.source, recorded, as_recorded=True).pin
+    origin = placed_source(recipe.source, recorded)
+    pin = _source_pin(origin, recorded)
+    splits = open_source(origin, pin=pin).splits
+    validation = origin.validation_split
+    names = [name for name in (validation, origin.train_split) if name in splits]
+    if splits and not names:
+        raise UserError(
+            f"source: '{origin.dataset}' has neither split of the recipe; its splits:"
+            f" {', '.join(splits)}"
+        )
+    opened = []
+    for name in dict.fromkeys(names or [validation]):
+        images, conditions = labelled_rows(origin, name, recipe.classes, pin)
+        sets = None
+        if conditions is not None:  # sort the sets: label i of the images is set i
+            values = np.unique(conditions.values, axis=0)
+            sets = ConditionLabels(conditions.names, values)
+        opened.append(_source_images(images, sets))
+    source, *others = opened
+    return MeasuredAgainst(source, others[0] if others else None)
+
+
+def _source_images(images: LabelledImages, sets: ConditionLabels | None = None) -> SourceImages:
+    dataset, _, split = images.name.rpartition("/")
+    name = shown_source(dataset, split)
+    thinned = evenly_thinned(images, MOST_IMAGES)
+    return SourceImages(thinned, name, len(images), sets)
+
+
+def _source_pin(source: Source, recorded: Any) -> SourcePin:
+    """Return the pin of a dataset's source. Raise UserError if it is not as recorded."""
+    pin = open_source(source, recorded, as_recorded=True).pin
     known = SourcePin.of(recorded)
-    if known is not None and known.revision and pin.revision and known.revision != pin.revision:
+    if known is None or not known.revision or not pin.revision:
+        return pin
+    if known.revision != pin.revision:
         raise UserError(
             f"source: '{known.dataset}' is at revision {pin.revision} here, expected"
             f" {known.revision}, the revision that the dataset was built from"
@@ -536,38 +603,48 @@ def prepared_reference(
     any image of the source. wanted: None for a source that is on this machine, True to fetch one
     from the Hub. The base of corrupted rows is the source's own, so it is compared on request only.
     """
-    if wanted is False or subject.recipe is None or subject.directory is None:
+    recipe = subject.recipe
+    if wanted is False or recipe is None or subject.directory is None:
         return PreparedReference()
-    if wanted is None and subject.recipe.kind.unchanged_base:
+    if wanted is None and recipe.kind.unchanged_base:
         return PreparedReference()
-    subject = with_source_placed(subject)
-    assert subject.recipe is not None
-    source = subject.recipe.source
+    recorded = subject.pins.get("source")
+    source = placed_source(recipe.source, recorded)
     left_out = {}
     for name, model in stands_for.items():
-        if isinstance(model, str) and model.startswith(PREDICTIONS):
+        if not isinstance(model, str):
+            continue
+        _, server = chat_parts(model)
+        if model.startswith(PREDICTIONS):
             left_out[name] = "a file of recorded predictions"
-        elif isinstance(model, str) and chat_parts(model)[1] is not None and not wanted:
+        elif server is not None and not wanted:
             left_out[name] = "on a server, which --reference asks about these images too"
     left_out |= dict.fromkeys(mended, "which was mended and may have seen these images")
     validation = source.validation_split
     split = shown_source(source.dataset, validation)
     try:
         if not set(stands_for) - set(left_out):
-            whys = "; ".join(f"{name} is {why}" for name, why in left_out.items())
-            raise UserError(f"no model can be scored on it: {whys}")
+            whys = [f"{name} is {why}" for name, why in left_out.items()]
+            raise UserError(f"no model can be scored on it: {'; '.join(whys)}")
         if source.conditions is not None:
             raise UserError("each row of the source has several labels, expected one class per row")
-        pin = pinned_source(subject)
+        pin = _source_pin(source, recorded)
         # A dataset of the Hub may be of any size.
-        large = not (source.dataset.startswith(LAB) or is_local(source.dataset))
-        if large and wanted is None:
+        small = source.dataset.startswith(LAB) or is_local(source.dataset)
+        if not small and wanted is None:
             revisions = [folder.name for folder in prepared_folders(source)]
             if pin.revision not in revisions:
                 raise UserError(
-                    f"'{source.dataset}' is not on this machine", "Add --reference to download it."
+                    f"'{source.dataset}' is not on this machine",
+                    "Add --reference to download it.",
                 )
-        images = labelled_split(source, validation, subject.recipe.classes, pin, units=False)
+        images = labelled_split(
+            source,
+            validation,
+            recipe.classes,
+            pin,
+            units=False,
+        )
         first = first_of_classes(images.keys, images.labels, IMAGES_A_CLASS)
         images = rows_of(images, first)
     except reading_errors() as error:
@@ -576,7 +653,9 @@ def prepared_reference(
     return PreparedReference(images, split, left_out)
 
 
-def measure_reference(answered: AllAnswers) -> tuple[ReferenceResult | None, list[ResultRow]]:
+def measure_reference(
+    answered: AllAnswers,
+) -> tuple[ReferenceResult | None, list[ResultRow]]:
     """Return every model's gap between validation images and the base, over the classes that the
     base measures.
 
@@ -598,7 +677,8 @@ def measure_reference(answered: AllAnswers) -> tuple[ReferenceResult | None, lis
             with rename_stages(lambda stage: replace(stage, name=f"{stage.name}, validation")):
                 scored = answered.asking.scored(images, scorable, folder, failed)
             if not scored:
-                skipped = "; ".join(skipped_because(error) for error in failed.values())
+                reasons = map(skipped_because, failed.values())
+                skipped = "; ".join(reasons)
         except reading_errors() as error:
             skipped = skipped_because(skipped_reason(_INPUT, error))
     if images is None or skipped is not None:
@@ -611,7 +691,8 @@ def measure_reference(answered: AllAnswers) -> tuple[ReferenceResult | None, lis
             left_out[name] = f"which failed there: {skipped_because(failed[name])}"
         if name in scored:
             in_order[name] = scored[name]
-    return _gaps(answered, replace(prepared, left_out=left_out), images, in_order)
+    prepared = replace(prepared, left_out=left_out)
+    return _gaps(answered, prepared, images, in_order)
 
 
 def _gaps(
@@ -623,25 +704,32 @@ def _gaps(
     near = answered.near_chance
     places = [answered.models.index(name) for name in scored]
     predictions = [scores.predictions for scores in scored.values()]
-    readable = np.all([of_model.readable for of_model in predictions], axis=0)
-    correct = np.stack([of_model.correct for of_model in predictions], axis=1)
+    readable_of_models = [of_model.readable for of_model in predictions]
+    right_of_models = [of_model.correct for of_model in predictions]
+    readable = np.all(readable_of_models, axis=0)
+    correct = np.stack(right_of_models, axis=1)
     both = []
-    bases = []
     why = "no class has enough images on the base"
     if answered.enough(0):
         why = "it has no readable image of these classes"
         for cls in answered.seen(0):
-            label = answered.label_of[cls.class_id]
-            rows = np.flatnonzero((images.labels == label) & readable)
-            if not rows.size:
+            of_class = images.labels == answered.label_of[cls.class_id]
+            rows = np.flatnonzero(of_class & readable)
+            if not len(rows):
                 continue
             # The answers to one class, (n, models): first to validation images, then to base
             # images.
             on_base = cls.base_correct[cls.base_present][:, places]
             together = np.concatenate([correct[rows], on_base])
             first = np.arange(len(together)) < len(rows)
-            both.append(ClassUnits(cls.class_id, first, together, ~first, together))
-            bases.append(ClassUnits(cls.class_id, ~first, together, ~first, together))
+            units = ClassUnits(
+                cls.class_id,
+                base_present=first,
+                base_correct=together,
+                shift_present=~first,
+                shift_correct=together,
+            )
+            both.append(units)
     others = [cls for cls in both if cls.class_id in near.classes]
     unseen = None
     unseen_known = False
@@ -649,16 +737,18 @@ def _gaps(
         averaged = ~near.models[places]
         if not averaged.any():
             averaged[:] = True
-        of_models = np.mean([other.base_accuracy for other in others], axis=0)
+        of_classes = [other.base_accuracy for other in others]
+        of_models = np.mean(of_classes, axis=0)
         unseen = float(of_models[averaged].mean())
         # Whether classes near chance on the base are clearly above chance here.
         chances = [near.chances[other.class_id] for other in others]
         chance = float(np.mean(chances))
-        n = sum(other.counts[0] for other in others)
+        n, _ = accuracy_stats.image_counts(others)
         unseen_known = not near_chance(np.array([unseen]), n, chance).item()
+    count, _ = accuracy_stats.image_counts(both)
     result = ReferenceResult(
         split=prepared.split,
-        images=sum(cls.counts[0] for cls in both),
+        images=count,
         classes=len(both),
         skipped=None if both else why,
         left_out=prepared.left_out,
@@ -668,17 +758,19 @@ def _gaps(
     if not both:
         return result, []
     base_name = answered.group(0).name
+    bases = [replace(cls, base_present=cls.shift_present) for cls in both]
     seed = answered.seed
+    gaps = accuracy_stats.drops_of_classes(both, paired=False, seed=seed, salt=_SALT)
     measured = {
         VALIDATION: accuracy_stats.class_averages(both, seed=seed, salt=_SALT),
         VALIDATION_BASE: accuracy_stats.class_averages(bases, seed=seed, salt=base_name),
-        VALIDATION_GAP: accuracy_stats.drops_of_classes(both, paired=False, seed=seed, salt=_SALT),
+        VALIDATION_GAP: gaps,
     }
     result_rows = []
     for column, name in enumerate(scored):
         for measure, numbers in measured.items():
             estimate = numbers.interval(column)
-            result_rows.append(estimate_row(measure, estimate, model=name, n=result.images))
+            result_rows.append(estimate_row(measure, estimate, model=name, n=count))
     return result, result_rows
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -39,7 +38,9 @@ class _Judge:
     recorded_name: str
 
 
-def measure_transfer(answered: AllAnswers) -> tuple[tuple[names.Transfer, ...], list[ResultRow]]:
+def measure_transfer(
+    answered: AllAnswers,
+) -> tuple[tuple[names.Transfer, ...], list[ResultRow]]:
     """Return a `Transfer` per judge, in the recipe's order, and their rows; empty if no rule keeps
     a judge's failures.
 
@@ -60,11 +61,15 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[names.Transfer, ...], 
         of_model = {}
         for rule in known_rules:
             of_model[rule] = failed_answers(
-                rule, predictions, subject.labels, subject.classes, class_map
+                rule,
+                predictions,
+                subject.labels,
+                subject.classes,
+                class_map,
             )
         failed.append(of_model)
     guessed = answered.near_chance.classes
-    near = np.array([cls.id in guessed for cls in subject.classes], dtype=bool)
+    near = np.array([cls.id in guessed for cls in subject.classes])
     transfers: list[names.Transfer] = []
     numbers: list[ResultRow] = []
     for name, wrong in subject.judged.wrong.items():
@@ -77,20 +82,36 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[names.Transfer, ...], 
         family = architecture_family(judge.architecture, name)
         models = []
         if not judge.places:
-            models.append(names.TransferModel(judge.recorded_name, family, names.JUDGE))
+            recorded = names.TransferModel(judge.recorded_name, family, names.JUDGE)
+            models.append(recorded)
         for index, scores in enumerate(answered.scored):
             classifier = scores.classifier
             of_family = architecture_family(classifier.architecture, classifier.name)
-            relation = names.JUDGE if index in judge.places else _relation(scores, judge, answered)
-            models.append(names.TransferModel(classifier.name, of_family, relation))
-        numbers += _rates(answered, judge, failed, None, rows)
+            relation: names.Relation = names.JUDGE
+            if index not in judge.places:
+                relation = _relation(scores, judge, answered)
+            model = names.TransferModel(classifier.name, of_family, relation)
+            models.append(model)
+        numbers += _rates(
+            answered,
+            judge,
+            failed,
+            None,
+            rows,
+        )
         judged_shifts = [shift for shift in subject.judged.shifts if name in shift.judges]
         shifts = []
         for shift in judged_shifts:
             accepted = subject.shifts == shift.index
             of_shift = rows[accepted[rows]]
             if len(judged_shifts) > 1:  # with a single shift, the total is its row
-                numbers += _rates(answered, judge, failed, shift.index, of_shift)
+                numbers += _rates(
+                    answered,
+                    judge,
+                    failed,
+                    shift.index,
+                    of_shift,
+                )
             group = subject.groups[shift.index]
             facts = names.TransferShift(
                 name=group.name,
@@ -103,6 +124,7 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[names.Transfer, ...], 
             )
             shifts.append(facts)
         captions, _ = _captions(subject, rows)
+        left_out_names = [subject.classes[label].name for label in left_out]
         transfer = names.Transfer(
             judge=name,
             architecture=judge.architecture,
@@ -112,7 +134,7 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[names.Transfer, ...], 
             images=len(rows),
             shifts=tuple(shifts),
             models=tuple(models) if len(rows) else (),
-            classes_near_chance=tuple(subject.classes[label].name for label in left_out),
+            classes_near_chance=tuple(left_out_names),
         )
         transfers.append(transfer)
     return tuple(transfers), numbers
@@ -123,13 +145,20 @@ def _judge(name: str, answered: AllAnswers) -> _Judge:
     locks are untrusted."""
     pins = answered.subject.mined.pins
     pin = pins.get(name)
-    pinned = pin.items() if isinstance(pin, Mapping) else ()
-    known = {key: value for key, value in pinned if isinstance(value, str)}
+    known = {}
+    if isinstance(pin, Mapping):
+        known = {key: value for key, value in pin.items() if isinstance(value, str)}
     places = frozenset(judges_among(answered.scored, [name], pins))
     # Rename the judge if a scored model with other weights has its name.
     recorded = f"{name} (of the build)" if name in answered.models else name
     architecture = known.get("architecture", "")
-    return _Judge(name, architecture, known.get("sha256"), places, recorded)
+    return _Judge(
+        name,
+        architecture,
+        known.get("sha256"),
+        places,
+        recorded,
+    )
 
 
 def _relation(
@@ -138,7 +167,6 @@ def _relation(
     answered: AllAnswers,
 ) -> names.Relation:
     model = scored.classifier
-    model_sizes = model.param_count, model.num_classes
     sizes: tuple[int | None, int | None] = None, None
     if judge.places:
         itself = answered.scored[min(judge.places)].classifier
@@ -146,7 +174,7 @@ def _relation(
     return relation_of(
         model.architecture,
         model.sha256,
-        model_sizes,
+        (model.param_count, model.num_classes),
         judge.architecture,
         judge.sha256,
         sizes,
@@ -183,7 +211,8 @@ def relation_of(
 def _captions(subject: Subject, rows: Ints) -> tuple[Ints, Ints]:
     """Return the captions of some rows, as shift · classes + class, and each row's index among
     them, (rows,)."""
-    captions = subject.shifts[rows] * len(subject.classes) + subject.labels[rows]
+    shifts = subject.shifts[rows]
+    captions = shifts * len(subject.classes) + subject.labels[rows]
     return np.unique(captions, return_inverse=True)
 
 
@@ -199,14 +228,17 @@ def _rates(
     if not len(rows):
         return []
     subject = answered.subject
-    readable = answered.answers.readable
-    group = "" if shift_index is None else subject.groups[shift_index].name
+    group = ""
+    if shift_index is not None:
+        group = answered.group(shift_index).name
     captions, caption = _captions(subject, rows)
-    images = np.bincount(caption, minlength=len(captions))
-    mixture = np.bincount(subject.labels[rows], minlength=len(subject.classes))
+    images = np.bincount(caption)
+    classes = len(subject.classes)
+    mixture = np.bincount(subject.labels[rows], minlength=classes)
+    labels = np.flatnonzero(mixture)
     base = np.empty(0, np.int64)
     if subject.base:
-        base = _rows_of(subject, readable, 0, mixture)
+        base = answered.rows_of_labels(0, labels)
     # By these rules the judge is wrong about every image by construction. Under every rule its
     # first answer is not the label; under top-3 rules none of its first three is.
     constructed = names.RULES
@@ -214,63 +246,72 @@ def _rates(
         in_question = judge.name in shift.judges and shift_index in (None, shift.index)
         if in_question and shift.rule.failure not in (TOP3, *PARENTS):
             constructed = (TOP1,)
-    key: dict[str, Any] = {"group": group, "against": judge.name}
+    key = {"group": group, "against": judge.name}
     of_images = {"n": len(rows), "units": len(captions)}
     result_rows: list[ResultRow] = []
+
+    def add(rate: Estimate | float, base_rate: float | None, note: str) -> None:
+        of_model = estimate_row(
+            names.TRANSFER,
+            rate,
+            note=note,
+            **of_images,
+            **key,
+        )
+        on_base = estimate_row(names.ON_BASE, base_rate, n=len(base), **key)
+        result_rows.extend((of_model, on_base))
+
     if not judge.places:
         # A judge that is not scored here is shown as recorded: wrong about each of these images.
         key["model"] = judge.recorded_name
-        note = names.BY_CONSTRUCTION
         for rule in constructed:
             key["at"] = rule
-            recorded = estimate_row(names.TRANSFER, 1.0, note=note, **of_images, **key)
-            on_base = estimate_row(names.ON_BASE, None, n=len(base), **key)
-            result_rows += recorded, on_base
+            add(1.0, None, names.BY_CONSTRUCTION)
     for rule in names.RULES:
-        able = [index for index, by_rule in enumerate(failures_of) if rule in by_rule]
+        able = []
+        of_models = []
+        for index, by_rule in enumerate(failures_of):
+            if rule in by_rule:
+                able.append(index)
+                of_models.append(by_rule[rule])
         if not able:
             continue
-        failed = np.stack([failures_of[index][rule] for index in able], axis=1)
-        counts = np.zeros((len(captions), len(able)), dtype=np.int64)
-        np.add.at(counts, caption, failed[rows].astype(np.int64))
+        failed = np.stack(of_models, axis=1)
+        counts = _counted(failed[rows], caption, len(captions))
         estimates = clustered_rates(counts, images)
         base_rates = _matched(subject, base, failed, mixture)
         others = {}
         for part in subject.stored_parts[1:]:
             last = part.first + len(part.images.group_names)
             for other in range(part.first, last):
-                of_group = _rows_of(subject, readable, other, mixture)
+                of_group = answered.rows_of_labels(other, labels)
                 rates = _matched(subject, of_group, failed, mixture)
                 if rates is not None:
                     others[subject.groups[other].name] = rates
         for column, index in enumerate(able):
             key["model"] = answered.models[index]
             key["at"] = rule
-            rate: Estimate | float = estimates[column]
-            note = ""
+            base_rate = None
+            if base_rates is not None:
+                base_rate = float(base_rates[column])
             if rule in constructed and index in judge.places:
                 # The judge's own rate is fixed by construction: it is not an estimate.
-                rate = estimates[column].value
-                note = names.BY_CONSTRUCTION
-            base_rate = None if base_rates is None else float(base_rates[column])
-            of_model = estimate_row(names.TRANSFER, rate, note=note, **of_images, **key)
-            on_base = estimate_row(names.ON_BASE, base_rate, n=len(base), **key)
-            result_rows += of_model, on_base
+                add(estimates[column].value, base_rate, names.BY_CONSTRUCTION)
+            else:
+                add(estimates[column], base_rate, "")
             for name, rates in others.items():
                 key["at"] = f"{rule} {name}"
-                result_rows.append(estimate_row(names.BESIDE, float(rates[column]), **key))
+                beside = float(rates[column])
+                result_rows.append(estimate_row(names.BESIDE, beside, **key))
     return result_rows
 
 
-def _rows_of(
-    subject: Subject,
-    readable: Bools,
-    group: int,
-    mixture: Ints,
-) -> Ints:
-    """Return the readable images of a group whose classes are in a mixture."""
-    of_group = (subject.shifts == group) & readable
-    return np.flatnonzero(of_group & (mixture[subject.labels] > 0))
+def _counted(failed: Bools, category: Ints, categories: int) -> Ints:
+    """Return how many images of each category each model fails on, (categories, models)."""
+    _, models = failed.shape
+    counts = np.zeros((categories, models), np.int64)
+    np.add.at(counts, category, failed)
+    return counts
 
 
 def _matched(
@@ -279,9 +320,9 @@ def _matched(
     failed: Bools,
     mixture: Ints,
 ) -> Floats | None:
+    """Return the failure rates on some images, (models,), weighted as the classes of a mixture."""
     labels = subject.labels[rows]
-    counts = np.zeros((len(mixture), failed.shape[1]), dtype=np.int64)
-    np.add.at(counts, labels, failed[rows].astype(np.int64))
+    counts = _counted(failed[rows], labels, len(mixture))
     images = np.bincount(labels, minlength=len(mixture))
     return matched_rates(counts, images, mixture)
 
