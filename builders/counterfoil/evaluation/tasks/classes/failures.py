@@ -11,11 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from counterfoil.arrays import Ints
-from counterfoil.evaluation.failures import (
-    base_partners,
-    choose_failures,
-    write_sheets,
-)
+from counterfoil.evaluation.failures import base_partners, write_sheets
 from counterfoil.evaluation.figures import MOST_SHIFTS
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, answer_names
 from counterfoil.prediction.class_map import ClassMap
@@ -30,8 +26,7 @@ def write_failures(
     answered: AllAnswers,
     folder: Path,
 ) -> Path:
-    """Write the failure browser; return its page in `folder`. Only the images that it shows are
-    read again."""
+    """Write the failure browser; return its page in `folder`."""
     subject = answered.subject
     answers = answered.answers
     built = []
@@ -42,7 +37,6 @@ def write_failures(
     given = answered.given
     # Only an answer that was given is wrong.
     correct = answers.correct | ~given
-    chosen = choose_failures(correct, answers.readable, subject.labels, subject.shifts, partners)
     prediction = np.where(given, answers.prediction, _NOT_ASKED)
     confidence = np.where(given, answered.confidence, np.float32(np.nan))
     levels = {}
@@ -60,7 +54,6 @@ def write_failures(
     for model, class_map in zip(results.models, answered.maps, strict=True):
         note = near if model.near_chance else ""
         models.append((model.name, _shown_names(subject.classes, class_map), note))
-    keys = frozenset(subject.keys[row] for row in chosen.images.tolist())
     checks = results.label_checks
     return write_sheets(
         folder,
@@ -68,10 +61,10 @@ def write_failures(
         results,
         subject,
         (prediction, correct, confidence),
-        chosen,
+        answers.readable,
+        partners,
         models,
         order,
-        (picture for _, picture in subject.pictures(keys)),
         images=len(subject.keys),
         paired=any(subject.groups[index].paired for index in built),
         changed=checks is not None and checks.own,

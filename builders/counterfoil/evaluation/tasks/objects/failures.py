@@ -78,51 +78,63 @@ def detection_failures(
     their images.
     """
     f1_of = []
+    shown_detectors = []
     for scored in detectors:
-        f1_of.append([image_f1(matches, scored.score) for _, matches in scored.groups])
+        of_groups = [image_f1(matches, scored.score) for _, matches in scored.groups]
+        f1_of.append(of_groups)
+        shown_detectors.append({"name": scored.name, "score": scored.score})
     f1 = np.stack(f1_of)
     lost = f1[:, :1] - f1
-    failing = np.argwhere(f1[:, 1:] < 1)
-    failing[:, 1] += 1
-    order = np.argsort(-lost[tuple(failing.T)], kind="stable")
-    failing = failing[order]
-    cell = failing[:, 0] * len(groups) + failing[:, 1]
-    shown = failing[even_choice(cell, most)]
+    under_shifts = f1 < 1
+    under_shifts[:, 0] = False
+    detector, group, image = np.nonzero(under_shifts)
+    order = np.argsort(-lost[under_shifts], kind="stable")
+    failing = np.stack([detector, group, image], axis=1)
+    cells = detector * len(groups) + group
+    places = even_choice(cells[order], most)
+    shown = failing[order[places]]
     images = np.unique(shown[:, 2]).tolist()
     answers: dict[tuple[int, int, int], int] = {}
     pictures: dict[tuple[int, int], int] = {}
     rows: list[dict[str, Any]] = []
-    for number, group, image in shown.tolist():
-        row: dict[str, Any] = {"detector": number, "shift": group}
-        row["scene"] = images.index(image)
-        row["lost"] = round(float(lost[number, group, image]), 4)
-        row["answers"] = []
-        row["shown"] = []
-        for side in (0, group):
-            answer = answers.setdefault((number, side, image), len(answers))
-            row["answers"].append(answer)
-            picture = pictures.setdefault((side, image), len(pictures))
-            row["shown"].append(picture)
+    for number, shift, scene in shown.tolist():
+        of_row = []
+        shown_pictures = []
+        for side in (0, shift):
+            answer = answers.setdefault((number, side, scene), len(answers))
+            of_row.append(answer)
+            picture = pictures.setdefault((side, scene), len(pictures))
+            shown_pictures.append(picture)
+        loss = float(lost[number, shift, scene])
+        row = {
+            "detector": number,
+            "shift": shift,
+            "scene": images.index(scene),
+            "lost": round(loss, 4),
+            "answers": of_row,
+            "shown": shown_pictures,
+        }
         rows.append(row)
     marks = []
-    for number, group, image in answers:
-        mark = _marked(detectors[number], group, image, objects)
-        mark["f1"] = round(float(f1[number, group, image]), 4)
+    for number, side, scene in answers:
+        mark = _marked(detectors[number], side, scene, objects)
+        value = float(f1[number, side, scene])
+        mark["f1"] = round(value, 4)
         marks.append(mark)
-    sizes = _sizes(objects.area)
+    facts = np.stack([objects.category, _sizes(objects.area), objects.crowd], axis=1)
     scenes = []
-    for image in images:
+    for scene in images:
         shown_objects = []
-        for index in _of_image(objects.image, image):
+        for index in _of_image(objects.image, scene):
             box = _rounded(objects.box[index])
-            facts = (objects.category[index], sizes[index], objects.crowd[index])
-            shown_objects.append([*box, *map(int, facts)])
-        scenes.append({"sides": sides[image].tolist(), "objects": shown_objects})
+            shown_objects.append([*box, *facts[index].tolist()])
+        scenes.append({"sides": sides[scene].tolist(), "objects": shown_objects})
     files = []
-    for (group, image), number in pictures.items():
-        files.append({"file": picture_file(number), "key": keys[group][image]})
+    for (side, scene), number in pictures.items():
+        key = keys[side][scene]
+        files.append({"file": picture_file(number), "key": key})
     data = {
-        "detectors": [{"name": scored.name, "score": scored.score} for scored in detectors],
+        "detectors": shown_detectors,
         "groups": group_names_in_words(groups),
         "categories": list(categories),
         "sizes": _SIZES,
@@ -164,9 +176,14 @@ def _marked(
         if matches.matched[0, 0, index]:
             met = int(matches.found[index]) - of_image.start
             is_met[met] = 1
-        size = _sizes(box[2] * box[3])
-        percent = round(100 * float(matches.score[index]))
-        facts = (matches.category[index], size, percent, kinds[index], met)
+        _, _, width, height = box
+        facts = (
+            matches.category[index],
+            _sizes(width * height),
+            round(100 * float(matches.score[index])),
+            kinds[index],
+            met,
+        )
         boxes.append([*_rounded(box), *map(int, facts)])
     return {"found": is_met, "boxes": boxes}
 
@@ -216,6 +233,7 @@ def write_detection_failures(
         for number, (group, image) in enumerate(failures.pictures):
             stored = picture(group, image)
             if stored is not None:
-                yield picture_file(number), encode_webp(stored.convert("RGB"), 82, SIDE)
+                opaque = stored.convert("RGB")
+                yield picture_file(number), encode_webp(opaque, 82, SIDE)
 
     return write_browser(folder, html, pictures(), len(failures.pictures))
