@@ -305,10 +305,11 @@ class Evaluation:
     def scores(self) -> tuple[Score, ...]:
         """Every model in every group but the base, group after group."""
         numbers: dict[tuple[str, str], dict[str, ResultRow]] = {}
+        of_lead = ("", self.results.lead)
         for row in self.results.rows:
             if row.class_id or row.against or row.measure.startswith("severity_"):
                 continue  # `severity` has a frame of its own
-            if not row.at or row.measure == "top_k" or row.at == self.results.lead:
+            if row.at in of_lead or row.measure == "top_k":
                 of_score = numbers.setdefault((row.model, row.group), {})
                 of_score[row.measure] = row
         scores = []
@@ -333,10 +334,12 @@ class Evaluation:
         for a measure or a name that no number has, and for a key of several numbers.
         """
         rows = self.results.rows
-        if (row := rows.one(measure, **key)) is not None:
+        row = rows.one(measure, **key)
+        if row is not None:
             return row.estimate
         for name, value in {"measure": measure, **key}.items():
-            known = dict.fromkeys(str(getattr(row, name, "")) for row in rows)
+            names = [str(getattr(each, name, "")) for each in rows]
+            known = dict.fromkeys(names)
             if value not in known:
                 shown = some_of(list(filter(None, known)), 12)
                 raise UserError(
@@ -490,7 +493,8 @@ class Evaluation:
         document["unreadable_images"] = plain_value(self.unreadable)
         document["unreadable_paths"] = plain_value(self.unreadable_paths)
         document["notes"] = list(self.notes)
-        document["files"] = {name: str(path) for name, path in self.files.items()}
+        files = {name: str(path) for name, path in self.files.items()}
+        document["files"] = files
         if self.gate is not None:
             document["gate"] = self.gate.to_json()
         return document

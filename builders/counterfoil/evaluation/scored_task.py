@@ -167,8 +167,13 @@ class ScoredTask(ResampledTask[ScoredModel]):
             for facts in self.facts:
                 of_images = scores[facts.name]
                 of_compared[facts.name] = of_images[compared.rows]
-            texts = list(map(self.text_of, values))
-            model = ScoredModel(name, texts, of_compared, units, self.chance)
+            model = ScoredModel(
+                name,
+                list(map(self.text_of, values)),
+                of_compared,
+                units,
+                self.chance,
+            )
             models.append(model)
         self.models = models
 
@@ -196,7 +201,8 @@ class ScoredTask(ResampledTask[ScoredModel]):
         rows = []
         for group, key, row in csv_cells(results):
             row["n_images"] = group.images
-            rows.append(row | csv_numbers(results, self.measures, key))
+            row |= csv_numbers(results, self.measures, key)
+            rows.append(row)
         return {"shifts": (self.table, csv_text(rows))}
 
     def near_chance(self, results: Results, model: ModelFacts) -> str:
@@ -241,7 +247,8 @@ class ScoredTask(ResampledTask[ScoredModel]):
                 given = {"answer": answer, "score": score}
                 columns = {"truth": truth, **given}
                 label = classification(answer)
-                answers.append(ModelAnswer(label, score == 1, columns, [given]))
+                right = score == 1
+                answers.append(ModelAnswer(label, right, columns, [given]))
             shift = self.subject.groups[group].name
             label = classification(truth)
             yield Failure(row, shift, label, [{"truth": truth}], answers)

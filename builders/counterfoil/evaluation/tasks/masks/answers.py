@@ -139,7 +139,7 @@ def read_masks(name: str, subject: MaskSubject, names: Sequence[str] | None) -> 
     if problems:
         raise UserError(first_of(problems), _FORM)
     # The hash of a table is that of a folder of the same masks.
-    lines = [f"{key} {digest}\n" for key, digest in sorted(digests.items())]
+    lines = [f"{key} {digests[key]}\n" for key in sorted(digests)]
     text = "".join(lines)
     sha256 = hashlib.sha256(text.encode()).hexdigest()
     return ModelMasks(name, join_stretches(parts), matched, sha256, again)
@@ -160,8 +160,8 @@ def _files(
         if path.suffix.lower() == ".png":
             files[path.stem] = path
     key_of = {row: subject.dataset.keys[row] for row in rows}
-    lacking = [key for key in key_of.values() if key not in files]
-    _refuse_lacking(name, lacking)
+    lacking = [row for row, key in key_of.items() if key not in files]
+    _refuse_lacking(name, subject, lacking)
     for row, key in key_of.items():
         file = files[key]
         try:
@@ -206,13 +206,13 @@ def _table(
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise UserError(f"{name} cannot be read: {reason[:200]}", _FORM) from error
-    keys_lacking = [subject.dataset.keys[row] for row in sorted(lacking)]
-    _refuse_lacking(name, keys_lacking)
+    _refuse_lacking(name, subject, sorted(lacking))
 
 
-def _refuse_lacking(name: str, keys: Sequence[str]) -> None:
-    if keys:
-        images = format_count(len(keys), "image")
+def _refuse_lacking(name: str, subject: MaskSubject, rows: Sequence[int]) -> None:
+    if rows:
+        images = format_count(len(rows), "image")
+        keys = [subject.dataset.keys[row] for row in rows]
         raise UserError(f"{name} has no mask of {images}: {some_of(keys)}", _FORM)
 
 
@@ -284,7 +284,9 @@ def are_cells(columns: Columns, rows: range) -> bool:
     """Return whether columns can be the cells of some images' confusion matrices."""
     kinds = {name: column.dtype.kind for name, column in columns.items()}
     numbers = ("row", "true", "answered", "pixels")
-    if kinds != dict.fromkeys(numbers, "i") | {"boundary": "f"}:
+    expected = dict.fromkeys(numbers, "i")
+    expected["boundary"] = "f"
+    if kinds != expected:
         return False
     return all((columns[name] >= 0).all() for name in numbers)
 
@@ -332,14 +334,21 @@ def class_numbers(name: str, answer: Any, shape: tuple[int, ...], classes: int) 
 
     given = answer.detach() if torch.is_tensor(answer) else np.asarray(answer)
     values = torch.as_tensor(given)
-    if values.ndim == 3 and values.is_floating_point() and len(values) == classes:
+    floating = values.is_floating_point()
+    if values.ndim == 3 and floating and len(values) == classes:
         scores = values.float().cpu()[None]
         if not torch.isfinite(scores).all():
             raise UserError(f"{name}: an answer has scores that are not finite", _ANSWERS)
         if scores.shape[2:] != shape:
-            scores = interpolate(scores, size=shape, mode="bilinear", align_corners=False)
-        return scores[0].argmax(dim=0).numpy()
-    if values.ndim != 2 or values.is_floating_point() or values.is_complex():
+            scores = interpolate(
+                scores,
+                size=shape,
+                mode="bilinear",
+                align_corners=False,
+            )
+        best = scores[0].argmax(dim=0)
+        return best.numpy()
+    if values.ndim != 2 or floating or values.is_complex():
         raise UserError(
             f"{name}: an answer has the shape {list(values.shape)} and the type {values.dtype}; it"
             f" has {classes} names of classes",
@@ -350,8 +359,8 @@ def class_numbers(name: str, answer: Any, shape: tuple[int, ...], classes: int) 
         # Each pixel takes the one whose middle is nearest, as Pillow does.
         places = []
         for new, old in zip(shape, numbers.shape, strict=True):
-            odd = 2 * torch.arange(new) + 1
-            nearest = torch.div(odd * old, 2 * new, rounding_mode="floor")
+            middles = (2 * torch.arange(new) + 1) * old
+            nearest = torch.div(middles, 2 * new, rounding_mode="floor")
             places.append(nearest)
         down, across = places
         numbers = numbers[down][:, across]

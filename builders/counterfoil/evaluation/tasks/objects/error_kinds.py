@@ -82,15 +82,18 @@ def error_kinds(
     parts = np.split(false, starts[1:])
     for image, of_image in zip(images, parts, strict=False):
         first, last = np.searchsorted(objects.image, [image, image + 1])
-        shown = first + np.flatnonzero(~objects.crowd[first:last])
+        alone = ~objects.crowd[first:last]
+        shown = first + np.flatnonzero(alone)
         if not len(shown):
             continue
         boxes = detections.box[matches.row[of_image]]
+        true_boxes = objects.box[shown]
         pairs = (len(boxes), len(shown))
         first_boxes = np.repeat(boxes, len(shown), axis=0)
-        second_boxes = np.tile(objects.box[shown], (len(boxes), 1))
+        second_boxes = np.tile(true_boxes, (len(boxes), 1))
         no_crowd = np.zeros(len(first_boxes), np.bool_)
-        iou = box_iou(first_boxes, second_boxes, no_crowd).reshape(pairs)
+        overlaps = box_iou(first_boxes, second_boxes, no_crowd)
+        iou = overlaps.reshape(pairs)
         category = matches.category[of_image]
         same = category[:, None] == objects.category[shown]
         of_category = np.where(same, iou, 0.0)
@@ -112,6 +115,7 @@ def error_kinds(
             boxes_of_kind = of_image[of_kind]
             about[boxes_of_kind] = shown[nearest]
     touched = np.zeros_like(used)
-    touched[about[about >= 0]] = True
+    known = about[about >= 0]
+    touched[known] = True
     missed = matches.counted[0] & ~used & ~touched
     return ErrorKinds(kind, about, missed)

@@ -64,11 +64,8 @@ class MeasuredModel(ResampledModel):
 
     detections: ModelDetections
     """Its detections on all images."""
-    groups: tuple[str, ...]
-    """The names of the groups, the base first. Answers, matches, scores and errors have an item for
-    each."""
     answers: tuple[Detections, ...]
-    """Its detections on the images of a group."""
+    """Its detections on the images of each group, the base first."""
     matches: tuple[Matches, ...]
     """These detections, matched with the objects."""
     score: float
@@ -109,12 +106,12 @@ def measure_model(
 ) -> MeasuredModel:
     """Match a model's detections with the objects in every group, and resample the images of all
     groups together."""
-    groups = tuple(group.name for group in subject.dataset.groups)
+    groups = len(subject.rows)
     truth = subject.truth
     categories = len(subject.categories)
     answers = []
     matches = []
-    for group in range(len(groups)):
+    for group in range(groups):
         answer = detections.of_group(subject, group)
         answers.append(answer)
         matches.append(match_detections(truth, answer, subject.images, categories))
@@ -123,14 +120,13 @@ def measure_model(
     f1 = []
     errors = []
     for group, of_group in enumerate(matches):
-        report_progress(f"measuring {detections.name}", group, len(groups))
+        report_progress(f"measuring {detections.name}", group, groups)
         scores.append(bootstrap_scores(of_group, score, seed, REPLICATES, subject.units))
         f1.append(image_f1(of_group, score))
         errors.append(error_kinds(truth, answers[group], of_group, score))
     return MeasuredModel(
         name=detections.name,
         detections=detections,
-        groups=groups,
         answers=tuple(answers),
         matches=tuple(matches),
         score=score,
@@ -146,6 +142,7 @@ def detector_rows(
     """Yield every number of an evaluation of detectors; intervals of drops hold for all shifts at
     once."""
     truth = subject.truth
+    groups = subject.dataset.groups
     for category, name in enumerate(subject.categories):
         of_category = (truth.category == category) & ~truth.crowd
         if of_category.any():
@@ -153,16 +150,16 @@ def detector_rows(
             yield estimate_row(OBJECTS, float(of_category.sum()), class_id=name, n=images)
     for model in models:
         for name in NAMES:
-            yield from model.rows(name, subject.dataset.groups, subject.images, subject.units)
+            yield from model.rows(name, groups, subject.images, subject.units)
         yield from mean_corruption_rows(subject, model)
         yield from error_rows(subject, model)
         for category, name in enumerate(subject.categories):
             key: dict[str, Any] = {"model": model.name, "class_id": name}
-            for index, group in enumerate(model.groups):
+            for index, group in enumerate(groups):
                 number = model.share(index, "AP", category)
                 if not math.isfinite(number.value):
                     continue
-                key["group"] = group
+                key["group"] = group.name
                 key["n"] = number.images
                 yield estimate_row(BY_CATEGORY, number.interval(), **key)
                 if index:
@@ -174,9 +171,13 @@ def error_rows(subject: DetectionSubject, model: MeasuredModel) -> Iterator[Resu
     """Yield how many errors of each kind a model makes in each group, its confusions, and precision
     at some recalls."""
     categories = subject.categories
-    of_groups = zip(model.groups, model.matches, model.errors, strict=True)
+    of_groups = zip(subject.dataset.groups, model.matches, model.errors, strict=True)
     for group, matches, errors in of_groups:
-        key = {"model": model.name, "group": group, "n": subject.images}
+        key = {
+            "model": model.name,
+            "group": group.name,
+            "n": subject.images,
+        }
         for kind, count in errors.counts().items():
             yield estimate_row(ERRORS, float(count), at=kind, **key)
         table = errors.confusions(subject.truth, matches)

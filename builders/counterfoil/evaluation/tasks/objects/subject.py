@@ -41,7 +41,12 @@ class DetectionSubject(ComparedImages):
         """The objects of each image, by image number. No shift moves an object, so they are the
         same in every group."""
         images: list[int] = []
-        columns: dict[str, list[Any]] = {"bbox": [], "category": [], "area": [], "iscrowd": []}
+        columns: dict[str, list[Any]] = {
+            "bbox": [],
+            "category": [],
+            "area": [],
+            "iscrowd": [],
+        }
         for image, row in enumerate(self.rows[0].tolist()):
             objects = self.objects[row]
             images += [image] * len(objects["bbox"])
@@ -49,19 +54,17 @@ class DetectionSubject(ComparedImages):
                 values += objects[name]
         return Objects.of(images, *columns.values())
 
-    def keys_of(self, group: int) -> list[str]:
-        """Return the keys of a group's images, in the order of image numbers."""
-        return [self.dataset.keys[row] for row in self.rows[group].tolist()]
-
     @cached_property
     def sides(self) -> Ints:
         """Width and height in pixels, (images, 2). All images made from one source row have one
         size."""
-        keys = self.keys_of(0)
-        sizes = {}
-        for key, encoded in self.dataset.images(frozenset(keys)):
-            sizes[key] = open_size(encoded)
-        return np.array([sizes[key] for key in keys], np.int64)
+        dataset = self.dataset
+        keys = [dataset.keys[row] for row in self.rows[0].tolist()]
+        size_of = {}
+        for key, encoded in dataset.images(frozenset(keys)):
+            size_of[key] = open_size(encoded)
+        sizes = [size_of[key] for key in keys]
+        return np.array(sizes, np.int64)
 
 
 def open_size(encoded: bytes | None) -> tuple[int, int]:
@@ -118,7 +121,10 @@ def _is_whole(cell: Any, categories: int) -> bool:
         if len(values) != count or None in values:
             return False
     for box in cell["bbox"]:
-        if not is_box(box) or box[2] < 0 or box[3] < 0:
+        if not is_box(box):
+            return False
+        _, _, width, height = box
+        if width < 0 or height < 0:
             return False
     for area in cell["area"]:
         if not is_number(area) or area < 0:

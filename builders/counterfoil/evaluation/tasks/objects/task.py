@@ -27,7 +27,6 @@ from counterfoil.evaluation.resampled_page import (
     worst_cells,
     worst_drop,
 )
-from counterfoil.evaluation.scored_models import short_names
 from counterfoil.evaluation.task import ResampledTask, difference_rows
 from counterfoil.evaluation.tasks.objects.categories import given_names, given_order
 from counterfoil.evaluation.tasks.objects.curves import curve_figure
@@ -39,11 +38,7 @@ from counterfoil.evaluation.tasks.objects.detections import (
     write_image_keys,
 )
 from counterfoil.evaluation.tasks.objects.error_kinds import KINDS, MISSED
-from counterfoil.evaluation.tasks.objects.failures import (
-    ScoredDetector,
-    detection_failures,
-    write_detection_failures,
-)
+from counterfoil.evaluation.tasks.objects.failures import write_detection_failures
 from counterfoil.evaluation.tasks.objects.measures import (
     BY_CATEGORY,
     CURVE,
@@ -85,7 +80,6 @@ from counterfoil.report.words import (
     points_cell,
     text_cell,
 )
-from counterfoil.store.decoding import readable_image
 
 SIZES = ("AP_small", "AP_medium", "AP_large")
 _MOST_CATEGORIES = 40
@@ -184,8 +178,9 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         detections = model.detections
         cut = ""
         if not detections.complete:
-            groups = list(zip(model.answers, model.matches, strict=True))
-            cut = cut_sentence(model.groups, groups)
+            names = [group.name for group in self.subject.groups]
+            answers = list(zip(model.answers, model.matches, strict=True))
+            cut = cut_sentence(names, answers)
         notes = filter(None, (detections.matched, cut))
         return self.model_facts(
             model.name,
@@ -246,38 +241,8 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         )
 
     def write_failures(self, results: Results, folder: Path) -> Path:
-        subject = self.compared
-        groups = [group.name for group in subject.dataset.groups]
-        keys = [subject.keys_of(index) for index in range(len(groups))]
-        short = short_names([model.name for model in self.models])
-        detectors = []
-        for model in self.models:
-            answers = list(zip(model.answers, model.matches, strict=True))
-            scored = ScoredDetector(short[model.name], model.score, answers, model.errors)
-            detectors.append(scored)
-        chosen = detection_failures(
-            subject.truth,
-            detectors,
-            groups,
-            subject.categories,
-            subject.sides,
-            keys,
-        )
-        shown = frozenset(keys[group][image] for group, image in chosen.pictures)
-        pictures = dict(subject.dataset.images(shown))
-
-        def picture(group: int, image: int) -> Any:
-            key = keys[group][image]
-            return readable_image(pictures.get(key))
-
-        return write_detection_failures(
-            subject.dataset.name,
-            chosen,
-            subject.images,
-            picture,
-            folder,
-            results.preview_sentence,
-        )
+        preview = results.preview_sentence
+        return write_detection_failures(self.compared, self.models, preview, folder)
 
     @classmethod
     def wrong(cls, frame: Any) -> Any:
