@@ -91,7 +91,6 @@ def write_sheets(
     results: Results,
     subject: Subject,
     answers: tuple[NDArray[np.integer[Any]], Bools, Floats32],
-    readable: Bools,
     partners: Ints,
     models: Sequence[tuple[str, Callable[[int], str], str]],
     order: Sequence[str],
@@ -100,11 +99,11 @@ def write_sheets(
     """Choose failures, and write the sheets of their pictures, then the page as `browser_html` has
     it; return its path. Only the images that it shows are read.
 
-    answers, models, order: as `failures_data` takes them. readable, partners: as `choose_failures`
-    does. Rows of the subject that have one key are of one image, and stand beside each other.
+    answers, models, order: as `failures_data` takes them. partners: as `choose_failures` does. Rows
+    of the subject that have one key are of one image, and stand beside each other.
     """
     _, right, _ = answers
-    chosen = choose_failures(right, readable, subject.labels, subject.shifts, partners)
+    chosen = choose_failures(right, subject.labels, subject.shifts, partners)
     data = failures_data(
         subject,
         *answers,
@@ -188,14 +187,13 @@ def even_choice(cells: Ints, most: int) -> Ints:
 
 def choose_failures(
     correct: Bools,
-    readable: Bools,
     labels: Ints,
     groups: Ints,
     partners: Ints,
     most: int | None = None,
 ) -> ChosenFailures:
-    """Return the readable images that at least one model gets wrong, in the dataset's order;
-    correct: (n, models).
+    """Return the images that at least one model gets wrong, in the dataset's order; correct: (n,
+    models).
 
     If there are more than `most`, each cell (group and class) gives the same number of images. A
     flipped image is one that a model gets wrong although it is right on the base image. Images that
@@ -205,7 +203,7 @@ def choose_failures(
         models = correct.shape[1]
         of_answers = max(1, MOST_ANSWERS // models)
         most = min(MOST_FAILURES, of_answers)
-    wrong = ~correct & readable[:, None]
+    wrong = ~correct
     rows = np.flatnonzero(wrong.any(axis=1))
     failures = len(rows)
     if failures > most:

@@ -639,7 +639,6 @@ class ResampledTask(Task, Generic[Model]):
         """
         answered, right = answers
         unknown = np.full(right.shape, np.nan, np.float32)
-        readable = np.ones(len(right), dtype=bool)
         models = [(model.name, text_of, "") for model in self.models]
         base, *shifts = (group.name for group in subject.groups)
         return write_sheets(
@@ -648,7 +647,6 @@ class ResampledTask(Task, Generic[Model]):
             results,
             subject,
             (answered, right, unknown),
-            readable,
             partners,
             models,
             [*shifts, base],

@@ -35,8 +35,8 @@ def write_failures(
             built.append(index)
     partners = failure_partners(answered, built)
     given = answered.given
-    # Only an answer that was given is wrong.
-    correct = answers.correct | ~given
+    # Only an answer that was given, to an image that can be shown, is wrong.
+    correct = answers.correct | ~given | ~answers.readable[:, None]
     prediction = np.where(given, answers.prediction, _NOT_ASKED)
     confidence = np.where(given, answered.confidence, np.float32(np.nan))
     levels = {}
@@ -61,7 +61,6 @@ def write_failures(
         results,
         subject,
         (prediction, correct, confidence),
-        answers.readable,
         partners,
         models,
         order,
