@@ -94,7 +94,9 @@ class MinedCandidates:
 
 
 def read_mined(
-    dataset: SoundDataset, reasons: Mapping[str, Mapping[str, int]], reference: HubDataset | None
+    dataset: SoundDataset,
+    reasons: Mapping[str, Mapping[str, int]],
+    reference: HubDataset | None,
 ) -> MinedCandidates:
     """Return the mined shifts of a finished dataset.
 
@@ -122,9 +124,13 @@ def read_mined(
             patterns = [f"{table}/{group}/**" for table in tables for group in sorted(groups)]
             locate_dataset(str(replace(reference, revision=commit)), patterns)
             refuse_unfit(directory)
-        files = [receipt.file(table) for receipt in receipts for table in tables]
-        changed = changed_files(directory, [file for file in files if file is not None])
-        refuse_changed(directory, changed)
+        files = []
+        for receipt in receipts:
+            for table in tables:
+                file = receipt.file(table)
+                if file is not None:
+                    files.append(file)
+        refuse_changed(directory, changed_files(directory, files))
         unpicked = _unpicked(dataset, receipts, judged)
         dropped: dict[str, int] = {}
         for shift in judged:
@@ -139,7 +145,8 @@ def read_mined(
     for index, shift in mined:
         candidates = unpicked.get(shift.name)
         passed = 0
-        for reason, count in reasons.get(shift.name, {}).items():
+        of_shift = reasons.get(shift.name, {})
+        for reason, count in of_shift.items():
             if before_judges(shift.keep, reason):
                 passed += count
         if candidates is not None and len(candidates.keys) != passed:
@@ -150,24 +157,25 @@ def read_mined(
             )
         facts = mined_facts(recipe.prompts.shifts[shift.of].mined_from)
         judges = tuple(map(without_folders, _judges(shift)))
-        quota = shift.accepted if judges else None
-        is_open = shift.name in open_now
-        of_shift = MinedShift(
+        mined_shift = MinedShift(
             index,
             facts,
-            is_open,
+            shift.name in open_now,
             passed,
             judges,
-            quota,
+            shift.accepted if judges else None,
             candidates,
         )
-        shifts.append(of_shift)
+        shifts.append(mined_shift)
     pins = dataset.lock.inputs.get("judges") or {}
     return MinedCandidates(tuple(shifts), images, complete, pins)
 
 
 def refuse_other_data(
-    directory: Path, recipe: Recipe, mined: MinedCandidates, keys: Sequence[str]
+    directory: Path,
+    recipe: Recipe,
+    mined: MinedCandidates,
+    keys: Sequence[str],
 ) -> None:
     """Raise RunFailure if the accepted candidates are not the images of `data`. keys: the keys of
     all shifts."""
@@ -195,7 +203,9 @@ def _judges(shift: Shift) -> tuple[str, ...]:
 
 
 def _unpicked(
-    dataset: SoundDataset, receipts: Sequence[Receipt], judged: Sequence[Shift]
+    dataset: SoundDataset,
+    receipts: Sequence[Receipt],
+    judged: Sequence[Shift],
 ) -> dict[str, Unpicked]:
     """Read the candidates by shift; every row must be a sample of the plan, and unique."""
     directory = dataset.directory
@@ -206,7 +216,9 @@ def _unpicked(
             columns[judge] = judge_column(judge, RIGHT)
     rules = {shift.name: shift.keep for shift in judged}
     rows: dict[str, list[Mapping[str, Any]]] = {name: [] for name in rules}
-    shards = {(shard.group, shard.number): shard for shard in plan.shards}
+    shards = {}
+    for shard in plan.shards:
+        shards[shard.group, shard.number] = shard
     read_columns = ["reason", *columns.values()]
     form = TableForm.of(dataset.recipe)
     for receipt in receipts:
@@ -260,7 +272,8 @@ def stored_images(
             if wanted is not None and yielded == len(wanted):
                 return
             images = batch.column("image")
-            for index, key in enumerate(batch.column("key").to_pylist()):
+            keys = batch.column("key").to_pylist()
+            for index, key in enumerate(keys):
                 if wanted is None or key in wanted:
                     image = images[index].as_py() or {}
                     yield key, image.get("bytes")
@@ -268,7 +281,9 @@ def stored_images(
 
 
 def _images(
-    directory: Path, receipts: Sequence[Receipt], labels: Mapping[str, int]
+    directory: Path,
+    receipts: Sequence[Receipt],
+    labels: Mapping[str, int],
 ) -> LabelledImages:
     """Return the rejected images of these candidates (key → label), in the order in which they are
     stored."""

@@ -52,26 +52,34 @@ class ClassedModel(ResampledModel):
         over the same classes as those of the whole dataset.
         """
         sound = []
+        subject = self.subject
         for column in self.columns.values():
+            if self.allowed is not None and column not in self.allowed:
+                continue
             number = self.scores[0].mean(self.lead, [column])
             least = number.interval().low
-            if self.subject.preview or (least is None and self.corrects_few):
+            if subject.preview or (least is None and self.corrects_few):
                 least = number.value - number.bias  # intervals subtract the bias too
             elif least is None:
                 least = number.value
-            above = least >= chance_line(float(self.subject.shares[column]))
-            if above and (self.allowed is None or column in self.allowed):
+            chance = float(subject.shares[column])
+            if least >= chance_line(chance):
                 sound.append(column)
         return tuple(sound)
 
     def drop_note(self, group: int, measure: str) -> str:
-        return over_classes(len(self.sound), len(self.columns), self.word[1])
+        _, several = self.word
+        return over_classes(len(self.sound), len(self.columns), several)
 
     def compared_with(self, other: Self) -> Self:
         return replace(self, allowed=other.sound)
 
     def share(
-        self, group: int, measure: str, label: int | None = None, of_drop: bool = False
+        self,
+        group: int,
+        measure: str,
+        label: int | None = None,
+        of_drop: bool = False,
     ) -> Drawn:
         """Return a mean of `means` over classes, for drops over sound ones, or the measure of one
         class."""
@@ -79,12 +87,13 @@ class ClassedModel(ResampledModel):
         chosen: Sequence[int] = self.sound if of_drop else tuple(columns.values())
         if label is not None:
             chosen = [columns[label]] if label in columns else []
-        return self.scores[group].mean(self.means.get(measure, measure), chosen)
+        of_class = self.means.get(measure, measure)
+        return self.scores[group].mean(of_class, chosen)
 
     def drop_problem(self, label: int | None) -> str:
         """Return why drops mean nothing, for all classes or for one; empty if they mean
         something."""
-        word = self.word[0]
+        word, _ = self.word
         if label is None:
             return "" if self.sound else f"is near chance on the base for every {word}"
         if label not in self.columns:
@@ -94,7 +103,9 @@ class ClassedModel(ResampledModel):
         return f"is near chance on the base for this {word}"
 
     def class_drops(
-        self, measure: str, keys: Mapping[tuple[int, int], Mapping[str, Any]]
+        self,
+        measure: str,
+        keys: Mapping[tuple[int, int], Mapping[str, Any]],
     ) -> Iterator[ResultRow]:
         """Yield the drops of a measure of sound classes; intervals hold for all shifts and classes
         at once.
@@ -103,9 +114,11 @@ class ClassedModel(ResampledModel):
         """
         lost = []
         drops = []
-        for group, label in keys:
+        for (group, label), key in keys.items():
             if group and self.columns[label] in self.sound:
-                lost.append(keys[group, label])
+                lost.append(key)
                 drops.append(self.drop(group, measure, label))
-        for key, estimate in zip(lost, simultaneous_intervals(drops), strict=True):
-            yield estimate_row(DROP, estimate, at=self.means.get(measure, measure), **key)
+        of_class = self.means.get(measure, measure)
+        estimates = simultaneous_intervals(drops)
+        for key, estimate in zip(lost, estimates, strict=True):
+            yield estimate_row(DROP, estimate, at=of_class, **key)

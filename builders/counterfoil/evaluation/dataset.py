@@ -7,7 +7,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -82,16 +82,14 @@ class JudgedImages:
     wrong: Mapping[str, Bools] = field(default_factory=dict)
 
 
-def read_judged(
-    directory: Path, recipe: Recipe, receipts: Sequence[Receipt], keys: Sequence[str], shifts: Ints
-) -> JudgedImages:
+def read_judged(dataset: SoundDataset, keys: Sequence[str], shifts: Ints) -> JudgedImages:
     """Return the judges' recorded answers. keys, shifts: (n,), for the dataset's images, from the
     same files."""
     judged: list[JudgedShift] = []
     groups: set[str] = set()
     # The shifts that read each judge's recorded answers, by judge and by the kind of answer.
     shifts_of: dict[tuple[str, str], list[int]] = {}
-    for index, shift in enumerate(recipe.all_shifts()):
+    for index, shift in enumerate(dataset.recipe.all_shifts()):
         for rule in shift.keep:
             if not shift.top or not isinstance(rule, MisclassifiedRule):
                 continue
@@ -99,25 +97,33 @@ def read_judged(
             judged.append(judged_shift)
             groups.add(shift.group)
             for judge in judged_shift.judges:
-                shifts_of.setdefault((judge, rule.decides), []).append(index)
+                of_judge = shifts_of.setdefault((judge, rule.decides), [])
+                of_judge.append(index)
     if not judged:
         return JudgedImages()
     row_of = {key: row for row, key in enumerate(keys)}
-    wrong = {judge: np.zeros(len(keys), dtype=bool) for judge, _ in shifts_of}
-    columns = dict.fromkeys(judge_column(*key) for key in shifts_of)
-    of_groups = [receipt for receipt in receipts if receipt.group in groups]
-    for stored in stored_rows(directory, recipe, of_groups, *columns):
+    wrong = {}
+    columns = {}
+    for judge, what in shifts_of:
+        wrong[judge] = np.zeros(len(keys), dtype=bool)
+        columns[judge, what] = judge_column(judge, what)
+    receipts = [receipt for receipt in dataset.receipts if receipt.group in groups]
+    read = dict.fromkeys(columns.values())
+    for stored in stored_rows(dataset.directory, dataset.recipe, receipts, *read):
         row = row_of[stored["key"]]
-        for (judge, what), judged_shifts in shifts_of.items():
+        for (judge, what), column in columns.items():
             # A judge is not wrong about an image if it was not asked or gave no answer.
-            fails = stored[judge_column(judge, what)] is (what == FAILED)
-            if fails and shifts[row] in judged_shifts:
+            fails = stored[column] is (what == FAILED)
+            if fails and shifts[row] in shifts_of[judge, what]:
                 wrong[judge][row] = True
     return JudgedImages(tuple(judged), wrong)
 
 
 def stored_rows(
-    directory: Path, recipe: Recipe, receipts: Iterable[Receipt], *columns: str
+    directory: Path,
+    recipe: Recipe,
+    receipts: Iterable[Receipt],
+    *columns: str,
 ) -> Iterator[dict[str, Any]]:
     """Yield the key and these columns of the accepted images in some shards."""
     form = TableForm.of(recipe)
@@ -135,10 +141,14 @@ def _read_units(dataset: SoundDataset, keys: Sequence[str], pairs: Ints) -> Unit
         return None
     unit_of: dict[str, int] = {}
     for row in stored_rows(dataset.directory, dataset.recipe, dataset.receipts, UNIT):
-        unit_of[row["key"]] = -1 if row[UNIT] is None else row[UNIT]
-    units = np.array([unit_of[key] for key in keys], np.int64)
-    of_pairs = np.unique(np.stack([pairs, units]), axis=1)[0]
-    if (units < 0).any() or len(of_pairs) > len(np.unique(pairs)):
+        unit = row[UNIT]
+        unit_of[row["key"]] = -1 if unit is None else unit
+    of_images = [unit_of[key] for key in keys]
+    units = np.array(of_images, np.int64)
+    together = np.stack([pairs, units])
+    of_pairs, _ = np.unique(together, axis=1)
+    different = np.unique(pairs)
+    if (units < 0).any() or len(of_pairs) > len(different):
         raise RunFailure(
             f"{dataset.directory}: an image has no unit, or another than its base image", VERIFY
         )
@@ -260,45 +270,58 @@ class Subject:
         """The parts whose images are stored, which come before computed ones."""
         return tuple(part for part in self.parts if part.change is None)
 
+    def of_rows(self, rows: Ints, **changed: Any) -> Self:
+        """Return these rows in their order, with other fields changed to fit them."""
+        units = self.units
+        if units is not None:
+            units = Units.of(units.of_image[rows])
+        return replace(
+            self,
+            keys=tuple(self.keys[row] for row in rows.tolist()),
+            labels=self.labels[rows],
+            shifts=self.shifts[rows],
+            indices=self.indices[rows],
+            units=units,
+            **changed,
+        )
+
     def without_computed(self) -> Self:
         """Return these images without computed shifts, which are the last groups and rows."""
         parts = self.stored_parts
         if len(parts) == len(self.parts):
             return self
-        count = sum(len(part.images) for part in parts)
         base, *others = (group for group in self.groups if group.change is None)
-        base = replace(base, paired=any(group.paired for group in others))
-        units = self.units
-        if units is not None:
-            units = Units.of(units.of_image[:count])
-        return replace(
-            self,
-            groups=(base, *others),
-            parts=parts,
-            keys=self.keys[:count],
-            labels=self.labels[:count],
-            shifts=self.shifts[:count],
-            indices=self.indices[:count],
-            units=units,
-        )
+        paired = any(group.paired for group in others)
+        groups = replace(base, paired=paired), *others
+        count = sum(len(part.images) for part in parts)
+        rows = np.arange(count)
+        return self.of_rows(rows, groups=groups, parts=parts)
 
     @property
     def preview(self) -> int | None:
         """The largest number of images in a group if this is a preview."""
-        previews = [part.images.preview for part in self.parts]
-        return min((most for most in previews if most is not None), default=None)
+        previews = []
+        for part in self.parts:
+            most = part.images.preview
+            if most is not None:
+                previews.append(most)
+        return min(previews, default=None)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes on how folders of images were read."""
-        return tuple(dict.fromkeys(note for part in self.parts for note in part.images.notes))
+        notes: dict[str, None] = {}
+        for part in self.parts:
+            notes |= dict.fromkeys(part.images.notes)
+        return tuple(notes)
 
     @property
     def scored_sentences(self) -> tuple[str, ...]:
         """Say for each origin how many of its images are scored, if some are not."""
         sentences = []
         for part in self.stored_parts:
-            if sentence := part.images.scored_sentence:
+            sentence = part.images.scored_sentence
+            if sentence:
                 name = part.prefix.rstrip("/") or self.name
                 sentences.append(f"{name}: {sentence}")
         return tuple(sentences)
@@ -311,28 +334,33 @@ class Subject:
             return None
         paths: list[str | None] = []
         for part in self.parts:
-            paths += part.images.paths or (None,) * len(part.images)
+            images = part.images
+            paths += images.paths or (None,) * len(images)
         return tuple(paths)
 
     def images(self, keys: frozenset[str] | None = None) -> Iterator[tuple[str, bytes | None]]:
         """Yield (key, encoded image) of every row, or of those named in `keys`, in order."""
+        for _, key, encoded in self._by_part(keys):
+            yield key, encoded
+
+    def pictures(self, keys: frozenset[str]) -> Iterator[tuple[str, Image | None]]:
+        """Yield (key, picture) of the rows named in `keys`, in order; None for an unreadable one."""
+        for part, key, encoded in self._by_part(keys):
+            yield key, part.images.decoded(encoded)
+
+    def _by_part(
+        self, keys: frozenset[str] | None
+    ) -> Iterator[tuple[SubjectPart, str, bytes | None]]:
         for part in self.parts:
             prefix = part.prefix
             part_keys = None
             if keys is not None:
-                of_part = (key for key in keys if key.startswith(prefix))
+                of_part = [key for key in keys if key.startswith(prefix)]
+                if not of_part:
+                    continue
                 part_keys = frozenset(key.removeprefix(prefix) for key in of_part)
             for key, encoded in part.images.images(part_keys):
-                yield f"{prefix}{key}", encoded
-
-    def pictures(self, keys: frozenset[str]) -> Iterator[tuple[str, Image | None]]:
-        """Yield (key, picture) of the rows named in `keys`, in order; None for an unreadable one."""
-        for part in self.parts:
-            of_part = [key for key in keys if key.startswith(part.prefix)]
-            part_keys = frozenset(key.removeprefix(part.prefix) for key in of_part)
-            if part_keys:
-                for key, encoded in part.images.images(part_keys):
-                    yield f"{part.prefix}{key}", part.images.decoded(encoded)
+                yield part, f"{prefix}{key}", encoded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -363,7 +391,9 @@ def open_dataset(source: str | Path) -> OpenDataset:
     """
     located = locate_dataset(source, _PUBLISHED)
     directory = located.directory
-    finished = read_dataset(directory, "receipts", own=located.reference is None).finished()
+    published = located.reference
+    standing = read_dataset(directory, "receipts", own=published is None)
+    finished = standing.finished()
     recipe = finished.recipe
     receipts = finished.receipts
     if not (directory / "data").is_dir():
@@ -383,7 +413,7 @@ def open_dataset(source: str | Path) -> OpenDataset:
     content = content_of_receipts(receipts)
     pairs = labels * (indices.max() + 1) + indices
     units = _read_units(finished, keys, pairs)
-    mined = read_mined(finished, reasons, located.reference)
+    mined = read_mined(finished, reasons, published)
     refuse_other_data(directory, recipe, mined, keys)
     groups = _recipe_groups(recipe, reasons)
     names = tuple(group.name for group in groups)
@@ -393,45 +423,77 @@ def open_dataset(source: str | Path) -> OpenDataset:
         min_images_per_class = 1
     read = partial(stored_images, directory, receipts, "data")
     images = LabelledImages(
-        str(source), content, keys, labels, shifts, names, read, preview=preview
+        str(source),
+        content,
+        keys,
+        labels,
+        shifts,
+        names,
+        read,
+        preview=preview,
     )
-    judged = read_judged(directory, recipe, receipts, keys, shifts)
-    judged_labels = read_judged_labels(directory, recipe, receipts, finished.lock.inputs)
+    label_checks = read_judged_labels(finished)
+    people = read_people(directory, content, names)
     return OpenDataset(
         source=str(source),
         name=recipe.name,
         directory=directory,
-        workplace=_workplace(directory, located.reference is not None),
+        workplace=_workplace(directory, published is not None),
         content=content,
         classes=recipe.classes,
         groups=groups,
         base=True,
         parts=(SubjectPart(images, "", 0),),
-        keys=images.keys,
+        keys=keys,
         labels=labels,
         shifts=shifts,
         indices=indices,
         min_images_per_class=min_images_per_class,
         models=recipe.evaluate.models,
         repo=recipe.publish.repo,
-        published=located.reference,
+        published=published,
         mined=mined,
-        judged=judged,
+        judged=read_judged(finished, keys, shifts),
         recipe=recipe,
         pins=finished.lock.inputs,
         units=units,
-        label_checks=with_people(judged_labels, read_people(directory, content, names)),
+        label_checks=with_people(label_checks, people),
     )
 
 
-def compared_units(dataset: OpenDataset, rows: Ints) -> Units | None:
-    """Return the units of images to compare, whose rows are (groups, n): image i has one unit in
-    every group. None if no two images share one."""
-    if dataset.units is not None:
-        units = Units.of(dataset.units.of_image[rows[0]])
-        if units.shared:
-            return units
-    return None
+@dataclass(frozen=True)
+class ComparedImages:
+    """The images to compare: those made from a source row that every group has. Groups then differ
+    only by their shift."""
+
+    dataset: OpenDataset
+    rows: Ints
+    """(groups, n), the places of these images in the dataset's order. Image i of every group is
+    made from the same source row."""
+    left_out: int
+    """The number of images whose source row is missing in a group."""
+    preview: int | None
+    """The number of images of a group, if these are not all images."""
+
+    @property
+    def images(self) -> int:
+        """The number of images in each group."""
+        return self.rows.shape[1]
+
+    @cached_property
+    def units(self) -> Units | None:
+        """The units of the images of a group, (n,); None if no two images share one."""
+        units = self.dataset.units
+        if units is not None:
+            units = Units.of(units.of_image[self.rows[0]])
+        return units if units is not None and units.shared else None
+
+    @cached_property
+    def number_of(self) -> Ints:
+        """The image number of every row of the dataset, -1 for rows that are not compared."""
+        numbers = np.full(len(self.dataset.keys), -1, np.int64)
+        numbers[self.rows] = np.arange(self.images)
+        return numbers
 
 
 def rows_in_every_group(dataset: OpenDataset, known: Ints) -> Ints:
@@ -439,9 +501,12 @@ def rows_in_every_group(dataset: OpenDataset, known: Ints) -> Ints:
 
     Image i of every group is made from the same source row. Raise UserError if no image is left.
     """
-    rows = np.full((len(dataset.groups), int(dataset.indices.max()) + 1), -1)
+    groups = len(dataset.groups)
+    sources = int(dataset.indices.max()) + 1
+    rows = np.full((groups, sources), -1)
     rows[dataset.shifts[known], dataset.indices[known]] = known
-    rows = rows[:, (rows >= 0).all(axis=0)]
+    everywhere = (rows >= 0).all(axis=0)
+    rows = rows[:, everywhere]
     if not rows.size:
         raise UserError(
             f"{dataset.source}: no row of the source is in every group, so groups cannot be"
@@ -450,38 +515,33 @@ def rows_in_every_group(dataset: OpenDataset, known: Ints) -> Ints:
     return rows
 
 
-def rows_to_compare(dataset: OpenDataset, limit: int | None) -> tuple[Ints, int]:
-    """Return the rows that every group has, of at most `limit` source rows, (groups, n); and how
-    many images have no partner in some group."""
+def compared_images(dataset: OpenDataset, limit: int | None = None) -> ComparedImages:
+    """Return the images to compare, of at most `limit` source rows."""
     every = np.arange(len(dataset.keys))
     rows = rows_in_every_group(dataset, every)
     left_out = len(every) - rows.size
+    preview = dataset.preview
     if limit is not None:
-        indices = [str(index) for index in dataset.indices[rows[0]].tolist()]
+        of_base = dataset.indices[rows[0]].tolist()
+        indices = list(map(str, of_base))
         one_class = np.zeros(len(indices), np.int64)
-        rows = rows[:, evenly_chosen(indices, one_class, limit)]
-    return rows, left_out
-
-
-def image_numbers(dataset: OpenDataset, rows: Ints) -> Ints:
-    """Return the image number of every row of a dataset, -1 for rows that are not compared.
-
-    rows: those of one group, (n,), or of all groups, (groups, n).
-    """
-    numbers = np.full(len(dataset.keys), -1, np.int64)
-    numbers[rows] = np.arange(rows.shape[-1])
-    return numbers
+        places = evenly_chosen(indices, one_class, limit)
+        rows = rows[:, places]
+        preview = len(places)
+    return ComparedImages(dataset, rows, left_out, preview)
 
 
 def _accepted_rows(dataset: SoundDataset) -> tuple[tuple[str, ...], Ints, Ints, Ints]:
     """Return keys, shifts (as positions), labels and indices of all accepted images, (n,) each."""
-    position = {shift.name: index for index, shift in enumerate(dataset.recipe.all_shifts())}
+    names = [shift.name for shift in dataset.recipe.all_shifts()]
+    position = {name: index for index, name in enumerate(names)}
     keys: list[str] = []
     shifts: list[int] = []
     labels: list[int] = []
     indices: list[int] = []
-    for shard, receipt in zip(dataset.plan.shards, dataset.receipts, strict=True):
-        for row in planned_rows(dataset.directory, dataset.plan, shard, receipt, "data"):
+    plan = dataset.plan
+    for shard, receipt in zip(plan.shards, dataset.receipts, strict=True):
+        for row in planned_rows(dataset.directory, plan, shard, receipt, "data"):
             keys.append(row["key"])
             shifts.append(position[row["shift"]])
             labels.append(row["label"])
@@ -500,13 +560,14 @@ def _recipe_groups(recipe: Recipe, reasons: Mapping[str, Mapping[str, int]]) -> 
     for shift in recipe.all_shifts():
         # `match` follows a drawn shift, and has no severity.
         corruption = "" if shift.corruption in (None, MATCH) else shift.corruption
+        of_shift = reasons.get(shift.name, {})
         group = Group(
             name=shift.name,
             kind=shift.kind,
             prompt=recipe.kind.made_by(shift),
             group=shift.group,
             class_labels=shift.class_labels,
-            candidates=sum(reasons.get(shift.name, {}).values()),
+            candidates=sum(of_shift.values()),
             paired=recipe.samples.noise == "paired",
             of=shift.of,
             level=shift.level,
@@ -529,28 +590,30 @@ def _workplace(directory: Path, published: bool) -> Path:
 
 def _cache_of(text: str) -> Path:
     """Return the folder of the user's cache for what a text identifies."""
-    return writable_cache() / hashlib.sha256(text.encode()).hexdigest()[:16]
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return writable_cache() / digest[:16]
 
 
-def read_judged_labels(
-    directory: Path, recipe: Recipe, receipts: Sequence[Receipt], inputs: Mapping[str, Any]
-) -> LabelChecks:
-    """Return the label checks of every shift, from the accepted rows. `inputs` are those of the
-    lock.
+def read_judged_labels(dataset: SoundDataset) -> LabelChecks:
+    """Return the label checks of every shift, from the accepted rows.
 
     Raise RunFailure for a damaged table, or a lock that does not pin the judge.
     """
+    directory = dataset.directory
+    recipe = dataset.recipe
     counts: dict[tuple[str, str], tuple[int, int]] = {}
     if recipe.screen.judge is not None:
         right = judge_column(recipe.screen.judge, RIGHT)
-        for row in stored_rows(directory, recipe, receipts, "shift", "label", right):
+        columns = ("shift", "label", right)
+        for row in stored_rows(directory, recipe, dataset.receipts, *columns):
             answer = row[right]
             if answer is not None:
-                cell = (row["shift"], recipe.classes[row["label"]].id)
+                cls = recipe.classes[row["label"]]
+                cell = row["shift"], cls.id
                 images, disagreed = counts.get(cell, (0, 0))
-                counts[cell] = (images + 1, disagreed + (not answer))
+                counts[cell] = images + 1, disagreed + (not answer)
     try:
-        return checks_of_dataset(recipe, inputs, counts)
+        return checks_of_dataset(recipe, dataset.lock.inputs, counts)
     except ValueError as error:
         raise RunFailure(
             f"{directory / LOCK} is not a lock that a build wrote: {error}", VERIFY
@@ -558,7 +621,10 @@ def read_judged_labels(
 
 
 def labelled_subject(
-    source: str, images: LabelledImages, classes: Sequence[RecipeClass] | None, base: str | None
+    source: str,
+    images: LabelledImages,
+    classes: Sequence[RecipeClass] | None,
+    base: str | None,
 ) -> Subject:
     """Return labelled images as a subject, by `classes` or their own. Raise UserError if `base` is
     no group."""
@@ -569,12 +635,19 @@ def labelled_subject(
             f"{source} has no group '{base}'{did_you_mean(base, names)}", f"It has: {known}."
         )
     if classes is None:
-        labels = enumerate(images.class_names or ())
-        classes = [RecipeClass(f"{label:04d}", name, label, label, ()) for label, name in labels]
+        own_classes = []
+        for label, name in enumerate(images.class_names or ()):
+            cls = RecipeClass(f"{label:04d}", name, label, label, ())
+            own_classes.append(cls)
+        classes = own_classes
     order = sorted(range(len(names)), key=lambda group: names[group] != base)
     position = np.argsort(order)
     ordered_names = tuple(names[group] for group in order)
     ordered = replace(images, groups=position[images.groups], group_names=ordered_names)
+    units = None
+    if images.units is not None:
+        numbers = np.array(images.units)
+        units = Units.of(numbers)
     return Subject(
         source=source,
         name=Path(source).name or source,
@@ -593,7 +666,7 @@ def labelled_subject(
         min_images_per_class=Evaluate().min_images_per_class,
         models=(),
         repo=None,
-        units=None if images.units is None else Units.of(np.array(images.units)),
+        units=units,
     )
 
 
@@ -609,12 +682,14 @@ def with_others(subject: Subject, others: Mapping[str, LabelledImages]) -> Subje
                     f"there are two groups '{group.name}'", "Give the --beside images another name."
                 )
         first = len(subject.groups)
-        part = SubjectPart(images, f"{name}/", first)
-        keys = tuple(f"{part.prefix}{key}" for key in images.keys)
+        prefix = f"{name}/"
+        part = SubjectPart(images, prefix, first)
+        keys = tuple(f"{prefix}{key}" for key in images.keys)
         units = subject.units
         if units is not None:  # each other image is a unit
-            others_units = units.count + np.arange(len(images))
-            units = Units.of(np.append(units.of_image, others_units))
+            of_others = units.count + np.arange(len(images))
+            of_image = np.append(units.of_image, of_others)
+            units = Units.of(of_image)
         subject = replace(
             subject,
             units=units,
@@ -637,32 +712,42 @@ def _groups(images: LabelledImages, name: str) -> tuple[Group, ...]:
         shown = group
         if name:
             shown = name if len(images.group_names) == 1 else f"{name}/{group}"
-        groups.append(Group(shown, None, "", shown, class_labels, None, paired=False))
+        of_group = Group(shown, None, "", shown, class_labels, None, paired=False)
+        groups.append(of_group)
     return tuple(groups)
 
 
 def _numbered(images: LabelledImages) -> Ints:
     """Return the number of each image in its group and class, in order."""
-    indices = np.zeros(len(images), dtype=np.int64)
-    for group in range(len(images.group_names)):
-        in_group = images.groups == group
-        for label in np.unique(images.labels):
-            rows = np.flatnonzero(in_group & (images.labels == label))
-            indices[rows] = np.arange(len(rows))
-    return indices
+    groups = len(images.group_names)
+    cells = images.labels * groups + images.groups
+    return ranks_in_cells(cells)
+
+
+def ranks_in_cells(cells: Ints) -> Ints:
+    """Return for each item how many items of its cell stand before it."""
+    by_cell = np.argsort(cells, kind="stable")
+    ordered = cells[by_cell]
+    first_of_cell = np.searchsorted(ordered, ordered)
+    ranks = np.empty(len(cells), dtype=np.int64)
+    ranks[by_cell] = np.arange(len(cells)) - first_of_cell
+    return ranks
 
 
 def pair_texts(subject: Subject) -> list[str]:
     """Return what each image shares with its base image: label and index."""
-    pairs = zip(subject.labels.tolist(), subject.indices.tolist(), strict=True)
-    return [f"{label}_{index}" for label, index in pairs]
+    labels = subject.labels.tolist()
+    indices = subject.indices.tolist()
+    return [f"{label}_{index}" for label, index in zip(labels, indices, strict=True)]
 
 
 AnySubject = TypeVar("AnySubject", bound=Subject)
 
 
 def limit_subject(
-    subject: AnySubject, most: int, preferred: frozenset[str] = frozenset()
+    subject: AnySubject,
+    most: int,
+    preferred: frozenset[str] = frozenset(),
 ) -> AnySubject:
     """Return a preview: at most so many images of each group, as evenly over classes as they come.
 
@@ -678,7 +763,8 @@ def limit_subject(
     for index, group in enumerate(subject.groups):
         rows = np.flatnonzero(subject.shifts == index)
         group_pairs = [pairs[row] for row in rows]
-        chosen = rows[evenly_chosen(group_pairs, subject.labels[rows], most, of_base)]
+        places = evenly_chosen(group_pairs, subject.labels[rows], most, of_base)
+        chosen = rows[places]
         taken.append(chosen)
         chosen_labels = frozenset(subject.labels[chosen].tolist())
         if index == 0 and subject.base:
@@ -688,7 +774,8 @@ def limit_subject(
         labels = tuple(label for label in group.class_labels if label in present)
         candidates = group.candidates
         if candidates is not None:
-            candidates = round(candidates * len(chosen) / max(1, len(rows)))
+            of_chosen = candidates * len(chosen)
+            candidates = round(of_chosen / max(1, len(rows)))
         groups.append(replace(group, class_labels=labels, candidates=candidates))
     rows = np.sort(np.concatenate(taken))
     preview = max(map(len, taken))
@@ -698,29 +785,26 @@ def limit_subject(
     for part in subject.parts:
         end = first + len(part.images)
         of_part = rows[(rows >= first) & (rows < end)]
-        images = replace(rows_of(part.images, of_part - first), preview=preview)
+        chosen_images = rows_of(part.images, of_part - first)
+        images = replace(chosen_images, preview=preview)
         parts.append(replace(part, images=images))
         contents.append(images.content)
         first = end
     wrong = {}
     for judge, answers in subject.judged.wrong.items():
-        wrong[judge] = answers[rows[rows < len(answers)]]
-    units = subject.units
-    if units is not None:
-        units = Units.of(units.of_image[rows])
-    return replace(
-        subject,
-        content=contents[0] if len(contents) == 1 else sha256_json(contents),
+        judged_rows = rows[rows < len(answers)]
+        wrong[judge] = answers[judged_rows]
+    content = contents[0]
+    if len(contents) > 1:
+        content = sha256_json(contents)
+    return subject.of_rows(
+        rows,
+        content=content,
         groups=tuple(groups),
         parts=tuple(parts),
-        keys=tuple(subject.keys[row] for row in rows),
-        labels=subject.labels[rows],
-        shifts=subject.shifts[rows],
-        indices=subject.indices[rows],
         min_images_per_class=1,
         mined=MinedCandidates(),
         judged=replace(subject.judged, wrong=wrong),
-        units=units,
     )
 
 
@@ -792,10 +876,10 @@ def is_built(dataset: str | Path, *, surely_not: bool = False) -> bool:
     from huggingface_hub import HfApi
     from huggingface_hub import errors as hub
 
+    hub_api = HfApi()
+    revision = reference.revision
     try:
-        return HfApi().file_exists(
-            reference.repo, LOCK, repo_type="dataset", revision=reference.revision
-        )
+        return hub_api.file_exists(reference.repo, LOCK, repo_type="dataset", revision=revision)
     except (
         hub.HfHubHTTPError,
         hub.HFValidationError,
@@ -819,12 +903,16 @@ def _labelled(
     column = None if configs_are_groups else groups
     if not str(name).startswith(_SOURCE):
         images = labelled_source(
-            name, classes, configs_are_groups=configs_are_groups, group_column=column
+            name,
+            classes,
+            configs_are_groups=configs_are_groups,
+            group_column=column,
         )
         if images.paths is not None:  # read from a folder: look at a sample of its pictures
             some = evenly_thinned(images, MOST_LOOKED_AT)
             pictures = look_at_pictures(some.images(), len(some), decode=False)
-            images = replace(images, notes=(*images.notes, *pictures.notes(len(images))))
+            of_pictures = pictures.notes(len(images))
+            images = replace(images, notes=(*images.notes, *of_pictures))
         return images
     if recipe is None:
         raise UserError(
@@ -853,7 +941,8 @@ def usual_side(sets: Iterable[LabelledImages]) -> int | None:
     usual_sides = []
     for images in sets:
         sides = []
-        for _, encoded in evenly_thinned(images, _LOOKED_AT).images():
+        some = evenly_thinned(images, _LOOKED_AT)
+        for _, encoded in some.images():
             image = images.decoded(encoded)
             if image is not None:
                 sides.append(min(image.size))
@@ -863,7 +952,10 @@ def usual_side(sets: Iterable[LabelledImages]) -> int | None:
 
 
 def edits_of(
-    directory: Path, recipe: Recipe, pins: Mapping[str, Any], keys: Sequence[str]
+    directory: Path,
+    recipe: Recipe,
+    pins: Mapping[str, Any],
+    keys: Sequence[str],
 ) -> EditsOf | None:
     """Return the rows that the images with these keys were edited from; None if the images are no
     edits."""
@@ -875,10 +967,12 @@ def edits_of(
     pool = pool_of(recipe)
     pin = SourcePin.of(pins.get("pool"))
     if pin is None:
-        called = sha256_json([pool.dataset, pool.revision, pool.config])
+        origin: list[Any] = [pool.dataset, pool.revision]
     else:
-        called = sha256_json([pin.content or [pin.dataset, pin.revision], pool.config])
-    return EditsOf(called, recipe.generator.get("split"), tuple(rows))
+        origin = [pin.content or [pin.dataset, pin.revision]]
+    called = sha256_json([*origin, pool.config])
+    split = recipe.generator.get("split")
+    return EditsOf(called, split, tuple(rows))
 
 
 def rows_in_pool(directory: Path, recipe: Recipe, keys: Sequence[str]) -> list[int]:

@@ -21,7 +21,10 @@ NEAR_CHANCE = "; near chance, so its drops mean nothing"
 
 
 def entry_files(
-    results: Results, entry_of: EntryOf, dataset_id: str, revision: str | None = None
+    results: Results,
+    entry_of: EntryOf,
+    dataset_id: str,
+    revision: str | None = None,
 ) -> dict[str, bytes]:
     """Return one YAML file for each model: file name → content.
 
@@ -33,7 +36,8 @@ def entry_files(
     taken: Counter[str] = Counter()
     files = {}
     for model in results.models:
-        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", model.name).strip("-.") or "model"
+        safe = re.sub(r"[^A-Za-z0-9._-]+", "-", model.name)
+        stem = safe.strip("-.") or "model"
         while taken[stem.lower()]:  # some file systems ignore case
             taken[stem.lower()] += 1
             stem = f"{stem}-{taken[stem.lower()]}"
@@ -44,11 +48,14 @@ def entry_files(
             if entry is None:
                 continue
             value, notes = entry
-            shown = round(100 * value, 3)
-            task_id = BASE if group is results.base_group else group.name
-            entries.append(
-                EvalResultEntry(dataset_id, task_id, shown, dataset_revision=revision, notes=notes)
+            of_group = EvalResultEntry(
+                dataset_id,
+                BASE if group is results.base_group else group.name,
+                round(100 * value, 3),
+                dataset_revision=revision,
+                notes=notes,
             )
+            entries.append(of_group)
         document = eval_result_entries_to_yaml(entries)
         text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=1000)
         files[f"{stem}.yaml"] = text.encode()

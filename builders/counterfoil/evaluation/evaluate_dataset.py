@@ -95,7 +95,8 @@ def evaluate(given: EvaluateArguments) -> Evaluation:
     results = task.results()
     gate = None
     if lines:
-        gate = judge_gate(task.comparing(results), lines, judged, given.allow_undecided)
+        comparing = task.comparing(results)
+        gate = judge_gate(comparing, lines, judged, given.allow_undecided)
     subject = task.subject
     evaluation = Evaluation(
         results,
@@ -123,7 +124,13 @@ def opened_task(given: EvaluateArguments) -> Task:
     models = by_name(given.models)
     if given.into_card:
         make_ready(dataset)
-    subject = open_subject(dataset, given.recipe, given.base, given.groups, given.beside or {})
+    subject = open_subject(
+        dataset,
+        given.recipe,
+        given.base,
+        given.groups,
+        given.beside or {},
+    )
     given.refuse_preview(subject.preview)
     if given.into_card and subject.directory is None:
         raise UserError(f"{dataset} is not a built dataset, so it has no card for results")
@@ -165,16 +172,19 @@ def write_files(evaluation: Evaluation, task: Task, folder: Path) -> dict[str, P
         shown_gate = (gate_sentence(gate), gate_table(gate))
         worst, further = worst_images(task, answers, gate)
         changes = unlinked(changes_markdown(task, results, gate))
-        parts = [*filter(None, [changes]), *worst_markdown(worst, further)]
+        parts = worst_markdown(worst, further)
+        if changes:
+            parts.insert(0, changes)
         files_of_gate = {
             "gate": (MARKDOWN, gate_markdown(gate, parts)),
             "junit": (JUNIT, gate_junit(gate)),
         }
         pictures = sheets(task, worst)
     files = {"failures": task.write_failures(results, folder)}
-    page = page_html(results, task.page(results), evaluation.notes, shown_gate)
+    page = task.page(results)
+    report = page_html(results, page, evaluation.notes, shown_gate)
     texts = {
-        "report": ("report.html", page),
+        "report": ("report.html", report),
         "document": ("results.json", document_text(results)),
         **task.all_tables(results),
         **files_of_gate,
@@ -229,7 +239,9 @@ def store_results(evaluation: Evaluation, task: Task) -> Path:
     assert evaluation.directory is not None  # only a built dataset takes results
     # Stored results have no clock, host or path.
     public = with_public_names(evaluation.results)
-    files = {name: text.encode() for name, text in task.all_tables(public).values()}
+    files = {}
+    for name, text in task.all_tables(public).values():
+        files[name] = text.encode()
     files |= _in_folder(task.entries(evaluation.results, at_commit=False))
     stored = EVALUATED.files(public.to_json(), files)
     close_again(evaluation.directory, stored, evaluation.results.content)

@@ -98,20 +98,25 @@ class ExportedFailures:
 
 
 def failures_frame(
-    task: type[Task], predictions: Path, models: Sequence[str], model: str | None = None
+    task: type[Task],
+    predictions: Path,
+    models: Sequence[str],
+    model: str | None = None,
 ) -> Any:
     """Return a row per image and model that is wrong about it. See `Evaluation.failures`."""
     import pyarrow as pa
 
-    if model is not None and model not in models:
-        raise UserError(
-            f"model {model!r} was not evaluated{did_you_mean(model, models)}",
-            f"Evaluated models: {', '.join(models)}.",
-        )
+    if model is not None:
+        if model not in models:
+            raise UserError(
+                f"model {model!r} was not evaluated{did_you_mean(model, models)}",
+                f"Evaluated models: {', '.join(models)}.",
+            )
+        models = [model]
     try:
         with open_regular(predictions) as opened:
             parquet_bytes(opened)
-        return failed_rows(task, predictions, models if model is None else [model])
+        return failed_rows(task, predictions, models)
     except (OSError, pa.ArrowException) as error:
         raise UserError(
             f"{predictions} cannot be read: {error}", "Run the evaluation again to write it."
@@ -139,7 +144,8 @@ def failed_rows(task: type[Task], predictions: Any, models: Sequence[str]) -> An
         tables.append(wrong.append_column("model", of_rows))
     shown = [column for column in task.answer_columns if column != "right"]
     ordered = ["model", "key", "path", *task.truth_columns, *shown, "shift"]
-    frame = pa.concat_tables(tables).to_pandas().reindex(columns=ordered)
+    joined = pa.concat_tables(tables).to_pandas()
+    frame = joined.reindex(columns=ordered)
     paths = frame["path"]
     frame["path"] = paths.astype(object).where(paths.notna(), None)
     return task.worst_first(frame).reset_index(drop=True)
@@ -169,25 +175,29 @@ def write_failure_folder(task: Task, models: Sequence[str], folder: str | Path) 
     subject = task.subject
     with disk_errors(target), temporary_folder(target) as temporary:
         folder = temporary / target.name
-        failures = {subject.keys[failure.row]: failure for failure in task.failures()}
+        failures = {}
+        for failure in task.failures():
+            key = subject.keys[failure.row]
+            failures[key] = failure
         partners = task.partners()
         paths = subject.paths
         taken: set[str] = set()
         folders: dict[str, str] = {}
         stems: set[str] = set()
         images: list[ExportedImage] = []
-        encoded_images = subject.images(frozenset(failures))
-        for number, (key, encoded) in enumerate(encoded_images, start=1):
-            report_progress("images of failures", number, len(failures))
+        for key, encoded in subject.images(frozenset(failures)):
+            report_progress("images of failures", len(images) + 1, len(failures))
             failure = failures[key]
             row = failure.row
             with open_image(encoded, photograph=True) as picture:
                 size = picture.size
                 suffix = str(picture.format).lower()
-            if failure.folder not in folders:
-                folders[failure.folder] = file_stem(failure.folder, len(folders), taken)
+            name = failure.folder
+            if name not in folders:
+                folders[name] = file_stem(name, len(folders), taken)
             stem = file_stem(key, row, stems)
-            path = f"images/{folders[failure.folder]}/{stem}.{_SUFFIXES.get(suffix, suffix)}"
+            ending = _SUFFIXES.get(suffix, suffix)
+            path = f"images/{folders[name]}/{stem}.{ending}"
             file = folder / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(encoded or b"")
@@ -204,9 +214,15 @@ def write_failure_folder(task: Task, models: Sequence[str], folder: str | Path) 
         fields: set[str] = set()
         columns = {}
         for index, name in enumerate(models):
-            columns[name] = file_stem(re.sub(r"\W+", "_", name), index, fields)
-        classes = tuple(cls.name for cls in task.classes)
-        exported = ExportedFailures(subject.name, subject.content, columns, classes, images)
+            field = re.sub(r"\W+", "_", name)
+            columns[name] = file_stem(field, index, fields)
+        exported = ExportedFailures(
+            subject.name,
+            subject.content,
+            columns,
+            tuple(cls.name for cls in task.classes),
+            images,
+        )
         for export in EXPORTS.values():
             for name, text in export(exported).items():
                 (folder / name).write_text(text, encoding="utf-8")
@@ -220,12 +236,15 @@ def csv_export(failures: ExportedFailures) -> dict[str, str]:
     for image in failures.images:
         for model, answer in zip(failures.models, image.failure.answers, strict=True):
             if not answer.right:
-                line = {"path": image.path, "model": model, **answer.columns}
-                lines.append({**line, **image.origin})
+                line: dict[str, Any] = {"path": image.path, "model": model}
+                line |= answer.columns
+                line |= image.origin
+                lines.append(line)
     columns = dict.fromkeys(("path", "model"))
     for line in lines:
         columns |= dict.fromkeys(line)
-    return {"failures.csv": csv_text(lines, tuple(columns))}
+    text = csv_text(lines, tuple(columns))
+    return {"failures.csv": text}
 
 
 def coco_export(failures: ExportedFailures) -> dict[str, str]:
@@ -235,16 +254,27 @@ def coco_export(failures: ExportedFailures) -> dict[str, str]:
     annotations: list[dict[str, Any]] = []
     answers: list[dict[str, Any]] = []
     for image in failures.images:
-        row = image.failure.row
+        failure = image.failure
         width, height = image.size
-        facts = {"id": row, "file_name": image.path, "width": width, "height": height}
-        images.append({**facts, **image.origin})
-        for annotation in image.failure.annotations:
-            annotations.append({"id": len(annotations), "image_id": row, **annotation})
-        for model, answer in zip(failures.models, image.failure.answers, strict=True):
+        facts = {
+            "id": failure.row,
+            "file_name": image.path,
+            "width": width,
+            "height": height,
+            **image.origin,
+        }
+        images.append(facts)
+        for annotation in failure.annotations:
+            number = {"id": len(annotations), "image_id": failure.row}
+            annotations.append({**number, **annotation})
+        for model, answer in zip(failures.models, failure.answers, strict=True):
             for result in answer.coco:
-                answers.append({"image_id": row, "model": model, **result, "right": answer.right})
-    categories = [{"id": label, "name": name} for label, name in enumerate(failures.classes)]
+                given = {"image_id": failure.row, "model": model, **result}
+                given["right"] = answer.right
+                answers.append(given)
+    categories = []
+    for label, name in enumerate(failures.classes):
+        categories.append({"id": label, "name": name})
     document = {
         "info": failures.info,
         "categories": categories,
@@ -270,7 +300,8 @@ def fiftyone_export(failures: ExportedFailures) -> dict[str, str]:
             sample[f"right_{column}"] = answer.right
         samples.append(sample)
     metadata = {"media_type": "image", "info": failures.info}
-    return {"metadata.json": _json(metadata), "samples.json": _json({"samples": samples})}
+    documents = {"metadata.json": metadata, "samples.json": {"samples": samples}}
+    return {name: _json(document) for name, document in documents.items()}
 
 
 Export: TypeAlias = Callable[[ExportedFailures], Mapping[str, str]]
@@ -282,12 +313,14 @@ EXPORTS: Registry[Export] = Registry(
 
 
 def _json(document: Any) -> str:
-    return visible_text(json.dumps(document, ensure_ascii=False))
+    text = json.dumps(document, ensure_ascii=False)
+    return visible_text(text)
 
 
 def file_stem(name: str, number: int, taken: set[str]) -> str:
     """Return a unique name for a file or field: its safe characters, and a number if needed."""
-    stem = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-_")[:_LONGEST_STEM] or f"{number}"
+    safe = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-_")
+    stem = safe[:_LONGEST_STEM] or f"{number}"
     while stem.lower() in taken:  # some file systems ignore case
         stem = f"{stem}_{number}"
     taken.add(stem.lower())

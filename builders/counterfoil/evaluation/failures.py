@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from counterfoil import __version__
 from counterfoil.arrays import Bools, Floats32, Ints
-from counterfoil.evaluation.dataset import Subject
+from counterfoil.evaluation.dataset import Subject, ranks_in_cells
 from counterfoil.progress import report_progress
 from counterfoil.regular_files import visible_text
 from counterfoil.report.pictures import encode_webp, thumbnail
@@ -39,7 +40,11 @@ FOLDER = "failures"
 
 
 def browser_html(
-    template: str, name: str, preview: str, data: dict[str, Any], **values: Any
+    template: str,
+    name: str,
+    preview: str,
+    data: dict[str, Any],
+    **values: Any,
 ) -> str:
     """Return the page as text; equal data give equal bytes.
 
@@ -48,23 +53,34 @@ def browser_html(
     `found` and `shown` failures among them.
     """
     page = template_environment(template).get_template(template)
-    return page.render(values, name=name, preview=preview, data=data, version=__version__)
+    return page.render(
+        values,
+        name=name,
+        preview=preview,
+        data=data,
+        version=__version__,
+    )
 
 
 def write_browser(
-    folder: Path, html: str, pictures: Iterable[tuple[str, bytes]], total: int
+    folder: Path,
+    html: str,
+    pictures: Iterable[tuple[str, bytes]],
+    total: int,
 ) -> Path:
     """Write so many pictures (path below the folder, content), then the page; return its path."""
-    make_folder(folder / FOLDER)
-    written: set[str] = set()
+    of_pictures = folder / FOLDER
+    make_folder(of_pictures)
+    written: set[Path] = set()
     for file, content in pictures:
-        write_atomically(folder / file, content)
-        written.add(Path(file).name)
+        path = folder / file
+        write_atomically(path, content)
+        written.add(path)
         report_progress("pictures of failures", len(written), total)
     page = (folder / PAGE).resolve()
     write_atomically(page, html.encode())
-    for old in (folder / FOLDER).iterdir():
-        if _OWN.fullmatch(old.name) and old.name not in written:
+    for old in of_pictures.iterdir():
+        if _OWN.fullmatch(old.name) and old not in written:
             old.unlink()  # left by an evaluation with more failures
     return page
 
@@ -75,24 +91,44 @@ def write_sheets(
     results: Results,
     subject: Subject,
     answers: tuple[NDArray[np.integer[Any]], Bools, Floats32],
-    chosen: ChosenFailures,
+    partners: Ints,
     models: Sequence[tuple[str, Callable[[int], str], str]],
     order: Sequence[str],
-    pictures: Iterable[Image | None],
     **values: Any,
 ) -> Path:
-    """Write the sheets of the pictures of all chosen images, then the page as `browser_html` has
-    it; return its path.
+    """Choose failures, and write the sheets of their pictures, then the page as `browser_html` has
+    it; return its path. Only the images that it shows are read.
 
-    answers, models, order: as `failures_data` takes them.
+    answers, models, order: as `failures_data` takes them. partners: as `choose_failures` does. Rows
+    of the subject that have one key are of one image, and stand beside each other.
     """
-    data = failures_data(subject, *answers, chosen, models, order)
-    numbered = enumerate(sprite_sheets(pictures))
+    _, right, _ = answers
+    chosen = choose_failures(right, subject.labels, subject.shifts, partners)
+    data = failures_data(
+        subject,
+        *answers,
+        chosen,
+        models,
+        order,
+    )
+    times = Counter(data["keys"])
+
+    def pictures() -> Iterator[Image | None]:
+        for key, picture in subject.pictures(frozenset(times)):
+            yield from repeat(picture, times[key])
+
+    numbered = enumerate(sprite_sheets(pictures()))
     sheets = ((sheet_file(number), sheet) for number, sheet in numbered)
-    values |= {"found": chosen.count, "shown": len(chosen.rows)}
-    html = browser_html(template, results.dataset, results.preview_sentence, data, **values)
-    total = len(sheet_rows(len(chosen.images)))
-    return write_browser(folder, html, sheets, total)
+    values["found"] = chosen.count
+    values["shown"] = len(chosen.rows)
+    html = browser_html(
+        template,
+        results.dataset,
+        results.preview_sentence,
+        data,
+        **values,
+    )
+    return write_browser(folder, html, sheets, len(data["sheets"]))
 
 
 # A page with more failures loads slowly, and its pictures take several hundred megabytes.
@@ -116,7 +152,8 @@ class ChosenFailures:
     @property
     def images(self) -> Ints:
         """The rows of all images to show, ascending and unique."""
-        return np.union1d(self.rows, self.partners[self.partners >= 0])
+        known = self.partners[self.partners >= 0]
+        return np.union1d(self.rows, known)
 
 
 def base_partners(
@@ -130,10 +167,12 @@ def base_partners(
     (n,); else -1."""
     partners = np.full(len(labels), -1, dtype=np.int64)
     cells = list(zip(labels.tolist(), indices.tolist(), strict=True))
-    base_rows = np.flatnonzero((groups == 0) & readable)
-    row_of = {cells[row]: row for row in base_rows.tolist()}
-    in_shift = np.isin(groups, list(shifts))
-    for row in np.flatnonzero(in_shift & readable).tolist():
+    row_of = {}
+    on_base = (groups == 0) & readable
+    for row in np.flatnonzero(on_base).tolist():
+        row_of[cells[row]] = row
+    shifted = np.isin(groups, list(shifts)) & readable
+    for row in np.flatnonzero(shifted).tolist():
         partners[row] = row_of.get(cells[row], -1)
     return partners
 
@@ -141,30 +180,20 @@ def base_partners(
 def even_choice(cells: Ints, most: int) -> Ints:
     """Return at most so many items, ascending: as evenly over cells as they come, each cell's first
     items first."""
-    in_turn = np.argsort(ranks_in_cells(cells), kind="stable")
+    ranks = ranks_in_cells(cells)
+    in_turn = np.argsort(ranks, kind="stable")
     return np.sort(in_turn[:most])
-
-
-def ranks_in_cells(cells: Ints) -> Ints:
-    """Return for each item how many items of its cell stand before it."""
-    by_cell = np.argsort(cells, kind="stable")
-    ordered = cells[by_cell]
-    first_of_cell = np.searchsorted(ordered, ordered)
-    ranks = np.empty(len(cells), dtype=np.int64)
-    ranks[by_cell] = np.arange(len(cells)) - first_of_cell
-    return ranks
 
 
 def choose_failures(
     correct: Bools,
-    readable: Bools,
     labels: Ints,
     groups: Ints,
     partners: Ints,
     most: int | None = None,
 ) -> ChosenFailures:
-    """Return the readable images that at least one model gets wrong, in the dataset's order;
-    correct: (n, models).
+    """Return the images that at least one model gets wrong, in the dataset's order; correct: (n,
+    models).
 
     If there are more than `most`, each cell (group and class) gives the same number of images. A
     flipped image is one that a model gets wrong although it is right on the base image. Images that
@@ -172,16 +201,18 @@ def choose_failures(
     """
     if most is None:
         models = correct.shape[1]
-        most = min(MOST_FAILURES, max(1, MOST_ANSWERS // models))
-    wrong = ~correct & readable[:, None]
+        of_answers = max(1, MOST_ANSWERS // models)
+        most = min(MOST_FAILURES, of_answers)
+    wrong = ~correct
     rows = np.flatnonzero(wrong.any(axis=1))
     failures = len(rows)
     if failures > most:
-        paired = partners[rows] >= 0
-        flipped = wrong[rows] & correct[partners[rows]]
-        flips = flipped.sum(axis=1) * paired
+        partner = partners[rows]
+        flipped = wrong[rows] & correct[partner]
+        flips = flipped.sum(axis=1) * (partner >= 0)
         mistakes = wrong[rows].sum(axis=1)
-        rows = rows[np.lexsort((rows, -mistakes, -flips))]
+        worst_first = np.lexsort((rows, -mistakes, -flips))
+        rows = rows[worst_first]
         classes = int(labels.max()) + 1
         cells = groups[rows] * classes + labels[rows]
         evenly = np.lexsort((cells, ranks_in_cells(cells)))
@@ -195,14 +226,19 @@ def sheet_file(number: int) -> str:
 
 def failures_link(model: str = "", shift: str = "", class_id: str = "") -> str:
     """Return the browser's address, relative to the report, with a filter."""
-    named = {"model": model, "shift": shift, "class": class_id}
+    named = {
+        "model": model,
+        "shift": shift,
+        "class": class_id,
+    }
     chosen = {name: visible_text(value) for name, value in named.items() if value}
     fragment = urlencode(chosen)
     return f"{PAGE}#{fragment}" if fragment else PAGE
 
 
 def image_link(key: str) -> str:
-    return f"{PAGE}#{urlencode({'image': visible_text(key)})}"
+    fragment = urlencode({"image": visible_text(key)})
+    return f"{PAGE}#{fragment}"
 
 
 def group_names_in_words(names: Iterable[str]) -> list[dict[str, str]]:
@@ -224,29 +260,34 @@ def failures_data(
     function from an answer to its name, and a note. order: the groups as the page lists them.
     """
     images = chosen.images
-    position_of = {int(row): number for number, row in enumerate(images)}
-    rank = {name: number for number, name in enumerate(order)}
-    group_rank = np.array([rank[group.name] for group in subject.groups])
-    ranks = group_rank[subject.shifts]
+    position_of = {row: number for number, row in enumerate(images.tolist())}
+    group_ranks = [order.index(group.name) for group in subject.groups]
+    ranks = np.array(group_ranks)[subject.shifts]
+    labels = subject.labels
     rows = chosen.rows
-    listed = np.lexsort((rows, subject.labels[rows], ranks[rows]))
+    listed = np.lexsort((rows, labels[rows], ranks[rows]))
     names: dict[str, int] = {}
     models_data = []
     for number, (model, called, note) in enumerate(models):
         name_indices = []
         outputs, inverse = np.unique(answered[images, number], return_inverse=True)
-        for output in outputs:
-            name = called(int(output))
-            name_indices.append(names.setdefault(name, len(names)))
+        for output in outputs.tolist():
+            name = called(output)
+            index = names.setdefault(name, len(names))
+            name_indices.append(index)
+        answers = np.array(name_indices, dtype=np.int64)[inverse]
         right = correct[images, number].astype(int)
         share = confidence[images, number]
-        percents = np.rint(100 * np.nan_to_num(share)).astype(int)
+        known = np.nan_to_num(share)
+        percents = np.rint(100 * known).astype(int)
         percents[np.isnan(share)] = -1
-        answers = np.array(name_indices, dtype=np.int64)[inverse]
-        data: dict[str, Any] = {"name": model, "note": note}
-        data["answers"] = answers.tolist()
-        data["shares"] = percents.tolist()
-        data["right"] = "".join(map(str, right.tolist()))
+        data = {
+            "name": model,
+            "note": note,
+            "answers": answers.tolist(),
+            "shares": percents.tolist(),
+            "right": "".join(map(str, right)),
+        }
         models_data.append(data)
     paths: Sequence[str | None] | None = subject.paths
     if paths is not None:
@@ -254,9 +295,14 @@ def failures_data(
     sheets = []
     for number, squares in enumerate(sheet_rows(len(images))):
         sheets.append({"file": sheet_file(number), "rows": squares})
-
-    classes = [{"id": cls.id, "name": cls.name} for cls in subject.classes]
-    partners = chosen.partners[listed].tolist()
+    classes = []
+    for cls in subject.classes:
+        classes.append({"id": cls.id, "name": cls.name})
+    failures = []
+    partners = []
+    for row, partner in zip(rows[listed], chosen.partners[listed], strict=True):
+        failures.append(position_of[row])
+        partners.append(position_of.get(partner, -1))
     return {
         "models": models_data,
         "base": subject.groups[0].name if subject.base else None,
@@ -266,9 +312,9 @@ def failures_data(
         "keys": [subject.keys[row] for row in images],
         "paths": paths,
         "shift": ranks[images].tolist(),
-        "class": subject.labels[images].tolist(),
-        "failures": [position_of[row] for row in rows[listed].tolist()],
-        "partners": [position_of.get(row, -1) for row in partners],
+        "class": labels[images].tolist(),
+        "failures": failures,
+        "partners": partners,
         "sheets": sheets,
         "columns": COLUMNS,
         "imagesASheet": IMAGES_A_SHEET,
@@ -295,18 +341,25 @@ def sprite_sheets(pictures: Iterable[Image | None]) -> Iterator[bytes]:
             if shown is not None:
                 side = max(side, *shown.size)
         rows = math.ceil(len(small) / COLUMNS)
-        sheet = Image.new("RGBA", (COLUMNS * side, rows * side))
+        width = COLUMNS * side
+        height = rows * side
+        sheet = Image.new("RGBA", (width, height))
         for index, shown in enumerate(small):
             if shown is None:
                 continue
             row, column = divmod(index, COLUMNS)
-            across = column * side + (side - shown.width) // 2
-            down = row * side + (side - shown.height) // 2
+            across = column * side
+            across += (side - shown.width) // 2
+            down = row * side
+            down += (side - shown.height) // 2
             sheet.paste(shown, (across, down))
         yield encode_webp(sheet, 80)
 
 
 def sheet_rows(total: int) -> list[int]:
     """Return how many rows of squares each sheet of `total` pictures has."""
-    left = range(total, 0, -IMAGES_A_SHEET)
-    return [math.ceil(min(IMAGES_A_SHEET, images) / COLUMNS) for images in left]
+    rows = []
+    for left in range(total, 0, -IMAGES_A_SHEET):
+        images = min(IMAGES_A_SHEET, left)
+        rows.append(math.ceil(images / COLUMNS))
+    return rows

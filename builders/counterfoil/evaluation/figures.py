@@ -50,6 +50,7 @@ _CSS_PIXELS = 120
 _FEWEST_CSS_PIXELS = 85
 _LONGEST_NAME = 30
 
+DASHED: Any = (0, (3, 3))
 # Stand-in colour -> CSS variable of the page.
 INK = "#010a01"
 MUTED = "#010a02"
@@ -87,7 +88,9 @@ def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
 
 
 def new_panels(
-    rows: int, columns: int, size: tuple[float, float] | None = None
+    rows: int,
+    columns: int,
+    size: tuple[float, float] | None = None,
 ) -> tuple[Figure, Any]:
     """Return a figure of (rows, columns) small plots that share their axes, unless a size in inches
     is given."""
@@ -96,14 +99,26 @@ def new_panels(
 
     shared = size is None
     if size is None:
-        size = (2.15 * columns + 0.5, 2.25 * rows + 0.5)
+        width = 2.15 * columns + 0.5
+        height = 2.25 * rows + 0.5
+        size = width, height
     with matplotlib.rc_context(_style()):
         figure = Figure(figsize=size, layout="constrained")
-        return figure, figure.subplots(rows, columns, squeeze=False, sharex=shared, sharey=shared)
+        panels = figure.subplots(
+            rows,
+            columns,
+            squeeze=False,
+            sharex=shared,
+            sharey=shared,
+        )
+    return figure, panels
 
 
 def as_svg(
-    figure: Figure, name: str, title: str, tips: Mapping[str, Sequence[str]] | None = None
+    figure: Figure,
+    name: str,
+    title: str,
+    tips: Mapping[str, Sequence[str]] | None = None,
 ) -> str:
     """Return the figure as an SVG element with a title; equal numbers give equal bytes.
 
@@ -142,17 +157,20 @@ def _with_tips(text: str, gid: str, sentences: Sequence[str]) -> str:
     """Return the SVG with a <title> in the group with id `gid`, or in each of its points."""
     group = f'<g id="{gid}">'
     position = text.index(group) + len(group)
-    titles = [f"<title>{escape(sentence)}</title>" for sentence in sentences]
-    if len(titles) == 1:
-        return text[:position] + titles[0] + text[position:]
     pieces = [text[:position]]
-    for title in titles:
-        point = re.compile(r"<use ([^>]*?)/>").search(text, position)
+    point_form = re.compile(r"<use ([^>]*?)/>")
+    for sentence in sentences:
+        title = f"<title>{escape(sentence)}</title>"
+        if len(sentences) == 1:
+            pieces.append(title)
+            break
+        point = point_form.search(text, position)
         assert point is not None  # a scatter draws one <use> per point
         pieces.append(text[position : point.start()])
         pieces.append(f"<use {point[1]}>{title}</use>")
         position = point.end()
-    return "".join(pieces) + text[position:]
+    pieces.append(text[position:])
+    return "".join(pieces)
 
 
 def place_labels(axes: Axes, points: Sequence[tuple[float, float, str]]) -> None:
@@ -167,8 +185,9 @@ def place_labels(axes: Axes, points: Sequence[tuple[float, float, str]]) -> None
     renderer = FigureCanvasAgg(figure).get_renderer()
     figure.draw_without_rendering()  # computes the layout, which gives points their pixels
     dots = []
-    for x, y in axes.transData.transform([(x, y) for x, y, _ in points]):
-        dots.append(Bbox.from_bounds(x - 4, y - 4, 8, 8))
+    places = [(x, y) for x, y, _ in points]
+    for left, bottom in axes.transData.transform(places) - 4:
+        dots.append(Bbox.from_bounds(left, bottom, 8, 8))
     frame = axes.get_window_extent(renderer)
     taken: list[Bbox] = []
     for index, (x, y, label) in enumerate(points):
@@ -196,7 +215,8 @@ def place_labels(axes: Axes, points: Sequence[tuple[float, float, str]]) -> None
             outside = box.width * box.height - _shared(box, frame)
             texts.append(text)
             costs.append(covered + 4 * outside + 0.5 * rank)
-        best = texts.pop(costs.index(min(costs)))
+        cheapest = costs.index(min(costs))
+        best = texts.pop(cheapest)
         for text in texts:
             text.remove()
         taken.append(best.get_window_extent(renderer))
@@ -211,9 +231,11 @@ _OFFSETS = (
 
 
 def _shared(box: Any, other: Any) -> float:
-    width = min(box.x1, other.x1) - max(box.x0, other.x0)
-    height = min(box.y1, other.y1) - max(box.y0, other.y0)
-    return max(0.0, width) * max(0.0, height)
+    left = max(box.x0, other.x0)
+    right = min(box.x1, other.x1)
+    bottom = max(box.y0, other.y0)
+    top = min(box.y1, other.y1)
+    return max(0.0, right - left) * max(0.0, top - bottom)
 
 
 def _style() -> Any:
@@ -263,7 +285,8 @@ def panels_in_rows(count: int) -> tuple[Figure, list[Axes]]:
     columns = count
     if count > _PANELS_A_ROW + 1:
         columns = _PANELS_A_ROW
-    figure, axes = new_panels(math.ceil(count / columns), columns)
+    rows = math.ceil(count / columns)
+    figure, axes = new_panels(rows, columns)
     panels = list(axes.flat)
     for index in range(count, len(panels)):
         panels[index].set_visible(False)
@@ -288,13 +311,38 @@ def title_panel(panel: Axes, name: str) -> None:
 
 def draw_diagonal(axes: Axes, low: float, high: float) -> None:
     """Draw the dashed line where both numbers are equal."""
+    ends = [low, high]
     axes.plot(
-        [low, high],
-        [low, high],
+        ends,
+        ends,
         color=MUTED,
         linewidth=0.8,
-        linestyle=(0, (3, 3)),
+        linestyle=DASHED,
         zorder=1,
+    )
+
+
+def draw_line(panel: Axes, x: Any, y: Any, colour: str) -> None:
+    """Draw the line of a model, or one that is fitted to points."""
+    panel.plot(
+        x,
+        y,
+        color=colour,
+        linewidth=1.6,
+        zorder=2,
+    )
+
+
+def draw_points(panel: Axes, x: Any, y: Any, size: float, gid: str, **marks: Any) -> None:
+    """Draw points, whose sentences the page knows by `gid`. marks: their colours."""
+    marks.setdefault("linewidths", 0)
+    panel.scatter(
+        x,
+        y,
+        s=size,
+        zorder=3,
+        gid=gid,
+        **marks,
     )
 
 
@@ -306,15 +354,15 @@ def label_panels(figure: Figure, across: str, up: str) -> None:
 def line_figure(results: Results) -> str | None:
     """Draw base against shifted accuracy: a point per model, a panel per shift, with the fitted
     line if any."""
-    shown = [shift for shift, _ in measured_shifts(results, "impact")][:MOST_PANELS]
+    measured = measured_shifts(results, "impact")
+    shown = [shift for shift, _ in measured[:MOST_PANELS]]
     if not shown:
         return None
     figure, panels = panels_in_rows(len(shown))
     values = []
     for shift in shown:
         for model in results.models:
-            sides = results.drop_sides(model.name, shift.name)
-            values += sides or ()
+            values += results.drop_sides(model.name, shift.name) or ()
     low = 100 * min(values)
     high = 100 * max(values)
     margin = max(2.0, 0.06 * (high - low))
@@ -328,8 +376,12 @@ def line_figure(results: Results) -> str | None:
         note = ""
         slope = results.rows.value("slope", group=shift.name)
         intercept = results.rows.value("intercept", group=shift.name)
-        filled: dict[str, Any] = {"facecolors": colour, "edgecolors": colour, "linewidths": 0}
-        rings: dict[str, Any] = {"facecolors": "none", "edgecolors": MUTED, "linewidths": 1}
+        filled = {"facecolors": colour, "edgecolors": colour}
+        rings: dict[str, Any] = {
+            "facecolors": "none",
+            "edgecolors": MUTED,
+            "linewidths": 1,
+        }
         for gid, models, marks in (
             (f"panel{index}", results.sound_models, filled),
             (f"panel{index}chance", near_chance, rings),  # models near chance are rings
@@ -341,17 +393,9 @@ def line_figure(results: Results) -> str | None:
             if slope is not None and intercept is not None and marks is filled:
                 ends = np.array([x.min(), x.max()])
                 fitted = slope * ends + 100 * intercept
-                panel.plot(ends, fitted, color=colour, linewidth=1.6, zorder=2)
+                draw_line(panel, ends, fitted, colour)
                 note = f"slope {slope:.2f}"
-            panel.scatter(
-                x,
-                y,
-                s=20,
-                zorder=3,
-                gid=gid,
-                clip_on=False,
-                **marks,
-            )
+            draw_points(panel, x, y, 20, gid, clip_on=False, **marks)
             tips[gid] = _sides_tips(models, sides, shift)
         panel.set_xlim(low, high)
         panel.set_ylim(low, high)
@@ -386,17 +430,10 @@ def slope_figure(results: Results) -> str | None:
         y = line.value
         kind = kind_of_shift(shift)
         gid = f"shift{index}"
-        axes.scatter(
-            x,
-            y,
-            s=44,
-            color=KIND_COLOURS[kind],
-            zorder=3,
-            linewidths=0,
-            gid=gid,
-        )
+        draw_points(axes, x, y, 44, gid, color=KIND_COLOURS[kind])
         impact_words = format_points(impact.value)
-        if interval := format_interval(impact):
+        interval = format_interval(impact)
+        if interval:
             impact_words += f" ({interval})"
         slope = f"{y:.2f}"
         if line.low is not None and line.high is not None:
@@ -405,7 +442,13 @@ def slope_figure(results: Results) -> str | None:
         tips[gid] = [tip]
         labels.append((x, y, short_shift_name(shift.name)))
     axes.margins(x=0.1, y=0.08)
-    axes.axhline(1, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
+    axes.axhline(
+        1,
+        color=MUTED,
+        linewidth=0.8,
+        linestyle=DASHED,
+        zorder=1,
+    )
     axes.grid(color=RULE, linewidth=0.7, zorder=0)
     axes.set_xlabel("absolute impact (points)", color=MUTED)
     axes.set_ylabel("ID/OOD slope", color=MUTED)
@@ -415,20 +458,19 @@ def slope_figure(results: Results) -> str | None:
 
 def _sides(results: Results, models: Sequence[ModelFacts], shift: GroupFacts) -> Floats:
     """Return each model's accuracies on the base and under a shift, (2, models)."""
-    sides = []
+    of_models = []
     for model in models:
-        sides.append(results.drop_sides(model.name, shift.name) or (0.0, 0.0))
-    return np.array(sides).T
+        sides = results.drop_sides(model.name, shift.name)
+        of_models.append(sides or (0.0, 0.0))
+    return np.array(of_models).T
 
 
 def _sides_tips(models: Sequence[ModelFacts], sides: Floats, shift: GroupFacts) -> list[str]:
     """Return a sentence for each model: its accuracies on the base and under a shift."""
     tips = []
     for model, base, shifted in zip(models, *sides.tolist(), strict=True):
-        accuracies = (
-            f"base {format_percent(base)}, {in_words(shift.name)} {format_percent(shifted)}"
-        )
-        tips.append(f"{model.name}: {accuracies}")
+        under_shift = f"{in_words(shift.name)} {format_percent(shifted)}"
+        tips.append(f"{model.name}: base {format_percent(base)}, {under_shift}")
     return tips
 
 
@@ -449,7 +491,8 @@ def published_figure(results: Results) -> str | None:
     Return None without published lines, or if no shift is measured for a model that is not near
     chance.
     """
-    shown = [shift for shift, _ in measured_shifts(results, "impact")][:MOST_PANELS]
+    measured = measured_shifts(results, "impact")
+    shown = [shift for shift, _ in measured[:MOST_PANELS]]
     if results.published is None or not shown:
         return None
     figure, panels = panels_in_rows(len(shown))
@@ -458,9 +501,9 @@ def published_figure(results: Results) -> str | None:
     lowest = math.inf
     for index, (panel, shift) in enumerate(zip(panels, shown, strict=True)):
         for line in results.published.lines:
-            x = ndtri(np.array([line.low, line.high]))
+            accuracies = np.array([line.low, line.high])
             lowest_x = (ndtri(0.01) - line.probit_intercept) / line.probit_slope
-            x = np.maximum(x, lowest_x)
+            x = np.maximum(ndtri(accuracies), lowest_x)
             y = line.probit_intercept + line.probit_slope * x
             style = _PUBLISHED[line.shifted]
             panel.plot(
@@ -488,20 +531,12 @@ def published_figure(results: Results) -> str | None:
         lowest = min(lowest, float(y.min()))
         colour = KIND_COLOURS[kind_of_shift(shift)]
         gid = f"published{index}"
-        panel.scatter(
-            x,
-            y,
-            s=20,
-            color=colour,
-            linewidths=0,
-            zorder=3,
-            gid=gid,
-        )
+        draw_points(panel, x, y, 20, gid, color=colour)
         slope = results.rows.value("probit_slope", group=shift.name)
         if slope is not None:
             ends = np.array([x.min(), x.max()])
             fitted = y.mean() + slope * (ends - x.mean())
-            panel.plot(ends, fitted, color=colour, linewidth=1.6, zorder=2)
+            draw_line(panel, ends, fitted, colour)
         panel.margins(x=0.12)
         title_panel(panel, shift.name)
         tips[gid] = _sides_tips(models, sides, shift)
@@ -509,11 +544,17 @@ def published_figure(results: Results) -> str | None:
     panel = panels[0]
     across = panel.get_xlim()
     _, top = panel.get_ylim()
-    up = (min(lowest - 0.1, ndtri(0.01)), top)
+    bottom = min(lowest - 0.1, ndtri(0.01))
+    up = (bottom, top)
     for axis, (low, high) in ((panel.xaxis, across), (panel.yaxis, up)):
-        ticks = [tick for tick in _PROBIT_TICKS if low <= ndtri(tick / 100) <= high]
-        labels = [f"{tick:g}" for tick in ticks]
-        axis.set_ticks(ndtri(np.array(ticks) / 100), labels)
+        places = []
+        labels = []
+        for tick in _PROBIT_TICKS:
+            place = ndtri(tick / 100)
+            if low <= place <= high:
+                places.append(place)
+                labels.append(f"{tick:g}")
+        axis.set_ticks(places, labels)
     panel.set(xlim=across, ylim=up)
     label_panels(figure, "accuracy on the base, or on ImageNet (%)", "accuracy under the shift (%)")
     title = (
@@ -529,15 +570,20 @@ LINES = ("weather", "style", "background", "co-occurrence", "light", "colour", "
 
 def lines_of_models(models: Sequence[ModelFacts]) -> list[tuple[str, str]]:
     """Return the models that have a line, each with the kind whose colour it has."""
-    return [(model.short_name, kind) for model, kind in zip(models, LINES, strict=False)]
+    names = [model.short_name for model in models]
+    return list(zip(names, LINES, strict=False))
 
 
 def severity_figure(
-    results: Results, models: Sequence[ModelFacts], measure: str = ACCURACY, title: str = "accuracy"
+    results: Results,
+    models: Sequence[ModelFacts],
+    measure: str = ACCURACY,
+    title: str = "accuracy",
 ) -> str | None:
     """Draw a measure against the level: a panel per shift, a line per model (at most `LINES`); None
     without curves."""
-    shown = [curve for curve in results.severity if curve.classes][:MOST_PANELS]
+    curves = [curve for curve in results.severity if curve.classes]
+    shown = curves[:MOST_PANELS]
     if not shown or not models:
         return None
     figure, panels = panels_in_rows(len(shown))
@@ -550,14 +596,18 @@ def severity_figure(
             values = []
             tips[gid] = []
             for level, at in zip(levels, curve.ats, strict=True):
-                key = {"model": model.name, "group": curve.shift, "at": at}
+                key = {
+                    "model": model.name,
+                    "group": curve.shift,
+                    "at": at,
+                }
                 estimate = results.rows.estimate(measure, **key)
                 assert estimate is not None  # a curve has all levels
                 values.append(100 * estimate.value)
                 if estimate.low is not None and estimate.high is not None:
                     ends = [100 * estimate.low, 100 * estimate.high]
                     panel.plot(
-                        [level, level],
+                        [level] * 2,
                         ends,
                         color=colour,
                         linewidth=0.9,
@@ -566,17 +616,8 @@ def severity_figure(
                     )
                 accuracy = f"{format_percent(estimate.value)} ({format_interval(estimate)})"
                 tips[gid].append(f"{model.name}, {in_words(curve.shift)} at {at}: {accuracy}")
-            panel.plot(levels, values, color=colour, linewidth=1.6, zorder=2)
-            panel.scatter(
-                levels,
-                values,
-                s=14,
-                color=colour,
-                linewidths=0,
-                zorder=3,
-                gid=gid,
-                clip_on=False,
-            )
+            draw_line(panel, levels, values, colour)
+            draw_points(panel, levels, values, 14, gid, color=colour, clip_on=False)
         title_panel(panel, curve.shift)
         panel.set_xticks([0, 0.5, 1], ["0", ".5", "1"])
     axes = dict.fromkeys(curve.axis for curve in shown)

@@ -162,7 +162,11 @@ class Judged:
     """Of a drop over some of the classes, what it is from."""
 
     def measured(
-        self, number: Number, reach: float, excused: float = 0.0, doubt: str = ""
+        self,
+        number: Number,
+        reach: float,
+        excused: float = 0.0,
+        doubt: str = "",
     ) -> Judged:
         """Return this line with an interval of so many standard errors and its verdict.
 

@@ -94,7 +94,8 @@ def drop_bars(charts: Mapping[str, Sequence[tuple[GroupFacts, Estimate]]]) -> di
 
 
 def heading_id(title: str) -> str:
-    return re.sub(r"[^a-z]+", "-", title.lower()).strip("-")
+    words = re.sub(r"[^a-z]+", "-", title.lower())
+    return words.strip("-")
 
 
 @dataclass
@@ -117,7 +118,8 @@ class Contents:
 
 def whole_points(value: float) -> str:
     """Return a fraction as whole percentage points, for narrow cells."""
-    rounded = int(100 * value + (0.5 if value >= 0 else -0.5))
+    half = 0.5 if value >= 0 else -0.5
+    rounded = int(100 * value + half)
     return str(rounded).replace("-", "−")
 
 
@@ -125,7 +127,8 @@ def breakable_name(name: str) -> Markup:
     """Return a name that a narrow column may break after an underscore, a dot or a slash."""
     from markupsafe import Markup, escape
 
-    return Markup(re.sub(r"([_./])", r"\1<wbr>", str(escape(name))))
+    escaped = str(escape(name))
+    return Markup(re.sub(r"([_./])", r"\1<wbr>", escaped))
 
 
 def drop_tint(estimate: Estimate | None) -> str:

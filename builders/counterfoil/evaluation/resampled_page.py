@@ -54,7 +54,9 @@ def csv_cells(
 
 
 def csv_numbers(
-    results: Results, measures: Iterable[str], key: Mapping[str, str]
+    results: Results,
+    measures: Iterable[str],
+    key: Mapping[str, str],
 ) -> dict[str, str]:
     """Return the columns of measures and of their drops, with intervals."""
     columns: dict[str, str] = {}
@@ -94,7 +96,8 @@ def loss_beside(results: Results, model: ModelFacts, measure: str) -> str:
     most_group, most = drops[0]
     where_most = in_words(most_group.name)
     worst_group, worst_drop = sorted_drops(results, model, results.lead)[0]
-    title = {facts.name: facts.title for facts in results.measures}[measure]
+    titles = {facts.name: facts.title for facts in results.measures}
+    title = titles[measure]
     if most.value <= 0:
         return f", and no {title} under any shift"
     if worst_drop.value <= 0:
@@ -109,12 +112,15 @@ def loss_beside(results: Results, model: ModelFacts, measure: str) -> str:
 
 
 def sorted_drops(
-    results: Results, model: ModelFacts, measure: str
+    results: Results,
+    model: ModelFacts,
+    measure: str,
 ) -> list[tuple[GroupFacts, Estimate]]:
     """Return each shift with its drop of a measure, the largest first."""
     drops = []
     for group in results.shifts:
-        drop = results.rows.estimate(DROP, model=model.name, group=group.name, at=measure)
+        key = {"model": model.name, "group": group.name}
+        drop = results.rows.estimate(DROP, at=measure, **key)
         if drop is not None:
             drops.append((group, drop))
     return sorted(drops, key=lambda entry: -entry[1].value)
@@ -131,7 +137,8 @@ def worst_cells(results: Results, worst: ResultRow | None) -> tuple[TableCell, T
     if worst is None:
         why = "near chance on the base" if results.shifts else NOTHING
         return text_cell(why), points_cell(None)
-    return text_cell(in_words(worst.group)), points_cell(worst.estimate)
+    shift = in_words(worst.group)
+    return text_cell(shift), points_cell(worst.estimate)
 
 
 def caption_of_model(results: Results, model: ModelFacts, caption: str) -> str:
@@ -140,7 +147,10 @@ def caption_of_model(results: Results, model: ModelFacts, caption: str) -> str:
 
 
 def group_section(
-    results: Results, measures: Sequence[str], drops: Sequence[str], **parts: Any
+    results: Results,
+    measures: Sequence[str],
+    drops: Sequence[str],
+    **parts: Any,
 ) -> ReportSection:
     """Return a section with `group_table` of each model."""
     tables = [group_table(results, model, measures, drops) for model in results.models]
@@ -148,7 +158,10 @@ def group_section(
 
 
 def group_table(
-    results: Results, model: ModelFacts, measures: Sequence[str], drops: Sequence[str]
+    results: Results,
+    model: ModelFacts,
+    measures: Sequence[str],
+    drops: Sequence[str],
 ) -> Table:
     """Return one row for each group: the measures in percent, and the drops of the measures in
     `drops` in points."""
@@ -156,16 +169,20 @@ def group_table(
     rows = []
     for group in results.groups:
         key = {"model": model.name, "group": group.name}
-        cells = [points_cell(results.rows.estimate(name, **key)) for name in measures]
-        cells += [_drop_cell(results.rows, {**key, "at": name}) for name in drops]
-        rows.append((group.name, *cells))
+        cells: list[TableCell | str] = [group.name]
+        for name in measures:
+            number = results.rows.estimate(name, **key)
+            cells.append(points_cell(number))
+        for name in drops:
+            cells.append(_drop_cell(results.rows, at=name, **key))
+        rows.append(cells)
     columns: list[TableColumn | str] = [TableColumn("group", "shift")]
     columns += [f"{titles[name]} (%)" for name in measures]
     columns += [f"drop of {titles[name]} (points)" for name in drops]
     return Table.of(f"{model.short_name}: 95 % intervals below", columns, rows)
 
 
-def _drop_cell(rows: ResultRows, key: Mapping[str, str]) -> TableCell:
+def _drop_cell(rows: ResultRows, **key: str) -> TableCell:
     """Return a drop with its interval and, if it is over some of the classes, how many and from
     which number."""
     drop = rows.one(DROP, **key)
@@ -178,26 +195,33 @@ def _drop_cell(rows: ResultRows, key: Mapping[str, str]) -> TableCell:
 
 def _with_notes(cell: TableCell, *notes: str) -> TableCell:
     """Return a cell with notes after what it says below."""
-    parts = filter(None, (cell.below, *notes))
-    return replace(cell, below=", ".join(parts))
+    below = filter(None, (cell.below, *notes))
+    return replace(cell, below=", ".join(below))
 
 
 def compared_sentences(results: Results) -> list[str]:
     """Return a sentence for each pair of models: under which shifts one clearly loses more of the
     lead measure."""
     sentences = []
+    lead = results.lead
     for first, second in combinations(results.models, 2):
-        rows = results.rows.where(DIFFERENCE, model=first.name, against=second.name)
+        pair = {"model": first.name, "against": second.name}
+        rows = results.rows.where(DIFFERENCE, **pair)
         a = first.short_name
         b = second.short_name
-        more = [in_words(row.group) for row in rows if interval_sign(row) > 0]
-        less = [in_words(row.group) for row in rows if interval_sign(row) < 0]
+        more = []
+        less = []
+        for row in rows:
+            sign = interval_sign(row)
+            if sign:
+                loses_more = more if sign > 0 else less
+                loses_more.append(in_words(row.group))
         for shifts, loser, other in ((more, a, b), (less, b, a)):
             if shifts:
-                loss = f"{loser} clearly loses more {results.lead} than {other}"
+                loss = f"{loser} clearly loses more {lead} than {other}"
                 sentences.append(f"{loss} under {format_list(shifts)}.")
         if rows and not more and not less:
-            sentences.append(f"Under no shift does {a} or {b} clearly lose more {results.lead}.")
+            sentences.append(f"Under no shift does {a} or {b} clearly lose more {lead}.")
     return sentences
 
 
@@ -211,16 +235,24 @@ def compared_section(results: Results, noun: str, over: str) -> Iterator[ReportS
     rows = []
     for difference in results.rows.where(DIFFERENCE):
         key = {"group": difference.group, "at": results.lead}
-        pair = difference.model, difference.against
-        cells = [text_cell(short[name]) for name in pair]
-        cells.append(text_cell(difference.group))
-        cells += [_drop_cell(results.rows, {"model": name, **key}) for name in pair]
         loses_more = points_cell(difference.estimate, signed=True)
-        cells.append(_with_notes(loses_more, difference.note))
-        rows.append(TableRow(tuple(cells)))
+        cells = (
+            text_cell(short[difference.model]),
+            text_cell(short[difference.against]),
+            text_cell(difference.group),
+            _drop_cell(results.rows, model=difference.model, **key),
+            _drop_cell(results.rows, model=difference.against, **key),
+            _with_notes(loses_more, difference.note),
+        )
+        rows.append(TableRow(cells))
     if not rows:
         return
-    rows.sort(key=lambda row: -abs(float(row.cells[-1].sort or 0.0)))
+
+    def size(row: TableRow) -> float:
+        difference = row.cells[-1].sort
+        return abs(float(difference or 0.0))
+
+    rows.sort(key=size, reverse=True)
     columns = (
         TableColumn(noun, "name"),
         TableColumn("against", "name"),

@@ -215,11 +215,13 @@ class Evaluation:
         if len(self.models) == 1:
             models = self.models[0].short_name
         if shares:
-            ends = dict.fromkeys(map(format_points, (min(shares), max(shares))))
-            models += f", {' to '.join(ends)} % {unit} on {first}"
+            ends = map(format_points, (min(shares), max(shares)))
+            different = " to ".join(dict.fromkeys(ends))
+            models += f", {different} % {unit} on {first}"
         sound = {model.name: model.short_name for model in results.sound_models}
         drops = results.rows.where("drop", class_id="", at=lead)
-        known = by_loss(results, [drop for drop in drops if drop.model in sound])
+        of_sound = [drop for drop in drops if drop.model in sound]
+        known = by_loss(results, of_sound)
         if not known:
             return [models, "no base, no drops" if self.base is None else "no drop can be given"]
         worst = known[0]
@@ -303,10 +305,11 @@ class Evaluation:
     def scores(self) -> tuple[Score, ...]:
         """Every model in every group but the base, group after group."""
         numbers: dict[tuple[str, str], dict[str, ResultRow]] = {}
+        of_lead = ("", self.results.lead)
         for row in self.results.rows:
             if row.class_id or row.against or row.measure.startswith("severity_"):
                 continue  # `severity` has a frame of its own
-            if not row.at or row.measure == "top_k" or row.at == self.results.lead:
+            if row.at in of_lead or row.measure == "top_k":
                 of_score = numbers.setdefault((row.model, row.group), {})
                 of_score[row.measure] = row
         scores = []
@@ -331,10 +334,12 @@ class Evaluation:
         for a measure or a name that no number has, and for a key of several numbers.
         """
         rows = self.results.rows
-        if (row := rows.one(measure, **key)) is not None:
+        row = rows.one(measure, **key)
+        if row is not None:
             return row.estimate
         for name, value in {"measure": measure, **key}.items():
-            known = dict.fromkeys(str(getattr(row, name, "")) for row in rows)
+            names = [str(getattr(each, name, "")) for each in rows]
+            known = dict.fromkeys(names)
             if value not in known:
                 shown = some_of(list(filter(None, known)), 12)
                 raise UserError(
@@ -399,7 +404,11 @@ class Evaluation:
         import pyarrow as pa
 
         columns = _OF_LEVELS_OF_DETECTORS if self.results.lead == "AP" else _OF_LEVELS
-        types = {"model": pa.string(), "shift": pa.string(), "level": pa.float64()}
+        types = {
+            "model": pa.string(),
+            "shift": pa.string(),
+            "level": pa.float64(),
+        }
         for column in columns:
             for end in ("", "_low", "_high"):
                 types[f"{column}{end}"] = pa.float64()
@@ -408,13 +417,18 @@ class Evaluation:
             for model in self.models:
                 key = {"model": model.name, "group": shift.shift}
                 for at in shift.ats:
-                    row: dict[str, Any] = {"model": model.name, "shift": shift.shift}
-                    row["level"] = float(at)
+                    row: dict[str, Any] = {
+                        "model": model.name,
+                        "shift": shift.shift,
+                        "level": float(at),
+                    }
                     for column, (measure, of_levels) in columns.items():
                         key["at"] = at if of_levels else ""
-                        row |= _with_ends(column, self.results.rows.one(measure, **key))
+                        number = self.results.rows.one(measure, **key)
+                        row |= _with_ends(column, number)
                     rows.append(row)
-        return pa.Table.from_pylist(rows, pa.schema(types)).to_pandas()
+        table = pa.Table.from_pylist(rows, pa.schema(types))
+        return table.to_pandas()
 
     def failures(self, model: str | None = None) -> Any:
         """Return the images that a model gets wrong as a pandas DataFrame: a row per image and
@@ -430,7 +444,8 @@ class Evaluation:
         from counterfoil.evaluation.failure_folder import failures_frame
 
         names = [facts.name for facts in self.models]
-        return failures_frame(type(self._asked()), self.files["predictions"], names, model)
+        task = type(self._asked())
+        return failures_frame(task, self.files["predictions"], names, model)
 
     def export_failures(self, folder: str | Path) -> Path:
         """Write the images that a model gets wrong as a folder that FiftyOne and other tools open;
@@ -465,7 +480,8 @@ class Evaluation:
 
         published = None if self.task is None else self.task.subject.published
         commit = None if published is None else published.revision
-        report_to(tracked_run(self.results, self.files, self.gate, commit), trackers)
+        run = tracked_run(self.results, self.files, self.gate, commit)
+        report_to(run, trackers)
 
     def to_json(self) -> dict[str, Any]:
         """Return the document as JSON values, as results.json has it, with what was evaluated, and
@@ -477,7 +493,8 @@ class Evaluation:
         document["unreadable_images"] = plain_value(self.unreadable)
         document["unreadable_paths"] = plain_value(self.unreadable_paths)
         document["notes"] = list(self.notes)
-        document["files"] = {name: str(path) for name, path in self.files.items()}
+        files = {name: str(path) for name, path in self.files.items()}
+        document["files"] = files
         if self.gate is not None:
             document["gate"] = self.gate.to_json()
         return document

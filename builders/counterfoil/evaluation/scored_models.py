@@ -18,7 +18,6 @@ import numpy as np
 
 from counterfoil.arrays import Bools
 from counterfoil.data.folders import placed_source
-from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.data.open_source import trained_names
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, collected_in, raise_together
 from counterfoil.evaluation.dataset import Subject, edits_of
@@ -70,7 +69,9 @@ def named_models(
     problems: list[str] = []
     for word in words:
         file = _list_file(word)
-        listed: NamedModels = {str(word): None} if file is None else _read_list(file, problems)
+        listed: NamedModels = {str(word): None}
+        if file is not None:
+            listed = _read_list(file, problems)
         for name, line in listed.items():
             models.setdefault(name, line)
     for name in against:
@@ -79,7 +80,11 @@ def named_models(
 
 
 def models_by_name(
-    noun: str, models: Any, of_recipe: Sequence[str], against: Sequence[str], hint: str
+    noun: str,
+    models: Any,
+    of_recipe: Sequence[str],
+    against: Sequence[str],
+    hint: str,
 ) -> dict[str, Any]:
     """Return name → model of a task whose models are functions or names: those that a person names,
     of a recipe, and of a gate.
@@ -183,17 +188,16 @@ class GivenModel:
 
 def given_models(
     models: Any,
-    transform: Transform | Mapping[str, Transform] | None,
-    version: str | Mapping[str, str] | None,
-    images: LabelledImages,
-    classes: Sequence[RecipeClass],
+    subject: Subject,
+    options: EvaluationOptions,
 ) -> dict[str, GivenModel]:
     """Return name → model for a mapping of callables or names, or for the names of a person's code.
 
-    `models` are what the person named: names of a recipe or gate are never imported. `transform`,
-    `version`: for every callable, or by name. Raise UserError with all problems, RunFailure for a
-    callable that fails.
+    `models` are what the person named: names of a recipe or gate are never imported. Raise
+    UserError with all problems, RunFailure for a callable that fails.
     """
+    transform = options.transform
+    version = options.version
     if not isinstance(models, Mapping):
         if transform is not None:
             raise UserError(
@@ -229,8 +233,7 @@ def given_models(
                 model,
                 own_transform,
                 own_version,
-                images,
-                classes,
+                subject,
             )
     raise_together(errors)
     return given
@@ -241,8 +244,7 @@ def _given(
     model: Any,
     transform: Transform | None,
     version: str | None,
-    images: LabelledImages,
-    classes: Sequence[RecipeClass],
+    subject: Subject,
 ) -> GivenModel:
     if not isinstance(name, str) or not name.isprintable() or not name.strip():
         raise UserError(f"model {str(name)[:80]!r}: expected a printable text as its name")
@@ -254,12 +256,14 @@ def _given(
         model, imported_transform = import_model(model)
         transform = imported_transform or transform
     if isinstance(model, str):
+        classes = subject.classes
         facts = replace(describe_classifier(model, classes), name=name)
 
         def load() -> Classifier:
             return replace(load_classifier(model, classes=classes), name=name)
 
         return GivenModel(facts, load)
+    images = subject.parts[0].images
     decoded = (images.decoded(encoded) for _, encoded in images.images())
     shown = (image for image in decoded if image is not None)
     first = next(shown, None)
@@ -340,7 +344,8 @@ def _order(value: ClassOrder) -> Order:
         ) from error
     except OSError as error:
         raise UserError(f"class order: {file} cannot be read: {error.strerror or error}") from error
-    names = tuple(line.strip() for line in text.rstrip().splitlines())
+    lines = text.rstrip().splitlines()
+    names = tuple(line.strip() for line in lines)
     if not 0 < len(names) <= MOST_CLASSES:
         raise UserError(
             f"class order: {file} has {len(names):,} lines, expected 1 to {MOST_CLASSES:,}"
@@ -376,12 +381,15 @@ class ChosenModels:
 
     def load(self, name: str) -> Classifier:
         given = self.given.get(name)
-        classifier = load_classifier(name, classes=self.classes) if given is None else given.load()
+        classifier = given.load() if given else load_classifier(name, classes=self.classes)
         return with_score_scale(classifier, self.scales.get(name))
 
 
 def choose_models(
-    subject: Subject, models: Any, options: EvaluationOptions, against: Sequence[str]
+    subject: Subject,
+    models: Any,
+    options: EvaluationOptions,
+    against: Sequence[str],
 ) -> ChosenModels:
     """Return the models to score, before any weight is loaded; `against` are those that a gate
     compares with.
@@ -425,7 +433,13 @@ def choose_models(
         try:
             own = given.get(name)
             facts = own.facts if own else describe_classifier(name, subject.classes)
-            maps[name] = map_classes(classes, facts, order, folders=folders, trained=trained)
+            maps[name] = map_classes(
+                classes,
+                facts,
+                order,
+                folders=folders,
+                trained=trained,
+            )
         except CounterfoilError as error:
             where = f"{line}: " if line else ""
             problems = [f"{where}{problem}" for problem in error.problems]
@@ -487,7 +501,8 @@ def _scales(
     for name in given:
         if name not in names:
             problems.append(f"{name!r} is not one of the models{did_you_mean(name, names)}")
-    problems += [f"found {scale!r:.60}" for scale in {*given.values()} - {*SCALES}]
+    for scale in {*given.values()} - {*SCALES}:
+        problems.append(f"found {scale!r:.60}")
     for name in given:
         if name in without_scores and isinstance(requested, Mapping):
             problems.append(f"model {name!r} gives one answer an image, without scores")
@@ -512,10 +527,7 @@ def _named_and_given(
 
     The compared models come first; without other models, they are the only ones.
     """
-    images = subject.parts[0].images
     compare = options.compare
-    transform = options.transform
-    version = options.version
     if isinstance(models, Mapping):
         known = [str(name) for name in models]
         for what, others in (("compare", compare or ()), ("gate", against)):
@@ -526,14 +538,14 @@ def _named_and_given(
                     unknown.append(f"{what}: {name!r} is not one of the given models{hint}")
             if unknown:
                 raise UserError(unknown)
-        given = given_models(models, transform, version, images, subject.classes)
+        given = given_models(models, subject, options)
         named: NamedModels = dict.fromkeys(given)
         problems: list[str] = []
     else:
         others = [models] if isinstance(models, str | Path) else list(models or ())
         words = list(compare or ())
         words += [word for word in others if word not in words]
-        given = given_models(words, transform, version, images, subject.classes)
+        given = given_models(words, subject, options)
         named, problems = named_models(words, against)
         if not words and models is None:
             # Names only: the recipe of a published dataset must not make this machine read files.
@@ -572,9 +584,12 @@ def short_names(names: Sequence[str]) -> dict[str, str]:
 
 def with_distinct_short_names(models: Iterable[ModelFacts]) -> tuple[ModelFacts, ...]:
     """Return the models, of which no two have the same short name."""
-    facts = tuple(models)
+    facts = list(models)
     short = short_names([model.name for model in facts])
-    return tuple(replace(model, short_name=short[model.name]) for model in facts)
+    distinct = []
+    for model in facts:
+        distinct.append(replace(model, short_name=short[model.name]))
+    return tuple(distinct)
 
 
 def classifier_facts(classifier: Classifier, **measured: Any) -> ModelFacts:
@@ -621,9 +636,11 @@ def with_public_names(results: Results) -> Results:
     rows = []
     for row in results.rows:
         if row.measure not in unshown:
-            rows.append(replace(row, model=called(row.model), against=called(row.against)))
+            against = called(row.against)
+            rows.append(replace(row, model=called(row.model), against=against))
+    measures = [facts for facts in results.measures if facts.name not in unshown]
     nested["models"] = tuple(models)
-    nested["measures"] = tuple(facts for facts in results.measures if facts.name not in unshown)
+    nested["measures"] = tuple(measures)
     nested["rows"] = ResultRows(rows)
     return replace(results, **nested)
 
@@ -796,7 +813,9 @@ def is_stored(name: str) -> bool:
 
 
 def read_stored(
-    files: Iterable[str], models: Sequence[str], subject: Subject
+    files: Iterable[str],
+    models: Sequence[str],
+    subject: Subject,
 ) -> dict[tuple[str, str], StoredAnswers]:
     """Read the answers for each file and judged model: of the model with that name, or of the
     file's only model.
@@ -850,13 +869,10 @@ def _read_answers(file: str, models: Sequence[str], subject: Subject) -> dict[st
             )
     table_path = path.with_name("predictions.parquet")
     columns = {name: f"right.{name}" for name in meant.values()}
-    kinds = {"key": (TEXT,)} | dict.fromkeys(columns.values(), (TRUTH,))
-    computed = []
-    for index, group in enumerate(subject.groups):
-        if group.change is not None:
-            computed.append(index)
+    kinds = {"key": (TEXT,)}
+    kinds |= dict.fromkeys(columns.values(), (TRUTH,))
     # Computed shifts come last.
-    expected = int((~np.isin(subject.shifts, computed)).sum())
+    expected = sum(len(part.images) for part in subject.stored_parts)
     most_rows = expected * _MOST_COMPUTED
     try:
         with open_regular(table_path) as handle:

@@ -18,17 +18,8 @@ import numpy as np
 
 from counterfoil.arrays import Floats, Ints
 from counterfoil.documents import csv_text
-from counterfoil.evaluation.dataset import (
-    OpenDataset,
-    compared_units,
-    limit_subject,
-    rows_in_every_group,
-)
+from counterfoil.evaluation.dataset import OpenDataset, compared_images, limit_subject
 from counterfoil.evaluation.failure_folder import Failure, ModelAnswer, classification
-from counterfoil.evaluation.failures import (
-    choose_failures,
-    write_sheets,
-)
 from counterfoil.evaluation.gate import NamedClasses
 from counterfoil.evaluation.page import Tables
 from counterfoil.evaluation.resampled_page import csv_cells, csv_numbers
@@ -48,7 +39,6 @@ from counterfoil.report.results import (
 from counterfoil.report.sections import MeasureFacts, ReportSection
 from counterfoil.resampled_stats import Drawn, Units
 from counterfoil.stats import chance_line
-from counterfoil.store.decoding import readable_image
 
 
 @dataclass(frozen=True)
@@ -76,11 +66,13 @@ class ScoredModel(ResampledModel):
     @property
     def lead(self) -> Floats:
         """The scores of the first measure, (groups, n)."""
-        return next(iter(self.scores.values()))
+        first, *_ = self.scores.values()
+        return first
 
     @cached_property
     def near_chance(self) -> bool:
-        number = self.share(0, next(iter(self.scores))).interval()
+        lead, *_ = self.scores
+        number = self.share(0, lead).interval()
         least = number.value if number.low is None else number.low
         return least < chance_line(self.chance)
 
@@ -88,18 +80,22 @@ class ScoredModel(ResampledModel):
         return "is near chance on the base" if self.near_chance else ""
 
     def share(
-        self, group: int, measure: str, label: int | None = None, of_drop: bool = False
+        self,
+        group: int,
+        measure: str,
+        label: int | None = None,
+        of_drop: bool = False,
     ) -> Drawn:
-        value = float(self.scores[measure][group].mean())
+        scores = self.scores[measure][group]
         drawn = self._drawn[measure][:, group]
-        shared = self.units.shared
+        units = self.units
         return Drawn(
-            value,
+            float(scores.mean()),
             drawn,
             0.0,
             (0.0, 0.0),
-            self.units.count,
-            by_units=shared,
+            units.count,
+            by_units=units.shared,
         )
 
 
@@ -111,12 +107,10 @@ class ScoredTask(ResampledTask[ScoredModel]):
     answer_columns = ("answer", "score")
 
     def open(self) -> None:
-        if self.options.limit is not None:
-            self.subject = limit_subject(self.subject, self.options.limit)
-        images = len(self.subject.keys)
-        self.rows = rows_in_every_group(self.subject, np.arange(images))
-        self.left_out = images - self.rows.size, ""
-        self.units = compared_units(self.subject, self.rows)
+        limit = self.options.limit
+        if limit is not None:
+            self.subject = limit_subject(self.subject, limit)
+        self.compared = compared_images(self.subject)
         self.truth = self.read_truth()
 
     # ---- What a task gives
@@ -146,8 +140,10 @@ class ScoredTask(ResampledTask[ScoredModel]):
 
     def stored(self, column: str) -> list[Any]:
         """Return a column of the dataset's rows for every image, in the order of keys."""
-        values = {row["key"]: row[column] for row in self.subject.stored(column)}
-        return [values[key] for key in self.subject.keys]
+        value_of = {}
+        for row in self.subject.stored(column):
+            value_of[row["key"]] = row[column]
+        return [value_of[key] for key in self.subject.keys]
 
     @property
     def measures(self) -> Mapping[str, MeasureFacts]:
@@ -162,25 +158,33 @@ class ScoredTask(ResampledTask[ScoredModel]):
         return write_key_list(subject, file, ("answer",))
 
     def measure(self, answers: Mapping[str, Sequence[Any]]) -> None:
-        units = self.units or Units.of_images(self.rows.shape[1])
-        measured = []
+        compared = self.compared
+        units = compared.units or Units.of_images(compared.images)
+        models = []
         for name, values in answers.items():
             scores = self.scores(values)
-            compared = {}
+            of_compared = {}
             for facts in self.facts:
-                compared[facts.name] = scores[facts.name][self.rows]
-            texts = [*map(self.text_of, values)]
-            measured.append(ScoredModel(name, texts, compared, units, self.chance))
-        self.models = tuple(measured)
+                of_images = scores[facts.name]
+                of_compared[facts.name] = of_images[compared.rows]
+            model = ScoredModel(
+                name,
+                list(map(self.text_of, values)),
+                of_compared,
+                units,
+                self.chance,
+            )
+            models.append(model)
+        self.models = models
 
     def results(self) -> Results:
-        images = self.rows.shape[1]
+        compared = self.compared
         lead = self.facts[0].name
         groups = self.subject.groups
         rows: list[ResultRow] = []
         for model in self.models:
             for facts in self.facts:
-                rows += model.rows(facts.name, groups, images, self.units)
+                rows += model.rows(facts.name, groups, compared.images, compared.units)
         rows += difference_rows(self.models, groups, lead)
         of_drop = "base less shift, of the measure that `at` names"
         of_difference = f"drop of {lead} less that of `against`"
@@ -188,7 +192,7 @@ class ScoredTask(ResampledTask[ScoredModel]):
             MeasureFacts(DROP, "drop", "points", of_drop),
             MeasureFacts(DIFFERENCE, "drop less another model's", "points", of_difference),
         )
-        return self.shared_results(images, 0, rows, self.units, more=drops)
+        return self.shared_results(0, rows, more=drops)
 
     def facts_of(self, model: ScoredModel) -> ModelFacts:
         return self.model_facts(model.name, 0, model.chance, model.near_chance)
@@ -197,7 +201,8 @@ class ScoredTask(ResampledTask[ScoredModel]):
         rows = []
         for group, key, row in csv_cells(results):
             row["n_images"] = group.images
-            rows.append(row | csv_numbers(results, self.measures, key))
+            row |= csv_numbers(results, self.measures, key)
+            rows.append(row)
         return {"shifts": (self.table, csv_text(rows))}
 
     def near_chance(self, results: Results, model: ModelFacts) -> str:
@@ -207,13 +212,14 @@ class ScoredTask(ResampledTask[ScoredModel]):
         yield from ()
 
     def image_columns(self) -> tuple[Ints, dict[str, Any]]:
-        rows = self.rows.ravel().tolist()
-        truth = [self.text_of(self.truth[row]) for row in rows]
+        rows = self.compared.rows.ravel()
+        places = rows.tolist()
+        truth = [self.text_of(self.truth[row]) for row in places]
         columns: dict[str, Any] = {"truth": truth}
         for model in self.models:
-            columns[f"answer.{model.name}"] = [model.answers[row] for row in rows]
+            columns[f"answer.{model.name}"] = [model.answers[row] for row in places]
             columns[f"score.{model.name}"] = model.lead.ravel()
-        return self.rows.ravel(), columns
+        return rows, columns
 
     @classmethod
     def wrong(cls, frame: Any) -> Any:
@@ -223,53 +229,44 @@ class ScoredTask(ResampledTask[ScoredModel]):
     def worst_first(cls, frame: Any) -> Any:
         return frame.sort_values("score", kind="stable")
 
+    @property
+    def _lead_scores(self) -> Floats:
+        """The scores of the first measure, (groups, n, models)."""
+        return np.stack([model.lead for model in self.models], axis=-1)
+
     def failures(self) -> Iterator[Failure]:
-        rows = self.rows.ravel().tolist()
-        scores = np.stack([model.lead.ravel() for model in self.models], axis=-1)
+        scores = self._lead_scores
         failing = (scores < 1).any(axis=-1)
-        for index in np.flatnonzero(failing).tolist():
-            row = rows[index]
+        for group, image in np.argwhere(failing).tolist():
+            row = int(self.compared.rows[group, image])
             truth = self.text_of(self.truth[row])
+            of_image = scores[group, image].tolist()
             answers = []
-            for model, score in zip(self.models, scores[index].tolist(), strict=True):
+            for model, score in zip(self.models, of_image, strict=True):
                 answer = model.answers[row]
-                columns = {"truth": truth, "answer": answer, "score": score}
-                given = [{"answer": answer, "score": score}]
-                answers.append(ModelAnswer(classification(answer), score == 1, columns, given))
-            shift = self.subject.groups[self.subject.shifts[row]].name
-            yield Failure(row, shift, classification(truth), [{"truth": truth}], answers)
+                given = {"answer": answer, "score": score}
+                columns = {"truth": truth, **given}
+                label = classification(answer)
+                right = score == 1
+                answers.append(ModelAnswer(label, right, columns, [given]))
+            shift = self.subject.groups[group].name
+            label = classification(truth)
+            yield Failure(row, shift, label, [{"truth": truth}], answers)
 
     def write_failures(self, results: Results, folder: Path) -> Path:
-        subject = self.subject
-        order = self.rows.ravel()
+        rows = self.compared.rows
         texts = np.array([model.answers for model in self.models])
         known, numbers = np.unique(texts, return_inverse=True)
         answered = numbers.reshape(texts.shape).T
-        shape = answered.shape
-        right = np.ones(shape, dtype=bool)
-        scores = np.stack([model.lead.ravel() for model in self.models], axis=-1)
-        right[order] = scores == 1
-        readable = np.ones(len(subject.keys), dtype=bool)
-        chosen = choose_failures(right, readable, subject.labels, subject.shifts, self.partners())
-        unknown = np.full(shape, np.nan, np.float32)
-        text_of = known.tolist().__getitem__
-        names = [(model.name, text_of, "") for model in self.models]
-        base, *shifts = (group.name for group in subject.groups)
-        groups = [*shifts, base]
-
-        keys = frozenset(subject.keys[row] for row in chosen.images.tolist())
-        pictures = (readable_image(encoded) for _, encoded in subject.images(keys))
-        return write_sheets(
+        right = np.ones(answered.shape, dtype=bool)
+        right[rows] = self._lead_scores == 1
+        return self.write_answers(
+            results,
             folder,
             "failures-of-classes.html.j2",
-            results,
-            subject,
-            (answered, right, unknown),
-            chosen,
-            names,
-            groups,
-            pictures,
-            images=len(order),
-            paired=True,
-            changed=True,
+            self.subject,
+            (answered, right),
+            self.partners(),
+            known.tolist().__getitem__,
+            rows.size,
         )

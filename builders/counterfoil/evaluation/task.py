@@ -11,20 +11,22 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from itertools import combinations
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from counterfoil.arrays import Bools, Ints
 from counterfoil.documents import csv_text, preview_column
 from counterfoil.errors import CounterfoilError, UserError, collected_in, raise_together
-from counterfoil.evaluation.dataset import Group, OpenDataset, Subject
+from counterfoil.evaluation.dataset import ComparedImages, Group, OpenDataset, Subject
 from counterfoil.evaluation.entries import NEAR_CHANCE, drop_words, entry_files, interval_words
 from counterfoil.evaluation.failure_folder import Failure
+from counterfoil.evaluation.failures import write_sheets
 from counterfoil.evaluation.gate import (
     DIFFERS,
     DROPS,
@@ -99,8 +101,10 @@ EVERY_TASK = frozenset(
         "seed",
         "into_card",
         "repo",
+        "gate",
+        "allow_undecided",
+        "limit",
     }
-    | {"gate", "allow_undecided", "limit"}
 )
 
 
@@ -124,7 +128,8 @@ class Task(ABC):
         self.subject = subject
         self.named = models
         self.options = options
-        refused = [name for name in options.given() if name not in EVERY_TASK | self.takes]
+        taken = EVERY_TASK | self.takes
+        refused = [name for name in options.given() if name not in taken]
         if refused:
             raise UserError(
                 f"the dataset has {self.of_dataset} take no {', '.join(refused)}",
@@ -212,8 +217,8 @@ class Task(ABC):
         """Return every table: short name → (file name, CSV). The one of all measures has
         fractions."""
         columns = [field.name for field in fields(ResultRow)]
-        tables = {"measures": ("measures.csv", csv_text(map(rounded_row, results.rows), columns))}
-        tables |= self.tables(results)
+        measures = csv_text(map(rounded_row, results.rows), columns)
+        tables = {"measures": ("measures.csv", measures), **self.tables(results)}
         for name, (file, text) in tables.items():
             tables[name] = file, preview_column(text, results.preview)
         return tables
@@ -246,14 +251,16 @@ class Task(ABC):
         if dataset_id is None or some or not subject.base:
             return {}
         # The commit that a published dataset was named by; a branch or a tag may move.
-        commit = None
-        if published and at_commit and re.fullmatch(r"[0-9a-f]{40}", published.revision or ""):
-            commit = published.revision
+        revision = published.revision if published and at_commit else None
+        commit = revision if re.fullmatch(r"[0-9a-f]{40}", revision or "") else None
         return entry_files(with_public_names(results), self.entry, dataset_id, commit)
 
     @abstractmethod
     def entry(
-        self, results: Results, model: ModelFacts, group: GroupFacts
+        self,
+        results: Results,
+        model: ModelFacts,
+        group: GroupFacts,
     ) -> tuple[float, str] | None:
         """Return the value (a fraction) and the notes of a model's entry in a group; None without a
         number."""
@@ -269,9 +276,14 @@ class Task(ABC):
     def failure_words(cls, failure: Mapping[str, Any]) -> tuple[str, str]:
         """Return what an image shows and what a model answers, in words. failure: the columns of
         both."""
-        answers = [column for column in cls.answer_columns if column in failure]
-        truth = [_words(column, failure[column]) for column in cls.truth_columns]
-        return ", ".join(truth), ", ".join(_words(column, failure[column]) for column in answers)
+        truth = []
+        for column in cls.truth_columns:
+            truth.append(_words(column, failure[column]))
+        answers = []
+        for column in cls.answer_columns:
+            if column in failure:
+                answers.append(_words(column, failure[column]))
+        return ", ".join(truth), ", ".join(answers)
 
     truth_columns: ClassVar[tuple[str, ...]]
     """The columns of predictions.parquet that say what an image shows."""
@@ -303,21 +315,23 @@ class Task(ABC):
 
         subject = self.subject
         rows, of_task = self.image_columns()
-        groups = subject.shifts[rows].tolist()
-        texts: dict[str, list[str | None]] = {
-            "key": [subject.keys[row] for row in rows.tolist()],
-            "shift": [subject.groups[group].name for group in groups],
+        names = [group.name for group in subject.groups]
+        texts: dict[str, Sequence[str | None]] = {
+            "key": subject.keys,
+            "shift": [names[group] for group in subject.shifts.tolist()],
         }
         if subject.paths is not None:
-            texts["path"] = [subject.paths[row] for row in rows.tolist()]
+            texts["path"] = subject.paths
         columns: dict[str, Any] = {}
         for name, values in texts.items():
-            columns[name] = pa.array(values, pa.string())
+            of_subject = pa.array(values, pa.string())
+            columns[name] = of_subject.take(rows)
         if preview is not None:
             columns["preview"] = np.full(len(rows), preview)
         buffer = pa.BufferOutputStream()
         table = pa.table(columns | of_task)
-        pq.write_table(table.take(np.argsort(rows)), buffer)
+        ordered = table.take(np.argsort(rows))
+        pq.write_table(ordered, buffer)
         return buffer.getvalue().to_pybytes()
 
 
@@ -345,7 +359,11 @@ class ResampledModel(ABC):
 
     @abstractmethod
     def share(
-        self, group: int, measure: str, label: int | None = None, of_drop: bool = False
+        self,
+        group: int,
+        measure: str,
+        label: int | None = None,
+        of_drop: bool = False,
     ) -> Drawn:
         """Return a measure in a group, for all labels or for one. of_drop: whether to measure it as
         drops do."""
@@ -367,7 +385,11 @@ class ResampledModel(ABC):
         return ""
 
     def rows(
-        self, measure: str, groups: Sequence[Group], images: int, units: Units | None
+        self,
+        measure: str,
+        groups: Sequence[Group],
+        images: int,
+        units: Units | None,
     ) -> Iterator[ResultRow]:
         """Yield a measure of each group, then its drops, whose intervals hold for all shifts at
         once."""
@@ -390,15 +412,17 @@ class ResampledModel(ABC):
             key["note"] = self.drop_note(index, measure)
             yield estimate_row(DROP, estimate, **key)
             if key["note"]:
-                base = self.share(0, measure, None, True).value
-                yield estimate_row(DROP_BASE, base, **key)
+                base = self.share(0, measure, None, True)
+                yield estimate_row(DROP_BASE, base.value, **key)
 
 
 Model = TypeVar("Model", bound=ResampledModel)
 
 
 def difference_rows(
-    models: Sequence[Model], groups: Sequence[Group], measure: str
+    models: Sequence[Model],
+    groups: Sequence[Group],
+    measure: str,
 ) -> Iterator[ResultRow]:
     """Yield how much more of a measure one model loses than another; intervals hold for all pairs
     and shifts at once.
@@ -408,11 +432,14 @@ def difference_rows(
     sound = [model for model in models if not model.drop_problem(None)]
     sound.sort(key=lambda model: -model.share(0, measure).value)
     best = [model for model in models if model in sound[:_MOST_COMPARED]]
+    keys = []
     differences = []
-    for first, second in combinations(best, 2):
-        pair = first.compared_with(second), second.compared_with(first)
+    for one, another in combinations(best, 2):
+        first = one.compared_with(another)
+        second = another.compared_with(one)
         for index, group in enumerate(groups[1:], start=1):
-            lost, other_lost = (model.drop(index, measure) for model in pair)
+            lost = first.drop(index, measure)
+            other_lost = second.drop(index, measure)
             difference = weighted_sum([(1.0, lost), (-1.0, other_lost)])
             if math.isfinite(difference.value):
                 key = {
@@ -420,11 +447,12 @@ def difference_rows(
                     "against": second.name,
                     "group": group.name,
                     "n": difference.images,
+                    "note": first.drop_note(index, measure),
                 }
-                key["note"] = pair[0].drop_note(index, measure)
-                differences.append((key, difference))
-    estimates = simultaneous_intervals([difference for _, difference in differences])
-    for (key, _), estimate in zip(differences, estimates, strict=True):
+                keys.append(key)
+                differences.append(difference)
+    estimates = simultaneous_intervals(differences)
+    for key, estimate in zip(keys, estimates, strict=True):
         yield estimate_row(DIFFERENCE, estimate, at=measure, **key)
 
 
@@ -450,16 +478,19 @@ class ResampledTask(Task, Generic[Model]):
     """How many resamples are drawn."""
     beside: ClassVar[str] = ""
     """A measure whose loss is told with the one that leads."""
+    left_out_because: ClassVar[str] = ""
+    """A clause on why images are left out beside rows that some group lacks."""
     subject: OpenDataset  # pyrefly: ignore[bad-override-mutable-attribute]
+    compared: ComparedImages
+    """The images that the models are compared on."""
     models: Sequence[Model]
-    left_out: tuple[int, str]
-    """How many images are not compared, and a clause on why beside rows that some group lacks."""
     of_dataset_notes: tuple[str, ...] = ()
     """Sentences on the dataset."""
 
     @property
     def measures(self) -> Mapping[str, MeasureFacts]:
-        return {facts.name: facts for facts in self.facts if facts.name in self.gated}
+        gated = [facts for facts in self.facts if facts.name in self.gated]
+        return {facts.name: facts for facts in gated}
 
     def line_problems(self, line: GateLine) -> Iterator[str]:
         yield from super().line_problems(line)
@@ -473,7 +504,13 @@ class ResampledTask(Task, Generic[Model]):
 
     def choose_models(self, against: Sequence[str]) -> Sequence[str]:
         of_recipe = self.subject.models if self.named is None else ()
-        self.given = models_by_name(self.noun, self.named, of_recipe, against, self.hint)
+        self.given = models_by_name(
+            self.noun,
+            self.named,
+            of_recipe,
+            against,
+            self.hint,
+        )
         return tuple(self.given)
 
     @abstractmethod
@@ -496,9 +533,10 @@ class ResampledTask(Task, Generic[Model]):
     def notes(self, results: Results) -> Iterator[str]:
         yield from self.of_dataset_notes
         yield from super().notes(results)
-        images, why = self.left_out
-        if images:
-            yield f"{format_count(images, 'image')} of rows that some group lacks{why} are left out."
+        if self.compared.left_out:
+            images = format_count(self.compared.left_out, "image")
+            why = f"of rows that some group lacks{self.left_out_because}"
+            yield f"{images} {why} are left out."
 
     # ---- Page and terminal
 
@@ -541,7 +579,8 @@ class ResampledTask(Task, Generic[Model]):
         """Yield a sentence for each model: under which shift it loses most, and how much."""
         for model in results.models:
             who = f"Your {self.noun}" if len(results.models) == 1 else model.short_name
-            drops = results.rows.where(DROP, model=model.name, class_id="", at=results.lead)
+            key = {"model": model.name, "class_id": "", "at": results.lead}
+            drops = results.rows.where(DROP, **key)
             if model.near_chance:
                 yield f"{who} {self.near_chance(results, model)}, so drops say nothing."
             elif not drops:
@@ -551,7 +590,10 @@ class ResampledTask(Task, Generic[Model]):
                 yield loss_sentence(results, who, results.lead, drops, beside)
 
     def entry(
-        self, results: Results, model: ModelFacts, group: GroupFacts
+        self,
+        results: Results,
+        model: ModelFacts,
+        group: GroupFacts,
     ) -> tuple[float, str] | None:
         numbers = results.rows
         key = {"model": model.name, "group": group.name}
@@ -564,19 +606,54 @@ class ResampledTask(Task, Generic[Model]):
         key["at"] = results.lead
         drop = numbers.one(DROP, **key)
         if drop is not None and drop.estimate is not None:
-            key_of_base = {"model": model.name, "group": results.base or ""}
-            on_base = numbers.one(results.lead, **key_of_base)
-            base = numbers.one(DROP_BASE, **key) or on_base
+            base = numbers.value(DROP_BASE, **key)
+            if base is None:
+                on_base = {"model": model.name, "group": results.base or ""}
+                base = numbers.value(results.lead, **on_base)
             over = f" {drop.note}" if drop.note else ""
-            notes += drop_words(drop.estimate, base.value if base else None, over)
+            notes += drop_words(drop.estimate, base, over)
         return number.value, notes
 
     def partners(self) -> Ints:
-        rows, _ = self.image_columns()
-        by_group = rows.reshape(len(self.subject.groups), -1)
+        base, *shifts = self.compared.rows
         partners = np.full(len(self.subject.keys), -1)
-        partners[by_group[1:]] = by_group[0]
+        for rows in shifts:
+            partners[rows] = base
         return partners
+
+    def write_answers(
+        self,
+        results: Results,
+        folder: Path,
+        template: str,
+        subject: Subject,
+        answers: tuple[NDArray[np.integer[Any]], Bools],
+        partners: Ints,
+        text_of: Callable[[int], str],
+        images: int,
+    ) -> Path:
+        """Write the page of failures of models that give each row of a subject one answer.
+
+        answers: (rows, models), the numbers of answers, and which are right. text_of: gives the
+        text of an answer. images: how many rows were asked about.
+        """
+        answered, right = answers
+        unknown = np.full(right.shape, np.nan, np.float32)
+        models = [(model.name, text_of, "") for model in self.models]
+        base, *shifts = (group.name for group in subject.groups)
+        return write_sheets(
+            folder,
+            template,
+            results,
+            subject,
+            (answered, right, unknown),
+            partners,
+            models,
+            [*shifts, base],
+            images=images,
+            paired=True,
+            changed=True,
+        )
 
     # ---- Lines of a gate
 
@@ -601,16 +678,21 @@ class ResampledTask(Task, Generic[Model]):
         if line.class_name:
             label, *_ = labels_named(line.class_name, self.classes)
         for index in indices:
+            group = subject.groups[index]
             sides = [judged_model.share(index, line.share, label, drop)]
             reason = ""
             if drop or other is not None:
-                first, first_group = (judged_model, 0) if other is None else (other, index)
-                sides.insert(0, first.share(first_group, line.share, label, drop))
-                guessing = [each for each in (first, judged_model) if each.drop_problem(label)]
-                if guessing and (drop or guessing != [judged_model]):
-                    reason = f"{guessing[0].name} {guessing[0].drop_problem(label)}"
+                first = other or judged_model
+                first_group = 0 if other is None else index
+                first_side = first.share(first_group, line.share, label, drop)
+                sides.insert(0, first_side)
+                problem = first.drop_problem(label)
+                if problem:
+                    reason = f"{first.name} {problem}"
             number = line_number(line, sides)
-            group = subject.groups[index]
+            known = math.isfinite(number.value)
+            if not known and not reason:
+                reason = f"no image shows {line.share} here"
             judged = Judged(
                 line,
                 model,
@@ -619,10 +701,7 @@ class ResampledTask(Task, Generic[Model]):
                 reason=reason,
                 level=group.level,
             )
-            if math.isfinite(number.value):
-                yield judged, number
-            else:
-                yield replace(judged, reason=reason or f"no image shows {line.share} here"), None
+            yield judged, number if known else None
 
     def changes(self, earlier: str, model: str) -> Iterator[GroupChange]:
         """Yield how a model differs in each group from another that is measured too."""
@@ -636,19 +715,23 @@ class ResampledTask(Task, Generic[Model]):
         wrong_before = self._wrong_images(earlier)
         wrong_now = self._wrong_images(model)
         for index, group in enumerate(self.subject.groups):
-            share = _changed(before.share(index, lead), now.share(index, lead))
+            share_before = before.share(index, lead)
+            share = _changed(share_before, now.share(index, lead))
             if share is None:
                 continue
             drop = None
             if index and not guessing:
-                drop = _changed(before.drop(index, lead), now.drop(index, lead))
+                drop_before = before.drop(index, lead)
+                drop = _changed(drop_before, now.drop(index, lead))
+            newly_wrong = wrong_now[index] & ~wrong_before[index]
+            newly_right = wrong_before[index] & ~wrong_now[index]
             yield GroupChange(
                 group.name,
                 share,
                 drop,
-                images=len(wrong_now[index]),
-                newly_wrong=int((wrong_now & ~wrong_before)[index].sum()),
-                newly_right=int((wrong_before & ~wrong_now)[index].sum()),
+                images=len(newly_wrong),
+                newly_wrong=int(newly_wrong.sum()),
+                newly_right=int(newly_right.sum()),
                 over=now.drop_note(index, lead),
             )
 
@@ -658,8 +741,9 @@ class ResampledTask(Task, Generic[Model]):
 
         _, columns = self.image_columns()
         answers = {column: columns[f"{column}.{model}"] for column in self.answer_columns}
-        wrong = np.asarray(self.wrong(pa.table(answers).to_pandas()), dtype=bool)
-        return wrong.reshape(len(self.subject.groups), -1)
+        frame = pa.table(answers).to_pandas()
+        wrong = np.asarray(self.wrong(frame), dtype=bool)
+        return wrong.reshape(self.compared.rows.shape)
 
     def numbers(self, questions: Sequence[Drawn]) -> Sequence[Number]:
         return questions
@@ -701,12 +785,9 @@ class ResampledTask(Task, Generic[Model]):
 
     def shared_results(
         self,
-        images: int,
         measured_classes: int,
         rows: Iterable[ResultRow],
-        units: Units | None,
         *,
-        preview: int | None = None,
         few: tuple[LeftOut, ...] = (),
         classes: Sequence[ClassFacts] = (),
         min_images: int = 1,
@@ -716,12 +797,12 @@ class ResampledTask(Task, Generic[Model]):
         """Return results whose groups all have the same number of images and of measured
         classes.
 
-        preview: the number of images, if a task takes some of the dataset's. more: what rows hold
-        beside the task's measures.
+        more: what rows hold beside the task's measures.
         """
         dataset = self.subject
-        if preview is None:
-            preview = dataset.preview
+        images = self.compared.images
+        preview = self.compared.preview
+        units = self.compared.units
         shared_units = None
         if units is not None:
             column = dataset.recipe.source.unit_column or ""
@@ -774,7 +855,10 @@ def _changed(before: Drawn, now: Drawn) -> Changed | None:
 
 
 def write_key_list(
-    subject: Subject, file: Path, answered: Sequence[str] = (), **known: Sequence[str]
+    subject: Subject,
+    file: Path,
+    answered: Sequence[str] = (),
+    **known: Sequence[str],
 ) -> int:
     """Write a CSV with a row for each image: its key, its path, columns that are `known`, and empty
     columns for answers. Return the number of images."""
@@ -783,5 +867,6 @@ def write_key_list(
     rows = []
     for values in zip(*columns.values(), strict=True):
         rows.append(dict(zip(columns, values, strict=True)))
-    write_atomically(file, csv_text(rows, (*columns, *answered)).encode())
+    text = csv_text(rows, (*columns, *answered))
+    write_atomically(file, text.encode())
     return len(subject.keys)

@@ -40,7 +40,10 @@ class TrackedRun:
 
 
 def tracked_run(
-    results: Results, files: Mapping[str, Path], gate: GateResult | None, commit: str | None
+    results: Results,
+    files: Mapping[str, Path],
+    gate: GateResult | None,
+    commit: str | None,
 ) -> TrackedRun:
     """Return an evaluation as a run: fractions as in results.json, by `MODEL/GROUP/MEASURE`,
     intervals as `…_low`."""
@@ -67,7 +70,11 @@ def tracked_run(
             continue  # drops may be of several measures
         if row.model in models and row.group in group_keys:
             key = f"{models[row.model]}/{group_keys[row.group]}/{row.measure}"
-            ends = {key: row.value, f"{key}_low": row.low, f"{key}_high": row.high}
+            ends = {
+                key: row.value,
+                f"{key}_low": row.low,
+                f"{key}_high": row.high,
+            }
             metrics |= {name: value for name, value in ends.items() if value is not None}
     if gate is not None:
         parameters["gate"] = gate.verdict
@@ -81,8 +88,10 @@ def tracked_run(
 
 def _keys(names: Sequence[str]) -> list[str]:
     """Return distinct names that every tracker takes as keys."""
-    stems = [re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip(".-") for name in names]
-    keys = [stem or "unnamed" for stem in stems]
+    keys = []
+    for name in names:
+        safe = re.sub(r"[^A-Za-z0-9_.-]+", "-", name)
+        keys.append(safe.strip(".-") or "unnamed")
     times = Counter(keys)
     for number, key in enumerate(keys):
         if times[key] > 1:
@@ -94,7 +103,12 @@ def _wandb(run: TrackedRun) -> None:
     wandb: Any = import_module("wandb")
     project = os.environ.get("WANDB_PROJECT", PROJECT)
     # The caller may have a run open: leave it alone.
-    started = wandb.init(project=project, name=run.name, config=run.parameters, reinit="create_new")
+    started = wandb.init(
+        project=project,
+        name=run.name,
+        config=run.parameters,
+        reinit="create_new",
+    )
     started.log(run.metrics)
     started.log_artifact(_artifact(wandb, run))
     started.finish()
@@ -190,7 +204,8 @@ def report_to(run: TrackedRun, trackers: Sequence[str]) -> None:
         except Exception as error:  # each library has errors of its own
             message = str(error).strip() or type(error).__name__
             # An address may hold a password.
-            reason = re.sub(r"//[^/@ ]+@", "//", message.splitlines()[0])
+            first_line = message.splitlines()[0]
+            reason = re.sub(r"//[^/@ ]+@", "//", first_line)
             problems.append(f"{name} did not take the run: {reason[:300]}")
     if problems:
         raise RunFailure(problems, f"The report is written: {run.files[0]}")

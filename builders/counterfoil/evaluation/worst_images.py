@@ -78,9 +78,15 @@ def worst_images(task: Task, predictions: bytes, gate: GateResult) -> tuple[list
             if judged.verdict == verdict and not judged.line.advisory:
                 answers[judged.group] = verdict
     order = ("fail", "undecided", "pass", "")
+
+    def rank(group: str) -> int:
+        answer = answers.get(group, "")
+        return order.index(answer)
+
     groups = [group.name for group in task.subject.groups]
-    groups.sort(key=lambda name: order.index(answers.get(name, "")))
-    wrong = failed_rows(type(task), pa.BufferReader(predictions), gate.models)
+    groups.sort(key=rank)
+    buffer = pa.BufferReader(predictions)
+    wrong = failed_rows(type(task), buffer, gate.models)
     short = short_names(gate.models)
     stems: set[str] = set()
     failing: list[WorstImages] = []
@@ -91,10 +97,17 @@ def worst_images(task: Task, predictions: bytes, gate: GateResult) -> tuple[list
         images = []
         for row in of_group.head(MOST_IMAGES).to_dict("records"):
             truth, answer = task.failure_words(row)
-            name = row["path"] or row["key"]
-            images.append(WrongImage(row["key"], name, truth, answer, short[row["model"]]))
-        file = f"{FOLDER}/{file_stem(group, len(failing), stems)}.webp"
-        worst = WorstImages(group, answers.get(group, ""), len(of_group), images, file)
+            key = row["key"]
+            model = short[row["model"]]
+            images.append(WrongImage(key, row["path"] or key, truth, answer, model))
+        stem = file_stem(group, len(failing), stems)
+        worst = WorstImages(
+            group,
+            answers.get(group, ""),
+            len(of_group),
+            images,
+            f"{FOLDER}/{stem}.webp",
+        )
         failing.append(worst)
     return failing[:MOST_GROUPS], max(0, len(failing) - MOST_GROUPS)
 
@@ -109,15 +122,18 @@ def worst_markdown(groups: Iterable[WorstImages], further: int) -> list[str]:
         if len(worst.images) < worst.wrong:
             shown = f"{len(worst.images)} of {shown}"
         several = len({image.model for image in worst.images}) > 1
-        columns = ["#", *(TableColumn(name, "name") for name in ("image", "truth", "answer"))]
+        names = ["image", "truth", "answer"]
         if several:
-            columns.append(TableColumn("model", "name"))
+            names.append("model")
+        columns: list[TableColumn | str] = ["#"]
+        columns += [TableColumn(name, "name") for name in names]
         rows = []
         for number, image in enumerate(worst.images, start=1):
             texts = [image.name, image.truth, image.answer]
             if several:
                 texts.append(image.model)
-            rows.append((f"{number}", *(cut_text(text, _LONGEST) for text in texts)))
+            cells = [cut_text(text, _LONGEST) for text in texts]
+            rows.append((f"{number}", *cells))
         table = markdown_table(Table.of("", columns, rows))
         part = (
             unlinked(f"**{code(cut_text(worst.group, _LONGEST))}**{line}: {shown}"),
@@ -152,21 +168,27 @@ def _sheet(task: Task, images: Sequence[WrongImage]) -> bytes:
     for number, image in enumerate(images, start=1):
         truth = safe_text(f"{number}. {image.truth}", _LONGEST)
         answer = safe_text(f"→ {image.answer}", _LONGEST)
-        lines = wrapped(truth, _TEXT, _SIDE, _LINES, bold=True)
-        captions.append((lines, wrapped(answer, _TEXT, _SIDE, _LINES)))
-    rows = [captions[first : first + COLUMNS] for first in range(0, len(images), COLUMNS)]
+        truth_lines = wrapped(truth, _TEXT, _SIDE, _LINES, bold=True)
+        answer_lines = wrapped(answer, _TEXT, _SIDE, _LINES)
+        captions.append((truth_lines, answer_lines))
+    height = line_height(_TEXT)
     tops = [_GAP]
-    for row in rows:
+    for first in range(0, len(images), COLUMNS):
+        row = captions[first : first + COLUMNS]
         most = max(len(truth) + len(answer) for truth, answer in row)
-        tops.append(tops[-1] + _SIDE + 2 * _GAP + most * line_height(_TEXT))
+        of_row = _SIDE + 2 * _GAP + most * height
+        tops.append(tops[-1] + of_row)
     across = _SIDE + _GAP
-    sheet = Sheet.blank(len(rows[0]) * across + _GAP, tops[-1])
-    for index, (image, (truth, answer)) in enumerate(zip(images, captions, strict=True)):
-        row, column = divmod(index, COLUMNS)
+    columns = min(len(images), COLUMNS)
+    sheet = Sheet.blank(columns * across + _GAP, tops[-1])
+    for index, image in enumerate(images):
+        truth_lines, answer_lines = captions[index]
+        row_number, column = divmod(index, COLUMNS)
         x = _GAP + column * across
-        y = tops[row]
+        y = tops[row_number]
         sheet.picture(pictures.get(image.key), x, y, _SIDE)
         y += _SIDE + _GAP // 2
-        sheet.text(truth, x, y, _TEXT, bold=True)
-        sheet.text(answer, x, y + len(truth) * line_height(_TEXT), _TEXT)
+        sheet.text(truth_lines, x, y, _TEXT, bold=True)
+        y += len(truth_lines) * height
+        sheet.text(answer_lines, x, y, _TEXT)
     return sheet.encoded()

@@ -849,7 +849,8 @@ def test_too_many_detections_on_an_image_are_refused(
 def test_units_of_images_reach_every_interval(built: Path, results_file: Path) -> None:
     subject = open_objects(open_dataset(built))
     assert subject.units is None, "the recipe names none"
-    six_videos = replace(subject, units=Units.of(np.arange(subject.images) // 2))
+    of_videos = replace(subject.dataset, units=Units.of(subject.dataset.indices // 2))
+    six_videos = replace(subject, dataset=of_videos)
     detections = read_detections(f"predictions:{results_file}", subject, None)
     by_image, by_video = (measure_model(of, detections, seed=0) for of in (subject, six_videos))
     measures = [scores.scores[0].measures["AP"] for scores in (by_image, by_video)]

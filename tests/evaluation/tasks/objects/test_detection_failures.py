@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import io
+from collections.abc import Callable, Iterator
+from itertools import repeat
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,13 +20,13 @@ from counterfoil.detection_stats import (
     image_f1,
     match_detections,
 )
+from counterfoil.evaluation.tasks.objects.detections import ModelDetections
 from counterfoil.evaluation.tasks.objects.error_kinds import KINDS, error_kinds
 from counterfoil.evaluation.tasks.objects.failures import (
-    DetectionFailures,
-    ScoredDetector,
     detection_failures,
     write_detection_failures,
 )
+from counterfoil.evaluation.tasks.objects.measures import MeasuredModel
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -35,7 +38,7 @@ IMAGES = 24
 SIDES = (320, 240)
 
 
-def scenes(seed: int = 0) -> tuple[Objects, list[ScoredDetector]]:
+def scenes(seed: int = 0) -> tuple[Objects, list[MeasuredModel]]:
     """Make the answers of two detectors: they lose boxes under fog, fewer under blur, and invent
     some."""
     rng = np.random.default_rng(seed)
@@ -47,7 +50,8 @@ def scenes(seed: int = 0) -> tuple[Objects, list[ScoredDetector]]:
     objects = Objects.of(image, box, category, crowd=rng.random(len(image)) < 0.08)
     detectors = []
     for name, skill in (("careful", 0.95), ("hasty & <i>bold</i>", 0.8)):
-        groups = []
+        answers = []
+        matches = []
         for loss in (0.0, 0.5, 0.15):
             kept = rng.random(len(image)) < skill - loss
             more = rng.integers(IMAGES, size=int(6 + 20 * loss))
@@ -65,22 +69,50 @@ def scenes(seed: int = 0) -> tuple[Objects, list[ScoredDetector]]:
                 [rng.uniform(0.5, 0.99, int(kept.sum())), rng.uniform(0.3, 0.7, len(more))]
             )
             detections = Detections.of(images, boxes, labels, score)
-            groups.append(
-                (detections, match_detections(objects, detections, IMAGES, len(CATEGORIES)))
-            )
-        score = best_f1_score(groups[0][1])
+            answers.append(detections)
+            matches.append(match_detections(objects, detections, IMAGES, len(CATEGORIES)))
+        score = best_f1_score(matches[0])
         detectors.append(
-            ScoredDetector(
-                name, score, groups, [error_kinds(objects, *each, score) for each in groups]
+            MeasuredModel(
+                name=name,
+                detections=ModelDetections(name, *[np.zeros(0, np.int64)] * 4),
+                answers=tuple(answers),
+                matches=tuple(matches),
+                score=score,
+                scores=(),
+                f1=np.stack([image_f1(each, score) for each in matches]),
+                errors=tuple(map(error_kinds, repeat(objects), answers, matches, repeat(score))),
             )
         )
     return objects, detectors
 
 
-def shown(objects: Objects, detectors: list[ScoredDetector], most: int = 1000) -> DetectionFailures:
-    keys = [[f"{group}/{image:06d}" for image in range(IMAGES)] for group in GROUPS]
-    sides = np.tile(SIDES, (IMAGES, 1))
-    return detection_failures(objects, detectors, GROUPS, CATEGORIES, sides, keys, most)
+def subject_of(objects: Objects) -> Any:
+    """Make what the page reads of a dataset with these objects in every group."""
+    keys = [f"{group}/{image:06d}" for group in GROUPS for image in range(IMAGES)]
+
+    def images(wanted: frozenset[str]) -> Iterator[tuple[str, bytes]]:
+        for row, key in enumerate(keys):
+            if key in wanted:
+                buffer = io.BytesIO()
+                drawn(objects, *divmod(row, IMAGES)).save(buffer, "png")
+                yield key, buffer.getvalue()
+
+    groups = [SimpleNamespace(name=name) for name in GROUPS]
+    return SimpleNamespace(
+        truth=objects,
+        rows=np.arange(len(keys)).reshape(len(GROUPS), IMAGES),
+        images=IMAGES,
+        categories=CATEGORIES,
+        sides=np.tile(SIDES, (IMAGES, 1)),
+        dataset=SimpleNamespace(name="cups", keys=keys, groups=groups, images=images),
+    )
+
+
+def shown(
+    objects: Objects, detectors: list[MeasuredModel], most: int = 1000
+) -> tuple[dict[str, Any], int]:
+    return detection_failures(subject_of(objects), detectors, most)
 
 
 def drawn(objects: Objects, group: int, scene: int) -> Image.Image:
@@ -96,13 +128,12 @@ def drawn(objects: Objects, group: int, scene: int) -> Image.Image:
 
 def test_rows_come_by_the_f1_that_they_lose() -> None:
     objects, detectors = scenes()
-    failures = shown(objects, detectors)
-    data = failures.data
+    data, all_failing = shown(objects, detectors)
     lost = [row["lost"] for row in data["rows"]]
     assert lost == sorted(lost, reverse=True) and lost[0] > 0.4
     failing = 0
     for number, detector in enumerate(detectors):
-        f1 = [image_f1(matches, detector.score) for _, matches in detector.groups]
+        f1 = detector.f1
         for group in (1, 2):
             rows = [
                 row for row in data["rows"] if (row["detector"], row["shift"]) == (number, group)
@@ -113,12 +144,12 @@ def test_rows_come_by_the_f1_that_they_lose() -> None:
             np.testing.assert_allclose(
                 sorted(row["lost"] for row in rows), losses, rtol=0, atol=1e-4
             )
-    assert failures.failing == failing
+    assert all_failing == failing
 
 
 def test_boxes_agree_with_the_f1_of_the_image() -> None:
     objects, detectors = scenes()
-    data = shown(objects, detectors).data
+    data, _ = shown(objects, detectors)
     for row in data["rows"]:
         scene = data["scenes"][row["scene"]]
         for answer in (data["answers"][number] for number in row["answers"]):
@@ -136,27 +167,23 @@ def test_boxes_agree_with_the_f1_of_the_image() -> None:
 
 def test_many_failures_are_cut_evenly() -> None:
     objects, detectors = scenes()
-    whole = shown(objects, detectors)
-    some = shown(objects, detectors, most=10)
-    assert len(some.data["rows"]) == 10 and some.failing == whole.failing
-    cells = [(row["detector"], row["shift"]) for row in some.data["rows"]]
+    whole, failing = shown(objects, detectors)
+    some, failing_of_some = shown(objects, detectors, most=10)
+    assert len(some["rows"]) == 10 and failing_of_some == failing
+    cells = [(row["detector"], row["shift"]) for row in some["rows"]]
     assert {cells.count(cell) for cell in set(cells)} <= {2, 3} and len(set(cells)) == 4
     for cell in set(cells):
-        best = [
-            row["lost"] for row in whole.data["rows"] if (row["detector"], row["shift"]) == cell
-        ]
+        best = [row["lost"] for row in whole["rows"] if (row["detector"], row["shift"]) == cell]
         assert [
-            row["lost"] for row in some.data["rows"] if (row["detector"], row["shift"]) == cell
+            row["lost"] for row in some["rows"] if (row["detector"], row["shift"]) == cell
         ] == best[: cells.count(cell)]
-    assert len(some.pictures) == len(some.data["pictures"]) == len(set(some.pictures))
+    pictures = [picture["key"] for picture in some["pictures"]]
+    assert len(pictures) == len(set(pictures))
 
 
 def written(folder: Path, seed: int = 0) -> Path:
     objects, detectors = scenes(seed)
-    failures = shown(objects, detectors)
-    return write_detection_failures(
-        "cups", failures, IMAGES, lambda *shape: drawn(objects, *shape), folder
-    )
+    return write_detection_failures(subject_of(objects), detectors, "", folder)
 
 
 def test_pictures_are_as_they_were_and_old_ones_go(tmp_path: Path) -> None:
@@ -169,12 +196,15 @@ def test_pictures_are_as_they_were_and_old_ones_go(tmp_path: Path) -> None:
     assert "99999.webp" not in names and "mine.webp" in names
     # WebP is lossy, but pictures have no drawn boxes.
     objects, detectors = scenes()
-    failures = shown(objects, detectors)
-    for number, picture in enumerate(failures.pictures[:6]):
+    data, _ = shown(objects, detectors)
+    for number, picture in enumerate(data["pictures"][:6]):
+        group, image = picture["key"].split("/")
         stored = np.asarray(
             Image.open(tmp_path / "failures" / f"{number:05d}.webp").convert("RGB"), np.int64
         )
-        difference = np.abs(stored - np.asarray(drawn(objects, *picture), np.int64))
+        difference = np.abs(
+            stored - np.asarray(drawn(objects, GROUPS.index(group), int(image)), np.int64)
+        )
         assert difference.mean() < 3
 
 

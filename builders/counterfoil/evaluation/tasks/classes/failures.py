@@ -11,11 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from counterfoil.arrays import Ints
-from counterfoil.evaluation.failures import (
-    base_partners,
-    choose_failures,
-    write_sheets,
-)
+from counterfoil.evaluation.failures import base_partners, write_sheets
 from counterfoil.evaluation.figures import MOST_SHIFTS
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, answer_names
 from counterfoil.prediction.class_map import ClassMap
@@ -25,9 +21,12 @@ from counterfoil.report.results import Results, classes_of
 _NOT_ASKED = -1
 
 
-def write_failures(results: Results, answered: AllAnswers, folder: Path) -> Path:
-    """Write the failure browser; return its page in `folder`. Only the images that it shows are
-    read again."""
+def write_failures(
+    results: Results,
+    answered: AllAnswers,
+    folder: Path,
+) -> Path:
+    """Write the failure browser; return its page in `folder`."""
     subject = answered.subject
     answers = answered.answers
     built = []
@@ -36,15 +35,8 @@ def write_failures(results: Results, answered: AllAnswers, folder: Path) -> Path
             built.append(index)
     partners = failure_partners(answered, built)
     given = answered.given
-    # Only an answer that was given is wrong.
-    correct = answers.correct | ~given
-    chosen = choose_failures(
-        correct,
-        answers.readable,
-        subject.labels,
-        subject.shifts,
-        partners,
-    )
+    # Only an answer that was given, to an image that can be shown, is wrong.
+    correct = answers.correct | ~given | ~answers.readable[:, None]
     prediction = np.where(given, answers.prediction, _NOT_ASKED)
     confidence = np.where(given, answered.confidence, np.float32(np.nan))
     levels = {}
@@ -61,10 +53,7 @@ def write_failures(results: Results, answered: AllAnswers, folder: Path) -> Path
     models = []
     for model, class_map in zip(results.models, answered.maps, strict=True):
         note = near if model.near_chance else ""
-        called = _shown_names(subject.classes, class_map)
-        models.append((model.name, called, note))
-    keys = frozenset(subject.keys[row] for row in chosen.images)
-    pictures = (picture for _, picture in subject.pictures(keys))
+        models.append((model.name, _shown_names(subject.classes, class_map), note))
     checks = results.label_checks
     return write_sheets(
         folder,
@@ -72,10 +61,9 @@ def write_failures(results: Results, answered: AllAnswers, folder: Path) -> Path
         results,
         subject,
         (prediction, correct, confidence),
-        chosen,
+        partners,
         models,
         order,
-        pictures,
         images=len(subject.keys),
         paired=any(subject.groups[index].paired for index in built),
         changed=checks is not None and checks.own,

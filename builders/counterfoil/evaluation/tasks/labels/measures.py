@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -82,13 +83,13 @@ class MeasuredClassifier(ClassedModel):
         """Return the share of wrong answers: missed if the images have the label, wrongly given if
         they lack it."""
         truth = self.subject.truth
-        images = truth.having[:, column] if having else truth.lacking[:, column]
+        labels = truth.having if having else truth.lacking
+        images = labels[:, column]
         given = self.answers[group, images, column]
         wrong = ~given if having else given
-        units = None
-        if self.subject.units is not None:
-            units = self.subject.units.of_image[images]
-        return share_estimate(wrong, units)
+        units = self.subject.units
+        of_images = None if units is None else units.of_image[images]
+        return share_estimate(wrong, of_images)
 
 
 def measure_classifier(
@@ -129,15 +130,18 @@ def multilabel_rows(
     """Yield every number. Intervals of mean drops hold for all shifts at once. Intervals of labels'
     drops hold for all shifts and labels at once."""
     groups = subject.dataset.groups
-    having = subject.truth.having.sum(axis=0).tolist()
-    lacking = subject.truth.lacking.sum(axis=0).tolist()
-    known = subject.truth.known.sum(axis=0).tolist()
+    truth = subject.truth
+    having = truth.having.sum(axis=0).tolist()
+    lacking = truth.lacking.sum(axis=0).tolist()
+    known = truth.known.sum(axis=0).tolist()
     for model in models:
         keys = {}
         for group, facts in enumerate(groups):
             for column, cls in enumerate(subject.labels):
-                key = {"model": model.name, "group": facts.name, "class_id": cls.id}
-                keys[group, cls.label] = {**key, "n": known[column]}
+                key: dict[str, Any] = {"model": model.name, "group": facts.name}
+                key["class_id"] = cls.id
+                key["n"] = known[column]
+                keys[group, cls.label] = key
         for measure, of_label in MEANS.items():
             yield from model.rows(measure, groups, subject.images, subject.units)
             for (group, label), key in keys.items():
@@ -147,14 +151,17 @@ def multilabel_rows(
             yield from model.class_drops(measure, keys)
         for (group, label), key in keys.items():
             column = model.columns[label]
-            for name, images in ((MISSED, having), (WRONGLY_GIVEN, lacking)):
-                share = model.wrong_share(group, column, images is having)
-                yield estimate_row(name, share, **{**key, "n": images[column]})
-        for label, cls in enumerate(subject.labels):
+            key["n"] = having[column]
+            missed = model.wrong_share(group, column, True)
+            yield estimate_row(MISSED, missed, **key)
+            key["n"] = lacking[column]
+            wrongly_given = model.wrong_share(group, column, False)
+            yield estimate_row(WRONGLY_GIVEN, wrongly_given, **key)
+        for column, cls in enumerate(subject.labels):
             key = {"model": model.name, "group": groups[0].name, "class_id": cls.id}
             # One half's threshold is chosen on the other half.
-            thresholds = model.thresholds.values[:, label].tolist()
-            for half, threshold in enumerate(thresholds, 1):
+            thresholds = model.thresholds.values[:, column]
+            for half, threshold in enumerate(thresholds.tolist(), start=1):
                 yield estimate_row(THRESHOLD, threshold, at=f"half {half}", **key)
     yield from difference_rows(models, groups, MEAN_PRECISION)
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from counterfoil.arrays import Bools, Floats, Ints
+from counterfoil.arrays import Bools, Floats
 from counterfoil.data.labelled_images import evenly_chosen
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.dataset import (
+    ComparedImages,
     OpenDataset,
-    compared_units,
     limit_subject,
     pair_texts,
     rows_in_every_group,
@@ -21,7 +21,6 @@ from counterfoil.multilabel_stats import LabelTruth
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.tasks.labels import CONDITIONS, UNKNOWN
 from counterfoil.report.results import LeftOut
-from counterfoil.resampled_stats import Units
 from counterfoil.store.manifest import VERIFY
 from counterfoil.store.rows import TableForm
 
@@ -36,8 +35,9 @@ def open_conditions(dataset: OpenDataset) -> tuple[OpenDataset, LabelTruth]:
     Raise RunFailure if no build can have written the table.
     """
     form = TableForm.of(dataset.recipe)
-    present = np.zeros((len(dataset.keys), len(form.names)), dtype=bool)
-    known = np.ones_like(present)
+    shape = len(dataset.keys), len(form.names)
+    present = np.zeros(shape, dtype=bool)
+    known = np.ones(shape, dtype=bool)
     row_of = {key: row for row, key in enumerate(dataset.keys)}
     columns = [CONDITIONS]
     if UNKNOWN in form.added:
@@ -59,7 +59,8 @@ def open_conditions(dataset: OpenDataset) -> tuple[OpenDataset, LabelTruth]:
     classes = []
     for label, name in enumerate(form.names):
         classes.append(RecipeClass(name, name, label, label, ()))
-    return replace(dataset, classes=tuple(classes)), LabelTruth(present, known)
+    with_classes = replace(dataset, classes=tuple(classes))
+    return with_classes, LabelTruth(present, known)
 
 
 def measured_labels(
@@ -91,17 +92,21 @@ def preview_labels(
 
     Raise UserError if so few images cannot have and lack each label twice.
     """
-    rows = rows_in_every_group(dataset, np.arange(len(dataset.keys)))[0]
+    every = np.arange(len(dataset.keys))
+    rows, *_ = rows_in_every_group(dataset, every)
     all_pairs = pair_texts(dataset)
     pairs = [all_pairs[row] for row in rows]
-    measured = measured_labels(dataset, truth.of(rows), max(FEWEST, minimum))
-    evenly = evenly_chosen(pairs, np.zeros(len(rows), np.int64), most)
+    least = max(FEWEST, minimum)
+    measured = measured_labels(dataset, truth.of(rows), least)
+    one_class = np.zeros(len(rows), np.int64)
+    evenly = evenly_chosen(pairs, one_class, most)
     others = np.setdiff1d(np.arange(len(rows)), evenly)
     in_turn = np.concatenate([evenly, others]).tolist()
     of_label = truth.of(rows, measured)
     needed: list[int] = []
     # Labels that few images have or lack come first, because their images also serve the others.
-    for label in np.argsort(of_label.least, kind="stable").tolist():
+    rarest_first = np.argsort(of_label.least, kind="stable")
+    for label in rarest_first.tolist():
         for side in (of_label.having, of_label.lacking):
             missing = FEWEST - int(side[needed, label].sum())
             fitting = [row for row in in_turn if side[row, label] and row not in needed]
@@ -114,26 +119,21 @@ def preview_labels(
             "Take more images, or leave out rare labels with a higher min_images_per_class"
             " (--min-images).",
         )
-    return limit_subject(dataset, most, frozenset(pairs[row] for row in needed)), measured
+    preferred = frozenset(pairs[row] for row in needed)
+    return limit_subject(dataset, most, preferred), measured
 
 
 @dataclass(frozen=True)
-class MultilabelSubject:
+class MultilabelSubject(ComparedImages):
     """The images to compare. Each source row that they are made from has a readable image in every
     group."""
 
-    dataset: OpenDataset
-    rows: Ints
-    """(groups, n), the places of these images in the dataset's order. Image i of every group is
-    made from the same source row."""
     labels: tuple[RecipeClass, ...]
     """The k labels that are measured."""
     truth: LabelTruth
     """Which of these labels each image has, (n, k)."""
     few: tuple[LeftOut, ...]
     """The labels that cannot be measured, because too few images have them or too few lack them."""
-    units: Units | None = None
-    """The units that images share, if the recipe names them."""
 
     @classmethod
     def of(
@@ -154,8 +154,9 @@ class MultilabelSubject:
         rows = rows_in_every_group(dataset, np.flatnonzero(readable))
         of_base = truth.of(rows[0])
         having = of_base.having
-        same = (truth.having[rows] == having) & (truth.known[rows] == of_base.known)
-        if not same.all():
+        other = truth.having[rows] != having
+        other |= truth.known[rows] != of_base.known
+        if other.any():
             raise RunFailure(
                 f"{dataset.directory}: an image has other conditions than its base image", VERIFY
             )
@@ -164,37 +165,27 @@ class MultilabelSubject:
         else:
             enough = measured_labels(dataset, of_base, FEWEST) & of_whole
         labels = []
-        left_out = []
+        few = []
         for label, condition in enumerate(dataset.classes):
             if enough[label]:
                 labels.append(condition)
             else:
                 images = int(having[:, label].sum())
-                left_out.append(LeftOut(condition.id, condition.name, images, images))
-        measured = truth.of(rows[0], enough)
-        units = compared_units(dataset, rows)
+                few.append(LeftOut(condition.id, condition.name, images, images))
         return cls(
             dataset,
             rows,
-            tuple(labels),
-            measured,
-            tuple(left_out),
-            units,
+            len(dataset.keys) - rows.size,
+            dataset.preview,
+            labels=tuple(labels),
+            truth=truth.of(rows[0], enough),
+            few=tuple(few),
         )
-
-    @property
-    def preview(self) -> bool:
-        """Whether these are some images of a dataset."""
-        return self.dataset.preview is not None
 
     @property
     def shares(self) -> Floats:
         """The share of images with each label among those that know it, (k,): its average precision
         by chance."""
         having = self.truth.having.sum(axis=0)
-        return np.asarray(having / self.truth.known.sum(axis=0))
-
-    @property
-    def images(self) -> int:
-        """The number of images in each group."""
-        return self.rows.shape[1]
+        known = self.truth.known.sum(axis=0)
+        return np.asarray(having / known)

@@ -7,12 +7,10 @@ gives.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,11 +18,7 @@ from counterfoil.arrays import Bools, Ints
 from counterfoil.documents import csv_text
 from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.failure_folder import Failure, ModelAnswer, classification
-from counterfoil.evaluation.failures import (
-    base_partners,
-    choose_failures,
-    write_sheets,
-)
+from counterfoil.evaluation.failures import base_partners
 from counterfoil.evaluation.page import Tables
 from counterfoil.evaluation.resampled_page import (
     compared_section,
@@ -48,6 +42,7 @@ from counterfoil.evaluation.tasks.labels.measures import (
     multilabel_rows,
 )
 from counterfoil.evaluation.tasks.labels.subject import (
+    FEWEST,
     MultilabelSubject,
     open_conditions,
     preview_labels,
@@ -79,10 +74,6 @@ from counterfoil.report.words import (
     points_cell,
     text_cell,
 )
-from counterfoil.store.decoding import readable_image
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 _OF_LABELS = (PRECISION, AUROC, ACCURACY, MISSED, WRONGLY_GIVEN)
 _MOST_LABELS = 60
@@ -105,6 +96,8 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
     gated = MEANS
     replicates = REPLICATES
     shown = (tuple(MEANS), tuple(MEANS))
+    left_out_because = ", or that cannot be read,"
+    compared: MultilabelSubject  # pyrefly: ignore[bad-override-mutable-attribute]
     truth_columns = ("conditions",)
     answer_columns = ("missed", "wrongly_given")
 
@@ -114,7 +107,10 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
         self.of_whole: Bools | None = None
         if limit is not None:
             preview, self.of_whole = preview_labels(
-                self.subject, self.truth, self.min_images, limit
+                self.subject,
+                self.truth,
+                self.min_images,
+                limit,
             )
             self.subject, self.truth = open_conditions(preview)
 
@@ -134,7 +130,8 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
     def answers(self, name: str) -> ConditionScores:
         dataset = self.subject
         class_map = self.chosen.maps[name]
-        refuse_one_label(name, class_map.most_ranked, [cls.name for cls in dataset.classes])
+        names = [cls.name for cls in dataset.classes]
+        refuse_one_label(name, class_map.most_ranked, names)
         device = resolve_device(self.options.device)
         return condition_scores(
             dataset.labelled(),
@@ -148,29 +145,37 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
 
     def measure(self, answers: Mapping[str, ConditionScores]) -> None:
         dataset = self.subject
-        readable = np.all([scores.readable for scores in answers.values()], axis=0)
-        subject = MultilabelSubject.of(
-            dataset, self.truth, readable, self.min_images, self.of_whole
-        )
-        self.conditions = subject
-        models = []
-        for name, scores in answers.items():
-            class_map = self.chosen.maps[name]
-            models.append(measure_classifier(subject, name, scores, class_map, self.options.seed))
-        self.models = models
-        self.left_out = len(dataset.keys) - subject.rows.size, ", or that cannot be read,"
+        of_models = [scores.readable for scores in answers.values()]
+        readable = np.all(of_models, axis=0)
         unreadable = np.flatnonzero(~readable).tolist()
         self.unreadable = tuple(dataset.keys[row] for row in unreadable)
+        self.compared = MultilabelSubject.of(
+            dataset,
+            self.truth,
+            readable,
+            self.min_images,
+            self.of_whole,
+        )
+        models = []
+        for name, scores in answers.items():
+            model = measure_classifier(
+                self.compared,
+                name,
+                scores,
+                self.chosen.maps[name],
+                self.options.seed,
+            )
+            models.append(model)
+        self.models = models
 
     def results(self) -> Results:
-        subject = self.conditions
+        subject = self.compared
+        classes = [ClassFacts(cls.id, cls.name) for cls in subject.labels]
         return self.shared_results(
-            subject.images,
-            len(subject.labels),
+            len(classes),
             multilabel_rows(subject, self.models),
-            subject.units,
             few=subject.few,
-            classes=[ClassFacts(cls.id, cls.name) for cls in subject.labels],
+            classes=classes,
             min_images=self.min_images,
         )
 
@@ -204,10 +209,10 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
                 yield f"{model.short_name}: {model.read}."
         if base.left_out:
             few = [label.name for label in base.left_out]
+            fewest = max(FEWEST, results.min_images_per_class)
             yield (
-                "Not measured and in no mean, because fewer than"
-                f" {max(2, results.min_images_per_class)} images have the"
-                f" label, or are known to lack it: {format_list(few, _MOST_NAMED)}."
+                f"Not measured and in no mean, because fewer than {fewest} images have the label, or"
+                f" are known to lack it: {format_list(few, _MOST_NAMED)}."
             )
         partly = []
         for label in results.classes:
@@ -242,63 +247,44 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
         )
 
     def write_failures(self, results: Results, folder: Path) -> Path:
-        subject = self.conditions
-        models = self.models
-        dataset = subject.dataset
+        subject = self.compared
         truth = subject.truth
         # A question is one known label of one image, image after image. An unknown label asks no
         # question: no answer to it is a failure.
         groups = len(subject.rows)
         order = np.argsort(subject.rows, axis=None)
         known = np.tile(truth.known, (groups, 1))[order]
-        present = np.tile(truth.present, (groups, 1))[order][known]
+        present = np.tile(truth.present, (groups, 1))[order]
+        has = present[known][:, None]
         image, label = np.nonzero(known)
-        rows = subject.rows.ravel()[order][image]
+        rows = subject.rows.ravel()[order]
         answers = []
-        for model in models:
-            of_images = model.answers.reshape(known.shape)
-            answers.append(of_images[order][known])
-        right = np.stack(answers, axis=1) == present[:, None]
-        shifts = dataset.shifts[rows]
+        for model in self.models:
+            of_images = model.answers.reshape(known.shape)[order]
+            answers.append(of_images[known])
+        right = np.stack(answers, axis=1) == has
         classes = []
         for number, cls in enumerate(subject.labels):
             classes.append(replace(cls, label=number))
-        questions = replace(
-            dataset,
-            classes=tuple(classes),
-            keys=tuple(dataset.keys[row] for row in rows.tolist()),
-            labels=label,
-            shifts=shifts,
-            indices=dataset.indices[rows],
+        asked = subject.dataset.of_rows(rows[image])
+        questions = replace(asked, classes=tuple(classes), labels=label)
+        readable = np.ones(len(label), dtype=bool)
+        partners = base_partners(
+            label,
+            questions.shifts,
+            questions.indices,
+            readable,
+            range(1, groups),
         )
-        readable = np.ones(len(right), dtype=bool)
-        compared = range(1, len(dataset.groups))
-        partners = base_partners(label, shifts, questions.indices, readable, compared)
-        chosen = choose_failures(right, readable, label, shifts, partners)
-        base, *others = (group.name for group in dataset.groups)
-        outcomes = 2 * present[:, None] + right
-        no_shares = np.full(right.shape, np.nan, np.float32)
-        names = [(model.name, _OUTCOMES.__getitem__, "") for model in models]
-
-        times = Counter(questions.keys[question] for question in chosen.images.tolist())
-
-        def pictures() -> Iterator[Image | None]:
-            for key, encoded in dataset.images(frozenset(times)):
-                yield from repeat(readable_image(encoded), times[key])
-
-        return write_sheets(
+        return self.write_answers(
+            results,
             folder,
             "failures-of-labels.html.j2",
-            results,
             questions,
-            (outcomes, right, no_shares),
-            chosen,
-            names,
-            [*others, base],
-            pictures(),
-            images=len(right),
-            paired=True,
-            changed=True,
+            (2 * has + right, right),
+            partners,
+            _OUTCOMES.__getitem__,
+            len(label),
         )
 
     @classmethod
@@ -315,20 +301,20 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
         return frame["missed"].map(len) + frame["wrongly_given"].map(len)
 
     def failures(self) -> Iterator[Failure]:
-        subject = self.conditions
+        subject = self.compared
         truth = subject.truth
         names = np.array([label.name for label in subject.labels], dtype=object)
-        numbers = np.array([label.label for label in subject.labels])
         answers = np.stack([model.answers for model in self.models], axis=2)
         having = truth.having[:, None]
         lacking = truth.lacking[:, None]
         wrong = (having & ~answers) | (lacking & answers)
         failing = wrong.any(axis=(2, 3))
         for group, image in np.argwhere(failing).tolist():
-            labels = names[having[image, 0]]
+            present = truth.having[image]
+            labels = names[present]
             of_models = []
-            of_image = wrong[group, image]
-            for answered, mistaken in zip(answers[group, image], of_image, strict=True):
+            of_image = zip(answers[group, image], wrong[group, image], strict=True)
+            for answered, mistaken in of_image:
                 given = list(names[answered])
                 missed = names[mistaken & ~answered]
                 wrongly_given = names[mistaken & answered]
@@ -337,14 +323,18 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
                     "missed": "; ".join(missed),
                     "wrongly_given": "; ".join(wrongly_given),
                 }
-                right = not mistaken.any()
-                coco = [{"answer": given}]
-                of_models.append(ModelAnswer(_labels(given), right, columns, coco))
+                answer = ModelAnswer(
+                    _labels(given),
+                    not mistaken.any(),
+                    columns,
+                    [{"answer": given}],
+                )
+                of_models.append(answer)
             row = int(subject.rows[group, image])
             shift = self.subject.groups[group].name
             annotations = []
-            for number in numbers[having[image, 0]].tolist():
-                annotations.append({"category_id": number})
+            for place in np.flatnonzero(present).tolist():
+                annotations.append({"category_id": subject.labels[place].label})
             yield Failure(row, shift, _labels(labels), annotations, of_models)
 
     def image_columns(self) -> tuple[Ints, dict[str, Any]]:
@@ -353,11 +343,13 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
 
         `missed.MODEL`, `wrongly_given.MODEL` and `scores.MODEL` are about the measured labels.
         """
-        subject = self.conditions
         import pyarrow as pa
 
+        subject = self.compared
+        truth = subject.truth
+        rows = subject.rows.ravel()
+        labels = [cls.label for cls in subject.labels]
         names = np.array([cls.name for cls in subject.labels], dtype=object)
-        groups = (len(subject.rows), 1, 1)
 
         def names_in(mask: Bools) -> Any:
             """Return the labels of each image, from a mask (groups, images, labels)."""
@@ -366,24 +358,27 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
                 lists.append(names[of_image].tolist())
             return pa.array(lists, pa.list_(pa.string()))
 
-        truth = subject.truth
+        groups = (len(subject.rows), 1, 1)
         having = np.tile(truth.having, groups)
         columns: dict[str, Any] = {"conditions": names_in(having)}
         if not truth.known.all():
-            columns[UNKNOWN] = names_in(np.tile(~truth.known, groups))
-        labels = [cls.label for cls in subject.labels]
+            unknown = np.tile(~truth.known, groups)
+            columns[UNKNOWN] = names_in(unknown)
         for model in self.models:
-            columns[f"missed.{model.name}"] = names_in(truth.having & ~model.answers)
-            columns[f"wrongly_given.{model.name}"] = names_in(truth.lacking & model.answers)
-            scores = model.answered.values[subject.rows.ravel()][:, labels]
-            values = pa.array(scores.tolist(), pa.list_(pa.float64()))
-            columns[f"scores.{model.name}"] = values
-        return subject.rows.ravel(), columns
+            missed = truth.having & ~model.answers
+            wrongly_given = truth.lacking & model.answers
+            scores = model.answered.values[rows][:, labels]
+            columns[f"missed.{model.name}"] = names_in(missed)
+            columns[f"wrongly_given.{model.name}"] = names_in(wrongly_given)
+            of_images = pa.array(scores.tolist(), pa.list_(pa.float64()))
+            columns[f"scores.{model.name}"] = of_images
+        return rows, columns
 
 
 def _labels(names: Iterable[str]) -> dict[str, Any]:
     """Return labels as FiftyOne has them."""
-    return {"_cls": "Classifications", "classifications": list(map(classification, names))}
+    labels = list(map(classification, names))
+    return {"_cls": "Classifications", "classifications": labels}
 
 
 def multilabel_csv(results: Results) -> str:
@@ -393,23 +388,26 @@ def multilabel_csv(results: Results) -> str:
     Drops leave out labels near chance: `n_labels` and `n_labels_of_drop` count the labels of
     either, and `drop_base` is the measure on the base over the labels of the drop.
     """
-    number = results.rows.one
+    numbers = results.rows
     rows = []
-    of_drops = {model.name: len(drop_labels(results, model)) for model in results.models}
+    of_drops = {}
+    for facts in results.models:
+        labels = drop_labels(results, facts)
+        of_drops[facts.name] = len(labels)
     for group, key, row in csv_cells(results):
         model = key["model"]
         row["n_images"] = group.images
         row["n_labels"] = len(results.classes)
         row["n_labels_of_drop"] = of_drops[model]
         for name in MEANS:
-            row |= csv_interval(name, results.rows.estimate(name, **key))
-            drop = number(DROP, at=name, **key)
-            base = None
-            if drop is not None:
-                on_base = number(name, model=model, group=results.base or "")
-                base = number(DROP_BASE, at=name, **key) or on_base
-            row |= csv_interval(f"drop_{name}", drop.estimate if drop else None)
-            row[f"drop_base_{name}"] = csv_percent(base.value if base else None)
+            row |= csv_interval(name, numbers.estimate(name, **key))
+            key_of_drop = {"at": name, **key}
+            drop = numbers.estimate(DROP, **key_of_drop)
+            base = numbers.value(DROP_BASE, **key_of_drop)
+            if base is None and drop is not None:
+                base = numbers.value(name, model=model, group=results.base or "")
+            row |= csv_interval(f"drop_{name}", drop)
+            row[f"drop_base_{name}"] = csv_percent(base)
         rows.append(row)
     return csv_text(rows)
 
@@ -418,17 +416,17 @@ def labels_csv(results: Results) -> str:
     """Write one line for each model, group and label: measures and drops with intervals; thresholds
     as scores."""
     rows = []
-    number = results.rows.estimate
     for _, of_group, first_columns in csv_cells(results):
         for label in results.classes:
             key = of_group | {"class_id": label.id}
-            sides = [results.rows.one(name, **key) for name in (MISSED, WRONGLY_GIVEN)]
-            having, lacking = (getattr(side, "n", 0) or 0 for side in sides)
-            counts = {"label": label.name, "n_known": having + lacking, "n_with": having}
-            row = first_columns | counts
+            having = _images(results, MISSED, **key)
+            lacking = _images(results, WRONGLY_GIVEN, **key)
+            row = first_columns | {"label": label.name}
+            row["n_known"] = having + lacking
+            row["n_with"] = having
             row |= csv_numbers(results, MEANS.values(), key)
             for name in (MISSED, WRONGLY_GIVEN):
-                row |= csv_interval(name, number(name, **key))
+                row |= csv_interval(name, results.rows.estimate(name, **key))
             key["group"] = results.base or ""
             for half in ("1", "2"):
                 threshold = results.rows.value(THRESHOLD, at=f"half {half}", **key)
@@ -459,8 +457,12 @@ def near_chance_notes(results: Results) -> Iterator[str]:
 
 
 def _known_images(results: Results, label: ClassFacts) -> int:
-    model = results.models[0].name
-    return _images(results, PRECISION, model=model, group=results.base or "", class_id=label.id)
+    key = {
+        "model": results.models[0].name,
+        "group": results.base or "",
+        "class_id": label.id,
+    }
+    return _images(results, PRECISION, **key)
 
 
 def _images(results: Results, measure: str, **key: str) -> int:
@@ -476,17 +478,19 @@ def label_table(results: Results, model: ModelFacts) -> Table:
     rows = []
     for label in results.classes:
         key = {"model": model.name, "class_id": label.id}
-        group = results.base or ""
-        having = _images(results, MISSED, group=group, **key)
-        cells = [text_cell(label.name), count_cell(_known_images(results, label))]
-        cells.append(count_cell(having))
+        of_base = {"group": results.base or "", **key}
+        having = _images(results, MISSED, **of_base)
+        known = _known_images(results, label)
+        cells = [text_cell(label.name), count_cell(known), count_cell(having)]
         for name in _OF_LABELS:
-            cells.append(points_cell(results.rows.estimate(name, group=group, **key)))
+            number = results.rows.estimate(name, **of_base)
+            cells.append(points_cell(number))
         worst = worst_drop(results, PRECISION, key)
         cells += worst_cells(results, worst)
+        there = worst.group if worst else ""
         for name in (MISSED, WRONGLY_GIVEN):
-            there = worst.group if worst else ""
-            cells.append(points_cell(results.rows.estimate(name, group=there, **key)))
+            number = results.rows.estimate(name, group=there, **key)
+            cells.append(points_cell(number))
         rows.append(TableRow(tuple(cells)))
     columns = [
         TableColumn("label", "name"),
@@ -505,5 +509,5 @@ def label_table(results: Results, model: ModelFacts) -> Table:
     drop_column = columns.index("drop of AP (points)")
     # Labels without a drop come last.
     rows.sort(key=lambda row: -float(row.cells[drop_column].sort or -1.0))
-    caption = f"{model.short_name}: label by label"
-    return Table.of(caption, columns, rows).first(_MOST_LABELS, "labels", "labels.csv")
+    table = Table.of(f"{model.short_name}: label by label", columns, rows)
+    return table.first(_MOST_LABELS, "labels", "labels.csv")

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from counterfoil.data.labelled_images import rows_of
 from counterfoil.data.masks import PixelClasses, decoded_mask
 from counterfoil.errors import UserError, first_of, some_of
-from counterfoil.evaluation.dataset import image_numbers
 from counterfoil.evaluation.tasks.masks.subject import MaskSubject
 from counterfoil.evaluation.tasks.objects.categories import map_names
 from counterfoil.foreign_tables import IMAGES, TEXT, read_foreign_parquet
@@ -69,13 +68,19 @@ class ModelMasks:
 
     def of_group(self, subject: MaskSubject, group: int) -> PixelCounts:
         """Return the counts of a group's images, by their numbers."""
-        numbers = image_numbers(subject.dataset, subject.rows[group])
-        image = numbers[self.cells["row"]]
+        row = self.cells["row"]
+        image = subject.number_of[row]
+        in_group = subject.dataset.shifts[row] == group
+        chosen = in_group & (image >= 0)
         others = [self.cells[name] for name in ("true", "answered", "pixels")]
-        chosen = image >= 0
-        cells = np.stack([image, *others])[:, chosen]
-        boundary = self.cells["boundary"][chosen]
-        return PixelCounts.of(cells, boundary, subject.images, len(subject.classes))
+        cells = np.stack([image, *others])
+        boundary = self.cells["boundary"]
+        return PixelCounts.of(
+            cells[:, chosen],
+            boundary[chosen],
+            subject.images,
+            len(subject.classes),
+        )
 
 
 def image_cells(subject: MaskSubject, row: int, answer: PixelClasses) -> Columns:
@@ -86,7 +91,8 @@ def image_cells(subject: MaskSubject, row: int, answer: PixelClasses) -> Columns
     matrix = confusion(truth, answer, classes)
     boundary = np.full(matrix.shape, np.nan)
     np.fill_diagonal(boundary, boundary_f1(truth, answer, classes))
-    true, answered = np.nonzero((matrix > 0) | np.isfinite(boundary))
+    kept = (matrix > 0) | np.isfinite(boundary)
+    true, answered = np.nonzero(kept)
     return {
         "row": np.full(len(true), row),
         "true": true,
@@ -103,26 +109,28 @@ def read_masks(name: str, subject: MaskSubject, names: Sequence[str] | None) -> 
     Raise UserError with all images that have no mask there, or one that cannot be used.
     """
     path = named_path(name.removeprefix(PREDICTIONS))
-    encoded_masks = _table if path.is_file() else _files
+    read = _table if path.is_file() else _files
     number_of, matched = dataset_numbers(name, names, subject)
     digests: dict[str, str] = {}
     problems: list[str] = []
     parts: list[Columns] = []
 
     def answer(row: int, encoded: bytes) -> PixelClasses:
-        shape = subject.shape(row)
-        return as_dataset(name, decoded_mask(encoded, shape[::-1]), number_of)
+        height, width = subject.shape(row)
+        numbers = decoded_mask(encoded, (width, height))
+        return as_dataset(name, numbers, number_of)
 
     def again(rows: Sequence[int]) -> Iterator[tuple[int, PixelClasses]]:
-        for row, encoded in encoded_masks(name, path, subject, rows):
+        for row, encoded in read(name, path, subject, rows):
             yield row, answer(row, encoded)
 
     rows = sorted(subject.rows.ravel().tolist())
-    written = encoded_masks(name, path, subject, rows)
+    written = read(name, path, subject, rows)
     for row, encoded in track(written, f"reading {name}", len(rows)):
         key = subject.dataset.keys[row]
         try:
-            parts.append(image_cells(subject, row, answer(row, encoded)))
+            cells = image_cells(subject, row, answer(row, encoded))
+            parts.append(cells)
             digests[key] = hashlib.sha256(encoded).hexdigest()
         except UnreadableImage as error:
             problems.append(f"{name}: {key}: {error}")
@@ -131,31 +139,44 @@ def read_masks(name: str, subject: MaskSubject, names: Sequence[str] | None) -> 
     if problems:
         raise UserError(first_of(problems), _FORM)
     # The hash of a table is that of a folder of the same masks.
-    lines = [f"{key} {digest}\n" for key, digest in sorted(digests.items())]
-    sha256 = hashlib.sha256("".join(lines).encode()).hexdigest()
+    lines = [f"{key} {digests[key]}\n" for key in sorted(digests)]
+    text = "".join(lines)
+    sha256 = hashlib.sha256(text.encode()).hexdigest()
     return ModelMasks(name, join_stretches(parts), matched, sha256, again)
 
 
 def _files(
-    name: str, folder: Path, subject: MaskSubject, rows: Sequence[int]
+    name: str,
+    folder: Path,
+    subject: MaskSubject,
+    rows: Sequence[int],
 ) -> Iterator[tuple[int, bytes]]:
     """Yield each row and the file of its image. Raise UserError if the folder lacks one."""
     if not folder.is_dir():
         raise UserError(f"{name} is neither a folder nor a file", _FORM)
-    listed = (PurePosixPath(path) for path in list_files(folder, most=_MOST_FILES).files)
-    files = {path.stem: path for path in listed if path.suffix.lower() == ".png"}
-    keys = subject.dataset.keys
-    _refuse_lacking(name, [keys[row] for row in rows if keys[row] not in files])
-    for row in rows:
+    files = {}
+    for listed in list_files(folder, most=_MOST_FILES).files:
+        path = PurePosixPath(listed)
+        if path.suffix.lower() == ".png":
+            files[path.stem] = path
+    key_of = {row: subject.dataset.keys[row] for row in rows}
+    lacking = [row for row, key in key_of.items() if key not in files]
+    _refuse_lacking(name, subject, lacking)
+    for row, key in key_of.items():
+        file = files[key]
         try:
-            yield row, read_regular(folder / files[keys[row]], _MOST_BYTES, follow=False)
+            encoded = read_regular(folder / file, _MOST_BYTES, follow=False)
         except OSError as error:
             reason = error.strerror or "cannot be read"
-            raise UserError(f"{name}: {files[keys[row]]}: {reason}", _FORM) from error
+            raise UserError(f"{name}: {file}: {reason}", _FORM) from error
+        yield row, encoded
 
 
 def _table(
-    name: str, path: Path, subject: MaskSubject, rows: Sequence[int]
+    name: str,
+    path: Path,
+    subject: MaskSubject,
+    rows: Sequence[int],
 ) -> Iterator[tuple[int, bytes]]:
     """Yield each row and the mask of its image, in the order of a Parquet table. Raise UserError if
     it lacks one, has one twice, or cannot be read."""
@@ -171,7 +192,8 @@ def _table(
             for batch in read_foreign_parquet(file, _COLUMNS, most_rows=len(row_of)):
                 keys, masks = (column.to_pylist() for column in batch.columns)
                 for key, encoded in zip(keys, masks, strict=True):
-                    row = row_of.get(key, row_of.get(PurePosixPath(key or "").stem))
+                    stem = PurePosixPath(key or "").stem
+                    row = row_of.get(key, row_of.get(stem))
                     if row is None or row in seen:
                         known = "there is no image" if row is None else "it has two masks of"
                         raise UserError(f"{name}: {known} {quoted(str(key))}", _FORM)
@@ -182,17 +204,16 @@ def _table(
     except UnfitFile as error:
         raise UserError(f"{name} {error.strerror}", _FORM) from error
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise UserError(
-            f"{name} cannot be read: {' '.join(str(error).split())[:200]}", _FORM
-        ) from error
-    _refuse_lacking(name, [subject.dataset.keys[row] for row in sorted(lacking)])
+        reason = " ".join(str(error).split())
+        raise UserError(f"{name} cannot be read: {reason[:200]}", _FORM) from error
+    _refuse_lacking(name, subject, sorted(lacking))
 
 
-def _refuse_lacking(name: str, keys: Sequence[str]) -> None:
-    if keys:
-        raise UserError(
-            f"{name} has no mask of {format_count(len(keys), 'image')}: {some_of(keys)}", _FORM
-        )
+def _refuse_lacking(name: str, subject: MaskSubject, rows: Sequence[int]) -> None:
+    if rows:
+        images = format_count(len(rows), "image")
+        keys = [subject.dataset.keys[row] for row in rows]
+        raise UserError(f"{name} has no mask of {images}: {some_of(keys)}", _FORM)
 
 
 def run_segmenter(
@@ -209,10 +230,12 @@ def run_segmenter(
     (`_ANSWERS`), of any size. names: the name of each number; None: the segmenter's `label_names`.
     Raise UserError if there are no names, or if an answer has another form.
     """
+    dataset = subject.dataset
     rows = np.unique(subject.rows)
-    images = rows_of(subject.dataset.labelled(), rows)
+    images = rows_of(dataset.labelled(), rows)
     with opened() as segmenter:
-        names = getattr(segmenter, "label_names", None) if names is None else names
+        if names is None:
+            names = getattr(segmenter, "label_names", None)
         if names is None:
             raise UserError(
                 f"{name}: it does not say what its classes are called",
@@ -222,7 +245,8 @@ def run_segmenter(
         number_of, matched = dataset_numbers(name, names, subject)
 
         def numbers(answer: Any, row: int) -> PixelClasses:
-            of_model = class_numbers(name, answer, subject.shape(row), len(number_of) - 1)
+            classes = len(number_of) - 1
+            of_model = class_numbers(name, answer, subject.shape(row), classes)
             return as_dataset(name, of_model, number_of)
 
         def columns(answer: Any, image: int) -> Columns:
@@ -238,7 +262,7 @@ def run_segmenter(
                 input=segmenter.input_key,
                 names=list(names),
             )
-            folder = subject.dataset.workplace / "segmentations"
+            folder = dataset.workplace / "segmentations"
             cache = AnswerCache(folder, name, key, len(images), are_cells)
         asking = AskedFunction(name, segmenter, images, columns)
         passing = Pass(images, f"segmenting with {name}", batch_size, device)
@@ -246,11 +270,12 @@ def run_segmenter(
         sha256 = getattr(segmenter, "sha256", "")
 
     def again(chosen: Sequence[int]) -> Iterator[tuple[int, PixelClasses]]:
-        row_of = {subject.dataset.keys[row]: row for row in chosen}
+        row_of = {dataset.keys[row]: row for row in chosen}
         with opened() as segmenter:
-            for key, encoded in subject.dataset.images(frozenset(row_of)):
+            for key, encoded in dataset.images(frozenset(row_of)):
+                row = row_of[key]
                 (answer,) = segmenter([rgb_image(encoded)])
-                yield row_of[key], numbers(answer, row_of[key])
+                yield row, numbers(answer, row)
 
     return ModelMasks(name, cells, matched, sha256, again)
 
@@ -259,21 +284,28 @@ def are_cells(columns: Columns, rows: range) -> bool:
     """Return whether columns can be the cells of some images' confusion matrices."""
     kinds = {name: column.dtype.kind for name, column in columns.items()}
     numbers = ("row", "true", "answered", "pixels")
-    if kinds != dict.fromkeys(numbers, "i") | {"boundary": "f"}:
+    expected = dict.fromkeys(numbers, "i")
+    expected["boundary"] = "f"
+    if kinds != expected:
         return False
     return all((columns[name] >= 0).all() for name in numbers)
 
 
 def dataset_numbers(
-    name: str, names: Sequence[str] | None, subject: MaskSubject
+    name: str,
+    names: Sequence[str] | None,
+    subject: MaskSubject,
 ) -> tuple[NDArray[np.uint8], str]:
     """Return the dataset's class of each of a model's numbers, 255 for none, with a last entry for
     no class; and a sentence on how they were matched."""
+    classes = subject.classes
     if names is None:
-        return np.array([*range(len(subject.classes)), UNLABELLED], np.uint8), ""
-    matched = map_names([str(each) for each in names], subject.classes, name)
+        own = [*range(len(classes)), UNLABELLED]
+        return np.array(own, np.uint8), ""
+    matched = map_names(list(map(str, names)), classes, name)
     number_of = np.full(len(names) + 1, UNLABELLED, np.uint8)
-    number_of[list(matched.index_of)] = list(matched.index_of.values())
+    for number, label in matched.index_of.items():
+        number_of[number] = label
     return number_of, matched.matched
 
 
@@ -281,7 +313,8 @@ def as_dataset(name: str, numbers: NDArray[Any], number_of: NDArray[np.uint8]) -
     """Return a model's numbers as the dataset's. Raise UserError for one that has no name."""
     known = len(number_of) - 1
     unnamed = (numbers >= known) & (numbers != UNLABELLED)
-    odd = np.unique(numbers[(numbers < 0) | unnamed])
+    unnamed |= numbers < 0
+    odd = np.unique(numbers[unnamed])
     if odd.size:
         raise UserError(
             f"{name} gives a pixel the class {odd[0]}, expected 0 to {known - 1}, or 255 for none",
@@ -301,14 +334,21 @@ def class_numbers(name: str, answer: Any, shape: tuple[int, ...], classes: int) 
 
     given = answer.detach() if torch.is_tensor(answer) else np.asarray(answer)
     values = torch.as_tensor(given)
-    if values.ndim == 3 and values.is_floating_point() and len(values) == classes:
+    floating = values.is_floating_point()
+    if values.ndim == 3 and floating and len(values) == classes:
         scores = values.float().cpu()[None]
         if not torch.isfinite(scores).all():
             raise UserError(f"{name}: an answer has scores that are not finite", _ANSWERS)
         if scores.shape[2:] != shape:
-            scores = interpolate(scores, size=shape, mode="bilinear", align_corners=False)
-        return scores[0].argmax(dim=0).numpy()
-    if values.ndim != 2 or values.is_floating_point() or values.is_complex():
+            scores = interpolate(
+                scores,
+                size=shape,
+                mode="bilinear",
+                align_corners=False,
+            )
+        best = scores[0].argmax(dim=0)
+        return best.numpy()
+    if values.ndim != 2 or floating or values.is_complex():
         raise UserError(
             f"{name}: an answer has the shape {list(values.shape)} and the type {values.dtype}; it"
             f" has {classes} names of classes",
@@ -320,7 +360,8 @@ def class_numbers(name: str, answer: Any, shape: tuple[int, ...], classes: int) 
         places = []
         for new, old in zip(shape, numbers.shape, strict=True):
             middles = (2 * torch.arange(new) + 1) * old
-            places.append(torch.div(middles, 2 * new, rounding_mode="floor"))
+            nearest = torch.div(middles, 2 * new, rounding_mode="floor")
+            places.append(nearest)
         down, across = places
         numbers = numbers[down][:, across]
     return numbers.numpy()
@@ -328,7 +369,10 @@ def class_numbers(name: str, answer: Any, shape: tuple[int, ...], classes: int) 
 
 @contextmanager
 def as_segmenter(
-    name: str, model: Any, transform: Callable[[Any], Any] | None, device: str
+    name: str,
+    model: Any,
+    transform: Callable[[Any], Any] | None,
+    device: str,
 ) -> Iterator[Segmenting]:
     """Yield a callable as a segmenter, on a device if it is a torch module.
 
@@ -349,13 +393,17 @@ def as_segmenter(
     def segment(images: list[Any]) -> list[Any]:
         answers = []
         for image in images:
-            output = model(transform(image)[None].to(device))
-            output = output.get("out", output) if isinstance(output, Mapping) else output
-            answers.append(getattr(output, "logits", output)[0])
+            prepared = transform(image)[None]
+            output = model(prepared.to(device))
+            if isinstance(output, Mapping):
+                output = output.get("out", output)
+            logits = getattr(output, "logits", output)
+            answers.append(logits[0])
         return answers
 
     segment.__dict__["label_names"] = getattr(model, "label_names", None)
-    home = next((tensor.device for tensor in model.parameters()), device)
+    homes = (tensor.device for tensor in model.parameters())
+    home = next(homes, device)
     with torch.no_grad(), in_eval_mode(model):
         try:
             model.to(device)

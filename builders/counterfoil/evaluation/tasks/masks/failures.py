@@ -50,7 +50,10 @@ def shown_colours(subject: MaskSubject) -> NDArray[np.uint8]:
 
 
 def strip(
-    image: Image, truth: PixelClasses, answer: PixelClasses, colours: NDArray[np.uint8]
+    image: Image,
+    truth: PixelClasses,
+    answer: PixelClasses,
+    colours: NDArray[np.uint8],
 ) -> Image:
     """Return the four panels of an answer beside each other."""
     from PIL import Image
@@ -61,48 +64,41 @@ def strip(
     wrong = (truth != answer) & (truth != UNLABELLED)
     red = np.array(_WRONG, np.uint8)
     difference = np.where(wrong[..., None], red, pixels // 3)
-    panels = [
-        pixels,
-        colours[truth],
-        colours[answer],
-        difference,
-    ]
     scale = min(1.0, SIDE / max(height, width))
     width = max(1, round(width * scale))
     height = max(1, round(height * scale))
-    size = width, height
     length = 4 * width + 3 * _GAP
     whole = Image.new("RGB", (length, height), "white")
     left = 0
-    for panel in panels:
+    for panel in (pixels, colours[truth], colours[answer], difference):
         shown = Image.fromarray(panel.astype(np.uint8))
-        small = shown.resize(size, Image.Resampling.NEAREST)
+        small = shown.resize((width, height), Image.Resampling.NEAREST)
         whole.paste(small, (left, 0))
         left += width + _GAP
     return whole
 
 
 def write_mask_failures(
-    subject: MaskSubject, models: Sequence[MeasuredSegmenter], preview: str, folder: Path
+    subject: MaskSubject,
+    models: Sequence[MeasuredSegmenter],
+    preview: str,
+    folder: Path,
 ) -> Path:
     """Write the strips of the images that lose most IoU under a shift, then the page, and return
     its path."""
     iou = np.stack([model.image_iou for model in models])
-    lost = iou[:, :1] - iou[:, 1:]
-    model, shift, image = np.nonzero(lost > 0)
-    loss = lost[model, shift, image]
-    order = np.lexsort((image, shift, model, -loss))
-    model = model[order]
-    shift = shift[order] + 1
-    image = image[order]
+    lost = iou[:, :1] - iou
+    loses = lost > 0
+    model, shift, image = np.nonzero(loses)
+    order = np.argsort(-lost[loses], kind="stable")
+    losing = np.stack([model, shift, image], axis=1)
     cells = model * len(subject.rows) + shift
     keys = subject.dataset.keys
     files: dict[tuple[int, int], str] = {}
     rows: list[dict[str, Any]] = []
-    for chosen in even_choice(cells, MOST_ROWS).tolist():
-        number = int(model[chosen])
-        group = int(shift[chosen])
-        scene = int(image[chosen])
+    places = even_choice(cells[order], MOST_ROWS)
+    shown = losing[order[places]]
+    for number, group, scene in shown.tolist():
         strips = []
         names = []
         values = []
@@ -128,9 +124,10 @@ def write_mask_failures(
         colour = bytes(colours[number]).hex()
         classes.append({"name": name, "colour": f"#{colour}"})
     short = short_names([each.name for each in models])
+    groups = [each.name for each in subject.dataset.groups]
     data = {
         "models": [short[each.name] for each in models],
-        "groups": group_names_in_words(group.name for group in subject.dataset.groups),
+        "groups": group_names_in_words(groups),
         "classes": classes,
         "rows": rows,
     }
@@ -143,7 +140,8 @@ def write_mask_failures(
         shown=len(rows),
         images=subject.images,
     )
-    return write_browser(folder, html, _strips(subject, models, files), len(files))
+    pictures = _strips(subject, models, files)
+    return write_browser(folder, html, pictures, len(files))
 
 
 def _lost_classes(model: MeasuredSegmenter, group: int, image: int) -> list[int]:
@@ -155,7 +153,9 @@ def _lost_classes(model: MeasuredSegmenter, group: int, image: int) -> list[int]
 
 
 def _strips(
-    subject: MaskSubject, models: Sequence[MeasuredSegmenter], files: dict[tuple[int, int], str]
+    subject: MaskSubject,
+    models: Sequence[MeasuredSegmenter],
+    files: dict[tuple[int, int], str],
 ) -> Iterator[tuple[str, bytes]]:
     keys = subject.dataset.keys
     colours = shown_colours(subject)
@@ -166,8 +166,7 @@ def _strips(
         wanted = frozenset(keys[row] for row in rows)
         images = dict(subject.dataset.images(wanted))
         for row, answer in model.answered.again(rows):
-            encoded = images[keys[row]]
-            picture = readable_image(encoded)
+            picture = readable_image(images[keys[row]])
             if picture is None:
                 continue
             truth = subject.mask(subject.number_of[row])

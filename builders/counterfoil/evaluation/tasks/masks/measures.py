@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -80,14 +81,16 @@ class MeasuredSegmenter(ClassedModel):
 
 def measure_segmenter(subject: MaskSubject, answered: ModelMasks, seed: int) -> MeasuredSegmenter:
     """Count a model's answers by image, and resample the images of all groups together."""
-    groups = range(len(subject.rows))
-    counts = tuple(answered.of_group(subject, group) for group in groups)
+    counts = []
+    for group in range(len(subject.rows)):
+        of_group = answered.of_group(subject, group)
+        counts.append(of_group)
 
     def done(replicates: int) -> None:
         report_progress(f"measuring {answered.name}", replicates, REPLICATES)
 
     scores = score_masks(counts, seed, units=subject.units, done=done)
-    return MeasuredSegmenter(answered.name, subject, answered, scores, counts)
+    return MeasuredSegmenter(answered.name, subject, answered, scores, tuple(counts))
 
 
 def segmenter_rows(
@@ -95,7 +98,8 @@ def segmenter_rows(
 ) -> Iterator[ResultRow]:
     """Yield every number. Intervals of mean drops hold for all shifts at once; those of classes
     also for all classes."""
-    images = (subject.pixels > 0).sum(axis=0).tolist()
+    having = subject.pixels > 0
+    images = having.sum(axis=0).tolist()
     for label in subject.measured:
         name = subject.classes[label]
         share = float(subject.shares[label])
@@ -107,9 +111,10 @@ def segmenter_rows(
         keys = {}
         for group, facts in enumerate(groups):
             for label in subject.measured:
-                key = {"model": model.name, "group": facts.name}
+                key: dict[str, Any] = {"model": model.name, "group": facts.name}
                 key["class_id"] = subject.classes[label]
-                keys[group, label] = {**key, "n": images[label]}
+                key["n"] = images[label]
+                keys[group, label] = key
         for (group, label), key in keys.items():
             for measure in OF_CLASS:
                 number = model.share(group, measure, label)

@@ -3,10 +3,9 @@ files of segmenters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +47,7 @@ from counterfoil.evaluation.tasks.masks.measures import (
     measure_segmenter,
     segmenter_rows,
 )
-from counterfoil.evaluation.tasks.masks.subject import open_masks
+from counterfoil.evaluation.tasks.masks.subject import MaskSubject, open_masks
 from counterfoil.evaluation.tasks.objects.categories import given_names
 from counterfoil.evaluation.tasks.objects.detections import write_key_table
 from counterfoil.evaluation.tasks.objects.measures import measure_levels
@@ -95,12 +94,12 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
     replicates = REPLICATES
     shown = ((MEAN_IOU, PIXELS, BOUNDARY), (MEAN_IOU, BOUNDARY))
     beside = PIXELS
+    compared: MaskSubject  # pyrefly: ignore[bad-override-mutable-attribute]
     truth_columns = ("classes",)
     answer_columns = ("iou", "pixel_accuracy")
 
     def open(self) -> None:
-        self.masks = open_masks(self.subject, self.options.limit)
-        self.left_out = self.masks.left_out, ""
+        self.compared = open_masks(self.subject, self.options.limit)
 
     @classmethod
     def write_keys(cls, subject: OpenDataset, file: Path) -> int:
@@ -109,7 +108,7 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
     @property
     def classes(self) -> tuple[ClassFacts, ...]:
         # The id of a class is its name.
-        return tuple(ClassFacts(name, name) for name in self.masks.classes)
+        return tuple(ClassFacts(name, name) for name in self.compared.classes)
 
     def line_problems(self, line: GateLine) -> Iterator[str]:
         yield from super().line_problems(line)
@@ -120,65 +119,49 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
 
     def answers(self, name: str) -> ModelMasks:
         segmenter = self.given[name]
-        subject = self.masks
+        subject = self.compared
         names = given_names(self.options.class_order, name, subject.classes, "classes")
         if isinstance(segmenter, str) and segmenter.startswith(PREDICTIONS):
             return replace(read_masks(segmenter, subject, names), name=name)
         device = resolve_device(self.options.device)
+        transform = self.options.transform
+        if isinstance(transform, Mapping):
+            transform = transform.get(name)
+
+        def opened() -> AbstractContextManager[Segmenting]:
+            if isinstance(segmenter, str):
+                return nullcontext(load_segmenter(segmenter, device))
+            return as_segmenter(name, segmenter, transform, device)
+
         return run_segmenter(
             name,
-            self._opened(name, device),
+            opened,
             subject,
             names,
             self.options.batch_size,
             device,
         )
 
-    def _opened(self, name: str, device: str) -> Callable[[], AbstractContextManager[Segmenting]]:
-        """Return what gives a model for a while: a named one is loaded each time."""
-        segmenter = self.given[name]
-        if isinstance(segmenter, str):
-            return lambda: nullcontext(load_segmenter(segmenter, device))
-        transform = self.options.transform
-        if isinstance(transform, Mapping):
-            transform = transform.get(name)
-        return partial(as_segmenter, name, segmenter, transform, device)
-
     def measure(self, answers: Mapping[str, ModelMasks]) -> None:
-        seed = self.options.seed
         models = []
         for answered in answers.values():
-            models.append(measure_segmenter(self.masks, answered, seed))
+            model = measure_segmenter(self.compared, answered, self.options.seed)
+            models.append(model)
         self.models = models
 
     def results(self) -> Results:
-        subject = self.masks
+        subject = self.compared
         classes = len(subject.measured)
         sound = [model for model in self.models if model.sound]
-        severities, level_rows = measure_levels(
-            self.subject,
-            sound,
-            MEAN_IOU,
-            CURVE,
-            subject.images,
-            classes,
-        )
-        rows = list(segmenter_rows(subject, self.models))
-        rows += level_rows
-        return self.shared_results(
-            subject.images,
-            classes,
-            rows,
-            subject.units,
-            preview=None if self.options.limit is None else subject.images,
-            classes=self.classes,
-            severity=severities,
-        )
+        severities, of_levels = measure_levels(subject, sound, MEAN_IOU, CURVE, classes)
+        rows = [*segmenter_rows(subject, self.models), *of_levels]
+        return self.shared_results(classes, rows, classes=self.classes, severity=severities)
 
     def facts_of(self, model: MeasuredSegmenter) -> ModelFacts:
-        subject = self.masks
+        subject = self.compared
         answered = model.answered
-        chance = float(subject.shares.max() / len(subject.measured))
+        most = subject.shares.max()
+        chance = float(most / len(subject.measured))
         return self.model_facts(
             model.name,
             len(subject.classes),
@@ -204,7 +187,8 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
             sound = {drop.class_id for drop in drops}
             guessed = [name for name in measured if name not in sound]
             if results.shifts and guessed and not model.near_chance:
-                over = over_classes(len(measured) - len(guessed), len(measured))
+                sound_classes = len(measured) - len(guessed)
+                over = over_classes(sound_classes, len(measured))
                 yield (
                     f"{model.short_name}: near chance on the base for {format_list(guessed, _MOST_NAMED)}."
                     f" Mean drops are {over}."
@@ -232,7 +216,7 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
         )
 
     def write_failures(self, results: Results, folder: Path) -> Path:
-        return write_mask_failures(self.masks, self.models, results.preview_sentence, folder)
+        return write_mask_failures(self.compared, self.models, results.preview_sentence, folder)
 
     @classmethod
     def wrong(cls, frame: Any) -> Any:
@@ -243,18 +227,19 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
         return frame.sort_values("iou", kind="stable")
 
     def failures(self) -> Iterator[Failure]:
-        subject = self.masks
-        iou = np.stack([model.image_iou for model in self.models], axis=-1)
+        subject = self.compared
+        iou = np.stack([model.image_iou for model in self.models])
         _, columns = self.image_columns()
-        failing = (iou < _HALF).any(axis=-1)
+        failing = (iou < _HALF).any(axis=0)
         for group, image in np.argwhere(failing).tolist():
             number = group * subject.images + image
             pixels = subject.pixels[image]
-            having = np.flatnonzero(pixels).tolist()
-            shown = [classification(subject.classes[label]) for label in having]
+            shown = []
             annotations = []
-            for label in having:
-                annotations.append({"category_id": label, "area": int(pixels[label])})
+            for number_of_class in np.flatnonzero(pixels).tolist():
+                shown.append(classification(subject.classes[number_of_class]))
+                area = int(pixels[number_of_class])
+                annotations.append({"category_id": number_of_class, "area": area})
             answers = []
             for model in self.models:
                 values = {}
@@ -262,8 +247,9 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
                     column = columns[f"{name}.{model.name}"]
                     values[name] = float(column[number])
                 value = values["iou"]
-                answer = {"_cls": "Regression", "tags": [], "value": value}
-                answers.append(ModelAnswer(answer, value >= _HALF, values, [values]))
+                right = value >= _HALF
+                label = {"_cls": "Regression", "tags": [], "value": value}
+                answers.append(ModelAnswer(label, right, values, [values]))
             row = int(subject.rows[group, image])
             shift = self.subject.groups[group].name
             truth = {"_cls": "Classifications", "classifications": shown}
@@ -274,16 +260,15 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
         over these, and `pixel_accuracy.MODEL`."""
         import pyarrow as pa
 
-        subject = self.masks
+        subject = self.compared
         names = np.array(subject.classes, dtype=object)
         of_images = [names[having].tolist() for having in subject.pixels > 0]
-        classes = pa.array(of_images * len(subject.rows), pa.list_(pa.string()))
+        of_groups = of_images * len(subject.rows)
+        classes = pa.array(of_groups, pa.list_(pa.string()))
         columns: dict[str, Any] = {"classes": classes}
         for model in self.models:
             columns[f"iou.{model.name}"] = model.image_iou.ravel()
-            accuracies = []
-            for counts in model.counts:
-                accuracies.append(counts.image_accuracy())
+            accuracies = [counts.image_accuracy() for counts in model.counts]
             columns[f"pixel_accuracy.{model.name}"] = np.concatenate(accuracies)
         return subject.rows.ravel(), columns
 
@@ -299,7 +284,9 @@ def segmentation_csv(results: Results) -> str:
             row = first_columns | {"class": class_id}
             measures = OF_CLASS if class_id else tuple(MEANS)
             rows.append(row | csv_numbers(results, measures, key))
-    columns = dict.fromkeys(name for row in rows for name in row)
+    columns: dict[str, None] = {}
+    for row in rows:
+        columns |= dict.fromkeys(row)
     return csv_text(rows, tuple(columns))
 
 
@@ -310,11 +297,13 @@ def class_table(results: Results, model: ModelFacts) -> Table:
     for share in results.rows.where(SHARE):
         key = {"model": model.name, "class_id": share.class_id}
         base = {"group": results.base or "", **key}
-        cells = worst_cells(results, worst_drop(results, IOU, key))
-        row = [text_cell(share.class_id), points_cell(share.estimate)]
+        cells = [text_cell(share.class_id), points_cell(share.estimate)]
         for name in OF_CLASS:
-            row.append(points_cell(results.rows.estimate(name, **base)))
-        rows.append(TableRow((*row, *cells)))
+            number = results.rows.estimate(name, **base)
+            cells.append(points_cell(number))
+        worst = worst_drop(results, IOU, key)
+        cells += worst_cells(results, worst)
+        rows.append(TableRow(tuple(cells)))
     rows.sort(key=lambda row: -float(row.cells[6].sort or -1.0))
     columns = (
         TableColumn("class", "name"),
@@ -325,5 +314,6 @@ def class_table(results: Results, model: ModelFacts) -> Table:
         TableColumn("loses most under", "text"),
         "drop of IoU (points)",
     )
-    table = Table.of(caption_of_model(results, model, "by class"), columns, rows)
+    caption = caption_of_model(results, model, "by class")
+    table = Table.of(caption, columns, rows)
     return table.first(_MOST_CLASSES, "classes", "segmentation.csv")

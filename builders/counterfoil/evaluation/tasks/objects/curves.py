@@ -10,10 +10,13 @@ import numpy as np
 from counterfoil.arrays import Floats
 from counterfoil.detection_stats import RECALLS, Matches
 from counterfoil.evaluation.figures import (
+    DASHED,
     KIND_COLOURS,
     LINES,
     MUTED,
     as_svg,
+    draw_line,
+    draw_points,
     label_panels,
     panels_in_rows,
     title_panel,
@@ -43,9 +46,11 @@ def precision_curve(matches: Matches) -> Floats:
     ignored = matches.ignored[0, 0]
     matched = matches.matched[0, 0]
     for category in np.flatnonzero(totals):
-        right = np.cumsum(matched[(matches.category == category) & ~ignored])
+        of_category = (matches.category == category) & ~ignored
+        right = np.cumsum(matched[of_category])
         # pycocotools adds np.spacing(1) too.
-        precision = right / (np.arange(1, len(right) + 1) + np.spacing(1))
+        detections = np.arange(1, len(right) + 1) + np.spacing(1)
+        precision = right / detections
         highest = np.maximum.accumulate(precision[::-1])
         envelope = np.append(highest[::-1], 0.0)  # recalls that no detection reaches have 0
         reached = np.searchsorted(right / totals[category], RECALLS)
@@ -57,8 +62,8 @@ def curve_points(matches: Matches) -> list[tuple[str, float]]:
     """Return every fifth point of the curve: the recall as text, such as "0.05", and the
     precision."""
     recalls = [f"{recall:.2f}" for recall in RECALLS[::_STEP]]
-    precisions = precision_curve(matches)[::_STEP].tolist()
-    return list(zip(recalls, precisions, strict=True))
+    precisions = precision_curve(matches)[::_STEP]
+    return list(zip(recalls, precisions.tolist(), strict=True))
 
 
 def curve_figure(results: Results, models: Sequence[ModelFacts]) -> str | None:
@@ -67,66 +72,60 @@ def curve_figure(results: Results, models: Sequence[ModelFacts]) -> str | None:
     if not models:
         return None
     names = [] if results.base is None else [results.base]
-    for group, _ in sorted_drops(results, models[0], "AP50")[:_MOST_SHIFTS]:
+    drops = sorted_drops(results, models[0], "AP50")
+    for group, _ in drops[:_MOST_SHIFTS]:
         names.append(group.name)
+    shown = models[: len(LINES)]
     rows_of = {}
     for name in names:
-        for model in models[: len(LINES)]:
+        for model in shown:
             rows = results.rows.where(CURVE, model=model.name, group=name)
             rows_of[name, model.name] = rows
     if not any(rows_of.values()):
         return None
     figure, panels = panels_in_rows(len(names))
+    ends = (-2, 102)
+    ticks = [0, 50, 100]
     tips: dict[str, list[str]] = {}
     for index, (panel, name) in enumerate(zip(panels, names, strict=True)):
-        for line, model in enumerate(models[: len(LINES)]):
+        for line, model in enumerate(shown):
             colour = KIND_COLOURS[LINES[line]]
             if name != results.base:
                 first = names[0]  # the base, or the worst shift without a base
-                of_base = _points(rows_of[first, model.name])
+                x, y = _points(rows_of[first, model.name])
                 base_colour = MUTED if len(models) == 1 else colour
-                dashed = (0, (3, 3))
                 panel.plot(
-                    *of_base,
+                    x,
+                    y,
                     color=base_colour,
                     linewidth=1.0,
-                    linestyle=dashed,
+                    linestyle=DASHED,
                     zorder=2,
                 )
             rows = rows_of[name, model.name]
             x, y = _points(rows)
-            panel.plot(
-                x,
-                y,
-                color=colour,
-                linewidth=1.6,
-                zorder=2,
-            )
             gid = f"recalls{index}m{line}"
-            panel.scatter(
-                x,
-                y,
-                s=9,
-                color=colour,
-                linewidths=0,
-                zorder=3,
-                gid=gid,
-            )
+            draw_line(panel, x, y, colour)
+            draw_points(panel, x, y, 9, gid, color=colour)
             tips[gid] = []
             for row in rows:
                 precision = f"precision {format_percent(row.value)}"
                 recall = f"recall {format_percent(float(row.at), 0)}"
                 tips[gid].append(f"{model.name}, {in_words(name)}: {precision} at {recall}")
-        panel.set(xlim=(-2, 102), ylim=(-2, 102))
+        panel.set(xlim=ends, ylim=ends)
         panel.set_aspect("equal")
         title_panel(panel, name)
-        panel.set_xticks([0, 50, 100])
-        panel.set_yticks([0, 50, 100])
+        panel.set_xticks(ticks)
+        panel.set_yticks(ticks)
     label_panels(figure, "recall (%)", "precision (%)")
     return as_svg(figure, "recalls", "Precision against recall, on the base and under shifts", tips)
 
 
 def _points(rows: Sequence[ResultRow]) -> tuple[list[float], list[float]]:
     """Return the recalls and the precisions of a curve in percent."""
-    recalls = [100 * float(row.at) for row in rows]
-    return recalls, [100 * (row.value or 0.0) for row in rows]
+    recalls = []
+    precisions = []
+    for row in rows:
+        recalls.append(100 * float(row.at))
+        precisions.append(100 * (row.value or 0.0))
+    return recalls, precisions

@@ -30,7 +30,7 @@ from counterfoil.data.written_objects import is_box, is_number
 from counterfoil.detection_stats import Detections
 from counterfoil.documents import csv_text, document_text, parse_entries
 from counterfoil.errors import UserError, first_of
-from counterfoil.evaluation.dataset import OpenDataset, image_numbers
+from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.tasks.objects.categories import (
     CategoryMap,
     category_ids,
@@ -101,10 +101,10 @@ class ModelDetections:
 
     def of_group(self, subject: DetectionSubject, place: int) -> Detections:
         """Return the detections on a group's images, by the numbers of images."""
-        image = image_numbers(subject.dataset, subject.rows[place])[self.row]
-        kept = image >= 0
-        columns = (column[kept] for column in (image, self.box, self.category, self.score))
-        return Detections.of(*columns)
+        image = subject.number_of[self.row]
+        in_group = subject.dataset.shifts[self.row] == place
+        kept = in_group & (image >= 0)
+        return Detections.of(image[kept], self.box[kept], self.category[kept], self.score[kept])
 
 
 def read_detections(
@@ -208,14 +208,15 @@ def read_detections(
     )
     if most:
         raise UserError(f"{name}: {misplaced}", _FORM)
-    notes = [sentence for sentence in (categories.matched, misplaced) if sentence]
+    notes = [categories.matched, misplaced]
     repeats = len(rows) - len(different)
     if repeats:
         notes.append(f"exact copies of other detections: {repeats:,}")
-    silent = len(set(subject.rows.ravel().tolist()) - answered)
+    compared = subject.rows.ravel().tolist()
+    silent = len(set(compared) - answered)
     if silent:
-        notes.append(f"{silent:,} of {subject.rows.size:,} images have no detection")
-    return replace(detections, matched="; ".join(notes))
+        notes.append(f"{silent:,} of {len(compared):,} images have no detection")
+    return replace(detections, matched="; ".join(filter(None, notes)))
 
 
 def _refuse_other_images(
@@ -226,10 +227,11 @@ def _refuse_other_images(
     """Raise UserError if a group has no detection at all: the model was probably not run on its
     images."""
     dataset = subject.dataset
-    answered_groups = set(dataset.shifts[sorted(answered)].tolist())
-    silent = [
-        group.name for index, group in enumerate(dataset.groups) if index not in answered_groups
-    ]
+    shifts = dataset.shifts[sorted(answered)]
+    silent = []
+    for index, group in enumerate(dataset.groups):
+        if index not in shifts:
+            silent.append(group.name)
     if silent:
         raise UserError(
             f"{name} has no detection on any image of {', '.join(silent[:10])}",
@@ -319,7 +321,10 @@ def _entries(
             next(lines)
             for line in lines:
                 line.pop(None, None)  # cells beyond the header
-                yield {key: _value(key, cell, form.decimal) for key, cell in line.items()}
+                entry = {}
+                for key, cell in line.items():
+                    entry[key] = _value(key, cell, form.decimal)
+                yield entry
         else:
             raise ValueError(
                 f"its name ends in {ending or 'nothing'}, expected .json, .parquet or .csv"
@@ -340,16 +345,16 @@ def _columns(types: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
     A nested column is left out if another one says the same; else the reader refuses it.
     """
     names = (TEXT, WHOLE, NUMBER)
-    groups: list[tuple[Sequence[str], tuple[str, ...]]] = [
-        (_KEYS, names),
-        (_CATEGORIES, names),
-        (_SCORES, (NUMBER,)),
-    ]
+    kinds: dict[tuple[str, ...], tuple[str, ...]] = {
+        _KEYS: names,
+        _CATEGORIES: names,
+        _SCORES: (NUMBER,),
+    }
     for side in (*_SIDES, *_CORNERS):
-        groups.append(((side,), (NUMBER,)))
-    groups.append((("bbox",), (NUMBERS,)))
+        kinds[(side,)] = (NUMBER,)
+    kinds[("bbox",)] = (NUMBERS,)
     columns: dict[str, tuple[str, ...]] = {}
-    for aliases, wanted in groups:
+    for aliases, wanted in kinds.items():
         present = [alias for alias in aliases if alias in types]
         fit = [alias for alias in present if set(types[alias]) & set(wanted)]
         columns |= dict.fromkeys(fit or present, wanted)
@@ -370,13 +375,15 @@ def _value(
         return None
     if column not in {*_NUMBERS, "bbox"}:
         return text
+    written = text if column == "bbox" else text.replace(decimal, ".")
     try:
-        value = json.loads(text if column == "bbox" else text.replace(decimal, "."))
+        value = json.loads(written)
     except ValueError:
         return text
     if column in ("category_id", "image_id"):
         # Tables write whole numbers as 3.0 if a cell of the column is empty.
-        return int(value) if isinstance(value, float) and value.is_integer() else value
+        whole = isinstance(value, float) and value.is_integer()
+        return int(value) if whole else value
     return float(value) if isinstance(value, int) else value
 
 
@@ -387,38 +394,45 @@ def write_image_keys(dataset: OpenDataset, path: Path) -> int:
     categories). A file of results may then name images and categories by the ids of the COCO file.
     Any other file is a CSV of keys.
     """
-    if path.suffix.lower() == ".json":
-        write_atomically(path, document_text(coco_document(open_objects(dataset))).encode())
-        return len(dataset.keys)
-    return write_key_table(dataset, path)
+    if path.suffix.lower() != ".json":
+        return write_key_table(dataset, path)
+    document = coco_document(open_objects(dataset))
+    write_atomically(path, document_text(document).encode())
+    return len(dataset.keys)
 
 
 def write_key_table(dataset: OpenDataset, path: Path) -> int:
     """Write a CSV of the keys of a dataset's images, and return their number."""
     suffix = dataset.recipe.output.image.format
     rows = []
-    shifts = dataset.shifts.tolist()
-    for key, shift in zip(dataset.keys, shifts, strict=True):
+    for key, shift in zip(dataset.keys, dataset.shifts, strict=True):
         group = dataset.groups[shift].name
         rows.append({"key": key, "file_name": f"{key}.{suffix}", "shift": group})
-    write_atomically(path, csv_text(rows, _LISTED).encode())
-    return len(dataset.keys)
+    text = csv_text(rows, _LISTED)
+    write_atomically(path, text.encode())
+    return len(rows)
 
 
 def coco_document(subject: DetectionSubject) -> dict[str, Any]:
     """Return the dataset as a COCO document. A file of results may name images and categories by
     the ids in it."""
     dataset = subject.dataset
-    suffix = subject.dataset.recipe.output.image.format
+    suffix = dataset.recipe.output.image.format
     ids = category_ids(subject.categories, subject.category_ids)
     images = []
     annotations: list[dict[str, Any]] = []
     for row, (key, encoded) in enumerate(dataset.images()):
         with open_image(encoded) as picture:
             width, height = picture.size
-        image = {"id": row + 1, "file_name": f"{key}.{suffix}", "width": width, "height": height}
         group = dataset.groups[dataset.shifts[row]]
-        images.append({**image, "group": group.name})
+        image = {
+            "id": row + 1,
+            "file_name": f"{key}.{suffix}",
+            "width": width,
+            "height": height,
+            "group": group.name,
+        }
+        images.append(image)
         objects = subject.objects[row]
         for index, box in enumerate(objects["bbox"]):
             category = objects["category"][index]
@@ -465,7 +479,8 @@ def run_detector(
     number; None: the detector's `label_names`. Raise UserError if there are no names, or if an
     answer has another form.
     """
-    names = getattr(detector, "label_names", None) if names is None else names
+    if names is None:
+        names = getattr(detector, "label_names", None)
     if names is None:
         raise UserError(
             f"{name}: it does not say what its labels are called",
@@ -489,23 +504,23 @@ def run_detector(
     answering = AskedFunction(name, detector, images, of_answer)
     asking = Pass(images, f"detecting with {name}", batch_size, device)
     columns = asking.answers_of(answering, cache)
-    refuse_unnamed_labels(name, columns["label"], names, "label_names")
-    shifted = ""
     labels = columns["label"]
+    refuse_unnamed_labels(name, labels, names, "label_names")
+    shifted = ""
     if len(labels) and 0 in categories.index_of and labels.min():
         shifted = (
             f"no box has label 0, '{safe_text(names[0])}': if its labels count from 1, label_names"
             " lacks a first name that stands for none"
         )
-    known = np.isin(columns["label"], list(categories.index_of))
-    columns = {column: values[known] for column, values in columns.items()}
-    rows = chosen[columns["row"]]
-    boxes = np.stack([columns[side] for side in _EDGES], axis=1).astype(np.float64)
+    known = np.isin(labels, list(categories.index_of))
+    rows = chosen[columns["row"][known]]
+    edges = [columns[side][known] for side in _EDGES]
+    boxes = np.stack(edges, axis=1).astype(np.float64)
     extent = boxes[:, 2:] - boxes[:, :2]
     boxes[:, 2:] = np.maximum(0.0, extent)
-    scores = columns["score"].astype(np.float64)
+    scores = columns["score"][known].astype(np.float64)
     _, misplaced = misplaced_detections(subject, rows, boxes, scores)
-    indices = [categories.index_of[label] for label in columns["label"].tolist()]
+    indices = [categories.index_of[label] for label in labels[known].tolist()]
     notes = filter(None, (categories.matched, shifted, misplaced))
     return ModelDetections(
         name=name,
@@ -531,8 +546,7 @@ def _answer_columns(
         labels = _array(answer["labels"])
         if not len(boxes) == len(scores) == len(labels):
             raise ValueError(f"{len(boxes)} boxes, {len(scores)} scores and {len(labels)} labels")
-        finite = np.isfinite(boxes).all() and np.isfinite(scores).all()
-        if not finite:
+        if not (np.isfinite(boxes).all() and np.isfinite(scores).all()):
             raise ValueError("a box or a score that is not finite")
         if (labels % 1 != 0).any():
             raise ValueError("a label that is no whole number")
@@ -543,9 +557,9 @@ def _answer_columns(
             "Expected a mapping of boxes [n, 4] (corners in pixels), scores [n] and labels [n] for"
             " each image.",
         ) from error
-    columns = {"row": np.full(len(scores), row, np.int64)}
-    columns |= dict(zip(_EDGES, boxes.T, strict=True))
-    return columns | {"score": scores, "label": labels}
+    edges = dict(zip(_EDGES, boxes.T, strict=True))
+    rows = np.full(len(scores), row, np.int64)
+    return {"row": rows, **edges, "score": scores, "label": labels}
 
 
 def _floats(values: Any) -> NDArray[Any]:

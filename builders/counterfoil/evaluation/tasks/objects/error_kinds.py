@@ -44,17 +44,19 @@ class ErrorKinds:
         """Return how many errors there are of each kind, in the order of `KINDS`, and the missed
         objects."""
         kinds = self.kind[self.kind >= 0]
-        of_kind = np.bincount(kinds, minlength=len(KINDS)).tolist()
-        counts = dict(zip(KINDS, of_kind, strict=True))
+        of_kinds = np.bincount(kinds, minlength=len(KINDS))
+        counts = dict(zip(KINDS, of_kinds.tolist(), strict=True))
         counts[MISSED] = int(self.missed.sum())
         return counts
 
     def confusions(self, objects: Objects, matches: Matches) -> Ints:
         """Return how often an object of one category is taken for another, (true, detected)."""
-        table = np.zeros((matches.categories, matches.categories), np.int64)
-        taken = np.flatnonzero(self.kind == CLASS)
+        categories = matches.categories
+        table = np.zeros((categories, categories), np.int64)
+        taken = self.kind == CLASS
         true = objects.category[self.about[taken]]
-        np.add.at(table, (true, matches.category[taken]), 1)
+        detected = matches.category[taken]
+        np.add.at(table, (true, detected), 1)
         return table
 
 
@@ -74,30 +76,35 @@ def error_kinds(
     about = kind.copy()
     false = np.flatnonzero(counted & ~true)
     kind[false] = BACKGROUND
-    false = false[np.argsort(matches.image[false], kind="stable")]
+    by_image = np.argsort(matches.image[false], kind="stable")
+    false = false[by_image]
     images, starts = np.unique(matches.image[false], return_index=True)
     parts = np.split(false, starts[1:])
     for image, of_image in zip(images, parts, strict=False):
         first, last = np.searchsorted(objects.image, [image, image + 1])
-        shown = first + np.flatnonzero(~objects.crowd[first:last])
+        alone = ~objects.crowd[first:last]
+        shown = first + np.flatnonzero(alone)
         if not len(shown):
             continue
         boxes = detections.box[matches.row[of_image]]
-        category = matches.category[of_image]
+        true_boxes = objects.box[shown]
+        pairs = (len(boxes), len(shown))
         first_boxes = np.repeat(boxes, len(shown), axis=0)
-        second_boxes = np.tile(objects.box[shown], (len(boxes), 1))
+        second_boxes = np.tile(true_boxes, (len(boxes), 1))
         no_crowd = np.zeros(len(first_boxes), np.bool_)
-        iou = box_iou(first_boxes, second_boxes, no_crowd).reshape(len(boxes), len(shown))
+        overlaps = box_iou(first_boxes, second_boxes, no_crowd)
+        iou = overlaps.reshape(pairs)
+        category = matches.category[of_image]
         same = category[:, None] == objects.category[shown]
         of_category = np.where(same, iou, 0.0)
         of_others = np.where(same, 0.0, iou)
-        found_before = np.where(used[shown], of_category, 0.0).max(axis=1)
+        of_found = np.where(used[shown], of_category, 0.0)
         best = of_category.max(axis=1)
         meets_in_part = (best >= _BACKGROUND) & (best < _FOREGROUND)
         cases = {
             PLACE: meets_in_part,
             CLASS: of_others.max(axis=1) >= _FOREGROUND,
-            DOUBLE: found_before >= _FOREGROUND,
+            DOUBLE: of_found.max(axis=1) >= _FOREGROUND,
             BACKGROUND: iou.max(axis=1) <= _BACKGROUND,
         }
         kinds = np.select(list(cases.values()), list(cases), BOTH)
@@ -105,7 +112,10 @@ def error_kinds(
         for meant, overlap in ((PLACE, of_category), (CLASS, of_others)):
             of_kind = kinds == meant
             nearest = overlap[of_kind].argmax(axis=1)
-            about[of_image[of_kind]] = shown[nearest]
+            boxes_of_kind = of_image[of_kind]
+            about[boxes_of_kind] = shown[nearest]
     touched = np.zeros_like(used)
-    touched[about[about >= 0]] = True
-    return ErrorKinds(kind, about, matches.counted[0] & ~used & ~touched)
+    known = about[about >= 0]
+    touched[known] = True
+    missed = matches.counted[0] & ~used & ~touched
+    return ErrorKinds(kind, about, missed)

@@ -6,15 +6,14 @@ The page draws boxes over the pictures, so no pixel is changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from counterfoil.arrays import Floats, Ints
-from counterfoil.detection_stats import AREAS, Detections, Matches, Objects, image_f1
+from counterfoil.detection_stats import AREAS, Objects
 from counterfoil.evaluation.failures import (
     FOLDER,
     browser_html,
@@ -22,11 +21,12 @@ from counterfoil.evaluation.failures import (
     group_names_in_words,
     write_browser,
 )
-from counterfoil.evaluation.tasks.objects.error_kinds import KINDS, ErrorKinds
+from counterfoil.evaluation.scored_models import short_names
+from counterfoil.evaluation.tasks.objects.error_kinds import KINDS
+from counterfoil.evaluation.tasks.objects.measures import MeasuredModel
+from counterfoil.evaluation.tasks.objects.subject import DetectionSubject
 from counterfoil.report.pictures import encode_webp
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
+from counterfoil.store.decoding import readable_image
 
 # Each row has a picture of some 40 kB; the shifts share one of the base.
 MOST_ROWS = 1_000
@@ -35,96 +35,79 @@ SIDE = 640
 _SIZES = [name for name in AREAS if name != "all"]
 
 
-@dataclass(frozen=True)
-class ScoredDetector:
-    """One detector on every group, the base first."""
-
-    name: str
-    score: float
-    """The least score of a detection that counts (`best_f1_score` of the base)."""
-    groups: Sequence[tuple[Detections, Matches]]
-    errors: Sequence[ErrorKinds]
-    """The errors in each group, from that score on."""
-
-
-@dataclass(frozen=True)
-class DetectionFailures:
-    """The contents of the page."""
-
-    data: dict[str, Any]
-    """What the page's script reads."""
-    pictures: list[tuple[int, int]]
-    """The group and the image of each picture, by number."""
-    failing: int
-    """How many images, by detector and shift, have a missed or a false box; the page may show
-    fewer."""
-
-
 def detection_failures(
-    objects: Objects,
-    detectors: Sequence[ScoredDetector],
-    groups: Sequence[str],
-    categories: Sequence[str],
-    sides: Ints,
-    keys: Sequence[Sequence[str]],
+    subject: DetectionSubject,
+    models: Sequence[MeasuredModel],
     most: int = MOST_ROWS,
-) -> DetectionFailures:
+) -> tuple[dict[str, Any], int]:
     """Choose the images with missed or false boxes under a shift. Images that lose most F1 from the
     base come first.
 
-    objects: true boxes, the same for every group. groups: names of the groups, the base first.
-    sides: (images, 2) width and height in pixels. keys: for each group, the key of each image. If
-    there are more than `most` images, all detectors and shifts have the same bound on the number of
-    their images.
+    Return what the page's script reads, and how many images, by detector and shift, have such a
+    box. If there are more than `most`, all detectors and shifts have the same bound on the number
+    of their images.
     """
-    f1_of = []
-    for scored in detectors:
-        f1_of.append([image_f1(matches, scored.score) for _, matches in scored.groups])
-    f1 = np.stack(f1_of)
+    objects = subject.truth
+    dataset = subject.dataset
+    groups = [group.name for group in dataset.groups]
+    short = short_names([model.name for model in models])
+    detectors = []
+    for model in models:
+        detectors.append({"name": short[model.name], "score": model.score})
+    f1 = np.stack([model.f1 for model in models])
     lost = f1[:, :1] - f1
-    failing = np.argwhere(f1[:, 1:] < 1)
-    failing[:, 1] += 1
-    order = np.argsort(-lost[tuple(failing.T)], kind="stable")
-    failing = failing[order]
-    cell = failing[:, 0] * len(groups) + failing[:, 1]
-    shown = failing[even_choice(cell, most)]
+    under_shifts = f1 < 1
+    under_shifts[:, 0] = False
+    detector, group, image = np.nonzero(under_shifts)
+    order = np.argsort(-lost[under_shifts], kind="stable")
+    failing = np.stack([detector, group, image], axis=1)
+    cells = detector * len(groups) + group
+    places = even_choice(cells[order], most)
+    shown = failing[order[places]]
     images = np.unique(shown[:, 2]).tolist()
     answers: dict[tuple[int, int, int], int] = {}
     pictures: dict[tuple[int, int], int] = {}
     rows: list[dict[str, Any]] = []
-    for number, group, image in shown.tolist():
-        row: dict[str, Any] = {"detector": number, "shift": group}
-        row["scene"] = images.index(image)
-        row["lost"] = round(float(lost[number, group, image]), 4)
-        row["answers"] = []
-        row["shown"] = []
-        for side in (0, group):
-            answer = answers.setdefault((number, side, image), len(answers))
-            row["answers"].append(answer)
-            picture = pictures.setdefault((side, image), len(pictures))
-            row["shown"].append(picture)
+    for number, shift, scene in shown.tolist():
+        of_row = []
+        shown_pictures = []
+        for side in (0, shift):
+            answer = answers.setdefault((number, side, scene), len(answers))
+            of_row.append(answer)
+            picture = pictures.setdefault((side, scene), len(pictures))
+            shown_pictures.append(picture)
+        loss = float(lost[number, shift, scene])
+        row = {
+            "detector": number,
+            "shift": shift,
+            "scene": images.index(scene),
+            "lost": round(loss, 4),
+            "answers": of_row,
+            "shown": shown_pictures,
+        }
         rows.append(row)
     marks = []
-    for number, group, image in answers:
-        mark = _marked(detectors[number], group, image, objects)
-        mark["f1"] = round(float(f1[number, group, image]), 4)
+    for number, side, scene in answers:
+        mark = _marked(models[number], side, scene, objects)
+        value = float(f1[number, side, scene])
+        mark["f1"] = round(value, 4)
         marks.append(mark)
-    sizes = _sizes(objects.area)
+    facts = np.stack([objects.category, _sizes(objects.area), objects.crowd], axis=1)
     scenes = []
-    for image in images:
+    for scene in images:
         shown_objects = []
-        for index in _of_image(objects.image, image):
+        for index in _of_image(objects.image, scene):
             box = _rounded(objects.box[index])
-            facts = (objects.category[index], sizes[index], objects.crowd[index])
-            shown_objects.append([*box, *map(int, facts)])
-        scenes.append({"sides": sides[image].tolist(), "objects": shown_objects})
+            shown_objects.append([*box, *facts[index].tolist()])
+        scenes.append({"sides": subject.sides[scene].tolist(), "objects": shown_objects})
     files = []
-    for (group, image), number in pictures.items():
-        files.append({"file": picture_file(number), "key": keys[group][image]})
+    for (side, scene), number in pictures.items():
+        key = dataset.keys[subject.rows[side, scene]]
+        files.append({"file": picture_file(number), "key": key})
     data = {
-        "detectors": [{"name": scored.name, "score": scored.score} for scored in detectors],
+        "detectors": detectors,
         "groups": group_names_in_words(groups),
-        "categories": list(categories),
+        "categories": list(subject.categories),
         "sizes": _SIZES,
         "errors": list(KINDS),
         "scenes": scenes,
@@ -132,7 +115,7 @@ def detection_failures(
         "rows": rows,
         "pictures": files,
     }
-    return DetectionFailures(data, list(pictures), len(failing))
+    return data, len(failing)
 
 
 def picture_file(number: int) -> str:
@@ -140,7 +123,7 @@ def picture_file(number: int) -> str:
 
 
 def _marked(
-    scored: ScoredDetector,
+    model: MeasuredModel,
     group: int,
     image: int,
     objects: Objects,
@@ -150,11 +133,12 @@ def _marked(
     found: 1 or 0 for each object of the image. boxes: x, y, width, height, category, size, score in
     percent, the kind of error or -1, and the object's number in its image or -1.
     """
-    detections, matches = scored.groups[group]
-    kinds = scored.errors[group].kind
+    detections = model.answers[group]
+    matches = model.matches[group]
+    kinds = model.errors[group].kind
     of_image = _of_image(objects.image, image)
     is_met = [0] * len(of_image)
-    counting = (matches.image == image) & matches.counting(scored.score)
+    counting = (matches.image == image) & matches.counting(model.score)
     detected = np.flatnonzero(counting)
     best_first = np.argsort(-matches.score[detected], kind="stable")
     boxes = []
@@ -164,9 +148,14 @@ def _marked(
         if matches.matched[0, 0, index]:
             met = int(matches.found[index]) - of_image.start
             is_met[met] = 1
-        size = _sizes(box[2] * box[3])
-        percent = round(100 * float(matches.score[index]))
-        facts = (matches.category[index], size, percent, kinds[index], met)
+        _, _, width, height = box
+        facts = (
+            matches.category[index],
+            _sizes(width * height),
+            round(100 * float(matches.score[index])),
+            kinds[index],
+            met,
+        )
         boxes.append([*_rounded(box), *map(int, facts)])
     return {"found": is_met, "boxes": boxes}
 
@@ -189,33 +178,30 @@ def _rounded(box: Floats) -> list[float]:
 
 
 def write_detection_failures(
-    name: str,
-    failures: DetectionFailures,
-    images: int,
-    picture: Callable[[int, int], Image | None],
+    subject: DetectionSubject,
+    models: Sequence[MeasuredModel],
+    preview: str,
     folder: Path,
-    preview: str = "",
 ) -> Path:
-    """Write the pictures and then the page, and return its path; equal evaluations give equal
-    bytes.
-
-    images: how many there are in each group. picture: returns the picture of (group, image) as it
-    was stored, or None if it cannot be read.
-    """
+    """Write the pictures as they were stored, and then the page, and return its path; equal
+    evaluations give equal bytes."""
+    data, failing = detection_failures(subject, models)
     html = browser_html(
         "failures-of-objects.html.j2",
-        name,
+        subject.dataset.name,
         preview,
-        failures.data,
-        found=failures.failing,
-        shown=len(failures.data["rows"]),
-        images=images,
+        data,
+        found=failing,
+        shown=len(data["rows"]),
+        images=subject.images,
     )
+    keys = [picture["key"] for picture in data["pictures"]]
 
     def pictures() -> Iterator[tuple[str, bytes]]:
-        for number, (group, image) in enumerate(failures.pictures):
-            stored = picture(group, image)
-            if stored is not None:
-                yield picture_file(number), encode_webp(stored.convert("RGB"), 82, SIDE)
+        stored = dict(subject.dataset.images(frozenset(keys)))
+        for number, key in enumerate(keys):
+            picture = readable_image(stored.get(key))
+            if picture is not None:
+                yield picture_file(number), encode_webp(picture, 82, SIDE)
 
-    return write_browser(folder, html, pictures(), len(failures.pictures))
+    return write_browser(folder, html, pictures(), len(keys))

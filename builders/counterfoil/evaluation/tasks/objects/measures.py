@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from counterfoil.detection_stats import (
     image_f1,
     match_detections,
 )
-from counterfoil.evaluation.dataset import OpenDataset
+from counterfoil.evaluation.dataset import ComparedImages
 from counterfoil.evaluation.task import ResampledModel
 from counterfoil.evaluation.tasks.classes.measures.severity import (
     level_row,
@@ -63,11 +64,8 @@ class MeasuredModel(ResampledModel):
 
     detections: ModelDetections
     """Its detections on all images."""
-    groups: tuple[str, ...]
-    """The names of the groups, the base first. Answers, matches, scores and errors have an item for
-    each."""
     answers: tuple[Detections, ...]
-    """Its detections on the images of a group."""
+    """Its detections on the images of each group, the base first."""
     matches: tuple[Matches, ...]
     """These detections, matched with the objects."""
     score: float
@@ -86,7 +84,6 @@ class MeasuredModel(ResampledModel):
         return self.scores[0].near_chance
 
     def drop_problem(self, label: int | None) -> str:
-        """Return why the model's drops mean nothing; empty if they mean something."""
         return "finds next to nothing on the base" if self.near_chance else ""
 
     def share(
@@ -109,24 +106,27 @@ def measure_model(
 ) -> MeasuredModel:
     """Match a model's detections with the objects in every group, and resample the images of all
     groups together."""
-    groups = tuple(group.name for group in subject.dataset.groups)
+    groups = len(subject.rows)
     truth = subject.truth
     categories = len(subject.categories)
-    answers = [detections.of_group(subject, index) for index in range(len(groups))]
-    matches = [match_detections(truth, answer, subject.images, categories) for answer in answers]
+    answers = []
+    matches = []
+    for group in range(groups):
+        answer = detections.of_group(subject, group)
+        answers.append(answer)
+        matches.append(match_detections(truth, answer, subject.images, categories))
     score = best_f1_score(matches[0])
     scores = []
     f1 = []
     errors = []
-    for group, (answer, of_group) in enumerate(zip(answers, matches, strict=True)):
-        report_progress(f"measuring {detections.name}", group, len(groups))
+    for group, of_group in enumerate(matches):
+        report_progress(f"measuring {detections.name}", group, groups)
         scores.append(bootstrap_scores(of_group, score, seed, REPLICATES, subject.units))
         f1.append(image_f1(of_group, score))
-        errors.append(error_kinds(truth, answer, of_group, score))
+        errors.append(error_kinds(truth, answers[group], of_group, score))
     return MeasuredModel(
         name=detections.name,
         detections=detections,
-        groups=groups,
         answers=tuple(answers),
         matches=tuple(matches),
         score=score,
@@ -142,6 +142,7 @@ def detector_rows(
     """Yield every number of an evaluation of detectors; intervals of drops hold for all shifts at
     once."""
     truth = subject.truth
+    groups = subject.dataset.groups
     for category, name in enumerate(subject.categories):
         of_category = (truth.category == category) & ~truth.crowd
         if of_category.any():
@@ -149,42 +150,41 @@ def detector_rows(
             yield estimate_row(OBJECTS, float(of_category.sum()), class_id=name, n=images)
     for model in models:
         for name in NAMES:
-            yield from model.rows(name, subject.dataset.groups, subject.images, subject.units)
+            yield from model.rows(name, groups, subject.images, subject.units)
         yield from mean_corruption_rows(subject, model)
         yield from error_rows(subject, model)
         for category, name in enumerate(subject.categories):
-            for index, group in enumerate(model.groups):
+            key: dict[str, Any] = {"model": model.name, "class_id": name}
+            for index, group in enumerate(groups):
                 number = model.share(index, "AP", category)
                 if not math.isfinite(number.value):
                     continue
-                key = {
-                    "model": model.name,
-                    "group": group,
-                    "class_id": name,
-                    "n": number.images,
-                }
+                key["group"] = group.name
+                key["n"] = number.images
                 yield estimate_row(BY_CATEGORY, number.interval(), **key)
                 if index:
-                    drop = model.drop(index, "AP", category).interval()
-                    yield estimate_row(DROP, drop, at=BY_CATEGORY, **key)
+                    drop = model.drop(index, "AP", category)
+                    yield estimate_row(DROP, drop.interval(), at=BY_CATEGORY, **key)
 
 
 def error_rows(subject: DetectionSubject, model: MeasuredModel) -> Iterator[ResultRow]:
     """Yield how many errors of each kind a model makes in each group, its confusions, and precision
     at some recalls."""
-    of_groups = zip(model.groups, model.matches, model.errors, strict=True)
+    categories = subject.categories
+    of_groups = zip(subject.dataset.groups, model.matches, model.errors, strict=True)
     for group, matches, errors in of_groups:
         key = {
             "model": model.name,
-            "group": group,
+            "group": group.name,
             "n": subject.images,
         }
         for kind, count in errors.counts().items():
             yield estimate_row(ERRORS, float(count), at=kind, **key)
         table = errors.confusions(subject.truth, matches)
         for true, taken in np.argwhere(table).tolist():
-            names = {"class_id": subject.categories[true], "against": subject.categories[taken]}
-            yield estimate_row(TAKEN_FOR, float(table[true, taken]), **names, **key)
+            times = float(table[true, taken])
+            pair = {"class_id": categories[true], "against": categories[taken]}
+            yield estimate_row(TAKEN_FOR, times, **pair, **key)
         for recall, precision in curve_points(matches):
             if math.isfinite(precision):
                 yield estimate_row(PRECISION, precision, at=recall, **key)
@@ -199,22 +199,20 @@ def mean_corruption_rows(subject: DetectionSubject, model: MeasuredModel) -> Ite
     """
     by_shift: dict[str, list[int]] = {}
     for index, group in enumerate(subject.dataset.groups[1:], start=1):
-        by_shift.setdefault(group.of or group.name, []).append(index)
-    weights: dict[int, float] = {}
-    for indices in by_shift.values():
-        weights |= dict.fromkeys(indices, 1 / len(by_shift) / len(indices))
-    for name in ("AP", "AP50", "AP75") if weights else ():
+        of_shift = by_shift.setdefault(group.of or group.name, [])
+        of_shift.append(index)
+    if not by_shift:
+        return
+    for name in ("AP", "AP50", "AP75"):
         parts = []
-        for index, weight in weights.items():
-            parts.append((weight, model.share(index, name)))
+        for indices in by_shift.values():
+            weight = 1 / len(by_shift) / len(indices)
+            for index in indices:
+                parts.append((weight, model.share(index, name)))
         mean = weighted_sum(parts)
         if not math.isfinite(mean.value):
             continue
-        key = {
-            "model": model.name,
-            "at": name,
-            "n": subject.images,
-        }
+        key = {"model": model.name, "at": name, "n": subject.images}
         yield estimate_row(MPC, mean.interval(), **key)
         share = resampled_ratio(mean, model.share(0, name))
         if math.isfinite(share.value) and not model.near_chance:
@@ -222,27 +220,27 @@ def mean_corruption_rows(subject: DetectionSubject, model: MeasuredModel) -> Ite
 
 
 def measure_levels(
-    dataset: OpenDataset,
+    subject: ComparedImages,
     models: Sequence[ResampledModel],
     measure: str,
     curve: str,
-    images: int,
     classes: int,
 ) -> tuple[tuple[severity.Severity, ...], list[ResultRow]]:
     """Return the graded shifts and their rows: a measure and its drop by level, and the level where
     the drop is ten points.
 
-    curve: what rows of the measure at a level are called. images, classes: those of each group.
+    curve: what rows of the measure at a level are called. classes: how many each group has.
     """
     facts = []
     rows = []
-    groups = dataset.groups
+    dataset = subject.dataset
+    images = subject.images
     for shift, indices in shifts_with_levels(dataset).items():
         facts_of_levels = severity_levels(dataset, indices, [0] * len(indices))
-        levels = np.array([level.level for level in facts_of_levels])
+        first_group = dataset.groups[indices[0]]
         of_shift = severity.Severity(
             shift=shift,
-            realised=groups[indices[0]].realised,
+            realised=first_group.realised,
             levels=facts_of_levels,
             classes=classes,
             left_out=(),
@@ -250,15 +248,19 @@ def measure_levels(
             complete=images,
         )
         facts.append(of_shift)
+        levels = np.array([level.level for level in facts_of_levels])
+        weights = np.ones(len(levels))
         for model in models:
-            key = {"model": model.name, "group": shift, "n": images}
+            key: dict[str, Any] = {"model": model.name, "group": shift, "n": images}
             for at, index in zip(of_shift.ats, [0, *indices], strict=True):
                 value = model.share(index, measure).interval()
                 rows.append(estimate_row(curve, value, at=at, **key))
-            drops = [model.drop(index, measure).interval() for index in indices]
-            for at, drop in zip(of_shift.ats[1:], drops, strict=True):
+            drops = []
+            for at, index in zip(of_shift.ats[1:], indices, strict=True):
+                drop = model.drop(index, measure).interval()
+                drops.append(drop)
                 rows.append(estimate_row(severity.DROP, drop, at=at, **key))
-            ten = rising_reaches(drops, levels, np.ones(len(levels)), _TEN_POINTS)
+            ten = rising_reaches(drops, levels, weights, _TEN_POINTS)
             rows.append(level_row(severity.TEN_POINTS, ten, **key))
     return tuple(facts), rows
 

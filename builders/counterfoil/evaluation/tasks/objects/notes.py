@@ -13,7 +13,6 @@ import numpy as np
 
 from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.detection_stats import MOST_DETECTIONS, Detections, Matches, Objects
-from counterfoil.evaluation.dataset import image_numbers
 from counterfoil.evaluation.tasks.objects.subject import DetectionSubject
 from counterfoil.report.words import (
     format_count,
@@ -42,7 +41,7 @@ def misplaced_detections(
     Only the better half of the detections counts, because detections of low scores may be anywhere.
     The other arguments are the fields of `ModelDetections`.
     """
-    image = image_numbers(subject.dataset, subject.rows)[row]
+    image = subject.number_of[row]
     chosen = image >= 0
     if not chosen.any():
         return False, ""
@@ -57,14 +56,16 @@ def misplaced_detections(
     outside = _outside(start, end)
     if outside.mean() > _MOST_OUTSIDE:
         corners = (extent >= start) & (extent <= 1 + _BEYOND)
+        all_corners = corners.all(axis=1)
         cause = "pixels of images of another size, as before generator.size scaled them"
-        if corners.all(axis=1).mean() > 0.99:
+        if all_corners.mean() > 0.99:
             cause = "corners [left, top, right, bottom]"
         seen = (
             f"{int(outside.sum()):,} of {len(box):,} boxes with the better scores leave their image"
         )
         return bool(outside.mean() > 0.5), f"{seen}: they are probably {cause}"
-    reach = float(np.quantile(end.max(axis=1), 0.99))
+    farthest = end.max(axis=1)
+    reach = float(np.quantile(farthest, 0.99))
     if len(box) >= _FEWEST and reach < 0.7:
         return False, (
             f"boxes lie in the upper left {reach:.0%} of their images' sides: they may be pixels of"
@@ -103,7 +104,8 @@ def misplaced_objects(subject: DetectionSubject) -> str:
 def _outside(start: Floats, end: Floats) -> Bools:
     """Return which boxes leave their image by far. start, end: corners as shares of the image's
     sides, (n, 2)."""
-    return np.any((start < -_BEYOND) | (end > 1 + _BEYOND), axis=1)
+    outside = (start < -_BEYOND) | (end > 1 + _BEYOND)
+    return np.any(outside, axis=1)
 
 
 # Programs that keep all answers have some below this score. The usual cuts are .05 (torchvision)
@@ -128,12 +130,14 @@ def cut_sentence(names: Sequence[str], groups: Sequence[tuple[Detections, Matche
             highest = max(highest, float(score.max()))
         if len(score) >= _FEWEST_DETECTIONS and _misses(matches):
             lowest[name] = float(score.min())
-    cut = {name: score for name, score in lowest.items() if score >= _CUT_FROM * highest}
+    least = _CUT_FROM * highest
+    cut = {name: score for name, score in lowest.items() if score >= least}
     if not cut:
         return ""
     where = ""
     if len(cut) < len(lowest):
-        where = f" on {format_list([in_words(name) for name in cut], _MOST_NAMED)}"
+        groups_cut = list(map(in_words, cut))
+        where = f" on {format_list(groups_cut, _MOST_NAMED)}"
     return (
         f"the lowest score{where} is {format_number(min(cut.values()))}: if answers below it were left"
         f" out, AP and recall{' there' if where else ''} are lower bounds. Ask for all answers,"
@@ -147,8 +151,9 @@ def _misses(matches: Matches) -> bool:
     hit = matches.matched[0] & ~matches.ignored[0]
     hits = hit.sum(axis=1)
     counting = matches.counted[0]
-    group = matches.object_image[counting] * matches.categories + matches.object_category[counting]
-    _, objects = np.unique(group, return_counts=True)
+    category = matches.object_category[counting]
+    cell = matches.object_image[counting] * matches.categories + category
+    _, objects = np.unique(cell, return_counts=True)
     reachable = np.minimum(objects, MOST_DETECTIONS).sum()
     return bool((hits < reachable).any())
 
@@ -170,12 +175,12 @@ def crowded_sentence(
     reachable = np.minimum(objects, MOST_DETECTIONS).sum(axis=0)
     totals = objects.sum(axis=0)
     limited = np.flatnonzero(reachable < totals)
-    limited = limited[np.argsort(reachable[limited] / totals[limited], kind="stable")]
+    recall = reachable[limited] / totals[limited]
     subject = format_count(int(crowded), "image has", "images have")
     bounds = []
-    for index in limited:
-        bound = format_percent(float(reachable[index] / totals[index]))
-        bounds.append(f"{bound} ({categories[index]})")
+    for place in np.argsort(recall, kind="stable").tolist():
+        bound = format_percent(float(recall[place]))
+        bounds.append(f"{bound} ({categories[limited[place]]})")
     return (
         f"{subject} more than {MOST_DETECTIONS} objects of a category, at most {objects.max():,}."
         f" COCO counts {MOST_DETECTIONS} detections an image and category, so recall is at most"
@@ -191,9 +196,10 @@ def truth_notes(subject: DetectionSubject) -> Iterator[str]:
         yield recipe.task.stays(recipe)
     if misplaced := misplaced_objects(subject):
         yield misplaced
-    boxes = truth.box[~truth.crowd]
-    image = truth.image[~truth.crowd]
-    category = truth.category[~truth.crowd]
+    alone = ~truth.crowd
+    boxes = truth.box[alone]
+    image = truth.image[alone]
+    category = truth.category[alone]
     if not len(boxes):
         return
     total = format_count(len(boxes), "object")
@@ -233,7 +239,7 @@ def truth_notes(subject: DetectionSubject) -> Iterator[str]:
             "An object has the annotation id 0. In the file that it comes from, pycocotools counts"
             " it as missed (its issue 332); here it is matched like any other."
         )
-    shortest = subject.dataset.recipe.generator.get("size")
+    shortest = recipe.generator.get("size")
     reduced = 0
     if shortest is not None:
         shorter_sides = subject.sides.min(axis=1)

@@ -13,34 +13,19 @@ from counterfoil.arrays import Ints
 from counterfoil.data.written_objects import is_box, is_number
 from counterfoil.detection_stats import Objects
 from counterfoil.errors import RunFailure
-from counterfoil.evaluation.dataset import OpenDataset, compared_units, rows_to_compare
+from counterfoil.evaluation.dataset import ComparedImages, OpenDataset, compared_images
 from counterfoil.recipe.tasks.objects import OBJECTS, objects_feature
-from counterfoil.resampled_stats import Units
 from counterfoil.store.decoding import UnreadableImage, open_image
 from counterfoil.store.manifest import VERIFY
 from counterfoil.store.rows import TableForm
 
 
 @dataclass(frozen=True)
-class DetectionSubject:
-    """The images to score: those made from a source row that every group has. Groups then differ
-    only by their shift."""
+class DetectionSubject(ComparedImages):
+    """The images to compare, and their objects."""
 
-    dataset: OpenDataset
     objects: tuple[Mapping[str, list[Any]], ...]
     """The objects of every image of the dataset."""
-    rows: Ints
-    """(groups, n), the places of the images to score in the dataset's order. Image i of every group
-    is made from the same source row."""
-    left_out: int
-    """The number of images whose source row is missing in a group."""
-    units: Units | None = None
-    """The units that images share, if the recipe names them."""
-
-    @property
-    def images(self) -> int:
-        """The number of images in each group."""
-        return self.rows.shape[1]
 
     @property
     def categories(self) -> tuple[str, ...]:
@@ -56,28 +41,30 @@ class DetectionSubject:
         """The objects of each image, by image number. No shift moves an object, so they are the
         same in every group."""
         images: list[int] = []
-        columns: dict[str, list[Any]] = {name: [] for name in objects_feature(())}
+        columns: dict[str, list[Any]] = {
+            "bbox": [],
+            "category": [],
+            "area": [],
+            "iscrowd": [],
+        }
         for image, row in enumerate(self.rows[0].tolist()):
             objects = self.objects[row]
             images += [image] * len(objects["bbox"])
             for name, values in columns.items():
                 values += objects[name]
-        of_objects = (columns[name] for name in ("bbox", "category", "area", "iscrowd"))
-        return Objects.of(images, *of_objects)
-
-    def keys_of(self, group: int) -> list[str]:
-        """Return the keys of a group's images, in the order of image numbers."""
-        return [self.dataset.keys[row] for row in self.rows[group].tolist()]
+        return Objects.of(images, *columns.values())
 
     @cached_property
     def sides(self) -> Ints:
         """Width and height in pixels, (images, 2). All images made from one source row have one
         size."""
-        keys = self.keys_of(0)
-        sizes = {}
-        for key, encoded in self.dataset.images(frozenset(keys)):
-            sizes[key] = open_size(encoded)
-        return np.array([sizes[key] for key in keys], np.int64)
+        dataset = self.dataset
+        keys = [dataset.keys[row] for row in self.rows[0].tolist()]
+        size_of = {}
+        for key, encoded in dataset.images(frozenset(keys)):
+            size_of[key] = open_size(encoded)
+        sizes = [size_of[key] for key in keys]
+        return np.array(sizes, np.int64)
 
 
 def open_size(encoded: bytes | None) -> tuple[int, int]:
@@ -96,14 +83,16 @@ def open_objects(dataset: OpenDataset, limit: int | None = None) -> DetectionSub
     group.
     """
     directory = dataset.directory
-    names = TableForm.of(dataset.recipe).names
+    form = TableForm.of(dataset.recipe)
     objects: list[Mapping[str, list[Any]]] = []
     for stored in dataset.stored(OBJECTS):
-        if not _is_whole(stored[OBJECTS], len(names)):
+        of_image = stored[OBJECTS]
+        if not _is_whole(of_image, len(form.names)):
             key = stored["key"][:80]
             raise RunFailure(f"{directory}: {key} has objects that no build writes", VERIFY)
-        objects.append(stored[OBJECTS])
-    rows, left_out = rows_to_compare(dataset, limit)
+        objects.append(of_image)
+    compared = compared_images(dataset, limit)
+    rows = compared.rows
     for first, *others in rows.T.tolist():
         for other in others:
             if objects[other] != objects[first]:
@@ -111,8 +100,13 @@ def open_objects(dataset: OpenDataset, limit: int | None = None) -> DetectionSub
                 raise RunFailure(
                     f"{directory}: {key} has other objects than its base image", VERIFY
                 )
-    units = compared_units(dataset, rows)
-    return DetectionSubject(dataset, tuple(objects), rows, left_out, units)
+    return DetectionSubject(
+        dataset,
+        rows,
+        compared.left_out,
+        compared.preview,
+        tuple(objects),
+    )
 
 
 def _is_whole(cell: Any, categories: int) -> bool:
@@ -127,7 +121,10 @@ def _is_whole(cell: Any, categories: int) -> bool:
         if len(values) != count or None in values:
             return False
     for box in cell["bbox"]:
-        if not is_box(box) or box[2] < 0 or box[3] < 0:
+        if not is_box(box):
+            return False
+        _, _, width, height = box
+        if width < 0 or height < 0:
             return False
     for area in cell["area"]:
         if not is_number(area) or area < 0:

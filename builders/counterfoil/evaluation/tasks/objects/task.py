@@ -27,7 +27,6 @@ from counterfoil.evaluation.resampled_page import (
     worst_cells,
     worst_drop,
 )
-from counterfoil.evaluation.scored_models import short_names
 from counterfoil.evaluation.task import ResampledTask, difference_rows
 from counterfoil.evaluation.tasks.objects.categories import given_names, given_order
 from counterfoil.evaluation.tasks.objects.curves import curve_figure
@@ -39,11 +38,7 @@ from counterfoil.evaluation.tasks.objects.detections import (
     write_image_keys,
 )
 from counterfoil.evaluation.tasks.objects.error_kinds import KINDS, MISSED
-from counterfoil.evaluation.tasks.objects.failures import (
-    ScoredDetector,
-    detection_failures,
-    write_detection_failures,
-)
+from counterfoil.evaluation.tasks.objects.failures import write_detection_failures
 from counterfoil.evaluation.tasks.objects.measures import (
     BY_CATEGORY,
     CURVE,
@@ -62,7 +57,7 @@ from counterfoil.evaluation.tasks.objects.measures import (
     measure_model,
 )
 from counterfoil.evaluation.tasks.objects.notes import crowded_sentence, cut_sentence, truth_notes
-from counterfoil.evaluation.tasks.objects.subject import open_objects
+from counterfoil.evaluation.tasks.objects.subject import DetectionSubject, open_objects
 from counterfoil.models.classifiers.of_python import refuse_unnamed
 from counterfoil.models.detectors import load_detector
 from counterfoil.models.devices import resolve_device
@@ -85,7 +80,6 @@ from counterfoil.report.words import (
     points_cell,
     text_cell,
 )
-from counterfoil.store.decoding import readable_image
 
 SIZES = ("AP_small", "AP_medium", "AP_large")
 _MOST_CATEGORIES = 40
@@ -112,15 +106,16 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
     replicates = REPLICATES
     shown = (("AP", "AP50", "AP75", F1), ("AP", F1))
     beside = F1
+    compared: DetectionSubject  # pyrefly: ignore[bad-override-mutable-attribute]
     truth_columns = ("objects",)
     answer_columns = ("f1", "found", "missed", "false")
 
     def open(self) -> None:
-        objects = open_objects(self.subject, self.options.limit)
-        self.objects = objects
-        self.left_out = objects.left_out, ""
-        crowded = crowded_sentence(objects.truth, objects.images, objects.categories)
-        self.of_dataset_notes = (*truth_notes(objects), *filter(None, [crowded]))
+        subject = open_objects(self.subject, self.options.limit)
+        self.compared = subject
+        crowded = crowded_sentence(subject.truth, subject.images, subject.categories)
+        notes = [*truth_notes(subject), crowded]
+        self.of_dataset_notes = tuple(filter(None, notes))
 
     @classmethod
     def write_keys(cls, subject: OpenDataset, file: Path) -> int:
@@ -129,7 +124,7 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
     @property
     def classes(self) -> tuple[ClassFacts, ...]:
         # The id of a category is its name.
-        return tuple(ClassFacts(name, name) for name in self.objects.categories)
+        return tuple(ClassFacts(name, name) for name in self.compared.categories)
 
     def line_problems(self, line: GateLine) -> Iterator[str]:
         yield from super().line_problems(line)
@@ -138,74 +133,62 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
 
     def answers(self, name: str) -> ModelDetections:
         detector = self.given[name]
-        subject = self.objects
-        batch_size = self.options.batch_size
+        subject = self.compared
         order = self.options.class_order
         if isinstance(detector, str) and detector.startswith(PREFIX):
             detections = read_detections(detector, subject, given_order(order, name))
             return replace(detections, name=name)
         names = given_names(order, name, subject.categories, "labels")
-        if not isinstance(detector, str):
-            return run_detector(name, detector, subject, names, batch_size)
-        if detector.startswith(PYTHON):
-            refuse_unnamed(detector)
-        device = resolve_device(self.options.device)
-        loaded = load_detector(detector, device)
+        device = "cpu"
+        if isinstance(detector, str):
+            if detector.startswith(PYTHON):
+                refuse_unnamed(detector)
+            device = resolve_device(self.options.device)
+            detector = load_detector(detector, device)
         return run_detector(
             name,
-            loaded,
+            detector,
             subject,
             names,
-            batch_size,
+            self.options.batch_size,
             device,
         )
 
     def measure(self, answers: Mapping[str, ModelDetections]) -> None:
         models = []
         for detections in answers.values():
-            models.append(measure_model(self.objects, detections, self.options.seed))
+            model = measure_model(self.compared, detections, self.options.seed)
+            models.append(model)
         self.models = models
 
     def results(self) -> Results:
-        subject = self.objects
+        subject = self.compared
         models = self.models
-        rows = list(detector_rows(subject, models))
-        rows += difference_rows(models, self.subject.groups, "AP")
         categories = len(subject.categories)
-        severities, severity_rows = measure_levels(
-            self.subject,
-            models,
-            "AP",
-            CURVE,
-            subject.images,
-            categories,
-        )
-        rows += severity_rows
-        return self.shared_results(
-            subject.images,
-            len(np.unique(subject.truth.category)),
-            rows,
-            subject.units,
-            preview=None if self.options.limit is None else subject.images,
-            classes=self.classes,
-            severity=severities,
-        )
+        severities, of_levels = measure_levels(subject, models, "AP", CURVE, categories)
+        rows = [
+            *detector_rows(subject, models),
+            *difference_rows(models, self.subject.groups, "AP"),
+            *of_levels,
+        ]
+        measured = len(np.unique(subject.truth.category))
+        return self.shared_results(measured, rows, classes=self.classes, severity=severities)
 
     def facts_of(self, model: MeasuredModel) -> ModelFacts:
-        cut = ""
-        if not model.detections.complete:
-            groups = list(zip(model.answers, model.matches, strict=True))
-            cut = cut_sentence(model.groups, groups)
         detections = model.detections
-        matched = "; ".join(filter(None, (detections.matched, cut)))
-        categories = len(self.objects.categories)
+        cut = ""
+        if not detections.complete:
+            names = [group.name for group in self.subject.groups]
+            answers = list(zip(model.answers, model.matches, strict=True))
+            cut = cut_sentence(names, answers)
+        notes = filter(None, (detections.matched, cut))
         return self.model_facts(
             model.name,
-            categories,
+            len(self.compared.categories),
             0.0,
             model.near_chance,
             detections.sha256,
-            matched,
+            "; ".join(notes),
         )
 
     def tables(self, results: Results) -> Tables:
@@ -223,10 +206,8 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
                 )
         images = results.groups[0].images
         if images < _FEW_IMAGES:
-            yield (
-                f"The dataset has only {format_count(images, 'image')} in each group: intervals of so few"
-                " say little."
-            )
+            few = format_count(images, "image")
+            yield f"The dataset has only {few} in each group: intervals of so few say little."
 
     def near_chance(self, results: Results, model: ModelFacts) -> str:
         base = results.rows.value("AP", model=model.name, group=results.base or "")
@@ -260,37 +241,8 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         )
 
     def write_failures(self, results: Results, folder: Path) -> Path:
-        subject = self.objects
-        groups = [group.name for group in subject.dataset.groups]
-        keys = [subject.keys_of(index) for index in range(len(groups))]
-        short = short_names([model.name for model in self.models])
-        detectors = []
-        for model in self.models:
-            answers = list(zip(model.answers, model.matches, strict=True))
-            scored = ScoredDetector(short[model.name], model.score, answers, model.errors)
-            detectors.append(scored)
-        chosen = detection_failures(
-            subject.truth,
-            detectors,
-            groups,
-            subject.categories,
-            subject.sides,
-            keys,
-        )
-        shown = frozenset(keys[group][image] for group, image in chosen.pictures)
-        encoded = dict(subject.dataset.images(shown))
-
-        def picture(group: int, image: int) -> Any:
-            return readable_image(encoded.get(keys[group][image]))
-
-        return write_detection_failures(
-            subject.dataset.name,
-            chosen,
-            subject.images,
-            picture,
-            folder,
-            results.preview_sentence,
-        )
+        preview = results.preview_sentence
+        return write_detection_failures(self.compared, self.models, preview, folder)
 
     @classmethod
     def wrong(cls, frame: Any) -> Any:
@@ -301,8 +253,8 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         return frame.sort_values("f1", kind="stable")
 
     def failures(self) -> Iterator[Failure]:
-        subject = self.objects
-        truth = self.objects.truth
+        subject = self.compared
+        truth = subject.truth
         f1 = np.stack([model.f1 for model in self.models])
         failing = (f1 < 1).any(axis=0)
         _, columns = self.image_columns()
@@ -318,7 +270,8 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
             answers = []
             for model in self.models:
                 detections = model.answers[group]
-                of_image = (detections.image == image) & (detections.score >= model.score)
+                of_image = detections.image == image
+                of_image &= detections.score >= model.score
                 detected = []
                 for index in np.flatnonzero(of_image).tolist():
                     result = _coco_box(detections, index)
@@ -326,26 +279,24 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
                     detected.append(result)
                 counts: dict[str, float] = {"objects": int(columns["objects"][number])}
                 for name in self.answer_columns:
-                    counts[name] = float(columns[f"{name}.{model.name}"][number])
+                    column = columns[f"{name}.{model.name}"]
+                    counts[name] = float(column[number])
                 right = bool(model.f1[group, image] == 1)
-                answers.append(ModelAnswer(self._labels(image, detected), right, counts, detected))
+                label = self._labels(image, detected)
+                answers.append(ModelAnswer(label, right, counts, detected))
             row = int(subject.rows[group, image])
+            shift = self.subject.groups[group].name
             label = self._labels(image, annotations)
-            yield Failure(
-                row,
-                self.subject.groups[group].name,
-                label,
-                annotations,
-                answers,
-            )
+            yield Failure(row, shift, label, annotations, answers)
 
     def _labels(self, image: int, boxes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return boxes as FiftyOne has them: x, y, width and height as shares of the image."""
-        sides = np.tile(self.objects.sides[image], 2)
+        subject = self.compared
+        sides = np.tile(subject.sides[image], 2)
         detections = []
         for box in boxes:
             detection = {"_cls": "Detection", "tags": []}
-            detection["label"] = self.objects.categories[box["category_id"]]
+            detection["label"] = subject.categories[box["category_id"]]
             detection["bounding_box"] = (box["bbox"] / sides).tolist()
             if "score" in box:
                 detection["confidence"] = box["score"]
@@ -359,30 +310,34 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         They are named `f1.MODEL` and so on, and count at IoU .50, from the score with the best F1
         on the base.
         """
-        subject = self.objects
-        shown = subject.truth.image[~subject.truth.crowd]
-        objects = np.bincount(shown, minlength=subject.images)
-        objects = np.tile(objects, len(subject.rows))
+        subject = self.compared
+        images = subject.images
+        truth = subject.truth
+        of_images = np.bincount(truth.image[~truth.crowd], minlength=images)
+        objects = np.tile(of_images, len(subject.rows))
         columns: dict[str, Any] = {"objects": objects}
         for model in self.models:
-            true = []
-            boxes = []
+            found = []
+            false = []
             for matches in model.matches:
                 counted = matches.counting(model.score)
-                hit = counted & matches.matched[0, 0]
-                true.append(np.bincount(matches.image[hit], minlength=subject.images))
-                boxes.append(np.bincount(matches.image[counted], minlength=subject.images))
-            hits = np.concatenate(true)
+                true = matches.matched[0, 0]
+                hits = matches.image[counted & true]
+                others = matches.image[counted & ~true]
+                found.append(np.bincount(hits, minlength=images))
+                false.append(np.bincount(others, minlength=images))
+            of_groups = np.concatenate(found)
             columns[f"f1.{model.name}"] = np.concatenate(model.f1)
-            columns[f"found.{model.name}"] = hits
-            columns[f"missed.{model.name}"] = objects - hits
-            columns[f"false.{model.name}"] = np.concatenate(boxes) - hits
+            columns[f"found.{model.name}"] = of_groups
+            columns[f"missed.{model.name}"] = objects - of_groups
+            columns[f"false.{model.name}"] = np.concatenate(false)
         return subject.rows.ravel(), columns
 
 
 def _coco_box(boxes: Objects | Detections, index: int) -> dict[str, Any]:
     """Return a box and its category, as COCO has them."""
-    return {"category_id": int(boxes.category[index]), "bbox": boxes.box[index].tolist()}
+    box = boxes.box[index].tolist()
+    return {"category_id": int(boxes.category[index]), "bbox": box}
 
 
 def detection_csv(results: Results) -> str:
@@ -417,8 +372,8 @@ def _mean_table(results: Results) -> Table:
     """Return one row for each detector: AP on the base, mPC and rPC."""
     rows = []
     for model in results.models:
-        cells: list[TableCell | str] = [model.short_name]
-        cells.append(points_cell(results.base_number(model.name)))
+        on_base = results.base_number(model.name)
+        cells: list[TableCell | str] = [model.short_name, points_cell(on_base)]
         for name in (MPC, RPC):
             mean = results.rows.estimate(name, model=model.name, at="AP")
             cells.append(points_cell(mean))
@@ -441,8 +396,8 @@ def _category_table(results: Results, model: ModelFacts) -> Table:
         base = results.rows.estimate(BY_CATEGORY, group=results.base or "", **key)
         if base is None:
             continue
-        objects = int(results.rows.value(OBJECTS, class_id=cls.id) or 0)
-        cells = [text_cell(cls.name), count_cell(objects), points_cell(base)]
+        objects = results.rows.value(OBJECTS, class_id=cls.id) or 0
+        cells = [text_cell(cls.name), count_cell(int(objects)), points_cell(base)]
         worst = worst_drop(results, BY_CATEGORY, key)
         if worst is None:
             cells += [points_cell(None)] * 2
@@ -457,7 +412,8 @@ def _category_table(results: Results, model: ModelFacts) -> Table:
         TableColumn("loses most under", "text"),
         "drop of AP (points)",
     )
-    table = Table.of(caption_of_model(results, model, "by category"), columns, rows)
+    caption = caption_of_model(results, model, "by category")
+    table = Table.of(caption, columns, rows)
     return table.first(_MOST_CATEGORIES, "categories", "measures.csv")
 
 
@@ -479,19 +435,30 @@ def _confusion_table(results: Results, model: ModelFacts) -> Table:
     """Return a row for each pair of categories, the most frequent under any shift first."""
     counts: dict[tuple[str, str], dict[str, int]] = {}
     for taken in results.rows.where(TAKEN_FOR, model=model.name):
-        by_group = counts.setdefault((taken.class_id, taken.against), {})
+        pair = taken.class_id, taken.against
+        by_group = counts.setdefault(pair, {})
         by_group[taken.group] = int(taken.value or 0)
     rows = []
+    shifts = [group.name for group in results.shifts]
     for (true, detected), by_group in counts.items():
-        objects = int(results.rows.value(OBJECTS, class_id=true) or 0)
-        shifts = [group.name for group in results.shifts]
+        objects = results.rows.value(OBJECTS, class_id=true) or 0
         worst = max(shifts, key=lambda name: by_group.get(name, 0), default="")
-        cells = [text_cell(true), text_cell(detected), count_cell(objects)]
-        cells.append(count_cell(by_group.get(results.base or "", 0)))
-        cells.append(text_cell(in_words(worst) if shifts else NOTHING))
-        cells.append(count_cell(by_group.get(worst, 0)))
-        rows.append(TableRow(tuple(cells)))
-    rows.sort(key=lambda row: -max(float(row.cells[column].sort) for column in (3, 5)))
+        most_under = in_words(worst) if shifts else NOTHING
+        cells = (
+            text_cell(true),
+            text_cell(detected),
+            count_cell(int(objects)),
+            count_cell(by_group.get(results.base or "", 0)),
+            text_cell(most_under),
+            count_cell(by_group.get(worst, 0)),
+        )
+        rows.append(TableRow(cells))
+
+    def most(row: TableRow) -> float:
+        _, _, _, on_base, _, under_shift = row.cells
+        return max(float(on_base.sort), float(under_shift.sort))
+
+    rows.sort(key=most, reverse=True)
     columns = (
         TableColumn("category", "name"),
         TableColumn("taken for", "name"),
@@ -500,7 +467,8 @@ def _confusion_table(results: Results, model: ModelFacts) -> Table:
         TableColumn("most under", "text"),
         "times",
     )
-    table = Table.of(caption_of_model(results, model, "confusions"), columns, rows)
+    caption = caption_of_model(results, model, "confusions")
+    table = Table.of(caption, columns, rows)
     return table.first(_MOST_CONFUSIONS, "pairs of categories", "measures.csv")
 
 
@@ -525,8 +493,11 @@ def _error_sections(results: Results) -> Iterator[ReportSection]:
         " and an overlap of .1 to .5. Double: a second box of an object. Background: a box where no"
         " object is. Missed: an object that no box finds, and no error of class or place is about.",
     )
-    confusions = [_confusion_table(results, model) for model in results.models]
-    confusions = [table for table in confusions if table.rows]
+    confusions = []
+    for model in results.models:
+        table = _confusion_table(results, model)
+        if table.rows:
+            confusions.append(table)
     if confusions:
         yield ReportSection(
             title="Confusions between categories",
