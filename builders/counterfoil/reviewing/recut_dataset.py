@@ -266,7 +266,7 @@ class _New:
                 )
             if names:
                 inputs[key] = {name: pins[name] for name in names}
-        plan = make_plan(recipe, edited=old.plan.table)
+        plan = make_plan(recipe, table=old.plan.table)
         return cls(old, recipe, plan, thresholds, inputs)
 
     @property
