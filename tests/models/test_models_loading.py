@@ -286,7 +286,7 @@ classes = load_recipe("wardrobe-mini").classes
 photos = load_recipe("wardrobe-mini", ["source={dataset: someone/photos}"]).source
 EDGES = {
     "pin of a generator": lambda: pin_model("someone/model"),
-    "pin of an adapter": lambda: pin_adapter("someone/adapter/models/a.safetensors"),
+    "pin of an adapter": lambda: pin_adapter("someone/adapter/models/a.safetensors", None),
     "pin of a clip": lambda: pin_clip("hf-hub:someone/clip", None),
     "generator": lambda: load_pipeline("someone/model", dtype="float32"),
     "generator of a commit": lambda: load_pipeline("someone/model", revision="a" * 40, dtype="float32"),

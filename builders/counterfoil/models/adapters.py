@@ -39,7 +39,7 @@ _EXPECTED = (
 )
 
 
-def pin_adapter(name: str, revision: str | None = None) -> Pin:
+def pin_adapter(name: str, revision: str | None) -> Pin:
     """Pin an adapter to a commit of the Hub, or to the content of a folder. Raises the same errors
     as `pin_model`."""
     repository, file = _in_repository(name)

@@ -291,7 +291,7 @@ def _add_tokens(name: str, pipeline: Any, tokens: Mapping[str, tuple[torch.Tenso
     """
     encoders = []
     for suffix in ("", "_2"):
-        encoder = getattr(pipeline, f"text_encoder{suffix}", None)
+        encoder: Any = getattr(pipeline, f"text_encoder{suffix}", None)
         if type(encoder).__name__.startswith("CLIP"):
             tokenizer = getattr(pipeline, f"tokenizer{suffix}")
             encoders.append((tokenizer, encoder))
