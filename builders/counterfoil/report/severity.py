@@ -204,11 +204,10 @@ def _levels_table(
     columns = [TableColumn(model.called(short), note=model.note, named=True) for model in models]
     rows = []
     for severity in results.severity:
-        cells = []
-        for model in models:
-            result = results.rows.one(measure, model=model.name, group=severity.shift)
-            cells.append(_level_cell(result, severity))
-        rows.append((severity.shift, *cells))
+        results_of_shift = [
+            results.rows.one(measure, model=model.name, group=severity.shift) for model in models
+        ]
+        rows.append((severity.shift, *(_level_cell(each, severity) for each in results_of_shift)))
     return Table.of(caption, (TableColumn("shift", "shift"), *columns), rows)
 
 
