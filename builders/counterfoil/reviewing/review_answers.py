@@ -106,9 +106,9 @@ def selection_of(raters: Sequence[RaterAnswers], task_list: Asked) -> Selection:
                 without_passed=len(without - selected),
             )
             images += len(images_of_dataset)
-        people.append(
-            RaterResult(f"rater-{index}", len(rater.grids), images, passed, passed.failed)
-        )
+        name = f"rater-{index}"
+        person = RaterResult(name, len(rater.grids), images, passed, passed.failed)
+        people.append(person)
     controls = sum((rater.controls for rater in people), ControlsPassed())
     real_share = None
     if controls.real:
