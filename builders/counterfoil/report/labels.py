@@ -335,11 +335,11 @@ def lost_to_labels(checks: LabelChecks | None, shift: str, accuracy: float) -> f
 def label_note(checks: LabelChecks | None, shift: str) -> str:
     """Return the share of a shift's labels that may be wrong, as a clause; empty if it is unknown
     or rounds to 0."""
-    wrong = wrong_labels(checks, shift)
-    if wrong is None or wrong.value < 0.005:
+    if (wrong := wrong_labels(checks, shift)) is None or wrong.value < 0.005:
         return ""
-    ends = (wrong.value, wrong.low, wrong.high)
-    value, low, high = (format_points(end, decimals=0) for end in ends)
+    value, low, high = (
+        format_points(end, decimals=0) for end in (wrong.value, wrong.low, wrong.high)
+    )
     return f"{value} % ({low} to {high}) of its labels may be wrong"
 
 

@@ -175,10 +175,8 @@ def level_words(result: ResultRow | None, severity: Severity) -> tuple[str, str]
         return NOTHING, ""
     beyond = f"beyond {severity.ats[-1]}"
     value = beyond if result.value is None else format_number(result.value)
-    if result.low is None:
-        return value, ""
     high = beyond if result.high is None else format_number(result.high)
-    return value, f"{format_number(result.low)} to {high}"
+    return value, "" if result.low is None else f"{format_number(result.low)} to {high}"
 
 
 def _level_cell(result: ResultRow | None, severity: Severity) -> TableCell:

@@ -178,7 +178,7 @@ def transfer_tables(transfer: Transfer, results: Results, *, short: bool = True)
             counts = (0, 0)
             if known is not None:
                 counts = (known.n or 0, known.units or 0)
-            estimates = [None if number is None else number.estimate for number in numbers]
+            estimates = [rows.estimate(TRANSFER, model=model.name, **key) for model in models]
             cells = [*map(count_cell, counts), *map(points_cell, estimates)]
             rows_of_shifts.append((shift.name, *cells))
         by_shift = Table.of(
