@@ -254,10 +254,9 @@ def found_words(transfer: Transfer, results: Results) -> str:
 def transfer_csv(results: Results) -> str | None:
     """Write one line for each judge, shift and model. An empty shift means all shifts. Rates are in
     percent."""
-    rows = results.rows
     names: dict[str, None] = {}
     for transfer in results.transfer:
-        names |= dict.fromkeys(_beside(transfer, rows))
+        names |= dict.fromkeys(_beside(transfer, results.rows))
     lines: list[dict[str, Any]] = []
     for transfer in results.transfer:
         shifts = [""]
@@ -266,10 +265,10 @@ def transfer_csv(results: Results) -> str | None:
         for shift in shifts:
             for model in transfer.models:
                 key = {"model": model.name, "group": shift, "against": transfer.judge}
-                first = rows.one(TRANSFER, at=TOP1, **key)
+                first = results.rows.one(TRANSFER, at=TOP1, **key)
                 if first is None:
                     continue
-                base = rows.one(ON_BASE, at=TOP1, **key)
+                base = results.rows.one(ON_BASE, at=TOP1, **key)
                 line = {
                     "judge": transfer.judge,
                     "shift": shift,
@@ -282,20 +281,22 @@ def transfer_csv(results: Results) -> str | None:
                     "n_base_images": base.n if base else 0,
                 }
                 for rule in RULES:
-                    result = rows.one(TRANSFER, at=rule, **key)
-                    estimate = rows.estimate(TRANSFER, at=rule, **key)
-                    value, low, high = csv_interval("", estimate).values()
-                    base_rate = rows.value(ON_BASE, at=rule, **key)
+                    result = results.rows.one(TRANSFER, at=rule, **key)
+                    value, low, high = csv_interval(
+                        "", result.estimate if result else None
+                    ).values()
                     line |= {
                         f"failures.{rule}": result.count if result else "",
                         f"rate.{rule}": value,
                         f"rate_low.{rule}": low,
                         f"rate_high.{rule}": high,
-                        f"base_rate.{rule}": csv_percent(base_rate),
+                        f"base_rate.{rule}": csv_percent(
+                            results.rows.value(ON_BASE, at=rule, **key)
+                        ),
                     }
                     for name in names:
-                        rate = rows.value(BESIDE, at=f"{rule} {name}", **key)
-                        line[f"beside.{name}.{rule}"] = csv_percent(rate)
+                        value = csv_percent(results.rows.value(BESIDE, at=f"{rule} {name}", **key))
+                        line[f"beside.{name}.{rule}"] = value
                 lines.append(line)
     return csv_text(lines) if results.transfer else None
 
