@@ -237,7 +237,7 @@ def check_generator(recipe: Recipe, images: int = 6) -> None:
     table = None
     if pool is not None and recipe.kind.table is not None:
         table = maker.choose_rows(recipe, pool, maker.pins(recipe), "cpu").table
-    plan = make_plan(recipe, table=table)
+    plan = make_plan(recipe, edited=table)
     samples = [
         next(plan.samples(cell))
         for cell in islice(plan.cells(), min(images, recipe.generator.batch_size))

@@ -152,7 +152,7 @@ def test_images_share_an_index_where_class_and_seed_are_one(tmp_path: Path) -> N
         recipe = load_recipe(
             "wardrobe-mini", [*SETTINGS, f"generator={{{KIND}, dataset: {folder}}}", *changes]
         )
-        plan = make_plan(recipe, table=rows.table)
+        plan = make_plan(recipe, edited=rows.table)
         samples = [sample for shard in plan.shards for sample in shard.samples(plan)]
         assert (
             len({sample.key for sample in samples}) == len(samples) == plan.n_samples == len(lines)

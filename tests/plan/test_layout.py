@@ -471,7 +471,7 @@ def test_a_table_reads_back_and_every_shift_of_a_row_edits_the_same() -> None:
     assert RowTable.read(edited.content, "rows.csv", "edited") == edited and not list(
         edited.problems(recipe)
     )
-    plan = make_plan(recipe, table=edited)
+    plan = make_plan(recipe, edited=edited)
     bare = make_plan(recipe)
     samples = [sample for cell in plan.cells() for sample in plan.samples(cell)]
     assert {(s.pair, s.row) for s in samples} == {(s.pair, 7 * s.index + 1) for s in samples}
@@ -490,7 +490,7 @@ def test_a_table_reads_back_and_every_shift_of_a_row_edits_the_same() -> None:
 def test_a_shift_with_more_candidates_takes_more_rows_of_the_same() -> None:
     more = load_recipe("wardrobe-mini", [*EDIT, "prompts.shifts.red.samples={candidates: 5}"])
     assert set(rows_wanted(more).values()) == {5}
-    plan = make_plan(more, table=table_of(more, None))
+    plan = make_plan(more, edited=table_of(more, None))
     rows = {shift: [] for shift in ("base", "red")}
     for cell in plan.cells():
         if cell.shift in rows and cell.label == 3:
@@ -610,7 +610,7 @@ def test_a_line_that_is_none_is_reported_with_its_number(line: str) -> None:
 def test_samples_are_the_rows_of_their_cells(recipe: Recipe) -> None:
     retrieved = retrieved_table(table(recipe))
     assert not list(retrieved.problems(recipe))
-    plan = make_plan(recipe, table=retrieved)
+    plan = make_plan(recipe, retrieved=retrieved)
     bare = make_plan(recipe)
     samples = [sample for cell in plan.cells() for sample in plan.samples(cell)]
     assert [sample.row for sample in samples] == [0, 1, 10, 11, 20, 21]

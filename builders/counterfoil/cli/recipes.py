@@ -191,7 +191,7 @@ def check(given: Given) -> None:
         method_settings(loaded.mine)
     with StageProgress():
         source = look_at_source(loaded)
-        plan = make_plan(loaded, table=source.table)
+        plan = make_plan(loaded, edited=source.table)
         copies: Sequence[Lack] = ()
         if is_local(loaded.source.dataset):
             from counterfoil.starting.split_copies import copies_for_recipe

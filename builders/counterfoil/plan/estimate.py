@@ -558,10 +558,7 @@ def format_quotas(quotas: Sequence[JudgedQuota]) -> str:
     return f"{text}."
 
 
-def _span(
-    values: Sequence[float],
-    digits: int | None = None,
-) -> str:
+def _span(values: Sequence[float], digits: int | None = None) -> str:
     """Return a range in words. Without `digits` the values are counts, else they get so many
     significant digits."""
     words = []

@@ -593,9 +593,8 @@ class Plan:
         rows = self.recipe.generator.get("rows")
         if rows is None:
             return None
-        cls = self.class_of(label)
         of_shift = rows.get(shift.name, {})
-        return of_shift.get(cls.id, ())
+        return of_shift.get(self.class_of(label).id, ())
 
     @cached_property
     def _ends(self) -> tuple[int, ...]:
@@ -615,7 +614,8 @@ class Plan:
 def make_plan(
     recipe: Recipe | str | Path,
     placeholders: Mapping[str, str] | None = None,
-    table: RowTable | None = None,
+    retrieved: RowTable | None = None,
+    edited: RowTable | None = None,
 ) -> Plan:
     """Plan a recipe: its cells, samples and shards.
 
@@ -623,9 +623,9 @@ def make_plan(
         recipe: A Recipe, a bundled name or a path.
         placeholders: The class tokens by class id. If this is None, the plan of a recipe with
             tokens has `<class id>` in their place.
-        table: Rows of a recipe that retrieves or edits images, or whose images were drawn
-            elsewhere. `RowTable.problems` has checked them. Without this table, samples have no row
-            and their prompts keep `{caption}`.
+        retrieved: Rows of a recipe that retrieves images. `RowTable.problems` has checked them.
+        edited: Rows of a recipe that edits images, or whose images were drawn elsewhere. Without
+            this table, samples have no row and their prompts keep `{caption}`.
 
     Returns:
         The Plan.
@@ -639,6 +639,7 @@ def make_plan(
     if placeholders is not None:
         without = [cls.id for cls in recipe.classes if cls.id not in placeholders]
         if without:
-            some = some_of(without, 10)
-            raise UserError(f"tokens: no class token for {some}, expected one for every class")
-    return Plan(recipe, placeholders, table)
+            raise UserError(
+                f"tokens: no class token for {some_of(without, 10)}, expected one for every class"
+            )
+    return Plan(recipe, placeholders, retrieved or edited)

@@ -274,7 +274,7 @@ class _New:
                 )
             if names:
                 inputs[key] = {name: pins[name] for name in names}
-        plan = make_plan(recipe, table=old.plan.table)
+        plan = make_plan(recipe, edited=old.plan.table)
         return cls(old, recipe, plan, thresholds, inputs)
 
     @property
