@@ -206,7 +206,10 @@ def read_answers(
     return list(raters.values())
 
 
-def _problems(page: AnsweredPage, questions: Asked) -> Iterator[str]:
+def _problems(
+    page: AnsweredPage,
+    questions: Asked,
+) -> Iterator[str]:
     """Yield the problems of well-formed answers with the dataset."""
     if page.content != questions.content:
         yield (

@@ -92,7 +92,9 @@ class Picture:
 
 
 def read_slider_pictures(
-    directory: Path, receipts: Sequence[Receipt], scored: ScoredShifts
+    directory: Path,
+    receipts: Sequence[Receipt],
+    scored: ScoredShifts,
 ) -> list[Picture]:
     """Return pictures for the sliders of shifts, contrasts and classes, by shift and ascending
     score."""
@@ -175,7 +177,10 @@ def read_slider_pictures(
 
 
 def chosen_places(
-    scores: np.ndarray, has_image: np.ndarray, line: float | None, most: int
+    scores: np.ndarray,
+    has_image: np.ndarray,
+    line: float | None,
+    most: int,
 ) -> list[int]:
     """Choose at most `most` images and return their indices in the ascending scores [n]. The images
     are at both ends, next to the threshold `line`, and evenly spread over the rest.
@@ -222,7 +227,10 @@ class ScoredShifts:
         return self.candidates <= MOST_CANDIDATES
 
 
-def calibration_page(scored: ScoredShifts, pictures: Sequence[Picture]) -> str:
+def calibration_page(
+    scored: ScoredShifts,
+    pictures: Sequence[Picture],
+) -> str:
     """Return the page; equal datasets give equal bytes."""
     recipe = scored.recipe
     scores = scored.scores

@@ -173,27 +173,28 @@ def recut(given: RecutOptions) -> RecutResult:
         recipe = load_cut(directory / RECIPE, named_path(given.cut))
         before = dataset.recipe.screen_document
         changed = tuple(document_differences(before, recipe.screen_document))
-        if out is None and recipe.portable_yaml == dataset.recipe.portable_yaml:
+        receipts = dataset.receipts
+        thresholds = dataset.thresholds
+        if out is not None or recipe.portable_yaml != dataset.recipe.portable_yaml:
+            new = _New.of(dataset, recipe, given.source, given.device)
+            thresholds = new.thresholds
+            losses = new.refuse_missing()
+            if out is not None:
+                receipts = new.write(out)
+            else:
+                if losses and given.before is not None:
+                    given.before(losses)
+                target = replacement_folder(directory)
+                other = read_lock(target)
+                if other is not None and dict(other.hashes) != new.hashes:
+                    # an earlier cut by other thresholds began this replacement
+                    discard_replacement(directory)
+                receipts = new.write(target)
+                replace_dataset(directory)
+        if out is None:
             # a cut that was killed after it replaced the dataset left the old page
             write_index(directory)
-            receipts = dataset.receipts
-            return _result(directory, recipe, dataset, receipts, dataset.thresholds, changed)
-        new = _New.of(dataset, recipe, given.source, given.device)
-        losses = new.refuse_missing()
-        if out is None and losses and given.before is not None:
-            given.before(losses)
-        if out is not None:
-            receipts = new.write(out)
-            return _result(out, recipe, dataset, receipts, new.thresholds, changed)
-        target = replacement_folder(directory)
-        other = read_lock(target)
-        if other is not None and dict(other.hashes) != new.hashes:
-            # an earlier cut by other thresholds began this replacement
-            discard_replacement(directory)
-        receipts = new.write(target)
-        replace_dataset(directory)
-        write_index(directory)
-        return _result(directory, recipe, dataset, receipts, new.thresholds, changed)
+        return _result(out or directory, recipe, dataset, receipts, thresholds, changed)
 
 
 def _place(
@@ -509,7 +510,10 @@ def _same_pins(old: SoundDataset, measuring: Recipe) -> SourcePin:
     return source
 
 
-def _never_asked(before: Recipe, after: Recipe) -> Iterator[str]:
+def _never_asked(
+    before: Recipe,
+    after: Recipe,
+) -> Iterator[str]:
     """Yield judges, answers and measures that the cut needs and the dataset lacks. The dataset always has
     the first answer of a judge. For any other failure rule, it has only the answer to that rule.
     """

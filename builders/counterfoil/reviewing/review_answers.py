@@ -76,7 +76,10 @@ def agreement(answers: Mapping[str, Mapping[int, bool]]) -> tuple[float | None, 
     return sum(weighted) / images, images
 
 
-def selection_of(raters: Sequence[RaterAnswers], task_list: Asked) -> Selection:
+def selection_of(
+    raters: Sequence[RaterAnswers],
+    task_list: Asked,
+) -> Selection:
     """Count the answers of these people."""
     # ReviewTask → image → rater → whether they selected it.
     answers: dict[ReviewTask, dict[CandidateImage, dict[int, bool]]] = {task: {} for task in TASKS}

@@ -211,7 +211,10 @@ def _short(text: str) -> str:
 
 
 def _real_images(
-    dataset: SoundDataset, chosen: Chosen, seed: int, source: str | None
+    dataset: SoundDataset,
+    chosen: Chosen,
+    seed: int,
+    source: str | None,
 ) -> tuple[Mapping[int, Sequence[Image]], str | None]:
     """Return real images by label, and a text that says why there are none, if so. If `source` is
     given, an input dataset that cannot be read is an error.
@@ -232,7 +235,10 @@ def _real_images(
 
 
 def _opened(
-    dataset: SoundDataset, wanted: Mapping[int, int], seed: int, source: str | None
+    dataset: SoundDataset,
+    wanted: Mapping[int, int],
+    seed: int,
+    source: str | None,
 ) -> dict[int, list[Image]]:
     recipe = dataset.recipe
     recorded = dataset.lock.inputs.get("source")
@@ -403,7 +409,10 @@ def _screened(
 
 
 def _shifts(
-    dataset: SoundDataset, tasks: Sequence[ReviewTask], requested: Sequence[str] | None, seed: int
+    dataset: SoundDataset,
+    tasks: Sequence[ReviewTask],
+    requested: Sequence[str] | None,
+    seed: int,
 ) -> tuple[list[str], list[str]]:
     """Return the shifts to ask about, in the recipe's order, and the ones among them that have no
     threshold yet."""

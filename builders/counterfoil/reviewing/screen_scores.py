@@ -117,7 +117,10 @@ def has_threshold(shift: Shift) -> bool:
 
 
 def scores_of(
-    directory: Path, recipe: Recipe, receipts: Sequence[Receipt], names: Collection[str]
+    directory: Path,
+    recipe: Recipe,
+    receipts: Sequence[Receipt],
+    names: Collection[str],
 ) -> tuple[ShiftScores, ...]:
     """Return the scores of the named shifts, in the recipe's order, without reading an image."""
     rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in names}
@@ -338,7 +341,9 @@ def thresholds_over(scores: np.ndarray) -> tuple[float, ...]:
 
 
 def steps_of(
-    scores: np.ndarray, object_passes: np.ndarray, has_image: np.ndarray
+    scores: np.ndarray,
+    object_passes: np.ndarray,
+    has_image: np.ndarray,
 ) -> dict[str, tuple[float, ...] | tuple[int, ...]]:
     """Return `thresholds` over scores [n, float32]. For each threshold, also count the candidates
     at or above it: all candidates, accepted ones, and those without an image.
