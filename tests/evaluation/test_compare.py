@@ -101,7 +101,7 @@ class Compared:
 
     @property
     def verdict(self) -> list[str]:
-        return comparison_sentences(self.comparison, self.rows)
+        return comparison_sentences(self.comparison, self.rows, None)
 
 
 def comparison_of(results: Results) -> Compared:

@@ -102,7 +102,9 @@ def test_the_density_is_scipys() -> None:
 
 def test_the_same_rows_and_seed_give_the_same_slices() -> None:
     features, labels, predictions, _ = planted(5)
-    first, second = (fit_domino(features, labels, predictions, seed=7) for _ in range(2))
+    first, second = (
+        fit_domino(features, labels, predictions, DominoSettings(), seed=7) for _ in range(2)
+    )
     assert np.array_equal(
         first.scores(features, labels, predictions), second.scores(features, labels, predictions)
     )
@@ -110,7 +112,7 @@ def test_the_same_rows_and_seed_give_the_same_slices() -> None:
 
 def test_slices_are_ordered_by_how_wrong_they_are() -> None:
     features, labels, predictions, _ = planted(2)
-    slices = fit_domino(features, labels, predictions, seed=0)
+    slices = fit_domino(features, labels, predictions, DominoSettings(), seed=0)
     excess = (slices.mixture.predictions - slices.mixture.labels).max(1)
     assert np.all(np.diff(excess[slices.kept]) <= 0)
     assert excess[slices.kept[-1]] >= np.delete(excess, slices.kept).max()

@@ -351,7 +351,7 @@ def counts(labels: np.ndarray) -> dict[int, int]:
 
 
 def test_of_each_class_so_many_come_or_all_that_there_are() -> None:
-    rows = choose_train_rows(LABELS, 30)
+    rows = choose_train_rows(LABELS, 30, 0)
     assert counts(LABELS[rows]) == {label: min(30, n) for label, n in counts(LABELS).items()}
     assert rows.tolist() == sorted(set(rows.tolist()))
 
@@ -388,7 +388,7 @@ def test_arms_are_cut_to_equal_numbers_of_each_class() -> None:
 
 
 def test_an_arm_without_images_leaves_none_to_any() -> None:
-    cut = equal_numbers({"a": LABELS, "b": np.empty(0, dtype=np.int64)})
+    cut = equal_numbers({"a": LABELS, "b": np.empty(0, dtype=np.int64)}, 0)
     assert [len(rows) for rows in cut.values()] == [0, 0]
 
 

@@ -154,7 +154,7 @@ def test_pickles_never_run_and_one_file_is_meant(tmp_path: Path) -> None:
 def test_a_pin_follows_the_weights_and_no_path(tmp_path: Path) -> None:
     same = shutil.copytree(LAB_WEIGHTS / "decoder", tmp_path / "decoder")
     other = changed(tmp_path / "other", lambda t: t["image_proj.norm.bias"].add_(1))
-    pins = [pin_adapter(name) for name in ("lab:decoder", f"local-dir:{same}", other)]
+    pins = [pin_adapter(name, None) for name in ("lab:decoder", f"local-dir:{same}", other)]
     assert pins[0].sha256 == pins[1].sha256 != pins[2].sha256
     assert str(tmp_path) not in str(pins[1])
 

@@ -443,7 +443,7 @@ def test_an_absent_library_is_reported_by_what_installs_it(
         return known(name)
 
     monkeypatch.setattr(metadata, "version", version)
-    message = quantize_problem(quantize)
+    message = quantize_problem(quantize, None)
     assert (
         message is not None
         and message.endswith(f"pip install 'counterfoil[{extra}]'")
@@ -465,7 +465,7 @@ def test_bitsandbytes_needs_a_gpu_and_says_so(monkeypatch: pytest.MonkeyPatch) -
     message = quantize_problem("bnb-4bit", "cpu")
     assert message is not None and "needs a GPU" in message and "torchao-int8" in message
     assert quantize_problem("bnb-4bit", "cuda:1") is None
-    assert quantize_problem("bnb-4bit") is None, "where it is rendered is not known yet"
+    assert quantize_problem("bnb-4bit", None) is None, "where it is rendered is not known yet"
     assert quantize_problem("torchao-int8", "cpu") is None
     assert quantize_problem(None, "cpu") is None
 

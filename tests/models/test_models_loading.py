@@ -286,13 +286,13 @@ classes = load_recipe("wardrobe-mini").classes
 photos = load_recipe("wardrobe-mini", ["source={dataset: someone/photos}"]).source
 EDGES = {
     "pin of a generator": lambda: pin_model("someone/model"),
-    "pin of an adapter": lambda: pin_adapter("someone/adapter/models/a.safetensors"),
+    "pin of an adapter": lambda: pin_adapter("someone/adapter/models/a.safetensors", None),
     "pin of a clip": lambda: pin_clip("hf-hub:someone/clip", None),
     "generator": lambda: load_pipeline("someone/model", dtype="float32"),
     "generator of a commit": lambda: load_pipeline("someone/model", revision="a" * 40, dtype="float32"),
     "its family": lambda: pipeline_family("someone/model"),
-    "its tokenizers": lambda: load_tokenizers("someone/model"),
-    "its widths": lambda: text_widths("someone/model"),
+    "its tokenizers": lambda: load_tokenizers("someone/model", None),
+    "its widths": lambda: text_widths("someone/model", None),
     "adapter": lambda: load_adapter(None, "someone/adapter/models/a.safetensors"),
     "clip": lambda: load_clip("hf-hub:someone/clip"),
     "clip of a commit": lambda: load_clip("hf-hub:someone/clip", revision="a" * 40),

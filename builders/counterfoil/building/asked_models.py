@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     import torch
     from PIL import Image
 
+    from counterfoil.building.judges import Pins
     from counterfoil.models.chat.judge import Judge
     from counterfoil.models.open_vocabulary import TextDetector
     from counterfoil.plan.layout import Plan, Sample
@@ -52,18 +53,19 @@ _LONGEST_NUMBER = 100  # bytes
 _HOW_TO_ANSWER = " Please answer yes or no."  # as VQAScore asks (Lin 2024, section 3)
 
 
-def pin_asked_models(recipe: Recipe) -> dict[str, dict[str, Any]]:
+def pin_asked_models(recipe: Recipe) -> Pins:
     """Return the pin of each asked model by its name without folders.
 
     Raise UserError with every model that does not exist and every address from a dataset's recipe,
     and RunFailure if the Hub cannot be reached. No server is contacted.
     """
-    pins: dict[str, dict[str, Any]] = {}
+    pins: Pins = {}
     errors: list[CounterfoilError] = []
     for rule in recipe.asking_rules:
         try:
             if rule.address is None:
-                name, _, revision = rule.model.removeprefix(TRANSFORMERS).partition("@")
+                name = rule.model.removeprefix(TRANSFORMERS)
+                name, _, revision = name.partition("@")
                 pin = pin_model(name, revision or None)
             else:
                 refuse_address(rule)
@@ -96,10 +98,15 @@ class AskedModels:
     models: Mapping[AskingRule, Answerer]
 
     @classmethod
-    def load(cls, plan: Plan, pins: Mapping[str, Any], device: str) -> AskedModels:
+    def load(
+        cls,
+        plan: Plan,
+        pins: Mapping[str, Any],
+        device: str,
+    ) -> AskedModels:
         """Load the models at their pinned commits."""
         loaded: dict[Any, Answerer] = {}
-        models: dict[AskingRule, Answerer] = {}
+        models = {}
         for rule in plan.recipe.asking_rules:
             key = (type(rule), rule.model, rule.address)
             if key not in loaded:
@@ -122,28 +129,34 @@ class AskedModels:
             sample_class = self.plan.class_of(sample.label)
             picture = rgb_image(image)
             for rule in shift.keep:
-                if not isinstance(rule, AskingRule):
-                    continue
-                texts = {}
-                for name, template in rule.asks(shift).items():
-                    texts[name] = sample_class.text(template)
-                columns |= self.models[rule](picture, texts)
+                if isinstance(rule, AskingRule):
+                    templates = rule.asks(shift)
+                    texts = {
+                        name: sample_class.text(template) for name, template in templates.items()
+                    }
+                    columns |= self.models[rule](picture, texts)
         return answers
 
 
-def _load(rule: AskingRule, pin: Mapping[str, Any], device: str) -> Answerer:
+def _load(
+    rule: AskingRule,
+    pin: Mapping[str, Any],
+    device: str,
+) -> Answerer:
     """Load the model of a rule at its pinned commit. A server is not contacted."""
     name = rule.model
-    address = rule.address
     revision = pin.get("revision")
     if revision is not None:
-        name = f"{name.partition('@')[0]}@{revision}"
+        name, _, _ = name.partition("@")
+        name = f"{name}@{revision}"
     if isinstance(rule, DetectedRule):
-        return partial(_detections, load_text_detector(name, device))
-    judge = load_judge(name, base_url=address, device=device)
-    if address is None:
+        detector = load_text_detector(name, device)
+        return partial(_detections, detector)
+    judge = load_judge(name, base_url=rule.address, device=device)
+    if rule.address is None:
         return partial(_shares_of_yes, judge)
-    return partial(_kept_shares, judge, writable_cache() / "questions")
+    folder = writable_cache() / "questions"
+    return partial(_kept_shares, judge, folder)
 
 
 def _shares_of_yes(
@@ -152,15 +165,14 @@ def _shares_of_yes(
     texts: Mapping[str, str],
 ) -> dict[str, float]:
     """Return the probability of yes to each question, one call a question."""
-    shares: dict[str, float] = {}
+    shares = {}
     for column, text in texts.items():
         question = text + _HOW_TO_ANSWER
         choice = judge.choose(image, question, _OPTIONS)
         probabilities = choice.probabilities()
-        share = 0.0  # an answer that is neither yes nor no is not yes
+        shares[column] = 0.0  # an answer that is neither yes nor no is not yes
         if probabilities is not None:
-            share = as_stored(float(probabilities[0]))
-        shares[column] = share
+            shares[column] = as_stored(float(probabilities[0]))
     return shares
 
 
@@ -171,10 +183,11 @@ def _kept_shares(
     texts: Mapping[str, str],
 ) -> dict[str, float]:
     """Return the same of a server, which is asked each question about an image once."""
-    pixels = hashlib.sha256(image.tobytes()).hexdigest()
-    shares: dict[str, float] = {}
+    pixels = hashlib.sha256(image.tobytes())
+    shares = {}
     for column, text in texts.items():
-        key = sha256_json([judge.key, image.size, pixels, text, _HOW_TO_ANSWER])
+        asked = [judge.key, image.size, pixels.hexdigest(), text, _HOW_TO_ANSWER]
+        key = sha256_json(asked)
         file = folder / key[:2] / key
         try:
             kept = float(read_regular(file, _LONGEST_NUMBER))

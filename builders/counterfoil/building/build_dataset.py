@@ -163,11 +163,14 @@ def build(options: BuildOptions) -> BuildResult | PartResult:
     out = named_path(options.out)
     words = "RECIPE"
     if not isinstance(options.recipe, Recipe):
-        overridden = [word for override in options.overrides for word in ("--set", override)]
-        words = shlex.join([str(options.recipe), *overridden])
+        typed = [str(options.recipe)]
+        for override in options.overrides:
+            typed += ["--set", override]
+        words = shlex.join(typed)
     recipe = load_recipe(options.recipe, options.overrides)
     if options.limit is not None:
-        samples = recipe.samples.model_copy(update={"limit": options.limit})
+        limited = {"limit": options.limit}
+        samples = recipe.samples.model_copy(update=limited)
         recipe = recipe.model_copy(update={"samples": samples})
     refuse_foreign(out)
     refuse_among_inputs(out, recipe.source.dataset, recipe.generator.get("dataset"))
@@ -189,10 +192,18 @@ def build(options: BuildOptions) -> BuildResult | PartResult:
     _refuse_early(recipe, out, lock, part, words)
     if not (out / MANIFEST).is_file():
         resolved_engine.expect(imported_for(recipe))
-    inputs = resolve_inputs(recipe, out, first_device, resolved_engine, learn=part is None)
+    whole = part is None
+    inputs = resolve_inputs(recipe, out, first_device, resolved_engine, learn=whole)
     recipe = inputs.settled(recipe)
     warn_of_screen(recipe, inputs.thresholds)
-    making = DatasetBuild(recipe, inputs, out, first_device, resolved_engine, options.allow_mixed)
+    making = DatasetBuild(
+        recipe,
+        inputs,
+        out,
+        first_device,
+        resolved_engine,
+        options.allow_mixed,
+    )
     if part is None:
         return making.whole()
     try:
@@ -220,7 +231,11 @@ def _refuse_early(
     if lock is not None:
         fresh_lock = replace(
             lock,
-            hashes={**lock.hashes, "plan": recipe.plan_hash, "screen": recipe.screen_hash},
+            hashes={
+                **lock.hashes,
+                "plan": recipe.plan_hash,
+                "screen": recipe.screen_hash,
+            },
             plan=recipe.plan_document,
             screen=recipe.screen_document,
         )
@@ -304,8 +319,12 @@ class DatasetBuild:
             partial(rendering_stack, recipe=recipe),
             models=recipe.runs_models,
         )
-        plan = make_plan(recipe, inputs.placeholders, edited=inputs.counted(recipe))
-        hashes = {"plan": recipe.plan_hash, "screen": recipe.screen_hash, "inputs": inputs.hash}
+        plan = make_plan(recipe, inputs.placeholders, inputs.table(recipe))
+        hashes = {
+            "plan": recipe.plan_hash,
+            "screen": recipe.screen_hash,
+            "inputs": inputs.hash,
+        }
         recipe_yaml = recipe.portable_yaml if self.recipe_yaml is None else self.recipe_yaml
         return DatasetStore.open(
             self.out,
@@ -348,16 +367,25 @@ class DatasetBuild:
         images = sum(shard.candidates for shard in pending)
         drawn = 0
         counts = {}
-        lost: list[str] = []
+        lost = []
         earlier = 0
         if len(pending) < store.n_shards:
             shards = store.plan.shards_without(frozenset(), store.part)
             earlier = sum(shard.candidates for shard in shards) - images
-        at_start = BuildProgress(0, len(pending), 0, images, counts, there=earlier)
+        at_start = BuildProgress(
+            0,
+            len(pending),
+            0,
+            images,
+            counts,
+            there=earlier,
+        )
         report_event(at_start)
         items = shard_spans(store.plan, pending, self.engine.at_once)
         collected = SpansToCollect(items) if self.engine.collects else None
-        ids = {(shard.group, shard.number, shard.of): shard.id for shard in pending}
+        ids = {}
+        for shard in pending:
+            ids[shard.group, shard.number, shard.of] = shard.id
         with contextlib.ExitStack() as stack:
             mark = None
             if collected is None:
@@ -388,9 +416,10 @@ class DatasetBuild:
                     receipts = [receipt]
                 else:
                     receipts = [event.part]
-                new = {receipt.path: receipt for receipt in receipts if receipt.path not in made}
-                made |= new
-                counts = counts_of(new.values(), counts)
+                new = [receipt for receipt in receipts if receipt.path not in made]
+                for receipt in new:
+                    made[receipt.path] = receipt
+                counts = counts_of(new, counts)
                 progress = BuildProgress(
                     len(made),
                     len(pending),
@@ -405,4 +434,5 @@ class DatasetBuild:
         if lost and store.part is None:
             store.remove_leftovers()
         images_made = sum(receipt.rows["candidates"] for receipt in made.values())
-        return len(made), images_made, time.monotonic() - started
+        seconds = time.monotonic() - started
+        return len(made), images_made, seconds

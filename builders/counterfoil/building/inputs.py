@@ -67,14 +67,6 @@ class Inputs:
     def hash(self) -> str:
         return sha256_json(self.document)
 
-    def counted(self, recipe: Recipe) -> RowTable | None:
-        """Return the rows that are edited, corrupted or drawn elsewhere.
-
-        The recipe has only the largest number of these rows, so this table decides how many there
-        are.
-        """
-        return self.table(recipe) if recipe.kind.counts_rows else None
-
     def table(self, recipe: Recipe) -> RowTable | None:
         """Return the table of rows that the build chose, or None for a kind without a table."""
         kind = recipe.kind.table
@@ -90,9 +82,10 @@ class Inputs:
     def commits(self) -> dict[str, str | None]:
         """Return the pinned commit of the generator, the screen and the adapter. A commit may be
         None."""
+        models = self.document["models"]
         commits = {}
         for name in ("generator", "screen", "adapter"):
-            pin = self.document["models"].get(name) or {}
+            pin = models.get(name) or {}
             commits[name] = pin.get("revision")
         return commits
 
@@ -159,20 +152,26 @@ def resolve_inputs(
             scales = called_on(device, realised_scales, recipe, device, pins, tokens)
         pins[LEVELS] = scales
     rows, row_notes = _rows_of(recipe, out, begun, pins, device)
-    entries: Mapping[Measured, ThresholdEntry] = {}
+    entries = {}
     classes = None
     if begun is not None:
         entries, classes = _measured_before(out, begun)
     screen = None
     if recipe.screen.model is not None:
         screen = Pin(**pins["models"]["screen"])
-    arguments = (recipe, entries, device, screen, source, classes)
-    if needs_validation(recipe, entries):
-        # With a GPU, use a separate process, so that the memory of the GPU is free for the workers
-        # afterwards.
-        thresholds = called_on(device, thresholds_of, *arguments)
-    else:
-        thresholds = thresholds_of(*arguments)
+    # On a GPU this is a separate process, so that the memory of the GPU is free for the workers
+    # afterwards.
+    on = device if needs_validation(recipe, entries) else "cpu"
+    thresholds = called_on(
+        on,
+        thresholds_of,
+        recipe,
+        entries,
+        on,
+        screen,
+        source,
+        classes,
+    )
     notes = _with_judge_errors(pins, recipe, begun, source, device)
     pins["thresholds"] = thresholds.pin()
     return Inputs(pins, thresholds, tokens, rows, embeddings, (*row_notes, *notes))
@@ -215,7 +214,10 @@ def pins_of(
     if recipe.asking_rules:
         pins["asked"] = pin_asked_models(recipe)
     if recipe.plugins:
-        pins["plugins"] = {what: plugin.package for what, plugin in recipe.plugins.items()}
+        packages = {}
+        for what, plugin in recipe.plugins.items():
+            packages[what] = plugin.package
+        pins["plugins"] = packages
     if recipe.kind.takes_rows:
         pinned_pool = None if lock is None else lock.inputs.get("pool")
         pool = pin_pool(recipe, pinned_pool)
@@ -278,7 +280,8 @@ def thresholds_of(
     whether CLIP knows the classes, unless `classes` was measured before.
     """
     if screen is None or not needs_validation(recipe, known):
-        return resolve_thresholds(recipe, None, known).with_known(classes, recipe)
+        thresholds = resolve_thresholds(recipe, None, known)
+        return thresholds.with_known(classes, recipe)
     import numpy as np
 
     images = validation_images(recipe, source)
@@ -294,7 +297,8 @@ def thresholds_of(
         # percentile.
         embeddings = embed(images, embedder, precision="float32")
         unreadable = np.isnan(embeddings).any(axis=1)
-        keys = [images.keys[row] for row in np.flatnonzero(unreadable)]
+        rows = np.flatnonzero(unreadable)
+        keys = [images.keys[row] for row in rows]
         damaged = images.shown(keys)
         if damaged:
             count = format_count(len(damaged), "unreadable image")
@@ -328,7 +332,14 @@ def _with_judge_errors(
     if begun is not None:
         counts = begun.inputs["judges"][name].get(VALIDATION)
     else:
-        counts, reason = called_on(device, validation_answers, recipe, judge, source, device)
+        counts, reason = called_on(
+            device,
+            validation_answers,
+            recipe,
+            judge,
+            source,
+            device,
+        )
     pin = dict(pins["judges"][name])
     pin[VALIDATION] = counts
     pins["judges"] = {**pins["judges"], name: pin}

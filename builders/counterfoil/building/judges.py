@@ -18,6 +18,7 @@ import numpy as np
 from counterfoil.data.labelled_images import LabelledImages, first_of_classes, rows_of
 from counterfoil.data.labelled_sources import labelled_split
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
+from counterfoil.generate.pictures import padded_to
 from counterfoil.models.arithmetic import one_thread
 from counterfoil.models.classifiers import describe_classifier, load_classifier
 from counterfoil.models.classifiers.of_open_clip import pin_zero_shot
@@ -29,8 +30,7 @@ from counterfoil.prediction.inference import Predictions, answer_columns, logits
 from counterfoil.prediction.passes import score_models
 from counterfoil.recipe.keep.misclassified import ANSWER, CONFIDENCE, FAILED, RIGHT, TOP1
 from counterfoil.recipe.keep.same_image import SOURCE_SIMILARITY, similarity
-from counterfoil.recipe.layering import without_folders
-from counterfoil.recipe.names import OPEN_CLIP, judge_column
+from counterfoil.recipe.names import OPEN_CLIP, judge_column, without_folders
 from counterfoil.store.decoding import rgb_image
 from counterfoil.store.layout import writable_cache
 from counterfoil.store.lock import MOST_A_CLASS, OTHER, count_answers, without_validation
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
     from counterfoil.recipe.keep.rule import KeepRule
 
 
-Pins = Mapping[str, Mapping[str, Any]]
+Pins = dict[str, dict[str, Any]]
 _RANKED = 3  # the number of best answers that failure rules read
 
 
-def pin_judges(recipe: Recipe) -> dict[str, dict[str, Any]]:
+def pin_judges(recipe: Recipe) -> Pins:
     """Return the pin of each judge by its name without folders. A pin has the weights and the right
     answers.
 
@@ -58,11 +58,12 @@ def pin_judges(recipe: Recipe) -> dict[str, dict[str, Any]]:
     answer a failure rule. Also raise UserError if the second judge is the screening model. Raise
     RunFailure if a judge cannot be loaded.
     """
-    pins: dict[str, dict[str, Any]] = {}
+    pins: Pins = {}
     errors: list[CounterfoilError] = []
     for name in recipe.judges:
         try:
-            class_map = map_classes(recipe.classes, describe_classifier(name, recipe.classes))
+            description = describe_classifier(name, recipe.classes)
+            class_map = map_classes(recipe.classes, description)
             if name == recipe.screen.judge:
                 _refuse_the_screen(recipe, name)
             shifts = recipe.all_shifts()
@@ -88,9 +89,10 @@ def pin_judges(recipe: Recipe) -> dict[str, dict[str, Any]]:
 def _refuse_the_screen(recipe: Recipe, judge: str) -> None:
     """Raise UserError if the second judge has the weights of the screening CLIP, whatever its name
     is."""
-    if not judge.startswith(OPEN_CLIP) or recipe.screen.model is None:
+    model = recipe.screen.model
+    if model is None or not judge.startswith(OPEN_CLIP):
         return
-    screen = pin_clip(recipe.screen.model, recipe.screen.weights)
+    screen = pin_clip(model, recipe.screen.weights)
     pin = pin_zero_shot(judge)
     same_files = pin.sha256 is not None and pin.sha256 == screen.sha256
     same_commit = pin.revision is not None and pin.revision == screen.revision
@@ -102,7 +104,10 @@ def _refuse_the_screen(recipe: Recipe, judge: str) -> None:
         )
 
 
-def _pin(classifier: Classifier, class_map: ClassMap) -> dict[str, Any]:
+def _pin(
+    classifier: Classifier,
+    class_map: ClassMap,
+) -> dict[str, Any]:
     return {
         "architecture": classifier.architecture,
         "sha256": classifier.sha256,
@@ -120,13 +125,19 @@ class Judges:
     device: str
 
     @classmethod
-    def load(cls, plan: Plan, pins: Pins, device: str) -> Judges:
+    def load(
+        cls,
+        plan: Plan,
+        pins: Pins,
+        device: str,
+    ) -> Judges:
         """Load the judges. Raise RunFailure if a judge differs from its pin."""
-        judges: dict[str, tuple[Classifier, ClassMap]] = {}
+        judges = {}
         pins = without_validation(pins)
         classes = plan.recipe.classes
         for name in plan.recipe.judges:
-            class_map = map_classes(classes, describe_classifier(name, classes))
+            description = describe_classifier(name, classes)
+            class_map = map_classes(classes, description)
             classifier = load_classifier(name, device, classes)
             pinned = pins.get(without_folders(name))
             if pinned != _pin(classifier, class_map):
@@ -168,30 +179,35 @@ class Judges:
                 tensors.append(transform(image))
             # Fill the batch, because on most machines the batch size changes the last bits of an
             # answer.
-            lacking = size - len(tensors)
-            batch = torch.stack(tensors + [tensors[-1]] * lacking)
+            batch = torch.stack(padded_to(size, tensors))
             logits = logits_of(classifier, batch, self.device)
             outputs = logits[: len(rules)].numpy()
             columns = answer_columns(outputs, labels, class_map, _RANKED)
             every = np.ones(len(rules), dtype=bool)
             answered = Predictions(every, **columns)
             failed = {}
-            for rule in {*rules.values()} - {TOP1}:
+            for rule in set(rules.values()) - {TOP1}:
                 failed[rule] = failed_answers(rule, answered, labels, recipe.classes, class_map)
             for row, (index, rule) in enumerate(rules.items()):
-                answer = answers[index]
-                answer[judge_column(name, ANSWER)] = int(columns["answers"][row, 0])
-                answer[judge_column(name, CONFIDENCE)] = float(columns["shares"][row, 0])
-                answer[judge_column(name, RIGHT)] = float(columns["correct"][row])
+                values = {
+                    ANSWER: int(columns["answers"][row, 0]),
+                    CONFIDENCE: float(columns["shares"][row, 0]),
+                    RIGHT: float(columns["correct"][row]),
+                }
                 if rule in failed:
-                    answer[judge_column(name, FAILED)] = float(failed[rule][row])
+                    values[FAILED] = float(failed[rule][row])
+                for column, value in values.items():
+                    answers[index][judge_column(name, column)] = value
         return answers
 
 
 _BATCH = 64
 
 
-def validation_images(recipe: Recipe, source: SourcePin | None) -> LabelledImages:
+def validation_images(
+    recipe: Recipe,
+    source: SourcePin | None,
+) -> LabelledImages:
     """Open the validation images of a recipe's classes."""
     split = recipe.source.validation_split
     return labelled_split(recipe.source, split, recipe.classes, source, units=False)
@@ -222,8 +238,9 @@ def validation_answers(
     class_map = map_classes(recipe.classes, description)
     folder = writable_cache() / "predictions"
     load = partial(load_classifier, classes=recipe.classes)
+    class_maps = {judge: class_map}
     with one_thread():
-        scored = score_models(images, [judge], {judge: class_map}, folder, device, _BATCH, load)
+        scored = score_models(images, [judge], class_maps, folder, device, _BATCH, load)
         answers = scored[judge].predictions
     ids = [cls.id for cls in recipe.classes]
     # An output that is right for several classes counts as an answer of the first of these classes.
@@ -267,22 +284,19 @@ def measured_columns(
 def source_similarities(
     scorer: Scorer | None,
     embeddings: Mapping[int, np.ndarray],
-    sources: Sequence[Image.Image | None],
-) -> list[dict[str, float]]:
-    """Return the similarity column of each image in a batch that has a source.
+    sources: Mapping[int, Image.Image],
+) -> dict[int, dict[str, float]]:
+    """Return the similarity column of each image in a batch that is an edit of a source.
 
-    The keys of `embeddings` are indices in the batch.
+    The keys are indices in the batch.
     """
-    columns: list[dict[str, float]] = [{} for _ in sources]
-    compared = {}
-    for index, source in enumerate(sources):
-        if source is not None and index in embeddings:
-            compared[index] = source
+    compared = [index for index in sources if index in embeddings]
     if scorer is None or not compared:
-        return columns
-    rows = scorer.embed(list(compared.values()))
+        return {}
+    rows = scorer.embed([sources[index] for index in compared])
+    columns = {}
     for index, row in zip(compared, rows, strict=True):
         value = similarity(embeddings[index], row)
         if np.isfinite(value):  # CLIP may give numbers that are not finite
-            columns[index][SOURCE_SIMILARITY] = value
+            columns[index] = {SOURCE_SIMILARITY: value}
     return columns

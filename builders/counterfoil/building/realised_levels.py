@@ -37,7 +37,10 @@ POINTS = tuple((np.arange(POINTS_A_SEARCH) / (POINTS_A_SEARCH - 1)).tolist())
 _CLEAR = 2.0
 
 
-def scales_reaching(scores: Floats, shares: Sequence[float]) -> list[float]:
+def scales_reaching(
+    scores: Floats,
+    shares: Sequence[float],
+) -> list[float]:
     """Return the scales at which the mean score reaches the fractions `shares` of its whole gain.
 
     scores: the shift scores of images at `POINTS`, (scenes, points). Scores between points are
@@ -47,7 +50,8 @@ def scales_reaching(scores: Floats, shares: Sequence[float]) -> list[float]:
     from scipy.optimize import isotonic_regression
 
     def error(differences: Floats) -> float:
-        return float(differences.std(ddof=1) / np.sqrt(len(differences)))
+        deviation = differences.std(ddof=1)
+        return float(deviation / np.sqrt(len(differences)))
 
     gained = scores[:, -1] - scores[:, 0]
     means = scores.mean(axis=0)
@@ -94,8 +98,8 @@ def realised_scales(
     Scales that the recipe already has are measured again, because its prompts, its generator or its
     CLIP may have changed. Raise RunFailure with every shift whose score does not rise.
     """
-    scales: dict[str, list[float]] = {}
-    problems: list[str] = []
+    scales = {}
+    problems = []
     measured = _measured(recipe, list(recipe.scales), device, pins, tokens)
     for name, scores in measured.items():
         levels = _levels_of(recipe, name)
@@ -114,11 +118,15 @@ def realised_scales(
 
 def _levels_of(recipe: Recipe, shift: str) -> SeverityLevels:
     severity = recipe.prompts.shifts[shift].severity
-    assert severity is not None and severity.levels is not None
+    assert severity is not None
+    assert severity.levels is not None
     return severity.levels
 
 
-def with_scales(recipe: Recipe, scales: Mapping[str, Sequence[float]] | None) -> Recipe:
+def with_scales(
+    recipe: Recipe,
+    scales: Mapping[str, Sequence[float]] | None,
+) -> Recipe:
     """Return the recipe with the scale of each realised level. Raise ValueError for scales of
     another form."""
     scales = scales or {}
@@ -188,40 +196,40 @@ def _measured(
                 for point in POINTS:
                     between = None if point == 1 else Between(by, point, base)
                     samples.append(replace(scene, between=between))
-            scores: list[float | None] = []
+            scores = np.full(len(samples), np.nan)
             for start in range(0, len(samples), generator.batch_size):
                 batch = samples[start : start + generator.batch_size]
                 images = []
                 drawn = []
+                positions = []
                 rendered = renderer.render(batch)
-                for pixels, sample in zip(rendered, batch, strict=True):
+                for position, pixels in enumerate(rendered, start):
                     if pixels is not None:
                         images.append(Image.fromarray(pixels))
-                        drawn.append(sample)
+                        drawn.append(samples[position])
+                        positions.append(position)
                 _, pairs = scorer.score(images, drawn)
-                remaining = iter(pairs)
-                for pixels in rendered:
-                    shift_score = None
-                    if pixels is not None:
-                        _, shift_score = next(remaining)
-                    scores.append(shift_score)
-                done = number * len(samples) + len(scores)
+                scores[positions] = [shift_score for _, shift_score in pairs]
+                done = number * len(samples) + start + len(batch)
                 report_progress("looking for levels", done, len(shifts) * len(samples))
-            table = np.array(scores, dtype=np.float64)
-            table = table.reshape(len(scenes), len(POINTS))
+            table = scores.reshape(len(scenes), len(POINTS))
             scored = np.isfinite(table).all(axis=1)
             tables[name] = table[scored]
     return tables
 
 
-def _scenes(plan: Plan, shift: str) -> list[Sample]:
+def _scenes(
+    plan: Plan,
+    shift: str,
+) -> list[Sample]:
     """Return samples of a shift that are spread over the classes of the shift."""
     shifts = plan.recipe.all_shifts()
     level = next(shift_level for shift_level in shifts if shift_level.of == shift)
     cells = [cell for cell in plan.cells() if cell.shift == level.name]
-    if len(cells) > SCENES_A_SEARCH:  # take classes from every part of a long list
-        positions = [index * len(cells) // SCENES_A_SEARCH for index in range(SCENES_A_SEARCH)]
-        cells = [cells[position] for position in positions]
+    count = len(cells)
+    if count > SCENES_A_SEARCH:  # take classes from every part of a long list
+        positions = range(0, count * SCENES_A_SEARCH, count)
+        cells = [cells[position // SCENES_A_SEARCH] for position in positions]
     scenes_of_class = -(-SCENES_A_SEARCH // len(cells))
     of_cells = []
     for cell in cells:

@@ -68,12 +68,13 @@ def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
     if recipe.kind.takes_rows:
         problems += wrong_pool(recipe, lock.inputs.get("pool"))
     # with weights, it is open_clip's own model
-    if recipe.screen.model is not None and recipe.screen.weights is None:
-        problems += wrong_model("screen.model", recipe.screen.model, pins["screen"])
+    screen = recipe.screen
+    if screen.model is not None and screen.weights is None:
+        problems += wrong_model("screen.model", screen.model, pins["screen"])
     if not problems and recipe.judges:
         pinned = without_validation(lock.inputs.get("judges") or {})
         if pin_judges(recipe) != pinned:
-            key = "screen.keep" if recipe.screen.judge is None else "screen.judge"
+            key = "screen.keep" if screen.judge is None else "screen.judge"
             problems.append(f"{key}: the judges are not those that {layout.LOCK} pins")
     asked_pins = lock.inputs.get("asked") or {}
     for rule in recipe.asking_rules:
@@ -81,13 +82,17 @@ def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
             refuse_address(rule)
             continue
         pin = asked_pins.get(without_folders(rule.model))
-        problems += wrong_model("screen.keep", rule.model.removeprefix(TRANSFORMERS), pin)
+        name = rule.model.removeprefix(TRANSFORMERS)
+        problems += wrong_model("screen.keep", name, pin)
     if problems:
         hint = "To use another model, build another dataset: `counterfoil build RECIPE`."
         raise UserError(problems, f"Rebuilding needs the same weights. {hint}")
 
 
-def _overridden(dataset: SoundDataset, overrides: Sequence[str]) -> Recipe:
+def _overridden(
+    dataset: SoundDataset,
+    overrides: Sequence[str],
+) -> Recipe:
     original = dataset.recipe
     if not overrides:
         return original
@@ -117,7 +122,9 @@ def _overridden(dataset: SoundDataset, overrides: Sequence[str]) -> Recipe:
 
 def _origins(recipe: Recipe) -> dict[str, Any]:
     """Return where thresholds, tokens and embeddings come from, without folders."""
-    embeddings = {shift.name: _portable(shift.embedding) for shift in recipe.all_shifts()}
+    embeddings = {}
+    for shift in recipe.all_shifts():
+        embeddings[shift.name] = _portable(shift.embedding)
     return {
         "source": _portable(recipe.source),
         layout.TOKENS: _portable(recipe.tokens),
@@ -229,7 +236,8 @@ def compare_with_original(
     unequal = []
     left_out = set()
     for path in paths:
-        if path not in _WRITTEN and path.partition("/")[0] not in _FOLDERS:
+        folder, _, _ = path.partition("/")
+        if path not in _WRITTEN and folder not in _FOLDERS:
             left_out.add(path)
         in_both = path in listed and path in rebuilt
         if not in_both or listed[path].sha256 != rebuilt[path].sha256:
@@ -242,9 +250,16 @@ def compare_with_original(
         left_out.add(layout.RECIPE)
     if layout.BENCHMARK not in rebuilt:  # a user wrote this file
         left_out.add(layout.BENCHMARK)
-    differing = tuple(path for path in unequal if _is_shard(path))
-    others = tuple(path for path in unequal if not _is_shard(path) and path not in left_out)
-    new_shards = {(receipt.group, receipt.shard): receipt for receipt in read_receipts(out)}
+    differing = []
+    others = []
+    for path in unequal:
+        if _is_shard(path):
+            differing.append(path)
+        elif path not in left_out:
+            others.append(path)
+    new_shards = {}
+    for receipt in read_receipts(out):
+        new_shards[receipt.group, receipt.shard] = receipt
     old_stack = original.lock.stack
     lines = stack_differences(old_stack, lock.stack)
     same_stack: set[tuple[str, int]] = set()
@@ -268,8 +283,8 @@ def compare_with_original(
         unexplained += [path for path in others if path not in _DESCRIBING]
     return Comparison(
         shard_files=sum(map(_is_shard, paths)),
-        differing=differing,
-        others=others,
+        differing=tuple(differing),
+        others=tuple(others),
         left_out=tuple(sorted(left_out & listed.keys())),
         stack=tuple(dict.fromkeys(lines)),
         unexplained=tuple(unexplained),
@@ -310,8 +325,8 @@ def _compare_rows(
     rows_of_shard = max(1, MOST_ROWS // len(shards))
     for shard in shards:
         if outcomes.total() < MOST_ROWS:
-            first = islice(_images(directory, original_shards[shard]), rows_of_shard)
-            before = dict(first)
+            old_images = _images(directory, original_shards[shard])
+            before = dict(islice(old_images, rows_of_shard))
             for key, image in _images(out, new_shards[shard]):
                 if key not in before:
                     continue
@@ -343,15 +358,22 @@ def _compare_rows(
     )
 
 
-def _images(directory: Path, receipt: Receipt) -> Iterator[tuple[str, bytes]]:
+def _images(
+    directory: Path,
+    receipt: Receipt,
+) -> Iterator[tuple[str, bytes]]:
     kinds: tuple[layout.What, ...] = ("data", "rejected")
     for what in kinds:
-        for row in read_shard(directory, receipt, ["key", "image"], what):
+        rows = read_shard(directory, receipt, ["key", "image"], what)
+        for row in rows:
             image = row["image"] or {}
             yield row["key"], image.get("bytes") or b""
 
 
-def _decisions(directory: Path, receipt: Receipt) -> dict[str, str]:
+def _decisions(
+    directory: Path,
+    receipt: Receipt,
+) -> dict[str, str]:
     rows = read_shard(directory, receipt, ["key", "reason"], "candidates")
     return {row["key"]: row["reason"] for row in rows}
 
@@ -438,5 +460,7 @@ def regenerate(options: RegenerateOptions) -> Regeneration:
         described=described,
         images=is_local and not in_place,
     )
-    made = {field.name: getattr(result, field.name) for field in fields(BuildResult)}
+    made = {}
+    for field in fields(BuildResult):
+        made[field.name] = getattr(result, field.name)
     return Regeneration(**made, comparison=comparison, repaired=in_place)

@@ -5,8 +5,8 @@ A batch may cross shards. While a batch is screened and encoded, the next batch 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections import defaultdict, deque
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -93,18 +93,20 @@ class ShardMaker:
         # Only this thread reads rows, because a reader of datasets may not support several threads.
         drawn_ahead = self.renderer.ahead(batch)
         # The image of the row, for each edit that a keep rule compares with its row.
-        sources: list[Image.Image | None] = [None] * len(batch)
-        compared = []
+        compared = {}
         for index, sample in enumerate(batch):
             keep = self.plan.shift(sample.shift).keep
             if any(rule.compares for rule in keep):
-                compared.append(index)
-        images = self.renderer.sources([batch[index] for index in compared])
-        for index, image in zip(compared, images, strict=True):
-            sources[index] = image
+                compared[index] = sample
+        images = self.renderer.sources(list(compared.values()))
+        sources = dict(zip(compared, images, strict=True))
         return self._behind.submit(self._screen, batch, drawn_ahead, sources)
 
-    def decided(self, cell: Cell, rows: Sequence[Candidate]) -> Iterator[Candidate]:
+    def decided(
+        self,
+        cell: Cell,
+        rows: Sequence[Candidate],
+    ) -> Iterator[Candidate]:
         """Yield the candidates of a cell in order, with the reason of each decision."""
         verdicts = [row.verdict for row in rows]
         rules = self.plan.shift(cell.shift).keep
@@ -116,7 +118,7 @@ class ShardMaker:
         self,
         batch: Sequence[Sample],
         drawn_ahead: DrawnAhead,
-        sources: Sequence[Image.Image | None],
+        sources: Mapping[int, Image.Image | None],
     ) -> list[Candidate]:
         from PIL import Image
 
@@ -127,7 +129,8 @@ class ShardMaker:
                 pictures[index] = Image.fromarray(pixels)
 
         def encode(index: int) -> bytes | None:
-            return encode_image(pictures[index], recipe) if index in pictures else None
+            picture = pictures.get(index)
+            return None if picture is None else encode_image(picture, recipe)
 
         # Encoding threads start now. Without such threads, this thread encodes the images below.
         encode_each = map if self._encoders is None else self._encoders.map
@@ -136,24 +139,25 @@ class ShardMaker:
         embeddings: dict[int, np.ndarray] = {}
         if pictures and self.scorer is not None:
             drawn = [batch[index] for index in pictures]
-            rows, pairs = self.scorer.score(list(pictures.values()), drawn)
+            images = list(pictures.values())
+            rows, pairs = self.scorer.score(images, drawn)
             scores = dict(zip(pictures, pairs, strict=True))
             embeddings = dict(zip(pictures, rows, strict=True))
         encoded = list(encoding)
         values = self.renderer.values(batch)
         answers: list[dict[str, Any]] = [{} for _ in batch]
         for models in (self.judges, self.asked_models):
-            if models is None:
-                continue
-            of_models = models.answers(batch, encoded)
-            for columns, more in zip(answers, of_models, strict=True):
-                columns |= more
-        in_clip: list[Image.Image | None] = []
-        for sample, source in zip(batch, sources, strict=True):
-            rules = self.plan.shift(sample.shift).keep
-            compared = any(SOURCE_SIMILARITY in rule.measures for rule in rules)
-            in_clip.append(source if compared else None)
-        similar = source_similarities(self.scorer, embeddings, in_clip)
+            if models is not None:
+                of_models = models.answers(batch, encoded)
+                for columns, more in zip(answers, of_models, strict=True):
+                    columns |= more
+        in_clip = {}
+        for index, source in sources.items():
+            keep = self.plan.shift(batch[index].shift).keep
+            compared = any(SOURCE_SIMILARITY in rule.measures for rule in keep)
+            if compared and source is not None:
+                in_clip[index] = source
+        similarities = source_similarities(self.scorer, embeddings, in_clip)
         scored = []
         for index, sample in enumerate(batch):
             shift = self.plan.shift(sample.shift)
@@ -161,7 +165,8 @@ class ShardMaker:
             object_score, shift_score = scores.get(index, (None, None))
             embedding = None
             if object_score is not None:
-                if not np.isfinite([object_score, shift_score or 0.0]).all():
+                both = [object_score, shift_score or 0.0]
+                if not np.isfinite(both).all():
                     object_score = shift_score = None  # recorded as failed, and the run goes on
                 elif recipe.screen.store_embeddings:
                     embedding = embeddings[index].tolist()
@@ -169,14 +174,15 @@ class ShardMaker:
                 OBJECT: object_score,
                 SHIFT: shift_score,
                 **answers[index],
-                **measured_columns(shift.keep, image, sources[index]),
-                **similar[index],
+                **measured_columns(shift.keep, image, sources.get(index)),
+                **similarities.get(index, {}),
             }
             thresholds = self.thresholds.of(sample.shift, sample.class_id)
             is_open = self.thresholds.is_open(sample.shift)
             verdict = Verdict(columns, thresholds, open=is_open)
             given = {**recipe.given(shift), **values[index]}
-            scored.append(Candidate(sample, verdict, _UNDECIDED, image, embedding, given))
+            candidate = Candidate(sample, verdict, _UNDECIDED, image, embedding, given)
+            scored.append(candidate)
         return scored
 
 
@@ -199,7 +205,7 @@ class _Making:
         self.maker = maker
         self.plan = maker.plan
         self.size = maker.plan.recipe.generator.batch_size
-        self.waiting: dict[Way, list[Sample]] = {"prompt": [], "vector": [], "pair": []}
+        self.waiting: dict[Way, list[Sample]] = defaultdict(list)
         self.behind: deque[Future[list[Candidate]]] = deque()
         self.begun: list[_Begun] = []
 
@@ -211,7 +217,8 @@ class _Making:
                 begun.candidates[cell.shift, cell.label] = []
             for cell in shard.cells:
                 if cell.accepted is None:
-                    yield from self._ask(begun, self.plan.samples(cell))
+                    samples = self.plan.samples(cell)
+                    yield from self._ask(begun, samples)
                 else:
                     yield from self._quota(begun, cell, cell.accepted)
             begun.all_asked = True
@@ -221,7 +228,11 @@ class _Making:
                 yield from self._render(batch)
         yield from self._take(0)
 
-    def _ask(self, begun: _Begun, samples: Iterable[Sample]) -> Iterator[int | Made]:
+    def _ask(
+        self,
+        begun: _Begun,
+        samples: Iterable[Sample],
+    ) -> Iterator[int | Made]:
         """Queue samples together with samples of other shards that are drawn the same way. Render
         full batches."""
         for sample in samples:
@@ -253,7 +264,8 @@ class _Making:
             begun.coming += len(batch)
             yield from self._render(batch)
             yield from self._take(0)
-            verdicts = [row.verdict for row in candidates[-len(batch) :]]
+            screened = candidates[-len(batch) :]
+            verdicts = [row.verdict for row in screened]
             passed += quota_passes(rules, verdicts)
             if passed >= accepted:
                 return

@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 from array import array
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -54,7 +55,7 @@ def load_of(plan: Plan, shard: Shard) -> Load:
     """Return the load of a shard. Each quota counts with the largest number of samples that it may
     draw."""
     size = plan.recipe.generator.batch_size
-    images: dict[Way, int] = {"prompt": 0, "vector": 0, "pair": 0}
+    images: Counter[Way] = Counter()
     full = 0
     for cell in shard.cells:
         way = way_of(plan, cell.shift)
@@ -90,12 +91,17 @@ def shard_spans(
 
     def span(number: int) -> Span:
         first = ends[number - 1] if number else 0
-        return tuple(shards[index] for index in range(first, ends[number]))
+        positions = range(first, ends[number])
+        return tuple(shards[position] for position in positions)
 
     return LazySequence(range(len(ends)), span)
 
 
-def cuts(loads: Iterable[Load], batch_size: int, workers: int) -> array[int]:
+def cuts(
+    loads: Iterable[Load],
+    batch_size: int,
+    workers: int,
+) -> array[int]:
     """Return the position after the last shard of each span.
 
     Several divisions are tried. The best division is the one whose last worker ends first, counted
@@ -118,8 +124,11 @@ def cuts(loads: Iterable[Load], batch_size: int, workers: int) -> array[int]:
         taken = batches.of(start, end)
         heapq.heapreplace(idle, idle[0] + taken)
     start = begun[-1] if begun else 0
-    ways = [array("q", range(start + 1, count + 1))]
-    ways += [_filled(batches, start, idle, longest) for longest in _LENGTHS]
+    one_each = array("q", range(start + 1, count + 1))
+    ways = [one_each]
+    for longest in _LENGTHS:
+        filled = _filled(batches, start, idle, longest)
+        ways.append(filled)
     best = min(ways, key=lambda way: _score(batches, start, idle, way))
     return begun + best
 
@@ -127,9 +136,13 @@ def cuts(loads: Iterable[Load], batch_size: int, workers: int) -> array[int]:
 class _Batches:
     """Counts the batches and the images of any span from cumulative sums over shards."""
 
-    def __init__(self, loads: Iterable[Load], batch_size: int) -> None:
+    def __init__(
+        self,
+        loads: Iterable[Load],
+        batch_size: int,
+    ) -> None:
         self.size = batch_size
-        self._ways = (array("q", [0]), array("q", [0]), array("q", [0]))
+        self._ways = [array("q", [0]) for _ in range(3)]
         self._full = array("q", [0])
         for load in loads:
             images_of_ways = (load.by_prompt, load.by_vector, load.of_pairs)
@@ -140,7 +153,11 @@ class _Batches:
     def __len__(self) -> int:
         return len(self._full) - 1
 
-    def of(self, start: int, end: int) -> int:
+    def of(
+        self,
+        start: int,
+        end: int,
+    ) -> int:
         """Return the number of batches of one span with the shards [start, end)."""
         count = self._full[end] - self._full[start]
         for sums in self._ways:
@@ -148,20 +165,32 @@ class _Batches:
             count += -(-images // self.size)
         return count
 
-    def images(self, start: int, end: int) -> int:
+    def images(
+        self,
+        start: int,
+        end: int,
+    ) -> int:
         """Return the number of images of the shards [start, end), without padding."""
         drawn = sum(sums[end] - sums[start] for sums in self._ways)
         full = self._full[end] - self._full[start]
         return drawn + self.size * full
 
-    def furthest(self, start: int, most: int) -> int:
+    def furthest(
+        self,
+        start: int,
+        most: int,
+    ) -> int:
         """Return the end of the longest span of at most `most` batches. A span has at least one
         shard."""
         ends = range(len(self) + 1)
         after = bisect_right(ends, most, lo=start, key=lambda end: self.of(start, end))
         return max(start + 1, after - 1)
 
-    def padding_little(self, start: int, most: int) -> int:
+    def padding_little(
+        self,
+        start: int,
+        most: int,
+    ) -> int:
         """Return the end of the first span of at most `most` batches that pads little.
 
         If no such span pads little, return the end of the span that pads least.
@@ -195,7 +224,8 @@ def _filled(
     shards.
     """
     total = sum(idle) + batches.of(start, len(batches))
-    least = max(-(-total // len(idle)), max(idle))
+    equal = -(-total // len(idle))
+    least = max(equal, *idle)
     low = least - 1
     high = least
     ends = _up_to(batches, start, idle, longest, least)

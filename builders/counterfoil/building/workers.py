@@ -70,7 +70,8 @@ def write_to_send(
         receipt = writer.write(shard, candidates)
         contents = {}
         for file in receipt.files:
-            contents[file.path] = (directory / file.path).read_bytes()
+            written = directory / file.path
+            contents[file.path] = written.read_bytes()
         return ShardFiles(receipt, contents)
 
 
@@ -106,7 +107,11 @@ class SpansToCollect(LazySequence[SpanToCollect]):
                 came[shard.id] = self._came[shard.id]
         return SpanToCollect(span, came)
 
-    def note(self, shard: str, receipt: Receipt) -> None:
+    def note(
+        self,
+        shard: str,
+        receipt: Receipt,
+    ) -> None:
         """Remember the receipt of a shard that the main process has written."""
         self._came[shard] = receipt
 
@@ -137,7 +142,8 @@ def write_collected(
     expected = {file.path: file.sha256 for file in receipt.files}
     sent = {}
     for path, content in came.contents.items():
-        sent[path] = hashlib.sha256(content).hexdigest()
+        digest = hashlib.sha256(content)
+        sent[path] = digest.hexdigest()
     sound = sent == expected
     for path in expected:
         shard = parse_shard_path(path)
@@ -227,20 +233,20 @@ class Job:
             maker = self._maker(plan)
 
             def make(item: Span | SpanToCollect) -> Doing[Any, list[Receipt]]:
-                came: Mapping[str, Receipt] = {}
+                came = None
                 if isinstance(item, SpanToCollect):
                     came = item.came
                     item = item.span
                 receipts = []
                 left = []
                 for shard in item:
-                    receipt = came.get(shard.id) if self.collect else writer.made_before(shard)
-                    if receipt is not None:
-                        receipts.append(receipt)
-                        yield receipt.rows["candidates"]
-                        yield Delivered(receipt)
-                    else:
+                    receipt = writer.made_before(shard) if came is None else came.get(shard.id)
+                    if receipt is None:
                         left.append(shard)
+                        continue
+                    receipts.append(receipt)
+                    yield receipt.rows["candidates"]
+                    yield Delivered(receipt)
                 with contextlib.closing(maker.make(left)) as steps:
                     for step in steps:
                         if not isinstance(step, Made):

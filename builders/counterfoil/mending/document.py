@@ -168,7 +168,9 @@ class GainDifference:
             return 0
         if self.low is not None and self.low > 0 and self.ahead > self.behind:
             return 1
-        return -1 if self.high is not None and self.high < 0 and self.ahead < self.behind else 0
+        if self.high is not None and self.high < 0 and self.ahead < self.behind:
+            return -1
+        return 0
 
     @property
     def too_few(self) -> bool:
@@ -255,12 +257,17 @@ class VariantResult:
         where = f"the context {in_words(name)}"
         if worst in listed_classes:
             where = classes.get(name, name)
-        several = f", the most of {len(lost):,} that lose" if len(lost) > 1 else ""
-        seen = [format_count(len(listed_classes), "class", "classes")] if listed_classes else []
-        seen += [format_count(len(listed_contexts), "context")] if listed_contexts else []
+        several = ""
+        if len(lost) > 1:
+            several = f", the most of {len(lost):,} that lose"
         interval = f"{format_points(-worst.high)} to {format_points(-worst.low)}"
         alone = ""
         if len(both) > 1:
+            seen = []
+            if listed_classes:
+                seen.append(format_count(len(listed_classes), "class", "classes"))
+            if listed_contexts:
+                seen.append(format_count(len(listed_contexts), "context"))
             alone = f"; the 95 % interval is for one alone of {format_list(seen)}"
         return f"{safe_text(where)} loses {format_points(-worst.gain)} points ({interval}){several}{alone}."
 
@@ -278,19 +285,22 @@ class VariantResult:
     @property
     def decides(self) -> str:
         """The least lead over a control, and what would decide the verdict; "" without a lead."""
-        failures, noun = (
-            (TEST_FAILED, "test failure")
-            if self.judged_by == TEST
-            else (HELDOUT, "held-out failure")
-        )
+        failures = HELDOUT
+        noun = "held-out failure"
+        if self.judged_by == TEST:
+            failures = TEST_FAILED
+            noun = "test failure"
         leads = [each for each in self.comparisons if each.set == failures]
         if not leads or self.lam == 0:
             return ""
         lead = min(leads, key=lambda each: each.difference)
-        low, high = (format_points(end, signed=True) for end in (lead.low, lead.high))
+        interval = "no interval"
+        if lead.low is not None:
+            low = format_points(lead.low, signed=True)
+            interval = f"{low} to {format_points(lead.high, signed=True)}"
         text = (
             f" On {format_count(lead.rows, noun)} it gains {format_points(lead.difference, signed=True)} points"
-            f" ({'no interval' if lead.low is None else f'{low} to {high}'}) more than"
+            f" ({interval}) more than"
             f" {control_words(lead.against, lead.lam)}, the nearest control; it learned from"
             f" {self.images:,} of"
             f" {format_count(self.offered, 'image')}."
@@ -302,7 +312,8 @@ class VariantResult:
                 f"{text} More photographs to judge would not change that: give it others to"
                 " learn from."
             )
-        needed = math.ceil(lead.rows * ((lead.difference - lead.low) / lead.difference) ** 2)
+        width = (lead.difference - lead.low) / lead.difference
+        needed = math.ceil(lead.rows * width**2)
         return (
             f"{text} About {max(needed, lead.rows + 1):,} such failures would decide it: audit"
             " more photographs."
@@ -388,8 +399,11 @@ class ModelMended:
         losses = arm.losses(classes)
         if losses and arm.outcome == HELPS:
             says = HELPS_AND_LOSES + losses
-        reason = arm.decides if arm.lam or arm.outcome != "not known" else f" {arm.verdict}"
-        return (f"{arm.name}: " if several else "") + says + reason
+        reason = arm.decides
+        if not arm.lam and arm.outcome == "not known":
+            reason = f" {arm.verdict}"
+        name = f"{arm.name}: " if several else ""
+        return name + says + reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -567,9 +581,7 @@ def mend_csv(mended: Mended) -> str:
                     "gained": comparison.ahead,
                     "lost": comparison.behind,
                 }
-                same = {
-                    name: getattr(comparison, name)
-                    for name in ("against", "set", "rows", "low", "high", "p")
-                }
-                lines.append(begin | same | numbers)
+                for name in ("against", "set", "rows", "low", "high", "p"):
+                    numbers[name] = getattr(comparison, name)
+                lines.append(begin | numbers)
     return csv_text(lines, COLUMNS)

@@ -66,9 +66,12 @@ class Mixture:
     ) -> Floats:
         """Return the (n, k) log-probability of each row and component together, with the settings'
         weights."""
-        logs = _log_gaussian(points, self.means, self.variances) + np.log(self.shares)
-        logs += settings.label_weight * np.log(labels @ self.labels.T + _EPSILON)
-        logs += settings.prediction_weight * np.log(predictions @ self.predictions.T + _EPSILON)
+        logs = _log_gaussian(points, self.means, self.variances)
+        logs += np.log(self.shares)
+        of_labels = labels @ self.labels.T + _EPSILON
+        logs += settings.label_weight * np.log(of_labels)
+        of_predictions = predictions @ self.predictions.T + _EPSILON
+        logs += settings.prediction_weight * np.log(of_predictions)
         return logs
 
 
@@ -101,7 +104,7 @@ def fit_domino(
     features: AnyFloats,
     labels: Ints,
     predictions: AnyFloats,
-    settings: DominoSettings | None = None,
+    settings: DominoSettings,
     *,
     seed: int,
 ) -> DominoSlices:
@@ -113,34 +116,38 @@ def fit_domino(
     """
     from sklearn.decomposition import PCA
 
-    chosen = settings or DominoSettings()
     points = np.asarray(features, np.float64)
     given = np.asarray(predictions, np.float64)
     labels_as_rows = np.eye(given.shape[1])[labels]
-    principal = PCA(min(chosen.principal, *points.shape), random_state=seed).fit(points)
+    parts = min(settings.principal, *points.shape)
+    principal = PCA(parts, random_state=seed).fit(points)
     centre = np.asarray(principal.mean_, np.float64)
     axes = np.asarray(principal.components_, np.float64)
     projected = (points - centre) @ axes.T
     # Components take the cells of the confusion matrix in turn.
-    cells = (labels_as_rows[:, :, None] * given[:, None, :]).reshape(len(labels), -1)
-    start = cells[:, np.arange(chosen.components) % cells.shape[1]]
+    cells = labels_as_rows[:, :, None] * given[:, None, :]
+    cells = cells.reshape(len(labels), -1)
+    cell_of = np.arange(settings.components) % cells.shape[1]
+    start = cells[:, cell_of]
     start = start / start.sum(axis=1, keepdims=True)
-    start += np.random.default_rng(seed).random(start.shape) * chosen.noise
+    noise = np.random.default_rng(seed).random(start.shape)
+    start += settings.noise * noise
     start = start / start.sum(axis=1, keepdims=True)
-    mixture = _maximised(projected, labels_as_rows, given, start, chosen.minimum)
+    mixture = _maximised(projected, labels_as_rows, given, start, settings.minimum)
     likelihoods = [-np.inf]
-    for _ in range(chosen.steps):
-        joint = mixture.joint(projected, labels_as_rows, given, chosen)
+    for _ in range(settings.steps):
+        joint = mixture.joint(projected, labels_as_rows, given, settings)
         each = np.asarray(logsumexp(joint, axis=1))
         likelihoods.append(float(each.mean()))
-        if abs(likelihoods[-1] - likelihoods[-2]) < chosen.tolerance:
+        if abs(likelihoods[-1] - likelihoods[-2]) < settings.tolerance:
             break
         responsible = np.exp(joint - each[:, None])
-        mixture = _maximised(projected, labels_as_rows, given, responsible, chosen.minimum)
+        mixture = _maximised(projected, labels_as_rows, given, responsible, settings.minimum)
     # As the released code orders them: by the class that is predicted most beyond its share.
-    excess = np.abs((mixture.predictions - mixture.labels).max(axis=1))
-    kept = np.argsort(-excess, kind="stable")[: chosen.slices].astype(np.int64)
-    return DominoSlices(chosen, centre, axes, mixture, kept, tuple(likelihoods[1:]))
+    excess = (mixture.predictions - mixture.labels).max(axis=1)
+    order = np.argsort(-np.abs(excess), kind="stable")
+    kept = order[: settings.slices].astype(np.int64)
+    return DominoSlices(settings, centre, axes, mixture, kept, tuple(likelihoods[1:]))
 
 
 def _maximised(
@@ -161,11 +168,8 @@ def _maximised(
 def _log_gaussian(points: Floats, means: Floats, variances: Floats) -> Floats:
     """Return the (n, k) log-density under Gaussians of diagonal covariance."""
     precisions = 1 / variances
-    squares = (
-        points**2 @ precisions.T
-        - 2 * points @ (means * precisions).T
-        + (means**2 * precisions).sum(axis=1)[None, :]
-    )
-    return -0.5 * (
-        points.shape[1] * np.log(2 * np.pi) + np.log(variances).sum(axis=1)[None, :] + squares
-    )
+    squares = points**2 @ precisions.T
+    squares -= 2 * points @ (means * precisions).T
+    squares += (means**2 * precisions).sum(axis=1)
+    volumes = points.shape[1] * np.log(2 * np.pi) + np.log(variances).sum(axis=1)
+    return -0.5 * (volumes + squares)

@@ -17,7 +17,25 @@ import numpy as np
 
 from counterfoil.arrays import Bools, Floats, Floats32, Ints
 from counterfoil.errors import UserError
-from counterfoil.mending import document
+from counterfoil.mending.document import (
+    CLASS,
+    CONFIRM,
+    CONTEXT,
+    FEWEST_UNITS,
+    HELDOUT,
+    HELPS,
+    IN_CONTEXTS,
+    SAME_LAMBDA,
+    SEED,
+    TEST,
+    TEST_FAILED,
+    GainDifference,
+    Helped,
+    LambdaPoint,
+    SetMeasured,
+    VariantResult,
+    control_words,
+)
 from counterfoil.mending.network import Network
 from counterfoil.mending.variants import (
     ANY,
@@ -52,11 +70,11 @@ _ROUNDING = 1e-9
 # The sets on which variants are compared with controls. The verdict uses held-out failures and
 # test.
 COMPARED = (
-    document.HELDOUT,
-    document.IN_CONTEXTS,
-    document.CONFIRM,
-    document.TEST,
-    document.TEST_FAILED,
+    HELDOUT,
+    IN_CONTEXTS,
+    CONFIRM,
+    TEST,
+    TEST_FAILED,
 )
 BY_TEST = (
     "The confirm half confirmed the failures in these images, so it cannot judge them; test"
@@ -114,14 +132,18 @@ def choose_lambda(
     minimum = max(before, float(overall[grid.index(0.0)])) - most_loss
     allowed = overall >= minimum - _ROUNDING
     if untouched is not None:
-        allowed &= untouched[0] >= untouched[1] - most_loss - _ROUNDING
-    compared = np.where(allowed, worst, -np.inf) if allowed.any() else overall
+        of_base, before_of_base = untouched
+        allowed &= of_base >= before_of_base - most_loss - _ROUNDING
+    compared = overall
+    if allowed.any():
+        compared = np.where(allowed, worst, -np.inf)
     best = np.flatnonzero(compared >= compared.max() - _ROUNDING)
     enough_rows = context_rows >= fewest
     if enough_rows.any():
         mean = context_accuracy[:, enough_rows].mean(axis=1)[best]
         best = best[mean >= mean.max() - _ROUNDING]
-    return ChosenLambda(int(best[np.asarray(grid)[best].argmin()]), worst, allowed)
+    smallest = np.asarray(grid)[best].argmin()
+    return ChosenLambda(int(best[smallest]), worst, allowed)
 
 
 def worst_accuracy(
@@ -145,19 +167,17 @@ def worst_accuracy(
     return overall.astype(np.float64)
 
 
-def measure_set(
-    name: str, before: Bools, after: Bools, units: Ints, *, seed: int
-) -> document.SetMeasured:
+def measure_set(name: str, before: Bools, after: Bools, units: Ints, *, seed: int) -> SetMeasured:
     """Measure a head on n rows. `name` is part of the seed.
 
     before, after: (n,) bool, whether the old and the new head are right. units: (n,).
     """
     if not len(before):
-        return document.SetMeasured(name, 0, 0, None, None, None, None, None, 0, 0, None)
+        return SetMeasured(name, 0, 0, None, None, None, None, None, 0, 0, None)
     gained = int((after & ~before).sum())
     lost = int((before & ~after).sum())
     gain = difference_of_gains(after, before, units, seed=seed, salt=name)
-    return document.SetMeasured(
+    return SetMeasured(
         set=name,
         rows=len(before),
         units=len(np.unique(units)),
@@ -197,15 +217,16 @@ def compare_heads(
     *,
     seed: int,
     lam: float | None = None,
-) -> document.GainDifference:
+) -> GainDifference:
     """Return `difference_of_gains` against a control, with the counts of units ahead and behind."""
-    difference = difference_of_gains(right_a, right_b, units, seed=seed, salt=f"{name} {against}")
-    of_unit = np.unique(units, return_inverse=True)[1].ravel()
+    salt = f"{name} {against}"
+    difference = difference_of_gains(right_a, right_b, units, seed=seed, salt=salt)
+    _, of_unit = np.unique(units, return_inverse=True)
     more = right_a - right_b.astype(np.float64)
-    by_unit = np.round(np.bincount(of_unit, more), 9)
+    by_unit = np.round(np.bincount(of_unit.ravel(), more), 9)
     ahead = int((by_unit > 0).sum())
     behind = int((by_unit < 0).sum())
-    return document.GainDifference(
+    return GainDifference(
         against=against,
         set=name,
         rows=len(units),
@@ -220,16 +241,16 @@ def compare_heads(
 
 
 def judge_gains(
-    against: Mapping[str, document.GainDifference],
+    against: Mapping[str, GainDifference],
     test: Estimate | None,
     *,
     controls: Sequence[Collection[str]] = (),
-    everywhere: document.GainDifference | None = None,
+    everywhere: GainDifference | None = None,
     test_is: str = "test accuracy",
     notes: Sequence[str] = (),
     rows_are: tuple[str, str] = ("held-out failures", "the confirm half"),
     losses: str = "",
-) -> tuple[document.Helped, str]:
+) -> tuple[Helped, str]:
     """Return the verdict on mending: an outcome, and one or more sentences.
 
     against: control, in words → the difference of gains on held-out failures. controls: for each
@@ -244,29 +265,38 @@ def judge_gains(
     """
     failures, every = rows_are
     equal = set().union(*controls)
-    beaten = [name for name, difference in against.items() if difference.side > 0]
-    behind = [name for name, difference in against.items() if difference.side < 0]
-    undecided = [name for name, difference in against.items() if not difference.side]
-    few = [name for name in undecided if against[name].too_few]
-    many = [name for name in undecided if name not in few]
+    beaten = []
+    behind = []
+    few = []
+    many = []
+    for name, difference in against.items():
+        if difference.side > 0:
+            beaten.append(name)
+        elif difference.side < 0:
+            behind.append(name)
+        elif difference.too_few:
+            few.append(name)
+        else:
+            many.append(name)
     sentences = []
 
     def each(names: Sequence[str]) -> str:
-        return format_list([f"{name} ({_difference(against[name])})" for name in names], len(names))
+        texts = [f"{name} ({_difference(against[name])})" for name in names]
+        return format_list(texts, len(texts))
 
     loses = everywhere is not None and everywhere.side < 0
     where = "elsewhere" if loses else "in places"
     elsewhere = f" on {failures} and loses {where}" if loses or losses else ""
     beats = set(beaten).issuperset
     retrained = beats(against.keys() - equal)
-    outcome: document.Helped = "not shown to help"
+    outcome: Helped = "not shown to help"
     if not against:
         outcome = "not known"
         sentences.append(
             "It is not known whether this helped: there is no control to compare with."
         )
     elif len(beaten) == len(against) and equal:
-        outcome = document.HELPS
+        outcome = HELPS
         sentences.append(f"It helps{elsewhere}: on {failures} it gains more than {each(beaten)}.")
     elif retrained and any(map(beats, controls)):
         outcome = "helps in part"
@@ -297,7 +327,7 @@ def judge_gains(
     if many:
         sentences.append(f"No difference is shown from {each(many)}.")
     if few:
-        fewer = f"fewer than {document.FEWEST_UNITS}"
+        fewer = f"fewer than {FEWEST_UNITS}"
         sentences.append(
             f"Too few {failures} have different answers ({fewer}) to compare it with {each(few)}."
         )
@@ -305,12 +335,12 @@ def judge_gains(
     if test is not None:
         sentences.append(_test_sentence(test, test_is))
         loses = loses or (test.high is not None and test.high < 0)
-    if loses and outcome in (document.HELPS, "helps in part"):
+    if loses and outcome in (HELPS, "helps in part"):
         outcome = "loses elsewhere"
     return outcome, " ".join(sentences)
 
 
-def _difference(gain: document.GainDifference) -> str:
+def _difference(gain: GainDifference) -> str:
     """Return the difference and its interval; add the sign test if it contradicts an interval that
     excludes 0."""
     words = f"{format_points(gain.difference, signed=True)}{_interval(gain.low, gain.high)}"
@@ -325,12 +355,13 @@ def _test_sentence(test: Estimate, test_is: str) -> str:
     change = f"{format_points(test.value, signed=True)} points{_interval(test.low, test.high)}"
     if test.high is not None and test.high < 0:
         return f"It loses elsewhere: {test_is} changes by {change}."
+    subject = capitalised(test_is)
     if test.value < -MOST_LOSS:
-        return f"{capitalised(test_is)} falls by more than {format_points(MOST_LOSS)} points: {change}."
+        return f"{subject} falls by more than {format_points(MOST_LOSS)} points: {change}."
     if test.low is not None and test.low > 0:
-        return f"{capitalised(test_is)} rises: {change}."
+        return f"{subject} rises: {change}."
     if test.low is not None and test.low > -MOST_LOSS:
-        return f"{capitalised(test_is)} does not fall by more than {format_points(MOST_LOSS)} points: {change}."
+        return f"{subject} does not fall by more than {format_points(MOST_LOSS)} points: {change}."
     return f"No change of {test_is} is shown: {change}."
 
 
@@ -380,28 +411,30 @@ class HeadEvaluation:
     def answers(self, head: LinearHead | Network) -> Bools:
         return right_answers_of(head, self.audited, self.test, self.allowed)
 
-    def sets(self, judged_by: str = document.CONFIRM) -> Iterator[tuple[str, Ints]]:
+    def sets(self, judged_by: str = CONFIRM) -> Iterator[tuple[str, Ints]]:
         """Yield (name, rows) of each set in table order; no confirm half if the test split
         judges."""
         confirm = self.confirm
         if self.test is None:
-            yield document.TEST, confirm
+            yield TEST, confirm
         else:
             test = np.arange(len(self.audited.labels), len(self.before))
-            yield document.TEST, test
-            yield document.TEST_FAILED, test[~self.before[test]]
-        yield document.SEED, self.discover[self.failed[self.discover]]
-        if judged_by == document.TEST:
+            yield TEST, test
+            yield TEST_FAILED, test[~self.before[test]]
+        yield SEED, self.discover[self.failed[self.discover]]
+        if judged_by == TEST:
             return
-        yield document.HELDOUT, confirm[self.failed[confirm]]
-        yield document.CONFIRM, confirm
-        yield document.IN_CONTEXTS, confirm[self.context[confirm] >= 0]
+        yield HELDOUT, confirm[self.failed[confirm]]
+        yield CONFIRM, confirm
+        yield IN_CONTEXTS, confirm[self.context[confirm] >= 0]
+        contexts = self.context[confirm]
         for index, context in enumerate(self.contexts):
-            yield f"{document.CONTEXT}{context.name}", confirm[self.context[confirm] == index]
+            yield f"{CONTEXT}{context.name}", confirm[contexts == index]
+        labels = self.audited.labels[confirm]
         for label, class_id in enumerate(self.class_ids):
-            yield f"{document.CLASS}{class_id}", confirm[self.audited.labels[confirm] == label]
+            yield f"{CLASS}{class_id}", confirm[labels == label]
 
-    def measured(self, after: Bools, judged_by: str) -> tuple[document.SetMeasured, ...]:
+    def measured(self, after: Bools, judged_by: str) -> tuple[SetMeasured, ...]:
         """Measure a head on each set."""
         units = self.units
         return tuple(
@@ -489,21 +522,21 @@ def lambda_curve(
     chosen: ChosenLambda,
     evaluation: HeadEvaluation,
     judged_by: str,
-) -> tuple[document.LambdaPoint, ...]:
+) -> tuple[LambdaPoint, ...]:
     """Return each λ with its accuracies on the discover half and on the other sets. Only the former
     choose λ."""
     points = []
     for at, right in enumerate(answers):
         shares = evaluation.accuracies(right, judged_by)
         points.append(
-            document.LambdaPoint(
+            LambdaPoint(
                 value=grid[at],
                 worst_context=float(chosen.worst[at]),
                 discover=float(right[evaluation.discover].mean()),
-                heldout=shares.get(document.HELDOUT),
-                in_contexts=shares.get(document.IN_CONTEXTS),
-                confirm=shares.get(document.CONFIRM),
-                test=shares.get(document.TEST),
+                heldout=shares.get(HELDOUT),
+                in_contexts=shares.get(IN_CONTEXTS),
+                confirm=shares.get(CONFIRM),
+                test=shares.get(TEST),
                 allowed=bool(chosen.allowed[at]),
             )
         )
@@ -514,8 +547,8 @@ def compared_with(
     after: Bools,
     controls: Mapping[str, tuple[float | None, Bools]],
     evaluation: HeadEvaluation,
-    judged_by: str = document.CONFIRM,
-) -> tuple[document.GainDifference, ...]:
+    judged_by: str = CONFIRM,
+) -> tuple[GainDifference, ...]:
     """Return the gain of a head minus that of each control on the same rows, by control, then by
     set."""
     units = evaluation.units
@@ -532,13 +565,13 @@ def compared_with(
 
 
 def judge_variant(
-    comparisons: Sequence[document.GainDifference],
-    variant: document.VariantResult,
+    comparisons: Sequence[GainDifference],
+    variant: VariantResult,
     *,
     has_test: bool,
     missing: str = "",
     classes: Mapping[str, str] | None = None,
-) -> tuple[document.Helped, str]:
+) -> tuple[Helped, str]:
     """Return the verdict on a variant: from held-out failures, compared with controls, all confirm
     rows, and test.
 
@@ -546,60 +579,61 @@ def judge_variant(
     split instead. A control with λ = 0 is the head retrained alone and counts once. missing: the
     result of `missing_controls`. classes: id → name.
     """
-    by_test = variant.judged_by == document.TEST
-    failures, every = (
-        (document.TEST_FAILED, document.TEST) if by_test else (document.HELDOUT, document.CONFIRM)
-    )
+    by_test = variant.judged_by == TEST
+    failures = HELDOUT
+    every = CONFIRM
+    rows_are = ("held-out failures", "the confirm half")
+    no_failure = "The confirm half holds no failure"
+    notes = []
+    if by_test:
+        failures = TEST_FAILED
+        every = TEST
+        rows_are = ("test failures", "the test split")
+        no_failure = "The model fails on no test image"
+        notes.append(BY_TEST)
     heldout = [comparison for comparison in comparisons if comparison.set == failures]
     if not heldout:
-        half = (
-            "The model fails on no test image" if by_test else "The confirm half holds no failure"
-        )
-        return "not known", f"{half}, so it is not known whether this helped."
+        return "not known", f"{no_failure}, so it is not known whether this helped."
     at_zero = [comparison.against for comparison in heldout if comparison.lam == 0]
-    against: dict[str, document.GainDifference] = {}
+    against = {}
     controls: dict[str, list[str]] = {}
     for gain in heldout:
         if gain.lam != 0:
-            words = document.control_words(gain.against, gain.lam)
+            words = control_words(gain.against, gain.lam)
             against[words] = gain
             if gain.against != RETRAINED:
-                controls.setdefault(gain.against.removesuffix(document.SAME_LAMBDA), []).append(
-                    words
-                )
-    everywhere = [comparison for comparison in comparisons if comparison.set == every]
-    beside_retrained = next(
-        (comparison for comparison in everywhere if comparison.against == RETRAINED), None
-    )
-    notes = [BY_TEST] if by_test else []
+                kind = gain.against.removesuffix(SAME_LAMBDA)
+                controls.setdefault(kind, []).append(words)
+    everywhere = None
+    for comparison in comparisons:
+        if comparison.set == every and comparison.against == RETRAINED:
+            everywhere = comparison
     if at_zero:
-        they = (
-            "its own λ this control is" if len(at_zero) == 1 else "their own λ these controls are"
-        )
+        they = "their own λ these controls are"
+        if len(at_zero) == 1:
+            they = "its own λ this control is"
         notes.append(
-            f"λ = 0 was chosen for {' and for '.join(map(document.control_words, at_zero))}. At"
+            f"λ = 0 was chosen for {' and for '.join(map(control_words, at_zero))}. At"
             f" {they} the head"
             " retrained alone, so there is no second comparison."
         )
     if missing:
         notes.append(missing)
-    test = variant.of_set(document.TEST)
-    on_test = (
-        None if test is None or test.gain is None else Estimate(test.gain, test.low, test.high)
-    )
-    test_is = (
-        "test accuracy" if has_test else "accuracy on the confirm half (there is no test split)"
-    )
+    test = variant.of_set(TEST)
+    on_test = None
+    if test is not None and test.gain is not None:
+        on_test = Estimate(test.gain, test.low, test.high)
+    test_is = "test accuracy"
+    if not has_test:
+        test_is = "accuracy on the confirm half (there is no test split)"
     return judge_gains(
         against,
         on_test,
         controls=list(controls.values()),
-        everywhere=beside_retrained,
+        everywhere=everywhere,
         test_is=test_is,
         notes=notes,
-        rows_are=("test failures", "the test split")
-        if by_test
-        else ("held-out failures", "the confirm half"),
+        rows_are=rows_are,
         losses=variant.losses(classes or {}),
     )
 

@@ -9,6 +9,7 @@ float64. Each head is stored as soon as it is fitted, so that an interrupted swe
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -70,7 +71,9 @@ class Lesson:
     @property
     def shares(self) -> Floats:
         """The weight of each row in the mean, (n,). The weights sum to 1."""
-        weights = np.ones(len(self)) if self.weights is None else self.weights.astype(np.float64)
+        weights = np.ones(len(self))
+        if self.weights is not None:
+            weights = self.weights.astype(np.float64)
         return weights / weights.sum()
 
 
@@ -110,12 +113,16 @@ def fit_head(
         weighted.append((debug, lam * debug.shares))
     objective = _Objective(weighted, start.weight.shape, weight_decay)
     begun = np.concatenate([start.weight.ravel(), start.bias]).astype(np.float64)
-    end, steps = _descend(objective, begun, epochs) if how == "sgd" else _minimise(objective, begun)
+    if how == "sgd":
+        end, steps = _descend(objective, begun, epochs)
+    else:
+        end, steps = _minimise(objective, begun)
     loss, gradient = objective(end)
     length = float(np.linalg.norm(gradient))
     weight, bias = objective.parts(end)
     head = LinearHead(weight.astype(np.float32), bias.astype(np.float32))
-    return FittedHead(head, loss, steps, length, length**2 <= _SETTLED * 2 * weight_decay * loss)
+    settled = length**2 <= _SETTLED * 2 * weight_decay * loss
+    return FittedHead(head, loss, steps, length, settled)
 
 
 class _Objective:
@@ -254,25 +261,12 @@ class KeptHeads:
         self.begun = _digest(*start.tensors().values())
 
     def fitted(self, train: Lesson, debug: Lesson | None, lam: float) -> FittedHead:
-        from safetensors.numpy import save
-
-        path = self.folder / f"{self._key(train, debug, lam)[:32]}.safetensors"
-        known = self._read(path)
-        if known is not None:
-            return known
-        fitted_head = self.fit(self.start, train, debug, lam)
-        make_folder(self.folder)
-        numbers = np.asarray(
-            [fitted_head.loss, fitted_head.steps, fitted_head.gradient_norm, fitted_head.settled],
-            dtype=np.float64,
-        )
-        write_atomically(path, save(fitted_head.head.tensors() | {_NUMBERS: numbers}))
-        return fitted_head
-
-    def _key(self, train: Lesson, debug: Lesson | None, lam: float) -> str:
         from importlib.metadata import version
 
-        return sha256_json(
+        from safetensors import SafetensorError
+        from safetensors.numpy import load, save
+
+        key = sha256_json(
             {
                 "format": FORMAT,
                 "start": self.begun,
@@ -285,25 +279,27 @@ class KeptHeads:
                 "versions": {name: version(name) for name in ("numpy", "scipy", "torch")},
             }
         )
-
-    def _read(self, path: Path) -> FittedHead | None:
-        """Return a stored head. Return None if it is missing or damaged; the caller then fits it
-        again."""
-        from safetensors import SafetensorError
-        from safetensors.numpy import load
-
-        try:
+        path = self.folder / f"{key[:32]}.safetensors"
+        # A head that is missing or damaged is fitted again.
+        with contextlib.suppress(OSError, SafetensorError, KeyError, ValueError, RuntimeError):
             arrays = load(path.read_bytes())
             loss, steps, norm, settled = arrays.pop(_NUMBERS).tolist()
-            return FittedHead(self.start.holding(arrays), loss, int(steps), norm, bool(settled))
-        except (OSError, SafetensorError, KeyError, ValueError, RuntimeError):
-            return None
+            head = self.start.holding(arrays)
+            return FittedHead(head, loss, int(steps), norm, bool(settled))
+        fitted_head = self.fit(self.start, train, debug, lam)
+        make_folder(self.folder)
+        numbers = np.asarray(
+            [fitted_head.loss, fitted_head.steps, fitted_head.gradient_norm, fitted_head.settled],
+            dtype=np.float64,
+        )
+        write_atomically(path, save(fitted_head.head.tensors() | {_NUMBERS: numbers}))
+        return fitted_head
 
 
 def _lesson(lesson: Lesson) -> list[str]:
-    arrays = [lesson.features, lesson.targets] + (
-        [] if lesson.weights is None else [lesson.weights]
-    )
+    arrays = [lesson.features, lesson.targets]
+    if lesson.weights is not None:
+        arrays.append(lesson.weights)
     return [_digest(array) for array in arrays]
 
 

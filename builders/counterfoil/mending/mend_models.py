@@ -18,11 +18,32 @@ from counterfoil.dataset.card.index_page import write_index
 from counterfoil.documents import document_text, read_document
 from counterfoil.errors import UserError, warn
 from counterfoil.evaluation.tasks.classes.measures.transfer import architecture_family
-from counterfoil.mending import document, network
+from counterfoil.mending import network
 from counterfoil.mending.baselines import TRAINED
+from counterfoil.mending.document import (
+    BALANCED_ROLES,
+    HELDOUT,
+    HELPS,
+    MEND_VERSION,
+    TEST,
+    AskedFor,
+    AuditedRows,
+    Collective,
+    ContextShown,
+    FitSettings,
+    GainKept,
+    ImagesLearned,
+    Mended,
+    ModelMended,
+    RowsTested,
+    TrainRows,
+    VariantResult,
+    mend_csv,
+)
 from counterfoil.mending.evaluating import FEWEST_ROWS, GRID, MOST_LOSS, lambda_grid
 from counterfoil.mending.fitting import EPOCHS, FITS, MOMENTUM, RATE, WEIGHT_DECAY
 from counterfoil.mending.given import BALANCED, POOL, Given, given_variants, shown_names
+from counterfoil.mending.network import NETWORK, Network
 from counterfoil.mending.one_model import MendedModel, load_mendable, mend_one
 from counterfoil.mending.options import MendOptions
 from counterfoil.mending.prepared import (
@@ -33,7 +54,7 @@ from counterfoil.mending.prepared import (
     mend_source,
     prepare_inputs,
 )
-from counterfoil.mending.report import model_card
+from counterfoil.mending.report import mend_report, model_card
 from counterfoil.mending.variants import (
     CLASS_NAME,
     RANDOM,
@@ -83,8 +104,8 @@ _OF_NETWORKS = (
 
 
 def collective_of(
-    models: Sequence[document.ModelMended], failed: Bools, own_variants: Sequence[Collection[str]]
-) -> document.Collective | None:
+    models: Sequence[ModelMended], failed: Bools, own_variants: Sequence[Collection[str]]
+) -> Collective | None:
     """Compare models by their failures and by each other's images (Chegini 2023, 5.2.2 and 5.3.2);
     None for one.
 
@@ -94,11 +115,11 @@ def collective_of(
     if len(models) < 2:
         return None
 
-    def gains(arm: document.VariantResult) -> tuple[float | None, float | None]:
+    def gains(arm: VariantResult) -> tuple[float | None, float | None]:
         """Return the gain on held-out failures, and its excess over the retrained head, which needs
         no new images."""
-        gain = arm.gain_on(document.HELDOUT)
-        over = arm.against.get(RETRAINED, {}).get(document.HELDOUT)
+        gain = arm.gain_on(HELDOUT)
+        over = arm.against.get(RETRAINED, {}).get(HELDOUT)
         if over is None:
             return gain, None
         return gain, over.difference
@@ -110,23 +131,22 @@ def collective_of(
         own_gain, own_over = next(gains_of_own, (None, None))
         for arm in mended:
             gain, over = gains(arm)
-            kept_gains.append(
-                document.GainKept(
-                    model=model.name,
-                    arm=arm.name,
-                    own=arm.name in own_names,
-                    images=arm.images,
-                    heldout=gain,
-                    test=arm.gain_on(document.TEST),
-                    kept=kept_gain(own_gain, gain),
-                    over_retrained=over,
-                    kept_over_retrained=kept_gain(own_over, over),
-                )
+            kept = GainKept(
+                model=model.name,
+                arm=arm.name,
+                own=arm.name in own_names,
+                images=arm.images,
+                heldout=gain,
+                test=arm.gain_on(TEST),
+                kept=kept_gain(own_gain, gain),
+                over_retrained=over,
+                kept_over_retrained=kept_gain(own_over, over),
             )
+            kept_gains.append(kept)
     shares = failure_overlap(failed)
     overlap = shares.astype(object)
     overlap[np.isnan(shares)] = None
-    return document.Collective(
+    return Collective(
         models=tuple(model.name for model in models),
         families=tuple(architecture_family(model.architecture, model.name) for model in models),
         failures=tuple(failed.sum(axis=1).tolist()),
@@ -144,8 +164,9 @@ def failure_overlap(failed: Bools) -> Floats:
     counted = failed.astype(np.float64)
     both = counted @ counted.T
     failures = counted.sum(axis=1)
-    either = failures[:, None] + failures[None, :] - both
-    return np.divide(both, either, out=np.full_like(both, np.nan), where=either > 0)
+    either = failures[:, None] + failures - both
+    unknown = np.full_like(both, np.nan)
+    return np.divide(both, either, out=unknown, where=either > 0)
 
 
 def kept_gain(gain_own: float | None, other: float | None) -> float | None:
@@ -156,7 +177,7 @@ def kept_gain(gain_own: float | None, other: float | None) -> float | None:
     return other / gain_own
 
 
-def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> document.Mended:
+def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> Mended:
     """Return the document of models that were mended on the same rows."""
     source = prepared.source
     settings = prepared.settings
@@ -164,8 +185,9 @@ def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> do
     first = mended_models[0]
     audit = first.audit
     halves = audit.halves
-    shown = _shown_variants([arm for model in mended_models for arm in model.summary.arms])
-    models = _renamed([model.summary for model in mended_models], shown)
+    summaries = [model.summary for model in mended_models]
+    shown = _shown_variants(summaries)
+    models = _renamed(summaries, shown)
     own_variants = []
     for model in mended_models:
         variants = prepared.own.get(model.summary.name, ())
@@ -175,41 +197,56 @@ def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> do
     for index, context in enumerate(prepared.contexts):
         cls = source.recipe.classes[context.label]
         is_shown = first.context == index
-        numbers = [int(is_shown[half].sum()) for half in (halves.discover, halves.confirm)]
-        contexts.append(
-            document.ContextShown(
-                context.name,
-                cls.id,
-                cls.name,
-                context.caption,
-                context.rank,
-                *numbers,
-            )
+        context_shown = ContextShown(
+            context.name,
+            cls.id,
+            cls.name,
+            context.caption,
+            context.rank,
+            discover=int(is_shown[halves.discover].sum()),
+            confirm=int(is_shown[halves.confirm].sum()),
         )
+        contexts.append(context_shown)
     classes = source.class_names
     headlines = []
     for model in models:
-        name = f"{model.name}: " if len(models) > 1 else ""
-        headlines.append(name + model.headline(classes))
+        headline = model.headline(classes)
+        if len(models) > 1:
+            headline = f"{model.name}: {headline}"
+        headlines.append(headline)
     failed = np.stack([model.audit.failed for model in mended_models])
+    audited_on = []
+    for part in prepared.audited:
+        images = AuditedImages(without_folders(part.name), part.content, len(part))
+        audited_on.append(images)
+    learned = []
+    for variant, debug in prepared.drawn():
+        images = ImagesLearned(
+            name=without_folders(debug.dataset),
+            group=debug.group,
+            content=debug.content,
+            recipe=debug.recipe,
+            seed=debug.samples_seed,
+            role=variant.role,
+            images=variant.images,
+            offered=variant.offered,
+        )
+        learned.append(images)
     how = settings.how
-    return document.Mended(
-        version=document.MEND_VERSION,
+    return Mended(
+        version=MEND_VERSION,
         headline=" ".join(headlines),
         recipe=MinedRecipe(source.recipe.name, source.recipe.recipe_hash),
         classes=classes,
-        audited=document.AuditedRows(
-            on=tuple(
-                AuditedImages(without_folders(part.name), part.content, len(part))
-                for part in prepared.audited
-            ),
+        audited=AuditedRows(
+            on=tuple(audited_on),
             failure=source.mine.failure,
             seed=source.mine.seed,
             dealt_by=audit.dealt_by,
             discover=half_of(audit, halves.discover),
             confirm=half_of(audit, halves.confirm),
         ),
-        train=document.TrainRows(
+        train=TrainRows(
             name=without_folders(source.train.name),
             content=source.train.content,
             rows=len(source.train),
@@ -217,36 +254,24 @@ def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> do
             per_class=source.per_class,
             seed=settings.seed,
         ),
-        test=document.RowsTested(
+        test=RowsTested(
             name=test_name(source),
             content=None if test is None else test.content,
             rows=len(halves.confirm) if test is None else len(test),
             is_confirm_half=test is None,
         ),
-        fit=document.FitSettings(
+        fit=FitSettings(
             how=how,
             weight_decay=WEIGHT_DECAY,
             lambdas=tuple(settings.grid),
             most_loss=MOST_LOSS,
             fewest_rows=FEWEST_ROWS,
-            rate={"sgd": RATE, network.NETWORK: network.RATE}.get(how),
+            rate={"sgd": RATE, NETWORK: network.RATE}.get(how),
             momentum=None if how == "lbfgs" else MOMENTUM,
-            epochs={"sgd": EPOCHS, network.NETWORK: settings.epochs}.get(how),
-            batch=network.BATCH if how == network.NETWORK else None,
+            epochs={"sgd": EPOCHS, NETWORK: settings.epochs}.get(how),
+            batch=network.BATCH if how == NETWORK else None,
         ),
-        datasets=tuple(
-            document.ImagesLearned(
-                name=without_folders(debug.dataset),
-                group=debug.group,
-                content=debug.content,
-                recipe=debug.recipe,
-                seed=debug.samples_seed,
-                role=variant.role,
-                images=variant.images,
-                offered=variant.offered,
-            )
-            for variant, debug in prepared.drawn()
-        ),
+        datasets=tuple(learned),
         contexts=tuple(contexts),
         models=models,
         collective=collective_of(models, failed, own_variants),
@@ -261,20 +286,21 @@ def test_name(source: MendSource) -> str:
 
 def asked_names(
     given: Sequence[Given], given_by_model: Mapping[str, Given], mine: Mine
-) -> document.AskedFor:
+) -> AskedFor:
     """Return the datasets and splits that the user named, to mend with and to audit, by their names
     in documents."""
     models = shown_names(given_by_model)
     datasets = shown_names(dataset.name for dataset in given_by_model.values())
-    return document.AskedFor(
+    return AskedFor(
         using=tuple(shown_names(dataset.name for dataset in given).values()),
         own={models[model]: datasets[dataset.name] for model, dataset in given_by_model.items()},
         audited=tuple(without_folders(name) for name in mine.on),
     )
 
 
-def _shown_variants(arms: Sequence[document.VariantResult]) -> dict[str, str]:
+def _shown_variants(models: Sequence[ModelMended]) -> dict[str, str]:
     """Return the names of variants in documents, by their names."""
+    arms = [arm for model in models for arm in model.arms]
     shown = shown_names(arm.name for arm in arms if arm.of is None)
     for arm in arms:
         if arm.of is not None:
@@ -282,38 +308,37 @@ def _shown_variants(arms: Sequence[document.VariantResult]) -> dict[str, str]:
     return shown
 
 
-def _renamed(
-    models: Sequence[document.ModelMended], shown: Mapping[str, str]
-) -> tuple[document.ModelMended, ...]:
+def _renamed(models: Sequence[ModelMended], shown: Mapping[str, str]) -> tuple[ModelMended, ...]:
     """Return the same models, with the names of models and variants in documents."""
     names = shown_names(model.name for model in models)
     renamed = []
     for model in models:
-        arms = [
-            replace(arm, name=shown[arm.name], of=shown.get(arm.of or "")) for arm in model.arms
-        ]
-        renamed.append(
-            replace(
-                model,
-                name=names[model.name],
-                best=shown.get(model.best or ""),
-                saved=shown.get(model.saved or ""),
-                arms=tuple(arms),
-            )
+        arms = []
+        for arm in model.arms:
+            of = shown.get(arm.of or "")
+            arms.append(replace(arm, name=shown[arm.name], of=of))
+        model = replace(
+            model,
+            name=names[model.name],
+            best=shown.get(model.best or ""),
+            saved=shown.get(model.saved or ""),
+            arms=tuple(arms),
         )
+        renamed.append(model)
     return tuple(renamed)
 
 
 def _notes(
-    prepared: Prepared, mended_models: Sequence[MendedModel], models: Sequence[document.ModelMended]
+    prepared: Prepared, mended_models: Sequence[MendedModel], models: Sequence[ModelMended]
 ) -> tuple[str, ...]:
     # Notes about the images come first: the other notes depend on them.
     notes = [note for mended_model in mended_models for note in mended_model.notes]
-    if prepared.settings.how == network.NETWORK:
+    if prepared.settings.how == NETWORK:
         notes.append(_OF_NETWORKS)
     classes = prepared.source.recipe.classes
     for mended_model, model in zip(mended_models, models, strict=True):
-        outputs = sum(map(len, mended_model.audit.target.class_map.targets))
+        targets = mended_model.audit.target.class_map.targets
+        outputs = sum(map(len, targets))
         if outputs < model.outputs:
             notes.append(
                 f"{outputs:,} of the {model.outputs:,} outputs of {model.name} belong to the"
@@ -327,7 +352,9 @@ def _notes(
     for variant, debug in prepared.drawn():
         for what, labels in variant.lacking.items():
             lacking = format_list([classes[label].name for label in labels])
-            these = "this class" if len(labels) == 1 else "these classes"
+            these = "these classes"
+            if len(labels) == 1:
+                these = "this class"
             notes.append(
                 f"There is no image of {_CONTROLS[what]} for {lacking}. All"
                 " heads of a comparison get equal numbers per class, so those compared with"
@@ -363,7 +390,7 @@ class MendResult:
     """
 
     directory: Path
-    mended: document.Mended
+    mended: Mended
     files: Mapping[str, Path]
     models: Mapping[str, Path]
     heads: Mapping[str, Any] = field(default_factory=dict)
@@ -377,7 +404,7 @@ def refuse_another_run(
     source: MendSource,
     models: Sequence[str],
     settings: MendSettings,
-    datasets: document.AskedFor,
+    datasets: AskedFor,
 ) -> None:
     """Raise UserError if a folder holds the result of other models, rows or settings.
 
@@ -388,10 +415,10 @@ def refuse_another_run(
     path = folder / DOCUMENT
     if not path.exists():
         return
-    known = read_document(path, document.Mended)
+    known = read_document(path, Mended)
     recipe = source.recipe
     named = ", ".join(model.name for model in known.models)
-    epochs = settings.epochs if settings.how == network.NETWORK else known.fit.epochs
+    epochs = settings.epochs if settings.how == NETWORK else known.fit.epochs
     earlier_and_now = {
         "models": (named, ", ".join(shown_names(models).values())),
         "recipe": (
@@ -407,17 +434,14 @@ def refuse_another_run(
         "--seed": (known.train.seed, settings.seed),
         "--per-class": (known.train.per_class, source.per_class),
     }
-    other = [
-        f"{what}: {earlier}, not {now}"
-        for what, (earlier, now) in earlier_and_now.items()
-        if earlier != now
-    ]
+    other = []
+    for what, (earlier, now) in earlier_and_now.items():
+        if earlier != now:
+            other.append(f"{what}: {earlier}, not {now}")
     left = [name for name in known.asked.using if name not in datasets.using]
-    left += [
-        f"--own {model}={name}"
-        for model, name in known.asked.own.items()
-        if datasets.own.get(model) != name
-    ]
+    for model, name in known.asked.own.items():
+        if datasets.own.get(model) != name:
+            left.append(f"--own {model}={name}")
     if left:
         other.append(f"--with: {', '.join(left)} too")
     if other:
@@ -447,21 +471,21 @@ def model_places(models: Sequence[str]) -> dict[str, str]:
 
 
 def write_mended(
-    folder: Path, mended: document.Mended, mended_models: Sequence[MendedModel], prepared: Prepared
+    folder: Path, mended: Mended, mended_models: Sequence[MendedModel], prepared: Prepared
 ) -> MendResult:
     """Write models, then the report, and the document last: a folder that has one is complete."""
     from safetensors.numpy import save
 
-    from counterfoil.mending.report import mend_report
-
     places = model_places([model.summary.name for model in mended_models])
-    what = network.NETWORK if mended.fit.how == network.NETWORK else "head"
+    what = "head"
+    if mended.fit.how == NETWORK:
+        what = NETWORK
     head_files = {name: f"{Path(path).name}-{what}.safetensors" for name, path in places.items()}
     # An old document would be wrong beside a new model.
     remove_stale(folder, (DOCUMENT, *head_files.values()))
-    finished: list[document.ModelMended] = []
-    folders: dict[str, Path] = {}
-    heads: dict[str, Any] = {}
+    finished = []
+    folders = {}
+    heads = {}
     for mended_model, model in zip(mended_models, mended.models, strict=True):
         name = mended_model.summary.name
         saved = mended_model.summary.saved
@@ -480,14 +504,16 @@ def write_mended(
         finished.append(model)
     whole = replace(mended, models=tuple(finished))
     files = {
-        "table": (TABLE, document.mend_csv(whole)),
+        "table": (TABLE, mend_csv(whole)),
         "report": (REPORT, mend_report(whole)),
         "document": (DOCUMENT, document_text(whole)),
     }
-    for name, text in files.values():
-        write_atomically(folder / name, text.encode())
+    written = {}
+    for what, (name, text) in files.items():
+        file = folder / name
+        write_atomically(file, text.encode())
+        written[what] = file.resolve()
     write_index(folder)
-    written = {what: (folder / name).resolve() for what, (name, _) in files.items()}
     return MendResult(folder, whole, written, folders, heads)
 
 
@@ -503,13 +529,14 @@ def _write_model(
     variant = summary.variant(saved)
     source = prepared.source
     audited = [without_folders(part.name) for part in prepared.audited]
-    if variant.role in document.BALANCED_ROLES:
+    if variant.role in BALANCED_ROLES:
         seen = prepared.audited
         trained_on = audited
         chosen_on = []
         audit = mended_model.audit
         digests = [digest for part in seen for digest in prepared.pixels[part.content]]
-        fitted_to = {digests[row] for row in audit.rows[audit.halves.discover].tolist()}
+        discover = audit.rows[audit.halves.discover]
+        fitted_to = {digests[row] for row in discover.tolist()}
         rows = {"discover": variant.images}
     else:
         seen = (source.whole_train, *prepared.audited)
@@ -525,16 +552,15 @@ def _write_model(
             if images is not None:
                 fitted_to.update(prepared.pixels[images.content])
         rows["debug"] = variant.images
-        datasets.append(
-            MendedWith(
-                name=without_folders(debug.dataset),
-                content=debug.content,
-                group=debug.group,
-                seed=debug.samples_seed if debug.seeds else None,  # rows and edits have no noise
-                recipe=debug.recipe,
-                edits=debug.edits,
-            )
+        dataset = MendedWith(
+            name=without_folders(debug.dataset),
+            content=debug.content,
+            group=debug.group,
+            seed=debug.samples_seed if debug.seeds else None,  # rows and edits have no noise
+            recipe=debug.recipe,
+            edits=debug.edits,
         )
+        datasets.append(dataset)
     # An image that cannot be decoded has no digest.
     train_content = sorted(digest for digest in fitted_to if digest is not None)
     note = MendedNote(
@@ -555,13 +581,13 @@ def _write_model(
         role=variant.role,
         headline=headline,
         images=summary.images_are(variant),
-        helps=variant.outcome == document.HELPS,
+        helps=variant.outcome == HELPS,
         trained_on=trained_on,
         chosen_on=chosen_on,
     )
     classifier = mended_model.classifier
     head = mended_model.heads[saved]
-    if isinstance(head, network.Network):
+    if isinstance(head, Network):
         classifier = replace(classifier, module=head.module.cpu())
         head = head_of(classifier)
     return write_with_head(classifier, head, folder, about=about, card=card)
@@ -597,7 +623,9 @@ def mend(options: MendOptions) -> MendResult:
             )
         using = options.using
         given = given_variants([using] if isinstance(using, str) else list(using))
-        given_by_model = {name: given_variants([written])[0] for name, written in owned.items()}
+        given_by_model = {}
+        for name, written in owned.items():
+            (given_by_model[name],) = given_variants([written])
         settings = _settings(given, options)
         source = mend_source(
             options.on,
@@ -620,11 +648,19 @@ def mend(options: MendOptions) -> MendResult:
             datasets = asked_names(given, given_by_model, source.mine)
             refuse_another_run(folder, source, names, settings, datasets)
             prepared = prepare_inputs(source, given, given_by_model, settings)
-            if options.fit == network.NETWORK:
+            if options.fit == NETWORK:
                 images = sum(map(len, prepared.pixels.values()))
                 for classifier in classifiers.values():
-                    network.Network.of(classifier, images=images)
-            _warn_of_few(source)
+                    Network.of(classifier, images=images)
+            few = len(source.train)
+            enough = min(TRAIN_IMAGES, _ENOUGH * len(source.recipe.classes))
+            if few < enough:
+                warn(
+                    f"The head is fitted to {format_count(few, 'training image')}, and about"
+                    f" {enough:,} are needed: with fewer, retraining alone often loses more than"
+                    f" {format_points(MOST_LOSS)} points, and then no weight of other images is"
+                    " allowed. Add photographs to the training split, or raise --per-class."
+                )
             mended_models = [
                 mend_one(classifiers[name], prepared, folder, used_device) for name in names
             ]
@@ -639,12 +675,12 @@ def _settings(given: Sequence[Given], options: MendOptions) -> MendSettings:
     with `--with`."""
     fit = options.fit
     save = options.save
-    fits = (*FITS, network.NETWORK)
+    fits = (*FITS, NETWORK)
     if fit not in fits:
         raise UserError(
             f"--fit: found '{fit}', expected {' or '.join(fits)}{did_you_mean(fit, fits)}"
         )
-    whole = fit == network.NETWORK
+    whole = fit == NETWORK
     for dataset in given:
         if whole:
             unfit = dataset.kind == BALANCED
@@ -676,17 +712,3 @@ def _settings(given: Sequence[Given], options: MendOptions) -> MendSettings:
     return MendSettings(
         grid, fit, options.per_class, options.seed, save, options.effects, options.epochs
     )
-
-
-def _warn_of_few(source: MendSource) -> None:
-    """Warn of too few training images before the work begins."""
-    wanted = min(TRAIN_IMAGES, _ENOUGH * len(source.recipe.classes))
-    if len(source.train) < wanted:
-        warn(
-            f"The head is fitted to {format_count(len(source.train), 'training image')}, and about"
-            f" {wanted:,} are"
-            f" needed: with fewer, retraining alone often loses more than {format_points(MOST_LOSS)}"
-            " points, and then no"
-            " weight of other images is allowed. Add photographs to the training split, or raise"
-            " --per-class."
-        )

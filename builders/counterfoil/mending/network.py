@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from counterfoil.arrays import Floats32
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.mending.fitting import MOMENTUM, WEIGHT_DECAY, FittedHead, Lesson
-from counterfoil.mending.options import EPOCHS
 from counterfoil.models.classifiers import Classifier
 from counterfoil.models.classifiers.of_python import CallableClassifier
 from counterfoil.models.classifiers.of_timm import TimmClassifier
@@ -61,9 +60,12 @@ class Network:
     def of(cls, classifier: Classifier, device: str = "cpu", images: int = 0) -> Network:
         """Return a classifier's network. Raise UserError if it cannot be trained, or if so many
         images are too many."""
+        module = classifier.module
+        shape = classifier.input_size or ()
         is_callable = isinstance(classifier, CallableClassifier)
-        module: Any = classifier.model if is_callable else classifier.module
-        shape = classifier.shape if is_callable else classifier.input_size or ()
+        if is_callable:
+            module = classifier.model
+            shape = classifier.shape
         size = 4 * images * int(np.prod(shape))
         if size > _MOST_BYTES:
             raise UserError(
@@ -100,39 +102,32 @@ class Network:
         import torch
 
         module = self.module.to(self.device)
-        parts = range(0, len(features), _ROWS_AT_ONCE)
+        logits = np.empty((len(features), self.classifier.num_classes), np.float32)
         with torch.inference_mode():
-            logits = [
-                _logits(module, self._images(features[start : start + _ROWS_AT_ONCE])).cpu()
-                for start in parts
-            ]
-        return (
-            torch.cat(logits).numpy()
-            if logits
-            else np.empty((0, self.classifier.num_classes), np.float32)
-        )
+            for start in range(0, len(features), _ROWS_AT_ONCE):
+                rows = slice(start, start + _ROWS_AT_ONCE)
+                images = self._images(features[rows])
+                logits[rows] = _logits(module, images).cpu()
+        return logits
 
     def tensors(self) -> dict[str, NDArray[Any]]:
-        return {
-            key: tensor.detach().cpu().numpy() for key, tensor in self.module.state_dict().items()
-        }
+        state = self.module.state_dict()
+        return {key: tensor.detach().cpu().numpy() for key, tensor in state.items()}
 
     def holding(self, tensors: dict[str, NDArray[Any]]) -> Network:
         """Return the network with other weights."""
         import torch
 
         module = copy.deepcopy(self.module)
-        module.load_state_dict({key: torch.from_numpy(values) for key, values in tensors.items()})
+        state = {key: torch.from_numpy(values) for key, values in tensors.items()}
+        module.load_state_dict(state)
         return replace(self, module=module.eval())
 
     def _images(self, features: Floats32) -> torch.Tensor:
         import torch
 
-        return (
-            torch.from_numpy(np.ascontiguousarray(features))
-            .reshape(-1, *self.shape)
-            .to(self.device)
-        )
+        images = torch.from_numpy(np.ascontiguousarray(features))
+        return images.reshape(-1, *self.shape).to(self.device)
 
     def _fresh(self) -> nn.Module:
         """Return the module with new weights, drawn by torch's generator."""
@@ -142,9 +137,8 @@ class Network:
             import timm
 
             arguments = classifier.model_args | {"num_classes": classifier.num_classes}
-            module.load_state_dict(
-                timm.create_model(classifier.architecture, **arguments).state_dict()
-            )
+            fresh = timm.create_model(classifier.architecture, **arguments)
+            module.load_state_dict(fresh.state_dict())
         else:
             for part in module.modules():
                 reset: Any = getattr(part, "reset_parameters", None)
@@ -159,7 +153,7 @@ def fit_network(
     debug: Lesson | None,
     lam: float,
     *,
-    epochs: int = EPOCHS,
+    epochs: int,
     seed: int = 0,
     early: bool = False,
     biased: bool = False,
@@ -184,30 +178,32 @@ def fit_network(
         last = -(-epochs // STOPPED) if early else epochs
         loss = torch.zeros(())
         for epoch in range(last):
-            for batch, rows in enumerate(np.array_split(of_train.permutation(len(train)), batches)):
+            order = of_train.permutation(len(train))
+            for batch, rows in enumerate(np.array_split(order, batches)):
                 learned = [(train, rows, 1.0)]
                 if debug is not None and lam > 0:
-                    learned.append((debug, of_debug.integers(len(debug), size=_BESIDE), lam))
-                features = np.concatenate([lesson.features[some] for lesson, some, _ in learned])
-                targets = np.concatenate([lesson.targets[some] for lesson, some, _ in learned])
-                weights = np.concatenate(
-                    [
-                        share * lesson.shares[some] * len(lesson) / len(some)
-                        for lesson, some, share in learned
-                    ]
-                )
+                    beside = of_debug.integers(len(debug), size=_BESIDE)
+                    learned.append((debug, beside, lam))
+                features = []
+                targets = []
+                weights = []
+                for lesson, some, share in learned:
+                    features.append(lesson.features[some])
+                    targets.append(lesson.targets[some])
+                    weights.append(share * lesson.shares[some] * len(lesson) / len(some))
                 step = epoch * batches + batch
                 torch.manual_seed(step)
-                images = _changed(start._images(features), np.random.default_rng([seed, step]))
+                images = start._images(np.concatenate(features))
+                images = _changed(images, np.random.default_rng([seed, step]))
                 losses = torch.nn.functional.cross_entropy(
                     _logits(module, images),
-                    torch.from_numpy(targets).to(start.device),
+                    torch.from_numpy(np.concatenate(targets)).to(start.device),
                     reduction="none",
                 )
-                loss = (
-                    (biased_losses(losses) if biased else losses)
-                    * torch.from_numpy(weights).to(losses)
-                ).sum()
+                if biased:
+                    losses = biased_losses(losses)
+                weight = torch.from_numpy(np.concatenate(weights))
+                loss = (losses * weight.to(losses)).sum()
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from counterfoil.arrays import AnyFloats, Bools, Floats, Floats32, Ints
 from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together, warn
-from counterfoil.mending import document, evaluating
 from counterfoil.mending.baselines import (
     DOMINO,
     EARLY,
@@ -27,6 +26,30 @@ from counterfoil.mending.baselines import (
     most_wrong_slice,
     relative_difficulty,
     unsureness,
+)
+from counterfoil.mending.document import (
+    CONFIRM,
+    HELDOUT,
+    HELPS,
+    IN_CONTEXTS,
+    SAME_LAMBDA,
+    TEST,
+    EffectPoint,
+    ModelMended,
+    VariantResult,
+)
+from counterfoil.mending.evaluating import (
+    MOST_LOSS,
+    EvaluationRows,
+    HeadEvaluation,
+    accuracy_by_context,
+    chosen_on_discover,
+    compared_with,
+    judge_variant,
+    lambda_curve,
+    missing_controls,
+    right_answers_of,
+    worst_accuracy,
 )
 from counterfoil.mending.fitting import FittedHead, KeptHeads, Lesson, balanced_lesson, fit_head
 from counterfoil.mending.given import BALANCED, BY_CLIP, numbered_groups
@@ -102,18 +125,21 @@ class SeenModel:
     def lesson(self, features: Floats32, labels: Ints) -> Lesson:
         """Return rows to learn from. If a class has several outputs, the target is the one that the
         model prefers."""
-        logits = np.where(self.allowed[labels], self.head.logits(features), -np.inf)
-        return Lesson(features, logits.argmax(axis=1))
+        logits = self.head.logits(features)
+        allowed = np.where(self.allowed[labels], logits, -np.inf)
+        return Lesson(features, allowed.argmax(axis=1))
 
     def decoded(self, prepared: Prepared, images: LabelledImages) -> tuple[Ints, Floats32]:
         """Return the rows whose image can be decoded, and their features. Raise RunFailure if there
         are none."""
         features = embed(images, self.embedder, precision="float32")
-        rows = np.flatnonzero([digest is not None for digest in prepared.pixels[images.content]])
+        digests = prepared.pixels[images.content]
+        rows = np.flatnonzero([digest is not None for digest in digests])
         if not len(rows):
             raise RunFailure(f"{images.name}: no image can be decoded")
-        refuse_infinite_features(self.embedder.name, features[rows], images.name)
-        return rows, features[rows]
+        features = features[rows]
+        refuse_infinite_features(self.embedder.name, features, images.name)
+        return rows, features
 
 
 def load_mendable(models: Sequence[str], source: MendSource) -> dict[str, Classifier]:
@@ -124,7 +150,7 @@ def load_mendable(models: Sequence[str], source: MendSource) -> dict[str, Classi
     """
     if not models:
         raise UserError("no model to mend: --model is missing", "Name one: --model lab:resnet10t")
-    loaded: dict[str, Classifier] = {}
+    loaded = {}
     problems: list[CounterfoilError] = []
     for name in models:
         try:
@@ -137,10 +163,11 @@ def load_mendable(models: Sequence[str], source: MendSource) -> dict[str, Classi
                     "Mend the model that it was made from, with all datasets at once:"
                     f" {before.model}.",
                 )
-            loaded[name] = load_classifier(name, classes=source.recipe.classes)
-            head_of(loaded[name])
-            if loaded[name].sha256 is None:
+            classifier = load_classifier(name, classes=source.recipe.classes)
+            head_of(classifier)
+            if classifier.sha256 is None:
                 raise UserError(f"model {name!r}: its content has no hash, so it cannot be mended")
+            loaded[name] = classifier
         except CounterfoilError as error:
             problems.append(error)
     raise_together(problems)
@@ -170,7 +197,8 @@ def see_model(classifier: Classifier, prepared: Prepared, device: str) -> SeenMo
         embedder = classifier_embedder(classifier, device)
     of_parts = [embed(part, embedder, precision="float32") for part in audit.parts]
     features = np.concatenate(of_parts)[audit.rows]
-    refuse_infinite_features(name, features, ", ".join(part.name for part in audit.parts))
+    images = ", ".join(part.name for part in audit.parts)
+    refuse_infinite_features(name, features, images)
     logits = head.logits(features)
     answered = audit.target.predictions.prediction[audit.rows]
     best = logits.max(axis=1)
@@ -217,13 +245,17 @@ class ContextRows:
         """Return for each row the nearest context of its class by CLIP, (n,); -1 if the class alone
         is nearer."""
         nearest = np.full(len(self.labels), -1, dtype=np.int64)
-        for label in sorted({self.contexts[index].label for index in indices}):
+        by_label: dict[int, list[int]] = {}
+        for index in indices:
+            label = self.contexts[index].label
+            by_label.setdefault(label, []).append(index)
+        for label, of_label in by_label.items():
             # The vector of the class alone comes first, so that ties go to it.
-            of_label = [index for index in indices if self.contexts[index].label == label]
             rows = np.flatnonzero(self.labels == label)
             vectors = self.vectors[[self.alone[label], *of_label]]
-            best = np.argmax(self.features[rows] @ vectors.T, axis=1)
-            nearest[rows] = np.asarray([-1, *of_label], dtype=np.int64)[best]
+            similarities = self.features[rows] @ vectors.T
+            best = similarities.argmax(axis=1)
+            nearest[rows] = np.asarray([-1, *of_label])[best]
         return nearest
 
 
@@ -252,7 +284,7 @@ class MendedModel:
     """A model with its result and what its folder needs. audit: its CLIP features are dropped to
     free memory."""
 
-    summary: document.ModelMended
+    summary: ModelMended
     classifier: Classifier
     heads: Mapping[str, LinearHead | Network]
     audit: Audited
@@ -272,7 +304,7 @@ class FittedVariant:
     heads: tuple[FittedHead, ...]
     answers: tuple[Bools, ...]
     index: int
-    result: document.VariantResult
+    result: VariantResult
     lesson: Lesson | None
     contexts: Sequence[int]
 
@@ -294,7 +326,7 @@ class HeadFitting:
     train_rows: Ints
     kept: KeptHeads
     grid: tuple[float, ...]
-    evaluation: evaluating.HeadEvaluation
+    evaluation: HeadEvaluation
 
     @classmethod
     def of(cls, seen: SeenModel, prepared: Prepared, folder: Path) -> HeadFitting:
@@ -305,14 +337,16 @@ class HeadFitting:
         settings = prepared.settings
         train_rows, features = seen.decoded(prepared, source.train)
         train = seen.lesson(features, source.train.labels[train_rows])
-        audited = evaluating.EvaluationRows(seen.features, audit.labels, audit.units)
+        audited = EvaluationRows(seen.features, audit.labels, audit.units)
         tested = None
         if source.test is not None:
             rows, features = seen.decoded(prepared, source.test)
-            names = source.test.units or tuple(map(str, prepared.pixels[source.test.content]))
-            _, units = np.unique([names[row] for row in rows.tolist()], return_inverse=True)
+            # Without units, equal images are one unit.
+            units = source.test.units or prepared.pixels[source.test.content]
+            names = [str(units[row]) for row in rows.tolist()]
+            _, numbers = np.unique(names, return_inverse=True)
             labels = source.test.labels[rows]
-            tested = evaluating.EvaluationRows(features, labels, units.astype(np.int64))
+            tested = EvaluationRows(features, labels, numbers.astype(np.int64))
         embed_texts = None
         if seen.clip is not None:
             embed_texts = seen.clip.model.embed_texts
@@ -320,20 +354,23 @@ class HeadFitting:
             prepared.contexts, source.recipe, audit.features, audit.labels, embed_texts
         )
         build = source.audited
-        untouched = [build is None or key in build.base for key in audit.keys]
-        evaluation = evaluating.HeadEvaluation(
+        untouched = np.ones(len(audit.keys), dtype=bool)
+        if build is not None:
+            untouched[:] = [key in build.base for key in audit.keys]
+        before = right_answers_of(seen.head, audited, tested, seen.allowed)
+        evaluation = HeadEvaluation(
             audited=audited,
             discover=audit.halves.discover,
             confirm=audit.halves.confirm,
             failed=audit.failed,
-            untouched=np.asarray(untouched, dtype=bool),
+            untouched=untouched,
             context=dealt.among(range(len(prepared.contexts))),
             among=dealt.among,
             contexts=prepared.contexts,
             class_ids=[cls.id for cls in source.recipe.classes],
             test=tested,
             allowed=seen.allowed,
-            before=evaluating.right_answers_of(seen.head, audited, tested, seen.allowed),
+            before=before,
             seed=settings.seed,
         )
         if isinstance(seen.head, Network):
@@ -350,7 +387,7 @@ class HeadFitting:
         variant: Variant,
         lesson: Lesson | None,
         context_indices: Sequence[int],
-        judged_by: str = document.CONFIRM,
+        judged_by: str = CONFIRM,
     ) -> FittedVariant:
         """Fit the heads of a variant, one per λ if it uses λ, and choose λ by the contexts
         `context_indices`."""
@@ -363,7 +400,8 @@ class HeadFitting:
             for value in values:
                 weights = np.maximum(0, 1 + value * more)
                 weighted = replace(self.train, weights=weights)
-                heads.append(self.kept.fitted(weighted, None, 0.0))
+                head = self.kept.fitted(weighted, None, 0.0)
+                heads.append(head)
         elif variant.groups is not None:
             assert lesson is not None
             # Kirichenko 2023 fits on balanced rows alone
@@ -371,15 +409,15 @@ class HeadFitting:
         else:
             heads = [self.kept.fitted(self.train, lesson, value) for value in values]
         answers = [evaluation.answers(head.head) for head in heads]
-        chosen = evaluating.chosen_on_discover(values, answers, evaluation, context_indices)
+        chosen = chosen_on_discover(values, answers, evaluation, context_indices)
         index = chosen.index
         images = 0 if lesson is None else len(lesson)
         lam = None
         curve = ()
         if variant.swept:
             lam = values[index]
-            curve = evaluating.lambda_curve(values, answers, chosen, evaluation, judged_by)
-        result = document.VariantResult(
+            curve = lambda_curve(values, answers, chosen, evaluation, judged_by)
+        result = VariantResult(
             name=variant.name,
             role=variant.role,
             of=variant.of,
@@ -429,11 +467,12 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
             for index, context in enumerate(prepared.contexts)
             if (context.label, context.caption) in captions
         ]
-        judged_by = document.CONFIRM
+        judged_by = CONFIRM
         if beside is not None and confirm_chose(beside.mined, audited):
-            judged_by = document.TEST
+            judged_by = TEST
         learned, lesson = _taught(variant, prepared, seen, fitting)
-        fitted.append(fitting.fit(learned, lesson, context_indices, judged_by))
+        fitted_variant = fitting.fit(learned, lesson, context_indices, judged_by)
+        fitted.append(fitted_variant)
     results = []
     for fitted_variant in fitted:
         result = fitted_variant.result
@@ -443,7 +482,7 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
             result = _with_effects(fitted_variant, result, fitting)
         results.append(result)
     best = best_variant(fitted, fitting.evaluation)
-    summary = document.ModelMended(
+    summary = ModelMended(
         name=classifier.name,
         architecture=classifier.architecture,
         sha256=classifier.sha256 or "",
@@ -473,10 +512,13 @@ def _mined_notes(prepared: Prepared, audit: Audited) -> tuple[str, ...]:
         if variant.weights is not None:
             learned.append((variant.name, variant.mined))
     audited = {part.content: part.name for part in audit.parts}
-    discover = [audit.keys[row] for row in audit.halves.discover.tolist()]
+    rows = audit.halves.discover.tolist()
+    discover = keys_sha256([audit.keys[row] for row in rows])
+    tested = {}
     test = prepared.source.test
-    tested = {} if test is None else {test.content: test.name}
-    return refuse_mined_on_judges(learned, audited, keys_sha256(discover), tested)
+    if test is not None:
+        tested[test.content] = test.name
+    return refuse_mined_on_judges(learned, audited, discover, tested)
 
 
 def _taught(
@@ -489,9 +531,9 @@ def _taught(
         labels = seen.audit.labels[discover]
         whole = seen.lesson(seen.features[discover], labels)
         groups = variant.groups[discover]
-        return variant, balanced_lesson(
-            whole.features, whole.targets, labels, groups, seed=prepared.settings.seed
-        )
+        seed = prepared.settings.seed
+        balanced = balanced_lesson(whole.features, whole.targets, labels, groups, seed=seed)
+        return variant, balanced
     if variant.debug is None:
         return variant, None
     rows, features = seen.decoded(prepared, variant.debug.images)
@@ -500,7 +542,8 @@ def _taught(
         pool = variant.debug.images
         hard = _hardness(variant.chosen_by, pool, rows, features, prepared, seen, fitting)
         hardest = hardest_rows(-hard, debug.images.labels, ROWS)
-        chosen = np.sort(np.concatenate([*hardest.rows.values()]))
+        chosen = np.concatenate([*hardest.rows.values()])
+        chosen.sort()
         debug = debug.only(chosen)
         features = features[chosen]
     return replace(variant, debug=debug), seen.lesson(features, debug.images.labels)
@@ -609,30 +652,31 @@ def _judged(
     fitted: Sequence[FittedVariant],
     fitting: HeadFitting,
     classes: Mapping[str, str],
-) -> document.VariantResult:
+) -> VariantResult:
     """Return a variant compared with its controls, with its verdict. fitted: the retrained head
     first."""
     variant = fitted_variant.variant
     result = fitted_variant.result
     evaluation = fitting.evaluation
     retrained = fitted[0]
-    equal = {
-        other.variant.what or "": other for other in fitted if other.variant.of == variant.name
-    }
+    equal = {}
+    for other in fitted:
+        if other.variant.of == variant.name:
+            equal[other.variant.what or ""] = other
     controls = compared_controls(fitted_variant, {RETRAINED: retrained} | equal, fitting.grid)
-    comparisons = evaluating.compared_with(
-        fitted_variant.chosen, controls, evaluation, result.judged_by
-    )
-    outcome, verdict = evaluating.judge_variant(
+    comparisons = compared_with(fitted_variant.chosen, controls, evaluation, result.judged_by)
+    outcome, verdict = judge_variant(
         comparisons,
         result,
         has_test=evaluation.test is not None,
-        missing=evaluating.missing_controls(variant, equal),
+        missing=missing_controls(variant, equal),
         classes=classes,
     )
     if result.lam == 0:
         outcome = "learned nothing"
-        helped = "helped the worst context" if fitted_variant.contexts else "raised the accuracy"
+        helped = "raised the accuracy"
+        if fitted_variant.contexts:
+            helped = "helped the worst context"
         verdict = LEARNED_NOTHING.format(helped=helped)
     if result.lam is not None and not result.within_bound:
         discover = evaluation.discover
@@ -641,7 +685,7 @@ def _judged(
             "No λ is allowed: the head retrained on"
             f" {format_count(len(fitting.train_rows), 'training image')} alone loses"
             f" {format_points(lost)} points on the discover half, and at most"
-            f" {format_points(evaluating.MOST_LOSS)} are"
+            f" {format_points(MOST_LOSS)} are"
             " allowed. With more training images (--per-class, or more photographs) it may lose"
             " less; λ was chosen"
             " relative to that head."
@@ -663,21 +707,22 @@ def compared_controls(
     The chosen λ of a control is often 0, and the control is then the retrained head again. A larger
     λ gains more failures whatever the images are. Therefore the variant's λ is compared too.
     """
-    controls: dict[str, tuple[float | None, Bools]] = {
-        what: (other.result.lam, other.chosen) for what, other in beside.items()
-    }
+    controls = {}
+    for what, other in beside.items():
+        controls[what] = (other.result.lam, other.chosen)
     lam = fitted_variant.result.lam
     if not lam:
         return controls
     for what, other in beside.items():
         if other.variant.swept and other.result.lam != lam:
-            controls[f"{what}{document.SAME_LAMBDA}"] = (lam, other.answers[grid.index(lam)])
+            same = other.answers[grid.index(lam)]
+            controls[f"{what}{SAME_LAMBDA}"] = (lam, same)
     return controls
 
 
 def _with_effects(
-    fitted_variant: FittedVariant, result: document.VariantResult, fitting: HeadFitting
-) -> document.VariantResult:
+    fitted_variant: FittedVariant, result: VariantResult, fitting: HeadFitting
+) -> VariantResult:
     """Return the result with effects: the variant at its λ with fewer contexts per class or images
     per context."""
     debug = fitted_variant.variant.debug
@@ -689,31 +734,33 @@ def _with_effects(
     rank_of = [each.rank or 0 for each in debug.contexts] + [0]
     ranks = np.asarray(rank_of)[context]
 
-    def effects(fewer: Mapping[int, Ints]) -> tuple[document.EffectPoint, ...]:
+    def effects(fewer: Mapping[int, Ints]) -> tuple[EffectPoint, ...]:
         effect_points = []
         for value, rows in track(list(fewer.items()), f"{result.name}: measuring effects"):
             learned = Lesson(lesson.features[rows], lesson.targets[rows])
-            head = fitting.kept.fitted(fitting.train, learned, result.lam or 0.0).head
-            shares = evaluation.accuracies(evaluation.answers(head), result.judged_by)
-            accuracies = map(shares.get, (document.HELDOUT, document.IN_CONTEXTS, document.TEST))
-            effect_points.append(document.EffectPoint(value, len(rows), *accuracies))
+            fitted = fitting.kept.fitted(fitting.train, learned, result.lam or 0.0)
+            right = evaluation.answers(fitted.head)
+            shares = evaluation.accuracies(right, result.judged_by)
+            sets = (HELDOUT, IN_CONTEXTS, TEST)
+            point = EffectPoint(value, len(rows), *map(shares.get, sets))
+            effect_points.append(point)
         return tuple(effect_points)
 
     last = int(ranks.max(initial=0))
     by_k = {k: rows_within(ranks, context, k=k) for k in range(1, last + 2) if last}
     most = int(np.bincount(context[context >= 0], minlength=1).max())
-    numbers = sorted({min(number, most) for number in (*_IMAGES, most) if most})
+    numbers = [number for number in _IMAGES if number < most]
+    if most:
+        numbers.append(most)
     by_images = {n: rows_within(ranks, context, images=n, seed=evaluation.seed) for n in numbers}
     return replace(result, by_k=effects(by_k), by_images=effects(by_images))
 
 
-def _saved(
-    wanted: str | None, best: str | None, results: Sequence[document.VariantResult]
-) -> str | None:
+def _saved(wanted: str | None, best: str | None, results: Sequence[VariantResult]) -> str | None:
     """Return the variant whose head is saved: the named one, the best, or by default the best if it
     helps."""
     if wanted is None:
-        helping = [result.name for result in results if result.outcome == document.HELPS]
+        helping = [result.name for result in results if result.outcome == HELPS]
         return best if best in helping else None
     if wanted == "none":
         return None
@@ -722,12 +769,13 @@ def _saved(
     names = [result.name for result in results]
     if wanted in names:
         return wanted
-    return next((name for name in names if name.startswith(f"{wanted}:")), None)
+    for name in names:
+        if name.startswith(f"{wanted}:"):
+            return name
+    return None
 
 
-def best_variant(
-    fitted: Sequence[FittedVariant], evaluation: evaluating.HeadEvaluation
-) -> str | None:
+def best_variant(fitted: Sequence[FittedVariant], evaluation: HeadEvaluation) -> str | None:
     """Return the variant with the best worst context on the discover half; variants within the
     bound come first.
 
@@ -740,8 +788,9 @@ def best_variant(
         return None
     union = sorted({index for fit in candidates for index in fit.contexts})
     chosen = [fit.chosen for fit in candidates]
-    accuracy, overall, counts = evaluating.accuracy_by_context(chosen, evaluation, union)
-    worst = evaluating.worst_accuracy(accuracy, overall, counts).round(9)
+    accuracy, overall, counts = accuracy_by_context(chosen, evaluation, union)
+    worst = worst_accuracy(accuracy, overall, counts).round(9)
     within_bound = [fit.result.within_bound for fit in candidates]
     scores = list(zip(within_bound, worst.tolist(), strict=True))
-    return candidates[scores.index(max(scores))].variant.name
+    best = candidates[scores.index(max(scores))]
+    return best.variant.name

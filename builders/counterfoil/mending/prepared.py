@@ -157,11 +157,14 @@ def mend_source(
         # A built dataset can be audited alone: then its noise, edits and base are known.
         opened = open_dataset(mine.on[0])
         rows = np.arange(len(opened.keys))
-        base = frozenset(opened.keys[row] for row in np.flatnonzero(opened.shifts == 0).tolist())
+        base = np.flatnonzero(opened.shifts == 0).tolist()
         build = AuditedBuild(
-            frozenset(seeds_of(opened, rows)), edited_rows(opened, rows, recipe), base
+            frozenset(seeds_of(opened, rows)),
+            edited_rows(opened, rows, recipe),
+            frozenset(opened.keys[row] for row in base),
         )
-        made_from = opened.recipe.generator.get("split") if build.edited else None
+        if build.edited:
+            made_from = opened.recipe.generator.get("split")
     taken = {train: "the head learns from it", **dict.fromkeys(mine.on, "it is audited")}
     if made_from is not None:
         taken[made_from] = "the audited images are made from it"
@@ -175,13 +178,16 @@ def mend_source(
             )
     taken |= dict.fromkeys(pools, "images are chosen from it")
     name = _test_split(recipe, taken, splits, test)
+    tested = None
+    if name is not None:
+        tested = labelled_split(recipe.source, name, recipe.classes, pin)
     return MendSource(
         recipe=recipe,
         mine=mine,
         opened=source,
         train=rows_of(whole, chosen),
         whole_train=whole,
-        test=None if name is None else labelled_split(recipe.source, name, recipe.classes, pin),
+        test=tested,
         audited=build,
         per_class=per_class,
     )
@@ -194,7 +200,8 @@ def _test_split(
     free."""
     free = [name for name in splits if name not in taken]
     if test_split is None:
-        return next((name for name in _TESTS if name in free), free[0] if free else None)
+        usual = [name for name in _TESTS if name in free]
+        return next(iter(usual + free), None)
     if test_split in taken:
         raise UserError(
             f"--test {test_split}: {taken[test_split]}, so it cannot be the test split",
@@ -254,9 +261,13 @@ def refuse_shared(
     One half of `judged` chooses λ and teaches the heads of balanced groups. So `judged` may not
     share anything with `test` either.
     """
-    pairs = [(ours, rows) for ours in learned for rows in (*judged, *test)]
-    pairs += [(ours, rows) for ours in judged for rows in test]
-    problems = [problem for ours, rows in pairs for problem in _shared(ours, rows)]
+    problems = []
+    for ours in learned:
+        for rows in (*judged, *test):
+            problems += _shared(ours, rows)
+    for ours in judged:
+        for rows in test:
+            problems += _shared(ours, rows)
     if problems:
         raise UserError(
             problems[:_MOST_PROBLEMS],
@@ -290,8 +301,8 @@ def _shared(ours: Known, known: Known) -> list[str]:
             problems.append(
                 f"{edits.name} are edits of {images} of {rows.name}, such as {edited[0]}"
             )
-    both = sorted(ours.edited & known.edited) if ours.edited_of == known.edited_of else []
-    if both:
+    both = sorted(ours.edited & known.edited)
+    if both and ours.edited_of == known.edited_of:
         problems.append(
             f"{ours.name} and {known.name} share {format_count(len(both), 'edited row')}, such as"
             f" {both[0]}"
@@ -319,56 +330,56 @@ def refuse_mined_on_judges(
     images.
     discover_sha256: the hash of the keys of this run's discover half.
     """
-    problems: dict[str, None] = {}
-    notes: dict[str, None] = {}
+    problems: list[str] = []
+    notes: list[str] = []
     for called, mined in learned:
-        name = shown_names([called])[called]
+        (name,) = shown_names([called]).values()
         for record in mined:
             on = _mined_on(record)
             if not on:
-                notes[
+                notes.append(
                     f"{name} does not say which rows it was mined on. It is not known whether they"
                     " are tested here."
-                ] = None
+                )
             for content, images in on:
                 if content not in test and content not in audited:
                     rows = images if isinstance(images, str) else "rows without a name"
-                    notes[
+                    notes.append(
                         f"{name} was mined on {rows}, and no images tested here have that content."
                         " They share"
                         " no row unless they are the same images under another list of classes or"
                         " another revision."
-                    ] = None
+                    )
                 if content in test:
-                    problems[f"{called} was mined on {test[content]}, which is the test here"] = (
-                        None
+                    problems.append(
+                        f"{called} was mined on {test[content]}, which is the test here"
                     )
                 if content in audited and not test and confirm_chose(mined, audited):
-                    problems[
+                    problems.append(
                         f"{called} comes from findings that the confirm half of {audited[content]}"
                         " confirmed, and"
                         " there is no test split: the same rows would choose and test it"
-                    ] = None
+                    )
                 half = record.get("discover_sha256")
                 if content in audited and not isinstance(half, str):
-                    problems[
+                    problems.append(
                         f"{called} was mined on {audited[content]} but does not say on which half:"
                         " rows that"
                         f" found its contexts may also test them; mine and build it again"
-                    ] = None
+                    )
                 elif content in audited and half != discover_sha256:
-                    problems[
+                    problems.append(
                         f"{called} was mined on other rows of {audited[content]} than the discover"
                         " half here:"
                         f" rows that found its contexts would also test them"
-                    ] = None
+                    )
     if problems:
         raise UserError(
-            list(problems)[:_MOST_PROBLEMS],
+            list(dict.fromkeys(problems))[:_MOST_PROBLEMS],
             "Mend on the recipe that it was mined with, with the same mine.seed and mine.on, or"
             " name another --test.",
         )
-    return tuple(notes)
+    return tuple(dict.fromkeys(notes))
 
 
 def refuse_near_chance(
@@ -389,7 +400,8 @@ def refuse_near_chance(
     tested = np.flatnonzero(images >= fewest)
     if not len(tested):
         return ()
-    share = np.bincount(labels, right, len(classes))[tested] / images[tested]
+    right_images = np.bincount(labels, right, len(classes))
+    share = right_images[tested] / images[tested]
     near_chance = find_near_chance(
         [str(label) for label in tested], share[:, None], images[tested], chances[tested][:, None]
     )
@@ -524,9 +536,8 @@ def prepare_inputs(
         try:
             if dataset.kind != IMAGES:
                 raise UserError(f"--own {model}={dataset.name}: expected a built dataset")
-            own_variants[model] = tuple(
-                image_variants(*open_debug_images(dataset, recipe), settings.seed)
-            )
+            images_of_model = open_debug_images(dataset, recipe)
+            own_variants[model] = tuple(image_variants(*images_of_model, settings.seed))
         except CounterfoilError as error:
             problems.append(error)
     raise_together(problems)
@@ -549,9 +560,11 @@ def prepare_inputs(
         audited=audited,
     )
     drawn = [debug for _, debug in prepared.drawn()]
-    learned_from = [images for debug in drawn for images in (debug.images, debug.edited)]
+    every = [source.train]
+    for debug in drawn:
+        every += [debug.images, debug.edited]
     pixels: dict[str, tuple[str | None, ...]] = {}
-    for labelled in (source.train, *learned_from, *audited, source.test):
+    for labelled in (*every, *audited, source.test):
         if labelled is not None and labelled.content not in pixels:
             pixels[labelled.content] = pixels_of(labelled)
     dataset = recipe.source.dataset
@@ -561,7 +574,9 @@ def prepare_inputs(
 
     learned = [known(source.train, f"the training images ({source.train.name})")]
     for debug in drawn:
-        edited = frozenset(() if debug.edited is None else debug.edited.keys)
+        edited = frozenset()
+        if debug.edited is not None:
+            edited = frozenset(debug.edited.keys)
         of_debug = known(debug.images, f"the images of {debug.name}")
         learned.append(replace(of_debug, seeds=debug.seeds, edited=edited, edited_of=dataset))
     judged = []
@@ -574,5 +589,8 @@ def prepare_inputs(
             )
         judged.append(rows)
     test = source.test
-    refuse_shared(learned, judged, [] if test is None else [known(test, f"the test ({test.name})")])
+    tested = []
+    if test is not None:
+        tested.append(known(test, f"the test ({test.name})"))
+    refuse_shared(learned, judged, tested)
     return replace(prepared, pixels=pixels)

@@ -51,12 +51,15 @@ def gains_figure(model: document.ModelMended, index: int) -> str:
     figure, axes = new_figure(_WIDTH, 0.9 + 0.5 * len(variants))
     axes.axvline(0, color=RULE, linewidth=1)
     tips: dict[str, Sequence[str]] = {}
-    for offset, (name, (_, set_colour)) in zip((0.2, 0.0, -0.2), _DRAWN.items(), strict=True):
+    offsets = (0.2, 0.0, -0.2)
+    for offset, (name, (_, set_colour)) in zip(offsets, _DRAWN.items(), strict=True):
         for row, variant in enumerate(variants):
             measured = variant.of_set(name)
             if measured is None or measured.gain is None:
                 continue
-            colour = MUTED if variant.role == "retrained" else set_colour  # any refit gains as much
+            colour = set_colour
+            if variant.role == "retrained":  # any refit gains as much
+                colour = MUTED
             y = len(variants) - 1 - row + offset
             if measured.low is not None and measured.high is not None:
                 ends = [100 * measured.low, 100 * measured.high]

@@ -48,21 +48,23 @@ RETRAINED = "lambda 0"
 SAVED_ROLES = ("mended", "upweighted", "rival")
 
 
-def choose_train_rows(labels: Ints, most_per_class: int, seed: int = 0) -> Ints:
+def choose_train_rows(labels: Ints, most_per_class: int, seed: int) -> Ints:
     """Return at most `most_per_class` rows of each class, in order. A smaller number draws a subset
     of these rows."""
-    return rows_of_cells(labels, dict.fromkeys(np.unique(labels).tolist(), most_per_class), seed)
+    most = dict.fromkeys(np.unique(labels).tolist(), most_per_class)
+    return rows_of_cells(labels, most, seed)
 
 
-def equal_numbers(variants: Mapping[str, Ints], seed: int = 0) -> dict[str, Ints]:
+def equal_numbers(variants: Mapping[str, Ints], seed: int) -> dict[str, Ints]:
     """Choose rows of each variant so that all variants have equally many images of each class.
 
     variants: name → the labels of its images.
     """
-    classes = np.unique(np.concatenate(list(variants.values()))).tolist()
+    every = np.concatenate(list(variants.values()))
     fewest = {}
-    for label in classes:
-        fewest[label] = min(int((labels == label).sum()) for labels in variants.values())
+    for label in np.unique(every).tolist():
+        counts = [int((labels == label).sum()) for labels in variants.values()]
+        fewest[label] = min(counts)
     return {name: rows_of_cells(labels, fewest, seed) for name, labels in variants.items()}
 
 
@@ -154,7 +156,9 @@ def open_debug_images(given: Given, recipe: Recipe) -> tuple[DebugImages, dict[s
             "Build its recipe without --limit, and mend with that.",
         )
     groups = _groups(opened)
-    group = given.group or next((name for name in (CONTEXTS, HARD) if name in groups), None)
+    group = given.group
+    if group is None:
+        group = next((name for name in (CONTEXTS, HARD) if name in groups), None)
     if group is None:
         every = enumerate(opened.recipe.all_shifts())
         shifts = tuple(index for index, shift in every if index and shift.top)
@@ -181,8 +185,9 @@ def open_debug_images(given: Given, recipe: Recipe) -> tuple[DebugImages, dict[s
         images = _images(opened, given.source, name, groups[name], recipe)
         rows = np.flatnonzero(np.isin(images.images.labels, debug_images.images.labels))
         if len(rows):
-            unchanged = name == BASE and opened.recipe.kind.unchanged_base
-            controls[UNCHANGED if unchanged else what] = images.only(rows)
+            if name == BASE and opened.recipe.kind.unchanged_base:
+                what = UNCHANGED
+            controls[what] = images.only(rows)
     return debug_images, controls
 
 
@@ -207,9 +212,8 @@ def _images(
     labels = opened.labels[rows]
     recipe_labels = {(cls.id, cls.name): cls.label for cls in recipe.classes}
     classes = opened.recipe.classes
-    label_of = np.asarray(
-        [recipe_labels.get((cls.id, cls.name), -1) for cls in classes], dtype=np.int64
-    )
+    own_labels = [recipe_labels.get((cls.id, cls.name), -1) for cls in classes]
+    label_of = np.asarray(own_labels, dtype=np.int64)
     strange = [classes[label] for label in np.unique(labels).tolist() if label_of[label] < 0]
     if strange:
         shown = ", ".join(f"{cls.id} ({cls.name})" for cls in strange[:5])
@@ -220,9 +224,18 @@ def _images(
         )
     contexts, context_of = _contexts(opened, shifts, recipe, label_of)
     every = opened.recipe.all_shifts()
-    origins = {every[shift].of: _mined_from(opened.recipe, every[shift]) for shift in shifts}
+    origins = {}
+    for index in shifts:
+        shift = every[index]
+        origins[shift.of] = _mined_from(opened.recipe, shift)
     labelled = opened.labelled()
-    base = np.flatnonzero((opened.shifts == 0) & np.isin(opened.labels, labels))
+    of_classes = np.isin(opened.labels, labels)
+    base_rows = np.flatnonzero((opened.shifts == 0) & of_classes)
+    base = replace(
+        rows_of(labelled, base_rows),
+        name=f"{source}:{BASE}",
+        labels=label_of[opened.labels[base_rows]],
+    )
     keys = [opened.keys[row] for row in rows.tolist()]
     name = f"{source}:{group}"
     units = _pool_units(opened, rows, recipe)
@@ -234,9 +247,7 @@ def _images(
         contexts=contexts,
         context=context_of[opened.shifts[rows], labels],
         seeds=frozenset(seeds_of(opened, rows)),
-        base=replace(
-            rows_of(labelled, base), name=f"{source}:{BASE}", labels=label_of[opened.labels[base]]
-        ),
+        base=base,
         fewest=opened.recipe.evaluate.min_images_per_class,
         edits=edits_of(opened.directory, opened.recipe, opened.pins, keys),
         edited=_edited_images(opened, rows, recipe),
@@ -264,8 +275,10 @@ def seeds_of(opened: OpenDataset, rows: Ints) -> list[int]:
     seeds = []
     for row in rows.tolist():
         shift = None if paired else shifts[opened.shifts[row]].name
-        class_id = recipe.classes[opened.labels[row]].id
-        seeds.append(sample_seed(recipe.samples.seed, class_id, int(opened.indices[row]), shift))
+        cls = recipe.classes[opened.labels[row]]
+        index = int(opened.indices[row])
+        seed = sample_seed(recipe.samples.seed, cls.id, index, shift)
+        seeds.append(seed)
     return seeds
 
 
@@ -327,10 +340,10 @@ def _edited_images(opened: OpenDataset, rows: Ints, recipe: Recipe) -> LabelledI
     if not keys:
         return None
     pin = open_source(recipe.source, opened.pins.get("pool"), as_recorded=True).pin
-    split = labelled_split(
-        recipe.source, opened.recipe.generator.get("split"), recipe.classes, pin, units=False
-    )
-    return rows_of(split, np.flatnonzero([key in keys for key in split.keys]))
+    name = opened.recipe.generator.get("split")
+    split = labelled_split(recipe.source, name, recipe.classes, pin, units=False)
+    rows = np.flatnonzero([key in keys for key in split.keys])
+    return rows_of(split, rows)
 
 
 def _contexts(
@@ -382,7 +395,9 @@ def rows_within(
     rank 0. shifts: (n,), the context; an image with -1 is always included. Smaller numbers give
     subsets, so that neighbouring points of a curve share images.
     """
-    rows = np.arange(len(ranks)) if k is None else np.flatnonzero(ranks < k)
+    rows = np.arange(len(ranks))
+    if k is not None:
+        rows = rows[ranks < k]
     if images is None:
         return rows
     without = shifts[rows] < 0
@@ -439,8 +454,10 @@ def image_variants(
 
     Raise UserError if no image is left.
     """
-    every = {images.name: images} | dict(controls)
-    rows = equal_numbers({name: compared.images.labels for name, compared in every.items()}, seed)
+    labels = {images.name: images.images.labels}
+    for what, control in controls.items():
+        labels[what] = control.images.labels
+    rows = equal_numbers(labels, seed)
     if not len(rows[images.name]):
         raise UserError(
             f"{images.name}: no class has both its own images and images of its controls"
@@ -458,9 +475,9 @@ def image_variants(
     for what, control in controls.items():
         name = f"{control.group} beside {images.name}"
         equal = control.only(rows[what])
-        variants.append(
-            Variant(name, "control", images.name, what, debug=equal, offered=len(control))
-        )
+        offered = len(control)
+        variant = Variant(name, "control", images.name, what, debug=equal, offered=offered)
+        variants.append(variant)
     return variants
 
 
@@ -482,16 +499,11 @@ def pool_variants(given: Given, recipe: Recipe, pin: SourcePin, seed: int) -> li
         samples_seed=recipe.samples.seed,
     )
     control = whole.only(choose_train_rows(split.labels, ROWS, seed))
+    count = len(whole)
+    name = f"random images beside {given.name}"
     return [
-        Variant(given.name, "mended", debug=whole, offered=len(whole), chosen_by=given.group),
-        Variant(
-            f"random images beside {given.name}",
-            "control",
-            given.name,
-            ANY,
-            debug=control,
-            offered=len(whole),
-        ),
+        Variant(given.name, "mended", debug=whole, offered=count, chosen_by=given.group),
+        Variant(name, "control", given.name, ANY, debug=control, offered=count),
     ]
 
 

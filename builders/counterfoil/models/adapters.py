@@ -39,7 +39,7 @@ _EXPECTED = (
 )
 
 
-def pin_adapter(name: str, revision: str | None = None) -> Pin:
+def pin_adapter(name: str, revision: str | None) -> Pin:
     """Pin an adapter to a commit of the Hub, or to the content of a folder. Raises the same errors
     as `pin_model`."""
     repository, file = _in_repository(name)
@@ -184,7 +184,9 @@ def _below(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 
 def _in_repository(name: str) -> tuple[str, str | None]:
     parts = name.removeprefix(HUB).split("/", 2)
-    return (name, None) if len(parts) < 3 else ("/".join(parts[:2]), parts[2])
+    if len(parts) < 3:
+        return name, None
+    return "/".join(parts[:2]), parts[2]
 
 
 def named_file(

@@ -226,12 +226,12 @@ def number_problems(
             yield f"{path} is {shown_setting(value)}, expected at most {most_of(key):,}"
 
 
-def refuse_problems(model: str, problems: Sequence[str]) -> None:
+def refuse_problems(model: str, problems: Sequence[str], file: str | None = None) -> None:
+    """Raise UserError with the problems of a model, or of one of its files."""
     if problems:
-        raise UserError(
-            [f"model {model!r}: {problem}" for problem in problems[:_MOST_PROBLEMS]],
-            "It is not loaded.",
-        )
+        where = "" if file is None else f"{file}: "
+        shown = [f"model {model!r}: {where}{problem}" for problem in problems[:_MOST_PROBLEMS]]
+        raise UserError(shown, "It is not loaded.")
 
 
 def without_places(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -251,19 +251,16 @@ def checked_processor(
         document = read_config(folder / name, model)
         processor = document if name == PROCESSORS[1] else document.get("image_processor")
         if isinstance(processor, dict):
-            numbers = number_problems(
+            problems = list(followed_problems(processor))
+            problems += number_problems(
                 processor, "", lambda key: MOST_RESIZED_PIXELS if key in pixels else LARGEST_SIDE
             )
-            problems = [
-                *followed_problems(processor),
-                *numbers,
-                *declared_values(_ProcessorForm, processor)[1],
-            ]
-            refuse_problems(model, [f"{name}: {problem}" for problem in problems])
+            _, form_problems = declared_values(_ProcessorForm, processor)
+            refuse_problems(model, [*problems, *form_problems], name)
             return {
-                k: v
-                for k, v in processor.items()
-                if not k.startswith("_") and k != "processor_class"
+                key: value
+                for key, value in processor.items()
+                if not key.startswith("_") and key != "processor_class"
             }
     raise UserError(
         f"model {model!r}: {folder} has no {PROCESSORS[1]}, so it does not say how images are"

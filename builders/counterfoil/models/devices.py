@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
 
 
-def resolve_device(device: str = "auto") -> str:
+def resolve_device(device: str) -> str:
     """Return one device. `auto` and `cuda` give the first GPU; `auto` gives the CPU if there is no
     GPU.
 
@@ -28,7 +28,7 @@ def resolve_device(device: str = "auto") -> str:
     return first
 
 
-def resolve_devices(device: str = "auto") -> tuple[str, ...]:
+def resolve_devices(device: str) -> tuple[str, ...]:
     """Return the devices that a setting names, such as `("cuda:0", "cuda:2")` or `("cpu",)`.
 
     `auto` means every visible GPU, or the CPU if no GPU is visible. `cuda` means every visible GPU.

@@ -95,11 +95,9 @@ def load_pipeline(
         pipeline: Any = opener.from_pretrained(_source(name), revision=revision, **options)
         # Remove the safety filter, and the image encoders, because no call of the pipeline passes
         # an image to encode.
-        parts = [
-            "safety_checker",
-            "feature_extractor",
-            *([] if family.takes == "every" else ["image_encoder"]),
-        ]
+        parts = ["safety_checker", "feature_extractor"]
+        if family.takes != "every":
+            parts.append("image_encoder")
         if family.prompts == "plain":
             parts = [part for part in parts if part in type(pipeline)._optional_components]
         for part in parts:
@@ -158,11 +156,10 @@ def pipeline_family(name: str, revision: str | None = None) -> tuple[Family, Any
     """
     folder = fetch_configurations(name, revision)
     family = family_in(folder, name)
-    width = (
-        None
-        if family.width is None
-        else family.width(read_config(folder / "unet" / "config.json", name))
-    )
+    width = None
+    if family.width is not None:
+        config = read_config(folder / "unet" / "config.json", name)
+        width = family.width(config)
     if family.takes == "every" and not is_integer(width, 1, LARGEST_NUMBER):
         raise UserError(
             f"model '{name}': unet/config.json does not say which image embeddings it takes"
@@ -186,13 +183,13 @@ def index_here(name: str, revision: str | None) -> dict[str, Any] | None:
     return read_config(Path(file), name) if isinstance(file, str) else None
 
 
-def load_tokenizers(name: str, revision: str | None = None) -> list[Any]:
+def load_tokenizers(name: str, revision: str | None) -> list[Any]:
     from transformers import CLIPTokenizer
 
     return _clip_parts(name, revision, "tokenizer", CLIPTokenizer)
 
 
-def text_widths(name: str, revision: str | None = None) -> list[int]:
+def text_widths(name: str, revision: str | None) -> list[int]:
     from transformers import CLIPTextConfig
 
     return [
@@ -238,12 +235,14 @@ def _clip_parts(name: str, revision: str | None, part: str, kind: Any) -> list[A
     tokens."""
     with explain_loading(name):
         index = read_config(fetch_configurations(name, revision) / INDEX, name)
-        classes = {key: (index.get(key) or [None, None])[1] for key in (part, f"{part}_2")}
-        return [
-            kind.from_pretrained(_source(name), subfolder=key, revision=revision or "main")
-            for key, named in classes.items()
-            if isinstance(named, str) and named.startswith("CLIP")
-        ]
+        source = _source(name)
+        parts = []
+        for key in (part, f"{part}_2"):
+            named = (index.get(key) or [None, None])[1]
+            if isinstance(named, str) and named.startswith("CLIP"):
+                loaded = kind.from_pretrained(source, subfolder=key, revision=revision or "main")
+                parts.append(loaded)
+        return parts
 
 
 # The image side in pixels if neither the model nor the pipeline states one. All models without a
@@ -290,13 +289,12 @@ def _add_tokens(name: str, pipeline: Any, tokens: Mapping[str, tuple[torch.Tenso
     A separate call for each token would resize the embedding matrix each time: minutes for a
     thousand tokens.
     """
-    encoders: list[tuple[Any, Any]] = [
-        (getattr(pipeline, f"tokenizer{suffix}"), encoder)
-        for suffix in ("", "_2")
-        if type(encoder := getattr(pipeline, f"text_encoder{suffix}", None)).__name__.startswith(
-            "CLIP"
-        )
-    ]
+    encoders = []
+    for suffix in ("", "_2"):
+        encoder: Any = getattr(pipeline, f"text_encoder{suffix}", None)
+        if type(encoder).__name__.startswith("CLIP"):
+            tokenizer = getattr(pipeline, f"tokenizer{suffix}")
+            encoders.append((tokenizer, encoder))
     widths = [encoder.get_input_embeddings().weight.shape[1] for _, encoder in encoders]
     problems = []
     for token, vectors in tokens.items():
@@ -417,12 +415,11 @@ def refuse_odd_pipeline(model: str, folder: Path) -> None:
         *_part_problems(index),
         *(f"{INDEX}: {problem}" for problem in followed_problems(index, _NOT_FOLLOWED)),
     ]
-    for part in [
-        name for name, value in index.items() if isinstance(value, list) and name.isidentifier()
-    ]:
-        if (
-            folder / part / "adapter_config.json"
-        ).exists():  # with peft, transformers would load the model that the file names
+    for part, listed in index.items():
+        if not isinstance(listed, list) or not part.isidentifier():
+            continue
+        # With peft, transformers would load the model that this file names.
+        if (folder / part / "adapter_config.json").exists():
             problems.append(
                 f"{part}/adapter_config.json is not followed; name LoRA weights as generator.lora"
             )
@@ -567,11 +564,10 @@ def prompt_length(name: str, revision: str | None) -> PromptLength | None:
     """Load the tokenizers of a pipeline, without weights. Return None unless all its text encoders
     are CLIP's."""
     index = read_config(fetch_configurations(name, revision) / INDEX, name)
-    parts = [
-        value
-        for part, value in index.items()
-        if part.startswith("text_encoder") and value[1] is not None
-    ]
-    if not parts or not all(str(value[1]).startswith("CLIP") for value in parts):
+    kinds = []
+    for part, value in index.items():
+        if part.startswith("text_encoder") and value[1] is not None:
+            kinds.append(str(value[1]))
+    if not kinds or not all(kind.startswith("CLIP") for kind in kinds):
         return None
     return PromptLength(tuple(load_tokenizers(name, revision)))

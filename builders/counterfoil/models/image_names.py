@@ -73,22 +73,21 @@ def find_images(
     """
     exact = _numbered(paths) | _numbered(keys)
     for name, row in [*exact.items()]:
-        if exact.setdefault(as_cell(name), row) != row:
-            exact[as_cell(name)] = SEVERAL
+        cell = as_cell(name)
+        if exact.setdefault(cell, row) != row:
+            exact[cell] = SEVERAL
     rows = np.array([exact.get(name, NO_IMAGE) for name in names], dtype=np.int64)
     images = FoundImages(rows)
     if paths and (rows == NO_IMAGE).any() and _fitted(rows) < len(paths):
         images = _by_rule(names, paths, rows, where)
     several = np.flatnonzero(images.rows == SEVERAL)
     if several.size:
+        problem = f"{where}: {names[several[0]][:80]!r} fits several images"
+        more = several.size - 1
+        if more:
+            problem += f", and {format_count(more, 'more line does', 'more lines do')}"
         raise UserError(
-            f"{where}: {names[several[0]][:80]!r} fits several images"
-            + (
-                f", and {format_count(several.size - 1, 'more line does', 'more lines do')}"
-                if several.size > 1
-                else ""
-            ),
-            "Write the key of each image, as `evaluate --write-keys FILE` lists it.",
+            problem, "Write the key of each image, as `evaluate --write-keys FILE` lists it."
         )
     return images
 
@@ -125,7 +124,8 @@ def _by_rule(names: Sequence[str], paths: Sequence[str], exact: Ints, where: str
 
 def _fitted(rows: Ints) -> int:
     """Return how many images are found, and lines that fit several."""
-    return len(np.unique(rows[rows >= 0])) + int((rows == SEVERAL).sum())
+    images = np.unique(rows[rows >= 0])
+    return len(images) + int((rows == SEVERAL).sum())
 
 
 def _numbered(names: Sequence[str]) -> dict[str, int]:
@@ -169,8 +169,9 @@ class _Ends:
         if by_end is None:
             by_end = self._by_end[len(end)] = {}
             for row, path in enumerate(self.paths):
-                if len(path) > len(end) and by_end.setdefault(path[-len(end) :], row) != row:
-                    by_end[path[-len(end) :]] = SEVERAL
+                last = path[-len(end) :]
+                if len(path) > len(end) and by_end.setdefault(last, row) != row:
+                    by_end[last] = SEVERAL
         return by_end.get(end, NO_IMAGE)
 
 
@@ -185,8 +186,10 @@ def _tried(names: Sequence[Parts], ends: _Ends, exact: Ints) -> Iterator[tuple[_
             shared = 0
             while shared < min(len(name), len(path)) and name[-1 - shared] == path[-1 - shared]:
                 shared += 1
-            rules[_Rule(name[: len(name) - shared], path[: len(path) - shared])] += 1
-            taken_off[name[: len(name) - shared]] += 1
+            before = name[: len(name) - shared]
+            added = path[: len(path) - shared]
+            rules[_Rule(before, added)] += 1
+            taken_off[before] += 1
     chosen = [rule for rule, _ in rules.most_common(_MOST_RULES)]
     chosen += [_Rule(first, None) for first, _ in taken_off.most_common(_MOST_RULES)]
     for rule in chosen:
@@ -194,14 +197,15 @@ def _tried(names: Sequence[Parts], ends: _Ends, exact: Ints) -> Iterator[tuple[_
 
 
 def _applied(rule: _Rule, names: Sequence[Parts], ends: _Ends, exact: Ints) -> Ints:
-    rows = exact.copy() if rule == _AS_WRITTEN else np.full(len(names), NO_IMAGE, dtype=np.int64)
+    rows = exact.copy()
+    if rule != _AS_WRITTEN:
+        rows[:] = NO_IMAGE
     first = len(rule.taken_off)
     for line, name in enumerate(names):
         if rows[line] == NO_IMAGE and name[:first] == rule.taken_off:
             end = name[first:]
-            rows[line] = (
-                ends.ending_in(end)
-                if rule.added is None
-                else ends.whole.get((*rule.added, *end), NO_IMAGE)
-            )
+            if rule.added is None:
+                rows[line] = ends.ending_in(end)
+            else:
+                rows[line] = ends.whole.get((*rule.added, *end), NO_IMAGE)
     return rows

@@ -127,7 +127,9 @@ class MendedNote:
         for dataset in document["datasets"]:
             if dataset["edits"] is None:
                 del dataset["edits"]
-        return document | ({"rows": self.rows[""]} if set(self.rows) == {""} else {})
+        if set(self.rows) == {""}:
+            document["rows"] = self.rows[""]
+        return document
 
 
 def mended_of(name: str) -> MendedNote | None:

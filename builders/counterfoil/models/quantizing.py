@@ -34,7 +34,7 @@ def absent_library(package: str, needing: str = "the recipe") -> str:
     return message
 
 
-def quantize_problem(quantize: str | None, device: str | None = None) -> str | None:
+def quantize_problem(quantize: str | None, device: str | None) -> str | None:
     """Return why this machine cannot quantise weights, or None if it can. `device` is None if it is
     not yet known."""
     if quantize is None:

@@ -76,7 +76,8 @@ class ScaleEvidence:
         self._digits = max(self._digits, _digits(scores[written], powers[written]))
         largest = scores.max(axis=1)
         with np.errstate(over="ignore", invalid="ignore"):
-            logs = largest + np.log(np.exp(scores - largest[:, None]).sum(axis=1))
+            relative = np.exp(scores - largest[:, None])
+            logs = largest + np.log(relative.sum(axis=1))
             sums = scores.sum(axis=1)
         powers_above = np.where(above, powers, 0).sum(axis=1)
         self._rows.append(np.stack([sums, above.sum(axis=1), powers_above, logs]))

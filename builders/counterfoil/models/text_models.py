@@ -117,12 +117,8 @@ def checked_captioner(
     )
 
     known = _first_classes(NAMES)
-    document = read_config(model_files.folder / CONFIG, model, MOST_JSON_BYTES)
-    problems = [*_kind_problems(document, known, "captioner")]
-    model_type = document.get("model_type")
-    if model_type == "vision-encoder-decoder":
-        problems += declared_values(TwoHalves, document)[1]
-    refuse_problems(model, [f"{CONFIG}: {problem}" for problem in problems])
+    document = _sound_document(model, model_files, known, "captioner")
+    model_type = document["model_type"]
     without_template = None
     pixels = frozenset()
     if model_type not in kinds:
@@ -147,9 +143,7 @@ def checked_text_detector(
     )
 
     known = {kind: name for kind, name in _first_classes(NAMES).items() if kind in kinds}
-    document = read_config(model_files.folder / CONFIG, model, MOST_JSON_BYTES)
-    problems = _kind_problems(document, known, "open-vocabulary detector")
-    refuse_problems(model, [f"{CONFIG}: {problem}" for problem in problems])
+    document = _sound_document(model, model_files, known, "open-vocabulary detector")
     config = _checked(model, model_files, document, known, None)
     return replace(config, processor=checked_processor(model, model_files.folder))
 
@@ -158,10 +152,7 @@ def checked_chat(model: str, model_files: ModelFiles) -> TextModelConfig:
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as NAMES
 
     known = _first_classes(NAMES)
-    document = read_config(model_files.folder / CONFIG, model, MOST_JSON_BYTES)
-    refuse_problems(
-        model, [f"{CONFIG}: {problem}" for problem in _kind_problems(document, known, "text model")]
-    )
+    document = _sound_document(model, model_files, known, "text model")
     return _checked(
         model,
         model_files,
@@ -169,6 +160,20 @@ def checked_chat(model: str, model_files: ModelFiles) -> TextModelConfig:
         known,
         "it has no chat template, so it cannot be used as a chat model",
     )
+
+
+def _sound_document(
+    model: str,
+    model_files: ModelFiles,
+    known: Mapping[str, str],
+    what: str,
+) -> dict[str, Any]:
+    """Read a config.json. UserError with all problems if it is not one of a model of the kind
+    `what`."""
+    document = read_config(model_files.folder / CONFIG, model, MOST_JSON_BYTES)
+    problems = list(_kind_problems(document, known, what))
+    refuse_problems(model, problems, CONFIG)
+    return document
 
 
 def _checked(
@@ -243,6 +248,9 @@ def _kind_problems(
         odd = not isinstance(inner, str) or inner not in CONFIG_MAPPING or inner.startswith("timm")
         if inner is not None and odd:
             yield f"it has a model inside whose model_type is {shown_setting(inner)}, which is not built"
+    if model_type == "vision-encoder-decoder":
+        _, of_halves = declared_values(TwoHalves, document)
+        yield from of_halves
 
 
 def _known_decoder(model_type: str) -> bool:

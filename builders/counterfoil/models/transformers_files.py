@@ -188,7 +188,7 @@ def _weights(name: str, model_files: ModelFiles) -> list[Path]:
             " safetensors.",
         )
     listed = {"weight_map": {}} | read_config(index, name, 1 << 24)
-    refuse_problems(name, [f"{_INDEX}: {problem}" for problem in shard_problems(listed)])
+    refuse_problems(name, list(shard_problems(listed)), _INDEX)
     shards = sorted(set(listed["weight_map"].values()))
     if not all(file.endswith(SAFE) for file in shards):
         raise UserError(f"model {name!r}: {_INDEX} lists {shards[0]}, expected safetensors")

@@ -534,12 +534,13 @@ def format_quotas(quotas: Sequence[JudgedQuota]) -> str:
     cell = []
     short = 0
     for quota in quotas:
-        if quota.rate is None or quota.candidates_each is None or quota.candidates_a_cell is None:
+        if quota.rate is None:
             continue
+        a_cell = quota.accepted / quota.rate
         rates.append(100 * quota.rate)
-        each.append(quota.candidates_each)
-        cell.append(quota.candidates_a_cell)
-        short += quota.candidates_a_cell > quota.at_most
+        each.append(1 / quota.rate)
+        cell.append(a_cell)
+        short += a_cell > quota.at_most
     if not rates:
         example = "At a rate of 1 %, a kept image takes about 100 candidates that pass the screen."
         return f"{text}; no failure rate is given (mined_from). {example}"

@@ -49,7 +49,12 @@ class RowTable:
         return cls(rows, chosen_rows_csv(rows, kind))
 
     @classmethod
-    def read(cls, content: bytes, file: str, kind: ChosenKind) -> RowTable:
+    def read(
+        cls,
+        content: bytes,
+        file: str,
+        kind: ChosenKind,
+    ) -> RowTable:
         """Read a table from the content of a file. Raise UserError with every invalid line."""
         return cls(read_chosen_rows(content, file, kind), content)
 
@@ -71,7 +76,8 @@ class RowTable:
         wanted = {}
         for shift in recipe.all_shifts():
             for label in shift.class_labels:
-                wanted[shift.name, recipe.classes[label].id] = shift.candidates
+                cls = recipe.classes[label]
+                wanted[shift.name, cls.id] = shift.candidates
         for shift, class_id in self.rows.keys() - wanted.keys():
             yield f"'{str(shift)[:80]}' of class '{class_id[:80]}' is not a cell of the recipe"
         fewer = recipe.kind.fewer_rows
@@ -130,7 +136,8 @@ def rows_wanted(recipe: Recipe) -> dict[str, int]:
     for shift in recipe.all_shifts():
         for label in shift.class_labels:
             class_id = recipe.classes[label].id
-            wanted[class_id] = max(wanted.get(class_id, 0), shift.candidates)
+            before = wanted.get(class_id, 0)
+            wanted[class_id] = max(before, shift.candidates)
     return wanted
 
 
@@ -277,7 +284,12 @@ def sample_key(shift: str, class_id: str, index: int) -> str:
     return f"{shift}_{pair_id(class_id, index)}"
 
 
-def sample_seed(seed: int, class_id: str, index: int, shift: str | None) -> int:
+def sample_seed(
+    seed: int,
+    class_id: str,
+    index: int,
+    shift: str | None,
+) -> int:
     """Return the seed of a sample: 53 bits of the SHA-256 of its identity.
 
     With paired noise `shift` is None, so samples under different shifts share the seed.
@@ -311,7 +323,11 @@ class _Group:
 class LazySequence(Sequence[Item]):
     """A sequence whose items the function `item` computes on demand from their positions."""
 
-    def __init__(self, positions: Sequence[int], item: Callable[[int], Item]) -> None:
+    def __init__(
+        self,
+        positions: Sequence[int],
+        item: Callable[[int], Item],
+    ) -> None:
         self._positions = positions
         self._item = item
 
@@ -377,8 +393,10 @@ class Plan:
         ends = tuple(accumulate(len(shift.class_labels) for shift in shifts))
         most = max(shift.candidates for shift in shifts)
         if self.recipe.generator.get("rows") is not None:
-            cells = [(shift, label) for shift in shifts for label in shift.class_labels]
-            most = max(self._candidates(*cell) for cell in cells)
+            most = 0
+            for shift in shifts:
+                for label in shift.class_labels:
+                    most = max(most, self._candidates(shift, label))
         cells_per_shard = self.recipe.output.rows_per_shard // max(1, most)
         return _Group(name, tuple(shifts), ends, max(1, cells_per_shard))
 
@@ -491,7 +509,8 @@ class Plan:
         """Return the row of the samples with a class and an index, and the prompt of the base for
         this row."""
         assert self.table is not None  # a plan of edits has a table
-        row = self.table.cell(BASE, cls.id)[index]
+        rows = self.table.cell(BASE, cls.id)
+        row = rows[index]
         base_prompt = self._prompt(self.shift(BASE), cls, row)
         return {"row": row.row, "base_prompt": base_prompt}
 
@@ -532,7 +551,12 @@ class Plan:
         cls = self._classes_by_id[class_id]
         return self._prompt(self.shift(BASE), cls) or ""
 
-    def _prompt(self, shift: Shift, cls: RecipeClass, edited: PoolRow | None = None) -> str | None:
+    def _prompt(
+        self,
+        shift: Shift,
+        cls: RecipeClass,
+        edited: PoolRow | None = None,
+    ) -> str | None:
         placeholder = None if self.placeholders is None else self.placeholders[cls.id]
         caption = None if edited is None else edited.caption
         return prompt_for(shift, cls, placeholder, caption)
@@ -541,7 +565,8 @@ class Plan:
         """Yield the batches of `generator.batch_size` samples of a cell with a quota, whose members
         never change."""
         samples = self.samples(cell)
-        while batch := list(islice(samples, self.recipe.generator.batch_size)):
+        size = self.recipe.generator.batch_size
+        while batch := list(islice(samples, size)):
             yield batch
 
     def _cell(self, group: _Group, position: int) -> Cell:
@@ -614,6 +639,7 @@ def make_plan(
     if placeholders is not None:
         without = [cls.id for cls in recipe.classes if cls.id not in placeholders]
         if without:
-            some = some_of(without, 10)
-            raise UserError(f"tokens: no class token for {some}, expected one for every class")
+            raise UserError(
+                f"tokens: no class token for {some_of(without, 10)}, expected one for every class"
+            )
     return Plan(recipe, placeholders, retrieved or edited)

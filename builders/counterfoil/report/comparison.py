@@ -102,16 +102,18 @@ class ModelComparison(Strict):
     def key(self, group: str = "", *, of_original: bool = False) -> dict[str, str]:
         """Return the key of a group's rows, those of the mended model or of the original; "" is all
         groups."""
-        pair = (self.original, self.mended) if of_original else (self.mended, self.original)
-        return {"model": pair[0], "against": pair[1], "group": group}
+        if of_original:
+            return {"model": self.original, "against": self.mended, "group": group}
+        return {"model": self.mended, "against": self.original, "group": group}
 
     @property
     def short_names(self) -> tuple[str, str]:
         """The two names without folders; whole if they are alike."""
-        first, second = (
-            name.rstrip("/").rpartition("/")[2] for name in (self.mended, self.original)
-        )
-        return (first, second) if first != second else (self.mended, self.original)
+        _, _, first = self.mended.rstrip("/").rpartition("/")
+        _, _, second = self.original.rstrip("/").rpartition("/")
+        if first == second:
+            return self.mended, self.original
+        return first, second
 
     def average(self, rows: ResultRows) -> Estimate | None:
         """Return the gain averaged over groups, each counting once."""
@@ -125,8 +127,11 @@ class ModelComparison(Strict):
         gain = rows.one(GAIN, **self.key(group))
         if gain is None or gain.q is None:
             return "not measured"
-        more = _only(rows, self.key(group)) - _only(rows, self.key(group, of_original=True))
-        clear = interval_sign(gain) if gain.q <= LEVEL else 0
+        mended = _only(rows, self.key(group))
+        more = mended - _only(rows, self.key(group, of_original=True))
+        clear = 0
+        if gain.q <= LEVEL:
+            clear = interval_sign(gain)
         if clear * more <= 0:
             return "within chance"
         return "gains" if clear > 0 else "loses"
@@ -179,39 +184,40 @@ def comparison_table(comparison: ModelComparison, rows: ResultRows) -> Table:
 
 
 def comparison_sentences(
-    comparison: ModelComparison, rows: ResultRows, checks: LabelChecks | None = None
+    comparison: ModelComparison, rows: ResultRows, checks: LabelChecks | None
 ) -> list[str]:
-    gains = [
-        gain
-        for group in comparison.groups
-        if (gain := rows.one(GAIN, **comparison.key(group.name)))
-    ]
-    measured = [gain for gain in gains if gain.value is not None]
+    measured = []
+    for group in comparison.groups:
+        gain = rows.one(GAIN, **comparison.key(group.name))
+        if gain is not None and gain.value is not None:
+            measured.append(gain)
     average = comparison.average(rows)
     if not measured or average is None:
         return ["No group has a class with enough images, so the models cannot be compared."]
+    gain_text = f"{format_points(average.value, signed=True)} points"
+    chance = ""
     interval = format_interval(average)
-    gain = format_points(average.value, signed=True)
-    ends = f" (95 % confidence interval {interval})" if interval else ""
-    chance = (
-        " The interval includes 0, so this may be chance."
-        if interval and not interval_sign(average)
-        else ""
-    )
+    if interval:
+        gain_text += f" (95 % confidence interval {interval})"
+        if not interval_sign(average):
+            chance = " The interval includes 0, so this may be chance."
     groups_text = format_count(len(measured), "group")
     sentences = [
         _whether_worth(average, measured),
-        f"Average over {groups_text}: {gain} points{ends}.{chance}",
+        f"Average over {groups_text}: {gain_text}.{chance}",
     ]
+    largest_first = sorted(measured, key=lambda gain: -abs(gain.value or 0.0))
     for word, verb in (("more", "gains"), ("less", "loses")):
-        if groups := [gain for gain in measured if comparison.says(gain.group, rows) == verb]:
-            ordered = sorted(groups, key=lambda gain: -abs(gain.value or 0.0))
-            notes = {gain.group: label_note(checks, gain.group) for gain in ordered}
-            named = [
-                f"{gain.group}"
-                f" ({format_points(gain.value, signed=True)}{notes[gain.group] and f'; {notes[gain.group]}'})"
-                for gain in ordered
-            ]
+        named = []
+        for gain in largest_first:
+            if comparison.says(gain.group, rows) != verb:
+                continue
+            points = format_points(gain.value, signed=True)
+            note = label_note(checks, gain.group)
+            if note:
+                points += f"; {note}"
+            named.append(f"{gain.group} ({points})")
+        if named:
             sentences.append(f"It is significantly {word} often right in {format_list(named)}.")
     if len(sentences) == 2:
         sentences.append("In no group is one of the two models significantly more often right.")
@@ -226,12 +232,15 @@ def comparison_sentences(
         )
     elif comparison.near_chance:
         sentences.append("Both models are near chance on the base, so their drops mean nothing.")
-    if names := comparison.classes_near_chance:
+    names = comparison.classes_near_chance
+    if names:
         sentences.append(
             f"Classes near chance on the base ({format_list(names)}) count in all numbers but"
             " drops, so a class that only one model knows counts."
         )
-    return [*sentences, *([comparison.note] if comparison.note else [])]
+    if comparison.note:
+        sentences.append(comparison.note)
+    return sentences
 
 
 def compare_csv(results: Results) -> str | None:
@@ -286,24 +295,22 @@ def _only(rows: ResultRows, key: Mapping[str, str]) -> int:
 def _whether_worth(average: Estimate, gains: list[ResultRow]) -> str:
     """Return whether the mended model gains or loses more, by the interval of the average over
     groups."""
-    up = [gain.value for gain in gains if gain.value is not None and gain.value > 0]
-    down = [gain.value for gain in gains if gain.value is not None and gain.value < 0]
+    values = [gain.value or 0.0 for gain in gains]
+    up = [value for value in values if value > 0]
+    down = [value for value in values if value < 0]
     if not up and not down:
         return "Both models are right equally often in every group."
     gained = f"{format_points(sum(up))} points gained, summed over {format_count(len(up), 'group')}"
     lost = f"{format_points(-sum(down))} lost, summed over {format_count(len(down), 'group')}"
-    if interval_sign(average) < 0:
-        return (
-            f"It loses more than it gains: {gained}; {lost}."
-            if up
-            else f"It only loses: {lost} of {len(gains)}."
-        )
-    if interval_sign(average) > 0:
-        return (
-            f"It gains more than it loses: {gained}; {lost}."
-            if down
-            else f"It only gains: {gained} of {len(gains)}."
-        )
+    sign = interval_sign(average)
+    if sign < 0 and up:
+        return f"It loses more than it gains: {gained}; {lost}."
+    if sign < 0:
+        return f"It only loses: {lost} of {len(gains)}."
+    if sign > 0 and down:
+        return f"It gains more than it loses: {gained}; {lost}."
+    if sign > 0:
+        return f"It only gains: {gained} of {len(gains)}."
     return f"It is not clear whether it gains more than it loses: {gained}; {lost}."
 
 

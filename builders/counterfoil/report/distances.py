@@ -108,18 +108,22 @@ def distances_table(distances: Distances, rows: ResultRows) -> Table:
     table_rows = []
     for image_set in distances.sets:
         key = distances.key(image_set)
-        whole = ", all of it" if image_set.what == "dataset" else ""
+        name = image_set.name
+        if image_set.what == "dataset":
+            name += ", all of it"
         fid = rows.value(FID, **key)
         fid_cell = TableCell(NOTHING)
         if fid is not None:
-            decimals = max(0, 2 - math.floor(math.log10(fid))) if fid > 0 else 2
+            decimals = 2
+            if fid > 0:
+                decimals = max(0, 2 - math.floor(math.log10(fid)))
             shown = format_number(fid, min(12, decimals))
             if image_set.fid_biased:
                 shown += _BIASED
             fid_cell = TableCell(shown, sort=fid)
         counts = f"{image_set.images:,} and {image_set.source_images:,}"
         cells = (
-            text_cell(f"{image_set.name}{whole}"),
+            text_cell(name),
             _kid_cell(rows.one(KID, **key)),
             fid_cell,
             TableCell(counts, sort=image_set.images),
@@ -175,31 +179,29 @@ def distances_csv(results: Results) -> str | None:
     lines = []
     for distances in results.distances:
         for image_set in distances.sets:
-            kid, fid = (
-                results.rows.one(measure, **distances.key(image_set)) for measure in (KID, FID)
-            )
+            key = distances.key(image_set)
+            kid = results.rows.one(KID, **key)
             known = kid is not None and kid.value is not None
-            lines.append(
-                {
-                    "features": distances.features,
-                    "features_pin": distances.pin,
-                    "source": distances.source,
-                    "what": image_set.what,
-                    "name": image_set.name,
-                    "n_classes": image_set.classes,
-                    "n_images": image_set.images,
-                    "n_source_images": image_set.source_images,
-                    "kid": _digits(kid.value if kid else None),
-                    "kid_low": _digits(kid.low if kid else None),
-                    "kid_high": _digits(kid.high if kid else None),
-                    "kid_subsets": distances.subsets if known else "",
-                    "kid_subset": image_set.kid_subset or "",
-                    "kid_source_subset": image_set.kid_source_subset or "",
-                    "fid": _digits(fid.value if fid else None),
-                    "fid_biased": int(image_set.fid_biased) if known else "",
-                    "note": kid.note if kid else "",
-                }
-            )
+            line = {
+                "features": distances.features,
+                "features_pin": distances.pin,
+                "source": distances.source,
+                "what": image_set.what,
+                "name": image_set.name,
+                "n_classes": image_set.classes,
+                "n_images": image_set.images,
+                "n_source_images": image_set.source_images,
+                "kid": _digits(kid.value if kid else None),
+                "kid_low": _digits(kid.low if kid else None),
+                "kid_high": _digits(kid.high if kid else None),
+                "kid_subsets": distances.subsets if known else "",
+                "kid_subset": image_set.kid_subset or "",
+                "kid_source_subset": image_set.kid_source_subset or "",
+                "fid": _digits(results.rows.value(FID, **key)),
+                "fid_biased": int(image_set.fid_biased) if known else "",
+                "note": kid.note if kid else "",
+            }
+            lines.append(line)
     return csv_text(lines) if lines else None
 
 
@@ -211,8 +213,11 @@ def _kid_cell(row: ResultRow | None) -> TableCell:
     if estimate.low is None or estimate.high is None:
         return TableCell(f"{estimate.value:.3g}", sort=estimate.value)
     width = estimate.high - estimate.low
-    decimals = min(12, max(0, 1 - math.floor(math.log10(width)))) if width > 0 else 4
-    low, high = (format_number(end, decimals) for end in (estimate.low, estimate.high))
+    decimals = 4
+    if width > 0:
+        decimals = min(12, max(0, 1 - math.floor(math.log10(width))))
+    low = format_number(estimate.low, decimals)
+    high = format_number(estimate.high, decimals)
     return TableCell(format_number(estimate.value, decimals), f"{low} to {high}", estimate.value)
 
 
@@ -242,27 +247,24 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
 
 
 def _card(results: Results) -> CardSection | None:
-    shown = results.distances[:_MOST_ON_CARD]
-    tables = [
-        (how_measured(distance), distances_table(distance, results.rows), about_bias(distance))
-        for distance in shown
-    ]
+    tables = []
+    for distance in results.distances[:_MOST_ON_CARD]:
+        table = distances_table(distance, results.rows)
+        tables.append((how_measured(distance), table, about_bias(distance)))
+    if not tables:
+        return None
     template = "dataset-card-distances.md.j2"
-    return (
-        CardSection(place="alone", template=template, sentences=[WORTH], tables=tables)
-        if tables
-        else None
-    )
+    return CardSection(place="alone", template=template, sentences=[WORTH], tables=tables)
 
 
 def _terminal(results: Results, most_models: int) -> list[str | Table]:
     lines: list[str | Table] = []
     for distance in results.distances:
         if distance.sets:
-            lines += [
-                distances_table(distance, results.rows),
-                *filter(None, [about_bias(distance)]),
-            ]
+            lines.append(distances_table(distance, results.rows))
+            bias = about_bias(distance)
+            if bias:
+                lines.append(bias)
     return lines
 
 

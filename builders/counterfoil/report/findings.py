@@ -109,11 +109,9 @@ class MinedShiftResult(Strict):
     def name(self) -> str:
         """Its words, or else the shift's name, and its role if it was built for comparison."""
         name = self.words or in_words(self.shift)
-        return (
-            f"{name} ({self.role})"
-            if self.role and not name.endswith(in_words(self.role))
-            else name
-        )
+        if self.role and not name.endswith(in_words(self.role)):
+            name += f" ({self.role})"
+        return name
 
 
 def by_difference(results: Results, *, failing: bool = False) -> list[MinedShiftResult]:
@@ -123,12 +121,15 @@ def by_difference(results: Results, *, failing: bool = False) -> list[MinedShift
     near = results.near_chance_models
 
     def rank(finding: MinedShiftResult) -> float:
-        rows = results.rows.where(DIFFERENCE, group=finding.shift)
-        measured = {row.model: row.value for row in rows if row.value is not None}
-        sound = [value for model, value in measured.items() if model not in near] or list(
-            measured.values()
-        )
-        return -sum(sound) / len(sound) if sound else math.inf
+        every = []
+        sound = []
+        for row in results.rows.where(DIFFERENCE, group=finding.shift):
+            if row.value is not None:
+                every.append(row.value)
+                if row.model not in near:
+                    sound.append(row.value)
+        values = sound or every
+        return -sum(values) / len(values) if values else math.inf
 
     return sorted(failures or results.findings, key=rank)
 
@@ -137,25 +138,27 @@ def failure_rates_table(results: Results, most_models: int) -> Table:
     """Return one row for each finding and one column for each model: both rates, and their
     difference with interval."""
     shown = by_difference(results, failing=True)[:_MOST_IN_A_TABLE]
-    columns = {
-        model.name: TableColumn(model.short_name, note=model.note, named=True)
-        for model in results.models
-    }
+    columns = {}
+    for model in results.models:
+        columns[model.name] = TableColumn(model.short_name, note=model.note, named=True)
     # A judge that is not scored here has a column for its recorded answers.
-    for model in (model for finding in shown for model in finding.models):
-        columns.setdefault(model.name, TableColumn(model.name, named=True))
+    for finding in shown:
+        for model in finding.models:
+            columns.setdefault(model.name, TableColumn(model.name, named=True))
     names = list(columns)[:most_models]
     rows = []
     for finding in shown:
         cells = [_cell(results, finding.shift, name) for name in names]
         rows.append((finding.name, *cells))
-    rest = len(results.findings) - len(shown)
     table = Table.of(
         "mined shifts: failure rate over all candidates that passed the screen, and on the base (%)",
         (TableColumn("finding", "text"), *(columns[name] for name in names)),
         rows,
     )
-    return replace(table, more=f"and {rest:,} more mined shifts, in {_FILE}" if rest > 0 else "")
+    rest = len(results.findings) - len(shown)
+    if rest > 0:
+        table = replace(table, more=f"and {rest:,} more mined shifts, in {_FILE}")
+    return table
 
 
 def counted_words(finding: MinedShiftResult) -> str:
@@ -167,10 +170,10 @@ def counted_words(finding: MinedShiftResult) -> str:
     )
     if finding.judges:
         judges = " and ".join(cut_text(judge, _LONGEST_NAME) for judge in finding.judges)
-        until = f", drawn until {finding.quota:,} per class were kept" if finding.quota else ""
+        if finding.quota:
+            text += f", drawn until {finding.quota:,} per class were kept"
         text += (
-            f"{until}; of these, a keep rule kept only failures of {judges},"
-            f" {finding.accepted:,} images"
+            f"; of these, a keep rule kept only failures of {judges}, {finding.accepted:,} images"
         )
     if not finding.near_chance:
         return f"{text}."
@@ -190,9 +193,11 @@ def finding_sentences(results: Results, finding: MinedShiftResult) -> list[str]:
     reasons: dict[str, list[str]] = {}
     for model in models:
         known = facts.get(model.name)
-        marks = ["the target"] * model.target + ["near chance"] * (
-            known is not None and known.near_chance
-        )
+        marks = []
+        if model.target:
+            marks.append("the target")
+        if known is not None and known.near_chance:
+            marks.append("near chance")
         who = cut_text(known.short_name if known else model.name, _LONGEST_NAME)
         if marks:
             who += f" ({', '.join(marks)})"
@@ -205,14 +210,18 @@ def finding_sentences(results: Results, finding: MinedShiftResult) -> list[str]:
         if difference is not None and base is not None:
             text += f", {format_percent(base.value)} of the base ({model.base_failures:,} of {base.n:,})"
             text += f"; difference {with_interval(difference)}"
-        sentences.append(f"{text}; {note}." if note else f"{text}.")
-    return sentences + [f"{', '.join(who)}: {note}." for note, who in reasons.items()]
+        if note:
+            text += f"; {note}"
+        sentences.append(f"{text}.")
+    for note, names in reasons.items():
+        sentences.append(f"{', '.join(names)}: {note}.")
+    return sentences
 
 
 def failure_rates_csv(results: Results) -> str | None:
     """Write one line for each mined shift and model: failure rates averaged over classes, in
     percent; image counts."""
-    lines: list[dict[str, Any]] = []
+    lines = []
     pairs = [(finding, model) for finding in results.findings for model in finding.models]
     for finding, model in pairs:
         rate, base, difference = _rates(results, finding.shift, model.name)
@@ -259,9 +268,11 @@ def _cell(results: Results, shift: str, model: str) -> TableCell:
 def _rates(
     results: Results, shift: str, model: str
 ) -> tuple[ResultRow | None, ResultRow | None, Estimate | None]:
+    rows = results.rows
     key = {"model": model, "group": shift}
-    rate, base = (results.rows.one(measure, **key) for measure in (RATE, BASE_RATE))
-    return rate, base, results.rows.estimate(DIFFERENCE, **key)
+    rate = rows.one(RATE, **key)
+    base = rows.one(BASE_RATE, **key)
+    return rate, base, rows.estimate(DIFFERENCE, **key)
 
 
 def _names(names: Sequence[str]) -> str:
@@ -282,11 +293,11 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
 def _terminal(results: Results, most_models: int) -> list[str | Table]:
     if not results.findings:
         return []
-    chosen = "These images were chosen because a classifier failed on them."
-    return [
-        failure_rates_table(results, most_models),
-        f"{chosen} They do not estimate its accuracy elsewhere.",
-    ]
+    chosen = (
+        "These images were chosen because a classifier failed on them. They do not estimate its"
+        " accuracy elsewhere."
+    )
+    return [failure_rates_table(results, most_models), chosen]
 
 
 def _public(

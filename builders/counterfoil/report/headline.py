@@ -19,15 +19,15 @@ def left_of(results: Results, drop: ResultRow, value: float | None) -> float:
     """Return what wrong labels leave of a drop, or of an end of its interval; a row without a model
     is an average."""
     key = {"group": drop.group, "at": drop.at}
-    base = (
-        results.rows.value(DROP_BASE, model=drop.model, **key)
-        if drop.model
-        else results.averaged(DROP_BASE, **key)
-    )
+    if drop.model:
+        key["model"] = drop.model
+        base = results.rows.value(DROP_BASE, **key)
+    else:
+        base = results.averaged(DROP_BASE, **key)
+    if base is None:
+        base = 1.0
     value = value or 0.0
-    return value - lost_to_labels(
-        results.label_checks, drop.group, (1.0 if base is None else base) - value
-    )
+    return value - lost_to_labels(results.label_checks, drop.group, base - value)
 
 
 def by_loss(results: Results, drops: Iterable[ResultRow]) -> list[ResultRow]:
@@ -101,15 +101,13 @@ def headline_of(results: Results) -> str:
     """Return the sentence on all classifiers together, or one on each model of another kind; empty
     without shifts."""
     if results.lead != "accuracy":
-        drops = {
-            model.short_name: results.rows.where(
-                "drop", model=model.name, class_id="", at=results.lead
-            )
-            for model in results.sound_models
-        }
-        return " ".join(
-            loss_sentence(results, who, results.lead, rows) for who, rows in drops.items() if rows
-        )
+        lead = results.lead
+        sentences = []
+        for model in results.sound_models:
+            drops = results.rows.where("drop", model=model.name, class_id="", at=lead)
+            if drops:
+                sentences.append(loss_sentence(results, model.short_name, lead, drops))
+        return " ".join(sentences)
     impacts = [drop for drop in results.rows.where("impact", class_id="") if drop.value is not None]
     if not impacts:
         # Other sentences tell of classes near chance.
@@ -121,15 +119,14 @@ def headline_of(results: Results) -> str:
                 f"No drop can be measured: no class has {least} images under a shift and on the"
                 " base (--min-images)."
             )
-        return (
-            ""
-            if results.sound_models
-            else "No drop can be measured: every model is near chance on the base."
+        if results.sound_models:
+            return ""
+        return "No drop can be measured: every model is near chance on the base."
+    if len(results.models) > 1:
+        sentence = loss_sentence(
+            results, "The models", "accuracy on average", impacts, loses="lose"
         )
-    several = len(results.models) > 1
-    who, loses = ("The models", "lose") if several else (results.models[0].short_name, "loses")
-    sentence = loss_sentence(
-        results, who, f"accuracy{' on average' if several else ''}", impacts, loses=loses
-    )
+    else:
+        sentence = loss_sentence(results, results.models[0].short_name, "accuracy", impacts)
     checked = checked_shifts(results) & {shift.name for shift in results.shifts}
     return sentence if checked else f"{sentence} The labels are unchecked."

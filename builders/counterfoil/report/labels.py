@@ -149,10 +149,10 @@ class LabelChecks(Strict):
 
     def of(self, shift: str) -> ShiftChecks:
         """Return the checks of a shift; empty ones if there are none."""
-        return next(
-            (shift_checks for shift_checks in self.shifts if shift_checks.shift == shift),
-            ShiftChecks(shift),
-        )
+        for shift_checks in self.shifts:
+            if shift_checks.shift == shift:
+                return shift_checks
+        return ShiftChecks(shift)
 
 
 def labels_table(checks: LabelChecks, groups: Sequence[str], *, people: bool = True) -> Table:
@@ -210,14 +210,12 @@ def worst_classes(checks: ShiftChecks, most: int) -> list[tuple[str, JudgedLabel
 
     def doubt(item: tuple[str, JudgedLabels]) -> tuple[float, float, int]:
         _, judged = item
-        error = (
-            judged.disagreement.value if judged.label_error is None else judged.label_error.value
-        )
-        return -error, -judged.disagreement.value, -judged.images
+        disagreement = judged.disagreement
+        error = judged.label_error or disagreement
+        return -error.value, -disagreement.value, -judged.images
 
-    return sorted(
-        ((name, judged) for name, judged in checks.classes.items() if judged.disagreed), key=doubt
-    )[:most]
+    doubted = [item for item in checks.classes.items() if item[1].disagreed]
+    return sorted(doubted, key=doubt)[:most]
 
 
 def labels_text(checks: LabelChecks) -> str:
@@ -246,44 +244,39 @@ def _share(share: CheckedShare, below: str) -> TableCell:
 def _judge_text(checks: LabelChecks) -> str | None:
     if checks.judge is None:
         return None
-    judged = {
-        shift_checks.shift: shift_checks.judge
-        for shift_checks in checks.shifts
-        if shift_checks.judge is not None and not shift_checks.picked
-    }
+    judged = {}
+    for shift_checks in checks.shifts:
+        if shift_checks.judge is not None and not shift_checks.picked:
+            judged[shift_checks.shift] = shift_checks.judge
     if not judged:
-        picked = any(shift_checks.picked for shift_checks in checks.shifts)
-        but = (
-            ", except images that a keep rule chose because this judge gets them wrong"
-            if picked
-            else ""
-        )
+        but = ""
+        if any(shift_checks.picked for shift_checks in checks.shifts):
+            but = ", except images that a keep rule chose because this judge gets them wrong"
         return f"labels: the second judge {checks.judge} has no answer to any accepted image{but}"
-    errors = {
-        shift: labels.label_error
-        for shift, labels in judged.items()
-        if labels.label_error is not None
-    }
+    shares = {}
+    for shift, labels in judged.items():
+        if labels.label_error is not None:
+            shares[shift] = labels.label_error
+    estimated = len(shares) > 0
     what = "estimated label error"
-    shares = errors
-    if not errors:
-        what = "disagreement with the labels"
+    on = f"corrected on {checks.validated_on:,} validation images"
+    none = "estimate"
+    if not estimated:
         shares = {shift: labels.disagreement for shift, labels in judged.items()}
+        what = "disagreement with the labels"
+        on = "own error rate unknown"
+        none = "answer that checks labels"
     parts = _extremes(shares, max(shares, key=lambda name: shares[name].value))
-    on = (
-        f", corrected on {checks.validated_on:,} validation images"
-        if errors
-        else ", own error rate unknown"
-    )
-    text = f"labels: {what} {', at most '.join(parts)} (second judge {checks.judge}{on})"
+    text = f"labels: {what} {', at most '.join(parts)} (second judge {checks.judge}, {on})"
     without = len(checks.shifts) - len(shares)
     if without:
-        none = "estimate" if errors else "answer that checks labels"
-        text += (
-            f"; {without:,} of {len(checks.shifts):,} {'has' if without == 1 else 'have'} no {none}"
-        )
-    text = f"{text}; {ASSUMED}" if errors else text
-    return f"{text}; {ALSO_SCORED}" if checks.also_scored else text
+        have = "has" if without == 1 else "have"
+        text += f"; {without:,} of {len(checks.shifts):,} {have} no {none}"
+    if estimated:
+        text += f"; {ASSUMED}"
+    if checks.also_scored:
+        text += f"; {ALSO_SCORED}"
+    return text
 
 
 def _extremes(shares: Mapping[str, CheckedShare], worst: str) -> list[str]:
@@ -327,11 +320,9 @@ def wrong_labels(checks: LabelChecks | None, shift: str) -> CheckedShare | None:
     seen = of_shift.seen
     if seen is not None:
         return CheckedShare(1 - seen.value, 1 - seen.high, 1 - seen.low)
-    return (
-        None
-        if judge is None or of_shift.picked or judge.images < LEAST_IMAGES
-        else judge.label_error
-    )
+    if judge is None or of_shift.picked or judge.images < LEAST_IMAGES:
+        return None
+    return judge.label_error
 
 
 def lost_to_labels(checks: LabelChecks | None, shift: str, accuracy: float) -> float:
@@ -359,16 +350,20 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
     checked = checked_shifts(results)
     groups = [group.name for group in (*results.groups[:1], *results.by_impact)]
     unchecked = sum(shift.name not in checked for shift in results.shifts)
-    controls = share_words(checks.controls) if checks is not None and checks.controls else ""
+    controls = ""
+    tables = []
+    if checks is not None and checks.controls is not None:
+        controls = share_words(checks.controls)
+    if checks is not None and checked:
+        tables.append(labels_table(checks, groups, people=bool(checks.raters)))
+    alert = ""
+    if unchecked:
+        alert = f"The labels of {format_count(unchecked, 'shift')} are unchecked"
     return ReportSection(
         title="Are the labels still true?",
         short="Labels",
-        tables=[labels_table(checks, groups, people=bool(checks.raters))]
-        if checks is not None and checked
-        else [],
-        alert=f"The labels of {format_count(unchecked, 'shift')} are unchecked"
-        if unchecked
-        else "",
+        tables=tables,
+        alert=alert,
         template="report-labels.html.j2",
         more={"controls": controls, "also_scored": ALSO_SCORED, "least_images": LEAST_IMAGES},
     )

@@ -80,16 +80,12 @@ class PublishedResults(Strict):
 
 def worth(results: Results) -> str:
     """Return what the comparison is worth."""
-    images = (
-        "Generated or changed images"
-        if results.groups[0].candidates is not None
-        else "These images"
-    )
-    several = (
-        ", a class may be several of ImageNet's"
-        if results.published and results.published.several
-        else ""
-    )
+    images = "These images"
+    if results.groups[0].candidates is not None:
+        images = "Generated or changed images"
+    several = ""
+    if results.published and results.published.several:
+        several = ", a class may be several of ImageNet's"
     return (
         f"{images} of {format_count(len(results.classes), 'class', 'classes')} are not ImageNet's"
         f" validation set{several}: accuracy on this base is not accuracy there. The lines show how"

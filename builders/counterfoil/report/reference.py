@@ -126,15 +126,14 @@ def reference_warnings(results: Results, *, short: bool = True) -> tuple[str, ..
         gap = rows.estimate(VALIDATION_GAP, model=model.name)
         if gap is not None:
             gaps.append((model.called(short), model, gap))
-    over = sorted(
-        (entry for entry in gaps if _is_large(entry[2])), key=lambda entry: -abs(entry[2].value)
-    )
+    over = [entry for entry in gaps if _is_large(entry[2])]
     if over:
-        name, model, gap = over[0]
-        validation, base = (
-            rows.value(measure, model=model.name) for measure in (VALIDATION, VALIDATION_BASE)
-        )
-        subject = f"{len(over):,} of {len(gaps):,} models" if len(gaps) > 1 else "the model"
+        name, model, gap = max(over, key=lambda entry: abs(entry[2].value))
+        validation = rows.value(VALIDATION, model=model.name)
+        base = rows.value(VALIDATION_BASE, model=model.name)
+        subject = "the model"
+        if len(gaps) > 1:
+            subject = f"{len(over):,} of {len(gaps):,} models"
         sentences.append(
             "The base differs from the input dataset: from the source's validation images to the"
             f" base, the accuracy of {subject} changes by more than {100 * LARGE_GAP:.0f} points"
@@ -317,18 +316,16 @@ def model_sentences(results: Results) -> Iterator[str]:
 
 
 def everyone(results: Results) -> str:
-    return (
-        "models not near chance"
-        if len(results.sound_models) < len(results.models)
-        else "all models"
-    )
+    if len(results.sound_models) < len(results.models):
+        return "models not near chance"
+    return "all models"
 
 
 def averaged(results: Results) -> str:
     """Return words that say over which models an average is; empty if there is one model."""
-    return (
-        f"averaged over {everyone(results).removeprefix('all ')}" if len(results.models) > 1 else ""
-    )
+    if len(results.models) <= 1:
+        return ""
+    return f"averaged over {everyone(results).removeprefix('all ')}"
 
 
 def _is_large(gap: Estimate) -> bool:

@@ -305,7 +305,9 @@ class Results(Strict):
         """The measure that people see first: accuracy of one class an image, or else the first of
         `measures`."""
         of_one_class = all(model.outputs in _OF_ONE_CLASS for model in self.models)
-        return "accuracy" if of_one_class or not self.measures else self.measures[0].name
+        if of_one_class or not self.measures:
+            return "accuracy"
+        return self.measures[0].name
 
     @property
     def base_group(self) -> GroupFacts | None:
@@ -320,19 +322,20 @@ class Results(Strict):
     def by_impact(self) -> tuple[GroupFacts, ...]:
         """The shifts in the order of the whole report: largest impact first, those without any
         last."""
-        impacts = {shift.name: self.rows.value("impact", group=shift.name) for shift in self.shifts}
-        order = sorted(
-            self.shifts,
-            key=lambda shift: (impacts[shift.name] is None, -(impacts[shift.name] or 0.0)),
-        )
-        return tuple(order)
+
+        def place(shift: GroupFacts) -> tuple[bool, float]:
+            impact = self.rows.value("impact", group=shift.name)
+            return impact is None, -(impact or 0.0)
+
+        return tuple(sorted(self.shifts, key=place))
 
     @property
     def best_first(self) -> tuple[ModelFacts, ...]:
         """The models, the best on the base first; without a base, by all images."""
 
         def value(model: ModelFacts) -> float:
-            if (base_number := self.base_number(model.name)) is not None:
+            base_number = self.base_number(model.name)
+            if base_number is not None:
                 return base_number.value
             return self.rows.value("top1", model=model.name, group=self.base or "") or 0.0
 
@@ -365,10 +368,11 @@ class Results(Strict):
 
     def averaged(self, measure: str, **key: str) -> float | None:
         """Return the mean of a measure over the sound models that have one; None without any."""
-        measured_values = [
-            self.rows.value(measure, model=model.name, **key) for model in self.sound_models
-        ]
-        values = [value for value in measured_values if value is not None]
+        values = []
+        for model in self.sound_models:
+            value = self.rows.value(measure, model=model.name, **key)
+            if value is not None:
+                values.append(value)
         return sum(values) / len(values) if values else None
 
     def mean_of_sound(self, values: Sequence[float]) -> float | None:
@@ -387,11 +391,9 @@ class Results(Strict):
     def base_number(self, model: str) -> Estimate | None:
         """Return a model's accuracy on the base, averaged over all classes, or its AP: the number
         that leads."""
-        return (
-            None
-            if self.base is None
-            else self.rows.estimate(self.lead, model=model, group=self.base)
-        )
+        if self.base is None:
+            return None
+        return self.rows.estimate(self.lead, model=model, group=self.base)
 
     def drop_sides(self, model: str, group: str) -> tuple[float, float] | None:
         """Return a model's accuracy on the base and under a shift, both over the classes of the
@@ -399,7 +401,9 @@ class Results(Strict):
         key = {"model": model, "group": group}
         base = self.rows.value(DROP_BASE, **key)
         drop = self.rows.value("drop", **key)
-        return None if base is None or drop is None else (base, base - drop)
+        if base is None or drop is None:
+            return None
+        return base, base - drop
 
     def to_json(self) -> dict[str, Any]:
         """Return the document's JSON: numbers with six digits, no row of a single class, no empty
@@ -408,17 +412,17 @@ class Results(Strict):
         if len(shown) > MOST_ROWS:  # rows of bins and rules are dropped first
             shown.sort(key=lambda result: bool(result.at))
         left_out = self.rows_left_out + max(0, len(shown) - MOST_ROWS)
-        document = plain_value(replace(self, rows=ResultRows(()), rows_left_out=left_out))
+        whole = plain_value(replace(self, rows=ResultRows(()), rows_left_out=left_out))
         optional = {*NESTED, "rows_left_out", "preview", "units"}
-        document = _rounded(
-            {name: value for name, value in document.items() if value or name not in optional}
-        )
-        document["rows"] = []
+        document = {}
+        for name, value in whole.items():
+            if value or name not in optional:
+                document[name] = _rounded(value)
+        rows = []
         for shown_row in shown[:MOST_ROWS]:
             values = rounded_row(shown_row)
-            document["rows"].append(
-                {name: value for name, value in values.items() if value not in ("", None)}
-            )
+            rows.append({name: value for name, value in values.items() if value not in ("", None)})
+        document["rows"] = rows
         return document
 
 

@@ -274,22 +274,19 @@ def _pairs_table(severity: Severity, results: Results) -> Table:
     short = results.short_names
     differences = results.rows.where(FAILURE_DIFFERENCE, group=severity.shift)
     rows = []
-    for difference in sorted(
-        differences, key=lambda difference: (difference.q or 0, difference.p or 0)
-    ):
-        ends = (
-            ""
-            if difference.low is None
-            else f"{format_number(difference.low)} to {format_number(difference.high)}"
-        )
+    differences.sort(key=lambda difference: (difference.q or 0, difference.p or 0))
+    for difference in differences:
+        ends = ""
+        if difference.low is not None:
+            ends = f"{format_number(difference.low)} to {format_number(difference.high)}"
+        later = format_number(difference.value, signed=True)
+        q = difference.q or 0.0
         cells = (
             short[difference.model],
             short[difference.against],
             count_cell(difference.n or 0),
-            TableCell(format_number(difference.value, signed=True), ends, difference.value or 0.0),
-            TableCell(
-                format_probability(difference.q or 0.0).removeprefix("= "), sort=difference.q or 0.0
-            ),
+            TableCell(later, ends, difference.value or 0.0),
+            TableCell(format_probability(q).removeprefix("= "), sort=q),
         )
         rows.append(cells)
     numbers = map(TableColumn, ("trajectories", "fails later by (levels)", "adjusted p"))
@@ -417,12 +414,14 @@ def order_changes(severity: Severity, results: Results) -> list[tuple[str, str, 
     swaps = []
     for (model, against), by_level in pairs.items():
         base = interval_sign(by_level.get("0"))
-        level = next(
-            (at for at in severity.ats[1:] if base and interval_sign(by_level.get(at)) == -base),
-            None,
-        )
-        if level is not None:
-            swaps.append((model, against, level) if base > 0 else (against, model, level))
+        if base == 0:
+            continue
+        if base < 0:
+            model, against = against, model
+        for level in severity.ats[1:]:
+            if interval_sign(by_level.get(level)) == -base:
+                swaps.append((model, against, level))
+                break
     return swaps
 
 

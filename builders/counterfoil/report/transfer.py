@@ -146,21 +146,20 @@ def transfer_tables(transfer: Transfer, results: Results, *, short: bool = True)
     shown = []
     for model in models:
         key = {"model": model.name, "against": transfer.judge}
-        shown.append(
-            (
-                TableCell(*names[model.name], sort=model.name),
-                model.family,
-                TableCell(RELATION_WORDS[model.relation], sort=RELATIONS.index(model.relation)),
-                *(_rate(transfer, model, rows, rule) for rule in RULES),
-                *(points_cell(rows.value(ON_BASE, at=rule, **key)) for rule in RULES),
-                *(points_cell(rows.value(BESIDE, at=f"{TOP1} {name}", **key)) for name in beside),
-            )
+        relation = model.relation
+        rates = [rows.value(ON_BASE, at=rule, **key) for rule in RULES]
+        rates += [rows.value(BESIDE, at=f"{TOP1} {name}", **key) for name in beside]
+        cells = (
+            TableCell(*names[model.name], sort=model.name),
+            model.family,
+            TableCell(RELATION_WORDS[relation], sort=RELATIONS.index(relation)),
+            *(_rate(transfer, model, rows, rule) for rule in RULES),
+            *map(points_cell, rates),
         )
-    tables = [
-        Table.of(
-            f"Wrong answers of each model on what {transfer.judge} got wrong (%)", columns, shown
-        ).without_empty()
-    ]
+        shown.append(cells)
+    caption = f"Wrong answers of each model on what {transfer.judge} got wrong (%)"
+    by_model = Table.of(caption, columns, shown)
+    tables = [by_model.without_empty()]
     if len(transfer.shifts) > 1:
         head = [
             TableColumn("shift", "shift"),
@@ -204,7 +203,9 @@ def kept_words(transfer: Transfer) -> str:
     """Return how the images were chosen: by which judges, and how many of them had to be wrong."""
     rules = sorted({(len(shift.judges), shift.at_least) for shift in transfer.shifts})
     failures = sorted({shift.failure for shift in transfer.shifts} - {TOP1})
-    by_rule = f", by the failure rule {format_list(failures, last='or')}" if failures else ""
+    by_rule = ""
+    if failures:
+        by_rule = f", by the failure rule {format_list(failures, last='or')}"
     images = f"{format_count(transfer.images, 'image')} of {format_count(transfer.captions, 'caption')} were kept"
     if rules == [(1, 1)]:
         text = f"{images} because {transfer.judge} gets them wrong{by_rule}."
@@ -214,7 +215,8 @@ def kept_words(transfer: Transfer) -> str:
             f"{images} that {transfer.judge} gets wrong, where {needed} judges had to be"
             f" wrong{by_rule}."
         )
-    if near := transfer.classes_near_chance:
+    near = transfer.classes_near_chance
+    if near:
         text += f" Not counted: {format_list(near)}, near chance on the base."
     return text
 
@@ -224,25 +226,29 @@ def found_words(transfer: Transfer, results: Results) -> str:
     near = results.near_chance_models
     parts = []
     for relation in RELATIONS[1:]:
-        sound = [
-            model
-            for model in transfer.models
-            if model.relation == relation and model.name not in near
-        ]
-        rates = [
-            results.rows.value(TRANSFER, model=model.name, against=transfer.judge, at=TOP1)
-            for model in sound
-        ]
-        values = sorted(round(100 * rate) for rate in rates if rate is not None)
+        values = []
+        for model in transfer.models:
+            if model.relation != relation or model.name in near:
+                continue
+            key = {"model": model.name, "against": transfer.judge}
+            rate = results.rows.value(TRANSFER, at=TOP1, **key)
+            if rate is not None:
+                values.append(round(100 * rate))
         if values:
-            rates_text = (
-                f"{values[0]} %" if values[0] == values[-1] else f"{values[0]} to {values[-1]} %"
-            )
-            of = {SAME_ARCHITECTURE: "its architecture", SAME_FAMILY: "its family"}.get(
-                relation, "other families"
-            )
-            parts.append(f"{rates_text} ({format_count(len(values), 'model')} of {of})")
-    return f"Other models get these wrong: {', '.join(parts)}." if parts else ""
+            least = min(values)
+            most = max(values)
+            rates = f"{most} %"
+            if least < most:
+                rates = f"{least} to {rates}"
+            of = "other families"
+            if relation == SAME_ARCHITECTURE:
+                of = "its architecture"
+            elif relation == SAME_FAMILY:
+                of = "its family"
+            parts.append(f"{rates} ({format_count(len(values), 'model')} of {of})")
+    if not parts:
+        return ""
+    return f"Other models get these wrong: {', '.join(parts)}."
 
 
 def transfer_csv(results: Results) -> str | None:
@@ -300,9 +306,12 @@ _RULE_WORDS = {TOP1: "top-1", TOP3: "top-3"}
 
 def _rate(transfer: Transfer, model: TransferModel, rows: ResultRows, rule: str) -> TableCell:
     result = rows.one(TRANSFER, model=model.name, against=transfer.judge, at=rule)
-    if result is not None and result.note:
-        return TableCell(points_cell(result.value).text, result.note, result.value or 0.0)
-    return points_cell(None if result is None else result.estimate)
+    if result is None:
+        return points_cell(None)
+    if result.note:
+        shown = points_cell(result.value)
+        return TableCell(shown.text, result.note, result.value or 0.0)
+    return points_cell(result.estimate)
 
 
 def _beside(transfer: Transfer, rows: ResultRows) -> list[str]:
@@ -334,14 +343,11 @@ def _card(results: Results) -> CardSection | None:
     for judge in results.transfer[:MOST_JUDGES]:
         sentences = f"{kept_words(judge)} {found_words(judge, results)}".strip()
         for table in transfer_tables(judge, results, short=False)[:1]:
-            parts.append(
-                (sentences, table.first(_MOST_CARD_MODELS, "models", f"evaluation/{_FILE}"), "")
-            )
-    return (
-        CardSection(place="chosen", template="dataset-card-transfer.md.j2", tables=parts)
-        if parts
-        else None
-    )
+            first = table.first(_MOST_CARD_MODELS, "models", f"evaluation/{_FILE}")
+            parts.append((sentences, first, ""))
+    if not parts:
+        return None
+    return CardSection(place="chosen", template="dataset-card-transfer.md.j2", tables=parts)
 
 
 def _terminal(results: Results, most_models: int) -> list[str | Table]:

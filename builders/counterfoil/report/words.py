@@ -47,7 +47,8 @@ def format_number(value: float | None, decimals: int = 2, *, signed: bool = Fals
     if value is None:
         return NOTHING
     text = f"{value:+,.{decimals}f}" if signed else f"{value:,.{decimals}f}"
-    text = text.lstrip("+-") if float(text.replace(",", "")) == 0 else text
+    if float(text.replace(",", "")) == 0:
+        text = text.lstrip("+-")
     return text.replace("-", "−")
 
 
@@ -86,7 +87,10 @@ def format_list(names: Sequence[str], most: int = _MOST_NAMES, last: str = "and"
     b and 3 more"."""
     if len(names) > most:
         return some_of(names, most)
-    return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    *first, final = names or [""]
+    if not first:
+        return final
+    return f"{', '.join(first)} {last} {final}"
 
 
 def over_classes(measured: int, classes: int, what: str = "classes") -> str:
@@ -102,11 +106,9 @@ def loss_in_words(drop: Estimate, measure: str) -> str:
 
 def preview_sentence(limit: int | None, what: str = "shift") -> str:
     """Return what every page of a preview says; empty where there is no limit."""
-    return (
-        ""
-        if limit is None
-        else f"A preview of {limit:,} images a {what}. The whole will give other numbers."
-    )
+    if limit is None:
+        return ""
+    return f"A preview of {limit:,} images a {what}. The whole will give other numbers."
 
 
 def in_words(name: str) -> str:
@@ -158,11 +160,9 @@ def format_ratio(ratio: float) -> str:
     """Return a ratio of rates to two significant digits."""
     if ratio >= 1e6:
         return "over a million"
-    return (
-        f"{ratio:.1f}"
-        if ratio < 9.95
-        else f"{round(ratio, 1 - math.floor(math.log10(ratio))):,.0f}"
-    )
+    if ratio < 9.95:
+        return f"{ratio:.1f}"
+    return f"{round(ratio, 1 - math.floor(math.log10(ratio))):,.0f}"
 
 
 def capitalised(text: str) -> str:
@@ -191,9 +191,11 @@ def csv_percent(value: float | None) -> str:
 
 def csv_interval(name: str, estimate: Estimate | None) -> dict[str, str]:
     """Return an estimate as three columns, in percentage points: NAME, NAME_low and NAME_high."""
-    value, low, high = (
-        (estimate.value, estimate.low, estimate.high) if estimate else (None, None, None)
-    )
+    value = low = high = None
+    if estimate is not None:
+        value = estimate.value
+        low = estimate.low
+        high = estimate.high
     return {
         name: csv_percent(value),
         f"{name}_low": csv_percent(low),
@@ -264,8 +266,11 @@ class Table:
 
         made = []
         for row in rows:
-            cells, style = (row.cells, row.style) if isinstance(row, TableRow) else (row, "")
-            made.append(TableRow(tuple(map(cell_of, heads, cells)), style))
+            style = ""
+            if isinstance(row, TableRow):
+                style = row.style
+                row = row.cells
+            made.append(TableRow(tuple(map(cell_of, heads, row)), style))
         return cls(caption, tuple(heads), tuple(made))
 
     def without_empty(self) -> Table:

@@ -126,7 +126,12 @@ class Asked:
     classes: Sequence[str]
     shifts: Sequence[str]
 
-    def can_show(self, task: ReviewTask, label: str, id: str) -> bool:
+    def can_show(
+        self,
+        task: ReviewTask,
+        label: str,
+        id: str,
+    ) -> bool:
         """Check whether a page can show a picture under a label, of it or as a control."""
         picture = self.known.get(id)
         if picture is None:
@@ -150,7 +155,10 @@ class Asked:
         return images
 
 
-def read_answers(paths: Sequence[str | Path], questions: Asked) -> list[RaterAnswers]:
+def read_answers(
+    paths: Sequence[str | Path],
+    questions: Asked,
+) -> list[RaterAnswers]:
     """Return the answers in these files, one for each token. Raise UserError with every problem."""
     if not paths:
         raise UserError("found no answers", "Name the answers.json of each person.")
@@ -198,7 +206,10 @@ def read_answers(paths: Sequence[str | Path], questions: Asked) -> list[RaterAns
     return list(raters.values())
 
 
-def _problems(page: AnsweredPage, questions: Asked) -> Iterator[str]:
+def _problems(
+    page: AnsweredPage,
+    questions: Asked,
+) -> Iterator[str]:
     """Yield the problems of well-formed answers with the dataset."""
     if page.content != questions.content:
         yield (

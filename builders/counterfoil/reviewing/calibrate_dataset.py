@@ -92,7 +92,9 @@ class Picture:
 
 
 def read_slider_pictures(
-    directory: Path, receipts: Sequence[Receipt], scored: ScoredShifts
+    directory: Path,
+    receipts: Sequence[Receipt],
+    scored: ScoredShifts,
 ) -> list[Picture]:
     """Return pictures for the sliders of shifts, contrasts and classes, by shift and ascending
     score."""
@@ -104,7 +106,9 @@ def read_slider_pictures(
     for unit, score in enumerate(scores):
         answers += [(unit, values) for values in score.answers.values()]
     measured = sum(scores[unit].contrast is not None for unit in shown)
-    wanted = MOST_A_SHIFT * len(shown) + MOST_A_CLASS * len(objects) + MOST_A_CONTRAST * measured
+    wanted = MOST_A_SHIFT * len(shown)
+    wanted += MOST_A_CLASS * len(objects)
+    wanted += MOST_A_CONTRAST * measured
     wanted += MOST_AN_ANSWER * len(answers)
     share = min(1.0, MOST_PICTURES / max(1, wanted))
     chosen: set[tuple[int, int]] = set()
@@ -129,7 +133,8 @@ def read_slider_pictures(
         line = class_scores.threshold
         indices = chosen_places(class_scores.scores, class_scores.has_image, line, most)
         units = class_scores.units[indices].tolist()
-        chosen |= set(zip(units, class_scores.ranks[indices].tolist(), strict=True))
+        ranks = class_scores.ranks[indices].tolist()
+        chosen |= set(zip(units, ranks, strict=True))
     keys: dict[int, dict[str, tuple[int, int]]] = {}
     for unit, rank in sorted(chosen):
         score = scores[unit]
@@ -151,22 +156,31 @@ def read_slider_pictures(
         for key, uri in uris.items():
             unit, rank = wanted_keys[key]
             score = scores[unit]
+            shift_score = contrast = None
+            if has_threshold(score.shift):
+                shift_score = float(score.scores[rank])
+            if score.contrast is not None:
+                contrast = float(score.contrast[rank])
+            cls = classes[int(score.labels[rank])]
             pictures[unit, rank] = Picture(
                 unit=unit,
                 rank=rank,
                 key=key,
-                class_name=classes[int(score.labels[rank])].name,
+                class_name=cls.name,
                 shift=score.shift.name,
-                score=float(score.scores[rank]) if has_threshold(score.shift) else None,
+                score=shift_score,
                 object_score=float(score.object_scores[rank]),
-                contrast=None if score.contrast is None else float(score.contrast[rank]),
+                contrast=contrast,
                 uri=uri,
             )
     return [pictures[unit_rank] for unit_rank in sorted(pictures)]
 
 
 def chosen_places(
-    scores: np.ndarray, has_image: np.ndarray, line: float | None, most: int
+    scores: np.ndarray,
+    has_image: np.ndarray,
+    line: float | None,
+    most: int,
 ) -> list[int]:
     """Choose at most `most` images and return their indices in the ascending scores [n]. The images
     are at both ends, next to the threshold `line`, and evenly spread over the rest.
@@ -179,7 +193,8 @@ def chosen_places(
     if line is not None:
         at = int(np.searchsorted(scores[available], np.float32(line), side="left"))
         half = min(_NEXT_TO_THE_LINE, most // 3) // 2
-        chosen.update(range(max(0, at - half), min(available.size, at + half)))
+        first = max(0, at - half)
+        chosen.update(range(first, min(available.size, at + half)))
     spread = np.linspace(0, available.size - 1, most - len(chosen))
     chosen.update(spread.round().astype(int).tolist())
     return available[sorted(chosen)].tolist()
@@ -212,19 +227,22 @@ class ScoredShifts:
         return self.candidates <= MOST_CANDIDATES
 
 
-def calibration_page(scored: ScoredShifts, pictures: Sequence[Picture]) -> str:
+def calibration_page(
+    scored: ScoredShifts,
+    pictures: Sequence[Picture],
+) -> str:
     """Return the page; equal datasets give equal bytes."""
     recipe = scored.recipe
     scores = scored.scores
     groups = scored.groups
     places: list[dict[int, int]] = [{} for _ in scores]
-    for at, picture in enumerate(pictures):
-        places[picture.unit][picture.rank] = at
-    answered = answered_shifts(scores[:MOST_SHIFTS], places)
-    environment = template_environment(TEMPLATE, {"in_words": in_words, "number": "{:,}".format})
     stores: dict[str, list[tuple[int, Picture]]] = {}
     for at, picture in enumerate(pictures):
+        places[picture.unit][picture.rank] = at
         stores.setdefault(picture.shift, []).append((at, picture))
+    answered = answered_shifts(scores[:MOST_SHIFTS], places)
+    filters = {"in_words": in_words, "number": "{:,}".format}
+    environment = template_environment(TEMPLATE, filters)
     names_of = {}
     for at, group in enumerate(groups):
         names_of[at] = [scores[unit].shift.name for unit in group.units]
@@ -258,7 +276,10 @@ def calibration_page(scored: ScoredShifts, pictures: Sequence[Picture]) -> str:
     )
 
 
-def _page_data(scored: ScoredShifts, pictures: Sequence[Picture]) -> dict[str, Any]:
+def _page_data(
+    scored: ScoredShifts,
+    pictures: Sequence[Picture],
+) -> dict[str, Any]:
     """Return what the page's script reads."""
     recipe = scored.recipe
     scores = scored.scores
@@ -290,46 +311,52 @@ def _page_data(scored: ScoredShifts, pictures: Sequence[Picture]) -> dict[str, A
             keep = recipe.prompts.shifts[score.shift.of].keep
             if keep is None:
                 keep = recipe.screen.keep
-            rules = [rule.model_dump(mode="json") for rule in keep]
-            starts = [{"text": AS_IT_IS, "value": score.least_contrast or 0}]
-            contrasts.append(
-                {"unit": unit, "starts": starts, "thresholds": list(range(256)), "keep": rules}
-            )
+            contrast = {
+                "unit": unit,
+                "starts": [{"text": AS_IT_IS, "value": score.least_contrast or 0}],
+                "thresholds": list(range(256)),
+                "keep": [rule.model_dump(mode="json") for rule in keep],
+            }
+            contrasts.append(contrast)
     groups = []
     of_shifts = [specs[score.shift.of].object_threshold for score in scores]
     everywhere = len(scored.groups) == 1 and all(spec is None for spec in of_shifts)
     for group, chosen in zip(scored.groups, scored.shown_groups, strict=True):
         thresholds = {each.cls.label: each.threshold for each in group.objects}
-        sliders = [
-            {
-                "id": class_scores.cls.id,
-                "key": _yaml_key(class_scores.cls.id),
-                "label": class_scores.cls.label,
+        sliders = []
+        for class_scores in chosen.objects:
+            cls = class_scores.cls
+            slider = {
+                "id": cls.id,
+                "key": _yaml_key(cls.id),
+                "label": cls.label,
                 "starts": [{"text": AS_IT_IS, "value": class_scores.threshold}],
                 "thresholds": thresholds_over(class_scores.scores),
             }
-            for class_scores in chosen.objects
-        ]
-        # Thresholds by label, also of classes without a slider.
-        values = [thresholds.get(cls.label, -1.0) for cls in recipe.classes]
-        groups.append(
-            {"units": list(group.units), "screen": everywhere, "values": values, "objects": sliders}
-        )
+            sliders.append(slider)
+        group_data = {
+            "units": list(group.units),
+            "screen": everywhere,
+            # Thresholds by label, also of classes without a slider.
+            "values": [thresholds.get(cls.label, -1.0) for cls in recipe.classes],
+            "objects": sliders,
+        }
+        groups.append(group_data)
     picture_data = []
     for picture in pictures:
+        rank = picture.rank
         score = scores[picture.unit]
         first = sum(shift.scores.size for shift in scores[: picture.unit])
-        picture_data.append(
-            {
-                "unit": picture.unit,
-                "row": first + picture.rank,
-                "label": int(score.labels[picture.rank]),
-                "shift": picture.score,
-                "object": picture.object_score,
-                "contrast": picture.contrast,
-                "passes": bool(score.others_pass[picture.rank]),
-            }
-        )
+        row_data = {
+            "unit": picture.unit,
+            "row": first + rank,
+            "label": int(score.labels[rank]),
+            "shift": picture.score,
+            "object": picture.object_score,
+            "contrast": picture.contrast,
+            "passes": bool(score.others_pass[rank]),
+        }
+        picture_data.append(row_data)
     return {
         "exact": exact,
         "units": units,
@@ -363,12 +390,18 @@ def _rows(scores: Sequence[ShiftScores]) -> dict[str, str]:
     }
 
 
-def _packed(arrays: Sequence[np.ndarray], form: str) -> str:
+def _packed(
+    arrays: Sequence[np.ndarray],
+    form: str,
+) -> str:
     values = np.concatenate(arrays).astype(form)
     return base64.b64encode(values.tobytes()).decode()
 
 
-def _shift(shift: ShiftScores, exact: bool) -> dict[str, Any]:
+def _shift(
+    shift: ShiftScores,
+    exact: bool,
+) -> dict[str, Any]:
     """Return the slider of a shift: its steps and its starting values. If the page holds no scores,
     also return how many candidates each step accepts.
     """
@@ -377,7 +410,9 @@ def _shift(shift: ShiftScores, exact: bool) -> dict[str, Any]:
     start = AS_IT_IS
     if spec is not None and spec.percentile is not None:
         start = f"the recipe’s percentile {spec.percentile:g}"
-    starts: list[dict[str, Any]] = [] if value is None else [{"text": start, "value": value}]
+    starts: list[dict[str, Any]] = []
+    if value is not None:
+        starts.append({"text": start, "value": value})
     for percentile in CANDIDATE_PERCENTILES:
         at = shift.at_percentile(percentile)
         if at is not None:
@@ -446,7 +481,9 @@ def calibrate(given: CalibrateOptions) -> Calibration:
         UserError: The directory is not a finished dataset, or a shift is not screened.
     """
     directory = named_path(given.directory)
-    page_path = directory / PAGE if given.page is None else named_path(given.page)
+    page_path = directory / PAGE
+    if given.page is not None:
+        page_path = named_path(given.page)
     finished = read_dataset(directory, "thresholds", "receipts").finished()
     try_folder(page_path.parent)
     recipe = finished.recipe
@@ -461,15 +498,17 @@ def calibrate(given: CalibrateOptions) -> Calibration:
         )
     unknown = [name for name in given.shifts or () if name not in screened]
     if unknown:
-        problems = [
-            f"found '{name}', expected a screened shift{did_you_mean(name, screened)}"
-            for name in unknown
-        ]
+        problems = []
+        for name in unknown:
+            near = did_you_mean(name, screened)
+            problems.append(f"found '{name}', expected a screened shift{near}")
         more = " …" if len(screened) > 20 else ""
         raise UserError(problems, f"The screened shifts: {', '.join(screened[:20])}{more}")
     selected = [name for name in screened if not given.shifts or name in given.shifts]
-    counts = [reasons for receipt in receipts for reasons in receipt.counts.values()]
-    candidates = sum(sum(reasons.values()) for reasons in counts)
+    candidates = 0
+    for receipt in receipts:
+        for reasons in receipt.counts.values():
+            candidates += sum(reasons.values())
     exact = candidates <= MOST_CANDIDATES
     every = selected
     if exact:

@@ -147,7 +147,8 @@ def choose_images(
     for shift in shifts:
         turns = []
         for index, label in enumerate(taken):
-            class_images = [image for image in images_by_shift[shift] if image.label == label]
+            of_shift = images_by_shift[shift]
+            class_images = [image for image in of_shift if image.label == label]
             class_images.sort(key=lambda image: random_rank(seed, "image", image.key))
             turns += [(turn, index, image) for turn, image in enumerate(class_images)]
         # Take one image of each class in turn.
@@ -181,7 +182,10 @@ def draw_screened(
     return Chosen(tuple(chosen), tuple(classes), wanted)
 
 
-def _images_a_shift(each: int | None, sizes: Sequence[int]) -> int:
+def _images_a_shift(
+    each: int | None,
+    sizes: Sequence[int],
+) -> int:
     """Return how many images of each shift to show. Raise UserError if a page cannot hold them.
     sizes: how many each shift has."""
     fits = MOST_IMAGES // len(sizes)
@@ -278,7 +282,10 @@ def _words(picture: ShownPicture) -> tuple[str, str]:
     return ("control", str(picture.number))
 
 
-def _shuffled(grids: Sequence[Grid], seed: int) -> list[Grid]:
+def _shuffled(
+    grids: Sequence[Grid],
+    seed: int,
+) -> list[Grid]:
     ranks = [random_rank(seed, "grid", grid.label, str(index)) for index, grid in enumerate(grids)]
     order = sorted(range(len(grids)), key=ranks.__getitem__)
     return [grids[index] for index in order]

@@ -52,8 +52,8 @@ def histogram(
 ) -> Histogram:
     """Count scores, (n,), in bins from one end to the other. passes: (n,)."""
     low, high = ends
-    passing = np.histogram(scores[passes], BARS, ends)[0]
-    failing = np.histogram(scores[~passes], BARS, ends)[0]
+    passing, _ = np.histogram(scores[passes], BARS, ends)
+    failing, _ = np.histogram(scores[~passes], BARS, ends)
     bars = list(zip(passing.tolist(), failing.tolist(), strict=True))
     return Histogram(title, low, high, bars, limit)
 

@@ -60,7 +60,10 @@ class RecutOptions(_OfDataset):
     receives the losses. If it raises, the cut stops."""
 
 
-def _tasks(option: Option, task: str) -> tuple[str, ...]:
+def _tasks(
+    option: Option,
+    task: str,
+) -> tuple[str, ...]:
     return ("class", "shift") if task == "both" else (task,)
 
 

@@ -119,11 +119,11 @@ class CutLosses:
             )
         if self.columns:
             lines.append(f"deletes columns that no rule uses any more: {', '.join(self.columns)}")
-        lines += [
-            f"deletes results in {folder}/, measured on the current images:"
-            f" {format_count(files, 'file')}"
-            for folder, files in self.results.items()
-        ]
+        for folder, files in self.results.items():
+            lines.append(
+                f"deletes results in {folder}/, measured on the current images:"
+                f" {format_count(files, 'file')}"
+            )
         return lines
 
 
@@ -171,34 +171,37 @@ def recut(given: RecutOptions) -> RecutResult:
             stack.enter_context(directory_lock(directory))
         dataset = read_dataset(directory, "thresholds", "receipts", "rows").finished()
         recipe = load_cut(directory / RECIPE, named_path(given.cut))
-        changed = tuple(
-            document_differences(dataset.recipe.screen_document, recipe.screen_document)
-        )
-        if out is None and recipe.portable_yaml == dataset.recipe.portable_yaml:
+        before = dataset.recipe.screen_document
+        changed = tuple(document_differences(before, recipe.screen_document))
+        receipts = dataset.receipts
+        thresholds = dataset.thresholds
+        if out is not None or recipe.portable_yaml != dataset.recipe.portable_yaml:
+            new = _New.of(dataset, recipe, given.source, given.device)
+            thresholds = new.thresholds
+            losses = new.refuse_missing()
+            if out is not None:
+                receipts = new.write(out)
+            else:
+                if losses and given.before is not None:
+                    given.before(losses)
+                target = replacement_folder(directory)
+                other = read_lock(target)
+                if other is not None and dict(other.hashes) != new.hashes:
+                    # an earlier cut by other thresholds began this replacement
+                    discard_replacement(directory)
+                receipts = new.write(target)
+                replace_dataset(directory)
+        if out is None:
             # a cut that was killed after it replaced the dataset left the old page
             write_index(directory)
-            return _result(
-                directory, recipe, dataset, dataset.receipts, dataset.thresholds, changed
-            )
-        new = _New.of(dataset, recipe, given.source, given.device)
-        losses = new.refuse_missing()
-        if out is None and losses and given.before is not None:
-            given.before(losses)
-        if out is not None:
-            receipts = new.write(out)
-            return _result(out, recipe, dataset, receipts, new.thresholds, changed)
-        target = replacement_folder(directory)
-        other = read_lock(target)
-        if other is not None and dict(other.hashes) != new.hashes:
-            # an earlier cut by other thresholds began this replacement
-            discard_replacement(directory)
-        receipts = new.write(target)
-        replace_dataset(directory)
-        write_index(directory)
-        return _result(directory, recipe, dataset, receipts, new.thresholds, changed)
+        return _result(out or directory, recipe, dataset, receipts, thresholds, changed)
 
 
-def _place(directory: Path, out: str | Path | None, in_place: bool) -> Path | None:
+def _place(
+    directory: Path,
+    out: str | Path | None,
+    in_place: bool,
+) -> Path | None:
     """Return the directory of the cut dataset, or None if it replaces the old dataset."""
     if in_place and out is not None:
         raise UserError(
@@ -228,7 +231,13 @@ class _New:
     inputs: Mapping[str, Any]
 
     @classmethod
-    def of(cls, old: SoundDataset, recipe: Recipe, source: str | None, device: str) -> _New:
+    def of(
+        cls,
+        old: SoundDataset,
+        recipe: Recipe,
+        source: str | None,
+        device: str,
+    ) -> _New:
         if recipe.screen.store_embeddings and not old.recipe.screen.store_embeddings:
             raise UserError(
                 "screen.store_embeddings: this dataset did not store them, and a cut does not"
@@ -300,13 +309,11 @@ class _New:
                 for row in cut.beyond:
                     if self._has_image(row) and row["reason"] != FAILED:
                         lost[shift] += 1
-        problems = [
-            f"{name}: needs {count} images that were not kept" for name, count in images.items()
-        ]
-        problems += [
-            f"{name}: {count} cells need candidates that were not rendered"
-            for name, count in cells.items()
-        ]
+        problems = []
+        for name, count in images.items():
+            problems.append(f"{name}: needs {count} images that were not kept")
+        for name, count in cells.items():
+            problems.append(f"{name}: {count} cells need candidates that were not rendered")
         if problems:
             raise UserError(
                 problems,
@@ -318,8 +325,11 @@ class _New:
         columns = [name for name in TableForm.of(self.old.recipe).added if name not in kept]
         if self.old.recipe.screen.store_embeddings and not self.recipe.screen.store_embeddings:
             columns.append("embedding")
-        folders = [path.partition("/")[0] for path in published_paths(self.old.directory)]
-        results = {folder: folders.count(folder) for folder in _RESULTS if folder in folders}
+        results = Counter[str]()
+        for path in published_paths(self.old.directory):
+            folder, _, _ = path.partition("/")
+            if folder in _RESULTS:
+                results[folder] += 1
         return CutLosses(lost, candidates, tuple(columns), results)
 
     def write(self, target: Path) -> list[Receipt]:
@@ -329,22 +339,21 @@ class _New:
         # measured on other images.
         rewritten = {CARD, CROISSANT, RECIPE, LOCK, MANIFEST, TIMM_INFO, THRESHOLDS}
         folders = {RECEIPTS, FIGURES, *_RESULTS, *WHATS}
-        paths = published_paths(self.old.directory)
-        kept = [
-            path
-            for path in paths
-            if path not in rewritten and path.partition("/")[0] not in folders
-        ]
-        problems = [
-            f"{self.old.directory}: the file name {path!r} is a path on some systems"
-            for path in kept
-            if is_outside(path)
-        ]
+        directory = self.old.directory
+        attachments = {}
+        problems = []
+        for path in published_paths(directory):
+            folder, _, _ = path.partition("/")
+            if path in rewritten or folder in folders:
+                continue
+            if is_outside(path):
+                problems.append(f"{directory}: the file name {path!r} is a path on some systems")
+            else:
+                attachments[path] = (directory / path).read_bytes()
         if problems:
             raise UserError(
                 problems[:10], "No build writes such a file: rename it, or move it elsewhere."
             )
-        attachments = {path: (self.old.directory / path).read_bytes() for path in kept}
         attachments[THRESHOLDS] = self.thresholds.content()
         with DatasetStore.open(
             target,
@@ -375,21 +384,34 @@ class _New:
     def _shards(self) -> Iterator[tuple[Shard, Receipt]]:
         return zip(self.plan.shards, self.old.receipts, strict=True)
 
-    def _cells(self, shard: Shard, receipt: Receipt) -> Iterator[_CutCell]:
+    def _cells(
+        self,
+        shard: Shard,
+        receipt: Receipt,
+    ) -> Iterator[_CutCell]:
         # Columns that no rule needs any more are left behind.
         form = TableForm.of(self.recipe)
         columns = [*_SCORED, *form.added]
         if self.recipe.screen.store_embeddings:
             columns.append("embedding")
         rows: dict[tuple[str, int], list[dict[str, Any]]] = {}
-        for row in planned_rows(
-            self.old.directory, self.plan, shard, receipt, "candidates", columns, form
-        ):
+        directory = self.old.directory
+        every = planned_rows(directory, self.plan, shard, receipt, "candidates", columns, form)
+        for row in every:
             rows.setdefault((row["shift"], row["label"]), []).append(row)
         for cell in shard.cells:
             cell_rows = rows.get((cell.shift, cell.label), [])
-            verdicts = [self._verdict(row) for row in cell_rows]
-            rules = self.plan.shift(cell.shift).keep
+            shift = self.plan.shift(cell.shift)
+            # Values that the shift's rules no longer need are left out, even if another shift has
+            # the column.
+            needed = self.recipe.columns_of(shift)
+            is_open = self.thresholds.is_open(cell.shift)
+            verdicts = []
+            for row in cell_rows:
+                thresholds = self.thresholds.of(cell.shift, row["class_id"])
+                verdict = verdict_of(row, thresholds, needed, open=is_open)
+                verdicts.append(verdict)
+            rules = shift.keep
             short = False
             beyond = []
             if cell.accepted is not None:
@@ -402,13 +424,6 @@ class _New:
             reasons = decide_cell(rules, verdicts, cell.accepted)
             yield _CutCell(cell, cell_rows, verdicts, reasons, short, beyond)
 
-    def _verdict(self, row: Mapping[str, Any]) -> Verdict:
-        thresholds = self.thresholds.of(row["shift"], row["class_id"])
-        # Values that the shift's rules no longer need are left out, even if another shift has the
-        # column.
-        columns = self.recipe.columns_of(self.plan.shift(row["shift"]))
-        return verdict_of(row, thresholds, columns, open=self.thresholds.is_open(row["shift"]))
-
     def _needs_image(self, reason: str) -> bool:
         if reason == ACCEPTED or keeps_image(reason, self.recipe.screen.keep_rejected):
             # A failed candidate has an image only if scoring failed, not rendering.
@@ -419,7 +434,11 @@ class _New:
         reason = row["reason"]
         return reason == ACCEPTED or keeps_image(reason, self.old.recipe.screen.keep_rejected)
 
-    def _candidates(self, shard: Shard, receipt: Receipt) -> Iterator[Candidate]:
+    def _candidates(
+        self,
+        shard: Shard,
+        receipt: Receipt,
+    ) -> Iterator[Candidate]:
         directory = self.old.directory
         # A damaged file must not enter the new dataset.
         problems = [
@@ -431,7 +450,8 @@ class _New:
         images = {}
         for what in ("data", "rejected"):
             for row in read_shard(directory, receipt, ["key", "image"], what):
-                images[row["key"]] = (row["image"] or {}).get("bytes")
+                stored = row["image"] or {}
+                images[row["key"]] = stored.get("bytes")
         samples = {sample.key: sample for sample in shard.samples(self.plan)}
         for cut in self._cells(shard, receipt):
             for row, verdict, reason in zip(cut.rows, cut.verdicts, cut.reasons, strict=True):
@@ -490,7 +510,10 @@ def _same_pins(old: SoundDataset, measuring: Recipe) -> SourcePin:
     return source
 
 
-def _never_asked(before: Recipe, after: Recipe) -> Iterator[str]:
+def _never_asked(
+    before: Recipe,
+    after: Recipe,
+) -> Iterator[str]:
     """Yield judges, answers and measures that the cut needs and the dataset lacks. The dataset always has
     the first answer of a judge. For any other failure rule, it has only the answer to that rule.
     """
@@ -534,7 +557,10 @@ def _measures(shift: Shift) -> set[str]:
     return {name for rule in shift.keep for name in rule.measures}
 
 
-def _judges(recipe: Recipe, shift: Shift) -> dict[str, str]:
+def _judges(
+    recipe: Recipe,
+    shift: Shift,
+) -> dict[str, str]:
     """Return the failure rule by which each judge is asked about a shift's images."""
     rules = {judge: recipe.failure_asked(shift, judge) for judge in recipe.judges}
     return {judge: rule for judge, rule in rules.items() if rule is not None}

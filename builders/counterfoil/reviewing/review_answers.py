@@ -76,7 +76,10 @@ def agreement(answers: Mapping[str, Mapping[int, bool]]) -> tuple[float | None, 
     return sum(weighted) / images, images
 
 
-def selection_of(raters: Sequence[RaterAnswers], task_list: Asked) -> Selection:
+def selection_of(
+    raters: Sequence[RaterAnswers],
+    task_list: Asked,
+) -> Selection:
     """Count the answers of these people."""
     # ReviewTask → image → rater → whether they selected it.
     answers: dict[ReviewTask, dict[CandidateImage, dict[int, bool]]] = {task: {} for task in TASKS}
@@ -106,9 +109,9 @@ def selection_of(raters: Sequence[RaterAnswers], task_list: Asked) -> Selection:
                 without_passed=len(without - selected),
             )
             images += len(images_of_dataset)
-        people.append(
-            RaterResult(f"rater-{index}", len(rater.grids), images, passed, passed.failed)
-        )
+        name = f"rater-{index}"
+        person = RaterResult(name, len(rater.grids), images, passed, passed.failed)
+        people.append(person)
     controls = sum((rater.controls for rater in people), ControlsPassed())
     real_share = None
     if controls.real:

@@ -98,7 +98,8 @@ def page_of_review(
         if isinstance(picture, CandidateImage):
             ids[picture] = image_id(content, picture)
         else:
-            ids[picture] = control_id(content, recipe.classes[picture.label].id, picture.number)
+            cls = recipe.classes[picture.label]
+            ids[picture] = control_id(content, cls.id, picture.number)
     class_questions = {cls.id: asked_of_class(cls) for cls in recipe.classes}
     shift_questions = {shift.name: asked_of_shift(shift) for shift in recipe.all_shifts()}
     shown: list[dict[str, Any]] = []
@@ -107,14 +108,13 @@ def page_of_review(
         questions = class_questions if grid.task == "class" else shift_questions
         grid_ids = [ids[picture] for picture in grid.pictures]
         described.append([grid.task, grid.label, grid_ids])
-        shown.append(
-            {
-                "task": grid.task,
-                "label": grid.label,
-                "asked": questions[grid.label],
-                "shown": grid_ids,
-            }
-        )
+        question = {
+            "task": grid.task,
+            "label": grid.label,
+            "asked": questions[grid.label],
+            "shown": grid_ids,
+        }
+        shown.append(question)
     sheet = sha256_json([content, described])
     uris = {ids[picture]: uri for picture, uri in pictures.items()}
     environment = template_environment(TEMPLATE)
@@ -144,15 +144,18 @@ def read_page_pictures(
     images follow."""
     pictures: dict[ShownPicture, str] = {}
     by_receipt: dict[int, dict[str, CandidateImage]] = {}
-    for picture in dict.fromkeys(picture for grid in grids for picture in grid.pictures):
-        if isinstance(picture, RealControl):
-            pictures[picture] = page_picture(real[picture.label][picture.number])
-        else:
-            by_receipt.setdefault(picture.at, {})[picture.key] = picture
+    for grid in grids:
+        for picture in grid.pictures:
+            if isinstance(picture, CandidateImage):
+                by_receipt.setdefault(picture.at, {})[picture.key] = picture
+            elif picture not in pictures:
+                image = real[picture.label][picture.number]
+                pictures[picture] = page_picture(image)
     for at, by_key in sorted(by_receipt.items()):
         receipt = receipts[at]
         for what in ("data", "rejected"):
-            keys = {key for key, image in by_key.items() if image.kept == (what == "data")}
+            kept = what == "data"
+            keys = {key for key, image in by_key.items() if image.kept == kept}
             if not keys:
                 continue
             file = receipt.file(what)
@@ -208,7 +211,10 @@ def _short(text: str) -> str:
 
 
 def _real_images(
-    dataset: SoundDataset, chosen: Chosen, seed: int, source: str | None
+    dataset: SoundDataset,
+    chosen: Chosen,
+    seed: int,
+    source: str | None,
 ) -> tuple[Mapping[int, Sequence[Image]], str | None]:
     """Return real images by label, and a text that says why there are none, if so. If `source` is
     given, an input dataset that cannot be read is an error.
@@ -229,7 +235,10 @@ def _real_images(
 
 
 def _opened(
-    dataset: SoundDataset, wanted: Mapping[int, int], seed: int, source: str | None
+    dataset: SoundDataset,
+    wanted: Mapping[int, int],
+    seed: int,
+    source: str | None,
 ) -> dict[int, list[Image]]:
     recipe = dataset.recipe
     recorded = dataset.lock.inputs.get("source")
@@ -238,8 +247,8 @@ def _opened(
         lies = lies.model_copy(update={"dataset": str(named_path(source).resolve())})
     pin = open_source(lies, recorded, as_recorded=True).pin
     known = SourcePin.of(recorded)
-    for name in ("revision", "content") if known is not None else ():
-        before = getattr(known, name)
+    for name in ("revision", "content"):
+        before = getattr(known, name, None)
         now = getattr(pin, name)
         if before is not None and before != now:
             raise UserError(
@@ -252,9 +261,8 @@ def _opened(
     chosen: dict[str, int] = {}
     for label, most in wanted.items():
         rows = np.flatnonzero(images.labels == label).tolist()
-        keys = sorted(
-            (images.keys[row] for row in rows), key=lambda key: random_rank(seed, "real", key)
-        )
+        keys = [images.keys[row] for row in rows]
+        keys.sort(key=lambda key: random_rank(seed, "real", key))
         chosen |= dict.fromkeys(keys[:most], label)
     images_of_label: dict[int, list[Image]] = {}
     for key, encoded in images.images(frozenset(chosen)):
@@ -306,15 +314,16 @@ def review(given: ReviewOptions) -> ReviewPage:
             would hold too many images. With `screen`: it stores no rejected images.
     """
     directory = named_path(given.directory)
-    page_path = directory / PAGE if given.page is None else named_path(given.page)
+    page_path = directory / PAGE
+    if given.page is not None:
+        page_path = named_path(given.page)
     images = given.images
     tasks = given.tasks
     seed = given.seed
-    problems = [
-        f"task: found '{task}', expected one of {', '.join(TASKS)}"
-        for task in tasks
-        if task not in TASKS
-    ]
+    problems = []
+    for task in tasks:
+        if task not in TASKS:
+            problems.append(f"task: found '{task}', expected one of {', '.join(TASKS)}")
     if not tasks:
         problems.append("task: found none, expected one")
     if problems:
@@ -331,8 +340,9 @@ def review(given: ReviewOptions) -> ReviewPage:
     # Grids of shifts mix in base images: those on the page, if there are any.
     base = [image for image in chosen.images if image.kept and image.shift == BASE]
     if not base:
-        others = [image for image in every if image.shift == BASE and image.label in chosen.classes]
-        base = sorted(others, key=lambda image: random_rank(seed, BASE, image.key))[:IMAGES_A_SHIFT]
+        base = [image for image in every if image.shift == BASE and image.label in chosen.classes]
+        base.sort(key=lambda image: random_rank(seed, BASE, image.key))
+        del base[IMAGES_A_SHIFT:]
     real = {}
     missing = None
     if given.controls and "class" in tasks:
@@ -377,7 +387,10 @@ def review(given: ReviewOptions) -> ReviewPage:
     )
 
 
-def _screened(dataset: SoundDataset, shifts: Sequence[str]) -> list[CandidateImage]:
+def _screened(
+    dataset: SoundDataset,
+    shifts: Sequence[str],
+) -> list[CandidateImage]:
     """Return the kept and the rejected images of shifts. Raise UserError if none is stored."""
     if not dataset.recipe.screen.keep_rejected:
         raise UserError(
@@ -396,17 +409,20 @@ def _screened(dataset: SoundDataset, shifts: Sequence[str]) -> list[CandidateIma
 
 
 def _shifts(
-    dataset: SoundDataset, tasks: Sequence[ReviewTask], requested: Sequence[str] | None, seed: int
+    dataset: SoundDataset,
+    tasks: Sequence[ReviewTask],
+    requested: Sequence[str] | None,
+    seed: int,
 ) -> tuple[list[str], list[str]]:
     """Return the shifts to ask about, in the recipe's order, and the ones among them that have no
     threshold yet."""
     known = [shift.name for shift in dataset.recipe.all_shifts()]
     base, *others = known
-    problems = [
-        f"found '{name[:80]}', expected a shift{did_you_mean(name, known)}"
-        for name in requested or ()
-        if name not in known
-    ]
+    problems = []
+    for name in requested or ():
+        if name not in known:
+            near = did_you_mean(name, known)
+            problems.append(f"found '{name[:80]}', expected a shift{near}")
     if problems:
         more = " …" if len(known) > 20 else ""
         raise UserError(problems, f"The shifts: {', '.join(known[:20])}{more}")

@@ -79,12 +79,11 @@ def screened_images(dataset: SoundDataset) -> list[ScreenedImage]:
     names = {rule: name for name, rule in KEEP_RULES.items()}
     form = TableForm.of(recipe)
     columns = [*_READ, *form.added]
+    directory = dataset.directory
     images = []
     for at, (shard, receipt) in enumerate(zip(plan.shards, dataset.receipts, strict=True)):
         cells: dict[tuple[str, int], list[dict[str, Any]]] = {}
-        for row in planned_rows(
-            dataset.directory, plan, shard, receipt, "candidates", columns, form
-        ):
+        for row in planned_rows(directory, plan, shard, receipt, "candidates", columns, form):
             if row["reason"] not in (FAILED, OPEN):
                 cells.setdefault((row["shift"], row["label"]), []).append(row)
         for (name, label), rows in cells.items():
@@ -252,20 +251,26 @@ def rule_errors(
         images: dict[tuple[str, bool, bool], list[CandidateImage]] = {}
         for each in of_shifts:
             image = each.image
-            images.setdefault((image.shift, image.kept, rule in each.dropped_by), []).append(image)
+            stratum = (image.shift, image.kept, rule in each.dropped_by)
+            images.setdefault(stratum, []).append(image)
         strata: dict[str, list[Stratum]] = {}
         for (shift, _, dropped), of_stratum in images.items():
             right = [answers[image] for image in of_stratum if image in answers]
             strata.setdefault(shift, []).append(Stratum(dropped, len(of_stratum), right))
-        for shift in strata:
-            rows.append(RuleErrors(rule, shift, tasks[shift], screen_errors(strata[shift])))
-        every_stratum = list(chain.from_iterable(strata.values()))
-        every_task = [task for task in TASKS if task in chain.from_iterable(tasks.values())]
+        every_stratum = []
+        for shift, of_shift in strata.items():
+            every_stratum += of_shift
+            rows.append(RuleErrors(rule, shift, tasks[shift], screen_errors(of_shift)))
+        asked = set(chain.from_iterable(tasks.values()))
+        every_task = [task for task in TASKS if task in asked]
         rows.append(RuleErrors(rule, ALL, every_task, screen_errors(every_stratum)))
     return tuple(rows)
 
 
-def _asked_tasks(raters: Sequence[RaterAnswers], questions: Asked) -> dict[str, list[ReviewTask]]:
+def _asked_tasks(
+    raters: Sequence[RaterAnswers],
+    questions: Asked,
+) -> dict[str, list[ReviewTask]]:
     """Return what pages of `--screen` asked about each shift, in the order of `TASKS`."""
     asked_tasks: set[tuple[str, ReviewTask]] = set()
     for rater in raters:

@@ -117,7 +117,10 @@ def has_threshold(shift: Shift) -> bool:
 
 
 def scores_of(
-    directory: Path, recipe: Recipe, receipts: Sequence[Receipt], names: Collection[str]
+    directory: Path,
+    recipe: Recipe,
+    receipts: Sequence[Receipt],
+    names: Collection[str],
 ) -> tuple[ShiftScores, ...]:
     """Return the scores of the named shifts, in the recipe's order, without reading an image."""
     rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in names}
@@ -130,17 +133,15 @@ def scores_of(
         measured += rule.columns()
         answered |= dict.fromkeys(rule.limits())
     rules = {}
-    for shift in recipe.all_shifts():
-        rules[shift.name] = [rule for rule in shift.keep if isinstance(rule, AskingRule)]
     limits = {}  # the most black and white, and the least similarity of an edit and its row
     for shift in recipe.all_shifts():
+        rules[shift.name] = [rule for rule in shift.keep if isinstance(rule, AskingRule)]
         limits[shift.name] = [_limit(shift, name) for name in ("black", "white", "similarity")]
+    needed = [*_COLUMNS, *dict.fromkeys(measured)]
     for at, receipt in enumerate(receipts):
         if rows.keys().isdisjoint(receipt.counts):
             continue
-        for row in read_shard(
-            directory, receipt, [*_COLUMNS, *dict.fromkeys(measured)], "candidates", form
-        ):
+        for row in read_shard(directory, receipt, needed, "candidates", form):
             name = row["shift"]
             if name not in rows:
                 continue
@@ -164,20 +165,22 @@ def scores_of(
             contrast = row.get("contrast")
             if contrast is None:
                 contrast = np.nan
-            rows[name].append(
-                (
-                    score,
-                    object_score,
-                    least,
-                    kept,
-                    label,
-                    index,
-                    at,
-                    contrast,
-                    _is_visible(row, *limits[name]) and _is_confirmed(row, rules[name]),
-                    *(_answer(row[column]) for column in answered),
-                )
+            # A candidate passes the rules that ask models if none of them drops it.
+            verdict = Verdict(row, {})
+            confirmed = all(rule.dropped([verdict]) == [None] for rule in rules[name])
+            values = (
+                score,
+                object_score,
+                least,
+                kept,
+                label,
+                index,
+                at,
+                contrast,
+                confirmed and _is_visible(row, *limits[name]),
+                *(_answer(row[column]) for column in answered),
             )
+            rows[name].append(values)
     scores = []
     for shift in recipe.all_shifts():
         if shift.name not in rows:
@@ -189,16 +192,15 @@ def scores_of(
         *arrays, contrasts, passing = every[: len(_TYPES)]
         if not contrasts.size or np.isnan(contrasts).any():
             contrasts = None
-        scores.append(
-            ShiftScores(
-                shift,
-                *arrays,
-                contrast=contrasts,
-                visible=passing,
-                answers=dict(zip(answered, every[len(_TYPES) :], strict=True)),
-                failed=failed[shift.name],
-            )
+        of_shift = ShiftScores(
+            shift,
+            *arrays,
+            contrast=contrasts,
+            visible=passing,
+            answers=dict(zip(answered, every[len(_TYPES) :], strict=True)),
+            failed=failed[shift.name],
         )
+        scores.append(of_shift)
     return tuple(scores)
 
 
@@ -217,17 +219,13 @@ def _is_visible(
     return not similarity < np.float32(least_similar)
 
 
-def _is_confirmed(row: Mapping[str, Any], rules: Sequence[AskingRule]) -> bool:
-    """Check whether a candidate passes the rules that ask models."""
-    verdict = Verdict(row, {})
-    return all(rule.dropped([verdict]) == [None] for rule in rules)
-
-
 def _answer(value: Any) -> float:
     """Return an answer as one number: of a list the first, 0 for an empty one."""
     if value is None:
         return np.nan
-    return next(iter(value), 0.0) if isinstance(value, list) else value
+    if isinstance(value, list):
+        return next(iter(value), 0.0)
+    return value
 
 
 def _limit(shift: Shift, name: str) -> float | None:
@@ -272,16 +270,43 @@ class ObjectGroup:
     objects: tuple[ObjectScores, ...]
 
 
-def object_groups(recipe: Recipe, scores: Sequence[ShiftScores]) -> tuple[ObjectGroup, ...]:
+def object_groups(
+    recipe: Recipe,
+    scores: Sequence[ShiftScores],
+) -> tuple[ObjectGroup, ...]:
     """Return the groups in the recipe's order. The classes of a group are those with a scored
     candidate, by label."""
     members: dict[tuple[str, str], list[int]] = {}
-    for unit, shift in enumerate(score.shift for score in scores):
-        spec = json.dumps(shift.object_threshold.model_dump(exclude_none=True), sort_keys=True)
-        members.setdefault((shift.object_caption, spec), []).append(unit)
+    for unit, score in enumerate(scores):
+        shift = score.shift
+        spec = shift.object_threshold.model_dump(exclude_none=True)
+        key = (shift.object_caption, json.dumps(spec, sort_keys=True))
+        members.setdefault(key, []).append(unit)
     groups = []
     for index, ((caption, _), units) in enumerate(members.items()):
-        objects = _objects(recipe, scores, units)
+        of_units = [scores[unit] for unit in units]
+        sizes = [each.scores.size for each in of_units]
+        unit_of_row = np.repeat(units, sizes)
+        ranks = np.concatenate([np.arange(size) for size in sizes])
+        labels = np.concatenate([each.labels for each in of_units])
+        values = np.concatenate([each.object_scores for each in of_units])
+        least = np.concatenate([each.object_thresholds for each in of_units])
+        kept = np.concatenate([each.has_image for each in of_units])
+        objects = []
+        for label in np.unique(labels):
+            rows = np.flatnonzero(labels == label)
+            rows = rows[np.argsort(values[rows], kind="stable")]
+            cls = recipe.classes[int(label)]
+            of_class = ObjectScores(
+                cls=cls,
+                caption=object_caption_for(of_units[0].shift, cls),
+                threshold=shortest(float(least[rows[0]])),
+                units=unit_of_row[rows],
+                ranks=ranks[rows],
+                scores=values[rows],
+                has_image=kept[rows],
+            )
+            objects.append(of_class)
         groups.append(ObjectGroup(index, caption, tuple(units), tuple(objects)))
     return tuple(groups)
 
@@ -289,45 +314,14 @@ def object_groups(recipe: Recipe, scores: Sequence[ShiftScores]) -> tuple[Object
 def shown_groups(groups: Sequence[ObjectGroup]) -> tuple[ObjectGroup, ...]:
     """Return the groups with at most `MOST_OBJECTS` objects together. Objects that reject most
     candidates are kept."""
-    every = []
-    for group in groups:
-        every += [(scores.rejected, -group.index, -at) for at, scores in enumerate(group.objects)]
-    every.sort(reverse=True)
-    chosen = {(-index, -at) for _, index, at in every[:MOST_OBJECTS]}
+    every = [scores for group in groups for scores in group.objects]
+    every.sort(key=lambda scores: -scores.rejected)
+    chosen = set(map(id, every[:MOST_OBJECTS]))
     shown = []
     for group in groups:
-        objects = [scores for at, scores in enumerate(group.objects) if (group.index, at) in chosen]
+        objects = [scores for scores in group.objects if id(scores) in chosen]
         shown.append(replace(group, objects=tuple(objects)))
     return tuple(shown)
-
-
-def _objects(
-    recipe: Recipe, scores: Sequence[ShiftScores], units: Sequence[int]
-) -> list[ObjectScores]:
-    members = [scores[unit] for unit in units]
-    sizes = [each.scores.size for each in members]
-    of_unit = np.repeat(units, sizes)
-    ranks = np.concatenate([np.arange(size) for size in sizes])
-    labels = np.concatenate([each.labels for each in members])
-    values = np.concatenate([each.object_scores for each in members])
-    least = np.concatenate([each.object_thresholds for each in members])
-    kept = np.concatenate([each.has_image for each in members])
-    objects = []
-    for label in np.unique(labels):
-        rows = np.flatnonzero(labels == label)
-        rows = rows[np.argsort(values[rows], kind="stable")]
-        cls = recipe.classes[int(label)]
-        of_class = ObjectScores(
-            cls=cls,
-            caption=object_caption_for(members[0].shift, cls),
-            threshold=shortest(float(least[rows[0]])),
-            units=of_unit[rows],
-            ranks=ranks[rows],
-            scores=values[rows],
-            has_image=kept[rows],
-        )
-        objects.append(of_class)
-    return objects
 
 
 def thresholds_over(scores: np.ndarray) -> tuple[float, ...]:
@@ -347,7 +341,9 @@ def thresholds_over(scores: np.ndarray) -> tuple[float, ...]:
 
 
 def steps_of(
-    scores: np.ndarray, object_passes: np.ndarray, has_image: np.ndarray
+    scores: np.ndarray,
+    object_passes: np.ndarray,
+    has_image: np.ndarray,
 ) -> dict[str, tuple[float, ...] | tuple[int, ...]]:
     """Return `thresholds` over scores [n, float32]. For each threshold, also count the candidates
     at or above it: all candidates, accepted ones, and those without an image.
@@ -362,7 +358,10 @@ def steps_of(
     }
 
 
-def _at_or_above(scores: np.ndarray, edges: np.ndarray) -> tuple[int, ...]:
+def _at_or_above(
+    scores: np.ndarray,
+    edges: np.ndarray,
+) -> tuple[int, ...]:
     ordered = np.sort(scores.astype(np.float32))
     below = np.searchsorted(ordered, edges, side="left")
     return tuple((ordered.size - below).tolist())

@@ -128,9 +128,8 @@ def look_at_files(folder: ImageFolder, *, corrupts: bool) -> tuple[list[str], in
     size = sum(path.stat().st_size for path in paths if path.exists())
     if size > MOST_BYTES:
         looked = evenly_spread(looked, max(1, len(looked) * MOST_BYTES // size))
-    pictures = look_at_pictures(
-        ((name, _content(folder.folder / name)) for name in looked), len(looked), decode=True
-    )
+    contents = ((name, _content(folder.folder / name)) for name in looked)
+    pictures = look_at_pictures(contents, len(looked), decode=True)
     notes = [*folder.notes(), *pictures.notes(len(files))]
     if corrupts:
         notes += pictures.twice_compressed(len(files))
@@ -228,7 +227,8 @@ def find_data(wanted: InitOptions, *, drawn: bool) -> FoundData:
         # A split may be without classes, unless it is named.
         needed = [split for split in folder.splits if split in named or not folder.is_flat(split)]
         for split in needed or folder.splits:
-            if (problem := folder.classless(split)) is not None:
+            problem = folder.classless(split)
+            if problem is not None:
                 raise problem
         folder.refuse_alike()
     opened = open_source(origin)
@@ -251,11 +251,11 @@ def find_data(wanted: InitOptions, *, drawn: bool) -> FoundData:
     if column is not None:
         origin = replace(origin, image_column=_image_column(outline, wanted), objects=column)
         train, validation = _splits(outline, wanted)
-        exif = None if boxes is None else boxes.turning(validation)
         if boxes is None:
-            exif = turned_photographs(
-                open_source(origin, pin=opened.pin).rows(validation, labelled=False)
-            )
+            rows = open_source(origin, pin=opened.pin).rows(validation, labelled=False)
+            exif = turned_photographs(rows)
+        else:
+            exif = boxes.turning(validation)
         origin = replace(origin, exif=exif or "ignore")
         rows = open_source(origin, pin=opened.pin).rows(validation, labelled=False)
         objects = find_objects(rows, column, boxes, exif)
@@ -287,12 +287,9 @@ def find_data(wanted: InitOptions, *, drawn: bool) -> FoundData:
     train, validation = _splits(outline, wanted)
     several = _several_labels(open_source(origin, pin=opened.pin), outline, validation)
     origin = replace(origin, label_column=_label_column(outline, wanted, several))
-    names, classes, left_out = _classes(
-        open_source(origin, pin=opened.pin),
-        outline,
-        tuple(dict.fromkeys((train, validation))),
-        several,
-    )
+    splits = tuple(dict.fromkeys((train, validation)))
+    labelled = open_source(origin, pin=opened.pin)
+    names, classes, left_out = _classes(labelled, outline, splits, several)
     kept, without = _with_validation_images(classes, validation)
     notes = [*left_out, *without]
     if drawn:
@@ -322,10 +319,10 @@ def find_data(wanted: InitOptions, *, drawn: bool) -> FoundData:
         )
     if several:
         notes.append(several.rstrip("."))
-    notes += [
-        f"split {split} has no class folders, so its images have no class and are left out"
-        for split in flat
-    ]
+    for split in flat:
+        notes.append(
+            f"split {split} has no class folders, so its images have no class and are left out"
+        )
     side = None
     if folder is not None:
         of_files, side = look_at_files(folder, corrupts=not drawn)
@@ -345,8 +342,9 @@ def _placed(
 
 def _image_column(outline: Outline, wanted: InitOptions, masks: str | None = None) -> str:
     images = [name for name, kind in outline.columns.items() if kind == "image" and name != masks]
-    more = "If one of them holds masks, name it with --mask-column."
-    more = more if len(images) > 1 and masks is None else ""
+    more = ""
+    if len(images) > 1 and masks is None:
+        more = "If one of them holds masks, name it with --mask-column."
     return _column(wanted.image_column, images, outline, "images", "--image-column", more)
 
 

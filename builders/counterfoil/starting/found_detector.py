@@ -103,7 +103,11 @@ def find_detector(
     look = _look_at(name, path)
     form, notes, count = _form_of(look, categories)
     labels, names_note = _labels_of(look, count, categories)
-    scaled = 1 / 255 if form.get("strides") else 1.0
+    scaled = 1.0
+    colours = "0 to 1"
+    if form.get("strides"):
+        scaled = 1 / 255
+        colours = "0 to 255"
     document = {
         "architecture": path.stem if is_text(path.stem) else "detector",
         "label_names": labels,
@@ -119,7 +123,6 @@ def find_detector(
     }
     text = f"{visible_text(json.dumps(document, indent=2, ensure_ascii=False))}\n"
     write_together({config: text.encode()} | dict(others or {}))
-    colours = "0 to 255" if form.get("strides") else "0 to 1"
     notes += (
         f"images go in as {_RESIZED[form['resize']]}, with colours from {colours}: the graph does"
         " not say it, so check"
@@ -144,8 +147,9 @@ def _look_at(name: str, path: Path) -> _Look:
         raise UserError(
             f"model {name!r}: its graph takes images of {channels} channels, expected 3"
         )
-    known = _literal(graph.metadata.get("imgsz"))
-    usual = known if isinstance(known, list) and len(known) == 2 else [_SIDE, _SIDE]
+    usual = _literal(graph.metadata.get("imgsz"))
+    if not isinstance(usual, list) or len(usual) != 2:
+        usual = [_SIDE, _SIDE]
     sizes = []
     for given, side in zip(spatial, usual, strict=True):
         sizes.append(given if isinstance(given, int) else side)
@@ -165,8 +169,10 @@ def _look_at(name: str, path: Path) -> _Look:
 
 def _literal(text: str | None) -> Any:
     """Return a value that metadata hold as Python writes it, or None."""
+    if text is None or len(text) > _LONGEST_NAMES:
+        return None
     try:
-        return ast.literal_eval(text) if text is not None and len(text) <= _LONGEST_NAMES else None
+        return ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return None
 
@@ -175,12 +181,10 @@ def _names_in(text: str | None) -> tuple[str, ...] | None:
     """Return the labels that Ultralytics stores in a graph, {0: 'person', 1: 'bicycle'}; None
     without any."""
     names = _literal(text)
-    if (
-        isinstance(names, dict)
-        and len(names) <= MOST_CLASSES
-        and set(names) == set(range(len(names)))
-    ):
-        names = [names[number] for number in range(len(names))]
+    if isinstance(names, dict) and len(names) <= MOST_CLASSES:
+        numbers = range(len(names))
+        if set(names) == set(numbers):
+            names = [names[number] for number in numbers]
     if not isinstance(names, list) or not names or not all(is_text(label) for label in names):
         return None
     return tuple(names)
@@ -198,25 +202,25 @@ def _form_of(
         )
     parts = _separate_outputs(look.outputs)
     if parts is not None:
-        boxes = look.outputs[parts[0]].reshape(-1, 4)
+        named, scores, labels = parts
+        boxes = look.outputs[named].reshape(-1, 4)
         form: dict[str, Any] = {
             "form": "separate",
             "outputs": list(parts),
             "boxes": _order(boxes),
             "unit": _unit(boxes),
+            "resize": "none" if look.free else "squash",
         }
-        form["resize"] = "none" if look.free else "squash"
-        read = f"{parts[0]} are read as {_ORDERS[form['boxes']]} in {form['unit']}"
-        return form, (f"{read}, {parts[1]} as scores and {parts[2]} as labels",), None
-    tables = {
-        name: array
-        for name, array in look.outputs.items()
-        if array.ndim == 3 and array.shape[0] == 1
-    }
+        read = f"{named} are read as {_ORDERS[form['boxes']]} in {form['unit']}"
+        return form, (f"{read}, {scores} as scores and {labels} as labels",), None
+    tables = []
+    for name, array in look.outputs.items():
+        if array.ndim == 3 and len(array) == 1:
+            tables.append((name, array[0]))
     if len(tables) != 1:
         raise look.refusal("expected one table of boxes, or boxes, scores and labels")
-    [(output, table)] = tables.items()
-    rows = np.asarray(table[0], np.float64)
+    [(output, table)] = tables
+    rows = np.asarray(table, np.float64)
     if rows.shape[1] == 6 and len(rows) not in look.grids and _are_rows(rows):
         form = {
             "form": "rows",
@@ -225,11 +229,8 @@ def _form_of(
             "unit": _unit(rows),
             "resize": "letterbox",
         }
-        return (
-            form,
-            (f"{output} is read as rows of [x1, y1, x2, y2, score, label], in {form['unit']}",),
-            None,
-        )
+        read = f"{output} is read as rows of [x1, y1, x2, y2, score, label], in {form['unit']}"
+        return form, (read,), None
     return _raw_form(look, output, rows, categories)
 
 
@@ -254,23 +255,25 @@ def _raw_form(
         "outputs": [output],
         "boxes": "cxcywh",
         "unit": _unit(rows),
+        "objectness": objectness,
+        "scores": "logits",
     }
-    form["objectness"] = objectness
-    form["scores"] = (
-        "probabilities" if ((rows[:, 4:] >= 0) & (rows[:, 4:] <= 1)).all() else "logits"
-    )
+    if _are_shares(rows[:, 4:]):
+        form["scores"] = "probabilities"
     if len(rows) == look.grids[0] and (rows[:, 2:4] < 0).any():
         form |= {"unit": "pixels", "strides": list(_STRIDES), "channels": "bgr"}
     # DETR and its like, whose boxes are shares, find each object once in a squashed image.
     overlapping = grid or form["unit"] == "pixels"
-    form["nms_iou"] = _NMS_IOU if overlapping else None
+    form["nms_iou"] = None
     form["resize"] = "squash"
-    if overlapping:
-        form["resize"] = "letterbox_corner" if "strides" in form else "letterbox"
-    scores = f"{', a score of any object' if objectness else ''} and {count:,} {form['scores']}"
     once = "no box is removed because another one finds its object (nms_iou)"
     if overlapping:
+        form["nms_iou"] = _NMS_IOU
+        form["resize"] = "letterbox_corner" if "strides" in form else "letterbox"
         once = f"boxes of one label that overlap by more than {_NMS_IOU} are one object (nms_iou)"
+    scores = f" and {count:,} {form['scores']}"
+    if objectness:
+        scores = f", a score of any object{scores}"
     boxes = f"{len(rows):,} boxes {_ORDERS['cxcywh']} in {form['unit']}"
     return form, (f"{output} is read as {boxes}{scores}", once), count
 
@@ -281,11 +284,10 @@ def _columns_of(look: _Look, shape: tuple[int, ...], labels: int) -> tuple[int, 
 
     labels: how many there are by the graph's metadata, or else the dataset; 0 if unknown.
     """
-    fitting = [
-        (axis, labels, shape[axis] - labels == 5)
-        for axis in (0, 1)
-        if labels and shape[axis] - labels in (4, 5)
-    ]
+    fitting = []
+    for axis in (0, 1):
+        if labels and shape[axis] - labels in (4, 5):
+            fitting.append((axis, labels, shape[axis] - labels == 5))
     if len(fitting) == 1:
         return fitting[0]
     if look.labels is not None or fitting:
@@ -310,13 +312,14 @@ def _separate_outputs(outputs: Mapping[str, NDArray[Any]]) -> tuple[str, str, st
     show them."""
     names_of: dict[str, list[str]] = {"boxes": [], "scores": [], "labels": []}
     for name, array in outputs.items():
-        given = (
-            array[0] if array.ndim > 1 and array.shape[0] == 1 and array.shape[-1] != 4 else array
-        )
-        if array.ndim in (2, 3) and array.shape[-1] == 4 and array.dtype.kind == "f":
+        kind = array.dtype.kind
+        if array.ndim in (2, 3) and array.shape[-1] == 4 and kind == "f":
             names_of["boxes"].append(name)
-        elif given.ndim == 1 and given.dtype.kind in "fiu":
-            names_of["scores" if given.dtype.kind == "f" else "labels"].append(name)
+            continue
+        if array.ndim > 1 and len(array) == 1 and array.shape[-1] != 4:
+            array = array[0]
+        if array.ndim == 1 and kind in "fiu":
+            names_of["scores" if kind == "f" else "labels"].append(name)
     if any(len(names) != 1 for names in names_of.values()):
         return None
     return names_of["boxes"][0], names_of["scores"][0], names_of["labels"][0]
@@ -325,19 +328,19 @@ def _separate_outputs(outputs: Mapping[str, NDArray[Any]]) -> tuple[str, str, st
 def _are_rows(rows: Floats) -> bool:
     """Return whether six columns are corners, a score and a label."""
     ordered = (rows[:, 2:4] >= rows[:, :2]).all()
-    scores = rows[:, 4]
     labels = rows[:, 5]
-    return bool(
-        ordered and ((scores >= 0) & (scores <= 1)).all() and (labels == np.floor(labels)).all()
-    )
+    whole = (labels == np.floor(labels)).all()
+    return bool(ordered and whole and _are_shares(rows[:, 4]))
+
+
+def _are_shares(scores: Floats) -> bool:
+    return bool(((scores >= 0) & (scores <= 1)).all())
 
 
 def _unit(rows: NDArray[Any]) -> str:
-    return (
-        "pixels"
-        if not len(rows) or not rows.any() or np.abs(rows[:, :4]).max() > _LARGEST_SHARE
-        else "shares"
-    )
+    if not rows.any() or np.abs(rows[:, :4]).max() > _LARGEST_SHARE:
+        return "pixels"
+    return "shares"
 
 
 def _labels_of(
@@ -347,19 +350,15 @@ def _labels_of(
     from."""
     if look.labels is not None:
         return list(look.labels), f"the graph names its {len(look.labels):,} labels"
+    unnamed = "the graph names no label:"
     if count is not None and count == len(categories):
         return list(categories), (
-            "the graph names no label: label_names are the dataset's categories in their order,"
-            " which it may have"
+            f"{unnamed} label_names are the dataset's categories in their order, which it may have"
             " learnt in another: check them"
         )
-    first = (
-        " The first one stands for none where labels count from 1, as torchvision's do."
-        if count is None
-        else ""
-    )
-    numbered = "" if count is None else f" {count:,}"
-    return (
-        None,
-        f"the graph names no label: write its{numbered} label_names into {CONFIG}, in order.{first}",
+    if count is not None:
+        return None, f"{unnamed} write its {count:,} label_names into {CONFIG}, in order."
+    return None, (
+        f"{unnamed} write its label_names into {CONFIG}, in order. The first one stands for none"
+        " where labels count from 1, as torchvision's do."
     )

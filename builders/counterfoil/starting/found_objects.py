@@ -158,26 +158,31 @@ def find_objects(
                 "Declare their names (a ClassLabel), or write names instead of numbers.",
             )
         names = tuple(sorted(used))
-    if not names or (problem := categories_problem(names)) is not None:
-        raise UserError(
-            f"{rows.place}: categories: {problem if names else 'no image has an object'}"
-        )
+    problem = categories_problem(names) if names else "no image has an object"
+    if problem is not None:
+        raise UserError(f"{rows.place}: categories: {problem}")
     with_boxes = [row for row, cell in enumerate(cells) if cell["bbox"]]
     looked = evenly_spread(with_boxes, _MOST_LOOKED_AT)
     sizes = _sizes(rows, looked)
-    form: BoxForm = "coco" if folder is not None else _form_of(cells, sizes)
-    written = _WRITTEN[form] if folder is None else _WRITTEN_IN_FOLDERS[folder.form]
-    counts = Counter[str]()
-    for category, count in used.items():
-        counts[names[category] if isinstance(category, int) else category] = count
+    form: BoxForm = "coco"
+    if folder is None:
+        form = _form_of(cells, sizes)
+        written = _WRITTEN[form]
+    else:
+        written = _WRITTEN_IN_FOLDERS[folder.form]
+    counted = []
+    for category, count in used.most_common():
+        name = names[category] if isinstance(category, int) else category
+        counted.append(f"{name} ({count:,})")
     notes = [
         f"boxes are read as {written} writes them",
-        f"{format_count(sum(used.values()), 'object')} of"
-        f" {format_count(len(counts), 'category', 'categories')}: "
-        + format_list([f"{name} ({count:,})" for name, count in counts.most_common()], _MOST_NAMED),
+        f"{format_count(used.total(), 'object')} of"
+        f" {format_count(len(used), 'category', 'categories')}:"
+        f" {format_list(counted, _MOST_NAMED)}",
         *_odd_boxes(cells, sizes, form),
     ]
-    if empty := len(cells) - len(with_boxes):
+    empty = len(cells) - len(with_boxes)
+    if empty:
         notes.append(f"{format_count(empty, 'image has', 'images have')} no object")
     notes += rows.notes
     if exif is not None:
@@ -188,8 +193,11 @@ def find_objects(
         )
     sides = sorted(min(size) for size in sizes.values())
     side = sides[len(sides) // 2] if sides else None
-    groups, ids = (frozenset[str](), ()) if folder is None else (folder.groups, folder.ids)
-    categories = tuple(name for name in names if name not in groups)
+    categories = names
+    ids = ()
+    if folder is not None:
+        categories = tuple(name for name in names if name not in folder.groups)
+        ids = folder.ids
     picture = _picture(rows, cells, names, form)
     return FoundObjects(
         column=column,
@@ -224,11 +232,11 @@ def _form_of(cells: Sequence[Mapping[str, list[Any]]], sizes: Mapping[int, Size]
     boxes = [(box, size) for row, size in sizes.items() for box in cells[row]["bbox"]]
     if boxes and all(0 <= value <= 1 for box, _ in boxes for value in box):
         return "yolo"
-    forms: tuple[BoxForm, ...] = ("coco", "pascal")
-    return min(
-        forms,
-        key=lambda form: sum(_is_outside(in_pixels(box, form, size), size) for box, size in boxes),
-    )
+
+    def outside(form: BoxForm) -> int:
+        return sum(_is_outside(in_pixels(box, form, size), size) for box, size in boxes)
+
+    return "pascal" if outside("pascal") < outside("coco") else "coco"
 
 
 def _is_outside(box: Sequence[float], size: Size) -> bool:
@@ -282,8 +290,9 @@ def _picture(
 ) -> bytes:
     from PIL import ImageDraw
 
+    with_boxes = [row for row, cell in enumerate(cells) if cell["bbox"]]
     tiles = []
-    for row in evenly_spread([row for row, cell in enumerate(cells) if cell["bbox"]], SHOWN):
+    for row in evenly_spread(with_boxes, SHOWN):
         try:
             picture = rows.image(row)
         except UserError:
@@ -301,8 +310,10 @@ def _picture(
             colour = _COLOURS[number % len(_COLOURS)]
             draw.rectangle((x, y, x + width, y + height), outline=colour, width=2)
             text = names[number][:24].encode("ascii", "replace").decode()
-            draw.rectangle((x, max(0, y - 11), x + 6 * len(text) + 4, max(11, y)), fill=colour)
-            draw.text((x + 2, max(0, y - 11)), text, fill="white")
+            top = max(0, y - 11)
+            right = x + 6 * len(text) + 4
+            draw.rectangle((x, top, right, max(11, y)), fill=colour)
+            draw.text((x + 2, top), text, fill="white")
         tiles.append(tile)
     return picture_sheet(tiles)
 

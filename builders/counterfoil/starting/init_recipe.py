@@ -101,10 +101,14 @@ def proposed_models(
     """
     free = free_bytes(device) if device.startswith("cuda") else 0
     large = free >= _FREE_FOR_LARGE
-    named = generator or (LARGE_GENERATOR if large else SMALL_GENERATOR)
+    named = SMALL_GENERATOR
+    usual_clip = SMALL_CLIP
+    if large:
+        named = LARGE_GENERATOR
+        usual_clip = LARGE_CLIP
+    named = generator or named
     if is_local(named) or named.startswith(LAB):
         local_folder(named)  # says what is not there
-    usual_clip = LARGE_CLIP if large else SMALL_CLIP
     if named.startswith(LAB):
         usual_clip = LAB_CLIP
     screen = _screen(clip or usual_clip)
@@ -180,15 +184,16 @@ _WIDTH = 116
 
 def opening_lines(name: str, description: str) -> list[str]:
     return [
-        said("A recipe for your own images, proposed by `counterfoil init`. Change any line."),
-        said("To see what it will build and what is missing, run: counterfoil check FILE"),
-        values({"recipe": 1, "name": name}),
+        said("A recipe for your own images, proposed by `counterfoil init`. Change any line.", 0),
+        said("To see what it will build and what is missing, run: counterfoil check FILE", 0),
+        values({"recipe": 1, "name": name}, 0),
         said(
             "Licence of the built dataset, as the Hub spells it. It depends on your images'"
-            " licence and the generator's."
+            " licence and the generator's.",
+            0,
         ),
-        values({"license": "other"}),
-        values({"description": description}),
+        values({"license": "other"}, 0),
+        values({"description": description}, 0),
         "",
     ]
 
@@ -201,25 +206,29 @@ def sources(
     classes: str = "All classes of the data, by their names there.",
 ) -> list[str]:
     origin = data.origin
-    columns = {"image_column": origin.image_column, "label_column": origin.label_column}
-    source = {"dataset": named, "config": origin.config, "revision": origin.revision, **columns}
+    source = {
+        "dataset": named,
+        "config": origin.config,
+        "revision": origin.revision,
+        "image_column": origin.image_column,
+        "label_column": origin.label_column,
+    }
+    known = {key: value for key, value in source.items() if value is not None}
     names = [cls.name for cls in data.classes]
     labels = [cls.source_label for cls in data.classes]
-    return [
-        values({key: value for key, value in source.items() if value is not None}, 2),
-        said(train, 2),
-        values({"train_split": data.train_split}, 2),
-        said(validation, 2),
-        values({"validation_split": data.validation_split}, 2),
-        said(classes, 2),
+    lines = [
+        values(known),
+        said(train),
+        values({"train_split": data.train_split}),
+        said(validation),
+        values({"validation_split": data.validation_split}),
+        said(classes),
         "  classes:",
-        *(
-            textwrap.indent(
-                dump_yaml([entry], entries_on_lines=not isinstance(entry, str)).rstrip(), "    "
-            )
-            for entry in class_entries(names, labels, data.labels)
-        ),
     ]
+    for entry in class_entries(names, labels, data.labels):
+        listed = dump_yaml([entry], entries_on_lines=not isinstance(entry, str))
+        lines.append(textwrap.indent(listed.rstrip(), "    "))
+    return lines
 
 
 def evaluated(more: str = "") -> list[str]:
@@ -229,66 +238,60 @@ def evaluated(more: str = "") -> list[str]:
         " saved, with outputs named after your classes), transformers:./my-model,"
         " predictions:answers.csv."
     )
-    return ["evaluate:", said(how + more, 2), values({"models": []}, 2)]
+    return ["evaluate:", said(how + more), values({"models": []})]
 
 
 def recipe_text(data: FoundData, models: ProposedModels, name: str, named: str) -> str:
     n = len(data.classes)
-    one_split = data.train_split == data.validation_split
-    percentile = {"percentile": PERCENTILE}
-    lines = [
-        *opening_lines(
-            name,
-            f"{n:,} classes drawn under a base prompt and {len(SHIFTS)} shifts, and screened by"
-            " CLIP.",
-        ),
-        "source:",
-        *sources(
-            data,
-            named,
-            "Split to learn class tokens from, if you want them (tokens: {learn: {}}).",
-            "Split that sets the object thresholds: how well CLIP must recognize a class before an"
-            " image is kept."
-            + (
-                " Here both are the same split, so percentiles are of training images."
-                if one_split
-                else ""
-            ),
-            "All classes of the data. Prompts use these names. To use another name for a label,"
-            " write"
-            " {name: coffee mug, source_label: 1}.",
-        ),
-        "",
-        said(models.reason),
-        "generator:",
-        values(models.generator, 2),
-        "",
+    validation = (
+        "Split that sets the object thresholds: how well CLIP must recognize a class before an"
+        " image is kept."
+    )
+    if data.train_split == data.validation_split:
+        validation += " Here both are the same split, so percentiles are of training images."
+    lines = opening_lines(
+        name,
+        f"{n:,} classes drawn under a base prompt and {len(SHIFTS)} shifts, and screened by CLIP.",
+    )
+    lines.append("source:")
+    lines += sources(
+        data,
+        named,
+        "Split to learn class tokens from, if you want them (tokens: {learn: {}}).",
+        validation,
+        "All classes of the data. Prompts use these names. To use another name for a label, write"
+        " {name: coffee mug, source_label: 1}.",
+    )
+    lines += ["", said(models.reason, 0), "generator:", values(models.generator), ""]
+    lines += [
         said(
             'A base prompt, and shifts from Vendrow et al. 2023, Table 1. Prompts say "the", which'
-            " fits every class"
+            " fits every class",
+            0,
         ),
         said(
             '("a" and "an" do not). Add shifts of your own. CLIP compares images with `caption`:'
-            " the shift alone."
+            " the shift alone.",
+            0,
         ),
         "prompts:",
-        values({"base": BASE}, 2),
+        values({"base": BASE}),
         "  shifts:",
-        *(
-            values({name: kind | {"prompt": prompt, "caption": caption}}, 4)
-            for name, kind, prompt, caption in SHIFTS
-        ),
+    ]
+    for shift, kind, prompt, caption in SHIFTS:
+        section = kind | {"prompt": prompt, "caption": caption}
+        lines.append(values({shift: section}, 4))
+    lines += [
         "",
         "screen:",
-        values(models.screen, 2),
-        values({"object_caption": OBJECT_CAPTION, "style_object_caption": STYLE_OBJECT_CAPTION}, 2),
+        values(models.screen),
+        values({"object_caption": OBJECT_CAPTION, "style_object_caption": STYLE_OBJECT_CAPTION}),
         said(
             f"Rejects an image if its CLIP score for its class is below percentile {PERCENTILE} of"
             " the scores of that"
-            " class's images in the validation split.",
-            2,
+            " class's images in the validation split."
         ),
-        values({"object_threshold": percentile}, 2),
+        values({"object_threshold": {"percentile": PERCENTILE}}),
         said(
             "No number fits every CLIP and every shift, so you choose this threshold after the"
             " build, by looking at"
@@ -296,15 +299,13 @@ def recipe_text(data: FoundData, models: ProposedModels, name: str, named: str) 
             " percentile"
             f" {SHIFT_PERCENTILE} of a shift's own scores (the lowest {SHIFT_PERCENTILE} % are"
             " rejected) and renders"
-            " nothing again. A number here, such as 0.2, applies at once to all shifts.",
-            2,
+            " nothing again. A number here, such as 0.2, applies at once to all shifts."
         ),
-        values({"shift_threshold": {"percentile": SHIFT_PERCENTILE}}, 2),
+        values({"shift_threshold": {"percentile": SHIFT_PERCENTILE}}),
         said(
             "Measures how much is visible in every image (contrast, black, white). {visible:"
             " {contrast: 20}} would"
-            " reject images that are nearly one colour.",
-            2,
+            " reject images that are nearly one colour."
         ),
         "  keep: [{visible: {}}, thresholds]",
         said(
@@ -312,46 +313,42 @@ def recipe_text(data: FoundData, models: ProposedModels, name: str, named: str) 
             " another CLIP"
             " (judge: open_clip:NAME/WEIGHTS) or a classifier of these classes. People can judge"
             " too:"
-            " counterfoil review.",
-            2,
+            " counterfoil review."
         ),
         "  judge: null",
         said(
             "Stores rejected images, so that calibrate can show them and a lower threshold brings"
-            " them back.",
-            2,
+            " them back."
         ),
-        values({"keep_rejected": True}, 2),
+        values({"keep_rejected": True}),
         "",
+    ]
+    lines += [
         "samples:",
         said(
             "Images to render for each class, under the base and under each shift. Two are enough"
-            " for a trial.",
-            2,
+            " for a trial."
         ),
-        values({"candidates": CANDIDATES, "seed": 0, "noise": "paired"}, 2),
+        values({"candidates": CANDIDATES, "seed": 0, "noise": "paired"}),
         "",
-        "output:",
-        values({"image": models.image, "rows_per_shard": 100}, 2),
-        "",
-        *evaluated(
-            " Their classes must be these. open_clip:ViT-B-32/laion2b_s34b_b79k is zero-shot."
-        ),
     ]
-    return "\n".join(lines).rstrip() + "\n"
+    lines += ["output:", values({"image": models.image, "rows_per_shard": 100}), ""]
+    lines += evaluated(
+        " Their classes must be these. open_clip:ViT-B-32/laion2b_s34b_b79k is zero-shot."
+    )
+    return "\n".join(lines) + "\n"
 
 
-def values(values: Mapping[str, Any], indent: int = 0) -> str:
+def values(values: Mapping[str, Any], indent: int = 2) -> str:
     return textwrap.indent(dump_yaml(dict(values)).rstrip(), " " * indent)
 
 
-def said(text: str, indent: int = 0) -> str:
+def said(text: str, indent: int = 2) -> str:
     prefix = " " * indent + "# "
-    return "\n".join(
-        textwrap.wrap(
-            text, _WIDTH, initial_indent=prefix, subsequent_indent=prefix, break_long_words=False
-        )
+    lines = textwrap.wrap(
+        text, _WIDTH, initial_indent=prefix, subsequent_indent=prefix, break_long_words=False
     )
+    return "\n".join(lines)
 
 
 # Corruptions that photographs meet in use, one or two of each kind, all of severity 3. With many
@@ -392,7 +389,9 @@ def extent_of(data: FoundData) -> Extent:
     """Return the largest number of images up to `_MOST_IMAGES`, but at least `_FEWEST` for each
     class."""
     classes = len(data.classes)
-    kinds = KINDS if classes * _FEWEST * (1 + len(KINDS)) <= _MOST_IMAGES else KINDS[:_FEW_KINDS]
+    kinds = KINDS
+    if classes * _FEWEST * (1 + len(KINDS)) > _MOST_IMAGES:
+        kinds = KINDS[:_FEW_KINDS]
     fitting = _MOST_IMAGES // (classes * (1 + len(kinds)))
     a_class = max(_FEWEST, min(_MOST_OF_A_CLASS, fitting))
     counts = [cls.images[data.validation_split] for cls in data.classes if cls.images is not None]
@@ -428,54 +427,46 @@ def corrupt_recipe_text(data: FoundData, name: str, named: str) -> str:
     if large:
         trained += f" Larger images are first reduced to a shorter side of {SIDE} pixels."
     others = ", ".join(name for name in CORRUPTIONS if name not in extent.kinds)
-    lines = [
-        *opening_lines(
-            name,
-            f"{n:,} classes of photographs, as they are and under {len(extent.kinds)} known"
-            " changes.",
-        ),
-        "source:",
-        *sources(
-            data,
-            named,
-            "Split to train classifiers on.",
-            "Split that this dataset takes its images from.",
-        ),
-        "",
-        said(WITHOUT_GPU),
-        said(trained),
-        "generator:",
-        values(generator, 2),
-        "",
+    lines = opening_lines(
+        name,
+        f"{n:,} classes of photographs, as they are and under {len(extent.kinds)} known changes.",
+    )
+    lines.append("source:")
+    lines += sources(
+        data,
+        named,
+        "Split to train classifiers on.",
+        "Split that this dataset takes its images from.",
+    )
+    lines += ["", said(WITHOUT_GPU, 0), said(trained, 0), "generator:", values(generator), ""]
+    lines += [
         said(
             "Corruptions as defined by Hendrycks and Dietterich 2019, at a severity from 1 (slight)"
             " to 5 (severe). The"
-            f" base is the unchanged image. Also available: {others}."
+            f" base is the unchanged image. Also available: {others}.",
+            0,
         ),
         "prompts:",
         "  shifts:",
         *(f"    {name}: {{corruption: {name}, severity: 3}}" for name in extent.kinds),
         "",
+    ]
+    lines += [
         "samples:",
         said(
             "Images per class, the same ones under every shift. A smaller class gives all it has."
             " Building and"
-            f" evaluating take {extent.time}.",
-            2,
+            f" evaluating take {extent.time}."
         ),
-        values({"candidates": extent.a_class, "seed": 0}, 2),
+        values({"candidates": extent.a_class, "seed": 0}),
         "",
         "output:",
-        *(
-            [said("Images are encoded again. {format: png} is lossless, but larger.", 2)]
-            if "quality" in image
-            else []
-        ),
-        values({"image": image, "rows_per_shard": 500}, 2),
-        "",
-        *evaluated(),
     ]
-    return "\n".join(lines).rstrip() + "\n"
+    if "quality" in image:
+        lines.append(said("Images are encoded again. {format: png} is lossless, but larger."))
+    lines += [values({"image": image, "rows_per_shard": 500}), ""]
+    lines += evaluated()
+    return "\n".join(lines) + "\n"
 
 
 # Detectors and segmenters are trained on larger images.
@@ -499,58 +490,58 @@ def placed_recipe_text(data: FoundData, marked: FoundTruth, name: str, named: st
         **marked.keys,
     }
     large = marked.side is None or marked.side > _SIDE_WITH_MARKS
-    generator, image = _photographs(
-        data.validation_split, marked.side, _SIDE_WITH_MARKS if large else None
+    size = _SIDE_WITH_MARKS if large else None
+    generator, image = _photographs(data.validation_split, marked.side, size)
+    trained = f"Your {task.noun} should not have been trained on these images."
+    if large:
+        trained += (
+            f" Larger images are first reduced to a shorter side of {_SIDE_WITH_MARKS} pixels."
+        )
+    known = {key: value for key, value in source.items() if value is not None}
+    lines = opening_lines(
+        name,
+        f"Photographs with {task.name}, as they are and under {len(_KINDS_WITH_MARKS)} known"
+        " changes.",
     )
-    lines = [
-        *opening_lines(
-            name,
-            f"Photographs with {task.name}, as they are and under {len(_KINDS_WITH_MARKS)} known"
-            " changes.",
-        ),
-        said(marked.about_names),
-        "source:",
-        values({key: value for key, value in source.items() if value is not None}, 2),
-        "",
+    lines += [said(marked.about_names, 0), "source:", values(known), ""]
+    lines += [
         said(
             f"Each shift is a known change that leaves every {task.marked} where it is, so"
-            f" {task.marks} hold for every image."
+            f" {task.marks} hold for every image.",
+            0,
         ),
-        said(
-            f"Your {task.noun} should not have been trained on these images."
-            + (
-                f" Larger images are first reduced to a shorter side of {_SIDE_WITH_MARKS} pixels."
-                if large
-                else ""
-            )
-        ),
+        said(trained, 0),
         "generator:",
-        values(generator, 2),
+        values(generator),
         "",
+    ]
+    lines += [
         said(
             "Corruptions at a severity from 1 (slight) to 5 (severe). The base is the unchanged"
-            " image."
+            " image.",
+            0,
         ),
         "prompts:",
         "  shifts:",
         *(f"    {kind}: {{corruption: {kind}, severity: 3}}" for kind in _KINDS_WITH_MARKS),
         "",
+    ]
+    lines += [
         "samples:",
-        said("Images, the same ones under every shift.", 2),
-        values({"candidates": min(_MOST_WITH_MARKS, marked.images), "seed": 0}, 2),
+        said("Images, the same ones under every shift."),
+        values({"candidates": min(_MOST_WITH_MARKS, marked.images), "seed": 0}),
         "",
-        "output:",
-        values({"image": image, "rows_per_shard": 200}, 2),
-        "",
+    ]
+    lines += ["output:", values({"image": image, "rows_per_shard": 200}), ""]
+    lines += [
         "evaluate:",
         said(
             f"Name your own {task.noun}s here, or with `counterfoil evaluate --models`:"
-            f" {marked.models}.",
-            2,
+            f" {marked.models}."
         ),
-        values({"models": []}, 2),
+        values({"models": []}),
     ]
-    return "\n".join(lines).rstrip() + "\n"
+    return "\n".join(lines) + "\n"
 
 
 # Bundled recipes have such names too: pets-star, and ImageNet* in the paper.
@@ -607,7 +598,8 @@ def init(given: InitOptions) -> InitResult:
             f"{listed} is a folder, expected a file, the list of copies",
             "Move it, or name another recipe with --out.",
         )
-    if given.name is not None and (problem := dataset_name_problem(given.name)) is not None:
+    problem = None if given.name is None else dataset_name_problem(given.name)
+    if problem is not None:
         raise UserError(f"--name: {problem}")
     # A recipe in the folder of its images is part of what is hashed: each change to it would begin
     # another dataset.
@@ -623,12 +615,10 @@ def init(given: InitOptions) -> InitResult:
     for of_split in copies:
         notes += of_split.notes(listed)
     data = replace(data, notes=(*data.notes, *notes), copies=tuple(copies))
-    last = re.sub(
-        r"[^A-Za-z0-9_]+", "-", data.origin.dataset.removeprefix(LAB).rstrip("/").rpartition("/")[2]
-    )
-    dataset = given.name or derived_name(
-        last.strip("-_") or "photos", _CORRUPTED if corrupts else _DRAWN
-    )
+    _, _, last = data.origin.dataset.removeprefix(LAB).rstrip("/").rpartition("/")
+    last = re.sub(r"[^A-Za-z0-9_]+", "-", last).strip("-_")
+    ending = _CORRUPTED if corrupts else _DRAWN
+    dataset = given.name or derived_name(last or "photos", ending)
     named = _from(path, data.origin)
     marked = data.placed
     if marked is not None and (given.generator is not None or given.clip is not None):
@@ -648,14 +638,14 @@ def init(given: InitOptions) -> InitResult:
         if not lists:
             remove_durably(listed)  # of an earlier run
         return result
-    text = (
-        corrupt_recipe_text(data, dataset, named)
-        if models is None
-        else recipe_text(data, models, dataset, named)
-    )
-    recipe = load_recipe_text(
-        text, [f"source.dataset={json.dumps(data.origin.dataset)}"], place=str(path)
-    )
+    if models is None:
+        reason = WITHOUT_GPU
+        text = corrupt_recipe_text(data, dataset, named)
+    else:
+        reason = models.reason
+        text = recipe_text(data, models, dataset, named)
+    moved = f"source.dataset={json.dumps(data.origin.dataset)}"
+    recipe = load_recipe_text(text, [moved], place=str(path))
     recipe = resolve_classes(recipe, names=data.labels)
     classes = [(cls.name, cls.source_label) for cls in recipe.classes]
     if classes != [(cls.name, cls.source_label) for cls in data.classes]:
@@ -676,7 +666,7 @@ def init(given: InitOptions) -> InitResult:
         images={cls.name: cls.images for cls in data.classes},
         rows=data.rows,
         notes=tuple(notes),
-        models=WITHOUT_GPU if models is None else models.reason,
+        models=reason,
         commands=_commands(path, dataset, cut=not corrupts),
         copies=data.copies,
     )
@@ -693,9 +683,8 @@ def _init_placed(
     force: bool,
 ) -> InitResult:
     text = placed_recipe_text(data, marked, dataset, named)
-    recipe = load_recipe_text(
-        text, [f"source.dataset={json.dumps(data.origin.dataset)}"], place=str(path)
-    )
+    moved = f"source.dataset={json.dumps(data.origin.dataset)}"
+    recipe = load_recipe_text(text, [moved], place=str(path))
     marks = marked.task.marks
     picture = path.with_name(f"{path.stem}-{marks}.png")
     files = {**lists, picture: marked.picture, path: text.encode()}

@@ -81,7 +81,9 @@ def too_few_images(plan: Plan) -> Iterator[Lack]:
     """Yield how many classes have so few base images that a drop leaves them out."""
     recipe = plan.recipe
     least = plan.recipe.evaluate.min_images_per_class
-    cells = takewhile(lambda cell: cell.shift == BASE, plan.cells()) if recipe.task.by_class else ()
+    cells = []
+    if recipe.task.by_class:
+        cells = takewhile(lambda cell: cell.shift == BASE, plan.cells())
     counts = [cell.candidates for cell in cells]
     few = [count for count in counts if count < least]
     if few:
@@ -109,7 +111,10 @@ def lacking_classes(recipe: Recipe) -> Lack | None:
         return None
     why = " (the recipe takes its classes from there)"
     lacks = _dataset("source.dataset", recipe.source.dataset, why, needed=True)
-    return next((lack for lack in lacks if lack.weight == "missing"), None)
+    for lack in lacks:
+        if lack.weight == "missing":
+            return lack
+    return None
 
 
 def _source(recipe: Recipe) -> Iterator[Lack]:
@@ -161,9 +166,11 @@ def _models(recipe: Recipe) -> Iterator[Lack]:
         of_lora = key.startswith("generator.lora.")
         if not (of_lora and is_local(name) and named_path(name.removeprefix(LOCAL)).is_file()):
             yield from _model(key, name, known.gigabytes if known is not None else None)
-    if (captioner := generator.get("captioner")) is not None:
+    captioner = generator.get("captioner")
+    if captioner is not None:
         yield from _model("generator.captioner", captioner, None)
-    if (clip := generator.get("clip")) is not None:
+    clip = generator.get("clip")
+    if clip is not None:
         yield from _clip("generator.clip.model", clip.model, clip.weights)
     if screen.model is not None:
         yield from _clip("screen.model", screen.model, screen.weights)

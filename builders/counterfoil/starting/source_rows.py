@@ -75,10 +75,11 @@ def _lacks(key: str, texts: Iterable[str], weight: Weight) -> Iterator[Lack]:
     """Yield what a recipe lacks. A text that begins with a key of the recipe has this key."""
     for text in texts:
         named, _, rest = text.partition(": ")
-        has_key = (
-            _KEY.fullmatch(named) is not None and named.partition(".")[0] in Recipe.model_fields
-        )
-        yield Lack(named, rest, weight) if has_key else Lack(key, text, weight)
+        section, _, _ = named.partition(".")
+        if _KEY.fullmatch(named) and section in Recipe.model_fields:
+            yield Lack(named, rest, weight)
+        else:
+            yield Lack(key, text, weight)
 
 
 def _rows_of_build(recipe: Recipe, name: str) -> tuple[RowTable | None, bool, Sequence[str]]:

@@ -451,8 +451,8 @@ def test_tokens_of_the_words_encode_as_the_words_in_every_family(
     make().save_pretrained(tmp_path / "model")
     model = f"local-dir:{tmp_path / 'model'}"
     assert pipeline_family(model)[0].takes_tokens
-    assert text_widths(model) == [miniature.WIDTH] * encoders
-    assert len(load_tokenizers(model)) == encoders
+    assert text_widths(model, None) == [miniature.WIDTH] * encoders
+    assert len(load_tokenizers(model, None)) == encoders
     by_name = load_pipeline(model, dtype="float32")
     sides = [(by_name.tokenizer, by_name.text_encoder)]
     sides += [(by_name.tokenizer_2, by_name.text_encoder_2)] if encoders == 2 else []

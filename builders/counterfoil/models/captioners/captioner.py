@@ -323,7 +323,8 @@ def _generator(image: Image, seed: int, index: int) -> torch.Generator:
 
     digest = hashlib.sha256(f"{seed}\0{index}\0{image.mode}\0{image.size}\0".encode())
     digest.update(image.tobytes())
-    return torch.Generator().manual_seed(int.from_bytes(digest.digest()[:8], "big") >> 1)
+    seeded = int.from_bytes(digest.digest()[:8], "big") >> 1
+    return torch.Generator().manual_seed(seeded)
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[tuple[list[int], int]]:
@@ -348,12 +349,12 @@ def chosen_token(scores: torch.Tensor, generator: torch.Generator | None) -> int
 
     if generator is None:
         return int(scores.argmax())
-    shares, tokens = torch.softmax(scores.double(), dim=-1).sort(descending=True, stable=True)
+    shares = torch.softmax(scores.double(), dim=-1)
+    shares, tokens = shares.sort(descending=True, stable=True)
     reached = shares.cumsum(0)
     # The token that reaches the share is kept too.
-    kept = int((reached < TOP_P).sum()) + 1
-    drawn = (
-        torch.rand((), generator=generator, dtype=torch.float64)
-        * reached[min(kept, len(reached)) - 1]
-    )
-    return int(tokens[min(int(torch.searchsorted(reached, drawn, right=True)), kept - 1)])
+    last = int((reached < TOP_P).sum())
+    whole = reached[: last + 1][-1]
+    drawn = whole * torch.rand((), generator=generator, dtype=torch.float64)
+    place = int(torch.searchsorted(reached, drawn, right=True))
+    return int(tokens[min(place, last)])

@@ -65,17 +65,19 @@ class ChatCaptioner(Captioner):
     ) -> SeenImage:
         inputs = self._asked(image, examples, own_question)
         out = self.module(**inputs, use_cache=self.goes_on, logits_to_keep=1)
-        return SeenImage(
-            out.logits[0, -1], out.past_key_values if self.goes_on else _Read(), inputs
-        )
+        cache = out.past_key_values if self.goes_on else _Read()
+        return SeenImage(out.logits[0, -1], cache, inputs)
 
     def _went_on(self, seen: SeenImage, cache: Any, ids: torch.Tensor, done: int) -> torch.Tensor:
         if self.goes_on:
             return self.module(input_ids=ids, past_key_values=cache, use_cache=True).logits
         import torch
 
-        read = cache.taken(ids)
-        rows = [self.module(**_with(seen.more, row[None]), use_cache=False).logits for row in read]
+        rows = []
+        for row in cache.taken(ids):
+            inputs = _with(seen.more, row[None])
+            out = self.module(**inputs, use_cache=False)
+            rows.append(out.logits)
         return torch.cat(rows)[:, -ids.shape[1] :]
 
     def _tokens(self, text: str) -> list[int]:
@@ -134,8 +136,10 @@ class _Read:
     def taken(self, ids: torch.Tensor) -> torch.Tensor:
         import torch
 
-        self.ids = ids if self.ids is None else torch.cat([self.ids, ids], dim=1)
-        return self.ids
+        if self.ids is not None:
+            ids = torch.cat([self.ids, ids], dim=1)
+        self.ids = ids
+        return ids
 
 
 def load(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> ChatCaptioner:
@@ -198,7 +202,8 @@ def _tried(captioner: ChatCaptioner) -> ChatCaptioner:
         cached, _ = captioner.log_likelihoods(image, texts)
     except RunFailure:  # the cache cannot be repeated, or the model cannot continue from it
         return whole
-    return captioner if abs(float(cached[0] - expected[0])) <= _SAME else whole
+    difference = abs(float(cached[0] - expected[0]))
+    return captioner if difference <= _SAME else whole
 
 
 def _lead(name: str, processor: Any) -> str:

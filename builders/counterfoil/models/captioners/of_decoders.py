@@ -41,17 +41,16 @@ class DecoderCaptioner(Captioner):
     start: int
 
     def _pixels(self, image: Image) -> torch.Tensor:
-        return (
-            prepared_by(self.name, self.processor)(image.convert("RGB"))
-            .unsqueeze(0)
-            .to(self.device)
-        )
+        prepare = prepared_by(self.name, self.processor)
+        pixels = prepare(image.convert("RGB"))
+        return pixels.unsqueeze(0).to(self.device)
 
     def _seen(self, image: Image, examples: Sequence[CaptionExample]) -> SeenImage:
         import torch
 
         states = self._encoded(self._pixels(image))
-        out = self._decoded(torch.tensor([[self.start]], device=self.device), states, None)
+        start = torch.tensor([[self.start]], device=self.device)
+        out = self._decoded(start, states, None)
         return SeenImage(out.logits[0, -1], out.past_key_values, states)
 
     def _went_on(self, seen: SeenImage, cache: Any, ids: torch.Tensor, done: int) -> torch.Tensor:
@@ -192,7 +191,7 @@ def load_of_two(
 ) -> DecoderCaptioner:
     parts = load_text_model(name, files, config, device)
     document = config.document
-    decoder = config.document["decoder"]
+    decoder = document["decoder"]
     tokenizer = parts["tokenizer"]
     special = config.special
     of_model = parts["module"].config
@@ -205,10 +204,8 @@ def load_of_two(
         tokenizer.bos_token_id,
         tokenizer.cls_token_id,
     ]
-    ends = [
-        *(ids.get("eos_token_id") for ids in (special, document, decoder)),
-        tokenizer.eos_token_id,
-    ]
+    ends = [ids.get("eos_token_id") for ids in (special, document, decoder)]
+    ends.append(tokenizer.eos_token_id)
     return _captioner(
         VisionEncoderDecoderCaptioner,
         parts,

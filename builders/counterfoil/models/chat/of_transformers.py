@@ -111,9 +111,11 @@ def load(name: str, base_url: str | None, device: str) -> TextChat:
         config.document.get("eos_token_id"),
         tokenizer.eos_token_id,
     )
-    ends = tuple(
-        dict.fromkeys(end for setting in settings for end in all_ids(setting) if end < rows)
-    )
+    ends = {}
+    for setting in settings:
+        for end in all_ids(setting):
+            if end < rows:
+                ends[end] = None
     if not ends:
         raise UserError(
             f"model {name!r}: nothing says which of its {rows:,} tokens ends an answer",
@@ -124,7 +126,7 @@ def load(name: str, base_url: str | None, device: str) -> TextChat:
         name=name,
         module=module,
         tokenizer=tokenizer,
-        ends=ends,
+        ends=tuple(ends),
         longest=longest if isinstance(longest, int) and longest > 0 else None,
         device=device,
     )

@@ -39,6 +39,15 @@ class ClassifierFacts:
     of_classes: bool = False
     """Whether its outputs are the dataset's classes in the dataset's order."""
 
+    def fields(self) -> dict[str, Any]:
+        """Return the fields that a `Classifier` has too."""
+        return {
+            "name": self.name,
+            "architecture": self.architecture,
+            "num_classes": self.num_classes,
+            "label_names": self.label_names,
+        }
+
 
 @dataclass(frozen=True, kw_only=True)
 class Classifier:
@@ -112,7 +121,8 @@ class Classifier:
         module = self.module
         if module is None:
             return self
-        return replace(self, module=while_loading(self.name, lambda: module.to(device)))
+        placed = while_loading(self.name, lambda: module.to(device))
+        return replace(self, module=placed)
 
     def released(self) -> Self:
         return replace(self, module=None)
@@ -131,18 +141,21 @@ def with_score_scale(classifier: Classifier, scale: AnyScale | None) -> Classifi
 
 def apart_from_scores(read: str) -> str:
     """Return what `Classifier.read` says, without what it says of scores."""
-    return "; ".join(note for note in read.split("; ") if not note.startswith("scores "))
+    notes = read.split("; ")
+    return "; ".join(note for note in notes if not note.startswith("scores "))
 
 
-def module_fields(facts: ClassifierFacts, module: Any, content: str, device: str) -> dict[str, Any]:
+def module_fields(
+    facts: ClassifierFacts,
+    module: Any,
+    content: str,
+    device: str,
+) -> dict[str, Any]:
     """Prepare a module for inference, and return its fields of a `Classifier`. content: hashed with
     the tensors."""
     module.eval().requires_grad_(False)
     return {
-        "name": facts.name,
-        "architecture": facts.architecture,
-        "num_classes": facts.num_classes,
-        "label_names": facts.label_names,
+        **facts.fields(),
         "param_count": sum(parameter.numel() for parameter in module.parameters()),
         "sha256": weights_sha256(content, module.state_dict()),
         "module": while_loading(facts.name, lambda: module.to(device)),

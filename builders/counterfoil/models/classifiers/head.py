@@ -96,7 +96,8 @@ def refuse_other_logits(
     if not len(features):
         return
     weight = np.abs(head.weight.T).astype(np.float64)
-    magnitudes = np.abs(features).astype(np.float64) @ weight + np.abs(head.bias)
+    sizes = np.abs(features).astype(np.float64)
+    magnitudes = sizes @ weight + np.abs(head.bias)
     differences = head.logits(features) - logits.astype(np.float64)
     difference = float(np.abs(differences).max())
     allowed = TOLERANCE * float(magnitudes.max())
@@ -266,7 +267,7 @@ def _write_files(
     from safetensors.torch import save
 
     fitted = {id(layer.weight): head.weight, id(layer.bias): head.bias}
-    tensors: dict[str, torch.Tensor] = {}
+    tensors = {}
     for key, value in classifier.module.state_dict(keep_vars=True).items():
         tensor = value.detach().cpu()
         if id(value) in fitted:
@@ -277,10 +278,8 @@ def _write_files(
         tensors[key] = tensor.clone().contiguous()
     # Python's errors name a full disk; the errors of safetensors do not.
     (folder / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
-    for name, document in (
-        ("config.json", of_timm.stored_config(classifier)),
-        ("mended.json", dict(about)),
-    ):
+    config = of_timm.stored_config(classifier)
+    for name, document in (("config.json", config), ("mended.json", dict(about))):
         (folder / name).write_bytes(document_bytes(document))
     (folder / "README.md").write_text(card, encoding="utf-8")
     for file in folder.iterdir():

@@ -146,7 +146,8 @@ class ChatClassifier(Classifier):
         if len(names) > len(_LETTERS):
             return BY_NAME.format(options="\n".join(names)), names, []
         letters: list[str] = [*_LETTERS[: len(names)]]
-        lines = [f"{letter}) {name}" for letter, name in zip(letters, names, strict=True)]
+        lettered = zip(letters, names, strict=True)
+        lines = [f"{letter}) {name}" for letter, name in lettered]
         return BY_LETTER.format(options="\n".join(lines)), letters, names
 
     def _scores(self, image: Any) -> Floats:
@@ -168,9 +169,10 @@ class ChatClassifier(Classifier):
                 except IndexError:
                     return
                 try:
-                    answers.put((index, self._scores(image)))
+                    answer = self._scores(image)
                 except Exception as error:  # raised again below
-                    answers.put((index, error))
+                    answer = error
+                answers.put((index, answer))
 
         # Threads of an executor would be waited for after Ctrl-C.
         for _ in range(min(_AT_ONCE, len(images))):
@@ -210,7 +212,8 @@ def class_scores(choice: Choice, order: Sequence[int]) -> Floats:
     others = np.delete(shares, answered)
     if not shares[answered] > others.max():
         return scores
-    return np.log(np.maximum(shares / shares.sum(), _LEAST))
+    shares /= shares.sum()
+    return np.log(np.maximum(shares, _LEAST))
 
 
 def describe(name: str, classes: Sequence[RecipeClass]) -> ClassifierFacts:
@@ -261,10 +264,7 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> ChatClassifi
         parameters = sum(parameter.numel() for parameter in module.parameters())
     names = _names(classes)
     return ChatClassifier(
-        name=name,
-        architecture=facts.architecture,
-        num_classes=facts.num_classes,
-        label_names=facts.label_names,
+        **facts.fields(),
         sha256=sha256_json([PROTOCOL, judge.key, names]),
         input_key="chat",
         param_count=parameters,

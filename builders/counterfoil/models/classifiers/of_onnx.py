@@ -141,23 +141,22 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> OnnxClassifi
     shapes = {key: list(scores.shape) for key, scores in outputs.items()}
     output = _output_of(name, deployed, shapes, len(probe))
     evidence = ScaleEvidence()
-    evidence.add(outputs[output].astype(np.float64))
+    scores = outputs[output]
+    evidence.add(scores.astype(np.float64))
     for strength in _STRENGTHS:
         if evidence.scale(network=True) == "logits":
             break  # else logits may be between 0 and 1, or add up, by chance
-        stronger = np.ascontiguousarray(np.float32(strength) * probe[:, :, ::-1])
-        answers = _run(session, stronger, batch, [output])
-        evidence.add(answers[output].astype(np.float64))
+        stronger = np.float32(strength) * probe[:, :, ::-1]
+        images = np.ascontiguousarray(stronger)
+        answers = _run(session, images, batch, [output])
+        scores = answers[output]
+        evidence.add(scores.astype(np.float64))
     scale = evidence.scale(network=True)
-    facts = deployed.facts
     input_key = deployed.input_key
     if OUTPUT in deployed.document:
         input_key += f" {output}"
     return OnnxClassifier(
-        name=name,
-        architecture=facts.architecture,
-        num_classes=facts.num_classes,
-        label_names=facts.label_names,
+        **deployed.facts.fields(),
         sha256=sha256,
         input_key=input_key,
         input_size=deployed.input_size,
@@ -172,17 +171,23 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> OnnxClassifi
     )
 
 
-def _output_of(name: str, deployed: Deployed, shapes: Mapping[str, list[int]], images: int) -> str:
+def _output_of(
+    name: str,
+    deployed: Deployed,
+    shapes: Mapping[str, list[int]],
+    images: int,
+) -> str:
     """Return the output that scores the classes: the one that the configuration names, or the only
     one of that width.
 
     shapes: of each output for so many images. Raise UserError if no output fits, or several do.
     """
     wanted = [images, deployed.facts.num_classes]
-    fitting = [output for output, shape in shapes.items() if shape == wanted]
     named_output = deployed.document.get(OUTPUT)
-    if named_output is not None:
-        fitting = [output for output in fitting if output == named_output]
+    fitting = []
+    for output, shape in shapes.items():
+        if shape == wanted and named_output in (None, output):
+            fitting.append(output)
     if len(fitting) == 1:
         return fitting[0]
     given = ", ".join(f"{output} {shape}" for output, shape in shapes.items())
@@ -293,7 +298,8 @@ def _input_of(
         from PIL import Image
 
         prepare = deployed.prepare()
-        prepared = tuple(prepare(Image.new("RGB", (48, 48), "grey")).shape)
+        image = Image.new("RGB", (48, 48), "grey")
+        prepared = tuple(prepare(image).shape)
     refuse_other_size(name, dimensions, prepared)
     batch = dimensions[0] if isinstance(dimensions[0], int) else None
     return batch, (prepared[0], prepared[1], prepared[2])

@@ -69,7 +69,8 @@ class ZeroShotClassifier(Classifier):
         import torch
 
         with torch.inference_mode():
-            return self.module.encode_image(batch.to(device), normalize=True).float().cpu()
+            vectors = self.module.encode_image(batch.to(device), normalize=True)
+            return vectors.float().cpu()
 
 
 def describe(name: str, classes: Sequence[RecipeClass]) -> ClassifierFacts:
@@ -86,23 +87,16 @@ def describe(name: str, classes: Sequence[RecipeClass]) -> ClassifierFacts:
     return ClassifierFacts(name, f"{model}/{weights or ''}", architecture, len(outputs), outputs)
 
 
-def load(
-    name: str,
-    device: str,
-    classes: Sequence[RecipeClass],
-    templates: Sequence[str] | None = None,
-) -> ZeroShotClassifier:
-    """Load the model on `device`, and embed the classes' names. `{}` in `templates` stands for the
-    name."""
+def load(name: str, device: str, classes: Sequence[RecipeClass]) -> ZeroShotClassifier:
+    """Load the model on `device`, and embed the classes' names."""
     import torch
 
     facts = describe(name, classes)
     model, weights = _named(name)
-    if templates is None:
-        templates = default_templates(model)
+    templates = default_templates(model)
     revision = None
     if weights is not None:
-        revision = while_loading(name, lambda: pin_clip(model, weights)).revision
+        revision = pin_zero_shot(name).revision
     clip = load_clip(model, weights, device, revision=revision)
     refuse_infinite(name, clip.module)
     prepared = dict(clip.module.visual.preprocess_cfg)
@@ -139,6 +133,7 @@ def pin_zero_shot(name: str) -> Pin:
 
 
 def default_templates(model: str) -> tuple[str, ...]:
+    """Return the captions of a class. `{}` stands for its name."""
     if model.startswith(LAB):
         return LAB_TEMPLATES
     from open_clip import OPENAI_IMAGENET_TEMPLATES

@@ -232,14 +232,16 @@ def _score_columns(
 
     Raise UserError if a column may be a further output or not.
     """
-    if len(rest) == 1 and (rest[0] not in table.numeric or _folded(rest[0]) in ANSWERS):
+    first = rest[0]
+    if len(rest) == 1 and (first not in table.numeric or _folded(first) in ANSWERS):
         return {}
     numbers = [name for name in rest if name in table.numeric]
     known = set()
     named = {}
     for label in classes:
         known |= {_plain(label.name), _plain(label.id)}
-        named[as_cell(label.name)] = label.name
+        cell = as_cell(label.name)
+        named[cell] = label.name
     named |= {label.name: label.name for label in classes}
 
     def of_class(output: str) -> bool:
@@ -247,8 +249,8 @@ def _score_columns(
         return output in named or any(_plain(part) in known for part in parts)
 
     before, after = _affixes(rest, of_class)
-    outputs: dict[str, str] = {}
-    scores: dict[str, str] = {}
+    outputs = {}
+    scores = {}
     for name in rest:
         if name.startswith(before) and name.endswith(after):
             output = name[len(before) : len(name) - len(after)]
@@ -259,8 +261,11 @@ def _score_columns(
     if before or after:
         # Further outputs are called like those of the classes. Unless sums say otherwise, they are
         # no summary of these.
-        others = [name for name in others if name in outputs]
-        others = [name for name in others if _folded(outputs[name]) not in _SUMMARIES]
+        further = []
+        for name in others:
+            if name in outputs and _folded(outputs[name]) not in _SUMMARIES:
+                further.append(name)
+        others = further
         if others and _further_outputs(table, [*scores], others) is False:
             others = []
     elif not scores:
@@ -280,8 +285,12 @@ def _score_columns(
             )
         if not in_all:
             others = []
-    chosen = {*scores, *others}
-    return {name: named.get(outputs[name], outputs[name]) for name in rest if name in chosen}
+    chosen = {}
+    for name in rest:
+        if name in scores or name in others:
+            output = outputs[name]
+            chosen[name] = named.get(output, output)
+    return chosen
 
 
 def _unnamed_scores(
@@ -320,8 +329,10 @@ def _affixes(names: Sequence[str], of_class: Callable[[str], bool]) -> tuple[str
             if mark[0] == "(":
                 behind = behind.removesuffix(")")
                 closing = ")"
-            affix_counts[name[: mark.end()], closing] += of_class(behind)
-            affix_counts["", name[mark.start() :]] += of_class(begin)
+            leading = (name[: mark.end()], closing)
+            trailing = ("", name[mark.start() :])
+            affix_counts[leading] += of_class(behind)
+            affix_counts[trailing] += of_class(begin)
     for affixes, count in affix_counts.most_common(1):
         if count > 1 or (count == 1 and len(names) == 1):
             return affixes
@@ -379,7 +390,8 @@ def _numbers(batch: pa.RecordBatch, first: int = 0) -> Floats:
     """Return the columns from `first` on as scores (b, columns), NaN for an empty cell."""
     columns: list[Any] = []
     for column in batch.columns[first:]:
-        columns.append(column.to_numpy(zero_copy_only=False))
+        values = column.to_numpy(zero_copy_only=False)
+        columns.append(values)
     return np.stack(columns, axis=1).astype(np.float64)
 
 
@@ -574,8 +586,11 @@ class RecordedClassifier(Classifier):
         if not self.columns.is_row:
             names = self._image_names()
             where = f"model {self.name!r}: {self.table.path}"
-            ways = [find_images(names, keys, paths or (), where).how for keys, paths in parts]
-            notes += dict.fromkeys(ways)
+            ways = {}
+            for keys, paths in parts:
+                found = find_images(names, keys, paths or (), where)
+                ways[found.how] = None
+            notes += ways
         if answered is not None and answered < self.lines:
             notes.append(
                 f"{answered:,} of {self.lines:,} lines are of these images, and the others are left"
@@ -647,8 +662,9 @@ def _given(values: Floats) -> Floats:
 def refuse_by_row(classifier: Classifier, preview: int | None) -> None:
     """Raise UserError if a file identifies images by row and the dataset is a preview, which lacks
     rows."""
-    by_row = isinstance(classifier, RecordedClassifier) and classifier.columns.is_row
-    if preview is not None and by_row:
+    if preview is None or not isinstance(classifier, RecordedClassifier):
+        return
+    if classifier.columns.is_row:
         raise UserError(
             f"model {classifier.name!r} identifies images by row, and a preview does not have every"
             " row",
@@ -693,7 +709,6 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> RecordedClas
     described = _Described.of(name, classes)
     table = described.table
     columns = described.columns
-    facts = described.facts
     read = described.labels
     scale: AnyScale = UNKNOWN
     lines = 0
@@ -718,10 +733,7 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> RecordedClas
     with open_regular(table.path) as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     return RecordedClassifier(
-        name=name,
-        architecture=facts.architecture,
-        num_classes=facts.num_classes,
-        label_names=facts.label_names,
+        **described.facts.fields(),
         sha256=sha256,
         input_key="predictions",
         kept=False,

@@ -179,7 +179,8 @@ def classifier_of(
             "sha256": weights_sha256(type(model).__qualname__, module.state_dict()),
             "param_count": sum(parameter.numel() for parameter in parameters),
         }
-        devices = {str(tensor.device) for tensor in (*parameters, *module.buffers())}
+        tensors = (*parameters, *module.buffers())
+        devices = {str(tensor.device) for tensor in tensors}
         if transform is None:
             from timm.data.transforms_factory import create_transform
 
@@ -410,8 +411,10 @@ def import_model(name: str) -> tuple[Any, Any]:
         ) from error
     function = getattr(module, parts["name"], None)
     if not callable(function):
-        public = {key: value for key, value in vars(module).items() if not key.startswith("_")}
-        known = [key for key, value in public.items() if callable(value)]
+        known = []
+        for key, value in vars(module).items():
+            if callable(value) and not key.startswith("_"):
+                known.append(key)
         what = "has no"
         if function is not None:
             what = f"has a {type(function).__name__}, and no function,"

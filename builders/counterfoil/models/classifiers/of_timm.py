@@ -94,7 +94,8 @@ class TimmClassifier(Classifier):
         import torch
 
         with torch.inference_mode():
-            return self.module(batch.to(device)).float().cpu()
+            scores = self.module(batch.to(device))
+            return scores.float().cpu()
 
     def features(self, batch: torch.Tensor, device: str) -> torch.Tensor:
         """Return the inputs of the head's last layer, pooled as timm does: (b,
@@ -453,7 +454,8 @@ def checked_config(
     wrapped = document.get("model_type") == "timm_wrapper"
     if wrapped:
         # The image processor of transformers has only one size.
-        form = {key: value for key, value in form.items() if not key.startswith("test_")}
+        form.pop("test_input_size", None)
+        form.pop("test_crop_pct", None)
     return ClassifierConfig(
         architecture=model_facts.architecture,
         num_classes=model_facts.num_classes,
@@ -523,7 +525,8 @@ def _argument_problems(arguments: Mapping[str, Any], num_classes: Any) -> list[s
         shown = f"model_args.in_chans: found {shown_setting(channels)}"
         problems.append(f"{shown}, expected 3: a dataset's are RGB")
     sides = arguments.get("img_size")
-    if sides is not None and not all(is_integer(side, 1, LARGEST_SIDE) for side in _two(sides)):
+    both = () if sides is None else _two(sides)
+    if not all(is_integer(side, 1, LARGEST_SIDE) for side in both):
         shown = f"model_args.img_size: found {shown_setting(sides)}"
         problems.append(f"{shown}, expected sides from 1 to {LARGEST_SIDE:,}")
     return problems

@@ -163,9 +163,8 @@ def checked_transformers(
     model_type = document.get("model_type")
     of_timm = model_type == "timm_wrapper" or (model_type is None and "architecture" in document)
     if of_timm and kind is CLASSIFIERS:
-        refuse_problems(
-            model, [f"{CONFIG}: it is a timm model: name it hf-hub:NAME, or local-dir:FOLDER"]
-        )
+        problem = "it is a timm model: name it hf-hub:NAME, or local-dir:FOLDER"
+        refuse_problems(model, [problem], CONFIG)
     common, problems = declared_values(TransformersDocument, document)
     problems += number_problems(_without_labels(document), "config")
     problems += kind.followed(document)
@@ -178,7 +177,7 @@ def checked_transformers(
     labels = () if common is None else common.labels()
     if isinstance(labels, str):
         problems.append(labels)
-    refuse_problems(model, [f"{CONFIG}: {problem}" for problem in problems])
+    refuse_problems(model, problems, CONFIG)
     assert isinstance(model_type, str) and not isinstance(labels, str)
     # A model type may have several classes.
     saved = document.get("architectures")
@@ -208,11 +207,13 @@ class TransformersClassifier(Classifier):
         import torch
 
         with torch.inference_mode():
-            return self.module(pixel_values=batch.to(device)).logits.float().cpu()
+            answer = self.module(pixel_values=batch.to(device))
+            return answer.logits.float().cpu()
 
 
 def describe(name: str, classes: Sequence[RecipeClass]) -> ClassifierFacts:
-    return _configured(name)[1].facts(name)
+    _, config = _configured(name)
+    return config.facts(name)
 
 
 def load(name: str, device: str, classes: Sequence[RecipeClass]) -> TransformersClassifier:
@@ -224,8 +225,9 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> Transformers
     resample: Any = getattr(processor, "resample", None)
     prepare = prepared_by(name, processor)
     # Two images of different shapes show whether the input size depends on the image.
-    shape = tuple(prepare(Image.new("RGB", (48, 32), "grey")).shape)
-    other_shape = tuple(prepare(Image.new("RGB", (32, 48), "grey")).shape)
+    wide = Image.new("RGB", (48, 32), "grey")
+    shape = tuple(prepare(wide).shape)
+    other_shape = tuple(prepare(wide.rotate(90, expand=True)).shape)
     if len(shape) != 3:
         raise UserError(
             f"model {name!r}: its image processor gives {list(shape)}, expected [channels, height,"
@@ -270,9 +272,8 @@ def trained_model(
 
     with quiet_transformers():
         described = as_configuration(name, config.model_type, config.document)
-    module, prefix = trained_module(
-        name, files, getattr(transformers, config.architecture), described, hint=hint
-    )
+    built = getattr(transformers, config.architecture)
+    module, prefix = trained_module(name, files, built, described, hint=hint)
     if getattr(module, "main_input_name", None) != "pixel_values":
         raise UserError(f"model {name!r}: {config.architecture} does not take images alone")
     return module, prefix

@@ -177,7 +177,7 @@ def _form_of(name: str, session: Graph, deployed: Deployed) -> OutputForm | None
                 f"{SECTION}.outputs: the graph gives {', '.join(sorted(outputs))}, and no"
                 f" {lacking[0]}"
             )
-        refuse_problems(name, [f"{CONFIG}: {problem}" for problem in problems])
+        refuse_problems(name, problems, CONFIG)
         return form
     if outputs >= set(_BOXES):
         return OutputForm(form="separate", outputs=list(_BOXES))

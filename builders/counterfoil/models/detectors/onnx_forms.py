@@ -162,7 +162,8 @@ def read_outputs(
         rows = _candidates(arrays[0], 6)
         answers = GraphAnswers(rows[:, :4], rows[:, 4], rows[:, 5])
     else:
-        answers = _raw(form, _candidates(arrays[0], 4 + form.objectness + labels), sides)
+        rows = _candidates(arrays[0], 4 + form.objectness + labels)
+        answers = _raw(form, rows, sides)
     boxes = _corners(answers.boxes, form.boxes)
     if form.unit == "shares":
         boxes = boxes * (sides * 2)
@@ -245,7 +246,8 @@ def _from_grids(boxes: Floats, sides: tuple[int, int], strides: Sequence[int]) -
         scales.append(np.full((across.size, 1), stride))
     scale = np.concatenate(scales)
     centres = (boxes[:, :2] + np.concatenate(corners)) * scale
-    return np.concatenate([centres, np.exp(boxes[:, 2:]) * scale], axis=1)
+    sizes = np.exp(boxes[:, 2:]) * scale
+    return np.concatenate([centres, sizes], axis=1)
 
 
 def _corners(boxes: Floats, order: BoxOrder) -> Floats:
