@@ -26,9 +26,9 @@ from counterfoil.mining.audited import (
     ask_about,
     class_map_of,
     features_of,
-    needed_clip,
     opened_parts,
     parts_with,
+    recipe_clip,
 )
 from counterfoil.mining.collected import output_names
 from counterfoil.mining.findings import AuditedImages, Findings, RoundDrawn
@@ -89,20 +89,23 @@ def adversarial_layer(
     comparison, and the numbers and keep rules of single shifts.
     """
     rule: dict[str, Any] = {"models": [target]}
-    rule |= {} if failure == TOP1 else {"failure": failure}
+    if failure != TOP1:
+        rule["failure"] = failure
     # The keep rule is applied like a command-line override, so that relative folders in it start at
     # the working directory and not at the folder of the layer.
     keep = f"screen.keep={json.dumps(['thresholds', {'misclassified': rule}])}"
     below, carried, extends = laid_over(recipe, [keep], recipe.parent)
+    mined = 0
     shifts: dict[str, Any] = {}
     for name, spec in below.prompts.shifts.items():
         if mined_facts(spec.mined_from).role in BESIDE:
             shifts[name] = None
             continue
+        mined += 1
         keys = [key for key in ("samples", "keep") if getattr(spec, key) is not None]
         if keys:
             shifts[name] = dict.fromkeys(keys)
-    if all(shifts.get(name, "") is None for name in below.prompts.shifts):
+    if not mined:
         raise UserError(
             f"{below.name} has no mined shift, so there are no failures to collect",
             "Name the recipe that `counterfoil mine` wrote where it confirmed findings.",
@@ -113,7 +116,9 @@ def adversarial_layer(
     samples: dict[str, Any] = {"seed": seed_for(below.samples.seed, PURPOSE, method, target, seed)}
     if below.samples.candidates is not None:
         samples["candidates"] = None
-    changes["samples"] = samples | {"accepted": accepted, "at_most": at_most}
+    samples["accepted"] = accepted
+    samples["at_most"] = at_most
+    changes["samples"] = samples
     return layer_text(changes, below, extends)
 
 
@@ -160,40 +165,52 @@ def write_search(
     relabel: the table of rows whose labels a person should check.
     """
     folder = run.folder
-    if findings.halves is None and findings.rounds:
-        # The first round shows every class.
-        findings = findings.doubted(round_doubts(folder / findings.rounds[0].name))
+    settings = run.settings
+    files = {}
+    layer = None
+    if relabel is not None:
+        files[RELABEL] = relabel.encode()
     if recipe_text is not None:
         # later tries, which do not write it, extend it
         write_atomically(folder / ASKED, recipe_text.encode())
-    files = {} if relabel is None else {RELABEL: relabel.encode()}
     # Findings on existing images have nothing to draw again.
-    layer = None if findings.halves is not None else layer_of(findings, run)
-    tried = tuple(finding for finding in findings.findings if finding.origin == "tried")
+    if findings.halves is None:
+        if findings.rounds:
+            # The first round shows every class.
+            findings = findings.doubted(round_doubts(folder / findings.rounds[0].name))
+        layer = layer_of(findings, run)
     rounds = tuple(drawn for drawn in findings.rounds if drawn.name.startswith(f"{TRIED}/"))
     if rounds:
         # Hypotheses that a person tried have a file of their own, because each run rewrites the
         # findings.
-        of_tries = replace(findings, findings=tried, tested=len(tried), rounds=rounds)
-        of_tries = replace(of_tries, classes=(), not_tested=(), smallest_difference=None)
+        tried = tuple(finding for finding in findings.findings if finding.origin == "tried")
+        of_tries = replace(
+            findings,
+            findings=tried,
+            tested=len(tried),
+            rounds=rounds,
+            classes=(),
+            not_tested=(),
+            smallest_difference=None,
+        )
         write_atomically(folder / TRIES, document_text(of_tries).encode())
     if layer is not None:
         files[LAYER] = layer.encode()
-        if run.settings.adversarial:
-            # The layer extends the findings' recipe, which must exist.
-            if not rounds:
-                remove_durably(folder / FINDINGS)
-            write_atomically(folder / LAYER, files[LAYER])
-            text = adversarial_layer(
-                folder / LAYER,
-                findings.target.name,
-                accepted=run.settings.adversarial,
-                at_most=run.settings.at_most,
-                method=findings.method.name,
-                seed=findings.run_seed,
-                failure=findings.failure,
-            )
-            files[ADVERSARIAL] = text.encode()
+    if layer is not None and settings.adversarial:
+        # The layer extends the findings' recipe, which must exist.
+        if not rounds:
+            remove_durably(folder / FINDINGS)
+        write_atomically(folder / LAYER, files[LAYER])
+        text = adversarial_layer(
+            folder / LAYER,
+            findings.target.name,
+            accepted=settings.adversarial,
+            at_most=settings.at_most,
+            method=findings.method.name,
+            seed=findings.run_seed,
+            failure=findings.failure,
+        )
+        files[ADVERSARIAL] = text.encode()
     return write_mined(folder, findings, images, files)
 
 
@@ -205,14 +222,10 @@ def kept_tries(run: MiningRun) -> Findings | None:
     if not path.exists():
         return None
     tried = read_document(path, Findings)
-    identity = (
-        tried.recipe.sha256,
-        tried.target.name,
-        tried.failure,
-        tried.method.settings.get("base"),
-    )
-    mine = run.mine
-    if identity != (run.recipe.recipe_hash, mine.target, mine.failure, run.settings.base):
+    base = tried.method.settings.get("base")
+    before = (tried.recipe.sha256, tried.target.name, tried.failure, base)
+    now = (run.recipe.recipe_hash, run.target, run.mine.failure, run.settings.base)
+    if before != now:
         raise UserError(
             f"{path} holds descriptions that were tried with another recipe, target, base or"
             " failure rule",
@@ -235,7 +248,7 @@ def clip_features(several: Mapping[str, LabelledImages], recipe: Recipe, device:
     """Return a function for features by the recipe's CLIP, which is loaded when first needed.
     several: images by key prefix.
     """
-    load = functools.cache(lambda: needed_clip(recipe, device).embedder)
+    load = functools.cache(lambda: recipe_clip(recipe, device).embedder)
 
     def features(keys: Sequence[str]) -> Floats32:
         vector_by_key: dict[str, Floats32] = {}
@@ -266,9 +279,6 @@ def mine_bugs(run: MiningRun) -> MineResult:
     target = target_of(run, class_map)
     captioner = load_captioner(settings.captioner, device)
     seeds, parts = _seeds(run)
-    contents = []
-    for part in parts:
-        contents.append(AuditedImages(part.name, part.content, len(part)))
     refuse_others(run, parts)
     tried = kept_tries(run)
     images = {f"seeds/{index}/": part for index, part in enumerate(parts)}
@@ -278,9 +288,9 @@ def mine_bugs(run: MiningRun) -> MineResult:
     search = search_bugs(classes, drawer, look, describer, run, seeds)
     columns = ("cluster", "caption", "pieces", "log_likelihood", "log_likelihood_right")
     scored = [dict(zip(columns, row, strict=True)) for row in describer.scored]
-    compared = csv_text(scored, columns)
-    write_atomically(run.folder / DESCRIPTIONS, compared.encode())
+    write_atomically(run.folder / DESCRIPTIONS, csv_text(scored, columns).encode())
     names = output_names(recipe, class_map)
+    contents = [AuditedImages(part.name, part.content, len(part)) for part in parts]
     findings = document_of(search, run, target, names, contents)
     # The search's own findings are estimated before those that a person tried, so that a try does
     # not change the rounds of the search.
@@ -331,13 +341,14 @@ def _searched_classes(recipe: Recipe, settings: BugsSettings) -> Sequence[Recipe
     id_by_name = {cls.name: cls.id for cls in recipe.classes}
     problems = []
     for class_id in settings.classes:
-        if class_id not in known:
-            close = did_you_mean(class_id, known)
-            if class_id in id_by_name:
-                close = f"; did you mean '{id_by_name[class_id]}'?"
-            problems.append(
-                f"mine.settings.classes: the recipe has no class of the id '{class_id}'{close}"
-            )
+        if class_id in known:
+            continue
+        close = did_you_mean(class_id, known)
+        if class_id in id_by_name:
+            close = f"; did you mean '{id_by_name[class_id]}'?"
+        problems.append(
+            f"mine.settings.classes: the recipe has no class of the id '{class_id}'{close}"
+        )
     if problems:
         raise UserError(problems, f"Known classes: {', '.join(known[:20])}.")
     return [cls for cls in recipe.classes if cls.id in settings.classes]
@@ -356,13 +367,13 @@ def _seeds(run: MiningRun) -> tuple[FailedImages | None, tuple[LabelledImages, .
     keys = [f"seeds/{index}/{key}" for index, part in enumerate(parts) for key in part.keys]
     # An image that cannot be decoded counts neither as right nor as wrong.
     rows = np.flatnonzero(answers.readable)
-    row_keys = tuple(keys[row] for row in rows.tolist())
-    return FailedImages(
-        row_keys,
+    seeds = FailedImages(
+        tuple(keys[row] for row in rows.tolist()),
         question.labels[rows],
         question.failed[rows],
         answers.prediction[rows].astype(np.int64),
-    ), parts
+    )
+    return seeds, parts
 
 
 BUGS = SearchMethod(BugsSettings, mine_bugs)

@@ -54,9 +54,17 @@ MOST_WORDS = 24
 REFUSED = frozenset("{}[]<>|\\^`")
 _STOP = re.compile(r"[.!?]+(?=\s|$)")
 _BREAK = re.compile(r"[,;:]+")
-_AS_PLAIN = str.maketrans(
-    {"“": "", "”": "", '"': "", "„": "", "«": "", "»": "", "‘": "'", "’": "'", "´": "'"}
-    | {"–": ", ", "—": ", ", "…": ". ", "。": ". ", "！": "! ", "？": "? ", "，": ", ", "、": ", "}
+_AS_PLAIN = str.maketrans("‘’´", "'''", '“”„«»"') | str.maketrans(
+    {
+        "–": ", ",
+        "—": ", ",
+        "，": ", ",
+        "、": ", ",
+        "…": ". ",
+        "。": ". ",
+        "！": "! ",
+        "？": "? ",
+    }
 )
 _Words = Sequence[str | None]
 
@@ -213,8 +221,10 @@ def _sentence(text: str) -> str | None:
     words: list[str | None] = []
     for token in text.split():
         word = _word(token)
+        if word and token.endswith(","):
+            word = f"{word},"
         if word != "":
-            words.append(word if word is None or not token.endswith(",") else f"{word},")
+            words.append(word)
     if words and words[-1] is not None:
         words[-1] = words[-1].rstrip(",")
     joined = _joined(words)
