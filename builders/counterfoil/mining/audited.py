@@ -58,22 +58,24 @@ from counterfoil.store.layout import writable_cache
 
 
 def opened_images(
-    recipe: Recipe, mine: Mine, source: OpenSource
+    recipe: Recipe,
+    mine: Mine,
+    source: OpenSource,
 ) -> tuple[tuple[LabelledImages, ...], ConditionLabels | None]:
     """Return the images that `mine.on` names, and the conditions of their rows if the recipe has
     conditions."""
     conditions = recipe.source.conditions
+    parts = []
+    values = []
     if conditions is None:
-        parts = opened_parts(recipe, mine.on, source)
-        read = ()
+        parts += opened_parts(recipe, mine.on, source)
     else:
         names = list(dict.fromkeys(mine.on))
         others = [name for name in names if not _may_be_a_split(name)]
         if others:
             raise UserError(
                 f"mine.on: '{others[0]}' is not a split of the source, and a recipe with conditions"
-                " can only audit"
-                " splits",
+                " can only audit splits",
                 "Name splits of the source.",
             )
         if conditions.may_be_unknown:
@@ -84,69 +86,71 @@ def opened_images(
                 " knows.",
             )
         _refuse_train_split(recipe, names, source, "mine.on")
-        opened = [labelled_conditions(recipe.source, split, source.pin) for split in names]
-        parts, read = zip(*opened, strict=True)
-    values = [labels.values for labels in read]
+        for name in names:
+            images, labels = labelled_conditions(recipe.source, name, source.pin)
+            parts.append(images)
+            values.append(labels.values)
     if mine.limit is not None:
-        chosen = [evenly_chosen(images.keys, images.labels, mine.limit) for images in parts]
+        chosen = [evenly_chosen(part.keys, part.labels, mine.limit) for part in parts]
         most = max(map(len, chosen))
-        kept = []
-        for part, rows in zip(parts, chosen, strict=True):
-            kept.append(replace(rows_of(part, rows), preview=most))
-        parts = tuple(kept)
-        # none without conditions
-        values = [of_part[rows] for of_part, rows in zip(values, chosen, strict=False)]
-    if not conditions:
-        return parts, None
-    return parts, ConditionLabels(conditions.names, np.concatenate(values))
+        for index, rows in enumerate(chosen):
+            parts[index] = replace(rows_of(parts[index], rows), preview=most)
+            if conditions is not None:
+                values[index] = values[index][rows]
+    if conditions is None:
+        return tuple(parts), None
+    return tuple(parts), ConditionLabels(conditions.names, np.concatenate(values))
 
 
 def opened_parts(
-    recipe: Recipe, on: Sequence[str], source: OpenSource, key: str = "mine.on"
+    recipe: Recipe,
+    on: Sequence[str],
+    source: OpenSource,
+    key: str = "mine.on",
 ) -> tuple[LabelledImages, ...]:
     """Return the images that `key` names: splits of the recipe's source, or one built dataset with
     the same classes."""
     names = list(dict.fromkeys(on))
     if all(map(_may_be_a_split, names)):
-        folders = [name for name in names if Path(name).is_dir()]
-        splits = source.splits if folders else ()
-        # A table that was saved without splits has no names, and takes any.
-        others = [name for name in folders if splits and name not in splits]
-        if others:
-            raise UserError(
-                f"{key}: the source has no split '{others[0]}', but a folder of this name is here",
-                f"Write ./{others[0]} for the folder, or one of the splits: {', '.join(splits)}.",
-            )
+        for name in names:
+            # A table that was saved without splits has no names, and takes any.
+            if Path(name).is_dir() and source.splits and name not in source.splits:
+                raise UserError(
+                    f"{key}: the source has no split '{name}', but a folder of this name is here",
+                    f"Write ./{name} for the folder, or one of the splits:"
+                    f" {', '.join(source.splits)}.",
+                )
         _refuse_train_split(recipe, names, source, key)
         of_split = partial(labelled_split, recipe.source, classes=recipe.classes, pin=source.pin)
         return tuple(map(of_split, names))
+    name = names[0]
     if len(names) > 1:
         raise UserError(
             f"{key}: found {', '.join(names)}, expected splits of the source, or one built dataset"
         )
-    if not is_built(names[0]):
+    if not is_built(name):
         raise UserError(
-            f"{key}: '{names[0]}' is neither a split of the source nor a built dataset",
+            f"{key}: '{name}' is neither a split of the source nor a built dataset",
             "Name a split, such as validation, or the folder of a dataset that `counterfoil build`"
             " made.",
         )
-    opened = open_dataset(names[0])
+    opened = open_dataset(name)
     built = [(cls.id, cls.name) for cls in opened.recipe.classes]
     expected = [(cls.id, cls.name) for cls in recipe.classes]
     if built != expected:
         raise UserError(
-            f"{key}: {names[0]} has {len(built)} classes, and they are not the {len(expected)} of"
-            " the recipe",
-            f"Mine it by its own recipe: counterfoil mine {names[0]} --on {names[0]}",
+            f"{key}: {name} has {len(built)} classes, and they are not the {len(expected)} of the"
+            " recipe",
+            f"Mine it by its own recipe: counterfoil mine {name} --on {name}",
         )
-    images = replace(opened.labelled(), copies=opened.recipe.kind.corrupts)
-    if opened.recipe.samples.noise != "paired":
-        return (replace(images, units=None),)
-    # Images of one class and index start from the same noise in every shift, so they are not
-    # independent.
-    numbers = zip(opened.labels.tolist(), opened.indices.tolist(), strict=True)
-    units = tuple(f"{label}_{index}" for label, index in numbers)
-    return (replace(images, units=units),)
+    units = None
+    if opened.recipe.samples.noise == "paired":
+        # Images of one class and index start from the same noise in every shift, so they are not
+        # independent.
+        numbers = zip(opened.labels.tolist(), opened.indices.tolist(), strict=True)
+        units = tuple(f"{label}_{index}" for label, index in numbers)
+    copies = opened.recipe.kind.corrupts
+    return (replace(opened.labelled(), copies=copies, units=units),)
 
 
 def _may_be_a_split(name: str) -> bool:
@@ -154,21 +158,25 @@ def _may_be_a_split(name: str) -> bool:
 
 
 def _refuse_train_split(
-    recipe: Recipe, splits: Sequence[str], source: OpenSource, key: str
+    recipe: Recipe,
+    splits: Sequence[str],
+    source: OpenSource,
+    key: str,
 ) -> None:
     train = recipe.source.train_split
     # If a source has only one split, that split is audited although its rows are train rows.
     if train in splits and recipe.source.validation_split != train:
-        others = ", ".join(split for split in source.splits if split != train) or "a held-out split"
+        others = [split for split in source.splits if split != train]
         raise UserError(
             f"{key}: '{train}' is the split that classifiers learn from, where memorised images"
             " hide failures",
-            f"Name another: {others}.",
+            f"Name another: {', '.join(others) or 'a held-out split'}.",
         )
 
 
 def audited_train_rows(
-    recipe: Recipe, source: OpenSource
+    recipe: Recipe,
+    source: OpenSource,
 ) -> tuple[LabelledImages, ConditionLabels | None]:
     """Return the train split of the source without units, and the conditions of its rows if the
     recipe has any."""
@@ -203,10 +211,12 @@ class ContentsSeen:
 
     def _digests(self) -> Iterator[bytes]:
         missing = frozenset(self._plain.keys) - self._seen.keys()
-        read = self.images.images(missing) if missing else ()
-        for _ in track(read, f"{self._plain.name}: hashing images", len(missing), 1000):
-            pass
-        yield from map(self._seen.__getitem__, self._plain.keys)
+        if missing:
+            stage = f"{self._plain.name}: hashing images"
+            for _ in track(self.images.images(missing), stage, len(missing), 1000):
+                pass
+        for key in self._plain.keys:
+            yield self._seen[key]
 
 
 def keys_sha256(keys: Sequence[str]) -> str:
@@ -222,8 +232,8 @@ def condition_labels(present: Bools) -> Ints:
 def row_labels(present: Bools) -> tuple[Ints, Ints]:
     """Return row numbers and labels, int64 [n * K]. Each row occurs K times, once with each of its
     labels."""
-    n, k = present.shape
-    rows = np.repeat(np.arange(n, dtype=np.int64), k)
+    images, conditions = present.shape
+    rows = np.repeat(np.arange(images, dtype=np.int64), conditions)
     return rows, condition_labels(present).reshape(-1)
 
 
@@ -232,13 +242,13 @@ _BATCH = 64
 
 @dataclass(frozen=True)
 class AuditedTarget:
-    """A classifier's description and its answers, without its weights. `about` holds further facts
-    for the findings."""
+    """A classifier's description and its answers, without its weights."""
 
     classifier: Classifier
     class_map: ClassMap
     predictions: Predictions
     about: Mapping[str, Any]
+    """Further facts for the findings."""
 
     @property
     def taken_for(self) -> Ints:
@@ -248,26 +258,26 @@ class AuditedTarget:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question about all n images, with a classifier's answers. classes: the classes to
-    distinguish. labels, failed: (n,).
-    """
+    """A question about all n images, with a classifier's answers."""
 
     classes: tuple[int, ...]
+    """The classes to distinguish."""
     labels: Ints
     failed: Bools
+    """(n,)."""
     target: AuditedTarget
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """A classifier's answers to n images. readable: (n,), whether an image has an answer.
-    dealt_evenly: (n,), the labels that the two halves hold in equal shares. questions: a function
-    that returns the questions, with thresholds chosen on the rows that it is given.
-    """
+    """A classifier's answers to n images."""
 
     readable: Bools
+    """(n,), whether an image has an answer."""
     dealt_evenly: Ints
+    """(n,), the labels that the two halves hold in equal shares."""
     questions: Callable[[Ints], list[Question]]
+    """Returns the questions, with thresholds chosen on the rows that it is given."""
 
 
 def condition_questions(
@@ -330,38 +340,31 @@ def collect_answers(
     for name, class_map in maps.items():
         scored = join_scored([part[name] for part in answered])
         refuse_unknown_rows(scored.classifier, parts)
-        outputs = {"outputs": class_map.outputs}
-        targets[name] = AuditedTarget(scored.classifier, class_map, scored.predictions, outputs)
+        about = {"outputs": class_map.outputs}
+        targets[name] = AuditedTarget(scored.classifier, class_map, scored.predictions, about)
     return targets
 
 
-def class_questions(
+def class_question(
     recipe: Recipe,
     mine: Mine,
     parts: Sequence[LabelledImages],
-    maps: Mapping[str, ClassMap],
-    device: str,
-    placement: Placement | None = None,
-    load: Callable[[str], Classifier] | None = None,
-) -> dict[str, Question]:
-    """Return what each classifier answers to the question which class an image has, and where that
-    is a failure."""
+    target: AuditedTarget,
+) -> Question:
+    """Return what a classifier answers to the question which class an image has, and where that is
+    a failure."""
     labels = np.concatenate([part.labels for part in parts])
     classes = recipe.classes
-    every_class = tuple(range(len(classes)))
-    targets = collect_answers(parts, maps, recipe, device, placement, load)
-    questions = {}
-    for name, target in targets.items():
-        failed = failed_answers(mine.failure, target.predictions, labels, classes, target.class_map)
-        questions[name] = Question(every_class, labels, failed, target)
-    return questions
+    failed = failed_answers(mine.failure, target.predictions, labels, classes, target.class_map)
+    return Question(tuple(range(len(classes))), labels, failed, target)
 
 
 def ask_about(run: MiningRun, parts: Sequence[LabelledImages]) -> Question:
     """Return what the run's target answers to the question which class an image has."""
     name = run.target
     maps = {name: class_map_of(run.recipe, name)}
-    return class_questions(run.recipe, run.mine, parts, maps, run.device)[name]
+    answers = collect_answers(parts, maps, run.recipe, run.device)
+    return class_question(run.recipe, run.mine, parts, answers[name])
 
 
 def conditions_scored(
@@ -398,9 +401,10 @@ def _answers_by(
     rule."""
     answers: dict[str, Answers] = {}
     if conditions is None:
-        answered = class_questions(recipe, mine, parts, maps, device, placement, load)
-        for name, question in answered.items():
-            readable = question.target.predictions.readable
+        targets = collect_answers(parts, maps, recipe, device, placement, load)
+        for name, target in targets.items():
+            question = class_question(recipe, mine, parts, target)
+            readable = target.predictions.readable
             whole = [question]
             answers[name] = Answers(readable, question.labels, lambda rows, whole=whole: whole)
         return answers
@@ -410,11 +414,12 @@ def _answers_by(
             " only yes or no",
             "Set mine.failure=top1.",
         )
+    sets, _ = conditions.sets()
     for name, class_map in maps.items():
         classifier, values = conditions_scored(parts, name, class_map, recipe.classes, device)
         questions = partial(condition_questions, classifier, class_map, values, conditions)
         readable = np.asarray(~np.isnan(values).any(axis=1))
-        answers[name] = Answers(readable, conditions.sets()[0], questions)
+        answers[name] = Answers(readable, sets, questions)
     return answers
 
 
@@ -468,7 +473,8 @@ class Audited:
 
 
 def parts_with(
-    keys: Iterable[str], images: Iterable[tuple[str, LabelledImages]]
+    keys: Iterable[str],
+    images: Iterable[tuple[str, LabelledImages]],
 ) -> Iterator[tuple[str, LabelledImages, list[str]]]:
     """Yield the prefix and the images of each part that has some of these keys, with the keys
     without the prefix."""
@@ -484,9 +490,7 @@ def unreadable_note(unreadable: Sequence[str], paths: Mapping[str, str]) -> tupl
     count = len(unreadable)
     if not count:
         return ()
-    named = []
-    for key in unreadable[:_MOST_NAMED]:
-        named.append(on_a_line(paths.get(key, key)))
+    named = [on_a_line(paths.get(key, key)) for key in unreadable[:_MOST_NAMED]]
     verb = "is" if count == 1 else "are"
     words = f"{format_count(count, 'image')} cannot be read ({UNREAD}) and {verb} left out"
     return (f"{words}: {some_of(named, _MOST_NAMED, count=count)}",)
@@ -500,9 +504,9 @@ class RecipeClip:
     embedder: Embedder
 
 
-def recipe_clip(recipe: Recipe, device: str) -> RecipeClip | RunFailure:
-    """Load the CLIP model of a recipe's screen, or return why none is available. Raise UserError
-    for a wrong name."""
+def recipe_clip(recipe: Recipe, device: str) -> RecipeClip:
+    """Load the CLIP model of a recipe's screen. Raise RunFailure if none is available, and
+    UserError for a wrong name."""
     screen = recipe.screen
     try:
         pin = pin_clip(screen.clip, screen.weights)
@@ -512,7 +516,7 @@ def recipe_clip(recipe: Recipe, device: str) -> RecipeClip | RunFailure:
         # A wrong name is the user's mistake; a missing model or network is not.
         if isinstance(error, UserError) and screen.model is not None:
             raise
-        return RunFailure(error.problems, error.hint)
+        raise RunFailure(error.problems, error.hint) from error
 
 
 @dataclass(frozen=True)
@@ -527,21 +531,20 @@ class AskedTarget:
     has: ConditionLabels | None
     answers: Answers
     elsewhere: Placement | None
-    """Workers for that."""
+    """Workers that embed."""
 
     def audits(self, clip: RecipeClip | None) -> tuple[Audited, ...]:
         """Return an audit for each question. Without a CLIP, features have width 0."""
         parts = self.parts
         names = ", ".join(part.name for part in parts)
-        images = sum(map(len, parts))
-        raw = np.zeros((images, 0), dtype=np.float32)
+        keys = np.asarray([key for part in parts for key in part.keys], dtype=object)
+        raw = np.zeros((len(keys), 0), dtype=np.float32)
         if clip is not None:
             by_part = []
             for seen in self.seen:
                 vectors = features_of(seen.images, clip.embedder, self.elsewhere)
                 by_part.append(np.asarray(vectors, dtype=np.float32))
             raw = np.concatenate(by_part)
-        keys = np.asarray([key for part in parts for key in part.keys], dtype=object)
         usable = self.answers.readable & np.isfinite(raw).all(axis=1)
         if not usable.any():
             raise RunFailure(f"{names}: no image can be decoded")
@@ -549,13 +552,17 @@ class AskedTarget:
         features = raw[rows]
         # Rows without a unit have their content as their unit. Rows are dealt to the halves by the
         # names of units, so that adding or dropping a row moves no other row to the other half.
+        dealt_by = "unit"
         contents: list[str] = []
         units: list[str] = []
         for seen, part in zip(self.seen, parts, strict=True):
             of_part = seen.known()
             contents += of_part
-            named_units = part.units or (None,) * len(part)
-            for unit, content in zip(named_units, of_part, strict=True):
+            if part.units is None:
+                dealt_by = "content"
+                units += of_part
+                continue
+            for unit, content in zip(part.units, of_part, strict=True):
                 units.append(content if unit is None else unit)
         shared = np.asarray(units)[rows]
         row_contents = np.asarray(contents)[rows].tolist()
@@ -575,10 +582,9 @@ class AskedTarget:
                 f" half has only {len(discover):,} of them, expected at least 2",
                 "Name more images, or check their labels.",
             )
-        unit_numbers = np.unique(shared, return_inverse=True)[1]
+        _, unit_numbers = np.unique(shared, return_inverse=True)
         centre = train.mean(axis=0, dtype=np.float64)
         deviation = train.std(axis=0, dtype=np.float64, ddof=1)
-        by_content = any(part.units is None for part in parts)
         audits = []
         for question in self.answers.questions(rows[discover]):
             audited = Audited(
@@ -594,7 +600,7 @@ class AskedTarget:
                 centre=centre,
                 deviation=deviation,
                 whitened_by=whitened_by,
-                dealt_by="content" if by_content else "unit",
+                dealt_by=dealt_by,
                 unreadable=tuple(keys[~usable].tolist()),
                 rows=rows,
             )
@@ -629,19 +635,19 @@ def ask_target(
     by default, a new one. Raise UserError for classes, splits, labels or a predictions file that do
     not fit.
     """
-    if mine.target is None:
+    name = mine.target
+    if name is None:
         raise UserError(
             "no classifier to audit: mine.target is not set", "Name one: --target lab:resnet10t"
         )
-    maps = {mine.target: class_map_of(recipe, mine.target)}
+    maps = {name: class_map_of(recipe, name)}
     parts, has = opened_images(recipe, mine, source)
     seen = [ContentsSeen(part) for part in parts]
     if elsewhere is not None:
         elsewhere = elsewhere.worth_for(sum(map(len, parts)))
     images = [part.images for part in seen]
-    answers_by = _answers_by(recipe, mine, images, has, maps, device, elsewhere, load)
-    answers = answers_by[mine.target]
-    return AskedTarget(recipe, mine, source, parts, seen, has, answers, elsewhere)
+    answers = _answers_by(recipe, mine, images, has, maps, device, elsewhere, load)
+    return AskedTarget(recipe, mine, source, parts, seen, has, answers[name], elsewhere)
 
 
 def audit_target(
@@ -655,16 +661,8 @@ def audit_target(
     if there is no CLIP.
     """
     answered = ask_target(recipe, mine, source, device, load=load)
-    clip = needed_clip(recipe, device)
-    return answered.audits(clip), clip
-
-
-def needed_clip(recipe: Recipe, device: str) -> RecipeClip:
-    """Load the CLIP model of a recipe's screen. Raise RunFailure if none is available."""
     clip = recipe_clip(recipe, device)
-    if isinstance(clip, RunFailure):
-        raise clip
-    return clip
+    return answered.audits(clip), clip
 
 
 def clip_doubts(
@@ -678,12 +676,11 @@ def clip_doubts(
     known: KnownClasses | None = None
     for audited in audits:
         scores = ValidationScores(recipe, clip, audited.labels, audited.features)
-        more = scores.known_classes(audited.classes)
-        if more is None:
-            continue
-        if known is not None:
-            more = replace(more, classes={**known.classes, **more.classes})
-        known = more
+        of_audit = scores.known_classes(audited.classes)
+        if known is None:
+            known = of_audit
+        elif of_audit is not None:
+            known = replace(of_audit, classes={**known.classes, **of_audit.classes})
     return doubts_of(recipe, known, decides=decides)
 
 
@@ -752,7 +749,10 @@ _MEASURED = "Findings are also measured on other classifiers; without them: --se
 
 
 def other_models(
-    recipe: Recipe, mine: Mine, names: Sequence[str] | None, hint: str = _MEASURED
+    recipe: Recipe,
+    mine: Mine,
+    names: Sequence[str] | None,
+    hint: str = _MEASURED,
 ) -> dict[str, ClassMap]:
     """Return the class maps of these classifiers except the target. names: None for those that the
     recipe evaluates."""
@@ -772,20 +772,24 @@ def other_models(
 
 
 def other_answers(
-    target: AskedTarget, audits: Sequence[Audited], maps: Mapping[str, ClassMap], device: str
+    target: AskedTarget,
+    audits: Sequence[Audited],
+    maps: Mapping[str, ClassMap],
+    device: str,
 ) -> list[dict[str, Question]]:
     """Return what other classifiers answer to the question of each audit, with labels and failures
     of its rows. Thresholds come from the discover half of the audit.
     """
     by_audit: list[dict[str, Question]] = [{} for _ in audits]
-    rows = audits[0].rows
-    discover_rows = rows[audits[0].halves.discover]
     if not maps:
         return by_audit
+    rows = audits[0].rows
+    discover_rows = rows[audits[0].halves.discover]
     answers = _answers_by(target.recipe, target.mine, target.parts, target.has, maps, device)
     for name, of_model in answers.items():
-        asked_of_model = of_model.questions(discover_rows)
-        for questions, question in zip(by_audit, asked_of_model, strict=True):
+        asked = of_model.questions(discover_rows)
+        for questions, question in zip(by_audit, asked, strict=True):
             labels = question.labels[rows]
-            questions[name] = replace(question, labels=labels, failed=question.failed[rows])
+            failed = question.failed[rows]
+            questions[name] = replace(question, labels=labels, failed=failed)
     return by_audit

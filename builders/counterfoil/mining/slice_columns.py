@@ -41,11 +41,13 @@ _LOSSLESS = 100
 
 @dataclass(frozen=True, slots=True)
 class ImageMeasure:
-    """A measure of images. low, high: words for images with little and with much of it."""
+    """A measure of images."""
 
     name: str
     low: str
+    """A word for images with little of it."""
     high: str
+    """A word for images with much of it."""
     unit: str = ""
 
     def words(self, *values: float) -> str:
@@ -79,18 +81,21 @@ def measure_image(image: Image, encoded: bytes) -> tuple[float, ...]:
         image = image.copy()
         image.thumbnail((_LONGEST_SIDE, _LONGEST_SIDE))
     luma = np.asarray(image.convert("L"), dtype=np.float64)
-    colour = np.asarray(image, dtype=np.float64).mean(axis=(0, 1))
-    inner = luma[1:-1, 1:-1]
-    above_and_below = luma[:-2, 1:-1] + luma[2:, 1:-1]
-    beside = above_and_below + luma[1:-1, :-2] + luma[1:-1, 2:]
-    laplacian = beside - 4 * inner
+    red, _, blue = np.asarray(image, dtype=np.float64).mean(axis=(0, 1))
+    neighbours = luma[:-2, 1:-1] + luma[2:, 1:-1]
+    neighbours += luma[1:-1, :-2]
+    neighbours += luma[1:-1, 2:]
+    laplacian = neighbours - 4 * luma[1:-1, 1:-1]
+    focus = 0.0
+    if laplacian.size:
+        focus = float(laplacian.var())
     saturation = np.asarray(image.convert("HSV"))[..., 1]
     return (
         float(luma.mean()),
         float(luma.std()),
         float(saturation.mean()),
-        float(colour[0] - colour[2]),
-        float(laplacian.var()) if laplacian.size else 0.0,
+        float(red - blue),
+        focus,
         float(width * height),
         width / height,
         jpeg_quality(encoded),
@@ -110,7 +115,9 @@ def jpeg_quality(encoded: bytes) -> float:
     if max(table) < _CLIPPED:
         factor = sum(table) / _TABLE_SUM
     percent = 100 * factor
-    quality = 100 - percent / 2 if percent <= 100 else 5000 / percent
+    quality = 100 - percent / 2
+    if percent > 100:
+        quality = 5000 / percent
     return float(min(_LOSSLESS, max(1, round(quality))))
 
 
@@ -118,23 +125,25 @@ _LEAST = 1e-6  # of the largest singular value: what is below is rounding
 
 
 def slice_columns(
-    audited: Audited, recipe: Recipe, device: str
+    audited: Audited,
+    recipe: Recipe,
+    device: str,
 ) -> tuple[SliceColumns, Floats32, tuple[str, ...]]:
     """Return the columns, their values (n, columns) for the n audited images, and notes for
     people."""
+    notes = []
     measured = _measured(audited)
-    notes = list[str]()
-    if blind := int(np.isnan(measured[:, 0]).sum()):
+    images = len(measured)
+    blind = int(np.isnan(measured[:, 0]).sum())
+    if blind:
         notes.append(
-            f"{blind:,} of {len(measured):,} images cannot be decoded, so nothing was measured of"
-            " them"
+            f"{blind:,} of {images:,} images cannot be decoded, so nothing was measured of them"
         )
     # Unmeasured values get the median, far from either end.
-    if blind < len(measured):
-        median = np.nanmedian(measured, axis=0)
-        measured = np.where(np.isnan(measured), median, measured)
-    else:
-        measured = np.zeros_like(measured)
+    medians = 0.0
+    if blind < images:
+        medians = np.nanmedian(measured, axis=0)
+    measured = np.where(np.isnan(measured), medians, measured)
     varied = np.flatnonzero(np.ptp(measured, axis=0) > 0)
     shifts, of_shift = _shifts(audited)
     try:
@@ -143,7 +152,7 @@ def slice_columns(
         notes.append(
             f"images were not grouped by the classifier's own features: {'; '.join(error.problems)}"
         )
-        features = np.zeros((len(measured), 0))
+        features = np.zeros((images, 0))
     measures = tuple(MEASURES[index] for index in varied.tolist())
     columns = SliceColumns(measures, shifts, features.shape[1])
     values = np.concatenate([measured[:, varied], of_shift, features], axis=1)
@@ -153,17 +162,17 @@ def slice_columns(
 def _measured(audited: Audited) -> Floats:
     """Return the measures of the audited images, (n, measures). An image that cannot be decoded has
     NaN."""
-    images = sum(map(len, audited.parts))
-    measures = np.full((images, len(MEASURES)), np.nan)
-    first = 0
+    unmeasured = (np.nan,) * len(MEASURES)
+    measures = []
     for part in audited.parts:
-        read = track(part.images(), f"{part.name}: measuring images", len(part), 1000)
-        for row, (_, encoded) in enumerate(read, first):
+        stage = f"{part.name}: measuring images"
+        for _, encoded in track(part.images(), stage, len(part), 1000):
             image = part.decoded(encoded)
-            if image is not None and encoded is not None:
-                measures[row] = measure_image(image, encoded)
-        first += len(part)
-    return measures[audited.rows]
+            if image is None or encoded is None:
+                measures.append(unmeasured)
+            else:
+                measures.append(measure_image(image, encoded))
+    return np.asarray(measures)[audited.rows]
 
 
 def _shifts(audited: Audited) -> tuple[tuple[str, ...], Floats]:
@@ -197,10 +206,10 @@ def _own_features(audited: Audited, recipe: Recipe, device: str) -> Floats:
     differences = (read - read.mean(axis=0)).astype(np.float64)
     _, sizes, axes = np.linalg.svd(differences, full_matrices=False)
     axes = axes[sizes > _LEAST * sizes[0]]
-    if len(axes) >= features.shape[1] - 1:
+    width = features.shape[1]
+    if len(axes) >= width - 1:
         raise UserError(
-            f"model {classifier.name!r}: its last layer reads all {features.shape[1]:,} of its"
-            " features"
+            f"model {classifier.name!r}: its last layer reads all {width:,} of its features"
         )
     left = features - features[audited.halves.discover].mean(axis=0)
     left -= left @ axes.T @ axes
