@@ -97,13 +97,18 @@ class AnsweredRows:
         """Return the rows, except copies, that are taken for another class. Rows are sorted by the
         mean rank over classifiers of the confidence in their label, the lowest first.
         """
-        of_other = (self.taken_for >= 0) & (self.taken_for != self.labels)
-        wrong = np.flatnonzero(self.failed & of_other & np.logical_not(self.copies))
+        of_class = self.taken_for >= 0
+        of_other = of_class & (self.taken_for != self.labels)
+        original = np.logical_not(self.copies)
+        wrong = np.flatnonzero(self.failed & of_other & original)
         sure = self.confidence
-        if not len(wrong) or np.isnan(sure).any() or np.ptp(sure) == 0:
+        if not len(wrong) or np.isnan(sure).any():
+            return wrong[:0]
+        if np.ptp(sure) == 0:
             return wrong[:0]
         known = ~np.isnan(self.label_confidence).any(axis=1)
-        ranks = rankdata(self.label_confidence[known], axis=1).mean(axis=0)
+        ranked = rankdata(self.label_confidence[known], axis=1)
+        ranks = ranked.mean(axis=0)
         order = np.lexsort((-sure[wrong], ranks[wrong]))
         return wrong[order]
 
@@ -135,7 +140,8 @@ def answers_shown(
         others = None
         if size < total:
             others = (failures - count) / (total - size)
-        by_class.append(ClassAnswered(cls.id, cls.name, size, count, rate, interval, others))
+        answered = ClassAnswered(cls.id, cls.name, size, count, rate, interval, others)
+        by_class.append(answered)
         taken = np.where(failed, rows.taken_for[class_rows], -1)
         of_others = (taken >= 0) & (taken != label)
         for answer in np.unique(taken[of_others]).tolist():
@@ -168,7 +174,11 @@ def answers_shown(
     )
 
 
-def failing_rows_csv(rows: AnsweredRows, recipe: Recipe, findings: Mapping[str, Bools]) -> str:
+def failing_rows_csv(
+    rows: AnsweredRows,
+    recipe: Recipe,
+    findings: Mapping[str, Bools],
+) -> str:
     """Return a table of all failing rows. findings: by name of a confirmed finding, the rows of its
     set, (n,) bool."""
     by_doubt = rows.by_label_doubt().tolist()
@@ -207,4 +217,5 @@ def _share(hit: Bools, units: Ints) -> tuple[float, Interval]:
     is its own unit."""
     _, unit_of_row = np.unique(units, return_inverse=True)
     hits = np.bincount(unit_of_row, hit)
-    return float(hit.mean()), clustered_interval(hits, np.bincount(unit_of_row))
+    rows = np.bincount(unit_of_row)
+    return float(hit.mean()), clustered_interval(hits, rows)

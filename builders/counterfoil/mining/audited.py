@@ -94,12 +94,14 @@ def opened_images(
         chosen = [evenly_chosen(part.keys, part.labels, mine.limit) for part in parts]
         most = max(map(len, chosen))
         for index, rows in enumerate(chosen):
-            parts[index] = replace(rows_of(parts[index], rows), preview=most)
+            kept = rows_of(parts[index], rows)
+            parts[index] = replace(kept, preview=most)
             if conditions is not None:
                 values[index] = values[index][rows]
     if conditions is None:
         return tuple(parts), None
-    return tuple(parts), ConditionLabels(conditions.names, np.concatenate(values))
+    labels = ConditionLabels(conditions.names, np.concatenate(values))
+    return tuple(parts), labels
 
 
 def opened_parts(
@@ -121,8 +123,11 @@ def opened_parts(
                     f" {', '.join(source.splits)}.",
                 )
         _refuse_train_split(recipe, names, source, key)
-        of_split = partial(labelled_split, recipe.source, classes=recipe.classes, pin=source.pin)
-        return tuple(map(of_split, names))
+        parts = []
+        for name in names:
+            part = labelled_split(recipe.source, name, recipe.classes, source.pin)
+            parts.append(part)
+        return tuple(parts)
     name = names[0]
     if len(names) > 1:
         raise UserError(
@@ -150,7 +155,8 @@ def opened_parts(
         numbers = zip(opened.labels.tolist(), opened.indices.tolist(), strict=True)
         units = tuple(f"{label}_{index}" for label, index in numbers)
     copies = opened.recipe.kind.corrupts
-    return (replace(opened.labelled(), copies=copies, units=units),)
+    images = replace(opened.labelled(), copies=copies, units=units)
+    return (images,)
 
 
 def _may_be_a_split(name: str) -> bool:
@@ -200,7 +206,8 @@ class ContentsSeen:
 
     def _read(self, keys: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
         for key, image in self._plain.read(keys):
-            self._seen[key] = hashlib.sha256(image or b"").digest()
+            digest = hashlib.sha256(image or b"")
+            self._seen[key] = digest.digest()
             yield key, image
 
     def known(self) -> list[str]:
@@ -220,7 +227,8 @@ class ContentsSeen:
 
 
 def keys_sha256(keys: Sequence[str]) -> str:
-    return hashlib.sha256("\n".join(keys).encode()).hexdigest()
+    lines = "\n".join(keys)
+    return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def condition_labels(present: Bools) -> Ints:
@@ -233,8 +241,10 @@ def row_labels(present: Bools) -> tuple[Ints, Ints]:
     """Return row numbers and labels, int64 [n * K]. Each row occurs K times, once with each of its
     labels."""
     images, conditions = present.shape
-    rows = np.repeat(np.arange(images, dtype=np.int64), conditions)
-    return rows, condition_labels(present).reshape(-1)
+    every_image = np.arange(images, dtype=np.int64)
+    rows = np.repeat(every_image, conditions)
+    labels = condition_labels(present)
+    return rows, labels.reshape(-1)
 
 
 _BATCH = 64
@@ -302,7 +312,8 @@ def condition_questions(
     count = 2 * len(conditions.names)
     targets = tuple((label,) for label in range(count))
     plain = replace(class_map, num_classes=count, targets=targets, label_names=None)
-    empty = replace(Predictions.empty(len(present), 2), readable=readable, correct_top_k=readable)
+    empty = Predictions.empty(len(present), 2)
+    empty = replace(empty, readable=readable, correct_top_k=readable)
     every_label = condition_labels(present).T.copy()
     every_failed = failed.T.copy()
     questions = []
@@ -356,7 +367,8 @@ def class_question(
     labels = np.concatenate([part.labels for part in parts])
     classes = recipe.classes
     failed = failed_answers(mine.failure, target.predictions, labels, classes, target.class_map)
-    return Question(tuple(range(len(classes))), labels, failed, target)
+    every_class = tuple(range(len(classes)))
+    return Question(every_class, labels, failed, target)
 
 
 def ask_about(run: MiningRun, parts: Sequence[LabelledImages]) -> Question:
@@ -379,9 +391,10 @@ def conditions_scored(
     """
     load = partial(load_classifier, classes=classes)
     cache = writable_cache() / "predictions"
-    scored = [
-        condition_scores(part, name, class_map, cache, device, _BATCH, load) for part in parts
-    ]
+    scored = []
+    for part in parts:
+        scores = condition_scores(part, name, class_map, cache, device, _BATCH, load)
+        scored.append(scores)
     classifier = scored[-1].classifier
     refuse_unknown_rows(classifier, parts)
     return classifier, np.concatenate([part.values for part in scored])
@@ -460,7 +473,13 @@ class Audited:
 
     @cached_property
     def labelled(self) -> LabelledRows:
-        return LabelledRows(self.features, self.labels, self.failed, self.units, self.taken_for)
+        return LabelledRows(
+            self.features,
+            self.labels,
+            self.failed,
+            self.units,
+            self.taken_for,
+        )
 
     @cached_property
     def paths(self) -> Mapping[str, str]:
@@ -490,7 +509,9 @@ def unreadable_note(unreadable: Sequence[str], paths: Mapping[str, str]) -> tupl
     count = len(unreadable)
     if not count:
         return ()
-    named = [on_a_line(paths.get(key, key)) for key in unreadable[:_MOST_NAMED]]
+    named = []
+    for key in unreadable[:_MOST_NAMED]:
+        named.append(on_a_line(paths.get(key, key)))
     verb = "is" if count == 1 else "are"
     words = f"{format_count(count, 'image')} cannot be read ({UNREAD}) and {verb} left out"
     return (f"{words}: {some_of(named, _MOST_NAMED, count=count)}",)
@@ -545,7 +566,8 @@ class AskedTarget:
                 vectors = features_of(seen.images, clip.embedder, self.elsewhere)
                 by_part.append(np.asarray(vectors, dtype=np.float32))
             raw = np.concatenate(by_part)
-        usable = self.answers.readable & np.isfinite(raw).all(axis=1)
+        embedded = np.isfinite(raw).all(axis=1)
+        usable = self.answers.readable & embedded
         if not usable.any():
             raise RunFailure(f"{names}: no image can be decoded")
         rows = np.flatnonzero(usable)
@@ -647,7 +669,16 @@ def ask_target(
         elsewhere = elsewhere.worth_for(sum(map(len, parts)))
     images = [part.images for part in seen]
     answers = _answers_by(recipe, mine, images, has, maps, device, elsewhere, load)
-    return AskedTarget(recipe, mine, source, parts, seen, has, answers[name], elsewhere)
+    return AskedTarget(
+        recipe,
+        mine,
+        source,
+        parts,
+        seen,
+        has,
+        answers[name],
+        elsewhere,
+    )
 
 
 def audit_target(
@@ -680,12 +711,15 @@ def clip_doubts(
         if known is None:
             known = of_audit
         elif of_audit is not None:
-            known = replace(of_audit, classes={**known.classes, **of_audit.classes})
+            classes = {**known.classes, **of_audit.classes}
+            known = replace(of_audit, classes=classes)
     return doubts_of(recipe, known, decides=decides)
 
 
 def features_of(
-    images: LabelledImages, embedder: Embedder, placement: Placement | None = None
+    images: LabelledImages,
+    embedder: Embedder,
+    placement: Placement | None = None,
 ) -> AnyFloats:
     """Return CLIP's features [n, width], from the cache if possible. An image that cannot be
     decoded has NaN."""

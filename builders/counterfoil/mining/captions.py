@@ -146,7 +146,8 @@ def grammar_problems(document: Mapping[str, Any]) -> Iterator[RecipeProblem]:
                 problem = f"no template uses '{{{part}}}'; expected one that does, or no {key}"
                 yield (*section, key), problem
     yield from uncovered_names(document)
-    if not document.get("templates") and not any(words.get("captions") for _, words in sections):
+    has_captions = any(words.get("captions") for _, words in sections)
+    if not document.get("templates") and not has_captions:
         yield (), "found no captions, expected `templates` or `captions`"
 
 
@@ -169,7 +170,11 @@ def _captions(path: RecipePath, words: Mapping[str, Any]) -> Iterator[RecipeProb
             yield (*path, "reference"), problem
 
 
-def _words(path: RecipePath, words: Mapping[str, Any], key: str) -> Iterator[RecipeProblem]:
+def _words(
+    path: RecipePath,
+    words: Mapping[str, Any],
+    key: str,
+) -> Iterator[RecipeProblem]:
     """Yield problems of adjectives, prepositions and nouns. They must be plain words, and each word may occur once."""
     seen: set[str] = set()
     for index, word in _texts(words.get(key)):
@@ -187,7 +192,7 @@ def _text_problems(text: str, placeholders: Sequence[str]) -> Iterator[str]:
         shown = f"{text[:77]}…"
     if not text.strip():
         yield "found empty text, expected words (for none, write null without quotes)"
-    elif not all(character.isprintable() or character.isspace() for character in text):
+    elif not " ".join(text.split()).isprintable():
         yield f"found {shown!r}, expected printable text"
     if len(text) > LONGEST_CAPTION:
         yield f"found '{shown}' of {len(text):,} characters, expected at most {LONGEST_CAPTION}"
@@ -284,7 +289,10 @@ class CaptionGrammar(WordFile):
         noun: CaptionNoun,
     ) -> ClassCaptions | list[Misfit]:
         """Return the captions of a class, or every reason why it has none."""
-        words_by_name = [self.by_name[name] for name in listed_names(cls) if name in self.by_name]
+        words_by_name = []
+        for name in listed_names(cls):
+            if name in self.by_name:
+                words_by_name.append(self.by_name[name])
         texts = [*self.templates, *self.captions]
         # A reference for the class's name takes precedence over a reference for its category. A reference for the
         # category takes precedence over the reference for all classes.
@@ -299,7 +307,9 @@ class CaptionGrammar(WordFile):
             nouns = self.hyponyms.get(cls.name, ())
         elif called is not None:
             nouns = (called,)
-        fillings: dict[str, Sequence[str | None]] = {CLASS: (cls.name,), NOUN: nouns}
+        fillings: dict[str, Sequence[str | None]] = {}
+        fillings[CLASS] = (cls.name,)
+        fillings[NOUN] = nouns
         for word in ABOUT_CLASS:
             fillings[word] = (getattr(cls, word),)
         for part, key in PARTS.items():
@@ -344,10 +354,14 @@ class CaptionGrammar(WordFile):
 
 def bundled_captions() -> tuple[str, ...]:
     folder = bundled_folder() / CaptionGrammar.kind
-    return tuple(sorted(path.stem for path in folder.glob("*.yaml")))
+    names = [path.stem for path in folder.glob("*.yaml")]
+    return tuple(sorted(names))
 
 
-def _filled(template: str, fillings: Mapping[str, Sequence[str | None]]) -> Iterator[str]:
+def _filled(
+    template: str,
+    fillings: Mapping[str, Sequence[str | None]],
+) -> Iterator[str]:
     """Yield the template with every combination of words for its placeholders. Words that look like a placeholder are
     not filled in again.
     """
@@ -468,7 +482,8 @@ def words_of(
         return f"{class_name}, not {article_for(subject)} {subject}"
     adjective, after = added
     if role == "hard":
-        return " ".join(part for part in (adjective, class_name, after) if part)
+        parts = (adjective, class_name, after)
+        return " ".join(filter(None, parts))
     if adjective.endswith(" of"):
         return f"{class_name}, not a {adjective} {class_name} {after}".rstrip()
     if adjective and after:
@@ -481,7 +496,8 @@ def words_of(
 
 
 def _without_lead(text: str) -> str:
-    return _LEAD.sub("", " ".join(text.split()), count=1)
+    plain = " ".join(text.split())
+    return _LEAD.sub("", plain, count=1)
 
 
 def _added(subject: str, noun: str) -> tuple[str, str] | None:

@@ -104,7 +104,8 @@ def compared(
 
 def rate_of(count: FailureCount) -> document.Rate:
     rate = count.rate if count.rows else None
-    return document.Rate(count.rows, count.units, count.failures, rate, rate_interval(count))
+    interval = rate_interval(count)
+    return document.Rate(count.rows, count.units, count.failures, rate, interval)
 
 
 _TYPICAL_SHARE = 0.2  # share of a class, used if no hypothesis was tested
@@ -144,8 +145,9 @@ def minimum_detectable_difference(
     for sets in (on_rows, drawn):
         detectable = []
         for in_set, rest in sets:
+            difference = smallest_difference(in_set, rest, mine.margin, mine.fdr, family)
             smallest = document.SmallestDifference(
-                difference=smallest_difference(in_set, rest, mine.margin, mine.fdr, family),
+                difference=difference,
                 power=POWER,
                 set_rows=in_set.rows,
                 rest_rows=rest.rows,
@@ -231,11 +233,14 @@ class HypothesisTests:
             if counts:
                 tests.append((hypothesis, index, on_rows, on_rendered))
                 # Both tests must reject, so the larger p-value counts.
-                p_values.append(max(score_test(*sides, mine.margin) for sides in counts))
+                p = max(score_test(*sides, mine.margin) for sides in counts)
+                p_values.append(p)
                 # The rates are those on rows, if there are any.
                 firsts.append(counts[0])
         results = confirm_sets(firsts, p_values, mine.fdr)
-        tested = [Carried(*test, result) for test, result in zip(tests, results, strict=True)]
+        tested = []
+        for test, result in zip(tests, results, strict=True):
+            tested.append(Carried(*test, result))
         return cls(run, audits, captions, outcome, rendered, tested)
 
     @property
@@ -289,7 +294,8 @@ def collect_findings(
     findings = []
     for carried in track(tests.by_weight, "testing findings", len(tests.tested)):
         finding = _finding(tests, carried, others[carried.audit])
-        findings.append(replace(finding, labels=checks.get(finding.name)))
+        check = checks.get(finding.name)
+        findings.append(replace(finding, labels=check))
     classes = []
     of_note = [field.name for field in fields(ClassNote)]
     for label, cls in enumerate(recipe.classes):
@@ -300,13 +306,15 @@ def collect_findings(
         rate = errors / rows if rows else None
         note = outcome.notes[label]
         facts = {name: getattr(note, name) for name in of_note}
-        classes.append(document.ClassAudit(cls.id, cls.name, rows, errors, rate, **facts))
+        of_class = document.ClassAudit(cls.id, cls.name, rows, errors, rate, **facts)
+        classes.append(of_class)
     tested_names = {finding.name for finding in findings}
     not_tested = []
     for hypothesis in outcome.hypotheses:
         if hypothesis.name not in tested_names:
             ids = tuple(recipe.classes[label].id for label in hypothesis.labels)
-            not_tested.append(document.NotTested(hypothesis.name, ids, hypothesis.words, NO_PROMPT))
+            untested = document.NotTested(hypothesis.name, ids, hypothesis.words, NO_PROMPT)
+            not_tested.append(untested)
     images = []
     previews = []
     for part in audited.parts:
@@ -342,7 +350,8 @@ def collect_findings(
 
 
 def _audit_index(audits: Sequence[Audited], label: int) -> int:
-    return next(index for index, audited in enumerate(audits) if label in audited.classes)
+    asked = [label in audited.classes for audited in audits]
+    return asked.index(True)
 
 
 def _finding(
@@ -378,9 +387,11 @@ def _finding(
     if len(np.unique(closeness)) > 2:
         for k in _CURVE:
             if k <= len(tested_rows):
-                accuracy = float(1 - tested.failed[order[:k]].mean())
+                failed = tested.failed[order[:k]]
+                accuracy = float(1 - failed.mean())
                 curve.append(document.CurvePoint(k, accuracy))
-    images = _AuditImages(audited, output_names(run.recipe, audited.target.class_map), run.recipe)
+    output = output_names(run.recipe, audited.target.class_map)
+    images = _AuditImages(audited, output, run.recipe)
     counted = hypothesis.counted(audited.failed, audited.taken_for)
     rows = confirm_rows[tested_rows[inside]]
     first = _first_of_both(counted[rows])
@@ -406,8 +417,9 @@ def _finding(
     of_others = []
     if hypothesis.answered is None:
         for name, answers in others.items():
-            counts = hypothesis.count(replace(half, failed=answers.failed[confirm_rows]))
-            of_others.append(document.OtherClassifier(name, *map(rate_of, counts)))
+            of_other = replace(half, failed=answers.failed[confirm_rows])
+            in_set, rest = map(rate_of, hypothesis.count(of_other))
+            of_others.append(document.OtherClassifier(name, in_set, rest))
     discover_half = audited.labelled.chosen(discover_rows)
     return document.Finding(
         name=hypothesis.name,
@@ -496,7 +508,9 @@ class _AuditImages:
 
 def _first_of_both(failed: Bools) -> Ints:
     """Return the indices of the first right and the first wrong rows, in their order."""
-    rank = np.where(failed, np.cumsum(failed), np.cumsum(~failed))
+    wrong = np.cumsum(failed)
+    right = np.cumsum(~failed)
+    rank = np.where(failed, wrong, right)
     return np.flatnonzero(rank <= _MOST_EVIDENCE // 2)
 
 
@@ -529,12 +543,14 @@ def _caption_check(
     candidates = captions.candidates[label]
     texts = [captions.texts[row] for row in candidates.tolist()]
     reference = captions.texts[captions.references[label]]
-    added = set(hypothesis.caption.split()) - set(reference.split())
-    says_it = np.asarray([added <= set(text.split()) for text in texts])
+    added = set(hypothesis.caption.split())
+    added -= set(reference.split())
+    says_it = np.asarray([added.issubset(text.split()) for text in texts])
     features = audited.features[rows].astype(np.float32)
     best = np.argmax(features @ captions.vectors[candidates].T, axis=1)
     matching = says_it[best]
-    order = np.argsort(-hypothesis.cosines(features), kind="stable")[:_NEAREST]
+    cosines = hypothesis.cosines(features)
+    order = np.argsort(-cosines, kind="stable")[:_NEAREST]
     nearest = []
     for position in order[:8].tolist():
         row = rows[position]

@@ -30,8 +30,9 @@ def unique_slugs(names: Sequence[str]) -> list[str]:
     index."""
     plain = []
     for name in names:
-        slug = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
-        plain.append(slug[:_LONGEST_SLUG].rstrip("_"))
+        slug = re.sub(r"[^a-z0-9]+", "_", name.lower())
+        slug = slug.strip("_")[:_LONGEST_SLUG]
+        plain.append(slug.rstrip("_"))
     often = Counter(plain)
     taken = {slug for slug in plain if slug and often[slug] == 1}
     slugs = []
@@ -58,7 +59,11 @@ _A_PHOTO = "a photo"
 _MOST_NAMES = 12
 
 
-def layer_of(findings: Findings, run: MiningRun, decoded: Container[str] = ()) -> str | None:
+def layer_of(
+    findings: Findings,
+    run: MiningRun,
+    decoded: Container[str] = (),
+) -> str | None:
     """Return the text of `recipe.yaml`, with confirmed findings as shifts of the groups `hard`,
     `easy` and `reference`. Return None if no finding was confirmed, or if the recipe cannot render
     images from noise. decoded: ids of classes with a hard vector in `VECTORS`.
@@ -121,7 +126,9 @@ def replacement(old: Any, new: Any) -> Any:
 
 
 def laid_over(
-    source: str | Path, overrides: Sequence[str], folder: Path
+    source: str | Path,
+    overrides: Sequence[str],
+    folder: Path,
 ) -> tuple[Recipe, dict[str, Any], str]:
     """Return the recipe without overrides, the overrides as a mapping, and the recipe's name as
     seen from `folder`. If the recipe takes its classes from the input dataset, the mapping holds
@@ -163,10 +170,17 @@ def _entry_values(entry: ClassEntry) -> dict[str, Any]:
 def derived_seed(seed: int, purpose: str, findings: Findings) -> int:
     """Return a seed of 53 bits. No other purpose or run of this recipe has it, so no two of them
     share their noise."""
-    return seed_for(seed, purpose, findings.method.name, findings.target.name, findings.run_seed)
+    method = findings.method.name
+    return seed_for(seed, purpose, method, findings.target.name, findings.run_seed)
 
 
-def seed_for(seed: int, purpose: str, method: str, target: str, halves_seed: int) -> int:
+def seed_for(
+    seed: int,
+    purpose: str,
+    method: str,
+    target: str,
+    halves_seed: int,
+) -> int:
     """Return the seed that `derived_seed` gives, from values that are known before there are
     findings."""
     words = f"{seed}\0{purpose}\0{method}\0{without_folders(target)}\0{halves_seed}"
@@ -229,10 +243,16 @@ def mined_shifts(
             origin = _beside(findings, finding, REFERENCE)
             shift = mined_shift(base, None, REFERENCE, classes, origin)
             reference[f"{stem}_{REFERENCE}"] = shift
-    return hard | dict(sorted(easy.items())) | dict(sorted(reference.items()))
+    for others in (easy, reference):
+        hard |= dict(sorted(others.items()))
+    return hard
 
 
-def drawing_prompt(hypothesis: Hypothesis, outcome: Found, recipe: Recipe) -> str | None:
+def drawing_prompt(
+    hypothesis: Hypothesis,
+    outcome: Found,
+    recipe: Recipe,
+) -> str | None:
     """Return the prompt that draws images of the set. It is the set's caption. For a set far from a
     caption, it is the hardest caption that no other set uses.
     """
@@ -269,7 +289,9 @@ def prompt_of(caption: str, classes: Sequence[RecipeClass]) -> str:
 
 def mined_from(findings: Findings, finding: Finding) -> dict[str, Any]:
     """Return a shift's origin for its recipe: its rates, its test, and the audited images."""
-    origin: dict[str, Any] = {"finding": finding.name, "words": finding.words}
+    origin: dict[str, Any] = {}
+    origin["finding"] = finding.name
+    origin["words"] = finding.words
     if finding.marks:
         origin["marks"] = list(finding.marks)
     origin["role"] = finding.role
@@ -377,7 +399,12 @@ def mined_shift(
     """Return a shift of kind `mined`. caption: to screen it by. alone: the caption without its
     class."""
     ids = [cls.id for cls in classes]
-    shift: dict[str, Any] = {"kind": "mined", "group": group, "classes": ids, "prompt": prompt}
+    shift: dict[str, Any] = {
+        "kind": "mined",
+        "group": group,
+        "classes": ids,
+        "prompt": prompt,
+    }
     if caption is not None:
         added = alone or _added(caption, classes)
         if added is not None:
@@ -394,7 +421,8 @@ def _added(caption: str, classes: Sequence[RecipeClass]) -> str | None:
     before, placeholder, after = prompt_of(caption, classes).partition("{class}")
     if not placeholder:
         return None
-    words = before.removeprefix(_A_PHOTO).strip().removeprefix("of").strip()
+    words = before.removeprefix(_A_PHOTO).strip()
+    words = words.removeprefix("of").strip()
     words = re.sub(r"^(a|an|the)(\s|$)", "", words)
     added = f"{words} {after.strip()}".strip()
     return f"{_A_PHOTO} {added}" if added else None

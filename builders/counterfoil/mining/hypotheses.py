@@ -164,6 +164,14 @@ class SliceColumns:
 NO_COLUMNS = SliceColumns()
 
 
+def _no_rows() -> Ints:
+    return np.zeros(0, dtype=np.int64)
+
+
+def _no_scores() -> Floats:
+    return np.zeros(0)
+
+
 @dataclass(frozen=True, slots=True)
 class LabelledRows:
     """n rows of one half. Arrays without a shape are (n,)."""
@@ -226,15 +234,15 @@ class Hypothesis:
     """(width,)."""
     cutoffs: tuple[float, ...]
     """In the order of `labels`."""
-    evidence: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    evidence: Ints = field(default_factory=_no_rows)
     """Rows of the discover half, the best row first, with their `scores`."""
-    scores: Floats = field(default_factory=lambda: np.zeros(0))
+    scores: Floats = field(default_factory=_no_scores)
     about: Mapping[str, Any] = field(default_factory=dict)
     """The method's own numbers, as JSON."""
-    easiest: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    easiest: Ints = field(default_factory=_no_rows)
     """Rows that the method expects to be right, the easiest row first, with their `easiest_scores`.
     """
-    easiest_scores: Floats = field(default_factory=lambda: np.zeros(0))
+    easiest_scores: Floats = field(default_factory=_no_scores)
     alternatives: Floats32 | None = None
     """Other vectors; each member of the set is more similar to `vector` than to any of them."""
     outside: tuple[Hypothesis, ...] = ()
@@ -254,7 +262,8 @@ class Hypothesis:
     def tested_on(self, features: AnyFloats, labels: Ints) -> Bools:
         """Return the tested rows, (n,) bool: rows of its classes and of `against` that are in no
         set of `outside`."""
-        rows = np.isin(labels, (*self.labels, *self.against))
+        compared = (*self.labels, *self.against)
+        rows = np.isin(labels, compared)
         for other in self.outside:
             rows &= ~other.members(features, labels)
         return rows

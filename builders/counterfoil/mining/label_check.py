@@ -87,7 +87,8 @@ class SeenLabels:
         for, -1 for none."""
         failing = len(rows)
         of_class = taken_for >= 0
-        usable = of_class & self.known[self.labels[rows]] & self.known[taken_for]
+        known = self.known[self.labels[rows]] & self.known[taken_for]
+        usable = of_class & known
         rows = rows[usable]
         count = len(rows)
         if count < FEWEST:
@@ -96,7 +97,8 @@ class SeenLabels:
                 reason = f"fewer than {FEWEST} of its images are answered wrong"
             elif of_class.sum() < FEWEST:
                 reason = "its images are mistaken for something that is not a class of the recipe"
-            return LabelCheck(0, 0, None, None, reason=reason), CheckedRows.none()
+            check = LabelCheck(0, 0, None, None, reason=reason)
+            return check, CheckedRows.none()
         others = taken_for[usable]
         labels = self.labels[rows]
         pairs = set(zip(labels.tolist(), others.tolist(), strict=True))
@@ -116,17 +118,25 @@ class SeenLabels:
         share = every.share
         suspected = share - right >= SUSPECTED
         mislabelled = int(every.mislabelled.sum())
-        return LabelCheck(count, mislabelled, share, right, suspected), every
+        check = LabelCheck(count, mislabelled, share, right, suspected)
+        return check, every
 
-    def _between(self, rows: Ints, label: int, other: int) -> CheckedRows:
+    def _between(
+        self,
+        rows: Ints,
+        label: int,
+        other: int,
+    ) -> CheckedRows:
         """Measure whether rows lie nearer to the class `label` or to the class `other`, whatever
         their own label is."""
         count = len(rows)
         right_rows = self._some_right(other)
         every = np.concatenate([rows, right_rows])
-        towards = self.captions[other].astype(np.float64) - self.captions[label]
+        towards = self.captions[other].astype(np.float64)
+        towards -= self.captions[label]
         captions = self.features[every] @ towards
-        neighbours = self._nearness(every, other) - self._nearness(every, label)
+        neighbours = self._nearness(every, other)
+        neighbours -= self._nearness(every, label)
         # Both differences of cosines are scaled by their deviation among right rows of the other
         # class.
         both = np.zeros(len(every))
@@ -139,7 +149,13 @@ class SeenLabels:
         shallower = np.searchsorted(of_right, both[:count], side="right")
         depth = shallower / max(1, len(right_rows))
         others = np.full(count, other)
-        return CheckedRows(rows, others, captions[:count], neighbours[:count], depth)
+        return CheckedRows(
+            rows,
+            others,
+            captions[:count],
+            neighbours[:count],
+            depth,
+        )
 
     def _some_right(self, label: int) -> Ints:
         """Return at most `_MOST_RIGHT` right rows of a class, evenly spaced."""
@@ -196,10 +212,13 @@ def check_labels(
     embedded = clip.embed_texts(list(texts.values()))
     encoded = np.asarray(embedded, dtype=np.float32)
     # NaN for a class without words for a caption.
-    captions = np.full((len(classes), encoded.shape[1]), np.nan, dtype=np.float32)
+    shape = (len(classes), encoded.shape[1])
+    captions = np.full(shape, np.nan, dtype=np.float32)
     with_caption = [cls.label for cls in classes if cls.id in texts]
     captions[with_caption] = encoded
-    known = np.asarray([doubts is None or not doubts.of_any([cls.id]) for cls in classes])
+    known = np.ones(len(classes), dtype=bool)
+    for cls in classes if doubts is not None else ():
+        known[cls.label] = not doubts.of_any([cls.id])
     seen = []
     for audited in tests.audits:
         right = np.asarray(audited.taken_for == audited.labels)

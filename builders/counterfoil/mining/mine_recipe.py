@@ -56,7 +56,11 @@ def mine(given: MineOptions) -> MineResult:
             "pool_labels": given.pool_labels,
             "weights": given.weights or None,
         }
-        requested = {"on": given.on, "confirm": given.confirm, "limit": run.mine.limit}
+        requested = {
+            "on": given.on,
+            "confirm": given.confirm,
+            "limit": run.mine.limit,
+        }
         refuse_unfit_options(run, method, requested | training, callables)
         with locked_folder(run):
             if isinstance(method, SearchMethod):
@@ -100,13 +104,25 @@ def choose_run(given: MineOptions, target: str | None) -> MiningRun:
         "confirm": confirm,
         "limit": given.limit,
     }
-    values |= {key: value for key, value in requested.items() if value is not None}
+    for key, value in requested.items():
+        if value is not None:
+            values[key] = value
     mined = validate_settings(Mine, values, "mine")
     if mined.method not in METHODS:
         raise unknown_method(mined.method, METHODS)
-    settings = validate_settings(METHODS[mined.method].settings, mined.settings, "mine.settings")
+    form = METHODS[mined.method].settings
+    settings = validate_settings(form, mined.settings, "mine.settings")
     devices = tuple(resolve_devices(given.device))
-    return MiningRun(loaded, mined, settings, recipe, overrides, folder, devices, given.workers)
+    return MiningRun(
+        loaded,
+        mined,
+        settings,
+        recipe,
+        overrides,
+        folder,
+        devices,
+        given.workers,
+    )
 
 
 def refuse_unfit_options(

@@ -57,7 +57,11 @@ class MineResult:
         return self.findings._repr_html_()
 
 
-def written_recipe(recipe: Recipe, overrides: Sequence[str], folder: Path) -> Path:
+def written_recipe(
+    recipe: Recipe,
+    overrides: Sequence[str],
+    folder: Path,
+) -> Path:
     """Write a Recipe object to a file that layers can extend, and return its path."""
     load_recipe(recipe, overrides)
     try_folder(folder)
@@ -67,7 +71,12 @@ def written_recipe(recipe: Recipe, overrides: Sequence[str], folder: Path) -> Pa
     return path
 
 
-def image_notes(recipe: Recipe, on: Sequence[str], *, in_words: bool) -> tuple[str, ...]:
+def image_notes(
+    recipe: Recipe,
+    on: Sequence[str],
+    *,
+    in_words: bool,
+) -> tuple[str, ...]:
     """Return notes about the images, and why the findings have no recipe. in_words: whether words
     could draw them."""
     notes = []

@@ -83,8 +83,9 @@ def hardest_rows(
     labelled = labels >= 0
     by_label: dict[int, Ints] = {}
     values: dict[int, Floats] = {}
-    for label in np.unique(labels[readable & labelled]).tolist():
-        class_rows = np.flatnonzero(readable & (labels == label))
+    able = readable & labelled
+    for label in np.unique(labels[able]).tolist():
+        class_rows = np.flatnonzero(able & (labels == label))
         order = np.lexsort((rows[class_rows], decisions[class_rows]))
         best = class_rows[order[:most]]
         by_label[label] = rows[best]
@@ -157,12 +158,16 @@ def pool_files(
         raise UserError(f"{total}, too many for one table", "Choose fewer.")
     most = max(counts)
     decisions = np.concatenate(list(hardest.decisions.values()))
-    _, _, pool_name = pool.reference.dataset.rstrip("/").rpartition("/")
+    dataset = pool.reference.dataset.rstrip("/")
+    _, _, pool_name = dataset.rpartition("/")
     origin = {
         "pool": pool_name,
         "split": pool.reference.split,
         "labels": pool.labels,
-        "decisions": [float(decisions.min()), float(decisions.max())],
+        "decisions": [
+            float(decisions.min()),
+            float(decisions.max()),
+        ],
         "unreadable": hardest.unreadable,
     }
     base = recipe.prompts.base
@@ -175,10 +180,10 @@ def pool_files(
         "classes": list(chosen),
         "mined_from": {**mined_from, **origin},
     }
+    both = (recipe, below)
     shifts: dict[str, Any] = dict.fromkeys(below.prompts.shifts)
     shifts |= dict.fromkeys(recipe.prompts.shifts)
     shifts[POOL_SHIFT] = {key: value for key, value in shift.items() if value is not None}
-    both = (recipe, below)
     screen: dict[str, Any] = {"object_threshold": -1}  # CLIP rejects no chosen row.
     screen |= _dropped(("keep",), [part.screen for part in both])
     limits = ("accepted", "at_most", "held", "pairs")
@@ -191,7 +196,10 @@ def pool_files(
         "description": f"Rows of a pool that a failure direction calls hardest, at most {most:,} a"
         " class.",
         "generator": _generator(pool, both),
-        "prompts": {"base": _dropped(("object_threshold",), bases), "shifts": shifts},
+        "prompts": {
+            "base": _dropped(("object_threshold",), bases),
+            "shifts": shifts,
+        },
         "screen": screen,
         "samples": samples,
     }
@@ -253,7 +261,10 @@ def weights_parquet(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows = [int(key.rpartition("_")[2]) for key in keys]
+    rows = []
+    for key in keys:
+        _, _, row = key.rpartition("_")
+        rows.append(int(row))
     columns: dict[str, pa.Array] = {}
     columns["key"] = pa.array(keys, pa.string())
     columns["row"] = pa.array(rows, pa.int64())
@@ -261,7 +272,8 @@ def weights_parquet(
         columns[name] = pa.array(values, pa.float64())
     metadata = None
     if origin is not None:
-        metadata = {ORIGIN: json.dumps(origin, sort_keys=True, ensure_ascii=False)}
+        text = json.dumps(origin, sort_keys=True, ensure_ascii=False)
+        metadata = {ORIGIN: text}
     table = pa.table(columns, metadata=metadata)
     buffer = pa.BufferOutputStream()
     pq.write_table(table, buffer, compression="zstd", row_group_size=1 << 20)
@@ -396,7 +408,12 @@ def open_pool(
     if in_source:
         columns = (source.image_column, source.label_column, source.unit_column)
         reference = NamedDataset(
-            source.dataset, pool, source.revision, source.config, *columns, exif=source.exif
+            source.dataset,
+            pool,
+            source.revision,
+            source.config,
+            *columns,
+            exif=source.exif,
         )
     else:
         reference = NamedDataset.parse(pool)
@@ -425,11 +442,13 @@ def open_pool(
             )
         return OpenedPool(images, origin, None, None)
     if by_condition:
-        return OpenedPool(images, origin, *row_labels(conditions_of(rows, source).present))
+        conditions = conditions_of(rows, source)
+        return OpenedPool(images, origin, *row_labels(conditions.present))
     # The source's own labels are the recipe's numbers; other columns are matched by name if they
     # have names.
     by_number = in_source and column == source.label_column
-    labels = labels_of(rows, column).places(recipe.classes, rows.place, numbers=by_number)
+    stored = labels_of(rows, column)
+    labels = stored.places(recipe.classes, rows.place, numbers=by_number)
     return OpenedPool(images, origin, np.arange(len(images)), labels)
 
 
@@ -472,8 +491,8 @@ def filter_pool(
     labels = np.where(directed, labels, -1)[wanted]
     decisions = decision_values(features, rows, labels, outcome)
     hardest = hardest_rows(decisions, labels, most, rows)
-    without = tuple(cls.name for cls in recipe.classes if cls.label not in outcome.decide)
-    return FilteredPool(pool.origin, hardest, without, int(shared.sum()))
+    without = [cls.name for cls in recipe.classes if cls.label not in outcome.decide]
+    return FilteredPool(pool.origin, hardest, tuple(without), int(shared.sum()))
 
 
 def decision_values(
@@ -491,8 +510,8 @@ def decision_values(
     for label, decide in outcome.decide.items():
         class_rows = np.flatnonzero((labels == label) & readable)
         if len(class_rows):
-            class_features = features[rows[class_rows]]
-            values[class_rows] = decide(np.asarray(class_features, dtype=np.float32))
+            of_class = np.asarray(features[rows[class_rows]], dtype=np.float32)
+            values[class_rows] = decide(of_class)
     return values
 
 
@@ -530,13 +549,25 @@ def training_files(
     filtered = None
     if training.pool is not None:
         filtered = filter_pool(
-            training.pool, training.most, recipe, audits, outcome, embedder, run.device
+            training.pool,
+            training.most,
+            recipe,
+            audits,
+            outcome,
+            embedder,
+            run.device,
         )
     if filtered is not None and filtered.count:
         below, changes, extends = laid_over(run.source, run.overrides, run.folder)
         origin = audit_origin(findings) | {"shared": filtered.shared}
         files = pool_files(
-            filtered.hardest, filtered.origin, recipe, below, extends, changes, origin
+            filtered.hardest,
+            filtered.origin,
+            recipe,
+            below,
+            extends,
+            changes,
+            origin,
         )
     if training.weights:
         images, has = audited_train_rows(recipe, training.source)

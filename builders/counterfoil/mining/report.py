@@ -205,17 +205,24 @@ def classes_table(answered: AnswersTold) -> tuple[list[str], list[list[str]]]:
             if other.id == cls.id:
                 taken.append(f"{other.other_name} ({other.count} of {other.rows})")
         others_rate = format_share(cls.others_rate)
-        rows.append([name, rate, others_rate, failures, ", ".join(taken[:2])])
+        mistaken = ", ".join(taken[:2])
+        rows.append([name, rate, others_rate, failures, mistaken])
     return ["class", "wrong", "all others", "images", "mistaken for"], rows
 
 
-def _cells(finding: Finding, *, drawn: bool, ended: bool) -> Iterator[FindingCell]:
+def _cells(
+    finding: Finding,
+    *,
+    drawn: bool,
+    ended: bool,
+) -> Iterator[FindingCell]:
     def percent(value: float | None) -> str:
         return format_share(value).removesuffix(" %")
 
     for rate in (finding.set, finding.rest):
         counts = f"{rate.failures:,} of {rate.rows:,}"
-        yield FindingCell(percent(rate.rate), _bounds(rate.interval, percent), counts)
+        bounds = _bounds(rate.interval, percent)
+        yield FindingCell(percent(rate.rate), bounds, counts)
     in_points = partial(format_points, decimals=0)
     bounds = _bounds(finding.difference.shown_interval, in_points)
     yield FindingCell(in_points(finding.difference.value), bounds)
@@ -229,8 +236,10 @@ def _cells(finding: Finding, *, drawn: bool, ended: bool) -> Iterator[FindingCel
         yield FindingCell(f"{pairs.pairs:,}", "", f"{pairs.failing:,} : {pairs.rescued:,}")
         yield FindingCell(_bare(e_value(finding.last_log_e)))
     yield FindingCell(f"{finding.q:.2g}")
-    if ended:
-        yield FindingCell(NOTHING if pairs is None else pairs.state.replace("_", " "))
+    if ended and pairs is not None:
+        yield FindingCell(pairs.state.replace("_", " "))
+    elif ended:
+        yield FindingCell(NOTHING)
 
 
 def pictures_wanted(findings: Findings) -> tuple[str, ...]:
@@ -250,7 +259,10 @@ def pictures_wanted(findings: Findings) -> tuple[str, ...]:
 
 
 def mining_html(
-    findings: Findings, pictures: Mapping[str, bytes], *, has_recipe: bool = True
+    findings: Findings,
+    pictures: Mapping[str, bytes],
+    *,
+    has_recipe: bool = True,
 ) -> str:
     """Return the page; equal findings and pictures give equal bytes. pictures: key →
     `page_thumbnail`."""
@@ -277,8 +289,13 @@ def mining_html(
         if audit.direction is None and audit.reason is not None:
             reasons.setdefault(audit.reason, []).append(audit)
     longer = [finding for finding in findings.confirmed if finding not in findings.standing]
+
+    def order(finding: Finding) -> tuple[float, float, str]:
+        difference = finding.difference.value or 0.0
+        return finding.p, -difference, finding.name
+
     failed = [finding for finding in findings.findings if not finding.confirmed]
-    failed.sort(key=lambda finding: (finding.p, -(finding.difference.value or 0.0), finding.name))
+    failed.sort(key=order)
     by_rate = sorted(findings.classes, key=lambda audit: (-(audit.rate or 0.0), audit.id))
     uris = {key: data_uri(picture) for key, picture in pictures.items()}
     return environment.get_template(TEMPLATE).render(
@@ -322,7 +339,8 @@ def is_drawn(findings: Findings) -> bool:
     """Check whether hypotheses were tested on pairs drawn for them."""
     if findings.halves is None:
         return True
-    return bool(findings.findings) and all(finding.pairs for finding in findings.findings)
+    pairs = [finding.pairs for finding in findings.findings]
+    return bool(pairs) and None not in pairs
 
 
 def _in_full(findings: Findings) -> list[Finding]:
@@ -363,7 +381,8 @@ def strips(finding: Finding) -> dict[str, list[Evidence | NearestImage]]:
 
 
 def _distinct(
-    pieces: Iterable[Evidence | NearestImage], most: int
+    pieces: Iterable[Evidence | NearestImage],
+    most: int,
 ) -> list[Evidence | NearestImage]:
     by_key = {piece.key: piece for piece in pieces}
     return list(by_key.values())[:most]
@@ -414,7 +433,8 @@ def pairs_beside(finding: Finding) -> list[tuple[Evidence, Evidence]]:
     known = {piece.key: piece for piece in finding.evidence}
     pairs = []
     for piece in dict.fromkeys(of_description(finding)):
-        base = known.get(base_key(piece.key, finding.classes) or "")
+        key = base_key(piece.key, finding.classes)
+        base = known.get(key or "")
         if piece.failed and base is not None and not base.failed:
             pairs.append((base, piece))
     return pairs[:MOST_PAIRS]
@@ -460,7 +480,8 @@ def looks_figure(finding: Finding, line: float | None) -> Markup:
     points = []
     for look, value in zip(looks, values, strict=True):
         title = f"{look.pairs:,} pairs: log10 E {look.log_e / log_10:.1f}"
-        points.append((look.pairs, (value - low) / height, title))
+        share = (value - low) / height
+        points.append((look.pairs, share, title))
     return _line_figure(points, lines)
 
 

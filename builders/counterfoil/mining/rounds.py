@@ -66,7 +66,11 @@ class AnsweredRound:
     """The set of each hypothesis."""
 
 
-def answered_round(run: MiningRun, name: str, layer: str) -> AnsweredRound | None:
+def answered_round(
+    run: MiningRun,
+    name: str,
+    layer: str,
+) -> AnsweredRound | None:
     """Build the round `name` and collect the target's answers. Return None if no base image was
     accepted."""
     folder = run.folder / name
@@ -95,7 +99,8 @@ def answered_round(run: MiningRun, name: str, layer: str) -> AnsweredRound | Non
         warnings.catch_warnings(action="ignore", category=CounterfoilWarning),
     ):
         built = build(load_recipe(path), dataset, device=devices, workers=run.workers)
-    if not built.counts.get(BASE, {}).get(ACCEPTED):
+    of_base = built.counts.get(BASE, {})
+    if not of_base.get(ACCEPTED):
         return None
     opened = open_dataset(dataset)
     images = replace(opened.labelled(), name=name)
@@ -136,7 +141,11 @@ class RenderedSet:
     """The best image first."""
 
 
-def undrawn_problems(recipe: Recipe, mine: Mine, key: str) -> list[str]:
+def undrawn_problems(
+    recipe: Recipe,
+    mine: Mine,
+    key: str,
+) -> list[str]:
     """Return why no images can be drawn and answered for a test. key: the setting that asks for
     them, and its value."""
     problems = []
@@ -215,10 +224,12 @@ def compared_rows(
     different rates, so for a hypothesis about several classes only whole pairs are compared.
     """
     ours = (shifts == shift) & whole
-    base = (shifts == 0) & whole & np.isin(labels, hypothesis.labels)
+    of_classes = np.isin(labels, hypothesis.labels)
+    base = (shifts == 0) & whole & of_classes
     if len(hypothesis.labels) > 1:
         pairs = list(zip(labels.tolist(), indices.tolist(), strict=True))
-        both = set(compress(pairs, ours)).intersection(compress(pairs, base))
+        both = set(compress(pairs, ours))
+        both.intersection_update(compress(pairs, base))
         paired = np.asarray([pair in both for pair in pairs], dtype=bool)
         ours &= paired
         base &= paired
@@ -285,4 +296,5 @@ def paired_layer(
         "samples": samples,
         "screen": {"keep": ["thresholds"]},
     }
-    return shifts_layer(shifts, changes | more, run.in_round(run.folder / name))
+    in_round = run.in_round(run.folder / name)
+    return shifts_layer(shifts, changes | more, in_round)

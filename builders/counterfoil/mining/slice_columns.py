@@ -81,10 +81,13 @@ def measure_image(image: Image, encoded: bytes) -> tuple[float, ...]:
         image = image.copy()
         image.thumbnail((_LONGEST_SIDE, _LONGEST_SIDE))
     luma = np.asarray(image.convert("L"), dtype=np.float64)
-    red, _, blue = np.asarray(image, dtype=np.float64).mean(axis=(0, 1))
-    neighbours = luma[:-2, 1:-1] + luma[2:, 1:-1]
-    neighbours += luma[1:-1, :-2]
-    neighbours += luma[1:-1, 2:]
+    colours = np.asarray(image, dtype=np.float64)
+    red, _, blue = colours.mean(axis=(0, 1))
+    rows = luma[:, 1:-1]
+    columns = luma[1:-1]
+    neighbours = rows[:-2] + rows[2:]
+    neighbours += columns[:, :-2]
+    neighbours += columns[:, 2:]
     laplacian = neighbours - 4 * luma[1:-1, 1:-1]
     focus = 0.0
     if laplacian.size:
@@ -183,10 +186,11 @@ def _shifts(audited: Audited) -> tuple[tuple[str, ...], Floats]:
         group_names = np.asarray(part.group_names, dtype=object)
         by_part.append(group_names[part.groups])
     names = np.concatenate(by_part)
-    shifts = tuple(sorted({*names.tolist()} - {BASE, EVERYTHING}))
+    shifts = set(names.tolist()) - {BASE, EVERYTHING}
+    in_order = tuple(sorted(shifts))
     row_names = names[audited.rows]
-    of_shift = row_names[:, None] == np.asarray(shifts, dtype=object)
-    return shifts, of_shift.astype(np.float64)
+    of_shift = row_names[:, None] == np.asarray(in_order, dtype=object)
+    return in_order, of_shift.astype(np.float64)
 
 
 def _own_features(audited: Audited, recipe: Recipe, device: str) -> Floats:
@@ -198,8 +202,10 @@ def _own_features(audited: Audited, recipe: Recipe, device: str) -> Floats:
     embedder = classifier_embedder(classifier, device)
     parts = []
     for part in audited.parts:
-        parts.append(embed(part, embedder, precision="float32", device=device))
-    features = np.concatenate(parts)[audited.rows].astype(np.float64)
+        vectors = embed(part, embedder, precision="float32", device=device)
+        parts.append(vectors)
+    features = np.concatenate(parts)[audited.rows]
+    features = features.astype(np.float64)
     if not np.isfinite(features).all():
         raise UserError(f"model {classifier.name!r} gives features that are not finite")
     # Answers depend on differences of outputs alone.
@@ -211,7 +217,8 @@ def _own_features(audited: Audited, recipe: Recipe, device: str) -> Floats:
         raise UserError(
             f"model {classifier.name!r}: its last layer reads all {width:,} of its features"
         )
-    left = features - features[audited.halves.discover].mean(axis=0)
+    centre = features[audited.halves.discover].mean(axis=0)
+    left = features - centre
     left -= left @ axes.T @ axes
     lengths = np.linalg.norm(left, axis=1, keepdims=True)
     return left / np.maximum(lengths, np.finfo(np.float32).tiny)

@@ -88,7 +88,12 @@ def mine_images(
     if inputs.training is not None and seen.clip is not None:
         embedder = seen.clip.embedder
         filtered, more_files = training_files(
-            inputs.training, run, seen.audits, outcome, embedder, findings
+            inputs.training,
+            run,
+            seen.audits,
+            outcome,
+            embedder,
+            findings,
         )
         files |= more_files
     return write_mined(run.folder, findings, tests.images, files, filtered)
@@ -125,7 +130,8 @@ def open_inputs(
     training_images = open_training(run, source, **training)
     captions = None if method.captions is None else method.captions(run)
     others = other_models(recipe, mine, mine.others)
-    pooled = other_models(recipe, mine, method.pooled(run.settings), _POOLED)
+    pooled_names = method.pooled(run.settings)
+    pooled = other_models(recipe, mine, pooled_names, _POOLED)
     elsewhere = None
     if not callables and (len(run.devices) > 1 or run.device == "cpu"):
         # Workers predict on several devices or on the CPU; a single GPU is used by this process.
@@ -175,7 +181,8 @@ def see_images(run: MiningRun, method: FindMethod, inputs: MiningInputs) -> Seen
         method = slices.SLICES
         settings = method.settings()
         changes = {"method": SLICES, "settings": settings.model_dump(mode="json")}
-        run = replace(run, mine=run.mine.model_copy(update=changes), settings=settings)
+        mine = run.mine.model_copy(update=changes)
+        run = replace(run, mine=mine, settings=settings)
     refuse_others(run, inputs.target.parts)
     audits = inputs.target.audits(clip)
     if clip is not None and inputs.captions is not None:
@@ -220,6 +227,7 @@ def find_hypotheses(seen: SeenImages) -> Found:
         categories: tuple[str | None, ...] = (None,) * len(classes)
         if len(audited.classes) == len(classes):
             categories = tuple(cls.category for cls in classes)
+        failed_by_model = {name: answers.failed[rows] for name, answers in pooled.items()}
         half = DiscoverHalf(
             features=audited.features[rows],
             labels=audited.labels[rows],
@@ -231,7 +239,7 @@ def find_hypotheses(seen: SeenImages) -> Found:
             captions=seen.captions,
             class_names=class_names,
             categories=categories,
-            pooled={name: answers.failed[rows] for name, answers in pooled.items()},
+            pooled=failed_by_model,
             columns=seen.columns,
         )
         outcome = seen.method.find(half, run.mine, run.settings, run.workers)
@@ -306,7 +314,8 @@ def describe(
     if layer is not None:
         files[LAYER] = layer.encode()
     elif rows is not None:
-        files[ROWS] = failing_rows_csv(rows, recipe, tests.confirmed_sets).encode()
+        table = failing_rows_csv(rows, recipe, tests.confirmed_sets)
+        files[ROWS] = table.encode()
     return findings, files
 
 
@@ -318,7 +327,10 @@ def _vectors(tests: HypothesisTests) -> bytes:
     audited = tests.audits[0]
     outcome = tests.outcome
     ids = [cls.id for cls in tests.run.recipe.classes]
-    arrays: dict[str, Any] = {"centre": audited.centre, "spread": audited.deviation}
+    arrays: dict[str, Any] = {
+        "centre": audited.centre,
+        "spread": audited.deviation,
+    }
     for name, vector in outcome.vectors.items():
         label, _, what = name.partition("_")
         if label.isdecimal():
@@ -326,4 +338,5 @@ def _vectors(tests: HypothesisTests) -> bytes:
         arrays[name] = vector
     for hypothesis in outcome.hypotheses:
         arrays[f"caption_{hypothesis.name}"] = hypothesis.vector
-    return save({name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)})
+    contiguous = {name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)}
+    return save(contiguous)

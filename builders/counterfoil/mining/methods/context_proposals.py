@@ -106,7 +106,11 @@ def without_same_words(contexts: Sequence[str]) -> list[int]:
     return list(first.values())
 
 
-def without_duplicates(contexts: Sequence[str], vectors: AnyFloats, similarity: float) -> list[int]:
+def without_duplicates(
+    contexts: Sequence[str],
+    vectors: AnyFloats,
+    similarity: float,
+) -> list[int]:
     """Return the indices of contexts that do not repeat an earlier context. A context repeats another one if it has the
     same words, or if the cosine of their captions is above `similarity`. vectors: (n, d), unit vectors of the captions.
     """
@@ -213,7 +217,12 @@ class Record:
     """The answers of an earlier run that are used again."""
 
     @classmethod
-    def open(cls, folder: Path, settings: ChatSettings, model: str | None) -> Record:
+    def open(
+        cls,
+        folder: Path,
+        settings: ChatSettings,
+        model: str | None,
+    ) -> Record:
         """Read the answers in `folder` and in `settings.answers`. model: the model's name under which questions are
         stored; by default, the name in the recorded answers. Raise UserError for files that hold no recorded answers,
         or answers of several models.
@@ -230,7 +239,8 @@ class Record:
                 )
             earlier = _read(named_path(settings.answers))
         if model is None:
-            models = sorted({answer.model for answer in (earlier or recorded).values()})
+            answers = earlier or recorded
+            models = sorted({answer.model for answer in answers.values()})
             if len(models) != 1:
                 origin = f"{len(models)} models ({', '.join(models[:3])})" if models else "no model"
                 raise UserError(
@@ -324,9 +334,11 @@ def ask_contexts(
         outcome, last = _asked(chat_answer, name, settings, chat, record)
         if outcome.problems:
             # The message is one line without control characters, which a terminal would obey.
-            words = " ".join(last[:1000].split())[:80]
-            words = "".join(character if character.isprintable() else "�" for character in words)
-            answer_shown = f"'{words}'" if last.strip() else "nothing"
+            words = " ".join(last[:1000].split())
+            answer_shown = "nothing"
+            if last.strip():
+                shown = map(_printable, words[:80])
+                answer_shown = f"'{''.join(shown)}'"
             tries = "tries" if chat.tries > 1 else "try"
             failed.append(
                 f"chat model '{record.model}': no answer about class '{name}' can be used after"
@@ -346,7 +358,16 @@ def ask_contexts(
     return contexts_by_label
 
 
-def parse_answer(text: str, class_name: str, settings: ContextsSettings, most: int) -> Understood:
+def _printable(character: str) -> str:
+    return character if character.isprintable() else "�"
+
+
+def parse_answer(
+    text: str,
+    class_name: str,
+    settings: ContextsSettings,
+    most: int,
+) -> Understood:
     """Parse an answer. White space, a code fence around the answer, and a thought before it are removed first."""
     plain = text.strip()
     if plain.startswith("<think>"):
@@ -424,14 +445,19 @@ def _asked(
         text = text[:LONGEST_ANSWER].encode("utf-8", "replace").decode()
         outcome = parse_answer(text, class_name, settings, chat.most)
         taken = not outcome.problems
-        record.keep(question.model_copy(update={"text": text, "taken": taken}))
+        answer = {"text": text, "taken": taken}
+        record.keep(question.model_copy(update=answer))
         if taken:
             break
         turns = _again(turns, text, outcome)
     return outcome, text
 
 
-def _question(turns: Sequence[Turn], chat: ChatSettings, record: Record) -> Answered:
+def _question(
+    turns: Sequence[Turn],
+    chat: ChatSettings,
+    record: Record,
+) -> Answered:
     return Answered(
         model=record.model,
         messages=tuple(turns),
@@ -444,7 +470,11 @@ def _question(turns: Sequence[Turn], chat: ChatSettings, record: Record) -> Answ
     )
 
 
-def _again(turns: Sequence[Turn], text: str, outcome: Understood) -> list[Turn]:
+def _again(
+    turns: Sequence[Turn],
+    text: str,
+    outcome: Understood,
+) -> list[Turn]:
     reasons = "; ".join(outcome.problems[:_MOST_REASONS])
     turn = Turn(role="user", content=f"That cannot be used: {reasons}. {_FORM}")
     # Some templates refuse an empty turn.
@@ -453,9 +483,10 @@ def _again(turns: Sequence[Turn], text: str, outcome: Understood) -> list[Turn]:
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len({key for key, _ in pairs}) != len(pairs):
+    keys = dict(pairs)
+    if len(keys) != len(pairs):
         raise ValueError("a key twice")
-    return dict(pairs)
+    return keys
 
 
 def proposed_contexts(
@@ -483,7 +514,8 @@ def proposed_contexts(
         if listed is not None:
             contexts = [*listed.of(cls), *contexts]
         texts = [" ".join(text.split()) for text in contexts]
-        by_label.append(tuple(texts[index] for index in without_same_words(texts)))
+        distinct = [texts[index] for index in without_same_words(texts)]
+        by_label.append(tuple(distinct))
         if not texts:
             empty.append(repr(cls.name))
     if empty:

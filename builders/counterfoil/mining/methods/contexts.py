@@ -40,7 +40,8 @@ _CLASS = "{class}"
 
 def plain_prompt(settings: ContextsSettings) -> str:
     """Return the template without a context: `a photo of a {class}`."""
-    return " ".join(settings.prompt.replace(_CONTEXT, " ").split())
+    prompt = settings.prompt.replace(_CONTEXT, " ")
+    return " ".join(prompt.split())
 
 
 def plain_caption(settings: ContextsSettings, class_name: str) -> str:
@@ -108,7 +109,11 @@ def nearest_context(features: AnyFloats, captions: AnyFloats) -> Ints:
     return (images @ texts.T).argmax(axis=1)
 
 
-def count_contexts(assigned: Ints, failed: Bools, contexts: int) -> list[ContextCount]:
+def count_contexts(
+    assigned: Ints,
+    failed: Bools,
+    contexts: int,
+) -> list[ContextCount]:
     """Count the images of each context. assigned: (n,), from `nearest_context`. failed: (n,)."""
     wrong = np.bincount(assigned[failed], minlength=contexts).tolist()
     right = np.bincount(assigned[~failed], minlength=contexts).tolist()
@@ -136,7 +141,8 @@ def choose_contexts(
             return -count.failures, -lift, count.index
         return -lift, -count.failures, count.index
 
-    able = [count for count in counts if count.failures >= max(fewest_failures, 1)]
+    fewest = max(fewest_failures, 1)
+    able = [count for count in counts if count.failures >= fewest]
     able.sort(key=order)
     return [count.index for count in able[:k]]
 
@@ -168,7 +174,8 @@ def contexts_layer(findings: Findings, run: MiningRun) -> str | None:
     if not shifts:
         return None
     seed = derived_seed(recipe.samples.seed, "layer", findings)
-    changes = {"samples": {"seed": seed}, "name": derived_name(recipe.name, "contexts")}
+    name = derived_name(recipe.name, "contexts")
+    changes = {"samples": {"seed": seed}, "name": name}
     return shifts_layer(shifts, changes, run)
 
 
@@ -179,12 +186,15 @@ def context_shifts(
 ) -> dict[str, dict[str, Any]]:
     """Return the layer's shifts by name, group after group."""
     by_id = {cls.id: cls for cls in recipe.classes}
-    tested = {(finding.classes[0], finding.caption): finding for finding in findings.findings}
+    tested = {}
+    for finding in findings.findings:
+        tested[finding.classes[0], finding.caption] = finding
     audited = audit_origin(findings)
     chosen: dict[str, dict[str, Any]] = {}
     alone: dict[str, dict[str, Any]] = {}
     anyhow: dict[str, dict[str, Any]] = {}
-    draw = np.random.default_rng(derived_seed(recipe.samples.seed, "random contexts", findings))
+    seed = derived_seed(recipe.samples.seed, "random contexts", findings)
+    draw = np.random.default_rng(seed)
     stems = unique_slugs([audit.name for audit in findings.classes])
     for audit, stem in zip(findings.classes, stems, strict=True):
         cls = by_id[audit.id]
@@ -214,13 +224,14 @@ def context_shifts(
         origin = {"role": CLASS_NAME, **audited}
         plain = mined_shift(plain_prompt(settings), None, CLASS_NAME, [cls], origin)
         alone[f"{stem}_{CLASS_NAME}"] = plain | _samples(total)
-        order = draw.permutation(len(others))[: len(ranked)].tolist()
-        drawn = [others[index] for index in order]
+        order = draw.permutation(len(others))[: len(ranked)]
+        drawn = [others[index] for index in order.tolist()]
         contexts = len(drawn)
         # If fewer contexts are left for the control than were chosen, they share the number of
         # images evenly.
         if contexts != len(ranked):
-            images = [total // contexts + (index < total % contexts) for index in range(contexts)]
+            each, left = divmod(total, contexts)
+            images = [each + (index < left) for index in range(contexts)]
         names = unique_slugs([f"{stem} random {context.words}" for context in drawn])
         for name, context, count in zip(names, drawn, images, strict=True):
             origin = {"role": "random_context", "caption": context.caption, **audited}
@@ -235,7 +246,8 @@ def control_notes(outcome: Found, run: MiningRun) -> tuple[str, ...]:
         return ()
     names = []
     for cls, note in zip(run.recipe.classes, outcome.notes, strict=True):
-        if note.contexts and all(context.rank is not None for context in note.contexts):
+        ranks = [context.rank for context in note.contexts]
+        if ranks and None not in ranks:
             names.append(cls.name)
     if not names:
         return ()
@@ -258,7 +270,8 @@ def _shift(
     # screened.
     caption = context.caption if recipe.screen.shift_threshold is not None else None
     prompt = settings.prompt.replace(_CONTEXT, context.words)
-    return mined_shift(prompt, caption, group, [cls], origin) | _samples(images)
+    shift = mined_shift(prompt, caption, group, [cls], origin)
+    return shift | _samples(images)
 
 
 def _samples(images: int) -> dict[str, Any]:
@@ -281,8 +294,8 @@ def context_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
     proposed, notes = proposed_contexts(recipe, settings, run.folder, run.device)
     captions = []
     for cls, contexts in zip(recipe.classes, proposed, strict=True):
-        texts = dict.fromkeys(settings.caption(cls.name, context) for context in contexts)
-        captions.append((plain_caption(settings, cls.name), texts))
+        texts = [settings.caption(cls.name, context) for context in contexts]
+        captions.append((plain_caption(settings, cls.name), dict.fromkeys(texts)))
     return caption_table(captions), notes
 
 
@@ -350,19 +363,23 @@ def _of_class(
     of_every = np.tile(assigned, len(failed_by_classifier))
     counts = count_contexts(of_every, every_failed, len(distinct))
     chosen = choose_contexts(counts, settings.k, settings.rank, settings.fewest_failures)
-    failed_images = np.bincount(assigned[failed_by_any], minlength=len(distinct)).tolist()
+    failed_images = np.bincount(assigned[failed_by_any], minlength=len(distinct))
     # The chosen contexts come first. The others follow, sorted by their failures.
     left = [index for index in range(len(counts)) if index not in chosen]
     left.sort(key=lambda index: -counts[index].failures)
     contexts = []
     for index in [*chosen, *left]:
-        numbers = {key: getattr(counts[index], key) for key in (*_COUNTED, "lift")}
+        count = counts[index]
         context = ClassContext(
             words=words[index],
             caption=texts[index],
-            **numbers,
+            failures=count.failures,
+            of_failures=count.of_failures,
+            right=count.right,
+            of_right=count.of_right,
+            lift=count.lift,
             rank=chosen.index(index) if index in chosen else None,
-            failed_images=failed_images[index] if half.pooled else None,
+            failed_images=int(failed_images[index]) if half.pooled else None,
         )
         contexts.append(context)
     if not chosen:
@@ -373,7 +390,8 @@ def _of_class(
     hypotheses = []
     for rank, index in enumerate(chosen):
         inside = np.flatnonzero(assigned == index)
-        cosines = np.asarray(features[inside], dtype=np.float32) @ vectors[index]
+        of_context = np.asarray(features[inside], dtype=np.float32)
+        cosines = of_context @ vectors[index]
         order = np.lexsort((-cosines, ~failed[inside]))[:_MOST_EVIDENCE]
         about = {"rank": rank}
         for key in _ABOUT:

@@ -109,7 +109,8 @@ def slerp(start: ArrayLike, end: ArrayLike, share: float) -> Floats:
     # The angle is computed from distances, because arccos loses half of its digits if the vectors
     # are close.
     apart = np.linalg.norm(first - last)
-    angle = 2 * np.arctan2(apart, np.linalg.norm(first + last))
+    together = np.linalg.norm(first + last)
+    angle = 2 * np.arctan2(apart, together)
     sine = np.sin(angle)
     if sine > _LEAST_SINE:
         of_first = np.sin((1 - share) * angle) * first
@@ -199,7 +200,11 @@ def find_directions(
         if weights.any():
             reference = half.captions.vectors[captioned.reference]
             hard, easy = decoded_vectors(
-                reference, weights, settings.alpha, settings.vector_norm, half.deviation
+                reference,
+                weights,
+                settings.alpha,
+                settings.vector_norm,
+                half.deviation,
             )
             vectors[f"{label}_hard"] = hard
             vectors[f"{label}_easy"] = easy
@@ -302,7 +307,8 @@ class _Captioned:
         scored = []
         for column in columns.tolist():
             text = captions.texts[rows[column]]
-            scored.append(ScoredCaption(text, float(self.scores[column])))
+            score = float(self.scores[column])
+            scored.append(ScoredCaption(text, score))
         return tuple(scored)
 
     def hypothesis(
@@ -330,23 +336,28 @@ class _Captioned:
         # sets of such images failed for this.
         vector = captions.vectors[row]
         if is_far:
-            added = vector.astype(np.float64) - captions.vectors[self.reference]
+            added = vector.astype(np.float64)
+            added -= captions.vectors[self.reference]
             length = np.linalg.norm(added) or 1.0
             vector = (added / length).astype(np.float32)
         rows = half.of_classes(labels)
         of_classes = half.chosen(rows)
         cosines = np.asarray(of_classes.features, dtype=np.float32) @ vector
         cutoffs, members, (in_set, rest) = choose_cutoffs(of_classes, cosines, labels, role, margin)
-        if not (in_set.rows and rest.rows) or in_set.rate - rest.rate <= margin:
+        if not in_set.rows or not rest.rows:
+            return None
+        if in_set.rate - rest.rate <= margin:
             return None
         decisions = self.direction.decision(self.points[rows])
         easiest_rows = np.argsort(-decisions, kind="stable")[:_MOST_EASIEST]
         text = captions.texts[row]
+        words = words_of(self.name, text, captions.texts[self.reference], role)
+        outside = [other for other in hard_sets if set(other.labels) & set(labels)]
         hypothesis = Hypothesis(
             name=f"{self.stem}_{role}",
             labels=labels,
             role=role,
-            words=words_of(self.name, text, captions.texts[self.reference], role),
+            words=words,
             caption=text,
             vector=vector,
             cutoffs=cutoffs,
@@ -357,7 +368,7 @@ class _Captioned:
                 "strength": self.direction.strength,
                 "strength_p": self.direction.p,
             },
-            outside=tuple(other for other in hard_sets if set(other.labels) & set(labels)),
+            outside=tuple(outside),
         )
         tested = hypothesis.tested_on(of_classes.features, of_classes.labels)
         inside = np.flatnonzero(members & tested)

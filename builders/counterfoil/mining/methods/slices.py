@@ -52,7 +52,10 @@ def find_slices(
         label_sets.append(every)
     best: list[Hypothesis] = []
     for labels in track(label_sets, "cutting slices"):
-        kinds = [_by_measures(half, labels, mine), _by_shifts(half, labels)]
+        kinds = [
+            _by_measures(half, labels, mine),
+            _by_shifts(half, labels),
+        ]
         if len(labels) == 1:
             (label,) = labels
             kinds.append(_by_answers(half, label))
@@ -79,7 +82,8 @@ def find_slices(
         order = np.lexsort((-closeness, ~counted))[:_MOST_EVIDENCE]
         evidence = rows[order]
         scores = closeness[order].astype(np.float64)
-        hypotheses.append(replace(hypothesis, name=name, evidence=evidence, scores=scores))
+        named = replace(hypothesis, name=name, evidence=evidence, scores=scores)
+        hypotheses.append(named)
     reason = f"fewer than {settings.fewest_errors} failures on the discover half"
     notes = [ClassNote(reason=reason)] * classes
     for label in searched:
@@ -111,7 +115,11 @@ def _by_answers(half: DiscoverHalf, label: int) -> Iterator[Hypothesis]:
             yield replace(of_answer, against=tuple(against.tolist()), answered=answered)
 
 
-def _by_measures(half: DiscoverHalf, labels: tuple[int, ...], mine: Mine) -> Iterator[Hypothesis]:
+def _by_measures(
+    half: DiscoverHalf,
+    labels: tuple[int, ...],
+    mine: Mine,
+) -> Iterator[Hypothesis]:
     """Yield the sets of images with the least and with the most of each measure. A set takes the
     same share of each class.
     """
@@ -124,8 +132,9 @@ def _by_measures(half: DiscoverHalf, labels: tuple[int, ...], mine: Mine) -> Ite
             # the class.
             varied = []
             for label in labels:
-                _, counts = np.unique(values[half.labels == label], return_counts=True)
-                if counts.max() <= max(1, _TOLERATED * counts.sum()):
+                of_class = values[half.labels == label]
+                _, counts = np.unique(of_class, return_counts=True)
+                if counts.max() <= max(1, _TOLERATED * len(of_class)):
                     varied.append(label)
             if len(varied) < 2:
                 continue
@@ -147,21 +156,27 @@ def _by_measures(half: DiscoverHalf, labels: tuple[int, ...], mine: Mine) -> Ite
                 share = format_share(float(members.mean()))
                 rule = f"{share} of each class: {rule}"
             name = f"{_called(half, labels)}, {look}"
-            hypothesis = _hypothesis(classes, name, _column(half, column), 0.0, rule)
+            vector = _column(half, column)
+            hypothesis = _hypothesis(classes, name, vector, 0.0, rule)
             yield replace(hypothesis, role=role, cutoffs=cutoffs)
 
 
 def _by_shifts(half: DiscoverHalf, labels: tuple[int, ...]) -> Iterator[Hypothesis]:
+    columns = half.columns
     called = _called(half, labels)
-    for column, shift in enumerate(half.columns.shifts, len(half.columns.measures)):
+    for column, shift in enumerate(columns.shifts, len(columns.measures)):
         inside = half.features[:, column] > 0
-        shares = [float(inside[half.labels == label].mean()) for label in labels]
+        shares = []
+        for label in labels:
+            of_class = inside[half.labels == label]
+            shares.append(float(of_class.mean()))
         usual = sorted(shares)[len(shares) // 2]
         classes = []
         for label, share in zip(labels, shares, strict=True):
             if abs(share - usual) <= _TOLERATED:
                 classes.append(label)
-        yield _hypothesis(tuple(classes), f"{called}, {shift}", _column(half, column), 0.5)
+        vector = _column(half, column)
+        yield _hypothesis(tuple(classes), f"{called}, {shift}", vector, 0.5)
 
 
 def _by_looks(
@@ -181,10 +196,11 @@ def _by_looks(
 
     features = half.features[rows, -width:].astype(np.float64)
     seed = mine.seed % 2**32
-    fit = KMeans(clusters, n_init=_STARTS, random_state=seed).fit(features)
-    centres = fit.cluster_centers_
+    means = KMeans(clusters, n_init=_STARTS, random_state=seed)
+    centres = means.fit(features).cluster_centers_
     lengths = np.linalg.norm(centres, axis=1, keepdims=True)
-    vectors = np.zeros((clusters, half.features.shape[1]), dtype=np.float32)
+    shape = (clusters, half.features.shape[1])
+    vectors = np.zeros(shape, dtype=np.float32)
     vectors[:, -width:] = centres / np.maximum(lengths, 1e-12)
     name = half.class_names[label]
     rule = "images that look alike in the classifier's own features; see the pictures"
@@ -196,7 +212,9 @@ def _by_looks(
 
 
 def _called(half: DiscoverHalf, labels: Sequence[int]) -> str:
-    return half.class_names[labels[0]] if len(labels) == 1 else _ANY
+    if len(labels) > 1:
+        return _ANY
+    return half.class_names[labels[0]]
 
 
 def _column(half: DiscoverHalf, column: int) -> Floats32:

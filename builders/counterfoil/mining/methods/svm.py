@@ -143,15 +143,23 @@ class KernelSolver:
         # rounding. The lengths are rounded here as libsvm rounds them, because libsvm would choose
         # other rows if a matrix product rounded them.
         dot: Any = get_blas_funcs("dot", (points,))
-        np.fill_diagonal(self.kernel, [dot(row, row) for row in points])
+        lengths = [dot(row, row) for row in points]
+        np.fill_diagonal(self.kernel, lengths)
         # The arrays are contiguous, so that libsvm reads them without a copy.
         self.trains: list[Floats] = []
         self.tests: list[Floats] = []
         for fold in folds:
-            self.trains.append(self.kernel[np.ix_(fold.train, fold.train)])
-            self.tests.append(self.kernel[np.ix_(fold.test, fold.train)])
+            within = np.ix_(fold.train, fold.train)
+            self.trains.append(self.kernel[within])
+            between = np.ix_(fold.test, fold.train)
+            self.tests.append(self.kernel[between])
 
-    def predicted(self, fold: int, right: Bools, C: float) -> Bools:
+    def predicted(
+        self,
+        fold: int,
+        right: Bools,
+        C: float,
+    ) -> Bools:
         """Predict the fold's test rows with an SVM that is fitted to its training rows. right:
         (n,), for all rows."""
         train = self.folds[fold].train
@@ -165,7 +173,9 @@ class KernelSolver:
         duals = balanced_signs(train_right)
         trained = self.trains[fold] @ duals
         tested = self.tests[fold] @ duals
-        middle = (trained[train_right].max() + trained[~train_right].min()) / 2
+        highest = trained[train_right].max()
+        lowest = trained[~train_right].min()
+        middle = (highest + lowest) / 2
         # With an intercept at an end of the interval, all rows are predicted as one side, and the
         # score is one half.
         return _small_c(trained, tested, middle, right[test], least=0.5)
@@ -175,7 +185,12 @@ class KernelSolver:
         duals, intercept = self._fit(self.kernel, right, C)
         return duals @ self.points, intercept
 
-    def _fit(self, kernel: Floats, right: Bools, C: float) -> tuple[Floats, float]:
+    def _fit(
+        self,
+        kernel: Floats,
+        right: Bools,
+        C: float,
+    ) -> tuple[Floats, float]:
         from sklearn.svm import SVC
 
         weights = balanced_weights(right)
@@ -192,14 +207,24 @@ class LinearSolver:
 
     name: Literal["linear"] = "linear"
 
-    def __init__(self, points: Floats, folds: Sequence[Fold], seed: int) -> None:
+    def __init__(
+        self,
+        points: Floats,
+        folds: Sequence[Fold],
+        seed: int,
+    ) -> None:
         self.points = points
         self.folds = folds
         self.seed = seed
         self.trains = [points[fold.train] for fold in folds]
         self.tests = [points[fold.test] for fold in folds]
 
-    def predicted(self, fold: int, right: Bools, C: float) -> Bools:
+    def predicted(
+        self,
+        fold: int,
+        right: Bools,
+        C: float,
+    ) -> Bools:
         train = self.folds[fold].train
         weights, intercept = self._fit(self.trains[fold], right[train], C)
         return self.tests[fold] @ weights + intercept > 0
@@ -215,7 +240,12 @@ class LinearSolver:
     def plane(self, right: Bools, C: float) -> tuple[Floats, float]:
         return self._fit(self.points, right, C)
 
-    def _fit(self, points: Floats, right: Bools, C: float) -> tuple[Floats, float]:
+    def _fit(
+        self,
+        points: Floats,
+        right: Bools,
+        C: float,
+    ) -> tuple[Floats, float]:
         from sklearn.svm import LinearSVC
 
         model: Any = LinearSVC(
@@ -304,11 +334,17 @@ def _blocks(rows: Ints, units: Ints | None) -> list[Ints]:
     blocks = []
     for size in np.unique(sizes):
         begin = starts[sizes == size]
-        blocks.append(of_unit[begin[:, None] + np.arange(size)])
+        places = begin[:, None] + np.arange(size)
+        blocks.append(of_unit[places])
     return blocks
 
 
-def reaches_score(solver: Solver, right: Bools, grid: Sequence[float], score: float) -> bool:
+def reaches_score(
+    solver: Solver,
+    right: Bools,
+    grid: Sequence[float],
+    score: float,
+) -> bool:
     """Return whether the best mean score over the grid reaches `score`. Skip fits that cannot
     change the answer."""
     folds = len(solver.folds)
@@ -354,7 +390,8 @@ class Direction:
     def decision(self, points: AnyFloats) -> Floats:
         """Return decision values (n,) of points (n, width) from `whiten`: above 0 for easy, below 0
         for hard points."""
-        return np.asarray(points, np.float64) @ self.weights + self.intercept
+        doubles = np.asarray(points, np.float64)
+        return doubles @ self.weights + self.intercept
 
 
 def whiten(features: AnyFloats, centre: AnyFloats, deviation: AnyFloats) -> Floats:
@@ -413,7 +450,8 @@ def fit_direction(
         strength = 0.0
         for C in grid:
             predicted = [solver.predicted(fold, right, C) for fold in range(FOLDS)]
-            score = float(np.mean(list(map(balanced_accuracy, truths, predicted))))
+            of_folds = list(map(balanced_accuracy, truths, predicted))
+            score = float(np.mean(of_folds))
             if not chosen or score > strength + TIE:
                 best = C
                 chosen = predicted
@@ -422,15 +460,15 @@ def fit_direction(
         permuted = permuted_labels(right, units, folds, seed)
         reached = (reaches_score(solver, labels, grid, strength) for labels in permuted)
         p = sequential_p(reached, permutations)
-    of_folds = None
+    fold_units = None
     if units is not None:
-        of_folds = [units[fold.test] for fold in folds]
+        fold_units = [units[fold.test] for fold in folds]
     return Direction(
         weights,
         intercept,
         best,
         strength,
-        interval=balanced_accuracy_interval(truths, chosen, of_folds),
+        interval=balanced_accuracy_interval(truths, chosen, fold_units),
         p=p,
         rows=len(right),
         errors=int((~right).sum()),

@@ -79,7 +79,8 @@ def cluster_failures(
             centrality = vectors @ vectors.mean(axis=0)
             by_centrality = part_rows[np.argsort(-centrality, kind="stable")]
             often = np.bincount(of_answer[part_rows])
-            clusters.append((by_centrality, int(values[often.argmax()])))
+            most_frequent = int(values[often.argmax()])
+            clusters.append((by_centrality, most_frequent))
 
     def order(cluster: tuple[Ints, int]) -> tuple[int, int, int]:
         cluster_rows, answer = cluster
@@ -88,7 +89,11 @@ def cluster_failures(
     return sorted(clusters, key=order)[:most]
 
 
-def _split(features: Floats, least: int, seed: int) -> list[Ints]:
+def _split(
+    features: Floats,
+    least: int,
+    seed: int,
+) -> list[Ints]:
     """Return the rows of each cluster. All rows are one cluster if no other number of clusters is
     clearly better."""
     count = len(features)
@@ -117,7 +122,8 @@ def _split(features: Floats, least: int, seed: int) -> list[Ints]:
         for _ in range(REFERENCES):
             cloud = rng.standard_normal(sampled.shape) * deviations
             references.append(_silhouette(cloud, number, fewest, seed))
-        above = _silhouette(sampled, number, fewest, seed) - float(np.mean(references))
+        above = _silhouette(sampled, number, fewest, seed)
+        above -= float(np.mean(references))
         if above >= best:
             best = above
             parts = number
@@ -125,7 +131,12 @@ def _split(features: Floats, least: int, seed: int) -> list[Ints]:
     return [np.flatnonzero(labels == label) for label in np.unique(labels)]
 
 
-def _silhouette(points: Floats, number: int, least: int, seed: int) -> float:
+def _silhouette(
+    points: Floats,
+    number: int,
+    least: int,
+    seed: int,
+) -> float:
     """Return the silhouette of the clusters that `_labels` gives, or 0 for a single cluster."""
     from sklearn.metrics import silhouette_score
 
@@ -135,7 +146,12 @@ def _silhouette(points: Floats, number: int, least: int, seed: int) -> float:
     return float(silhouette_score(points, labels))
 
 
-def _labels(points: Floats, number: int, least: int, seed: int) -> Ints:
+def _labels(
+    points: Floats,
+    number: int,
+    least: int,
+    seed: int,
+) -> Ints:
     """Return the cluster of each row, (n,). A cluster with fewer than `least` rows joins the
     cluster with the nearest centre; the smallest cluster is joined first.
     """
@@ -154,7 +170,8 @@ def _labels(points: Floats, number: int, least: int, seed: int) -> Ints:
         if counts.min() >= least or len(values) == 1:
             return labels
         small = counts.argmin()
-        centres = np.stack([points[labels == value].mean(axis=0) for value in values])
+        means = [points[labels == value].mean(axis=0) for value in values]
+        centres = np.stack(means)
         apart = np.linalg.norm(centres - centres[small], axis=1)
         apart[small] = np.inf
         labels[labels == values[small]] = values[apart.argmin()]
@@ -206,7 +223,8 @@ def _with(description: Description, piece: Piece) -> Iterator[Description]:
     pieces = description.pieces
     if piece in pieces:
         return
-    if piece.rank < 2 and any(other.rank == piece.rank for other in pieces):
+    taken = [other.rank for other in pieces]
+    if piece.rank < 2 and piece.rank in taken:
         return
     first = len(pieces) if piece.sentence else 0
     for at in range(first, len(pieces) + 1):
@@ -269,20 +287,24 @@ class ClusterDescriber:
         # The captioner continues two texts: the whole base prompt, which names the class, and the
         # part of the base before the class, which leaves room for words before the class.
         before_class, _, _ = base.partition(CLASS)
-        captions = self._captions(keys, base.replace(CLASS, cls.name))
+        whole = base.replace(CLASS, cls.name)
+        captions = self._captions(keys, whole)
         captions += self._captions(keys, before_class)
         often = pieces_said(captions, base, cls)
         if not often:
             reason = f"{settings.captioner} says nothing about these images"
             if any(captions):
                 reason += " that a prompt could add to the base"
-            return Described(None, reason, tuple(sorted(set(captions))[:8]))
-        chosen = sorted(often, key=lambda piece: -often[piece])[:_MOST_PIECES]
+            distinct = sorted(set(captions))
+            return Described(None, reason, tuple(distinct[:8]))
+        in_order = sorted(often, key=lambda piece: -often[piece])
+        chosen = in_order[:_MOST_PIECES]
 
         def score(descriptions: Sequence[Description]) -> Floats:
             prompts = [description.prompt(base, cls.name) for description in descriptions]
             # A prompt that is too long for the captioner gets the lowest likelihood.
-            likely = np.full((len(prompts), len(keys)), -np.inf)
+            shape = (len(prompts), len(keys))
+            likely = np.full(shape, -np.inf)
             fitting = [at for at, prompt in enumerate(prompts) if self.captioner.fits(prompt)]
             if not fitting:
                 return likely
@@ -290,16 +312,19 @@ class ClusterDescriber:
             likely[fitting] = self._log_likelihoods(keys, texts)
             beside = np.zeros(len(prompts))
             if settings.rank == "contrast" and cluster.right:
-                beside[fitting] = self._log_likelihoods(cluster.right, texts).mean(axis=1)
+                right = self._log_likelihoods(cluster.right, texts)
+                beside[fitting] = right.mean(axis=1)
             for at in fitting:
                 size = len(descriptions[at].pieces)
                 mean = float(likely[at].mean())
                 of_right = float(beside[at])
-                self.scored.append((f"{cls.id}_{index}", prompts[at], size, mean, of_right))
+                row = (f"{cls.id}_{index}", prompts[at], size, mean, of_right)
+                self.scored.append(row)
             return likely - beside[:, None]
 
         rising = settings.rank != "product"
-        best, likelihood = combine(chosen, score, settings.sentences, rising=rising)[-1]
+        steps = combine(chosen, score, settings.sentences, rising=rising)
+        best, likelihood = steps[-1]
         by_count = sorted(set(captions), key=lambda text: (-captions.count(text), text))
         examples = tuple(by_count[:8])
         if not np.isfinite(likelihood):

@@ -88,7 +88,8 @@ class Piece:
     @property
     def opening(self) -> bool:
         """Whether the piece stands before the adjectives of the class: "person and a"."""
-        return self.place == "before" and opens_noun(self.words.split()[-1])
+        *_, last = self.words.split()
+        return self.place == "before" and opens_noun(last)
 
     @property
     def rank(self) -> int:
@@ -112,8 +113,8 @@ class Description:
     pieces: tuple[Piece, ...]
 
     def __post_init__(self) -> None:
-        ordered = tuple(sorted(self.pieces, key=lambda piece: piece.rank))
-        object.__setattr__(self, "pieces", ordered)
+        ordered = sorted(self.pieces, key=lambda piece: piece.rank)
+        object.__setattr__(self, "pieces", tuple(ordered))
         ranks = [piece.rank for piece in ordered]
         repeated = len(set(ordered)) < len(ordered)
         if repeated or ranks.count(0) > 1 or ranks.count(1) > 1:
@@ -156,7 +157,8 @@ class Description:
         behind = _behind(others)
         if sentences and not (lead or of_picture or behind):
             return " ".join(sentences)
-        alone = " ".join([article_for(picture), picture, *of_picture]) + behind
+        alone = " ".join([article_for(picture), picture, *of_picture])
+        alone += behind
         if not sentences:
             return alone
         return " ".join([f"{alone}.", *sentences])
@@ -193,7 +195,7 @@ class Description:
         end = len(" ".join(opening).split())
         if mended and 0 < end < len(words) and words[end - 1] == "a":
             words[end - 1] = article_for(words[end])
-        noun_phrase = " ".join(word for word in (article, *words, CLASS) if word)
+        noun_phrase = " ".join(filter(None, (article, *words, CLASS)))
         text = f"{stem}{noun_phrase}{tail}{_behind(phrases)}"
         if sentences:
             text = " ".join([f"{text}{stop or '.'}{rest.rstrip()}", *sentences])
@@ -225,7 +227,11 @@ class Description:
         return by_rank
 
 
-def pieces_of(caption: str, base: str, class_name: str) -> tuple[Piece, ...] | None:
+def pieces_of(
+    caption: str,
+    base: str,
+    class_name: str,
+) -> tuple[Piece, ...] | None:
     """Return the pieces that a caption adds to the base prompt, in order, or None if the caption
     does not name the class. The caller must fill every placeholder of the base except `{class}`.
     Raise ValueError for a base without `{class}`.
@@ -260,7 +266,8 @@ def pieces_of(caption: str, base: str, class_name: str) -> tuple[Piece, ...] | N
     for words in _beyond(name, phrases_of(first)):
         pieces.append(Piece(words, "after"))
     base_sentences = sentences_of(tidy_text(base.replace(CLASS, class_name)))
-    for words in sentences_of(more.strip().removeprefix(tidy_text(rest))):
+    beyond_base = more.strip().removeprefix(tidy_text(rest))
+    for words in sentences_of(beyond_base):
         if words not in base_sentences:
             pieces.append(Piece(words, "after"))
     return _within(pieces)
@@ -310,7 +317,7 @@ def _lead(before: str, stem: str) -> tuple[str | None, str]:
             break
         words = words_of_text(match[1])
         plain = [word for word in words if word is not None and not opens_noun(word)]
-        if not plain or len(plain) < len(words) or len(plain) > _LONGEST_LEAD:
+        if not 0 < len(plain) <= _LONGEST_LEAD or len(plain) < len(words):
             break
         *adjectives, noun = plain
         if noun not in _PICTURES and plain[-2:] != ["close", "up"]:
@@ -377,10 +384,12 @@ def shorter(description: Description) -> tuple[Description, ...]:
     pieces = description.pieces
     candidates = [[piece] for piece in pieces]
     for at in range(len(pieces)):
-        candidates.append([*pieces[:at], *pieces[at + 1 :]])
+        others = [*pieces[:at], *pieces[at + 1 :]]
+        candidates.append(others)
     for at, piece in enumerate(pieces):
         for plainer in (*_one_less(piece), _plainest(piece)):
-            candidates.append([*pieces[:at], plainer, *pieces[at + 1 :]])
+            shortened = [*pieces[:at], plainer, *pieces[at + 1 :]]
+            candidates.append(shortened)
     candidates.append(list(map(_plainest, pieces)))
     described: dict[Description, None] = {}
     for shortened in filter(None, candidates):
@@ -527,8 +536,9 @@ class BackgroundCounts:
         """
         if self.alone is None or self.rest is None:
             return None
-        if not (self.whole.pairs and self.alone.pairs and self.rest.pairs):
-            return None
+        for count in (self.whole, self.alone, self.rest):
+            if not count.pairs:
+                return None
         rest = keeps_up(self.rest, self.whole)
         if keeps_up(self.alone, self.whole):
             return "either" if rest else "background"
@@ -540,7 +550,8 @@ def is_background(piece: Piece) -> bool:
     rule."""
     if piece.place != "after":
         return False
-    words = piece.words.removesuffix(".").replace(",", "").split()
+    text = piece.words.removesuffix(".")
+    words = text.replace(",", "").split()
     if not piece.sentence:
         # "that is sitting on a floor"
         if words[:2] in (["that", "is"], ["which", "is"]):
@@ -598,7 +609,9 @@ def background_facts(
     words = [piece.words.removesuffix(".") for piece in background_of(description)]
     if not words:
         return {}
-    facts: dict[str, Any] = {"words": words, "all": len(words) == len(description.pieces)}
+    facts: dict[str, Any] = {}
+    facts["words"] = words
+    facts["all"] = len(words) == len(description.pieces)
     if counts is not None:
         for name in ("whole", "alone", "rest"):
             count = getattr(counts, name)

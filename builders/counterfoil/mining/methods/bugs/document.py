@@ -94,7 +94,8 @@ def document_of(
         cls = recipe.classes[cluster.label]
         answer = answer_names[cluster.answered]
         shown = f"{cls.name}: {len(cluster.keys)} failures answered {answer}"
-        not_tested.append(NotTested(f"{cls.id}_cluster_{index}", (cls.id,), shown, reason))
+        name = f"{cls.id}_cluster_{index}"
+        not_tested.append(NotTested(name, (cls.id,), shown, reason))
     settings = run.settings.model_dump(mode="json")
     return Findings(
         recipe=MinedRecipe(recipe.name, recipe.recipe_hash),
@@ -117,7 +118,8 @@ def document_of(
 
 def round_drawn(drawn: DrawnRound) -> RoundDrawn:
     wanted = drawn.asked
-    return RoundDrawn(wanted.name, wanted.purpose, drawn.seed, wanted.images, len(drawn.images))
+    accepted = len(drawn.images)
+    return RoundDrawn(wanted.name, wanted.purpose, drawn.seed, wanted.images, accepted)
 
 
 def finding_of(
@@ -161,7 +163,8 @@ def finding_of(
         estimate=reached,
         drawn=trial.drawn,
     )
-    largest = max((log_e for _, log_e in trial.looks), default=0.0)
+    log_e_values = [log_e for _, log_e in trial.looks]
+    largest = max(log_e_values, default=0.0)
     described, beside, difference = rates_of(trial.count)
     return Finding(
         name=name,
@@ -196,7 +199,9 @@ def smallest_of(search: BugSearch, mine: Mine) -> SmallestDifference | None:
         return None
     ended = [trial for trial in drawn if trial.state == "open"] or drawn
     pairs = max(trial.count.pairs for trial in ended)
-    total = sum((trial.count for trial in drawn), PairCount(0, 0, 0, 0))
+    total = PairCount(0, 0, 0, 0)
+    for trial in drawn:
+        total += trial.count
     rate = total.base_rate
     difference = smallest_paired_difference(pairs, rate, len(search.tested), mine.fdr)
     return SmallestDifference(difference, POWER, pairs, pairs, rate)
@@ -220,14 +225,16 @@ def _evidence(pairs: Sequence[Pairs], names: Sequence[str]) -> list[Evidence]:
             if not drawn.failed[row]:
                 right.append(evidence(drawn, row, 0.0))
                 continue
-            score = 0.5 if drawn.failed[base_row] else 1.0
-            failing.append((evidence(drawn, row, score), evidence(drawn, base_row, 0.0)))
+            base = evidence(drawn, base_row, 0.0)
+            score = 0.5 if base.failed else 1.0
+            failing.append((evidence(drawn, row, score), base))
     failing.sort(key=lambda pair: -pair[0].score)
     del failing[_MOST_EVIDENCE:]
-    described = [image for image, _ in failing]
+    images = [described for described, _ in failing]
+    images += right[: _MOST_EVIDENCE // 2]
     # The base images of the failing pairs come last.
-    base = [image for _, image in failing]
-    return described + right[: _MOST_EVIDENCE // 2] + base
+    images += [base for _, base in failing]
+    return images
 
 
 def wrong_answers(pairs: Sequence[Pairs], names: Sequence[str]) -> WrongAnswers:
@@ -253,7 +260,8 @@ def _wrong(
     for answer in sorted(keys, key=lambda answer: (-len(keys[answer]), answer)):
         count = len(keys[answer])
         examples = tuple(keys[answer][:_MOST_EXAMPLES])
-        counts.append(AnswerCount(names[answer], count, count / total, examples))
+        share = count / total
+        counts.append(AnswerCount(names[answer], count, share, examples))
     return tuple(counts[:_MOST_ANSWERS])
 
 
@@ -331,7 +339,10 @@ def with_more(
     smallest = findings.smallest_difference
     if smallest is not None:
         least = smallest_paired_difference(
-            smallest.set_rows, smallest.rest_rate, len(every), findings.fdr
+            smallest.set_rows,
+            smallest.rest_rate,
+            len(every),
+            findings.fdr,
         )
         smallest = replace(smallest, difference=least)
     return replace(
@@ -344,7 +355,8 @@ def with_more(
 
 
 def with_rounds(findings: Findings, rounds: Sequence[RoundDrawn]) -> tuple[RoundDrawn, ...]:
-    by_name = {drawn.name: drawn for drawn in (*findings.rounds, *rounds)}
+    every = (*findings.rounds, *rounds)
+    by_name = {drawn.name: drawn for drawn in every}
     return tuple(by_name.values())
 
 
@@ -359,7 +371,8 @@ def rates_of(count: PairCount, level: float | None = None) -> tuple[Rate, Rate, 
     rates = []
     for failures in (count.both + count.failing, count.both + count.rescued):
         interval = wilson_interval(failures, pairs)
-        rates.append(Rate(pairs, pairs, failures, failures / pairs, interval))
+        rate = failures / pairs
+        rates.append(Rate(pairs, pairs, failures, rate, interval))
     described, base = rates
     reported = None
     if level is not None:
@@ -398,7 +411,8 @@ def estimate_rates(
             continue
         name = finding.name
         count = pairs_to_draw(finding, run.settings)
-        drawn = draw(RoundAsked(number, purpose, count, {name: cell}, (cell.label,)))
+        cells = {name: cell}
+        drawn = draw(RoundAsked(number, purpose, count, cells, (cell.label,)))
         pairs = drawn.pairs(name)
         asked = drawn.asked
         fresh = FreshPairs(**asdict(pairs.count), drawn=asked.candidates, round=asked.name)
@@ -419,7 +433,8 @@ def pairs_to_draw(finding: Finding, settings: BugsSettings) -> int:
     test = pairs_of(finding)
     accepted = test.pairs / test.drawn if test.drawn else 1.0
     needed = pairs_of_half_width(test, settings.half_width)
-    return min(ceil(needed / max(accepted, _LEAST_ACCEPTED)), settings.estimate_pairs)
+    rendered = ceil(needed / max(accepted, _LEAST_ACCEPTED))
+    return min(rendered, settings.estimate_pairs)
 
 
 def described_cell(finding: Finding, run: MiningRun) -> BugHypothesis | None:
@@ -430,7 +445,8 @@ def described_cell(finding: Finding, run: MiningRun) -> BugHypothesis | None:
     cls = by_id.get(finding.classes[0])
     if cls is None:
         return None
-    pieces = pieces_of(finding.caption, filled_base(run, cls), cls.name)
+    base = filled_base(run, cls)
+    pieces = pieces_of(finding.caption, base, cls.name)
     description = Description(pieces or ())
     if description.prompt(base_prompt(run)) != finding.prompt:
         return None

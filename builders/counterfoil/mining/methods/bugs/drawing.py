@@ -42,7 +42,8 @@ class RoundDrawer:
         seed = self.seed(round_asked)
         layer = self.layer(round_asked, seed)
         file = self.run.folder / name / LAYER
-        if self.past_others and file.exists() and file.read_bytes() != layer.encode():
+        taken = self.past_others and file.exists()
+        if taken and file.read_bytes() != layer.encode():
             return self(replace(round_asked, number=round_asked.number + 1))
         answered = answered_round(self.run, name, layer)
         if answered is None:
@@ -51,16 +52,18 @@ class RoundDrawer:
         opened = answered.opened
         predictions = answered.predictions
         rows = np.flatnonzero(predictions.readable)
+        names = [shift.name for shift in opened.recipe.all_shifts()]
+        keys = [f"{name}/{opened.keys[row]}" for row in rows.tolist()]
         return DrawnRound(
             asked=round_asked,
             seed=seed,
-            shift_names=tuple(shift.name for shift in opened.recipe.all_shifts()),
+            shift_names=tuple(names),
             shifts=opened.shifts[rows],
             labels=opened.labels[rows],
             indices=opened.indices[rows],
             failed=answered.failed[rows],
             answers=predictions.prediction[rows].astype(np.int64),
-            keys=tuple(f"{name}/{opened.keys[row]}" for row in rows.tolist()),
+            keys=tuple(keys),
             images=answered.images,
         )
 

@@ -110,10 +110,12 @@ def adversarial_layer(
             f"{below.name} has no mined shift, so there are no failures to collect",
             "Name the recipe that `counterfoil mine` wrote where it confirmed findings.",
         )
-    changes: dict[str, Any] = {"name": derived_name(below.name, PURPOSE), **carried}
+    name = derived_name(below.name, PURPOSE)
+    changes: dict[str, Any] = {"name": name, **carried}
     if shifts:
         changes["prompts"] = {"shifts": shifts}
-    samples: dict[str, Any] = {"seed": seed_for(below.samples.seed, PURPOSE, method, target, seed)}
+    samples: dict[str, Any] = {}
+    samples["seed"] = seed_for(below.samples.seed, PURPOSE, method, target, seed)
     if below.samples.candidates is not None:
         samples["candidates"] = None
     samples["accepted"] = accepted
@@ -177,18 +179,19 @@ def write_search(
     if findings.halves is None:
         if findings.rounds:
             # The first round shows every class.
-            findings = findings.doubted(round_doubts(folder / findings.rounds[0].name))
+            first = folder / findings.rounds[0].name
+            findings = findings.doubted(round_doubts(first))
         layer = layer_of(findings, run)
-    rounds = tuple(drawn for drawn in findings.rounds if drawn.name.startswith(f"{TRIED}/"))
+    rounds = [drawn for drawn in findings.rounds if drawn.name.startswith(f"{TRIED}/")]
     if rounds:
         # Hypotheses that a person tried have a file of their own, because each run rewrites the
         # findings.
-        tried = tuple(finding for finding in findings.findings if finding.origin == "tried")
+        tried = [finding for finding in findings.findings if finding.origin == "tried"]
         of_tries = replace(
             findings,
-            findings=tried,
+            findings=tuple(tried),
             tested=len(tried),
-            rounds=rounds,
+            rounds=tuple(rounds),
             classes=(),
             not_tested=(),
             smallest_difference=None,
@@ -244,7 +247,11 @@ def images_of_rounds(folder: Path, rounds: Sequence[RoundDrawn]) -> dict[str, La
     return images
 
 
-def clip_features(several: Mapping[str, LabelledImages], recipe: Recipe, device: str) -> Features:
+def clip_features(
+    several: Mapping[str, LabelledImages],
+    recipe: Recipe,
+    device: str,
+) -> Features:
     """Return a function for features by the recipe's CLIP, which is loaded when first needed.
     several: images by key prefix.
     """
@@ -255,7 +262,8 @@ def clip_features(several: Mapping[str, LabelledImages], recipe: Recipe, device:
         for start, images, image_keys in parts_with(keys, several.items()):
             rows = np.flatnonzero(np.isin(images.keys, image_keys))
             chosen = replace(rows_of(images, rows), units=None)
-            vectors = np.asarray(features_of(chosen, load()), dtype=np.float32)
+            embedded = features_of(chosen, load())
+            vectors = np.asarray(embedded, dtype=np.float32)
             for key, vector in zip(chosen.keys, vectors, strict=True):
                 vector_by_key[f"{start}{key}"] = vector
         return np.stack([vector_by_key[key] for key in keys])
@@ -288,21 +296,27 @@ def mine_bugs(run: MiningRun) -> MineResult:
     search = search_bugs(classes, drawer, look, describer, run, seeds)
     columns = ("cluster", "caption", "pieces", "log_likelihood", "log_likelihood_right")
     scored = [dict(zip(columns, row, strict=True)) for row in describer.scored]
-    write_atomically(run.folder / DESCRIPTIONS, csv_text(scored, columns).encode())
+    compared = csv_text(scored, columns)
+    write_atomically(run.folder / DESCRIPTIONS, compared.encode())
     names = output_names(recipe, class_map)
     contents = [AuditedImages(part.name, part.content, len(part)) for part in parts]
     findings = document_of(search, run, target, names, contents)
     # The search's own findings are estimated before those that a person tried, so that a try does
     # not change the rounds of the search.
     later = replace(drawer, past_others=True)
-    findings = estimate_rates(findings, later, 1 + len(search.rounds), run, names)
+    number = 1 + len(search.rounds)
+    findings = estimate_rates(findings, later, number, run, names)
     if tried is not None:
         findings = with_more(findings, tried.findings, tried.rounds)
         images |= images_of_rounds(run.folder, tried.rounds)
         findings = estimate_rates(findings, later, 1, run, names, "try_estimate")
     below, carried, extends = laid_over(run.source, run.overrides, run.folder)
     section = mine.model_dump(mode="json", exclude_none=True)
-    section["settings"] = settings.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+    section["settings"] = settings.model_dump(
+        mode="json",
+        exclude_none=True,
+        exclude_defaults=True,
+    )
     text = layer_text(carried | {"mine": section}, below, extends)
     return write_search(findings, images.items(), run, text)
 
@@ -364,7 +378,9 @@ def _seeds(run: MiningRun) -> tuple[FailedImages | None, tuple[LabelledImages, .
     parts = opened_parts(run.recipe, run.settings.seeds, source, "mine.settings.seeds")
     question = ask_about(run, parts)
     answers = question.target.predictions
-    keys = [f"seeds/{index}/{key}" for index, part in enumerate(parts) for key in part.keys]
+    keys = []
+    for index, part in enumerate(parts):
+        keys += [f"seeds/{index}/{key}" for key in part.keys]
     # An image that cannot be decoded counts neither as right nor as wrong.
     rows = np.flatnonzero(answers.readable)
     seeds = FailedImages(

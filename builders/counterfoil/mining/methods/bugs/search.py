@@ -97,7 +97,8 @@ def search_bugs(
     mine = run.mine
     settings = run.settings
     class_names = {cls.label: cls.name for cls in classes}
-    round_asked = RoundAsked(1, "baseline", settings.baseline, {}, tuple(class_names))
+    labels = tuple(class_names)
+    round_asked = RoundAsked(1, "baseline", settings.baseline, {}, labels)
     base = draw(round_asked)
     images = seeds
     if images is None:
@@ -110,7 +111,8 @@ def search_bugs(
             of_class = _clusters(images, cls.label, look, run)
             clusters += of_class
             if not of_class:
-                failures = int(images.failed[images.labels == cls.label].sum())
+                failed = images.failed[images.labels == cls.label]
+                failures = int(failed.sum())
                 kind = "base images" if settings.seeds is None else "images of mine.settings.seeds"
                 verb = "fails" if failures == 1 else "fail"
                 reason = (
@@ -230,7 +232,11 @@ def class_baseline(base: DrawnRound, cls: RecipeClass, *, seeded: bool = False) 
     return replace(audit, reason=reason, interval=interval)
 
 
-def name_of(class_name: str, description: Description, taken: Sequence[str]) -> str:
+def name_of(
+    class_name: str,
+    description: Description,
+    taken: Sequence[str],
+) -> str:
     """Return a shift's name for a class and a description, unique in a run."""
     pieces = " ".join(piece.words for piece in description.pieces)
     (slug,) = unique_slugs([f"{class_name} {pieces}"])
@@ -266,7 +272,8 @@ def _clusters(
         least=settings.fewest_failures,
         seed=run.mine.seed,
     )
-    right = np.flatnonzero(of_class & ~images.failed)[: settings.described]
+    right = np.flatnonzero(of_class & ~images.failed)
+    right = right[: settings.described]
     beside = tuple(images.keys[row] for row in right.tolist())
     described = []
     for cluster, answered in clusters:
@@ -326,8 +333,9 @@ def _plan_shorter(
             repeat(short)
     for whole in others:
         pieces = whole.description.pieces
-        for piece in pieces[:_MOST_SHORTER] if len(pieces) > 1 else ():
-            add_shorter(whole, Description((piece,)))
+        if len(pieces) > 1:
+            for piece in pieces[:_MOST_SHORTER]:
+                add_shorter(whole, Description((piece,)))
     return repeated, fresh, shorter_names
 
 
@@ -404,7 +412,8 @@ def _estimated(
     # failure rate and the screen's observed acceptance rate.
     count = trial.count
     accepted = count.pairs / max(trial.drawn, 1)
-    rate = max(count.rate, 0.5 / count.pairs) * max(accepted, 0.05)
+    rate = max(count.rate, 0.5 / count.pairs)
+    rate *= max(accepted, 0.05)
     needed = int(np.ceil(1.5 * until / rate))
     candidates = min(needed, budget.images - FEWEST_IMAGES)
     if candidates < until:

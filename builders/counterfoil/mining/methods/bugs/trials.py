@@ -77,7 +77,9 @@ class RoundAsked:
 
     @property
     def images(self) -> int:
-        return self.candidates * len(self.cells) + self.of_base * len(self.labels)
+        described = self.candidates * len(self.cells)
+        base = self.of_base * len(self.labels)
+        return described + base
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,8 @@ class DrawnRound:
         `name`."""
         shift = 0 if name is None else self.shift_names.index(name)
         rows = np.flatnonzero((self.shifts == shift) & (self.labels == label))
-        return rows[np.argsort(self.indices[rows], kind="stable")]
+        order = np.argsort(self.indices[rows], kind="stable")
+        return rows[order]
 
     def pairs(self, name: str) -> Pairs:
         """Return the cell's pairs: its images for which the base image with the same noise was
@@ -195,7 +198,10 @@ class Trial:
 
     @property
     def count(self) -> PairCount:
-        return sum((pair.count for pair in self.pairs), PairCount(0, 0, 0, 0))
+        count = PairCount(0, 0, 0, 0)
+        for pairs in self.pairs:
+            count += pairs.count
+        return count
 
     @property
     def drawn(self) -> int:
@@ -265,7 +271,7 @@ def carry_to_test(
                 cells[name] = trial.hypothesis
         if not cells:
             break
-        labels = tuple(sorted({cell.label for cell in cells.values()}))
+        labels = {cell.label for cell in cells.values()}
         pairs = min(
             max(drawn_pairs, settings.batch),
             settings.pairs - drawn_pairs,
@@ -273,7 +279,8 @@ def carry_to_test(
         )
         if pairs < FEWEST:
             break
-        drawn = draw(RoundAsked(budget.number, purpose, pairs, cells, labels))
+        in_order = tuple(sorted(labels))
+        drawn = draw(RoundAsked(budget.number, purpose, pairs, cells, in_order))
         # The drawn round can have a later number than the round that was asked for. Continue after
         # the drawn number, because a round that is drawn twice would count twice.
         budget = budget.after(drawn.asked)
@@ -281,10 +288,13 @@ def carry_to_test(
         rounds.append(drawn)
         for name in cells:
             trial = tested[name]
-            more = replace(trial, pairs=(*trial.pairs, drawn.pairs(name)))
+            every_pair = (*trial.pairs, drawn.pairs(name))
+            more = replace(trial, pairs=every_pair)
             count = more.count
             log_e = log_e_value(count.failing, count.discordant)
-            state = decide_test(count, log_e, threshold, mine.margin) if count.pairs else "open"
+            state = "open"
+            if count.pairs:
+                state = decide_test(count, log_e, threshold, mine.margin)
             looks = (*trial.looks, (count.pairs, log_e))
             tested[name] = replace(more, looks=looks, state=state)
         decided = sum(trial.state != "open" for trial in tested.values())

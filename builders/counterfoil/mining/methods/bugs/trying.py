@@ -123,7 +123,8 @@ def _on_rows(
         margin = run.mine.margin
         cutoffs, members, _ = choose_cutoffs(of_class, cosines, (bug.label,), "hard", margin)
         inside = np.flatnonzero(members)
-        order = inside[np.argsort(-cosines[inside], kind="stable")]
+        best_first = np.argsort(-cosines[inside], kind="stable")
+        order = inside[best_first]
     return Hypothesis(
         name=bug.name,
         labels=(bug.label,),
@@ -174,12 +175,16 @@ def try_descriptions(options: TryOptions) -> MineResult:
                 f"Known classes: {', '.join(names[:20])}.",
             )
         cls = named[0]
-        known = {(finding.classes, finding.prompt): finding.name for finding in before.findings}
-        names = [finding.name for finding in before.findings]
+        known = {}
+        names = []
+        for finding in before.findings:
+            known[finding.classes, finding.prompt] = finding.name
+            names.append(finding.name)
         again = []
         hypotheses: list[BugHypothesis] = []
         for description in _described(options.texts, cls, run):
-            key = ((cls.id,), description.prompt(base_prompt(run)))
+            prompt = description.prompt(base_prompt(run))
+            key = ((cls.id,), prompt)
             if key in known:
                 again.append(known[key])
             name = name_of(cls.name, description, names)
@@ -242,8 +247,8 @@ def mine_again(options: AgainOptions) -> MineResult:
             problems = wordless_problems(run)
             if problems:
                 raise UserError(problems)
-            rows = mine.model_copy(update={"on": tuple(on), "confirm": "rows"})
-            run = replace(run, mine=rows)
+            changes = {"on": tuple(on), "confirm": "rows"}
+            run = replace(run, mine=mine.model_copy(update=changes))
             row_findings, audited, relabel = find_on_photographs(hypotheses, run)
             _refuse_another(inside, other, row_findings)
             make_folder(inside)
@@ -271,7 +276,11 @@ def mine_again(options: AgainOptions) -> MineResult:
         return write_search(findings, drawer.images.items(), run)
 
 
-def _refuse_another(inside: Path, other: Recipe, findings: Findings | None = None) -> None:
+def _refuse_another(
+    inside: Path,
+    other: Recipe,
+    findings: Findings | None = None,
+) -> None:
     """Raise UserError if the folder holds a test of another recipe with the same name, or of other
     images."""
     path = inside / FINDINGS
@@ -318,7 +327,8 @@ def opened_search(
                 f"{path}: {FINDINGS} does not match {ASKED}", "Mine again in another folder."
             )
         settings = validate_settings(BugsSettings, mine.settings, "mine.settings")
-        yield MiningRun(recipe, mine, settings, path / ASKED, (), path, devices, workers), findings
+        run = MiningRun(recipe, mine, settings, path / ASKED, (), path, devices, workers)
+        yield run, findings
 
 
 def _described(texts: Sequence[str], cls: RecipeClass, run: MiningRun) -> list[Description]:
@@ -344,7 +354,11 @@ def _described(texts: Sequence[str], cls: RecipeClass, run: MiningRun) -> list[D
     return list(text_by_description)
 
 
-def _same_hypotheses(searched: MiningRun, before: Findings, other: Recipe) -> list[BugHypothesis]:
+def _same_hypotheses(
+    searched: MiningRun,
+    before: Findings,
+    other: Recipe,
+) -> list[BugHypothesis]:
     """Return the confirmed findings of a search as hypotheses of another recipe."""
     by_id = {cls.id: cls for cls in other.classes}
     searched_classes = {cls.id: cls for cls in searched.recipe.classes}
@@ -363,7 +377,8 @@ def _same_hypotheses(searched: MiningRun, before: Findings, other: Recipe) -> li
         base = filled_base(searched, searched_classes[class_id])
         description = Description(pieces_of(finding.caption, base, class_name) or ())
         origin = finding.origin or "found"
-        hypotheses.append(BugHypothesis(finding.name, cls.label, description, origin))
+        hypothesis = BugHypothesis(finding.name, cls.label, description, origin)
+        hypotheses.append(hypothesis)
     if wrong:
         raise UserError(wrong, "Name a recipe of the same classes.")
     if not hypotheses:
