@@ -213,7 +213,8 @@ class ContentsSeen:
     def known(self) -> list[str]:
         """Return the hash of each row's image, in order. Images that were not read yet are read
         now."""
-        digests = digests_of(self._plain, "contents-seen", self._digests(), self._folder)
+        read = self._digests()
+        digests = digests_of(self._plain, "contents-seen", read, self._folder)
         return [digest.tobytes().hex() for digest in digests]
 
     def _digests(self) -> Iterator[bytes]:
@@ -305,8 +306,8 @@ def condition_questions(
     limits = best_thresholds(values[rows], present[rows], conditions.names)
     failed = np.zeros(present.shape, dtype=bool)
     failed[readable] = binary_answers(values[readable], present[readable], limits)
-    thresholds = dict(zip(conditions.names, limits.tolist(), strict=True))
-    about = {"outputs": class_map.outputs, "thresholds": thresholds}
+    thresholds = zip(conditions.names, limits.tolist(), strict=True)
+    about = {"outputs": class_map.outputs, "thresholds": dict(thresholds)}
     # A condition's question treats the classifier as one whose outputs are the labels of the
     # conditions.
     count = 2 * len(conditions.names)
@@ -345,7 +346,16 @@ def collect_answers(
     names = list(maps)
     answered = []
     for part in parts:
-        scores = score_models(part, names, maps, cache, device, _BATCH, load, placement=placement)
+        scores = score_models(
+            part,
+            names,
+            maps,
+            cache,
+            device,
+            _BATCH,
+            load,
+            placement=placement,
+        )
         answered.append(scores)
     targets = {}
     for name, class_map in maps.items():
@@ -393,7 +403,15 @@ def conditions_scored(
     cache = writable_cache() / "predictions"
     scored = []
     for part in parts:
-        scores = condition_scores(part, name, class_map, cache, device, _BATCH, load)
+        scores = condition_scores(
+            part,
+            name,
+            class_map,
+            cache,
+            device,
+            _BATCH,
+            load,
+        )
         scored.append(scores)
     classifier = scored[-1].classifier
     refuse_unknown_rows(classifier, parts)
@@ -638,7 +656,8 @@ class AskedTarget:
             return None
         train_images, _ = audited_train_rows(self.recipe, self.source)
         images = evenly_thinned(train_images, self.mine.train_rows)
-        rows = np.asarray(features_of(images, embedder), dtype=np.float64)
+        embedded = features_of(images, embedder)
+        rows = np.asarray(embedded, dtype=np.float64)
         rows = rows[np.isfinite(rows).all(axis=1)]
         if len(rows) < 2:
             return None
@@ -764,7 +783,8 @@ def refuse_unknown_rows(classifier: Classifier, parts: Sequence[LabelledImages])
         return
     known = {key for part in parts for key in part.keys}
     for part in parts:
-        known |= {*(part.paths or ()), *part.other_paths}
+        known.update(part.paths or ())
+        known.update(part.other_paths)
         if part.left_out:
             stem = part.keys[0].rpartition("_")[0]
             rows = len(part) + sum(part.left_out.values())
@@ -819,7 +839,14 @@ def other_answers(
         return by_audit
     rows = audits[0].rows
     discover_rows = rows[audits[0].halves.discover]
-    answers = _answers_by(target.recipe, target.mine, target.parts, target.has, maps, device)
+    answers = _answers_by(
+        target.recipe,
+        target.mine,
+        target.parts,
+        target.has,
+        maps,
+        device,
+    )
     for name, of_model in answers.items():
         asked = of_model.questions(discover_rows)
         for questions, question in zip(by_audit, asked, strict=True):

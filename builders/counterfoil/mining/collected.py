@@ -134,7 +134,8 @@ def minimum_detectable_difference(
                 continue
             size = max(1, round(len(rows) * _TYPICAL_SHARE))
             members = np.arange(len(rows)) < size
-            on_rows.append(count_failures(failed, half.units[rows], members))
+            counts = count_failures(failed, half.units[rows], members)
+            on_rows.append(counts)
 
     def order(smallest: document.SmallestDifference) -> float:
         # A set that can show no difference comes last.
@@ -318,7 +319,8 @@ def collect_findings(
     images = []
     previews = []
     for part in audited.parts:
-        images.append(document.AuditedImages(part.name, part.content, len(part)))
+        audited_part = document.AuditedImages(part.name, part.content, len(part))
+        images.append(audited_part)
         if part.preview is not None:
             previews.append(part.preview)
     target = audited.target
@@ -376,7 +378,8 @@ def _finding(
     confirm_rows = audited.halves.confirm
     discover_rows = audited.halves.discover
     half = audited.labelled.chosen(confirm_rows)
-    tested_rows = np.flatnonzero(hypothesis.tested_on(half.features, half.labels))
+    is_tested = hypothesis.tested_on(half.features, half.labels)
+    tested_rows = np.flatnonzero(is_tested)
     tested = half.chosen(tested_rows)
     members = hypothesis.members(tested.features, tested.labels)
     closeness = hypothesis.closeness(tested.features)
@@ -395,7 +398,8 @@ def _finding(
     counted = hypothesis.counted(audited.failed, audited.taken_for)
     rows = confirm_rows[tested_rows[inside]]
     first = _first_of_both(counted[rows])
-    shown = images.evidence(rows[first], closeness[inside][first], counted, "confirm")
+    scores = closeness[inside]
+    shown = images.evidence(rows[first], scores[first], counted, "confirm")
     test = None
     if tests.rendered is not None and carried.rendered is not None:
         drawn_set = tests.rendered.sets[hypothesis.name]
@@ -404,7 +408,12 @@ def _finding(
         shown = drawn + shown if carried.rows is None else shown + drawn
         rates = compared(*carried.rendered, result.level)
         p = score_test(*carried.rendered, run.mine.margin)
-        test = document.RenderedTest(rates.set, rates.rest, rates.difference, p)
+        test = document.RenderedTest(
+            rates.set,
+            rates.rest,
+            rates.difference,
+            p,
+        )
     rows = discover_rows[hypothesis.evidence]
     first = _first_of_both(counted[rows])
     shown += images.evidence(rows[first], hypothesis.scores[first], counted, "discover")
@@ -547,7 +556,8 @@ def _caption_check(
     added -= set(reference.split())
     says_it = np.asarray([added.issubset(text.split()) for text in texts])
     features = audited.features[rows].astype(np.float32)
-    best = np.argmax(features @ captions.vectors[candidates].T, axis=1)
+    cosines = features @ captions.vectors[candidates].T
+    best = np.argmax(cosines, axis=1)
     matching = says_it[best]
     cosines = hypothesis.cosines(features)
     order = np.argsort(-cosines, kind="stable")[:_NEAREST]
@@ -575,5 +585,6 @@ def _caption_check(
 
 def half_of(audited: Audited, rows: Ints) -> document.Half:
     keys = [audited.keys[row] for row in rows.tolist()]
+    sha256 = keys_sha256(keys)
     units = np.unique(audited.units[rows])
-    return document.Half(len(rows), len(units), keys_sha256(keys))
+    return document.Half(len(rows), len(units), sha256)

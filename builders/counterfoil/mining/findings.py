@@ -735,7 +735,9 @@ class Findings(Strict):
 
     @property
     def run_seed(self) -> int:
-        return self.halves.seed if self.halves is not None else self.seed or 0
+        if self.halves is not None:
+            return self.halves.seed
+        return self.seed or 0
 
     @property
     def confirmed(self) -> tuple[Finding, ...]:
@@ -755,7 +757,10 @@ class Findings(Strict):
     @property
     def doubt(self) -> str:
         """Why descriptions may be wrong, in a few words; empty without doubts."""
-        return self.doubts[0].partition(":")[0] if self.doubts else ""
+        if not self.doubts:
+            return ""
+        words, _, _ = self.doubts[0].partition(":")
+        return words
 
     def doubted(self, doubts: ScreenDoubts | None) -> Findings:
         """Return the findings with doubts about CLIP; those of doubted classes are marked, beside those that were."""
@@ -765,7 +770,8 @@ class Findings(Strict):
         for finding in self.findings:
             untrusted = doubts.of_any(finding.classes)
             marked.append(replace(finding, words_untrusted=untrusted))
-        return replace(self, doubts=tuple(doubts.lines()), findings=tuple(marked))
+        lines = tuple(doubts.lines())
+        return replace(self, doubts=lines, findings=tuple(marked))
 
     def to_json(self) -> dict[str, Any]:
         """Return the document as JSON values."""

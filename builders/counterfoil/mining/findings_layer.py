@@ -98,10 +98,12 @@ def shifts_layer(
         classes.update(shift["classes"])
         replaced = {}
         if name in specs:
-            replaced = specs[name].model_dump(mode="json", exclude_none=True)
+            spec = specs[name]
+            replaced = spec.model_dump(mode="json", exclude_none=True)
         all_shifts[name] = replacement(replaced, shift)
     ids = [cls.id for cls in run.recipe.classes if cls.id in classes]
-    prompts = merged_deeply(carried.get("prompts", {}), {"base": {"classes": ids}})
+    base = {"classes": ids}
+    prompts = merged_deeply(carried.get("prompts", {}), {"base": base})
     prompts["shifts"] = all_shifts
     layer = carried | {"prompts": prompts}
     # Drop the LoRA weights of levels, because otherwise every image would be rendered with them.
@@ -117,7 +119,7 @@ def shifts_layer(
 
 def replacement(old: Any, new: Any) -> Any:
     """Return a mapping that leaves nothing of the mapping `old` when it is merged over it."""
-    if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
+    if not isinstance(old, Mapping) or not isinstance(new, Mapping):
         return new
     merged = dict.fromkeys(old)
     for key, value in new.items():
@@ -238,7 +240,8 @@ def mined_shifts(
             origin = _beside(findings, finding, EASY, easiest)
             prompt = prompt_of(easiest, classes)
             caption = easiest if screened else None
-            easy[f"{stem}_{EASY}"] = mined_shift(prompt, caption, EASY, classes, origin)
+            shift = mined_shift(prompt, caption, EASY, classes, origin)
+            easy[f"{stem}_{EASY}"] = shift
         if base is not None:
             origin = _beside(findings, finding, REFERENCE)
             shift = mined_shift(base, None, REFERENCE, classes, origin)
@@ -325,7 +328,12 @@ def mined_from(findings: Findings, finding: Finding) -> dict[str, Any]:
 
 
 def _counts(pairs: CountedPairs) -> dict[str, int]:
-    return {name: getattr(pairs, name) for name in ("pairs", "both", "failing", "rescued")}
+    return {
+        "pairs": pairs.pairs,
+        "both": pairs.both,
+        "failing": pairs.failing,
+        "rescued": pairs.rescued,
+    }
 
 
 def _beside(
@@ -347,11 +355,15 @@ def audit_origin(findings: Findings) -> dict[str, Any]:
     target = findings.target
     images = []
     for part in findings.on:
-        images.append({"name": without_folders(part.name), "content": part.content})
+        name = without_folders(part.name)
+        images.append({"name": name, "content": part.content})
     origin: dict[str, Any] = {
         "method": method.name,
         "settings": _shared(method.settings),
-        "target": {"name": without_folders(target.name), "sha256": target.sha256},
+        "target": {
+            "name": without_folders(target.name),
+            "sha256": target.sha256,
+        },
         "on": images,
         "failure": findings.failure,
         "margin": findings.margin,
@@ -418,7 +430,8 @@ def mined_shift(
 def _added(caption: str, classes: Sequence[RecipeClass]) -> str | None:
     """Return the caption of the shift alone: "a photo on the road" of "a photo of a sandal on the
     road". Return None if the caption does not name the class, or adds nothing."""
-    before, placeholder, after = prompt_of(caption, classes).partition("{class}")
+    prompt = prompt_of(caption, classes)
+    before, placeholder, after = prompt.partition("{class}")
     if not placeholder:
         return None
     words = before.removeprefix(_A_PHOTO).strip()

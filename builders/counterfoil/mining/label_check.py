@@ -63,7 +63,8 @@ class CheckedRows:
         """The estimated share of wrong labels, or 0 if there are no rows."""
         if not len(self.depth):
             return 0.0
-        deeper = float((self.depth > 1 / 2).mean())
+        deep = self.depth > 1 / 2
+        deeper = float(deep.mean())
         return min(1.0, 2 * deeper)
 
 
@@ -101,13 +102,14 @@ class SeenLabels:
             return check, CheckedRows.none()
         others = taken_for[usable]
         labels = self.labels[rows]
-        pairs = set(zip(labels.tolist(), others.tolist(), strict=True))
+        pairs = zip(labels.tolist(), others.tolist(), strict=True)
         by_pair = []
         right = 0.0
-        for label, other in sorted(pairs):
+        for label, other in sorted(set(pairs)):
             of_pair = rows[(labels == label) & (others == other)]
             by_pair.append(self._between(of_pair, label, other))
-            of_right = self._between(self._some_right(label), label, other)
+            right_rows = self._some_right(label)
+            of_right = self._between(right_rows, label, other)
             right += len(of_pair) * of_right.share
         right /= count
         columns = []
@@ -161,8 +163,9 @@ class SeenLabels:
         """Return at most `_MOST_RIGHT` right rows of a class, evenly spaced."""
         right_rows = self._right_rows(label)
         count = len(right_rows)
-        chosen = np.linspace(0, count - 1, min(count, _MOST_RIGHT))
-        return right_rows[chosen.round().astype(np.int64)]
+        most = min(count, _MOST_RIGHT)
+        chosen = np.linspace(0, count - 1, most).round()
+        return right_rows[chosen.astype(np.int64)]
 
     def _right_rows(self, label: int) -> Ints:
         return np.flatnonzero((self.labels == label) & self.right)
@@ -181,14 +184,16 @@ class SeenLabels:
         for start in range(0, len(rows), _ROWS_AT_ONCE):
             at = slice(start, start + _ROWS_AT_ONCE)
             batch = rows[at]
-            cosines = (self.features[batch] @ right_features).astype(np.float64)
+            cosines = self.features[batch] @ right_features
+            cosines = cosines.astype(np.float64)
             same_unit = self.units[batch][:, None] == right_units
             # NaN comes last.
             cosines[same_unit] = np.nan
             partitioned = np.partition(-cosines, most - 1, axis=1)
             nearest = -np.sort(partitioned[:, :most], axis=1)
             finite = np.isfinite(nearest)
-            sums = np.where(finite, nearest, 0).sum(axis=1)
+            counted = np.where(finite, nearest, 0)
+            sums = counted.sum(axis=1)
             counts = finite.sum(axis=1)
             means = sums / np.maximum(counts, 1)
             nearness[at] = np.where(counts > 0, means, -1.0)
@@ -217,8 +222,9 @@ def check_labels(
     with_caption = [cls.label for cls in classes if cls.id in texts]
     captions[with_caption] = encoded
     known = np.ones(len(classes), dtype=bool)
-    for cls in classes if doubts is not None else ():
-        known[cls.label] = not doubts.of_any([cls.id])
+    if doubts is not None:
+        for cls in classes:
+            known[cls.label] = not doubts.of_any([cls.id])
     seen = []
     for audited in tests.audits:
         right = np.asarray(audited.taken_for == audited.labels)
@@ -238,7 +244,8 @@ def check_labels(
         fits = of_question & (answers != labels[rows][:, None])
         first_place = fits.argmax(axis=1)
         first = answers[np.arange(len(rows)), first_place]
-        taken_for = np.where(fits.any(axis=1), first, -1)
+        is_taken = fits.any(axis=1)
+        taken_for = np.where(is_taken, first, -1)
         check, checked = seen[carried.audit].check(rows, taken_for)
         checks[name] = check
         if not (carried.result.confirmed and check.suspected):

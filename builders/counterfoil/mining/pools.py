@@ -185,7 +185,8 @@ def pool_files(
     shifts |= dict.fromkeys(recipe.prompts.shifts)
     shifts[POOL_SHIFT] = {key: value for key, value in shift.items() if value is not None}
     screen: dict[str, Any] = {"object_threshold": -1}  # CLIP rejects no chosen row.
-    screen |= _dropped(("keep",), [part.screen for part in both])
+    screens = [part.screen for part in both]
+    screen |= _dropped(("keep",), screens)
     limits = ("accepted", "at_most", "held", "pairs")
     samples: dict[str, Any] = _dropped(limits, [part.samples for part in both])
     samples |= {"candidates": most, "noise": "independent"}
@@ -310,7 +311,8 @@ class FilteredPool:
 
     @property
     def count(self) -> int:
-        return sum(map(len, self.hardest.rows.values()))
+        by_label = self.hardest.rows.values()
+        return sum(map(len, by_label))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -449,7 +451,8 @@ def open_pool(
     by_number = in_source and column == source.label_column
     stored = labels_of(rows, column)
     labels = stored.places(recipe.classes, rows.place, numbers=by_number)
-    return OpenedPool(images, origin, np.arange(len(images)), labels)
+    numbers = np.arange(len(images))
+    return OpenedPool(images, origin, numbers, labels)
 
 
 def filter_pool(

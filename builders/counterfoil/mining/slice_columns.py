@@ -92,7 +92,8 @@ def measure_image(image: Image, encoded: bytes) -> tuple[float, ...]:
     focus = 0.0
     if laplacian.size:
         focus = float(laplacian.var())
-    saturation = np.asarray(image.convert("HSV"))[..., 1]
+    hsv = np.asarray(image.convert("HSV"))
+    saturation = hsv[..., 1]
     return (
         float(luma.mean()),
         float(luma.std()),
@@ -109,7 +110,8 @@ def jpeg_quality(encoded: bytes) -> float:
     """Return the quality of a JPEG on libjpeg's scale, 1 to 100, computed from its luminance table.
     A file of another format has 100.
     """
-    tables = getattr(open_image(encoded, photograph=True), "quantization", {})
+    image = open_image(encoded, photograph=True)
+    tables = getattr(image, "quantization", {})
     table = tables.get(0)
     if table is None:
         return float(_LOSSLESS)
@@ -121,7 +123,8 @@ def jpeg_quality(encoded: bytes) -> float:
     quality = 100 - percent / 2
     if percent > 100:
         quality = 5000 / percent
-    return float(min(_LOSSLESS, max(1, round(quality))))
+    whole = max(1, round(quality))
+    return float(min(_LOSSLESS, whole))
 
 
 _LEAST = 1e-6  # of the largest singular value: what is below is rounding
@@ -137,7 +140,8 @@ def slice_columns(
     notes = []
     measured = _measured(audited)
     images = len(measured)
-    blind = int(np.isnan(measured[:, 0]).sum())
+    unmeasured = np.isnan(measured)
+    blind = int(unmeasured[:, 0].sum())
     if blind:
         notes.append(
             f"{blind:,} of {images:,} images cannot be decoded, so nothing was measured of them"
@@ -146,8 +150,9 @@ def slice_columns(
     medians = 0.0
     if blind < images:
         medians = np.nanmedian(measured, axis=0)
-    measured = np.where(np.isnan(measured), medians, measured)
-    varied = np.flatnonzero(np.ptp(measured, axis=0) > 0)
+    measured = np.where(unmeasured, medians, measured)
+    spans = np.ptp(measured, axis=0)
+    varied = np.flatnonzero(spans > 0)
     shifts, of_shift = _shifts(audited)
     try:
         features = _own_features(audited, recipe, device)
@@ -158,7 +163,8 @@ def slice_columns(
         features = np.zeros((images, 0))
     measures = tuple(MEASURES[index] for index in varied.tolist())
     columns = SliceColumns(measures, shifts, features.shape[1])
-    values = np.concatenate([measured[:, varied], of_shift, features], axis=1)
+    parts = [measured[:, varied], of_shift, features]
+    values = np.concatenate(parts, axis=1)
     return columns, values.astype(np.float32), tuple(notes)
 
 

@@ -180,7 +180,10 @@ def see_images(run: MiningRun, method: FindMethod, inputs: MiningInputs) -> Seen
             without_words = (why, failure.hint)
         method = slices.SLICES
         settings = method.settings()
-        changes = {"method": SLICES, "settings": settings.model_dump(mode="json")}
+        changes = {
+            "method": SLICES,
+            "settings": settings.model_dump(mode="json"),
+        }
         mine = run.mine.model_copy(update=changes)
         run = replace(run, mine=mine, settings=settings)
     refuse_others(run, inputs.target.parts)
@@ -282,8 +285,8 @@ def describe(
     notes += image_notes(recipe, run.mine.on, in_words=clip is not None)
     rows = answered = None
     if inputs.target.has is None:
-        others = [answers.target.predictions for answers in of_others[0].values()]
-        rows = AnsweredRows.of(audited, others)
+        others = of_others[0].values()
+        rows = AnsweredRows.of(audited, [answers.target.predictions for answers in others])
         without_words = _WITHOUT_WORDS if clip is None else None
         answered = answers_shown(rows, recipe, without_words)
         notes += rows.notes

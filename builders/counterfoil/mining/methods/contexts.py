@@ -115,13 +115,19 @@ def count_contexts(
     contexts: int,
 ) -> list[ContextCount]:
     """Count the images of each context. assigned: (n,), from `nearest_context`. failed: (n,)."""
-    wrong = np.bincount(assigned[failed], minlength=contexts).tolist()
-    right = np.bincount(assigned[~failed], minlength=contexts).tolist()
+    wrong = np.bincount(assigned[failed], minlength=contexts)
+    right = np.bincount(assigned[~failed], minlength=contexts)
     of_failures = int(failed.sum())
     of_right = len(failed) - of_failures
     counts = []
     for index in range(contexts):
-        count = ContextCount(index, wrong[index], of_failures, right[index], of_right)
+        count = ContextCount(
+            index,
+            int(wrong[index]),
+            of_failures,
+            int(right[index]),
+            of_right,
+        )
         counts.append(count)
     return counts
 
@@ -215,14 +221,16 @@ def context_shifts(
             origin = {"role": "hard", "caption": context.caption, **audited}
             if finding is not None:
                 origin = mined_from(findings, finding) | {"confirmed": finding.confirmed}
-            counts = {key: getattr(context, key) for key in _COUNTED}
-            origin |= {"rank": context.rank, "counts": counts, "lift": context.lift}
+            origin["rank"] = context.rank
+            origin["counts"] = {key: getattr(context, key) for key in _COUNTED}
+            origin["lift"] = context.lift
             chosen[name] = _shift(settings, recipe, cls, context, CHOSEN_CONTEXTS, count, origin)
         if not settings.controls:
             continue
         total = sum(images)
         origin = {"role": CLASS_NAME, **audited}
-        plain = mined_shift(plain_prompt(settings), None, CLASS_NAME, [cls], origin)
+        prompt = plain_prompt(settings)
+        plain = mined_shift(prompt, None, CLASS_NAME, [cls], origin)
         alone[f"{stem}_{CLASS_NAME}"] = plain | _samples(total)
         order = draw.permutation(len(others))[: len(ranked)]
         drawn = [others[index] for index in order.tolist()]
@@ -230,8 +238,7 @@ def context_shifts(
         # If fewer contexts are left for the control than were chosen, they share the number of
         # images evenly.
         if contexts != len(ranked):
-            each, left = divmod(total, contexts)
-            images = [each + (index < left) for index in range(contexts)]
+            images = [total // contexts + (index < total % contexts) for index in range(contexts)]
         names = unique_slugs([f"{stem} random {context.words}" for context in drawn])
         for name, context, count in zip(names, drawn, images, strict=True):
             origin = {"role": "random_context", "caption": context.caption, **audited}
@@ -295,7 +302,8 @@ def context_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
     captions = []
     for cls, contexts in zip(recipe.classes, proposed, strict=True):
         texts = [settings.caption(cls.name, context) for context in contexts]
-        captions.append((plain_caption(settings, cls.name), dict.fromkeys(texts)))
+        reference = plain_caption(settings, cls.name)
+        captions.append((reference, dict.fromkeys(texts)))
     return caption_table(captions), notes
 
 
@@ -392,7 +400,8 @@ def _of_class(
         inside = np.flatnonzero(assigned == index)
         of_context = np.asarray(features[inside], dtype=np.float32)
         cosines = of_context @ vectors[index]
-        order = np.lexsort((-cosines, ~failed[inside]))[:_MOST_EVIDENCE]
+        order = np.lexsort((-cosines, ~failed[inside]))
+        order = order[:_MOST_EVIDENCE]
         about = {"rank": rank}
         for key in _ABOUT:
             about[key] = getattr(counts[index], key)

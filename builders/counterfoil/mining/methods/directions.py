@@ -181,7 +181,15 @@ def find_directions(
             notes.append(ClassNote(reason=direction))
             continue
         name = half.class_names[label]
-        captioned = _Captioned(half, settings, (label,), name, stems[label], direction, points)
+        captioned = _Captioned(
+            half,
+            settings,
+            labels=(label,),
+            name=name,
+            stem=stems[label],
+            direction=direction,
+            points=points,
+        )
         sides.append(captioned)
         hard, easy = captioned.extremes
         facts = {name: getattr(direction, name) for name in of_direction}
@@ -241,7 +249,9 @@ def find_directions(
     hypotheses = []
     for captioned, hard_set in zip(sides, hard_sets, strict=True):
         far_set = captioned.hypothesis("far_from", mine.margin, outside)
-        hypotheses += [side for side in (hard_set, far_set) if side is not None]
+        for side in (hard_set, far_set):
+            if side is not None:
+                hypotheses.append(side)
     return Found(tuple(hypotheses), tuple(notes), vectors, decide)
 
 
@@ -342,7 +352,8 @@ class _Captioned:
             vector = (added / length).astype(np.float32)
         rows = half.of_classes(labels)
         of_classes = half.chosen(rows)
-        cosines = np.asarray(of_classes.features, dtype=np.float32) @ vector
+        features = np.asarray(of_classes.features, dtype=np.float32)
+        cosines = features @ vector
         cutoffs, members, (in_set, rest) = choose_cutoffs(of_classes, cosines, labels, role, margin)
         if not in_set.rows or not rest.rows:
             return None
@@ -351,7 +362,8 @@ class _Captioned:
         decisions = self.direction.decision(self.points[rows])
         easiest_rows = np.argsort(-decisions, kind="stable")[:_MOST_EASIEST]
         text = captions.texts[row]
-        words = words_of(self.name, text, captions.texts[self.reference], role)
+        reference = captions.texts[self.reference]
+        words = words_of(self.name, text, reference, role)
         outside = [other for other in hard_sets if set(other.labels) & set(labels)]
         hypothesis = Hypothesis(
             name=f"{self.stem}_{role}",

@@ -73,13 +73,15 @@ def find_slices(
     names = unique_slugs([hypothesis.name for hypothesis in best])
     for hypothesis, name in zip(best, names, strict=True):
         of_classes = half.of_classes(hypothesis.labels)
-        members = hypothesis.members(half.features[of_classes], half.labels[of_classes])
+        features = half.features[of_classes]
+        members = hypothesis.members(features, half.labels[of_classes])
         rows = of_classes[members]
         closeness = hypothesis.closeness(half.features[rows])
         # Rows that count as failing come first. Among them and among the others, rows that are most
         # clearly in the set come first.
         counted = hypothesis.counted(half.failed[rows], half.taken_for[rows])
-        order = np.lexsort((-closeness, ~counted))[:_MOST_EVIDENCE]
+        order = np.lexsort((-closeness, ~counted))
+        order = order[:_MOST_EVIDENCE]
         evidence = rows[order]
         scores = closeness[order].astype(np.float64)
         named = replace(hypothesis, name=name, evidence=evidence, scores=scores)
@@ -112,7 +114,8 @@ def _by_answers(half: DiscoverHalf, label: int) -> Iterator[Hypothesis]:
         if len(against):
             words = f"{name} answered {half.class_names[answered]}"
             of_answer = _hypothesis((label,), words, no_column, _NO_CUTOFF)
-            yield replace(of_answer, against=tuple(against.tolist()), answered=answered)
+            labels = tuple(against.tolist())
+            yield replace(of_answer, against=labels, answered=answered)
 
 
 def _by_measures(
@@ -134,7 +137,8 @@ def _by_measures(
             for label in labels:
                 of_class = values[half.labels == label]
                 _, counts = np.unique(of_class, return_counts=True)
-                if counts.max() <= max(1, _TOLERATED * len(of_class)):
+                most = max(1, _TOLERATED * len(of_class))
+                if counts.max() <= most:
                     varied.append(label)
             if len(varied) < 2:
                 continue
@@ -194,10 +198,11 @@ def _by_looks(
         return
     from sklearn.cluster import KMeans
 
-    features = half.features[rows, -width:].astype(np.float64)
+    features = half.features[rows, -width:]
     seed = mine.seed % 2**32
     means = KMeans(clusters, n_init=_STARTS, random_state=seed)
-    centres = means.fit(features).cluster_centers_
+    means.fit(features.astype(np.float64))
+    centres = means.cluster_centers_
     lengths = np.linalg.norm(centres, axis=1, keepdims=True)
     shape = (clusters, half.features.shape[1])
     vectors = np.zeros(shape, dtype=np.float32)

@@ -164,7 +164,8 @@ class KernelSolver:
         (n,), for all rows."""
         train = self.folds[fold].train
         duals, intercept = self._fit(self.trains[fold], right[train], C)
-        return self.tests[fold] @ duals + intercept >= 0  # as `SVC.predict` has it
+        decisions = self.tests[fold] @ duals + intercept
+        return decisions >= 0  # as `SVC.predict` has it
 
     def small(self, fold: int, right: Bools) -> SmallC:
         train = self.folds[fold].train
@@ -258,7 +259,8 @@ class LinearSolver:
             max_iter=10_000,
         )
         model.fit(points, right.astype(np.int64))
-        return model.coef_[0].copy(), float(model.intercept_[0])
+        weights = model.coef_[0].copy()
+        return weights, float(model.intercept_[0])
 
 
 Solver: TypeAlias = KernelSolver | LinearSolver
@@ -320,7 +322,8 @@ def permuted_labels(
     while True:
         labels = right.copy()
         for block in blocks:
-            labels[block] = right[rng.permutation(block, axis=0)]
+            permuted = rng.permutation(block, axis=0)
+            labels[block] = right[permuted]
         yield labels
 
 
@@ -492,7 +495,8 @@ def fit_directions(
     for label in range(classes):
         rows = np.flatnonzero(labels == label)
         of_class = None if units is None else units[rows]
-        items.append(_ClassRows(label, points[rows], right[rows], of_class))
+        item = _ClassRows(label, points[rows], right[rows], of_class)
+        items.append(item)
     # largest classes first, so that workers end together
     items.sort(key=lambda item: -len(item.right))
     by_label: dict[int, Direction | str] = {}

@@ -77,16 +77,18 @@ def cluster_failures(
             part_rows = rows[part]
             vectors = features[part_rows]
             centrality = vectors @ vectors.mean(axis=0)
-            by_centrality = part_rows[np.argsort(-centrality, kind="stable")]
+            order = np.argsort(-centrality, kind="stable")
+            by_centrality = part_rows[order]
             often = np.bincount(of_answer[part_rows])
             most_frequent = int(values[often.argmax()])
             clusters.append((by_centrality, most_frequent))
 
-    def order(cluster: tuple[Ints, int]) -> tuple[int, int, int]:
+    def rank(cluster: tuple[Ints, int]) -> tuple[int, int, int]:
         cluster_rows, answer = cluster
         return -len(cluster_rows), answer, int(cluster_rows.min())
 
-    return sorted(clusters, key=order)[:most]
+    clusters.sort(key=rank)
+    return clusters[:most]
 
 
 def _split(
@@ -112,11 +114,17 @@ def _split(
     chosen = rng.permutation(count)[:MOST_ROWS]
     sampled = points[np.sort(chosen)]
     fewest = max(1, least * len(sampled) // count)
-    distinct = len(np.unique(sampled.round(6), axis=0))
+    rounded = sampled.round(6)
+    distinct = len(np.unique(rounded, axis=0))
     best = LEAST_ABOVE
     parts = 1
     # A silhouette is defined only for fewer clusters than rows.
-    most = min(MOST_PARTS, count // least, distinct, len(sampled) - 1)
+    most = min(
+        MOST_PARTS,
+        count // least,
+        distinct,
+        len(sampled) - 1,
+    )
     for number in range(2, most + 1):
         references = []
         for _ in range(REFERENCES):
@@ -325,7 +333,8 @@ class ClusterDescriber:
         rising = settings.rank != "product"
         steps = combine(chosen, score, settings.sentences, rising=rising)
         best, likelihood = steps[-1]
-        by_count = sorted(set(captions), key=lambda text: (-captions.count(text), text))
+        distinct = sorted(set(captions))
+        by_count = sorted(distinct, key=captions.count, reverse=True)
         examples = tuple(by_count[:8])
         if not np.isfinite(likelihood):
             reason = (
@@ -368,7 +377,11 @@ class ClusterDescriber:
         return np.concatenate(parts, axis=0).T
 
 
-def pieces_said(captions: Sequence[str], base: str, cls: RecipeClass) -> dict[Piece, int]:
+def pieces_said(
+    captions: Sequence[str],
+    base: str,
+    cls: RecipeClass,
+) -> dict[Piece, int]:
     """Return how many captions contain each piece. The pieces are in the order in which the
     captions name them."""
     counts: Counter[Piece] = Counter()

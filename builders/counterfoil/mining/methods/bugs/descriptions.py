@@ -72,8 +72,9 @@ class Piece:
 
     def __post_init__(self) -> None:
         words = self.words
-        tidy = words.isprintable() and words == " ".join(words.split())
-        if not words or not tidy or not REFUSED.isdisjoint(words):
+        tidy = " ".join(words.split())
+        plain = words.isprintable() and REFUSED.isdisjoint(words)
+        if not words or not plain or words != tidy:
             raise ValueError(f"no words for a prompt: {words[:80]!r}")
         if len(words) > _LONGEST_PIECE:
             raise ValueError(
@@ -117,7 +118,8 @@ class Description:
         object.__setattr__(self, "pieces", tuple(ordered))
         ranks = [piece.rank for piece in ordered]
         repeated = len(set(ordered)) < len(ordered)
-        if repeated or ranks.count(0) > 1 or ranks.count(1) > 1:
+        most = max(ranks.count(0), ranks.count(1))
+        if repeated or most > 1:
             words = ", ".join(repr(piece.words) for piece in ordered)
             raise ValueError(f"pieces that make no description: {words}")
 
@@ -195,7 +197,8 @@ class Description:
         end = len(" ".join(opening).split())
         if mended and 0 < end < len(words) and words[end - 1] == "a":
             words[end - 1] = article_for(words[end])
-        noun_phrase = " ".join(filter(None, (article, *words, CLASS)))
+        with_article = (article, *words, CLASS)
+        noun_phrase = " ".join(filter(None, with_article))
         text = f"{stem}{noun_phrase}{tail}{_behind(phrases)}"
         if sentences:
             text = " ".join([f"{text}{stop or '.'}{rest.rstrip()}", *sentences])
@@ -323,8 +326,8 @@ def _lead(before: str, stem: str) -> tuple[str | None, str]:
         if noun not in _PICTURES and plain[-2:] != ["close", "up"]:
             break
         before = before[match.end() :]
-        adds_nothing = noun in _PLAIN_PICTURES and set(adjectives) <= set(stem.split())
-        if not adds_nothing:
+        added = set(adjectives).difference(stem.split())
+        if added or noun not in _PLAIN_PICTURES:
             return f"{' '.join(plain)} of", before
     return None, before
 
@@ -560,7 +563,8 @@ def is_background(piece: Piece) -> bool:
     plain = [word for word in words if word not in DETERMINERS]
     if plain[:1] == ["background"] or plain[:2] == ["in", "background"]:
         return True
-    at = next((at for at, word in enumerate(words) if word in _IS), 0)
+    verbs = [at for at, word in enumerate(words) if word in _IS]
+    at = min(verbs, default=0)
     if not at or words[0] in _NOTHING_OF_ITS_OWN:
         return False
     behind = words[at + 1 :]

@@ -213,9 +213,13 @@ def _evidence(pairs: Sequence[Pairs], names: Sequence[str]) -> list[Evidence]:
     """
 
     def evidence(drawn: DrawnRound, row: int, score: float) -> Evidence:
-        failed = bool(drawn.failed[row])
-        answered = names[int(drawn.answers[row])]
-        return Evidence(drawn.keys[row], score, failed, "rendered", answered=answered)
+        return Evidence(
+            drawn.keys[row],
+            score,
+            failed=bool(drawn.failed[row]),
+            half="rendered",
+            answered=names[int(drawn.answers[row])],
+        )
 
     failing: list[tuple[Evidence, Evidence]] = []
     right: list[Evidence] = []
@@ -258,8 +262,9 @@ def _wrong(
             keys.setdefault(answer, []).append(drawn.keys[row])
     counts = []
     for answer in sorted(keys, key=lambda answer: (-len(keys[answer]), answer)):
-        count = len(keys[answer])
-        examples = tuple(keys[answer][:_MOST_EXAMPLES])
+        of_answer = keys[answer]
+        count = len(of_answer)
+        examples = tuple(of_answer[:_MOST_EXAMPLES])
         share = count / total
         counts.append(AnswerCount(names[answer], count, share, examples))
     return tuple(counts[:_MOST_ANSWERS])
@@ -268,7 +273,8 @@ def _wrong(
 def target_of(run: MiningRun, class_map: ClassMap) -> Target:
     """Return the audited classifier for the document."""
     classifier = load_classifier(run.target, classes=run.recipe.classes)
-    return Target(run.target, classifier.sha256, {"outputs": class_map.outputs})
+    about = {"outputs": class_map.outputs}
+    return Target(run.target, classifier.sha256, about)
 
 
 def adjusted_together(
@@ -318,7 +324,8 @@ def adjusted_together(
 
     def order(finding: Finding) -> tuple[bool, bool, float, str]:
         replaced = SHORTENED_TO in finding.about
-        return not finding.confirmed, replaced, -(finding.difference.value or 0.0), finding.name
+        difference = finding.difference.value or 0.0
+        return not finding.confirmed, replaced, -difference, finding.name
 
     return tuple(sorted(judged, key=order))
 
@@ -354,7 +361,10 @@ def with_more(
     )
 
 
-def with_rounds(findings: Findings, rounds: Sequence[RoundDrawn]) -> tuple[RoundDrawn, ...]:
+def with_rounds(
+    findings: Findings,
+    rounds: Sequence[RoundDrawn],
+) -> tuple[RoundDrawn, ...]:
     every = (*findings.rounds, *rounds)
     by_name = {drawn.name: drawn for drawn in every}
     return tuple(by_name.values())
@@ -377,7 +387,8 @@ def rates_of(count: PairCount, level: float | None = None) -> tuple[Rate, Rate, 
     reported = None
     if level is not None:
         reported = tango_interval(count, level)
-    return described, base, Difference(count.difference, tango_interval(count), reported)
+    difference = Difference(count.difference, tango_interval(count), reported)
+    return described, base, difference
 
 
 def pairs_of(finding: Finding) -> PairedTest:
@@ -412,7 +423,8 @@ def estimate_rates(
         name = finding.name
         count = pairs_to_draw(finding, run.settings)
         cells = {name: cell}
-        drawn = draw(RoundAsked(number, purpose, count, cells, (cell.label,)))
+        round_asked = RoundAsked(number, purpose, count, cells, (cell.label,))
+        drawn = draw(round_asked)
         pairs = drawn.pairs(name)
         asked = drawn.asked
         fresh = FreshPairs(**asdict(pairs.count), drawn=asked.candidates, round=asked.name)

@@ -135,7 +135,10 @@ def search_bugs(
             continue
         taken = [hypothesis.name for hypothesis in by_words.values()]
         name = name_of(class_names[cluster.label], described.description, taken)
-        about = {"captions": list(described.captions), "log_likelihood": described.log_likelihood}
+        about = {
+            "captions": list(described.captions),
+            "log_likelihood": described.log_likelihood,
+        }
         by_words[key] = BugHypothesis(name, *key, evidence=cluster.keys, about=about)
     hypotheses = list(by_words.values())
     search = BugSearch(tuple(baseline), (base,), undescribed=tuple(undescribed))
@@ -165,7 +168,8 @@ def search_bugs(
         if drawn is not None:
             rounds.append(drawn)
             rows = drawn.of(trial.hypothesis.label, name)
-            estimates[name] = stopped_rate(drawn.failed[rows], settings.until)
+            failed = drawn.failed[rows]
+            estimates[name] = stopped_rate(failed, settings.until)
     return replace(
         search,
         rounds=tuple(rounds),
@@ -295,7 +299,8 @@ def _plan_shorter(
     names = [trial.hypothesis.name for trial in tested]
     known = {}
     for trial in tested:
-        known[trial.hypothesis.label, trial.hypothesis.description] = trial.hypothesis
+        hypothesis = trial.hypothesis
+        known[hypothesis.label, hypothesis.description] = hypothesis
     shorter_names: dict[str, list[str]] = {}
     fresh: _ByName = {}
     repeated: _ByName = {}
@@ -311,8 +316,8 @@ def _plan_shorter(
         if key not in known:
             name = name_of(class_names[whole.label], description, names)
             names.append(name)
-            fresh[name] = BugHypothesis(name, *key, "shortened", whole.name)
-            known[key] = fresh[name]
+            short = BugHypothesis(name, *key, "shortened", whole.name)
+            fresh[name] = known[key] = short
         return known[key]
 
     confirmed = confirmed_names(tested, mine)

@@ -91,7 +91,8 @@ def find_on_photographs(
     texts = []
     for cls in recipe.classes:
         of_class = [_caption(bug, run) for bug in hypotheses if bug.label == cls.label]
-        texts.append((cls.text(base_prompt(run)), of_class))
+        reference = cls.text(base_prompt(run))
+        texts.append((reference, of_class))
     captions = embed_captions(caption_table(texts), clip.model)
     on_rows = tuple(_on_rows(bug, audited, captions, run) for bug in hypotheses)
     note = ClassNote(reason="not searched: the findings come from drawn images")
@@ -141,7 +142,8 @@ def _on_rows(
 
 def _caption(bug: BugHypothesis, run: MiningRun) -> str:
     cls = run.recipe.classes[bug.label]
-    return bug.description.prompt(filled_base(run, cls), cls.name)
+    base = filled_base(run, cls)
+    return bug.description.prompt(base, cls.name)
 
 
 AGAIN = "again"
@@ -202,7 +204,8 @@ def try_descriptions(options: TryOptions) -> MineResult:
         trials, rounds = _tested(hypotheses, drawer, run, first, family, "try")
         answers = output_names(recipe, class_map_of(recipe, run.target))
         tried = [finding_of(trial, run, answers) for trial in trials]
-        findings = with_more(before, tried, list(map(round_drawn, rounds)))
+        drawn = list(map(round_drawn, rounds))
+        findings = with_more(before, tried, drawn)
         findings = estimate_rates(findings, drawer, 1, run, answers, "try_estimate")
         images = images_of_rounds(folder, before.rounds) | drawer.images
         asked_text = (folder / ASKED).read_text(encoding="utf-8")
@@ -258,7 +261,8 @@ def mine_again(options: AgainOptions) -> MineResult:
         refuse_unanswered(mine.failure, other.classes, class_map)
         make_folder(inside)
         drawer = RoundDrawer(run, past_others=True)
-        trials, rounds = _tested(hypotheses, drawer, run, 1, len(hypotheses), "again")
+        family = len(hypotheses)
+        trials, rounds = _tested(hypotheses, drawer, run, 1, family, "again")
         answers = output_names(other, class_map)
         again = [finding_of(trial, run, answers) for trial in trials]
         findings = replace(
@@ -327,7 +331,16 @@ def opened_search(
                 f"{path}: {FINDINGS} does not match {ASKED}", "Mine again in another folder."
             )
         settings = validate_settings(BugsSettings, mine.settings, "mine.settings")
-        run = MiningRun(recipe, mine, settings, path / ASKED, (), path, devices, workers)
+        run = MiningRun(
+            recipe,
+            mine,
+            settings,
+            source=path / ASKED,
+            overrides=(),
+            folder=path,
+            devices=devices,
+            workers=workers,
+        )
         yield run, findings
 
 
@@ -375,7 +388,8 @@ def _same_hypotheses(
             )
             continue
         base = filled_base(searched, searched_classes[class_id])
-        description = Description(pieces_of(finding.caption, base, class_name) or ())
+        pieces = pieces_of(finding.caption, base, class_name)
+        description = Description(pieces or ())
         origin = finding.origin or "found"
         hypothesis = BugHypothesis(finding.name, cls.label, description, origin)
         hypotheses.append(hypothesis)
