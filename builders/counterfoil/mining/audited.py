@@ -152,7 +152,8 @@ def opened_parts(
     if opened.recipe.samples.noise == "paired":
         # Images of one class and index start from the same noise in every shift, so they are not
         # independent.
-        numbers = zip(opened.labels.tolist(), opened.indices.tolist(), strict=True)
+        labels = opened.labels.tolist()
+        numbers = zip(labels, opened.indices.tolist(), strict=True)
         units = tuple(f"{label}_{index}" for label, index in numbers)
     copies = opened.recipe.kind.corrupts
     images = replace(opened.labelled(), copies=copies, units=units)
@@ -221,7 +222,8 @@ class ContentsSeen:
         missing = frozenset(self._plain.keys) - self._seen.keys()
         if missing:
             stage = f"{self._plain.name}: hashing images"
-            for _ in track(self.images.images(missing), stage, len(missing), 1000):
+            read = self.images.images(missing)
+            for _ in track(read, stage, len(missing), 1000):
                 pass
         for key in self._plain.keys:
             yield self._seen[key]
@@ -576,7 +578,8 @@ class AskedTarget:
         """Return an audit for each question. Without a CLIP, features have width 0."""
         parts = self.parts
         names = ", ".join(part.name for part in parts)
-        keys = np.asarray([key for part in parts for key in part.keys], dtype=object)
+        every_key = [key for part in parts for key in part.keys]
+        keys = np.asarray(every_key, dtype=object)
         raw = np.zeros((len(keys), 0), dtype=np.float32)
         if clip is not None:
             by_part = []

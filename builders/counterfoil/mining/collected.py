@@ -393,8 +393,8 @@ def _finding(
                 failed = tested.failed[order[:k]]
                 accuracy = float(1 - failed.mean())
                 curve.append(document.CurvePoint(k, accuracy))
-    output = output_names(run.recipe, audited.target.class_map)
-    images = _AuditImages(audited, output, run.recipe)
+    names = output_names(run.recipe, audited.target.class_map)
+    images = _AuditImages(audited, names, run.recipe)
     counted = hypothesis.counted(audited.failed, audited.taken_for)
     rows = confirm_rows[tested_rows[inside]]
     first = _first_of_both(counted[rows])
@@ -404,7 +404,8 @@ def _finding(
     if tests.rendered is not None and carried.rendered is not None:
         drawn_set = tests.rendered.sets[hypothesis.name]
         first = _first_of_both(tests.rendered.failed[drawn_set.rows])
-        drawn = images.drawn(tests.rendered, drawn_set.rows[first], drawn_set.scores[first])
+        rows = drawn_set.rows[first]
+        drawn = images.drawn(tests.rendered, rows, drawn_set.scores[first])
         shown = drawn + shown if carried.rows is None else shown + drawn
         rates = compared(*carried.rendered, result.level)
         p = score_test(*carried.rendered, run.mine.margin)
@@ -416,7 +417,8 @@ def _finding(
         )
     rows = discover_rows[hypothesis.evidence]
     first = _first_of_both(counted[rows])
-    shown += images.evidence(rows[first], hypothesis.scores[first], counted, "discover")
+    scores = hypothesis.scores[first]
+    shown += images.evidence(rows[first], scores, counted, "discover")
     easiest = images.evidence(
         discover_rows[hypothesis.easiest],
         hypothesis.easiest_scores,
@@ -554,7 +556,8 @@ def _caption_check(
     reference = captions.texts[captions.references[label]]
     added = set(hypothesis.caption.split())
     added -= set(reference.split())
-    says_it = np.asarray([added.issubset(text.split()) for text in texts])
+    says = [added.issubset(text.split()) for text in texts]
+    says_it = np.asarray(says)
     features = audited.features[rows].astype(np.float32)
     cosines = features @ captions.vectors[candidates].T
     best = np.argmax(cosines, axis=1)

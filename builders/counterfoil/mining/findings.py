@@ -782,8 +782,14 @@ class Findings(Strict):
 
 
 def _of_rate(prefix: str, json_path: str) -> dict[str, str]:
-    names = {name: name for name in ("rows", "units", "failures", "rate")}
-    names |= {"rate_low": "interval.0", "rate_high": "interval.1"}
+    names = {
+        "rows": "rows",
+        "units": "units",
+        "failures": "failures",
+        "rate": "rate",
+        "rate_low": "interval.0",
+        "rate_high": "interval.1",
+    }
     return {f"{prefix}_{name}": f"{json_path}.{end}" for name, end in names.items()}
 
 
@@ -839,7 +845,9 @@ def findings_csv_text(findings: Findings) -> str:
         if isinstance(value, tuple):
             separator = ", " if column == "class_names" else " "
             return separator.join(value)
-        return str(value).lower() if isinstance(value, bool) else plain_value(value)
+        if isinstance(value, bool):
+            return str(value).lower()
+        return plain_value(value)
 
     rows = []
     for finding in findings.findings:

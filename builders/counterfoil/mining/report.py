@@ -448,7 +448,9 @@ def accuracy_figure(finding: Finding, accuracy: float | None) -> Markup:
     for point in finding.nearest_curve:
         title = f"{point.k:,} images: {100 * point.accuracy:.0f} % right"
         points.append((point.k, point.accuracy, title))
-    lines = [(tick, "grid") for tick in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    lines = []
+    for tick in (0.0, 0.25, 0.5, 0.75, 1.0):
+        lines.append((tick, "grid"))
     if accuracy is not None:
         lines.append((accuracy, "all"))
     return _line_figure(points, lines)
@@ -493,7 +495,8 @@ def _line_figure(
     by CSS class."""
     from markupsafe import Markup
 
-    places = [math.log(max(1, count)) for count, _, _ in points]
+    counts = [max(1, count) for count, _, _ in points]
+    places = list(map(math.log, counts))
     first = places[0]
     width = places[-1] - first
 

@@ -190,7 +190,8 @@ def render_round(run: MiningRun, outcome: Found) -> AnsweredRound | None:
         if score is None:
             score = row["object_score"]
         best[row["key"]] = score or 0.0
-    scores = np.asarray([best[key] for key in opened.keys], dtype=np.float64)
+    in_order = [best[key] for key in opened.keys]
+    scores = np.asarray(in_order, dtype=np.float64)
     shift_names = [shift.name for shift in opened.recipe.all_shifts()]
     readable = answered.predictions.readable
     labels = opened.labels
@@ -227,7 +228,8 @@ def compared_rows(
     of_classes = np.isin(labels, hypothesis.labels)
     base = (shifts == 0) & whole & of_classes
     if len(hypothesis.labels) > 1:
-        pairs = list(zip(labels.tolist(), indices.tolist(), strict=True))
+        numbers = zip(labels.tolist(), indices.tolist(), strict=True)
+        pairs = list(numbers)
         both = set(compress(pairs, ours))
         both.intersection_update(compress(pairs, base))
         paired = np.asarray([pair in both for pair in pairs], dtype=bool)

@@ -175,7 +175,8 @@ def _measured(audited: Audited) -> Floats:
     measures = []
     for part in audited.parts:
         stage = f"{part.name}: measuring images"
-        for _, encoded in track(part.images(), stage, len(part), 1000):
+        read = track(part.images(), stage, len(part), 1000)
+        for _, encoded in read:
             image = part.decoded(encoded)
             if image is None or encoded is None:
                 measures.append(unmeasured)

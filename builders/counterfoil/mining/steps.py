@@ -82,7 +82,13 @@ def mine_images(
     seen = see_images(run, method, inputs)
     outcome = find_hypotheses(seen)
     rendered = render_round(seen.run, outcome)
-    tests = HypothesisTests.of(seen.run, seen.audits, seen.captions, outcome, rendered)
+    tests = HypothesisTests.of(
+        seen.run,
+        seen.audits,
+        seen.captions,
+        outcome,
+        rendered,
+    )
     findings, files = describe(tests, seen, inputs)
     filtered = None
     if inputs.training is not None and seen.clip is not None:

@@ -163,7 +163,8 @@ class KernelSolver:
         """Predict the fold's test rows with an SVM that is fitted to its training rows. right:
         (n,), for all rows."""
         train = self.folds[fold].train
-        duals, intercept = self._fit(self.trains[fold], right[train], C)
+        train_right = right[train]
+        duals, intercept = self._fit(self.trains[fold], train_right, C)
         decisions = self.tests[fold] @ duals + intercept
         return decisions >= 0  # as `SVC.predict` has it
 
@@ -227,7 +228,8 @@ class LinearSolver:
         C: float,
     ) -> Bools:
         train = self.folds[fold].train
-        weights, intercept = self._fit(self.trains[fold], right[train], C)
+        train_right = right[train]
+        weights, intercept = self._fit(self.trains[fold], train_right, C)
         return self.tests[fold] @ weights + intercept > 0
 
     def small(self, fold: int, right: Bools) -> SmallC:

@@ -427,7 +427,11 @@ def estimate_rates(
         drawn = draw(round_asked)
         pairs = drawn.pairs(name)
         asked = drawn.asked
-        fresh = FreshPairs(**asdict(pairs.count), drawn=asked.candidates, round=asked.name)
+        fresh = FreshPairs(
+            **asdict(pairs.count),
+            drawn=asked.candidates,
+            round=asked.name,
+        )
         test = replace(pairs_of(finding), fresh=fresh)
         answers = wrong_answers([pairs], answer_names)
         estimated[name] = replace(finding, pairs=test, answers=answers)

@@ -103,7 +103,8 @@ class DrawnRound:
         """Return the rows of a class in drawing order: its base images, or the images of the cell
         `name`."""
         shift = 0 if name is None else self.shift_names.index(name)
-        rows = np.flatnonzero((self.shifts == shift) & (self.labels == label))
+        of_class = self.labels == label
+        rows = np.flatnonzero((self.shifts == shift) & of_class)
         order = np.argsort(self.indices[rows], kind="stable")
         return rows[order]
 

@@ -314,7 +314,8 @@ def opened_search(
     wrote the folder."""
     path = named_path(folder)
     devices = (resolve_device(device),)
-    if not (path / FINDINGS).is_file() or not (path / ASKED).is_file():
+    files = (path / FINDINGS, path / ASKED)
+    if not all(file.is_file() for file in files):
         raise UserError(
             f"{path} holds no search for bugs ({FINDINGS} and {ASKED})",
             f"Begin one: counterfoil mine RECIPE --method bugs --target MODEL --out {path}",
