@@ -26,11 +26,11 @@ from counterfoil.lab.planted import named_world
 from counterfoil.mining.audited import class_map_of, collect_answers, opened_parts
 from counterfoil.mining.findings import Findings
 from counterfoil.mining.findings_layer import (
-    _over,
     derived_seed,
     laid_over,
     mined_from,
     mined_shifts,
+    replacement,
 )
 from counterfoil.mining.mine_recipe import mine
 from counterfoil.mining.report import LABELS_WORTH, page_thumbnail
@@ -259,7 +259,8 @@ def test_mining_what_was_mined_leaves_nothing_of_the_shifts_below(layer: Recipe)
     )
     assert spec.mined_from is not None
     shift = {"prompt": "a photo of a {class}", "classes": ["05"], "mined_from": {"new": 1}}
-    laid = _over(shift, layer.prompts.shifts[name])
+    replaced = layer.prompts.shifts[name].model_dump(mode="json", exclude_none=True)
+    laid = replacement(replaced, shift)
     assert laid["caption"] is None
     assert laid["group"] is None
     assert {key for key, value in laid["mined_from"].items() if value is not None} == {"new"}

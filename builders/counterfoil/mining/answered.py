@@ -65,7 +65,6 @@ class AnsweredRows:
         """Return the rows of an audit. others: other classifiers' answers to all images."""
         rows = audited.rows
         predictions = audited.target.predictions
-        confidence = predictions.confidence[rows].astype(np.float64)
         in_label = []
         for answers in (predictions, *others):
             in_label.append(answers.true_confidence[rows].astype(np.float64))
@@ -78,7 +77,7 @@ class AnsweredRows:
             audited.failed,
             audited.units,
             audited.taken_for,
-            confidence,
+            predictions.confidence[rows].astype(np.float64),
             np.stack(in_label),
             audited.paths,
             np.concatenate(copies)[rows],
@@ -98,13 +97,18 @@ class AnsweredRows:
         """Return the rows, except copies, that are taken for another class. Rows are sorted by the
         mean rank over classifiers of the confidence in their label, the lowest first.
         """
-        taken = (self.taken_for >= 0) & (self.taken_for != self.labels)
-        wrong = np.flatnonzero(self.failed & taken & np.logical_not(self.copies))
+        of_class = self.taken_for >= 0
+        of_other = of_class & (self.taken_for != self.labels)
+        original = np.logical_not(self.copies)
+        wrong = np.flatnonzero(self.failed & of_other & original)
         sure = self.confidence
-        if not len(wrong) or np.isnan(sure).any() or np.ptp(sure) == 0:
+        if not len(wrong) or np.isnan(sure).any():
+            return wrong[:0]
+        if np.ptp(sure) == 0:
             return wrong[:0]
         known = ~np.isnan(self.label_confidence).any(axis=1)
-        ranks = rankdata(self.label_confidence[known], axis=1).mean(axis=0)
+        ranked = rankdata(self.label_confidence[known], axis=1)
+        ranks = ranked.mean(axis=0)
         order = np.lexsort((-sure[wrong], ranks[wrong]))
         return wrong[order]
 
@@ -115,38 +119,42 @@ class AnsweredRows:
 
 
 def answers_shown(
-    rows: AnsweredRows, recipe: Recipe, without_words: str | None = None
+    rows: AnsweredRows,
+    recipe: Recipe,
+    without_words: str | None = None,
 ) -> AnswersTold:
     """Summarise the answers. All intervals treat rows of one unit as dependent."""
     classes = recipe.classes
-    look = rows.to_look_at()
     failures = int(rows.failed.sum())
     total = len(rows.labels)
     by_class: list[ClassAnswered] = []
     pairs: list[TakenFor] = []
     for label in np.unique(rows.labels).tolist():
+        cls = classes[label]
         class_rows = np.flatnonzero(rows.labels == label)
         size = len(class_rows)
         failed = rows.failed[class_rows]
         units = rows.units[class_rows]
         count = int(failed.sum())
         rate, interval = _share(failed, units)
-        others = (failures - count) / (total - size) if size < total else None
-        cls = classes[label]
-        by_class.append(ClassAnswered(cls.id, cls.name, size, count, rate, interval, others))
+        others = None
+        if size < total:
+            others = (failures - count) / (total - size)
+        answered = ClassAnswered(cls.id, cls.name, size, count, rate, interval, others)
+        by_class.append(answered)
         taken = np.where(failed, rows.taken_for[class_rows], -1)
         of_others = (taken >= 0) & (taken != label)
         for answer in np.unique(taken[of_others]).tolist():
             is_pair = taken == answer
             count = int(is_pair.sum())
-            if count < FEWEST_TAKEN:
-                continue
-            share, interval = _share(is_pair, units)
-            other = classes[answer]
-            names = (cls.id, cls.name, other.id, other.name)
-            pairs.append(TakenFor(*names, count, size, share, interval))
+            if count >= FEWEST_TAKEN:
+                share, interval = _share(is_pair, units)
+                other = classes[answer]
+                names = (cls.id, cls.name, other.id, other.name)
+                pairs.append(TakenFor(*names, count, size, share, interval))
     by_class.sort(key=lambda answered: (-answered.rate, answered.id))
     pairs.sort(key=lambda pair: (-pair.share, pair.id, pair.other_id))
+    look = rows.to_look_at()
     labels = []
     for row in look[:MOST_LABELS].tolist():
         key = rows.keys[row]
@@ -166,7 +174,11 @@ def answers_shown(
     )
 
 
-def failing_rows_csv(rows: AnsweredRows, recipe: Recipe, findings: Mapping[str, Bools]) -> str:
+def failing_rows_csv(
+    rows: AnsweredRows,
+    recipe: Recipe,
+    findings: Mapping[str, Bools],
+) -> str:
     """Return a table of all failing rows. findings: by name of a confirmed finding, the rows of its
     set, (n,) bool."""
     by_doubt = rows.by_label_doubt().tolist()
@@ -184,8 +196,9 @@ def failing_rows_csv(rows: AnsweredRows, recipe: Recipe, findings: Mapping[str, 
         }
         answer = int(rows.taken_for[row])
         if answer >= 0:
-            line["answered_id"] = recipe.classes[answer].id
-            line["answered"] = recipe.classes[answer].name
+            answered = recipe.classes[answer]
+            line["answered_id"] = answered.id
+            line["answered"] = answered.name
         sure = float(rows.confidence[row])
         if not math.isnan(sure):
             line["confidence"] = round(sure, 4)
@@ -202,6 +215,7 @@ def failing_rows_csv(rows: AnsweredRows, recipe: Recipe, findings: Mapping[str, 
 def _share(hit: Bools, units: Ints) -> tuple[float, Interval]:
     """Return the share of rows with a hit, and its interval. The interval is Wilson's if each row
     is its own unit."""
-    unit_of_row = np.unique(units, return_inverse=True)[1].ravel()
+    _, unit_of_row = np.unique(units, return_inverse=True)
     hits = np.bincount(unit_of_row, hit)
-    return float(hit.mean()), clustered_interval(hits, np.bincount(unit_of_row))
+    rows = np.bincount(unit_of_row)
+    return float(hit.mean()), clustered_interval(hits, rows)

@@ -58,22 +58,24 @@ from counterfoil.store.layout import writable_cache
 
 
 def opened_images(
-    recipe: Recipe, mine: Mine, source: OpenSource
+    recipe: Recipe,
+    mine: Mine,
+    source: OpenSource,
 ) -> tuple[tuple[LabelledImages, ...], ConditionLabels | None]:
     """Return the images that `mine.on` names, and the conditions of their rows if the recipe has
     conditions."""
     conditions = recipe.source.conditions
+    parts = []
+    values = []
     if conditions is None:
-        parts = opened_parts(recipe, mine.on, source)
-        read = ()
+        parts += opened_parts(recipe, mine.on, source)
     else:
         names = list(dict.fromkeys(mine.on))
         others = [name for name in names if not _may_be_a_split(name)]
         if others:
             raise UserError(
                 f"mine.on: '{others[0]}' is not a split of the source, and a recipe with conditions"
-                " can only audit"
-                " splits",
+                " can only audit splits",
                 "Name splits of the source.",
             )
         if conditions.may_be_unknown:
@@ -84,69 +86,78 @@ def opened_images(
                 " knows.",
             )
         _refuse_train_split(recipe, names, source, "mine.on")
-        opened = [labelled_conditions(recipe.source, split, source.pin) for split in names]
-        parts, read = zip(*opened, strict=True)
-    values = [labels.values for labels in read]
+        for name in names:
+            images, labels = labelled_conditions(recipe.source, name, source.pin)
+            parts.append(images)
+            values.append(labels.values)
     if mine.limit is not None:
-        chosen = [evenly_chosen(images.keys, images.labels, mine.limit) for images in parts]
+        chosen = [evenly_chosen(part.keys, part.labels, mine.limit) for part in parts]
         most = max(map(len, chosen))
-        kept = []
-        for part, rows in zip(parts, chosen, strict=True):
-            kept.append(replace(rows_of(part, rows), preview=most))
-        parts = tuple(kept)
-        # none without conditions
-        values = [of_part[rows] for of_part, rows in zip(values, chosen, strict=False)]
-    if not conditions:
-        return parts, None
-    return parts, ConditionLabels(conditions.names, np.concatenate(values))
+        for index, rows in enumerate(chosen):
+            kept = rows_of(parts[index], rows)
+            parts[index] = replace(kept, preview=most)
+            if conditions is not None:
+                values[index] = values[index][rows]
+    if conditions is None:
+        return tuple(parts), None
+    labels = ConditionLabels(conditions.names, np.concatenate(values))
+    return tuple(parts), labels
 
 
 def opened_parts(
-    recipe: Recipe, on: Sequence[str], source: OpenSource, key: str = "mine.on"
+    recipe: Recipe,
+    on: Sequence[str],
+    source: OpenSource,
+    key: str = "mine.on",
 ) -> tuple[LabelledImages, ...]:
     """Return the images that `key` names: splits of the recipe's source, or one built dataset with
     the same classes."""
     names = list(dict.fromkeys(on))
     if all(map(_may_be_a_split, names)):
-        folders = [name for name in names if Path(name).is_dir()]
-        splits = source.splits if folders else ()
-        # A table that was saved without splits has no names, and takes any.
-        others = [name for name in folders if splits and name not in splits]
-        if others:
-            raise UserError(
-                f"{key}: the source has no split '{others[0]}', but a folder of this name is here",
-                f"Write ./{others[0]} for the folder, or one of the splits: {', '.join(splits)}.",
-            )
+        for name in names:
+            # A table that was saved without splits has no names, and takes any.
+            if Path(name).is_dir() and source.splits and name not in source.splits:
+                raise UserError(
+                    f"{key}: the source has no split '{name}', but a folder of this name is here",
+                    f"Write ./{name} for the folder, or one of the splits:"
+                    f" {', '.join(source.splits)}.",
+                )
         _refuse_train_split(recipe, names, source, key)
-        of_split = partial(labelled_split, recipe.source, classes=recipe.classes, pin=source.pin)
-        return tuple(map(of_split, names))
+        parts = []
+        for name in names:
+            part = labelled_split(recipe.source, name, recipe.classes, source.pin)
+            parts.append(part)
+        return tuple(parts)
+    name = names[0]
     if len(names) > 1:
         raise UserError(
             f"{key}: found {', '.join(names)}, expected splits of the source, or one built dataset"
         )
-    if not is_built(names[0]):
+    if not is_built(name):
         raise UserError(
-            f"{key}: '{names[0]}' is neither a split of the source nor a built dataset",
+            f"{key}: '{name}' is neither a split of the source nor a built dataset",
             "Name a split, such as validation, or the folder of a dataset that `counterfoil build`"
             " made.",
         )
-    opened = open_dataset(names[0])
+    opened = open_dataset(name)
     built = [(cls.id, cls.name) for cls in opened.recipe.classes]
     expected = [(cls.id, cls.name) for cls in recipe.classes]
     if built != expected:
         raise UserError(
-            f"{key}: {names[0]} has {len(built)} classes, and they are not the {len(expected)} of"
-            " the recipe",
-            f"Mine it by its own recipe: counterfoil mine {names[0]} --on {names[0]}",
+            f"{key}: {name} has {len(built)} classes, and they are not the {len(expected)} of the"
+            " recipe",
+            f"Mine it by its own recipe: counterfoil mine {name} --on {name}",
         )
-    images = replace(opened.labelled(), copies=opened.recipe.kind.corrupts)
-    if opened.recipe.samples.noise != "paired":
-        return (replace(images, units=None),)
-    # Images of one class and index start from the same noise in every shift, so they are not
-    # independent.
-    numbers = zip(opened.labels.tolist(), opened.indices.tolist(), strict=True)
-    units = tuple(f"{label}_{index}" for label, index in numbers)
-    return (replace(images, units=units),)
+    units = None
+    if opened.recipe.samples.noise == "paired":
+        # Images of one class and index start from the same noise in every shift, so they are not
+        # independent.
+        labels = opened.labels.tolist()
+        numbers = zip(labels, opened.indices.tolist(), strict=True)
+        units = tuple(f"{label}_{index}" for label, index in numbers)
+    copies = opened.recipe.kind.corrupts
+    images = replace(opened.labelled(), copies=copies, units=units)
+    return (images,)
 
 
 def _may_be_a_split(name: str) -> bool:
@@ -154,21 +165,25 @@ def _may_be_a_split(name: str) -> bool:
 
 
 def _refuse_train_split(
-    recipe: Recipe, splits: Sequence[str], source: OpenSource, key: str
+    recipe: Recipe,
+    splits: Sequence[str],
+    source: OpenSource,
+    key: str,
 ) -> None:
     train = recipe.source.train_split
     # If a source has only one split, that split is audited although its rows are train rows.
     if train in splits and recipe.source.validation_split != train:
-        others = ", ".join(split for split in source.splits if split != train) or "a held-out split"
+        others = [split for split in source.splits if split != train]
         raise UserError(
             f"{key}: '{train}' is the split that classifiers learn from, where memorised images"
             " hide failures",
-            f"Name another: {others}.",
+            f"Name another: {', '.join(others) or 'a held-out split'}.",
         )
 
 
 def audited_train_rows(
-    recipe: Recipe, source: OpenSource
+    recipe: Recipe,
+    source: OpenSource,
 ) -> tuple[LabelledImages, ConditionLabels | None]:
     """Return the train split of the source without units, and the conditions of its rows if the
     recipe has any."""
@@ -192,25 +207,31 @@ class ContentsSeen:
 
     def _read(self, keys: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
         for key, image in self._plain.read(keys):
-            self._seen[key] = hashlib.sha256(image or b"").digest()
+            digest = hashlib.sha256(image or b"")
+            self._seen[key] = digest.digest()
             yield key, image
 
     def known(self) -> list[str]:
         """Return the hash of each row's image, in order. Images that were not read yet are read
         now."""
-        digests = digests_of(self._plain, "contents-seen", self._digests(), self._folder)
+        read = self._digests()
+        digests = digests_of(self._plain, "contents-seen", read, self._folder)
         return [digest.tobytes().hex() for digest in digests]
 
     def _digests(self) -> Iterator[bytes]:
         missing = frozenset(self._plain.keys) - self._seen.keys()
-        read = self.images.images(missing) if missing else ()
-        for _ in track(read, f"{self._plain.name}: hashing images", len(missing), 1000):
-            pass
-        yield from map(self._seen.__getitem__, self._plain.keys)
+        if missing:
+            stage = f"{self._plain.name}: hashing images"
+            read = self.images.images(missing)
+            for _ in track(read, stage, len(missing), 1000):
+                pass
+        for key in self._plain.keys:
+            yield self._seen[key]
 
 
 def keys_sha256(keys: Sequence[str]) -> str:
-    return hashlib.sha256("\n".join(keys).encode()).hexdigest()
+    lines = "\n".join(keys)
+    return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def condition_labels(present: Bools) -> Ints:
@@ -222,9 +243,11 @@ def condition_labels(present: Bools) -> Ints:
 def row_labels(present: Bools) -> tuple[Ints, Ints]:
     """Return row numbers and labels, int64 [n * K]. Each row occurs K times, once with each of its
     labels."""
-    n, k = present.shape
-    rows = np.repeat(np.arange(n, dtype=np.int64), k)
-    return rows, condition_labels(present).reshape(-1)
+    images, conditions = present.shape
+    every_image = np.arange(images, dtype=np.int64)
+    rows = np.repeat(every_image, conditions)
+    labels = condition_labels(present)
+    return rows, labels.reshape(-1)
 
 
 _BATCH = 64
@@ -232,13 +255,13 @@ _BATCH = 64
 
 @dataclass(frozen=True)
 class AuditedTarget:
-    """A classifier's description and its answers, without its weights. `about` holds further facts
-    for the findings."""
+    """A classifier's description and its answers, without its weights."""
 
     classifier: Classifier
     class_map: ClassMap
     predictions: Predictions
     about: Mapping[str, Any]
+    """Further facts for the findings."""
 
     @property
     def taken_for(self) -> Ints:
@@ -248,26 +271,26 @@ class AuditedTarget:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question about all n images, with a classifier's answers. classes: the classes to
-    distinguish. labels, failed: (n,).
-    """
+    """A question about all n images, with a classifier's answers."""
 
     classes: tuple[int, ...]
+    """The classes to distinguish."""
     labels: Ints
     failed: Bools
+    """(n,)."""
     target: AuditedTarget
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """A classifier's answers to n images. readable: (n,), whether an image has an answer.
-    dealt_evenly: (n,), the labels that the two halves hold in equal shares. questions: a function
-    that returns the questions, with thresholds chosen on the rows that it is given.
-    """
+    """A classifier's answers to n images."""
 
     readable: Bools
+    """(n,), whether an image has an answer."""
     dealt_evenly: Ints
+    """(n,), the labels that the two halves hold in equal shares."""
     questions: Callable[[Ints], list[Question]]
+    """Returns the questions, with thresholds chosen on the rows that it is given."""
 
 
 def condition_questions(
@@ -285,14 +308,15 @@ def condition_questions(
     limits = best_thresholds(values[rows], present[rows], conditions.names)
     failed = np.zeros(present.shape, dtype=bool)
     failed[readable] = binary_answers(values[readable], present[readable], limits)
-    thresholds = dict(zip(conditions.names, limits.tolist(), strict=True))
-    about = {"outputs": class_map.outputs, "thresholds": thresholds}
+    thresholds = zip(conditions.names, limits.tolist(), strict=True)
+    about = {"outputs": class_map.outputs, "thresholds": dict(thresholds)}
     # A condition's question treats the classifier as one whose outputs are the labels of the
     # conditions.
     count = 2 * len(conditions.names)
     targets = tuple((label,) for label in range(count))
     plain = replace(class_map, num_classes=count, targets=targets, label_names=None)
-    empty = replace(Predictions.empty(len(present), 2), readable=readable, correct_top_k=readable)
+    empty = Predictions.empty(len(present), 2)
+    empty = replace(empty, readable=readable, correct_top_k=readable)
     every_label = condition_labels(present).T.copy()
     every_failed = failed.T.copy()
     questions = []
@@ -324,44 +348,47 @@ def collect_answers(
     names = list(maps)
     answered = []
     for part in parts:
-        scores = score_models(part, names, maps, cache, device, _BATCH, load, placement=placement)
+        scores = score_models(
+            part,
+            names,
+            maps,
+            cache,
+            device,
+            _BATCH,
+            load,
+            placement=placement,
+        )
         answered.append(scores)
     targets = {}
     for name, class_map in maps.items():
         scored = join_scored([part[name] for part in answered])
         refuse_unknown_rows(scored.classifier, parts)
-        outputs = {"outputs": class_map.outputs}
-        targets[name] = AuditedTarget(scored.classifier, class_map, scored.predictions, outputs)
+        about = {"outputs": class_map.outputs}
+        targets[name] = AuditedTarget(scored.classifier, class_map, scored.predictions, about)
     return targets
 
 
-def class_questions(
+def class_question(
     recipe: Recipe,
     mine: Mine,
     parts: Sequence[LabelledImages],
-    maps: Mapping[str, ClassMap],
-    device: str,
-    placement: Placement | None = None,
-    load: Callable[[str], Classifier] | None = None,
-) -> dict[str, Question]:
-    """Return what each classifier answers to the question which class an image has, and where that
-    is a failure."""
+    target: AuditedTarget,
+) -> Question:
+    """Return what a classifier answers to the question which class an image has, and where that is
+    a failure."""
     labels = np.concatenate([part.labels for part in parts])
     classes = recipe.classes
+    failed = failed_answers(mine.failure, target.predictions, labels, classes, target.class_map)
     every_class = tuple(range(len(classes)))
-    targets = collect_answers(parts, maps, recipe, device, placement, load)
-    questions = {}
-    for name, target in targets.items():
-        failed = failed_answers(mine.failure, target.predictions, labels, classes, target.class_map)
-        questions[name] = Question(every_class, labels, failed, target)
-    return questions
+    return Question(every_class, labels, failed, target)
 
 
 def ask_about(run: MiningRun, parts: Sequence[LabelledImages]) -> Question:
     """Return what the run's target answers to the question which class an image has."""
     name = run.target
     maps = {name: class_map_of(run.recipe, name)}
-    return class_questions(run.recipe, run.mine, parts, maps, run.device)[name]
+    answers = collect_answers(parts, maps, run.recipe, run.device)
+    return class_question(run.recipe, run.mine, parts, answers[name])
 
 
 def conditions_scored(
@@ -376,9 +403,18 @@ def conditions_scored(
     """
     load = partial(load_classifier, classes=classes)
     cache = writable_cache() / "predictions"
-    scored = [
-        condition_scores(part, name, class_map, cache, device, _BATCH, load) for part in parts
-    ]
+    scored = []
+    for part in parts:
+        scores = condition_scores(
+            part,
+            name,
+            class_map,
+            cache,
+            device,
+            _BATCH,
+            load,
+        )
+        scored.append(scores)
     classifier = scored[-1].classifier
     refuse_unknown_rows(classifier, parts)
     return classifier, np.concatenate([part.values for part in scored])
@@ -398,9 +434,10 @@ def _answers_by(
     rule."""
     answers: dict[str, Answers] = {}
     if conditions is None:
-        answered = class_questions(recipe, mine, parts, maps, device, placement, load)
-        for name, question in answered.items():
-            readable = question.target.predictions.readable
+        targets = collect_answers(parts, maps, recipe, device, placement, load)
+        for name, target in targets.items():
+            question = class_question(recipe, mine, parts, target)
+            readable = target.predictions.readable
             whole = [question]
             answers[name] = Answers(readable, question.labels, lambda rows, whole=whole: whole)
         return answers
@@ -410,11 +447,12 @@ def _answers_by(
             " only yes or no",
             "Set mine.failure=top1.",
         )
+    sets, _ = conditions.sets()
     for name, class_map in maps.items():
         classifier, values = conditions_scored(parts, name, class_map, recipe.classes, device)
         questions = partial(condition_questions, classifier, class_map, values, conditions)
         readable = np.asarray(~np.isnan(values).any(axis=1))
-        answers[name] = Answers(readable, conditions.sets()[0], questions)
+        answers[name] = Answers(readable, sets, questions)
     return answers
 
 
@@ -455,7 +493,13 @@ class Audited:
 
     @cached_property
     def labelled(self) -> LabelledRows:
-        return LabelledRows(self.features, self.labels, self.failed, self.units, self.taken_for)
+        return LabelledRows(
+            self.features,
+            self.labels,
+            self.failed,
+            self.units,
+            self.taken_for,
+        )
 
     @cached_property
     def paths(self) -> Mapping[str, str]:
@@ -468,7 +512,8 @@ class Audited:
 
 
 def parts_with(
-    keys: Iterable[str], images: Iterable[tuple[str, LabelledImages]]
+    keys: Iterable[str],
+    images: Iterable[tuple[str, LabelledImages]],
 ) -> Iterator[tuple[str, LabelledImages, list[str]]]:
     """Yield the prefix and the images of each part that has some of these keys, with the keys
     without the prefix."""
@@ -500,9 +545,9 @@ class RecipeClip:
     embedder: Embedder
 
 
-def recipe_clip(recipe: Recipe, device: str) -> RecipeClip | RunFailure:
-    """Load the CLIP model of a recipe's screen, or return why none is available. Raise UserError
-    for a wrong name."""
+def recipe_clip(recipe: Recipe, device: str) -> RecipeClip:
+    """Load the CLIP model of a recipe's screen. Raise RunFailure if none is available, and
+    UserError for a wrong name."""
     screen = recipe.screen
     try:
         pin = pin_clip(screen.clip, screen.weights)
@@ -512,7 +557,7 @@ def recipe_clip(recipe: Recipe, device: str) -> RecipeClip | RunFailure:
         # A wrong name is the user's mistake; a missing model or network is not.
         if isinstance(error, UserError) and screen.model is not None:
             raise
-        return RunFailure(error.problems, error.hint)
+        raise RunFailure(error.problems, error.hint) from error
 
 
 @dataclass(frozen=True)
@@ -527,35 +572,40 @@ class AskedTarget:
     has: ConditionLabels | None
     answers: Answers
     elsewhere: Placement | None
-    """Workers for that."""
+    """Workers that embed."""
 
     def audits(self, clip: RecipeClip | None) -> tuple[Audited, ...]:
         """Return an audit for each question. Without a CLIP, features have width 0."""
         parts = self.parts
         names = ", ".join(part.name for part in parts)
-        images = sum(map(len, parts))
-        raw = np.zeros((images, 0), dtype=np.float32)
+        every_key = [key for part in parts for key in part.keys]
+        keys = np.asarray(every_key, dtype=object)
+        raw = np.zeros((len(keys), 0), dtype=np.float32)
         if clip is not None:
             by_part = []
             for seen in self.seen:
                 vectors = features_of(seen.images, clip.embedder, self.elsewhere)
                 by_part.append(np.asarray(vectors, dtype=np.float32))
             raw = np.concatenate(by_part)
-        keys = np.asarray([key for part in parts for key in part.keys], dtype=object)
-        usable = self.answers.readable & np.isfinite(raw).all(axis=1)
+        embedded = np.isfinite(raw).all(axis=1)
+        usable = self.answers.readable & embedded
         if not usable.any():
             raise RunFailure(f"{names}: no image can be decoded")
         rows = np.flatnonzero(usable)
         features = raw[rows]
         # Rows without a unit have their content as their unit. Rows are dealt to the halves by the
         # names of units, so that adding or dropping a row moves no other row to the other half.
+        dealt_by = "unit"
         contents: list[str] = []
         units: list[str] = []
         for seen, part in zip(self.seen, parts, strict=True):
             of_part = seen.known()
             contents += of_part
-            named_units = part.units or (None,) * len(part)
-            for unit, content in zip(named_units, of_part, strict=True):
+            if part.units is None:
+                dealt_by = "content"
+                units += of_part
+                continue
+            for unit, content in zip(part.units, of_part, strict=True):
                 units.append(content if unit is None else unit)
         shared = np.asarray(units)[rows]
         row_contents = np.asarray(contents)[rows].tolist()
@@ -575,10 +625,9 @@ class AskedTarget:
                 f" half has only {len(discover):,} of them, expected at least 2",
                 "Name more images, or check their labels.",
             )
-        unit_numbers = np.unique(shared, return_inverse=True)[1]
+        _, unit_numbers = np.unique(shared, return_inverse=True)
         centre = train.mean(axis=0, dtype=np.float64)
         deviation = train.std(axis=0, dtype=np.float64, ddof=1)
-        by_content = any(part.units is None for part in parts)
         audits = []
         for question in self.answers.questions(rows[discover]):
             audited = Audited(
@@ -594,7 +643,7 @@ class AskedTarget:
                 centre=centre,
                 deviation=deviation,
                 whitened_by=whitened_by,
-                dealt_by="content" if by_content else "unit",
+                dealt_by=dealt_by,
                 unreadable=tuple(keys[~usable].tolist()),
                 rows=rows,
             )
@@ -610,7 +659,8 @@ class AskedTarget:
             return None
         train_images, _ = audited_train_rows(self.recipe, self.source)
         images = evenly_thinned(train_images, self.mine.train_rows)
-        rows = np.asarray(features_of(images, embedder), dtype=np.float64)
+        embedded = features_of(images, embedder)
+        rows = np.asarray(embedded, dtype=np.float64)
         rows = rows[np.isfinite(rows).all(axis=1)]
         if len(rows) < 2:
             return None
@@ -629,19 +679,28 @@ def ask_target(
     by default, a new one. Raise UserError for classes, splits, labels or a predictions file that do
     not fit.
     """
-    if mine.target is None:
+    name = mine.target
+    if name is None:
         raise UserError(
             "no classifier to audit: mine.target is not set", "Name one: --target lab:resnet10t"
         )
-    maps = {mine.target: class_map_of(recipe, mine.target)}
+    maps = {name: class_map_of(recipe, name)}
     parts, has = opened_images(recipe, mine, source)
     seen = [ContentsSeen(part) for part in parts]
     if elsewhere is not None:
         elsewhere = elsewhere.worth_for(sum(map(len, parts)))
     images = [part.images for part in seen]
-    answers_by = _answers_by(recipe, mine, images, has, maps, device, elsewhere, load)
-    answers = answers_by[mine.target]
-    return AskedTarget(recipe, mine, source, parts, seen, has, answers, elsewhere)
+    answers = _answers_by(recipe, mine, images, has, maps, device, elsewhere, load)
+    return AskedTarget(
+        recipe,
+        mine,
+        source,
+        parts,
+        seen,
+        has,
+        answers[name],
+        elsewhere,
+    )
 
 
 def audit_target(
@@ -655,16 +714,8 @@ def audit_target(
     if there is no CLIP.
     """
     answered = ask_target(recipe, mine, source, device, load=load)
-    clip = needed_clip(recipe, device)
-    return answered.audits(clip), clip
-
-
-def needed_clip(recipe: Recipe, device: str) -> RecipeClip:
-    """Load the CLIP model of a recipe's screen. Raise RunFailure if none is available."""
     clip = recipe_clip(recipe, device)
-    if isinstance(clip, RunFailure):
-        raise clip
-    return clip
+    return answered.audits(clip), clip
 
 
 def clip_doubts(
@@ -678,17 +729,19 @@ def clip_doubts(
     known: KnownClasses | None = None
     for audited in audits:
         scores = ValidationScores(recipe, clip, audited.labels, audited.features)
-        more = scores.known_classes(audited.classes)
-        if more is None:
-            continue
-        if known is not None:
-            more = replace(more, classes={**known.classes, **more.classes})
-        known = more
+        of_audit = scores.known_classes(audited.classes)
+        if known is None:
+            known = of_audit
+        elif of_audit is not None:
+            classes = {**known.classes, **of_audit.classes}
+            known = replace(of_audit, classes=classes)
     return doubts_of(recipe, known, decides=decides)
 
 
 def features_of(
-    images: LabelledImages, embedder: Embedder, placement: Placement | None = None
+    images: LabelledImages,
+    embedder: Embedder,
+    placement: Placement | None = None,
 ) -> AnyFloats:
     """Return CLIP's features [n, width], from the cache if possible. An image that cannot be
     decoded has NaN."""
@@ -733,7 +786,8 @@ def refuse_unknown_rows(classifier: Classifier, parts: Sequence[LabelledImages])
         return
     known = {key for part in parts for key in part.keys}
     for part in parts:
-        known |= {*(part.paths or ()), *part.other_paths}
+        known.update(part.paths or ())
+        known.update(part.other_paths)
         if part.left_out:
             stem = part.keys[0].rpartition("_")[0]
             rows = len(part) + sum(part.left_out.values())
@@ -752,7 +806,10 @@ _MEASURED = "Findings are also measured on other classifiers; without them: --se
 
 
 def other_models(
-    recipe: Recipe, mine: Mine, names: Sequence[str] | None, hint: str = _MEASURED
+    recipe: Recipe,
+    mine: Mine,
+    names: Sequence[str] | None,
+    hint: str = _MEASURED,
 ) -> dict[str, ClassMap]:
     """Return the class maps of these classifiers except the target. names: None for those that the
     recipe evaluates."""
@@ -772,20 +829,31 @@ def other_models(
 
 
 def other_answers(
-    target: AskedTarget, audits: Sequence[Audited], maps: Mapping[str, ClassMap], device: str
+    target: AskedTarget,
+    audits: Sequence[Audited],
+    maps: Mapping[str, ClassMap],
+    device: str,
 ) -> list[dict[str, Question]]:
     """Return what other classifiers answer to the question of each audit, with labels and failures
     of its rows. Thresholds come from the discover half of the audit.
     """
     by_audit: list[dict[str, Question]] = [{} for _ in audits]
-    rows = audits[0].rows
-    discover_rows = rows[audits[0].halves.discover]
     if not maps:
         return by_audit
-    answers = _answers_by(target.recipe, target.mine, target.parts, target.has, maps, device)
+    rows = audits[0].rows
+    discover_rows = rows[audits[0].halves.discover]
+    answers = _answers_by(
+        target.recipe,
+        target.mine,
+        target.parts,
+        target.has,
+        maps,
+        device,
+    )
     for name, of_model in answers.items():
-        asked_of_model = of_model.questions(discover_rows)
-        for questions, question in zip(by_audit, asked_of_model, strict=True):
+        asked = of_model.questions(discover_rows)
+        for questions, question in zip(by_audit, asked, strict=True):
             labels = question.labels[rows]
-            questions[name] = replace(question, labels=labels, failed=question.failed[rows])
+            failed = question.failed[rows]
+            questions[name] = replace(question, labels=labels, failed=failed)
     return by_audit

@@ -88,20 +88,22 @@ class WordFile(Section):
 def _path_of(source: str | Path, kind: str) -> Path:
     files = (bundled_folder() / kind).glob("*.yaml")
     known = {path.stem: path for path in sorted(files)}
-    if not isinstance(source, str) or not _BARE.fullmatch(source):
-        if isinstance(source, str) and not is_local(source):
+    bundled = f"Bundled {kind}: {', '.join(known)}. A file is named by its path, as in"
+    if isinstance(source, str):
+        if source in known:
+            return known[source]
+        if _BARE.fullmatch(source):
+            raise UserError(
+                f"there are no bundled {kind} named '{source}'{did_you_mean(source, known)}",
+                f"{bundled} ./{source}.yaml.",
+            )
+        if not is_local(source):
             raise UserError(
                 f"{kind}: '{source[:200]}' is neither a bundled name nor a path",
-                f"Bundled {kind}: {', '.join(known)}. A file is named by its path, as in ./{source[:100]}.",
+                f"{bundled} ./{source[:100]}.",
             )
-        refuse_elsewhere(str(source), kind)
-        return named_path(source)
-    if source not in known:
-        hint = f"Bundled {kind}: {', '.join(known)}. A file is named by its path, as in ./{source}.yaml."
-        raise UserError(
-            f"there are no bundled {kind} named '{source}'{did_you_mean(source, known)}", hint=hint
-        )
-    return known[source]
+    refuse_elsewhere(str(source), kind)
+    return named_path(source)
 
 
 NOUN = "noun"
@@ -121,33 +123,31 @@ def grammar_problems(document: Mapping[str, Any]) -> Iterator[RecipeProblem]:
             sections.append((("by_name", name), words))
     used: set[str] = set()
     for index, template in _texts(document.get("templates")):
+        path = ("templates", index)
         for problem in _text_problems(template, (*PARTS, *ABOUT)):
-            yield ("templates", index), problem
+            yield path, problem
         placeholders = set(PLACEHOLDER.findall(template))
         used |= placeholders
         if not {NOUN, CLASS} & placeholders:
-            yield (
-                ("templates", index),
-                f"found '{template[:80]}', expected it to contain '{{{NOUN}}}' or '{{{CLASS}}}'",
-            )
-    for path, words in sections:
-        yield from _captions(path, words)
+            expected = f"expected it to contain '{{{NOUN}}}' or '{{{CLASS}}}'"
+            yield path, f"found '{template[:80]}', {expected}"
+    for section, words in sections:
+        yield from _captions(section, words)
         for key in PARTS.values():
-            yield from _words(path, words, key)
+            yield from _words(section, words, key)
     for name, nouns in as_mapping(document.get("hyponyms")).items():
         yield from _words(("hyponyms",), {name: nouns}, name)
         if isinstance(nouns, Sequence) and not nouns:
             yield ("hyponyms", name), "found an empty list, expected at least one noun"
     for part, key in PARTS.items():
-        for path, words in sections:
+        for section, words in sections:
             # Words that no template uses would be dropped silently.
             if part not in used and any(as_sequence(words.get(key))):
-                yield (
-                    (*path, key),
-                    f"no template uses '{{{part}}}'; expected one that does, or no {key}",
-                )
+                problem = f"no template uses '{{{part}}}'; expected one that does, or no {key}"
+                yield (*section, key), problem
     yield from uncovered_names(document)
-    if not document.get("templates") and not any(words.get("captions") for _, words in sections):
+    has_captions = any(words.get("captions") for _, words in sections)
+    if not document.get("templates") and not has_captions:
         yield (), "found no captions, expected `templates` or `captions`"
 
 
@@ -156,10 +156,8 @@ def uncovered_names(document: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     covers = [name for _, name in _texts(document.get("covers"))]
     for name in as_mapping(document.get("by_name")) if covers else ():
         if name not in covers:
-            yield (
-                ("by_name", name),
-                f"found '{name[:80]}', expected a name of `covers`{did_you_mean(name, covers)}",
-            )
+            expected = f"expected a name of `covers`{did_you_mean(name, covers)}"
+            yield ("by_name", name), f"found '{name[:80]}', {expected}"
 
 
 def _captions(path: RecipePath, words: Mapping[str, Any]) -> Iterator[RecipeProblem]:
@@ -172,36 +170,47 @@ def _captions(path: RecipePath, words: Mapping[str, Any]) -> Iterator[RecipeProb
             yield (*path, "reference"), problem
 
 
-def _words(path: RecipePath, words: Mapping[str, Any], key: str) -> Iterator[RecipeProblem]:
+def _words(
+    path: RecipePath,
+    words: Mapping[str, Any],
+    key: str,
+) -> Iterator[RecipeProblem]:
     """Yield problems of adjectives, prepositions and nouns. They must be plain words, and each word may occur once."""
     seen: set[str] = set()
     for index, word in _texts(words.get(key)):
         word_path = (*path, key, index)
-        yield from ((word_path, problem) for problem in _text_problems(word, ()))
+        for problem in _text_problems(word, ()):
+            yield word_path, problem
         if word in seen:
             yield word_path, f"found '{word[:80]}' again, expected each word once"
         seen.add(word)
 
 
 def _text_problems(text: str, placeholders: Sequence[str]) -> Iterator[str]:
-    shown = text if len(text) <= 80 else f"{text[:77]}…"
+    shown = text
+    if len(text) > 80:
+        shown = f"{text[:77]}…"
     if not text.strip():
         yield "found empty text, expected words (for none, write null without quotes)"
-    elif not all(character.isprintable() or character.isspace() for character in text):
+    elif not " ".join(text.split()).isprintable():
         yield f"found {shown!r}, expected printable text"
     if len(text) > LONGEST_CAPTION:
         yield f"found '{shown}' of {len(text):,} characters, expected at most {LONGEST_CAPTION}"
-    listed = ", ".join(f"'{{{name}}}'" for name in placeholders)
+    expected = "plain words"
+    if placeholders:
+        expected = ", ".join(f"'{{{name}}}'" for name in placeholders)
     for name in dict.fromkeys(PLACEHOLDER.findall(text)):
         if name not in placeholders:
-            expected = f"expected {listed}" if placeholders else "expected plain words"
-            yield f"unknown placeholder '{{{name[:40]}}}' in '{shown}', {expected}{did_you_mean(name, placeholders)}"
+            close = did_you_mean(name, placeholders)
+            yield f"unknown placeholder '{{{name[:40]}}}' in '{shown}', expected {expected}{close}"
     if re.search(r"[{}]", PLACEHOLDER.sub("", text)):
         yield f"found an unmatched brace in '{shown}'; use braces only around placeholders"
 
 
 def _texts(value: Any) -> Iterator[tuple[int, str]]:
-    return ((index, item) for index, item in enumerate(as_sequence(value)) if isinstance(item, str))
+    for index, item in enumerate(as_sequence(value)):
+        if isinstance(item, str):
+            yield index, item
 
 
 CaptionNoun = Literal["class", "category", "hyponyms"]
@@ -213,10 +222,12 @@ ANY = "any"
 
 @dataclass(frozen=True, slots=True)
 class ClassCaptions:
-    """The captions of a class: the reference, which only names the class, and the candidates, without duplicates."""
+    """The captions of a class, without duplicates."""
 
     reference: str
+    """The caption that only names the class."""
     texts: tuple[str, ...]
+    """The candidates."""
 
 
 # Why a class has no captions by a grammar, and what to do about it.
@@ -273,10 +284,15 @@ class CaptionGrammar(WordFile):
     """Hyponyms by class name: the values of `{noun}` with `noun: hyponyms`."""
 
     def captions_or_misfits(
-        self, cls: RecipeClass, noun: CaptionNoun
+        self,
+        cls: RecipeClass,
+        noun: CaptionNoun,
     ) -> ClassCaptions | list[Misfit]:
         """Return the captions of a class, or every reason why it has none."""
-        words_by_name = [self.by_name[name] for name in listed_names(cls) if name in self.by_name]
+        words_by_name = []
+        for name in listed_names(cls):
+            if name in self.by_name:
+                words_by_name.append(self.by_name[name])
         texts = [*self.templates, *self.captions]
         # A reference for the class's name takes precedence over a reference for its category. A reference for the
         # category takes precedence over the reference for all classes.
@@ -285,8 +301,15 @@ class CaptionGrammar(WordFile):
             texts += words.captions
             if words.reference is not None:
                 reference = words.reference
-        nouns = self._nouns(cls, noun)
-        fillings: dict[str, Sequence[str | None]] = {"class": (cls.name,), NOUN: nouns}
+        called = cls.category if noun == "category" else cls.name
+        nouns: Sequence[str] = ()
+        if noun == "hyponyms":
+            nouns = self.hyponyms.get(cls.name, ())
+        elif called is not None:
+            nouns = (called,)
+        fillings: dict[str, Sequence[str | None]] = {}
+        fillings[CLASS] = (cls.name,)
+        fillings[NOUN] = nouns
         for word in ABOUT_CLASS:
             fillings[word] = (getattr(cls, word),)
         for part, key in PARTS.items():
@@ -301,13 +324,13 @@ class CaptionGrammar(WordFile):
         for word in ABOUT_CLASS:
             if getattr(cls, word) is not None:
                 continue
+            way_out = None
             if noun == word:
-                advice = f"Give it a `{word}` in the recipe, or set noun: class."
-                misfits.append((f"has no {word}", advice))
+                way_out = "set noun: class"
             elif any(f"{{{word}}}" in text for text in (*texts, reference)):
-                advice = (
-                    f"Give it a `{word}` in the recipe, or remove {{{word}}} from the captions."
-                )
+                way_out = f"remove {{{word}}} from the captions"
+            if way_out is not None:
+                advice = f"Give it a `{word}` in the recipe, or {way_out}."
                 misfits.append((f"has no {word}", advice))
         count = 0
         for text in texts:
@@ -318,7 +341,6 @@ class CaptionGrammar(WordFile):
             misfits.append((reason, "Leave out some adjectives, prepositions or hyponyms."))
         if misfits:
             return misfits
-        called = cls.category if noun == "category" else cls.name
         (reference_text,) = _filled(reference, fillings | {NOUN: (called,)})
         captions: dict[str, None] = {}
         for template in texts:
@@ -329,19 +351,17 @@ class CaptionGrammar(WordFile):
             return [(f"has no caption other than its reference '{reference_text}'", advice)]
         return ClassCaptions(reference_text, tuple(captions))
 
-    def _nouns(self, cls: RecipeClass, noun: CaptionNoun) -> tuple[str, ...]:
-        if noun == "hyponyms":
-            return self.hyponyms.get(cls.name, ())
-        called = cls.category if noun == "category" else cls.name
-        return () if called is None else (called,)
-
 
 def bundled_captions() -> tuple[str, ...]:
     folder = bundled_folder() / CaptionGrammar.kind
-    return tuple(sorted(path.stem for path in folder.glob("*.yaml")))
+    names = [path.stem for path in folder.glob("*.yaml")]
+    return tuple(sorted(names))
 
 
-def _filled(template: str, fillings: Mapping[str, Sequence[str | None]]) -> Iterator[str]:
+def _filled(
+    template: str,
+    fillings: Mapping[str, Sequence[str | None]],
+) -> Iterator[str]:
     """Yield the template with every combination of words for its placeholders. Words that look like a placeholder are
     not filled in again.
     """
@@ -360,11 +380,12 @@ Gathered = tuple[tuple[str, ...], tuple[int, ...], tuple[Ints, ...]]
 
 
 def gather_captions(
-    grammar: CaptionGrammar, classes: Sequence[RecipeClass], noun: CaptionNoun
+    grammar: CaptionGrammar,
+    classes: Sequence[RecipeClass],
+    noun: CaptionNoun,
 ) -> Gathered:
     """Return texts, references and candidates, as in `CandidateCaptions`. Raise UserError with all misfits."""
     problems = list(names_of_no_class("captions", grammar.covers, grammar.by_name, classes))
-    hints: dict[str, None] = {}
     together: dict[Misfit, list[str]] = {}
     by_class: list[tuple[str, tuple[str, ...]]] = []
     distinct: set[str] = set()
@@ -375,14 +396,15 @@ def gather_captions(
                 together.setdefault(misfit, []).append(cls.name)
             continue
         by_class.append((captions.reference, captions.texts))
-        distinct.update((captions.reference, *captions.texts))
+        distinct.add(captions.reference)
+        distinct.update(captions.texts)
         if len(distinct) > MOST_TEXTS:
             reached = f"class '{cls.name}', {len(by_class)} of {len(classes)}"
-            reason = f"captions: more than {MOST_TEXTS:,} in total, reached at {reached}"
             raise UserError(
-                reason,
-                hint="Set noun: category, or leave out adjectives, prepositions or hyponyms.",
+                f"captions: more than {MOST_TEXTS:,} in total, reached at {reached}",
+                "Set noun: category, or leave out adjectives, prepositions or hyponyms.",
             )
+    hints: dict[str, None] = {}
     for (reason, advice), names in together.items():
         quoted = [f"'{name}'" for name in names]
         which = f"class {quoted[0]}"
@@ -391,7 +413,7 @@ def gather_captions(
         problems.append(f"captions: {which} {reason}")
         hints[advice] = None
     if problems:
-        raise UserError(first_of(problems), hint=" ".join(hints) or None)
+        raise UserError(first_of(problems), " ".join(hints) or None)
     return caption_table(by_class)
 
 
@@ -415,17 +437,23 @@ def listed_names(cls: RecipeClass) -> list[str]:
 
 
 def names_of_no_class(
-    kind: str, covers: Sequence[str], by_name: Iterable[str], classes: Sequence[RecipeClass]
+    kind: str,
+    covers: Sequence[str],
+    by_name: Iterable[str],
+    classes: Sequence[RecipeClass],
 ) -> Iterator[str]:
     """Yield problems of names that match no class. A file with `covers` was already compared with those names."""
     if covers:
         return
-    known = {name: None for cls in classes for name in (cls.name, cls.category) if name is not None}
+    known: dict[str, None] = {}
+    for cls in classes:
+        known |= dict.fromkeys(listed_names(cls))
     unknown = [name for name in by_name if name not in known]
     for position, name in enumerate(unknown):
         # Searching for thousands of similar names is slow.
         close = did_you_mean(name, known) if position < _MOST_PROBLEMS else ""
-        yield f"{kind}: by_name.{name[:80]}: expected the name or category of a class of the recipe{close}"
+        expected = f"expected the name or category of a class of the recipe{close}"
+        yield f"{kind}: by_name.{name[:80]}: {expected}"
 
 
 _LEAD = re.compile(
@@ -437,7 +465,10 @@ _COMPANION_AFTER = re.compile(r"and (an? .+)")
 
 
 def words_of(
-    class_name: str, caption: str, reference: str, role: Literal["hard", "far_from"]
+    class_name: str,
+    caption: str,
+    reference: str,
+    role: Literal["hard", "far_from"],
 ) -> str:
     """Describe the images of a class that are near a caption ("checked coat") or far from it ("coat, not checked"). The
     name of the class replaces the noun of the reference caption. A caption with another noun is shown whole ("kob
@@ -451,13 +482,13 @@ def words_of(
         return f"{class_name}, not {article_for(subject)} {subject}"
     adjective, after = added
     if role == "hard":
-        return " ".join(part for part in (adjective, class_name, after) if part)
+        parts = (adjective, class_name, after)
+        return " ".join(filter(None, parts))
+    if adjective.endswith(" of"):
+        return f"{class_name}, not a {adjective} {class_name} {after}".rstrip()
+    if adjective and after:
+        return f"{class_name}, not {article_for(adjective)} {adjective} one {after}"
     if adjective:
-        if adjective.endswith(" of"):
-            words = f"{class_name}, not a {adjective} {class_name}"
-            return f"{words} {after}" if after else words
-        if after:
-            return f"{class_name}, not {article_for(adjective)} {adjective} one {after}"
         return f"{class_name}, not {adjective}"
     if after.startswith("with "):
         return f"{class_name} without {after.removeprefix('with ')}"
@@ -465,23 +496,25 @@ def words_of(
 
 
 def _without_lead(text: str) -> str:
-    return _LEAD.sub("", " ".join(text.split()), count=1)
+    plain = " ".join(text.split())
+    return _LEAD.sub("", plain, count=1)
 
 
 def _added(subject: str, noun: str) -> tuple[str, str] | None:
     """Return the words before and after the noun; None if the subject does not contain it."""
     words = subject.split()
-    sought = noun.split()
-    folded = [word.casefold() for word in words]
-    like = [word.casefold() for word in sought]
-    starts = range(len(folded) - len(like) + 1) if like else ()
+    folded = subject.casefold().split()
+    sought = noun.casefold().split()
+    size = len(sought)
+    starts = range(len(folded) - size + 1) if sought else ()
     for start in starts:
-        if folded[start : start + len(like)] == like:
+        end = start + size
+        if folded[start:end] == sought:
             break
     else:
         return None
     before = " ".join(words[:start])
-    after = " ".join(words[start + len(sought) :])
+    after = " ".join(words[end:])
     if companion := _COMPANION_BEFORE.fullmatch(before):
         before = ""
         after = f"with {article_for(companion[1])} {companion[1]} {after}".strip()

@@ -8,9 +8,8 @@ test. The q-values are computed over all tested hypotheses.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, partial
 from typing import Literal
 
 import numpy as np
@@ -27,6 +26,7 @@ from counterfoil.mining.hypotheses import (
     Hypothesis,
     LabelledRows,
     MiningRun,
+    SetAndRest,
 )
 from counterfoil.mining.rounds import NO_PROMPT, ROUND, AnsweredRound
 from counterfoil.prediction.class_map import ClassMap
@@ -49,8 +49,7 @@ from counterfoil.stats import (
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """The test of one hypothesis. level: the confidence of a finding's intervals, or None if it was
-    not confirmed."""
+    """The test of one hypothesis."""
 
     in_set: FailureCount
     rest: FailureCount
@@ -58,13 +57,16 @@ class Confirmation:
     q: float
     confirmed: bool
     level: float | None
+    """The confidence of a finding's intervals, or None if it was not confirmed."""
 
     def compared(self) -> document.Compared:
         return compared(self.in_set, self.rest, self.level)
 
 
 def confirm_sets(
-    counts: Sequence[tuple[FailureCount, FailureCount]], p_values: Sequence[float], fdr: float
+    counts: Sequence[SetAndRest],
+    p_values: Sequence[float],
+    fdr: float,
 ) -> list[Confirmation]:
     """Test sets against their rests, as one family of q-values (Benjamini and Hochberg). p_values:
     (m,).
@@ -77,15 +79,17 @@ def confirm_sets(
     # is narrower than a plain 95 % interval.
     level = false_coverage_level(reported, len(counts), min(fdr, MISSING))
     results = []
-    for (in_set, rest), p_value, q in zip(counts, p_values, q_values, strict=True):
+    for sides, p_value, q in zip(counts, p_values, q_values, strict=True):
         confirmed = q <= fdr
         of_level = level if confirmed else None
-        results.append(Confirmation(in_set, rest, p_value, q, confirmed, of_level))
+        results.append(Confirmation(*sides, p_value, q, confirmed, of_level))
     return results
 
 
 def compared(
-    in_set: FailureCount, rest: FailureCount, level: float | None = None
+    in_set: FailureCount,
+    rest: FailureCount,
+    level: float | None = None,
 ) -> document.Compared:
     """Return both rates and their difference, with intervals at 95 % and at `level`. `level` allows
     for selection."""
@@ -100,43 +104,38 @@ def compared(
 
 def rate_of(count: FailureCount) -> document.Rate:
     rate = count.rate if count.rows else None
-    return document.Rate(count.rows, count.units, count.failures, rate, rate_interval(count))
+    interval = rate_interval(count)
+    return document.Rate(count.rows, count.units, count.failures, rate, interval)
 
 
 _TYPICAL_SHARE = 0.2  # share of a class, used if no hypothesis was tested
 
 
 def minimum_detectable_difference(
-    tested: Sequence[Carried], halves: Sequence[LabelledRows], mine: Mine
+    tested: Sequence[Carried],
+    halves: Sequence[LabelledRows],
+    mine: Mine,
 ) -> document.SmallestDifference | None:
     """Return the smallest difference that this run could show in its median set, or None if it has
     no rows. If no hypothesis was tested, the set is assumed to be a fifth of a class, or rendered
     images that fail as often as it.
     """
-    families: list[list[tuple[FailureCount, FailureCount]]] = []
-    labels: list[tuple[LabelledRows, int]] = []
-    for half in halves:
-        of_half = np.unique(half.labels).tolist()
-        labels += [(half, label) for label in of_half]
-    if mine.confirm != "rendered":
-        sets = [carried.rows for carried in tested if carried.rows is not None]
-        for audit_half, label in () if tested else labels:
-            of_class = audit_half.of_classes([label])
-            members = np.zeros(len(of_class), dtype=bool)
-            size = max(1, round(len(of_class) * _TYPICAL_SHARE))
-            members[:size] = True
-            failed = audit_half.failed[of_class]
-            sets.append(count_failures(failed, audit_half.units[of_class], members))
-        families.append(sets)
+    on_rows = [carried.rows for carried in tested if carried.rows is not None]
     drawn = [carried.rendered for carried in tested if carried.rendered is not None]
-    if mine.confirm == "rendered" and not drawn:
-        rows = mine.rendered
-        for audit_half, label in labels:
-            of_class = audit_half.of_classes([label])
-            failures = round(rows * float(audit_half.failed[of_class].mean()))
-            count = FailureCount(rows, rows, failures, float(rows))
-            drawn.append((count, count))
-    families.append(drawn)
+    for half in halves if not tested else ():
+        for label in np.unique(half.labels).tolist():
+            rows = half.of_classes([label])
+            failed = half.failed[rows]
+            if mine.confirm == "rendered":
+                images = mine.rendered
+                failures = round(images * float(failed.mean()))
+                count = FailureCount(images, images, failures, float(images))
+                drawn.append((count, count))
+                continue
+            size = max(1, round(len(rows) * _TYPICAL_SHARE))
+            members = np.arange(len(rows)) < size
+            counts = count_failures(failed, half.units[rows], members)
+            on_rows.append(counts)
 
     def order(smallest: document.SmallestDifference) -> float:
         # A set that can show no difference comes last.
@@ -144,16 +143,20 @@ def minimum_detectable_difference(
 
     typical = []
     family = max(len(tested), 1)
-    for sets in families:
+    for sets in (on_rows, drawn):
         detectable = []
         for in_set, rest in sets:
             difference = smallest_difference(in_set, rest, mine.margin, mine.fdr, family)
-            rest_rate = rest.rate if rest.rows else 0.0
-            detectable.append(
-                document.SmallestDifference(difference, POWER, in_set.rows, rest.rows, rest_rate)
+            smallest = document.SmallestDifference(
+                difference=difference,
+                power=POWER,
+                set_rows=in_set.rows,
+                rest_rows=rest.rows,
+                rest_rate=rest.rate if rest.rows else 0.0,
             )
+            detectable.append(smallest)
+        detectable.sort(key=order)
         if detectable:
-            detectable.sort(key=order)
             typical.append(detectable[(len(detectable) - 1) // 2])
     return max(typical, key=order, default=None)
 
@@ -167,14 +170,15 @@ _CURVE = (10, 20, 30, 50, 75, 100, 150, 200, 300, 500)
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """A tested hypothesis. audit: the index of its audit. rows, rendered: the failures in its set
-    and in the rest, on rows of the confirm half and on rendered images.
-    """
+    """A tested hypothesis."""
 
     hypothesis: Hypothesis
     audit: int
-    rows: tuple[FailureCount, FailureCount] | None
-    rendered: tuple[FailureCount, FailureCount] | None
+    """The index of its audit."""
+    rows: SetAndRest | None
+    """The failures on rows of the confirm half."""
+    rendered: SetAndRest | None
+    """The failures on rendered images."""
     result: Confirmation
 
     @property
@@ -191,11 +195,11 @@ class Carried:
 
 @dataclass(frozen=True)
 class HypothesisTests:
-    """The hypotheses of a method and their tests, in the method's order. audits: one for each
-    question."""
+    """The hypotheses of a method and their tests, in the method's order."""
 
     run: MiningRun
     audits: Sequence[Audited]
+    """One for each question."""
     captions: CandidateCaptions
     outcome: Found
     rendered: AnsweredRound | None
@@ -212,27 +216,32 @@ class HypothesisTests:
     ) -> HypothesisTests:
         """Test every hypothesis that `mine.confirm` can test, as one family."""
         mine = run.mine
+        drawn = {} if rendered is None else rendered.sets
         confirm_halves = [audited.labelled.chosen(audited.halves.confirm) for audited in audits]
         tests = []
+        p_values = []
+        firsts = []
         for hypothesis in outcome.hypotheses:
             index = _audit_index(audits, hypothesis.labels[0])
             on_rows = on_rendered = None
+            counts: list[SetAndRest] = []
             if mine.confirm != "rendered":
                 on_rows = hypothesis.count(confirm_halves[index])
-            if rendered is not None and hypothesis.name in rendered.sets:
-                on_rendered = rendered.sets[hypothesis.name].counts
-            counts = [sides for sides in (on_rows, on_rendered) if sides is not None]
+                counts.append(on_rows)
+            if hypothesis.name in drawn:
+                on_rendered = drawn[hypothesis.name].counts
+                counts.append(on_rendered)
             if counts:
+                tests.append((hypothesis, index, on_rows, on_rendered))
                 # Both tests must reject, so the larger p-value counts.
                 p = max(score_test(*sides, mine.margin) for sides in counts)
-                tests.append((hypothesis, index, on_rows, on_rendered, counts[0], p))
-        # The rates are those on rows, if there are any.
-        firsts = [counts for *_, counts, _ in tests]
-        p_values = [p for *_, p in tests]
+                p_values.append(p)
+                # The rates are those on rows, if there are any.
+                firsts.append(counts[0])
         results = confirm_sets(firsts, p_values, mine.fdr)
         tested = []
         for test, result in zip(tests, results, strict=True):
-            tested.append(Carried(*test[:4], result))
+            tested.append(Carried(*test, result))
         return cls(run, audits, captions, outcome, rendered, tested)
 
     @property
@@ -268,8 +277,8 @@ class HypothesisTests:
 def collect_findings(
     tests: HypothesisTests,
     others: Sequence[Mapping[str, Question]],
+    checks: Mapping[str, document.LabelCheck],
     *,
-    checks: Mapping[str, document.LabelCheck] | None = None,
     without_words: tuple[str, ...] = (),
     answered: document.AnswersTold | None = None,
     notes: tuple[str, ...] = (),
@@ -283,11 +292,11 @@ def collect_findings(
     recipe = run.recipe
     mine = run.mine
     audited = audits[0]
-    checks = checks or {}
     findings = []
     for carried in track(tests.by_weight, "testing findings", len(tests.tested)):
         finding = _finding(tests, carried, others[carried.audit])
-        findings.append(replace(finding, labels=checks.get(finding.name)))
+        check = checks.get(finding.name)
+        findings.append(replace(finding, labels=check))
     classes = []
     of_note = [field.name for field in fields(ClassNote)]
     for label, cls in enumerate(recipe.classes):
@@ -298,21 +307,23 @@ def collect_findings(
         rate = errors / rows if rows else None
         note = outcome.notes[label]
         facts = {name: getattr(note, name) for name in of_note}
-        classes.append(document.ClassAudit(cls.id, cls.name, rows, errors, rate, **facts))
+        of_class = document.ClassAudit(cls.id, cls.name, rows, errors, rate, **facts)
+        classes.append(of_class)
     tested_names = {finding.name for finding in findings}
     not_tested = []
     for hypothesis in outcome.hypotheses:
         if hypothesis.name not in tested_names:
             ids = tuple(recipe.classes[label].id for label in hypothesis.labels)
-            not_tested.append(document.NotTested(hypothesis.name, ids, hypothesis.words, NO_PROMPT))
-    classifier = audited.target.classifier
-    name = mine.target or classifier.name
+            untested = document.NotTested(hypothesis.name, ids, hypothesis.words, NO_PROMPT)
+            not_tested.append(untested)
     images = []
     previews = []
     for part in audited.parts:
-        images.append(document.AuditedImages(part.name, part.content, len(part)))
+        audited_part = document.AuditedImages(part.name, part.content, len(part))
+        images.append(audited_part)
         if part.preview is not None:
             previews.append(part.preview)
+    target = audited.target
     discover = half_of(audited, audited.halves.discover)
     confirm = half_of(audited, audited.halves.confirm)
     confirm_halves = [audit.labelled.chosen(audit.halves.confirm) for audit in audits]
@@ -320,7 +331,7 @@ def collect_findings(
     return document.Findings(
         recipe=document.MinedRecipe(recipe.name, recipe.recipe_hash),
         method=document.MethodUsed(mine.method, settings),
-        target=document.Target(name, classifier.sha256, audited.target.about),
+        target=document.Target(run.target, target.classifier.sha256, target.about),
         on=tuple(images),
         failure=mine.failure,
         halves=document.DealtHalves(mine.seed, discover, confirm, audited.dealt_by),
@@ -341,18 +352,22 @@ def collect_findings(
 
 
 def _audit_index(audits: Sequence[Audited], label: int) -> int:
-    return next(index for index, audited in enumerate(audits) if label in audited.classes)
+    asked = [label in audited.classes for audited in audits]
+    return asked.index(True)
 
 
 def _finding(
-    tests: HypothesisTests, carried: Carried, others: Mapping[str, Question]
+    tests: HypothesisTests,
+    carried: Carried,
+    others: Mapping[str, Question],
 ) -> document.Finding:
     """Return a hypothesis with its test and evidence. Rendered images come first if they are the
     only test."""
     run = tests.run
     hypothesis = carried.hypothesis
     audited = tests.audits[carried.audit]
-    numbers = carried.result.compared()
+    result = carried.result
+    numbers = result.compared()
     recipe_classes = run.recipe.classes
     classes = [recipe_classes[label] for label in hypothesis.labels]
     prompt = answered = None
@@ -361,46 +376,61 @@ def _finding(
     if hypothesis.answered is not None:
         answered = recipe_classes[hypothesis.answered].name
     confirm_rows = audited.halves.confirm
+    discover_rows = audited.halves.discover
     half = audited.labelled.chosen(confirm_rows)
-    tested_rows = np.flatnonzero(hypothesis.tested_on(half.features, half.labels))
+    is_tested = hypothesis.tested_on(half.features, half.labels)
+    tested_rows = np.flatnonzero(is_tested)
     tested = half.chosen(tested_rows)
     members = hypothesis.members(tested.features, tested.labels)
     closeness = hypothesis.closeness(tested.features)
     order = np.argsort(-closeness, kind="stable")
-    # A column that only says whether a row is in the set gives no order.
-    ordered = len(np.unique(closeness)) > 2
     inside = order[members[order]]
-    evidence = _AuditEvidence(tests, audited, hypothesis.counted(audited.failed, audited.taken_for))
     curve = []
-    for k in _CURVE:
-        if ordered and k <= len(tested_rows):
-            accuracy = float(1 - tested.failed[order[:k]].mean())
-            curve.append(document.CurvePoint(k, accuracy))
+    # A column that only says whether a row is in the set gives no order.
+    if len(np.unique(closeness)) > 2:
+        for k in _CURVE:
+            if k <= len(tested_rows):
+                failed = tested.failed[order[:k]]
+                accuracy = float(1 - failed.mean())
+                curve.append(document.CurvePoint(k, accuracy))
+    names = output_names(run.recipe, audited.target.class_map)
+    images = _AuditImages(audited, names, run.recipe)
+    counted = hypothesis.counted(audited.failed, audited.taken_for)
     rows = confirm_rows[tested_rows[inside]]
-    of_confirm = partial(evidence.of_row, half="confirm")
-    shown = _first_of_both(rows, closeness[inside], evidence.counted, of_confirm)
+    first = _first_of_both(counted[rows])
+    scores = closeness[inside]
+    shown = images.evidence(rows[first], scores[first], counted, "confirm")
     test = None
     if tests.rendered is not None and carried.rendered is not None:
         drawn_set = tests.rendered.sets[hypothesis.name]
-        of_drawn = partial(evidence.of_drawn, rendered=tests.rendered)
-        drawn = _first_of_both(drawn_set.rows, drawn_set.scores, tests.rendered.failed, of_drawn)
+        first = _first_of_both(tests.rendered.failed[drawn_set.rows])
+        rows = drawn_set.rows[first]
+        drawn = images.drawn(tests.rendered, rows, drawn_set.scores[first])
         shown = drawn + shown if carried.rows is None else shown + drawn
-        rates = compared(*carried.rendered, carried.result.level)
+        rates = compared(*carried.rendered, result.level)
         p = score_test(*carried.rendered, run.mine.margin)
-        test = document.RenderedTest(rates.set, rates.rest, rates.difference, p)
-    discover_rows = audited.halves.discover
+        test = document.RenderedTest(
+            rates.set,
+            rates.rest,
+            rates.difference,
+            p,
+        )
     rows = discover_rows[hypothesis.evidence]
-    of_discover = partial(evidence.of_row, half="discover")
-    shown += _first_of_both(rows, hypothesis.scores, evidence.counted, of_discover)
+    first = _first_of_both(counted[rows])
+    scores = hypothesis.scores[first]
+    shown += images.evidence(rows[first], scores, counted, "discover")
+    easiest = images.evidence(
+        discover_rows[hypothesis.easiest],
+        hypothesis.easiest_scores,
+        audited.failed,
+        "discover",
+    )
     of_others = []
-    for name, answers in others.items() if hypothesis.answered is None else ():
-        counts = hypothesis.count(replace(half, failed=answers.failed[confirm_rows]))
-        of_others.append(document.OtherClassifier(name, *map(rate_of, counts)))
-    failures = replace(evidence, counted=audited.failed)
-    rows = discover_rows[hypothesis.easiest]
-    easiest = []
-    for row, score in zip(rows, hypothesis.easiest_scores, strict=True):
-        easiest.append(failures.of_row(int(row), float(score), "discover"))
+    if hypothesis.answered is None:
+        for name, answers in others.items():
+            of_other = replace(half, failed=answers.failed[confirm_rows])
+            in_set, rest = map(rate_of, hypothesis.count(of_other))
+            of_others.append(document.OtherClassifier(name, in_set, rest))
     discover_half = audited.labelled.chosen(discover_rows)
     return document.Finding(
         name=hypothesis.name,
@@ -410,12 +440,12 @@ def _finding(
         words=hypothesis.words,
         caption=hypothesis.caption,
         prompt=prompt,
-        confirmed=carried.result.confirmed,
+        confirmed=result.confirmed,
         set=numbers.set,
         rest=numbers.rest,
         difference=numbers.difference,
-        p=carried.result.p,
-        q=carried.result.q,
+        p=result.p,
+        q=result.q,
         discover=compared(*hypothesis.count(discover_half)),
         evidence=tuple(shown),
         caption_check=_caption_check(audited, tests.captions, hypothesis),
@@ -432,60 +462,75 @@ def _finding(
 
 
 @dataclass(frozen=True)
-class _AuditEvidence:
-    """Makes evidence from the images of an audit. counted: (n,), whether a row counts as
-    failing."""
+class _AuditImages:
+    """The images of an audit as evidence."""
 
-    tests: HypothesisTests
     audited: Audited
-    counted: Bools
+    answers: list[str]
+    """The name of each output."""
+    recipe: Recipe
 
-    @cached_property
-    def answers(self) -> list[str]:
-        return output_names(self.tests.run.recipe, self.audited.target.class_map)
-
-    def of_row(
-        self, row: int, score: float, half: Literal["discover", "confirm"]
-    ) -> document.Evidence:
+    def evidence(
+        self,
+        rows: Ints,
+        scores: AnyFloats,
+        counted: Bools,
+        half: Literal["discover", "confirm"],
+    ) -> list[document.Evidence]:
+        """Return evidence of rows (m,). counted: (n,), whether a row counts as failing."""
         audited = self.audited
-        key = audited.keys[row]
-        path = audited.paths.get(key)
-        failed = bool(self.counted[row])
-        label = self.class_name(audited.labels[row])
-        image = audited.rows[row]
-        answered = self.answers[audited.target.predictions.prediction[image]]
-        return document.Evidence(key, score, failed, half, label, answered, path)
+        evidence = []
+        for row, score in zip(rows.tolist(), scores.tolist(), strict=True):
+            key = audited.keys[row]
+            output = audited.target.predictions.prediction[audited.rows[row]]
+            image = document.Evidence(
+                key,
+                score,
+                failed=bool(counted[row]),
+                half=half,
+                label=self.recipe.classes[audited.labels[row]].name,
+                answered=self.answers[output],
+                path=audited.paths.get(key),
+            )
+            evidence.append(image)
+        return evidence
 
-    def class_name(self, label: int | np.integer) -> str:
-        return self.tests.run.recipe.classes[label].name
+    def drawn(
+        self,
+        rendered: AnsweredRound,
+        rows: Ints,
+        scores: AnyFloats,
+    ) -> list[document.Evidence]:
+        """Return evidence of rows (m,) of a round."""
+        images = rendered.images
+        evidence = []
+        for row, score in zip(rows.tolist(), scores.tolist(), strict=True):
+            image = document.Evidence(
+                f"{images.name}/{images.keys[row]}",
+                score,
+                failed=bool(rendered.failed[row]),
+                half="rendered",
+                label=self.recipe.classes[images.labels[row]].name,
+                answered=self.answers[rendered.predictions.prediction[row]],
+            )
+            evidence.append(image)
+        return evidence
 
-    def of_drawn(self, row: int, score: float, rendered: AnsweredRound) -> document.Evidence:
-        failed = bool(rendered.failed[row])
-        label = self.class_name(rendered.images.labels[row])
-        answered = self.answers[rendered.predictions.prediction[row]]
-        return document.Evidence(rendered.key(row), score, failed, "rendered", label, answered)
 
-
-def _first_of_both(
-    rows: Ints,
-    scores: AnyFloats,
-    failed: Bools,
-    evidence: Callable[[int, float], document.Evidence],
-) -> list[document.Evidence]:
-    """Return evidence of the first right and the first wrong rows, in their order."""
-    failed = failed[rows]
-    rank = np.where(failed, np.cumsum(failed), np.cumsum(~failed))
-    first = rank <= _MOST_EVIDENCE // 2
-    return list(map(evidence, rows[first].tolist(), scores[first].tolist()))
+def _first_of_both(failed: Bools) -> Ints:
+    """Return the indices of the first right and the first wrong rows, in their order."""
+    wrong = np.cumsum(failed)
+    right = np.cumsum(~failed)
+    rank = np.where(failed, wrong, right)
+    return np.flatnonzero(rank <= _MOST_EVIDENCE // 2)
 
 
 def output_names(recipe: Recipe, class_map: ClassMap) -> list[str]:
     """Return the name of each output: its class's name, or else the classifier's name for it."""
-    outputs = range(class_map.num_classes)
+    count = class_map.num_classes
+    names = [f"output {output}" for output in range(count)]
     if class_map.label_names:
-        names = [class_map.label_names[output] for output in outputs]
-    else:
-        names = [f"output {output}" for output in outputs]
+        names = [class_map.label_names[output] for output in range(count)]
     targets = list(zip(recipe.classes, class_map.targets, strict=True))
     for cls, outputs in reversed(targets):
         for output in outputs:
@@ -494,7 +539,9 @@ def output_names(recipe: Recipe, class_map: ClassMap) -> list[str]:
 
 
 def _caption_check(
-    audited: Audited, captions: CandidateCaptions, hypothesis: Hypothesis
+    audited: Audited,
+    captions: CandidateCaptions,
+    hypothesis: Hypothesis,
 ) -> document.CaptionCheck | None:
     """Check a caption on the images nearest to it. Return how many of them have a best caption that
     says the same as this caption, or more.
@@ -507,28 +554,40 @@ def _caption_check(
     candidates = captions.candidates[label]
     texts = [captions.texts[row] for row in candidates.tolist()]
     reference = captions.texts[captions.references[label]]
-    added = set(hypothesis.caption.split()) - set(reference.split())
-    says_it = np.asarray([added <= set(text.split()) for text in texts])
+    added = set(hypothesis.caption.split())
+    added -= set(reference.split())
+    says = [added.issubset(text.split()) for text in texts]
+    says_it = np.asarray(says)
     features = audited.features[rows].astype(np.float32)
-    best = np.argmax(features @ captions.vectors[candidates].T, axis=1)
+    cosines = features @ captions.vectors[candidates].T
+    best = np.argmax(cosines, axis=1)
     matching = says_it[best]
-    order = np.argsort(-hypothesis.cosines(features), kind="stable")[:_NEAREST]
+    cosines = hypothesis.cosines(features)
+    order = np.argsort(-cosines, kind="stable")[:_NEAREST]
     nearest = []
     for position in order[:8].tolist():
         row = rows[position]
         key = audited.keys[row]
-        path = audited.paths.get(key)
-        text = texts[best[position]]
-        matches = bool(matching[position])
-        failed = bool(audited.failed[row])
-        nearest.append(document.NearestImage(key, text, matches, failed, path))
-    count = int(matching[order].sum())
-    share = float(matching[order].mean())
-    class_share = float(matching.mean())
-    return document.CaptionCheck(len(order), count, share, class_share, tuple(nearest))
+        image = document.NearestImage(
+            key,
+            texts[best[position]],
+            matches=bool(matching[position]),
+            failed=bool(audited.failed[row]),
+            path=audited.paths.get(key),
+        )
+        nearest.append(image)
+    checked = matching[order]
+    return document.CaptionCheck(
+        images=len(order),
+        matching=int(checked.sum()),
+        share=float(checked.mean()),
+        class_share=float(matching.mean()),
+        nearest=tuple(nearest),
+    )
 
 
 def half_of(audited: Audited, rows: Ints) -> document.Half:
     keys = [audited.keys[row] for row in rows.tolist()]
+    sha256 = keys_sha256(keys)
     units = np.unique(audited.units[rows])
-    return document.Half(len(rows), len(units), keys_sha256(keys))
+    return document.Half(len(rows), len(units), sha256)

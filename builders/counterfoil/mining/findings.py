@@ -735,7 +735,9 @@ class Findings(Strict):
 
     @property
     def run_seed(self) -> int:
-        return self.halves.seed if self.halves is not None else self.seed or 0
+        if self.halves is not None:
+            return self.halves.seed
+        return self.seed or 0
 
     @property
     def confirmed(self) -> tuple[Finding, ...]:
@@ -755,7 +757,10 @@ class Findings(Strict):
     @property
     def doubt(self) -> str:
         """Why descriptions may be wrong, in a few words; empty without doubts."""
-        return self.doubts[0].partition(":")[0] if self.doubts else ""
+        if not self.doubts:
+            return ""
+        words, _, _ = self.doubts[0].partition(":")
+        return words
 
     def doubted(self, doubts: ScreenDoubts | None) -> Findings:
         """Return the findings with doubts about CLIP; those of doubted classes are marked, beside those that were."""
@@ -765,7 +770,8 @@ class Findings(Strict):
         for finding in self.findings:
             untrusted = doubts.of_any(finding.classes)
             marked.append(replace(finding, words_untrusted=untrusted))
-        return replace(self, doubts=tuple(doubts.lines()), findings=tuple(marked))
+        lines = tuple(doubts.lines())
+        return replace(self, doubts=lines, findings=tuple(marked))
 
     def to_json(self) -> dict[str, Any]:
         """Return the document as JSON values."""
@@ -776,8 +782,14 @@ class Findings(Strict):
 
 
 def _of_rate(prefix: str, json_path: str) -> dict[str, str]:
-    names = {name: name for name in ("rows", "units", "failures", "rate")}
-    names |= {"rate_low": "interval.0", "rate_high": "interval.1"}
+    names = {
+        "rows": "rows",
+        "units": "units",
+        "failures": "failures",
+        "rate": "rate",
+        "rate_low": "interval.0",
+        "rate_high": "interval.1",
+    }
     return {f"{prefix}_{name}": f"{json_path}.{end}" for name, end in names.items()}
 
 
@@ -833,7 +845,9 @@ def findings_csv_text(findings: Findings) -> str:
         if isinstance(value, tuple):
             separator = ", " if column == "class_names" else " "
             return separator.join(value)
-        return str(value).lower() if isinstance(value, bool) else plain_value(value)
+        if isinstance(value, bool):
+            return str(value).lower()
+        return plain_value(value)
 
     rows = []
     for finding in findings.findings:

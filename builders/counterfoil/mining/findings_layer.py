@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.data.resolved_classes import resolve_classes
+from counterfoil.documents import Interval
 from counterfoil.errors import UserError
 from counterfoil.mining.findings import CountedPairs, Finding, Findings, Rate
 from counterfoil.mining.hypotheses import Found, Hypothesis, MiningRun
@@ -19,7 +20,6 @@ from counterfoil.recipe.layering import bundled_recipes, find_recipe, same_class
 from counterfoil.recipe.loader import layer_text, merged_deeply, with_classes
 from counterfoil.recipe.names import derived_name, without_folders
 from counterfoil.recipe.schema_inputs import ClassEntry
-from counterfoil.recipe.schema_prompts import ShiftSpec
 from counterfoil.recipe.strict_yaml import LocatedMapping
 
 _LONGEST_SLUG = 60
@@ -30,8 +30,9 @@ def unique_slugs(names: Sequence[str]) -> list[str]:
     index."""
     plain = []
     for name in names:
-        slug = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
-        plain.append(slug[:_LONGEST_SLUG].rstrip("_"))
+        slug = re.sub(r"[^a-z0-9]+", "_", name.lower())
+        slug = slug.strip("_")[:_LONGEST_SLUG]
+        plain.append(slug.rstrip("_"))
     often = Counter(plain)
     taken = {slug for slug in plain if slug and often[slug] == 1}
     slugs = []
@@ -58,7 +59,11 @@ _A_PHOTO = "a photo"
 _MOST_NAMES = 12
 
 
-def layer_of(findings: Findings, run: MiningRun, decoded: Container[str] = ()) -> str | None:
+def layer_of(
+    findings: Findings,
+    run: MiningRun,
+    decoded: Container[str] = (),
+) -> str | None:
     """Return the text of `recipe.yaml`, with confirmed findings as shifts of the groups `hard`,
     `easy` and `reference`. Return None if no finding was confirmed, or if the recipe cannot render
     images from noise. decoded: ids of classes with a hard vector in `VECTORS`.
@@ -74,22 +79,31 @@ def layer_of(findings: Findings, run: MiningRun, decoded: Container[str] = ()) -
     base = findings.method.settings.get("base")
     if base:
         changes["prompts"] = {"base": {"prompt": base}}
-    return shifts_layer(mined_shifts(findings, recipe, decoded), changes, run)
+    shifts = mined_shifts(findings, recipe, decoded)
+    return shifts_layer(shifts, changes, run)
 
 
 def shifts_layer(
-    shifts: Mapping[str, Mapping[str, Any]], changes: Mapping[str, Any], run: MiningRun
+    shifts: Mapping[str, Mapping[str, Any]],
+    changes: Mapping[str, Any],
+    run: MiningRun,
 ) -> str:
     """Return a layer in the run's folder with these shifts alone, the base of their classes, and
     `changes`."""
     below, carried, extends = laid_over(run.source, run.overrides, run.folder)
+    specs = below.prompts.shifts
     classes: set[str] = set()
-    all_shifts: dict[str, Any] = dict.fromkeys(below.prompts.shifts)
+    all_shifts: dict[str, Any] = dict.fromkeys(specs)
     for name, shift in shifts.items():
         classes.update(shift["classes"])
-        all_shifts[name] = _over(shift, below.prompts.shifts.get(name))
+        replaced = {}
+        if name in specs:
+            spec = specs[name]
+            replaced = spec.model_dump(mode="json", exclude_none=True)
+        all_shifts[name] = replacement(replaced, shift)
     ids = [cls.id for cls in run.recipe.classes if cls.id in classes]
-    prompts = merged_deeply(carried.get("prompts", {}), {"base": {"classes": ids}})
+    base = {"classes": ids}
+    prompts = merged_deeply(carried.get("prompts", {}), {"base": base})
     prompts["shifts"] = all_shifts
     layer = carried | {"prompts": prompts}
     # Drop the LoRA weights of levels, because otherwise every image would be rendered with them.
@@ -99,28 +113,24 @@ def shifts_layer(
             levelled[shift.lora] = None
     if levelled:
         layer = merged_deeply(layer, {"generator": {"lora": levelled}})
-    return layer_text(merged_deeply(layer, changes), below, extends)
+    layer = merged_deeply(layer, changes)
+    return layer_text(layer, below, extends)
 
 
-def _over(shift: Mapping[str, Any], spec: ShiftSpec | None) -> dict[str, Any]:
-    """Return a shift that leaves nothing of another shift with the same name when it is merged over
-    it."""
-    old = {} if spec is None else spec.model_dump(mode="json", exclude_none=True)
-    return _instead(old, shift)
-
-
-def _instead(old: Any, new: Any) -> Any:
+def replacement(old: Any, new: Any) -> Any:
     """Return a mapping that leaves nothing of the mapping `old` when it is merged over it."""
-    if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
+    if not isinstance(old, Mapping) or not isinstance(new, Mapping):
         return new
     merged = dict.fromkeys(old)
     for key, value in new.items():
-        merged[key] = _instead(old.get(key), value)
+        merged[key] = replacement(old.get(key), value)
     return merged
 
 
 def laid_over(
-    source: str | Path, overrides: Sequence[str], folder: Path
+    source: str | Path,
+    overrides: Sequence[str],
+    folder: Path,
 ) -> tuple[Recipe, dict[str, Any], str]:
     """Return the recipe without overrides, the overrides as a mapping, and the recipe's name as
     seen from `folder`. If the recipe takes its classes from the input dataset, the mapping holds
@@ -139,11 +149,11 @@ def laid_over(
     if below.names_every_label and laid.names_every_label:
         return below, carried, extends
     entries = resolve_classes(laid).source.classes or ()
-    classes = [_entry_values(entry) for entry in entries]
+    classes = list(map(_entry_values, entries))
     if not below.names_every_label:
         stated = below.source.classes
         if stated is not None:
-            stated = [_entry_values(entry) for entry in stated]
+            stated = list(map(_entry_values, stated))
         if not same_classes(stated, classes):
             raise UserError(
                 f"source.classes: --set changes the classes of {source}, which leaves labels to the"
@@ -151,7 +161,8 @@ def laid_over(
                 "Write the classes in the recipe.",
             )
         below = with_classes(below, entries)
-    return below, merged_deeply(carried, {"source": {"classes": classes}}), extends
+    carried = merged_deeply(carried, {"source": {"classes": classes}})
+    return below, carried, extends
 
 
 def _entry_values(entry: ClassEntry) -> dict[str, Any]:
@@ -161,10 +172,17 @@ def _entry_values(entry: ClassEntry) -> dict[str, Any]:
 def derived_seed(seed: int, purpose: str, findings: Findings) -> int:
     """Return a seed of 53 bits. No other purpose or run of this recipe has it, so no two of them
     share their noise."""
-    return seed_for(seed, purpose, findings.method.name, findings.target.name, findings.run_seed)
+    method = findings.method.name
+    return seed_for(seed, purpose, method, findings.target.name, findings.run_seed)
 
 
-def seed_for(seed: int, purpose: str, method: str, target: str, halves_seed: int) -> int:
+def seed_for(
+    seed: int,
+    purpose: str,
+    method: str,
+    target: str,
+    halves_seed: int,
+) -> int:
     """Return the seed that `derived_seed` gives, from values that are known before there are
     findings."""
     words = f"{seed}\0{purpose}\0{method}\0{without_folders(target)}\0{halves_seed}"
@@ -173,7 +191,9 @@ def seed_for(seed: int, purpose: str, method: str, target: str, halves_seed: int
 
 
 def mined_shifts(
-    findings: Findings, recipe: Recipe, decoded: Container[str] = ()
+    findings: Findings,
+    recipe: Recipe,
+    decoded: Container[str] = (),
 ) -> dict[str, dict[str, Any]]:
     """Return the layer's shifts by name: hard ones by finding, an easy and a reference one by
     classes."""
@@ -181,21 +201,24 @@ def mined_shifts(
     by_id = {cls.id: cls for cls in recipe.classes}
     # Only a threshold of the recipe says which score is enough.
     screened = recipe.screen.shift_threshold is not None
-    hard: dict[str, dict[str, Any]] = {}
-    others: dict[str, dict[str, Any]] = {}
     base = findings.method.settings.get("base") or recipe.prompts.base.prompt
+    hard: dict[str, dict[str, Any]] = {}
+    easy: dict[str, dict[str, Any]] = {}
+    reference: dict[str, dict[str, Any]] = {}
     for finding in findings.standing:
-        classes = [by_id[class_id] for class_id in finding.classes]
+        ids = list(finding.classes)
+        classes = [by_id[class_id] for class_id in ids]
         if finding.prompt is not None:
+            caption = None
+            if finding.role == "hard" and screened:
+                caption = finding.caption
             origin = mined_from(findings, finding)
-            caption = finding.caption if finding.role == "hard" and screened else None
             words = finding.about.get(SHIFT_CAPTION)
             shift = mined_shift(finding.prompt, caption, HARD, classes, origin, words)
             if finding.about.get(STYLED):
                 shift["style"] = True
             hard[finding.name] = shift
         stem = finding.name.removesuffix(f"_{finding.role}")
-        ids = list(finding.classes)
         single = ids[0] if len(ids) == 1 else ""
         if single in decoded and recipe.generator.get("adapter") is not None:
             # Drawn from the direction itself, without a word (Jain 2023, A.7).
@@ -204,39 +227,49 @@ def mined_shifts(
                 "group": HARD,
                 "classes": ids,
                 "embedding": {"file": f"./{VECTORS}", "key": f"{{class_id}}_{HARD}"},
-                "mined_from": _beside(findings, finding, DECODED, None),
+                "mined_from": _beside(findings, finding, DECODED),
             }
         # Findings of another recipe's test have no class audits.
         audit = audits.get(single)
-        easy = None
+        easiest = None
         if finding.role == "far_from":
-            easy = finding.caption
+            easiest = finding.caption
         elif audit is not None and audit.easy:
-            easy = audit.easy[0].caption
-        if easy is not None:
-            origin = _beside(findings, finding, EASY, easy)
-            prompt = prompt_of(easy, classes)
-            caption = easy if screened else None
-            others[f"{stem}_{EASY}"] = mined_shift(prompt, caption, EASY, classes, origin)
+            easiest = audit.easy[0].caption
+        if easiest is not None:
+            origin = _beside(findings, finding, EASY, easiest)
+            prompt = prompt_of(easiest, classes)
+            caption = easiest if screened else None
+            shift = mined_shift(prompt, caption, EASY, classes, origin)
+            easy[f"{stem}_{EASY}"] = shift
         if base is not None:
-            origin = _beside(findings, finding, REFERENCE, None)
-            others[f"{stem}_{REFERENCE}"] = mined_shift(base, None, REFERENCE, classes, origin)
-    in_order = sorted(others, key=lambda name: (others[name]["group"], name))
-    return hard | {name: others[name] for name in in_order}
+            origin = _beside(findings, finding, REFERENCE)
+            shift = mined_shift(base, None, REFERENCE, classes, origin)
+            reference[f"{stem}_{REFERENCE}"] = shift
+    for others in (easy, reference):
+        hard |= dict(sorted(others.items()))
+    return hard
 
 
-def drawing_prompt(hypothesis: Hypothesis, outcome: Found, recipe: Recipe) -> str | None:
+def drawing_prompt(
+    hypothesis: Hypothesis,
+    outcome: Found,
+    recipe: Recipe,
+) -> str | None:
     """Return the prompt that draws images of the set. It is the set's caption. For a set far from a
     caption, it is the hardest caption that no other set uses.
     """
-    classes = [recipe.classes[label] for label in hypothesis.labels]
+    labels = hypothesis.labels
+    classes = [recipe.classes[label] for label in labels]
     if hypothesis.role == "hard":
         return prompt_of(hypothesis.caption, classes)
-    hard_sets = [other for other in outcome.hypotheses if other.role == "hard"]
-    drawn = {other.caption for other in hard_sets if other.labels == hypothesis.labels}
-    if len(classes) > 1:
+    if len(labels) > 1:
         return None
-    for hard in outcome.notes[hypothesis.labels[0]].hard:
+    drawn = set()
+    for other in outcome.hypotheses:
+        if other.role == "hard" and other.labels == labels:
+            drawn.add(other.caption)
+    for hard in outcome.notes[labels[0]].hard:
         if hard.score < 0 and hard.caption not in drawn:
             return prompt_of(hard.caption, classes)
     return None
@@ -245,8 +278,9 @@ def drawing_prompt(hypothesis: Hypothesis, outcome: Found, recipe: Recipe) -> st
 def prompt_of(caption: str, classes: Sequence[RecipeClass]) -> str:
     """Return a caption as a prompt: the class's name becomes `{class}`, so that a class token can
     take its place."""
-    nouns = {classes[0].name} if len(classes) == 1 else set()
-    nouns |= {cls.category for cls in classes if cls.category is not None}
+    nouns = {cls.category for cls in classes if cls.category is not None}
+    if len(classes) == 1:
+        nouns.add(classes[0].name)
     for noun in sorted(nouns, key=len, reverse=True):
         parts = re.split(rf"(?<!\w){re.escape(noun)}(?!\w)", caption)
         if len(parts) > 1:
@@ -258,7 +292,9 @@ def prompt_of(caption: str, classes: Sequence[RecipeClass]) -> str:
 
 def mined_from(findings: Findings, finding: Finding) -> dict[str, Any]:
     """Return a shift's origin for its recipe: its rates, its test, and the audited images."""
-    origin: dict[str, Any] = {"finding": finding.name, "words": finding.words}
+    origin: dict[str, Any] = {}
+    origin["finding"] = finding.name
+    origin["words"] = finding.words
     if finding.marks:
         origin["marks"] = list(finding.marks)
     origin["role"] = finding.role
@@ -267,59 +303,67 @@ def mined_from(findings: Findings, finding: Finding) -> dict[str, Any]:
         origin["drawn_by"] = finding.prompt
     origin["classes"] = list(finding.class_names[:_MOST_NAMES])
     origin |= audit_origin(findings)
-    interval = finding.difference.reported_interval
-    numbers = {
-        "set": _numbers(finding.set),
-        "rest": _numbers(finding.rest),
-        "difference": finding.difference.value,
-        "interval": None if interval is None else list(interval),
-        "p": finding.p,
-        "q": finding.q,
-    }
-    return origin | numbers | _drawn(finding)
-
-
-def _drawn(finding: Finding) -> dict[str, Any]:
-    if finding.pairs is not None:
-        counts = _counts(finding.pairs) | {"log_e": finding.last_log_e}
-        facts: dict[str, Any] = {
-            "tested_on": finding.tested_on,
-            "origin": finding.origin,
-            "pairs": counts,
+    origin["set"] = _numbers(finding.set)
+    origin["rest"] = _numbers(finding.rest)
+    origin["difference"] = finding.difference.value
+    origin["interval"] = _ends(finding.difference.reported_interval)
+    origin["p"] = finding.p
+    origin["q"] = finding.q
+    pairs = finding.pairs
+    rendered = finding.rendered
+    if pairs is not None:
+        origin["tested_on"] = finding.tested_on
+        origin["origin"] = finding.origin
+        origin["pairs"] = _counts(pairs) | {"log_e": finding.last_log_e}
+        if pairs.fresh is not None:
+            origin["fresh"] = _counts(pairs.fresh)
+    elif rendered is not None:
+        origin["tested_on"] = finding.tested_on
+        origin["rendered"] = {
+            "set": _numbers(rendered.set),
+            "rest": _numbers(rendered.rest),
+            "p": rendered.p,
         }
-        if finding.pairs.fresh is not None:
-            facts["fresh"] = _counts(finding.pairs.fresh)
-        return facts
-    if finding.rendered is None:
-        return {}
-    numbers = {
-        "set": _numbers(finding.rendered.set),
-        "rest": _numbers(finding.rendered.rest),
-        "p": finding.rendered.p,
-    }
-    return {"tested_on": finding.tested_on, "rendered": numbers}
+    return origin
 
 
 def _counts(pairs: CountedPairs) -> dict[str, int]:
-    return {name: getattr(pairs, name) for name in ("pairs", "both", "failing", "rescued")}
+    return {
+        "pairs": pairs.pairs,
+        "both": pairs.both,
+        "failing": pairs.failing,
+        "rescued": pairs.rescued,
+    }
 
 
-def _beside(findings: Findings, finding: Finding, role: str, caption: str | None) -> dict[str, Any]:
+def _beside(
+    findings: Findings,
+    finding: Finding,
+    role: str,
+    caption: str | None = None,
+) -> dict[str, Any]:
     """Return the origin of a shift for comparison, which has no test of its own."""
-    facts = {"finding": finding.name, "role": role, "caption": caption, **audit_origin(findings)}
-    return {key: value for key, value in facts.items() if value is not None}
+    origin = {"finding": finding.name, "role": role}
+    if caption is not None:
+        origin["caption"] = caption
+    return origin | audit_origin(findings)
 
 
 def audit_origin(findings: Findings) -> dict[str, Any]:
     """Return what was audited, and by which method, for `mined_from`."""
+    method = findings.method
     target = findings.target
     images = []
     for part in findings.on:
-        images.append({"name": without_folders(part.name), "content": part.content})
+        name = without_folders(part.name)
+        images.append({"name": name, "content": part.content})
     origin: dict[str, Any] = {
-        "method": findings.method.name,
-        "settings": _shared(findings.method.settings),
-        "target": {"name": without_folders(target.name), "sha256": target.sha256},
+        "method": method.name,
+        "settings": _shared(method.settings),
+        "target": {
+            "name": without_folders(target.name),
+            "sha256": target.sha256,
+        },
         "on": images,
         "failure": findings.failure,
         "margin": findings.margin,
@@ -337,13 +381,23 @@ def _shared(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _shared(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_shared(item) for item in value]
-    return without_folders(value) if isinstance(value, str) else value
+        return list(map(_shared, value))
+    if isinstance(value, str):
+        return without_folders(value)
+    return value
 
 
 def _numbers(rate: Rate) -> dict[str, Any]:
-    interval = None if rate.interval is None else list(rate.interval)
-    return {"rows": rate.rows, "failures": rate.failures, "rate": rate.rate, "interval": interval}
+    return {
+        "rows": rate.rows,
+        "failures": rate.failures,
+        "rate": rate.rate,
+        "interval": _ends(rate.interval),
+    }
+
+
+def _ends(interval: Interval | None) -> list[float] | None:
+    return None if interval is None else list(interval)
 
 
 def mined_shift(
@@ -357,7 +411,12 @@ def mined_shift(
     """Return a shift of kind `mined`. caption: to screen it by. alone: the caption without its
     class."""
     ids = [cls.id for cls in classes]
-    shift: dict[str, Any] = {"kind": "mined", "group": group, "classes": ids, "prompt": prompt}
+    shift: dict[str, Any] = {
+        "kind": "mined",
+        "group": group,
+        "classes": ids,
+        "prompt": prompt,
+    }
     if caption is not None:
         added = alone or _added(caption, classes)
         if added is not None:
@@ -370,18 +429,22 @@ def mined_shift(
 
 def _added(caption: str, classes: Sequence[RecipeClass]) -> str | None:
     """Return the caption of the shift alone: "a photo on the road" of "a photo of a sandal on the
-    road"."""
-    before, placeholder, after = prompt_of(caption, classes).partition("{class}")
-    words = before.removeprefix(_A_PHOTO).strip().removeprefix("of").strip()
+    road". Return None if the caption does not name the class, or adds nothing."""
+    prompt = prompt_of(caption, classes)
+    before, placeholder, after = prompt.partition("{class}")
+    if not placeholder:
+        return None
+    words = before.removeprefix(_A_PHOTO).strip()
+    words = words.removeprefix("of").strip()
     words = re.sub(r"^(a|an|the)(\s|$)", "", words)
-    parts = (_A_PHOTO, words, after.strip())
-    alone = " ".join(part for part in parts if part)
-    return alone if placeholder and alone != _A_PHOTO else None
+    added = f"{words} {after.strip()}".strip()
+    return f"{_A_PHOTO} {added}" if added else None
 
 
 def _plain(value: Any) -> Any:
+    """Return a value without the lines where it was written."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return list(map(_plain, value))
     return value

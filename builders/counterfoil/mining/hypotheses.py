@@ -25,11 +25,17 @@ Role = Literal["hard", "far_from"]
 # Shares of a class that a set may take. Below 0.1, few rows are left to test; above 0.5, the set is
 # the normal case.
 SHARES = (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5)
+# The failures in a set and in the rest of its classes.
+SetAndRest = tuple[FailureCount, FailureCount]
 
 
 def choose_cutoffs(
-    rows: LabelledRows, cosines: AnyFloats, classes: Sequence[int], role: Role, margin: float
-) -> tuple[tuple[float, ...], Bools, tuple[FailureCount, FailureCount]]:
+    rows: LabelledRows,
+    cosines: AnyFloats,
+    classes: Sequence[int],
+    role: Role,
+    margin: float,
+) -> tuple[tuple[float, ...], Bools, SetAndRest]:
     """Return the cut-off of each class, the set (n,), and the failures inside and outside the set.
 
     The set takes the same share of the rows of every class. It is the share with the smallest
@@ -37,23 +43,31 @@ def choose_cutoffs(
     with the caption.
     """
     tried = []
-    for share in SHARES:
+    for share in reversed(SHARES):
         cutoffs = cutoffs_at(cosines, rows.labels, classes, role, share)
         members = members_within(cosines, rows.labels, classes, cutoffs, role)
         counts = count_failures(rows.failed, rows.units, members)
-        tried.append((score_test(*counts, margin), (cutoffs, members, counts)))
-    return min(reversed(tried), key=lambda scored: scored[0])[1]
+        p = score_test(*counts, margin)
+        tried.append((p, (cutoffs, members, counts)))
+    _, best = min(tried, key=lambda scored: scored[0])
+    return best
 
 
 def cutoffs_at(
-    cosines: AnyFloats, labels: Ints, classes: Sequence[int], role: Role, share: float
+    cosines: AnyFloats,
+    labels: Ints,
+    classes: Sequence[int],
+    role: Role,
+    share: float,
 ) -> tuple[float, ...]:
     """Return, for each class, the cosine that `share` of its rows reach (hard) or stay below
     (far_from)."""
-    level = 1 - share if role == "hard" else share
+    below = share
+    if role == "hard":
+        below = 1 - share
     cutoffs = []
     for label in classes:
-        cutoff = np.quantile(cosines[labels == label], level)
+        cutoff = np.quantile(cosines[labels == label], below)
         cutoffs.append(float(cutoff))
     return tuple(cutoffs)
 
@@ -68,11 +82,14 @@ def members_within(
     highest_label = int(labels.max(initial=-1))
     limits = np.full(highest_label + 1, np.nan)
     for label, cutoff in zip(classes, cutoffs, strict=True):
-        if label < len(limits):
+        if label <= highest_label:
             limits[label] = cutoff
+    of_rows = limits[labels]
     # rows of other classes have the limit NaN, so they are outside
     with np.errstate(invalid="ignore"):
-        return cosines >= limits[labels] if role == "hard" else cosines <= limits[labels]
+        if role == "hard":
+            return cosines >= of_rows
+        return cosines <= of_rows
 
 
 Decide = Callable[[AnyFloats], Floats]
@@ -119,15 +136,15 @@ class MiningRun:
 
 @dataclass(frozen=True, slots=True)
 class CandidateCaptions:
-    """Distinct captions with their unit vectors (texts, width). references: for each label, the row
-    of the caption that only names the class. candidates: for each label, the rows of captions that
-    say more than the reference.
-    """
+    """Distinct captions with their vectors."""
 
     texts: tuple[str, ...]
     vectors: Floats32
+    """(texts, width), of unit length."""
     references: tuple[int, ...]
+    """For each label, the row of the caption that only names the class."""
     candidates: tuple[Ints, ...]
+    """For each label, the rows of captions that say more than the reference."""
 
 
 NO_CAPTIONS = CandidateCaptions((), np.zeros((0, 0), np.float32), (), ())
@@ -135,35 +152,47 @@ NO_CAPTIONS = CandidateCaptions((), np.zeros((0, 0), np.float32), (), ())
 
 @dataclass(frozen=True, slots=True)
 class SliceColumns:
-    """Columns of slices' features: measures, shifts (1 for rows of the shift), and `width` columns
-    of unit vectors."""
+    """Columns of slices' features."""
 
     measures: tuple[ImageMeasure, ...] = ()
     shifts: tuple[str, ...] = ()
+    """Columns with 1 for rows of the shift."""
     width: int = 0
+    """The number of columns of unit vectors."""
 
 
 NO_COLUMNS = SliceColumns()
 
 
+def _no_rows() -> Ints:
+    return np.zeros(0, dtype=np.int64)
+
+
+def _no_scores() -> Floats:
+    return np.zeros(0)
+
+
 @dataclass(frozen=True, slots=True)
 class LabelledRows:
-    """n rows of one half. features: (n, width). The other arrays are (n,). units: equal for rows of
-    one unit. taken_for: the label that the target answers, or -1 if its answer is no class.
-    """
+    """n rows of one half. Arrays without a shape are (n,)."""
 
     features: AnyFloats
+    """(n, width)."""
     labels: Ints
     failed: Bools
     units: Ints
+    """Equal for rows of one unit."""
     taken_for: Ints
+    """The label that the target answers, or -1 if its answer is no class."""
 
     def chosen(self, rows: Ints) -> LabelledRows:
-        features = self.features[rows]
-        labels = self.labels[rows]
-        failed = self.failed[rows]
-        units = self.units[rows]
-        return LabelledRows(features, labels, failed, units, self.taken_for[rows])
+        return LabelledRows(
+            self.features[rows],
+            self.labels[rows],
+            self.failed[rows],
+            self.units[rows],
+            self.taken_for[rows],
+        )
 
     def of_classes(self, labels: Sequence[int]) -> Ints:
         return np.flatnonzero(np.isin(self.labels, labels))
@@ -171,17 +200,17 @@ class LabelledRows:
 
 @dataclass(frozen=True, slots=True)
 class DiscoverHalf(LabelledRows):
-    """The rows of the discover half. Their features are CLIP's unit vectors or the `columns`.
-    centre, deviation: (width,), the mean and deviation of the train split. categories: the category
-    of each label. pooled: the failures (n,) of further classifiers, by name.
-    """
+    """The rows of the discover half. Their features are CLIP's unit vectors or the `columns`."""
 
     centre: Floats
     deviation: Floats
+    """(width,), the mean and deviation of the train split."""
     captions: CandidateCaptions
     class_names: tuple[str, ...]
     categories: tuple[str | None, ...]
+    """The category of each label."""
     pooled: Mapping[str, Bools] = field(default_factory=dict)
+    """The failures (n,) of further classifiers, by name."""
     columns: SliceColumns = NO_COLUMNS
 
 
@@ -205,15 +234,15 @@ class Hypothesis:
     """(width,)."""
     cutoffs: tuple[float, ...]
     """In the order of `labels`."""
-    evidence: Ints
+    evidence: Ints = field(default_factory=_no_rows)
     """Rows of the discover half, the best row first, with their `scores`."""
-    scores: Floats
+    scores: Floats = field(default_factory=_no_scores)
     about: Mapping[str, Any] = field(default_factory=dict)
     """The method's own numbers, as JSON."""
-    easiest: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    easiest: Ints = field(default_factory=_no_rows)
     """Rows that the method expects to be right, the easiest row first, with their `easiest_scores`.
     """
-    easiest_scores: Floats = field(default_factory=lambda: np.zeros(0))
+    easiest_scores: Floats = field(default_factory=_no_scores)
     alternatives: Floats32 | None = None
     """Other vectors; each member of the set is more similar to `vector` than to any of them."""
     outside: tuple[Hypothesis, ...] = ()
@@ -226,12 +255,15 @@ class Hypothesis:
     def counted(self, failed: Bools, taken_for: Ints) -> Bools:
         """Return which rows the rates count, (n,) bool: failures, or answers of the class
         `answered`."""
-        return failed if self.answered is None else taken_for == self.answered
+        if self.answered is None:
+            return failed
+        return taken_for == self.answered
 
     def tested_on(self, features: AnyFloats, labels: Ints) -> Bools:
         """Return the tested rows, (n,) bool: rows of its classes and of `against` that are in no
         set of `outside`."""
-        rows = np.isin(labels, (*self.labels, *self.against))
+        compared = (*self.labels, *self.against)
+        rows = np.isin(labels, compared)
         for other in self.outside:
             rows &= ~other.members(features, labels)
         return rows
@@ -249,7 +281,7 @@ class Hypothesis:
         """Return the tested rows that are in the set, (n,) bool."""
         return self.members(features, labels) & self.tested_on(features, labels)
 
-    def count(self, rows: LabelledRows) -> tuple[FailureCount, FailureCount]:
+    def count(self, rows: LabelledRows) -> SetAndRest:
         """Count failures in the set, and in the rest of its classes, among the tested rows."""
         is_tested = self.tested_on(rows.features, rows.labels)
         tested = rows.chosen(np.flatnonzero(is_tested))
@@ -262,30 +294,33 @@ class Hypothesis:
 
     def closeness(self, features: AnyFloats) -> Floats32:
         """Return how clearly each row is in the set, (n,)."""
-        return self.cosines(features) * (1 if self.role == "hard" else -1)
+        cosines = self.cosines(features)
+        return cosines if self.role == "hard" else -cosines
 
 
 @dataclass(frozen=True, slots=True)
 class ClassNote:
-    """A method's result for one class: its direction or why it has none, its captions, the most
-    extreme first, and its contexts.
-    """
+    """A method's result for one class."""
 
     direction: ClassDirection | None = None
     reason: str | None = None
+    """Why it has no direction."""
     hard: tuple[ScoredCaption, ...] = ()
+    """The hardest captions first."""
     easy: tuple[ScoredCaption, ...] = ()
+    """The easiest captions first."""
     contexts: tuple[ClassContext, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A method's result: hypotheses, a note for each class (by label), and arrays to store. decide:
-    for each label, a function from features (n, width) to decision values (n,). A value below 0
-    predicts a failure.
-    """
+    """A method's result."""
 
     hypotheses: tuple[Hypothesis, ...]
     notes: tuple[ClassNote, ...]
+    """By label."""
     vectors: Mapping[str, AnyFloats] = field(default_factory=dict)
+    """Arrays to store."""
     decide: Mapping[int, Decide] = field(default_factory=dict)
+    """For each label, a function from features (n, width) to decision values (n,). A value below 0
+    predicts a failure."""

@@ -35,17 +35,17 @@ _ROWS_AT_ONCE = 1024
 
 @dataclass(frozen=True, slots=True)
 class CheckedRows:
-    """m rows that may belong to another class than their label says. others: (m,), the label of the
-    other class. captions, neighbours: the cosine to the other class minus the cosine to the class
-    of the label. depth: the share of the other class's right rows that are less typical of that
-    class than the row is.
-    """
+    """m rows that may belong to another class than their label says. Arrays are (m,)."""
 
     rows: Ints
     others: Ints
+    """The label of the other class."""
     captions: Floats
     neighbours: Floats
+    """The cosine to the other class minus the cosine to the class of the label."""
     depth: Floats
+    """The share of the other class's right rows that are less typical of that class than the row
+    is."""
 
     @classmethod
     def none(cls) -> CheckedRows:
@@ -55,73 +55,90 @@ class CheckedRows:
 
     @property
     def mislabelled(self) -> Bools:
-        return (self.captions > 0) & (self.neighbours > 0) & (self.depth >= _LISTED_DEPTH)
+        nearer = (self.captions > 0) & (self.neighbours > 0)
+        return nearer & (self.depth >= _LISTED_DEPTH)
 
     @property
     def share(self) -> float:
         """The estimated share of wrong labels, or 0 if there are no rows."""
         if not len(self.depth):
             return 0.0
-        deeper = float((self.depth > 1 / 2).mean())
+        deep = self.depth > 1 / 2
+        deeper = float(deep.mean())
         return min(1.0, 2 * deeper)
 
 
 @dataclass(frozen=True)
 class SeenLabels:
-    """n labelled rows with CLIP's features (n, width). right: (n,), whether the label is answered.
-    captions: (classes, width), by label. known: (classes,), whether CLIP knows a class.
-    """
+    """n labelled rows as CLIP sees them. Arrays without a shape are (n,)."""
 
     features: Floats32
+    """(n, width)."""
     labels: Ints
     units: Ints
     right: Bools
+    """Whether the label is answered."""
     captions: Floats32
+    """(classes, width), by label."""
     known: Bools
+    """(classes,), whether CLIP knows a class."""
 
     def check(self, rows: Ints, taken_for: Ints) -> tuple[LabelCheck, CheckedRows]:
         """Check the labels of failing rows (m,). taken_for: (m,) the classes that they are taken
         for, -1 for none."""
-        labels = self.labels[rows]
-        usable = (taken_for >= 0) & self.known[labels] & self.known[taken_for]
+        failing = len(rows)
+        of_class = taken_for >= 0
+        known = self.known[self.labels[rows]] & self.known[taken_for]
+        usable = of_class & known
         rows = rows[usable]
+        count = len(rows)
+        if count < FEWEST:
+            reason = "CLIP may not know its class, or the classes that its images are mistaken for"
+            if failing < FEWEST:
+                reason = f"fewer than {FEWEST} of its images are answered wrong"
+            elif of_class.sum() < FEWEST:
+                reason = "its images are mistaken for something that is not a class of the recipe"
+            check = LabelCheck(0, 0, None, None, reason=reason)
+            return check, CheckedRows.none()
         others = taken_for[usable]
-        labels = labels[usable]
-        pairs = set(zip(labels.tolist(), others.tolist(), strict=True))
-        between = [CheckedRows.none()]
+        labels = self.labels[rows]
+        pairs = zip(labels.tolist(), others.tolist(), strict=True)
+        by_pair = []
         right = 0.0
-        for label, other in sorted(pairs):
-            of_pair = (labels == label) & (others == other)
-            pair_rows = self._between(rows[of_pair], label, other)
-            between.append(pair_rows)
-            of_right = self._between(self._some_right(label), label, other)
-            right += len(pair_rows.rows) * of_right.share
+        for label, other in sorted(set(pairs)):
+            of_pair = rows[(labels == label) & (others == other)]
+            by_pair.append(self._between(of_pair, label, other))
+            right_rows = self._some_right(label)
+            of_right = self._between(right_rows, label, other)
+            right += len(of_pair) * of_right.share
+        right /= count
         columns = []
         for field in fields(CheckedRows):
-            parts = [getattr(checks, field.name) for checks in between]
+            parts = [getattr(checked, field.name) for checked in by_pair]
             columns.append(np.concatenate(parts))
-        checked = CheckedRows(*columns)
-        if len(rows) < FEWEST:
-            reason = "CLIP may not know its class, or the classes that its images are mistaken for"
-            if len(usable) < FEWEST:
-                reason = f"fewer than {FEWEST} of its images are answered wrong"
-            elif (taken_for >= 0).sum() < FEWEST:
-                reason = "its images are mistaken for something that is not a class of the recipe"
-            return LabelCheck(0, 0, None, None, reason=reason), checked
-        right /= len(rows)
-        suspected = checked.share - right >= SUSPECTED
-        mislabelled = int(checked.mislabelled.sum())
-        return LabelCheck(len(rows), mislabelled, checked.share, right, suspected), checked
+        every = CheckedRows(*columns)
+        share = every.share
+        suspected = share - right >= SUSPECTED
+        mislabelled = int(every.mislabelled.sum())
+        check = LabelCheck(count, mislabelled, share, right, suspected)
+        return check, every
 
-    def _between(self, rows: Ints, label: int, other: int) -> CheckedRows:
+    def _between(
+        self,
+        rows: Ints,
+        label: int,
+        other: int,
+    ) -> CheckedRows:
         """Measure whether rows lie nearer to the class `label` or to the class `other`, whatever
         their own label is."""
+        count = len(rows)
         right_rows = self._some_right(other)
         every = np.concatenate([rows, right_rows])
-        towards = self.captions[other].astype(np.float64) - self.captions[label]
+        towards = self.captions[other].astype(np.float64)
+        towards -= self.captions[label]
         captions = self.features[every] @ towards
-        neighbours = self._nearness(every, other) - self._nearness(every, label)
-        count = len(rows)
+        neighbours = self._nearness(every, other)
+        neighbours -= self._nearness(every, label)
         # Both differences of cosines are scaled by their deviation among right rows of the other
         # class.
         both = np.zeros(len(every))
@@ -134,44 +151,59 @@ class SeenLabels:
         shallower = np.searchsorted(of_right, both[:count], side="right")
         depth = shallower / max(1, len(right_rows))
         others = np.full(count, other)
-        return CheckedRows(rows, others, captions[:count], neighbours[:count], depth)
+        return CheckedRows(
+            rows,
+            others,
+            captions[:count],
+            neighbours[:count],
+            depth,
+        )
 
     def _some_right(self, label: int) -> Ints:
         """Return at most `_MOST_RIGHT` right rows of a class, evenly spaced."""
-        right_rows = np.flatnonzero((self.labels == label) & self.right)
+        right_rows = self._right_rows(label)
         count = len(right_rows)
-        chosen = np.linspace(0, count - 1, min(count, _MOST_RIGHT))
-        return right_rows[chosen.round().astype(np.int64)]
+        most = min(count, _MOST_RIGHT)
+        chosen = np.linspace(0, count - 1, most).round()
+        return right_rows[chosen.astype(np.int64)]
+
+    def _right_rows(self, label: int) -> Ints:
+        return np.flatnonzero((self.labels == label) & self.right)
 
     def _nearness(self, rows: Ints, label: int) -> Floats:
         """Return the mean cosine of each row to the nearest right rows of a class, (m,). Rows of
         the same unit are left out. A row without such neighbours has -1.
         """
-        right_rows = np.flatnonzero((self.labels == label) & self.right)
+        right_rows = self._right_rows(label)
         nearness = np.full(len(rows), -1.0)
-        count = min(NEIGHBOURS, len(right_rows))
-        if not count:
+        most = min(NEIGHBOURS, len(right_rows))
+        if not most:
             return nearness
         right_features = self.features[right_rows].T
         right_units = self.units[right_rows]
         for start in range(0, len(rows), _ROWS_AT_ONCE):
-            batch = rows[start : start + _ROWS_AT_ONCE]
-            cosines = (self.features[batch] @ right_features).astype(np.float64)
+            at = slice(start, start + _ROWS_AT_ONCE)
+            batch = rows[at]
+            cosines = self.features[batch] @ right_features
+            cosines = cosines.astype(np.float64)
             same_unit = self.units[batch][:, None] == right_units
+            # NaN comes last.
             cosines[same_unit] = np.nan
-            # Cosines to rows of the same unit are NaN and come last.
-            partitioned = np.partition(-cosines, count - 1, axis=1)
-            nearest = -np.sort(partitioned[:, :count], axis=1)
+            partitioned = np.partition(-cosines, most - 1, axis=1)
+            nearest = -np.sort(partitioned[:, :most], axis=1)
             finite = np.isfinite(nearest)
-            sums = np.where(finite, nearest, 0).sum(axis=1)
+            counted = np.where(finite, nearest, 0)
+            sums = counted.sum(axis=1)
             counts = finite.sum(axis=1)
-            means = np.where(counts > 0, sums / np.maximum(counts, 1), -1.0)
-            nearness[start : start + len(batch)] = means
+            means = sums / np.maximum(counts, 1)
+            nearness[at] = np.where(counts > 0, means, -1.0)
         return nearness
 
 
 def check_labels(
-    tests: HypothesisTests, clip: ClipModel, doubts: ScreenDoubts | None
+    tests: HypothesisTests,
+    clip: ClipModel,
+    doubts: ScreenDoubts | None,
 ) -> tuple[dict[str, LabelCheck], str | None]:
     """Return a check by hypothesis, and the CSV table to relabel if wrong labels may explain a
     confirmed finding."""
@@ -191,12 +223,13 @@ def check_labels(
     captions[with_caption] = encoded
     known = np.ones(len(classes), dtype=bool)
     if doubts is not None:
-        known = np.asarray([not doubts.of_any([cls.id]) for cls in classes])
+        for cls in classes:
+            known[cls.label] = not doubts.of_any([cls.id])
     seen = []
     for audited in tests.audits:
-        labels = audited.labels
-        right = np.asarray(audited.taken_for == labels)
-        seen.append(SeenLabels(audited.features, labels, audited.units, right, captions, known))
+        right = np.asarray(audited.taken_for == audited.labels)
+        of_rows = (audited.features, audited.labels, audited.units, right)
+        seen.append(SeenLabels(*of_rows, captions, known))
     listed: dict[tuple[str, str], dict[str, Any]] = {}
     for carried in on_rows:
         name = carried.hypothesis.name
@@ -211,7 +244,8 @@ def check_labels(
         fits = of_question & (answers != labels[rows][:, None])
         first_place = fits.argmax(axis=1)
         first = answers[np.arange(len(rows)), first_place]
-        taken_for = np.where(fits.any(axis=1), first, -1)
+        is_taken = fits.any(axis=1)
+        taken_for = np.where(is_taken, first, -1)
         check, checked = seen[carried.audit].check(rows, taken_for)
         checks[name] = check
         if not (carried.result.confirmed and check.suspected):
@@ -222,24 +256,22 @@ def check_labels(
             row = int(checked.rows[position])
             key = audited.keys[row]
             label = classes[int(labels[row])]
-            suggested = classes[int(checked.others[position])]
-            caption_margin = float(checked.captions[position])
-            neighbour_margin = float(checked.neighbours[position])
-            depth = float(checked.depth[position])
-            line = {
-                "key": key,
-                "path": audited.paths.get(key),
-                "label_id": label.id,
-                "label": label.name,
-                "suggested_id": suggested.id,
-                "suggested": suggested.name,
-                "caption_margin": round(caption_margin, 4),
-                "neighbour_margin": round(neighbour_margin, 4),
-                "depth": round(depth, 4),
-                "findings": [],
-            }
-            line = listed.setdefault((key, label.id), line)
-            line["findings"].append(name)
+            place = key, label.id
+            if place not in listed:
+                suggested = classes[int(checked.others[position])]
+                listed[place] = {
+                    "key": key,
+                    "path": audited.paths.get(key),
+                    "label_id": label.id,
+                    "label": label.name,
+                    "suggested_id": suggested.id,
+                    "suggested": suggested.name,
+                    "caption_margin": round(float(checked.captions[position]), 4),
+                    "neighbour_margin": round(float(checked.neighbours[position]), 4),
+                    "depth": round(float(checked.depth[position]), 4),
+                    "findings": [],
+                }
+            listed[place]["findings"].append(name)
     for line in listed.values():
         line["findings"] = " ".join(line["findings"])
     return checks, csv_text(listed.values()) or None

@@ -44,26 +44,28 @@ def mine(given: MineOptions) -> MineResult:
         UserError: An input cannot be used.
         RunFailure: The run cannot continue.
     """
-    with handed_over([] if given.target is None else given.target, given.transform) as (
-        names,
-        callables,
-    ):
+    targets = [] if given.target is None else given.target
+    with handed_over(targets, given.transform) as (names, callables):
         if len(names) > 1:
             raise UserError(f"target: found {len(names)} models, expected one")
         run = choose_run(given, next(iter(names), None))
-        used = METHODS[run.mine.method]
+        method = METHODS[run.mine.method]
         training = {
             "pool": given.pool,
             "pool_rows": given.pool_rows,
             "pool_labels": given.pool_labels,
+            "weights": given.weights or None,
         }
-        training["weights"] = given.weights or None
-        requested = {"on": given.on, "confirm": given.confirm, "limit": run.mine.limit}
-        refuse_unfit_options(run, used, requested | training, callables)
+        requested = {
+            "on": given.on,
+            "confirm": given.confirm,
+            "limit": run.mine.limit,
+        }
+        refuse_unfit_options(run, method, requested | training, callables)
         with locked_folder(run):
-            if isinstance(used, SearchMethod):
-                return used.search(run)
-            return mine_images(run, used, callables, training)
+            if isinstance(method, SearchMethod):
+                return method.search(run)
+            return mine_images(run, method, callables, training)
 
 
 def choose_run(given: MineOptions, target: str | None) -> MiningRun:
@@ -84,35 +86,43 @@ def choose_run(given: MineOptions, target: str | None) -> MiningRun:
     if method in METHODS and method != section.method:
         # The recipe's settings belong to the recipe's method, so another method drops them, also in
         # the written layer.
-        overrides = (
-            *(f"mine.settings.{key}=null" for key in section.settings),
-            f"mine.method={method}",
-            *overrides,
-        )
+        dropped = [f"mine.settings.{key}=null" for key in section.settings]
+        overrides = (*dropped, f"mine.method={method}", *overrides)
         loaded = load_recipe(recipe, overrides)
-    if given.confirm is not None and given.confirm not in CONFIRM:
-        close = did_you_mean(given.confirm, CONFIRM)
-        raise UserError(
-            f"mine.confirm: found '{given.confirm}', expected {', '.join(CONFIRM)}{close}"
-        )
+    confirm = given.confirm
+    if confirm is not None and confirm not in CONFIRM:
+        close = did_you_mean(confirm, CONFIRM)
+        raise UserError(f"mine.confirm: found '{confirm}', expected {', '.join(CONFIRM)}{close}")
     loaded = resolve_classes(loaded)
     values: dict[str, Any] = {"on": (loaded.source.validation_split,)}
-    values |= {} if loaded.mine is None else loaded.mine.model_dump(exclude_unset=True)
-    on = tuple(given.on) if given.on else None
+    if loaded.mine is not None:
+        values |= loaded.mine.model_dump(exclude_unset=True)
     requested = {
         "method": method,
         "target": target,
-        "on": on,
-        "confirm": given.confirm,
+        "on": tuple(given.on) if given.on else None,
+        "confirm": confirm,
         "limit": given.limit,
     }
-    values |= {key: value for key, value in requested.items() if value is not None}
+    for key, value in requested.items():
+        if value is not None:
+            values[key] = value
     mined = validate_settings(Mine, values, "mine")
     if mined.method not in METHODS:
         raise unknown_method(mined.method, METHODS)
-    settings = validate_settings(METHODS[mined.method].settings, mined.settings, "mine.settings")
+    form = METHODS[mined.method].settings
+    settings = validate_settings(form, mined.settings, "mine.settings")
     devices = tuple(resolve_devices(given.device))
-    return MiningRun(loaded, mined, settings, recipe, overrides, folder, devices, given.workers)
+    return MiningRun(
+        loaded,
+        mined,
+        settings,
+        recipe,
+        overrides,
+        folder,
+        devices,
+        given.workers,
+    )
 
 
 def refuse_unfit_options(
@@ -134,34 +144,29 @@ def refuse_unfit_options(
             "Name the model (a timm folder: local-dir:PATH), or mine existing images with the"
             " method directions.",
         )
-    for unfit, names, reason, hint in (
-        (
-            draws,
-            ("on", "confirm", "pool_rows", "pool_labels", "limit"),
-            "draws the images that it audits",
-            "Leave it out. To describe failures on existing images, name these in"
-            " mine.settings.seeds.",
-        ),
-        (
-            draws or wordless,
-            ("pool", "weights"),
-            "gives rows no score",
-            "Leave it out, or mine with another method: --method directions",
-        ),
-    ):
+    unfit: list[tuple[Sequence[str], str, str]] = []
+    if draws:
+        names = ("on", "confirm", "pool_rows", "pool_labels", "limit")
+        hint = "To describe failures on existing images, name these in mine.settings.seeds."
+        unfit.append((names, "draws the images that it audits", f"Leave it out. {hint}"))
+    if draws or wordless:
+        hint = "Leave it out, or mine with another method: --method directions"
+        unfit.append((("pool", "weights"), "gives rows no score", hint))
+    for names, reason, hint in unfit:
         given = [f"--{name.replace('_', '-')}" for name in names if options[name] is not None]
-        if unfit and given:
+        if given:
             raise UserError(f"{' and '.join(given)}: the method '{mine.method}' {reason}", hint)
-    if wordless and mine.confirm != "rows":
+    if mine.confirm == "rows" or draws:
+        return
+    if wordless:
         raise UserError(
             f"mine.confirm: '{mine.confirm}' renders images of words, and the method"
             f" '{mine.method}' has none",
             "Set mine.confirm=rows, or mine with another method: --method directions",
         )
-    if mine.confirm != "rows" and not draws:
-        problems = undrawn_problems(run.recipe, mine, f"mine.confirm: '{mine.confirm}'")
-        if problems:
-            raise UserError(problems, "Test on the confirm half: --confirm rows")
+    problems = undrawn_problems(run.recipe, mine, f"mine.confirm: '{mine.confirm}'")
+    if problems:
+        raise UserError(problems, "Test on the confirm half: --confirm rows")
 
 
 @contextmanager

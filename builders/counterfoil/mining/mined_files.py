@@ -41,13 +41,13 @@ _NAMED = {
 
 @dataclass(frozen=True)
 class MineResult:
-    """The findings and their files. `recipe` exists only if a finding was confirmed. `rows` exists
-    only if there is no recipe. `relabel` exists only if wrong labels may explain a finding.
-    """
+    """The findings and their files."""
 
     directory: Path
     findings: Findings
     files: Mapping[str, Path]
+    """By name. `recipe` exists only if a finding was confirmed, `rows` only if there is no recipe,
+    and `relabel` only if wrong labels may explain a finding."""
     pool: FilteredPool | None = None
 
     def __repr__(self) -> str:
@@ -57,7 +57,11 @@ class MineResult:
         return self.findings._repr_html_()
 
 
-def written_recipe(recipe: Recipe, overrides: Sequence[str], folder: Path) -> Path:
+def written_recipe(
+    recipe: Recipe,
+    overrides: Sequence[str],
+    folder: Path,
+) -> Path:
     """Write a Recipe object to a file that layers can extend, and return its path."""
     load_recipe(recipe, overrides)
     try_folder(folder)
@@ -67,7 +71,12 @@ def written_recipe(recipe: Recipe, overrides: Sequence[str], folder: Path) -> Pa
     return path
 
 
-def image_notes(recipe: Recipe, on: Sequence[str], *, in_words: bool = True) -> tuple[str, ...]:
+def image_notes(
+    recipe: Recipe,
+    on: Sequence[str],
+    *,
+    in_words: bool,
+) -> tuple[str, ...]:
     """Return notes about the images, and why the findings have no recipe. in_words: whether words
     could draw them."""
     notes = []
@@ -75,16 +84,14 @@ def image_notes(recipe: Recipe, on: Sequence[str], *, in_words: bool = True) -> 
     if train in on:
         notes.append(
             f"the source has one split, '{train}', and a classifier fails less on images that it"
-            " learned from: on new"
-            " images it may fail in other ways"
+            " learned from: on new images it may fail in other ways"
         )
     if not in_words:
         notes.append(
             "the findings have no recipe: no words draw them, and what was measured of a group may"
-            " not be what makes it"
-            " fail. Known changes of your own photographs (generator.kind: corrupt) show what"
-            " darkness, blur or"
-            f" compression does alone. {ROWS} lists the rows that fail, and their findings"
+            " not be what makes it fail. Known changes of your own photographs (generator.kind:"
+            " corrupt) show what darkness, blur or compression does alone."
+            f" {ROWS} lists the rows that fail, and their findings"
         )
     elif not recipe.kind.from_noise:
         does = "edits rows of real images and cannot draw from words alone"
@@ -92,10 +99,8 @@ def image_notes(recipe: Recipe, on: Sequence[str], *, in_words: bool = True) -> 
             does = "uses rows of real images and draws none"
         notes.append(
             f"the findings have no recipe, because generator.kind '{recipe.kind.name}' {does}."
-            f" {ROWS} lists the rows"
-            " that fail, and their findings. A recipe that draws (generator.kind: diffusers) gets a"
-            " recipe of its"
-            " findings"
+            f" {ROWS} lists the rows that fail, and their findings. A recipe that draws"
+            " (generator.kind: diffusers) gets a recipe of its findings"
         )
     return tuple(notes)
 
@@ -104,15 +109,15 @@ def refuse_others(run: MiningRun, parts: Sequence[LabelledImages]) -> None:
     """Raise UserError if the run's folder holds findings of another recipe, target, method or other
     images."""
     folder = run.folder
-    mine = run.mine
-    if not (folder / FINDINGS).exists():
+    path = folder / FINDINGS
+    if not path.exists():
         return
-    known = read_document(folder / FINDINGS, Findings)
+    known = read_document(path, Findings)
     contents = [images.content for images in known.on]
     same = {
         "recipe": known.recipe.name == run.recipe.name,
-        "target": known.target.name == mine.target,
-        "method": known.method.name == mine.method,
+        "target": known.target.name == run.target,
+        "method": known.method.name == run.mine.method,
         "images": contents == [part.content for part in parts],
     }
     other = [name for name, is_same in same.items() if not is_same]
@@ -142,8 +147,10 @@ def write_mined(
             if image is not None:
                 pictures[f"{start}{key}"] = page_thumbnail(image)
     page = mining_html(findings, pictures, has_recipe=LAYER in files)
-    texts = {TABLE: findings_csv_text(findings), REPORT: page, FINDINGS: document_text(findings)}
-    whole = dict(files) | {name: text.encode() for name, text in texts.items()}
+    whole = dict(files)
+    whole[TABLE] = findings_csv_text(findings).encode()
+    whole[REPORT] = page.encode()
+    whole[FINDINGS] = document_text(findings).encode()
     # a killed try goes on with the findings before
     if not any(drawn.purpose == "try" for drawn in findings.rounds):
         remove_durably(folder / FINDINGS)  # a folder that has findings has every file

@@ -45,7 +45,12 @@ class MineOptions(OfRecipe, _OnDevice):
     """Folder for the findings, the report and the recipe."""
     method: str | None = option(None, key="mine.method")
     target: TargetModel | None = option(
-        None, None, "--target", "-t", metavar="MODEL", key="mine.target"
+        None,
+        None,
+        "--target",
+        "-t",
+        metavar="MODEL",
+        key="mine.target",
     )
     """
 

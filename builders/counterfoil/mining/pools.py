@@ -56,27 +56,36 @@ _OF_RENDERING = (
 
 @dataclass(frozen=True, slots=True)
 class Hardest:
-    """Rows of a pool by label, the hardest first, with their decision values, and the numbers of
-    rows left out."""
+    """Rows of a pool."""
 
     rows: Mapping[int, Ints]
+    """By label, the hardest first."""
     decisions: Mapping[int, Floats]
+    """The decision values of these rows."""
     unreadable: int = 0
     unlabelled: int = 0
+    """Numbers of rows left out."""
 
 
-def hardest_rows(decisions: Floats, labels: Ints, most: int, rows: Ints | None = None) -> Hardest:
+def hardest_rows(
+    decisions: Floats,
+    labels: Ints,
+    most: int,
+    rows: Ints | None = None,
+) -> Hardest:
     """Return at most `most` rows of each class, those with the lowest decision values. decisions:
     (m,), NaN for an unreadable row. labels: (m,), below 0 for a row without a direction. rows:
     (m,), needed if a row can have several classes.
     """
-    rows = np.arange(len(labels)) if rows is None else rows
+    if rows is None:
+        rows = np.arange(len(labels))
     readable = ~np.isnan(decisions)
     labelled = labels >= 0
     by_label: dict[int, Ints] = {}
     values: dict[int, Floats] = {}
-    for label in np.unique(labels[readable & labelled]).tolist():
-        class_rows = np.flatnonzero(readable & (labels == label))
+    able = readable & labelled
+    for label in np.unique(labels[able]).tolist():
+        class_rows = np.flatnonzero(able & (labels == label))
         order = np.lexsort((rows[class_rows], decisions[class_rows]))
         best = class_rows[order[:most]]
         by_label[label] = rows[best]
@@ -86,7 +95,12 @@ def hardest_rows(decisions: Floats, labels: Ints, most: int, rows: Ints | None =
     return Hardest(by_label, values, len(unreadable), len(unlabelled))
 
 
-def pool_labels(stated: str | None, pool: str, columns: Sequence[str], usual: str = "label") -> str:
+def pool_labels(
+    stated: str | None,
+    pool: str,
+    columns: Sequence[str],
+    usual: str = "label",
+) -> str:
     """Return the column of a pool's labels, by default `usual`, or `predicted` for the target's
     answers."""
     if stated == PREDICTED:
@@ -98,23 +112,21 @@ def pool_labels(stated: str | None, pool: str, columns: Sequence[str], usual: st
         raise UserError(
             f"the pool {pool} has no column '{usual}': the class of its rows is unknown",
             f"Name the column of its labels, or use `{PREDICTED}`: then a row's class is the"
-            " target's"
-            f" prediction, right or wrong. {hint}",
+            f" target's prediction, right or wrong. {hint}",
         )
     if stated not in columns:
-        raise UserError(
-            f"the pool {pool} has no column '{stated}'{did_you_mean(stated, [*columns, PREDICTED])}",
-            hint,
-        )
+        close = did_you_mean(stated, [*columns, PREDICTED])
+        raise UserError(f"the pool {pool} has no column '{stated}'{close}", hint)
     return stated
 
 
 @dataclass(frozen=True, slots=True)
 class PoolOrigin:
-    """The pool with its split. labels: a column, or `predicted`."""
+    """The pool with its split."""
 
     reference: NamedDataset
     labels: str
+    """A column, or `predicted`."""
 
 
 def pool_files(
@@ -136,24 +148,29 @@ def pool_files(
             "Mine with the recipe that it extends.",
         )
     chosen = {}
-    for label in sorted(hardest.rows):
-        chosen[recipe.classes[label].id] = hardest.rows[label].tolist()
+    counts = []
+    for label, rows in sorted(hardest.rows.items()):
+        chosen[recipe.classes[label].id] = rows.tolist()
+        counts.append(len(rows))
     table = rows_csv({POOL_SHIFT: chosen})
-    counts = [len(rows) for rows in chosen.values()]
     if len(table) > MOST_BYTES:
         total = f"{sum(counts):,} rows were chosen"
         raise UserError(f"{total}, too many for one table", "Choose fewer.")
     most = max(counts)
-    base = recipe.prompts.base
     decisions = np.concatenate(list(hardest.decisions.values()))
-    _, _, pool_name = pool.reference.dataset.rstrip("/").rpartition("/")
+    dataset = pool.reference.dataset.rstrip("/")
+    _, _, pool_name = dataset.rpartition("/")
     origin = {
         "pool": pool_name,
         "split": pool.reference.split,
         "labels": pool.labels,
-        "decisions": [float(decisions.min()), float(decisions.max())],
+        "decisions": [
+            float(decisions.min()),
+            float(decisions.max()),
+        ],
         "unreadable": hardest.unreadable,
     }
+    base = recipe.prompts.base
     shift = {
         "prompt": base.prompt,
         "object_caption": base.object_caption,
@@ -163,15 +180,17 @@ def pool_files(
         "classes": list(chosen),
         "mined_from": {**mined_from, **origin},
     }
+    both = (recipe, below)
     shifts: dict[str, Any] = dict.fromkeys(below.prompts.shifts)
     shifts |= dict.fromkeys(recipe.prompts.shifts)
     shifts[POOL_SHIFT] = {key: value for key, value in shift.items() if value is not None}
-    both = (recipe, below)
     screen: dict[str, Any] = {"object_threshold": -1}  # CLIP rejects no chosen row.
-    screen |= _dropped({"keep"}, [part.screen for part in both])
-    limits = {"accepted", "at_most", "pairs", "held"}
+    screens = [part.screen for part in both]
+    screen |= _dropped(("keep",), screens)
+    limits = ("accepted", "at_most", "held", "pairs")
     samples: dict[str, Any] = _dropped(limits, [part.samples for part in both])
     samples |= {"candidates": most, "noise": "independent"}
+    bases = [part.prompts.base for part in both]
     layer: dict[str, Any] = {
         "name": derived_name(recipe.name, "pool"),
         "license": "other",
@@ -179,7 +198,7 @@ def pool_files(
         " class.",
         "generator": _generator(pool, both),
         "prompts": {
-            "base": _dropped({"object_threshold"}, [part.prompts.base for part in both]),
+            "base": _dropped(("object_threshold",), bases),
             "shifts": shifts,
         },
         "screen": screen,
@@ -189,10 +208,8 @@ def pool_files(
         layer["tokens"] = None
     if any(part.publish.repo is not None for part in both):
         layer["publish"] = {"repo": None}
-    return {
-        POOL_TABLE: table,
-        POOL_LAYER: layer_text(merged_deeply(changes, layer), below, extends).encode(),
-    }
+    text = layer_text(merged_deeply(changes, layer), below, extends)
+    return {POOL_TABLE: table, POOL_LAYER: text.encode()}
 
 
 def _generator(pool: PoolOrigin, both: Sequence[Recipe]) -> dict[str, Any]:
@@ -217,7 +234,7 @@ def _generator(pool: PoolOrigin, both: Sequence[Recipe]) -> dict[str, Any]:
     return generator
 
 
-def _dropped(names: Sequence[str] | set[str], sections: Sequence[Any]) -> dict[str, None]:
+def _dropped(names: Sequence[str], sections: Sequence[Any]) -> dict[str, None]:
     """Return null for each key that has another value than its default in at least one of the
     sections."""
     fields = type(sections[0]).model_fields
@@ -236,14 +253,19 @@ def hard_weights(decisions: AnyFloats) -> Floats:
 
 
 def weights_parquet(
-    keys: Sequence[str], weights: Mapping[str, Floats], origin: Mapping[str, Any] | None = None
+    keys: Sequence[str],
+    weights: Mapping[str, Floats],
+    origin: Mapping[str, Any] | None = None,
 ) -> bytes:
     """Return a Parquet file with columns `key` and `row` and those of `weights`, (n,). Its metadata
     hold `origin`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows = [int(key.rpartition("_")[2]) for key in keys]
+    rows = []
+    for key in keys:
+        _, _, row = key.rpartition("_")
+        rows.append(int(row))
     columns: dict[str, pa.Array] = {}
     columns["key"] = pa.array(keys, pa.string())
     columns["row"] = pa.array(rows, pa.int64())
@@ -251,7 +273,8 @@ def weights_parquet(
         columns[name] = pa.array(values, pa.float64())
     metadata = None
     if origin is not None:
-        metadata = {ORIGIN: json.dumps(origin, sort_keys=True, ensure_ascii=False)}
+        text = json.dumps(origin, sort_keys=True, ensure_ascii=False)
+        metadata = {ORIGIN: text}
     table = pa.table(columns, metadata=metadata)
     buffer = pa.BufferOutputStream()
     pq.write_table(table, buffer, compression="zstd", row_group_size=1 << 20)
@@ -265,30 +288,31 @@ ROWS = 50
 
 @dataclass(frozen=True)
 class OpenedPool:
-    """Images of a pool. rows, labels: (m,), each label of each row, -1 if it has none. None: labels
-    are predicted."""
+    """Images of a pool."""
 
     images: LabelledImages
     origin: PoolOrigin
     rows: Ints | None
     labels: Ints | None
+    """(m,), each label of each row, -1 if it has none. None: labels are predicted."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilteredPool:
-    """The hardest rows of each class that has a direction. without: the other classes. shared: how
-    many images are left out because they or their units are audited. So findings can be tested
-    again after training on the pool.
-    """
+    """The hardest rows of each class that has a direction."""
 
     origin: PoolOrigin
     hardest: Hardest
     without: tuple[str, ...]
+    """The other classes."""
     shared: int
+    """How many images are left out because they or their units are audited. So findings can be
+    tested again after training on the pool."""
 
     @property
     def count(self) -> int:
-        return sum(map(len, self.hardest.rows.values()))
+        by_label = self.hardest.rows.values()
+        return sum(map(len, by_label))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -320,13 +344,14 @@ class FilteredPool:
 
 @dataclass(frozen=True)
 class AskedTraining:
-    """Images to train on: at most `most` rows of each class of a pool, and weights of the train
-    split's rows."""
+    """Images to train on."""
 
     source: OpenSource
     pool: OpenedPool | None
     most: int
+    """The most rows of each class of the pool."""
     weights: bool
+    """Whether the train split's rows get weights."""
 
 
 def open_training(
@@ -344,7 +369,9 @@ def open_training(
     options = [name for name, value in values.items() if value is not None]
     if pool is None and options:
         raise UserError(f"{' and '.join(options)}: no pool is named", "Name one: --pool ./photos")
-    if pool_rows is not None and pool_rows < 1:
+    if pool_rows is None:
+        pool_rows = ROWS
+    elif pool_rows < 1:
         raise UserError(f"--pool-rows: found {pool_rows}, expected at least 1")
     opened = None
     if pool is not None:
@@ -358,12 +385,15 @@ def open_training(
         )
     if opened is None and not weights:
         return None
-    most = ROWS if pool_rows is None else pool_rows
-    return AskedTraining(source, opened, most, bool(weights))
+    return AskedTraining(source, opened, pool_rows, bool(weights))
 
 
 def open_pool(
-    pool: str, stated: str | None, recipe: Recipe, mine: Mine, opened: OpenSource
+    pool: str,
+    stated: str | None,
+    recipe: Recipe,
+    mine: Mine,
+    opened: OpenSource,
 ) -> OpenedPool:
     """Open a split of the recipe's source by name, or a folder or Hub dataset. stated: the label
     column, or `predicted`. Raise UserError for the audited split, and for labels that match no
@@ -377,11 +407,17 @@ def open_pool(
     source = recipe.source
     splits = opened.splits
     in_source = pool in splits
-    columns = (source.image_column, source.label_column, source.unit_column)
-    reference = NamedDataset(
-        source.dataset, pool, source.revision, source.config, *columns, exif=source.exif
-    )
-    if not in_source:
+    if in_source:
+        columns = (source.image_column, source.label_column, source.unit_column)
+        reference = NamedDataset(
+            source.dataset,
+            pool,
+            source.revision,
+            source.config,
+            *columns,
+            exif=source.exif,
+        )
+    else:
         reference = NamedDataset.parse(pool)
     same = (reference.dataset, reference.revision) == (source.dataset, source.revision)
     images, rows = every_row(reference, opened.pin if same else None)
@@ -403,18 +439,20 @@ def open_pool(
         if (mine.target or "").startswith(PREDICTIONS):
             raise UserError(
                 f"the target {mine.target} must predict the labels of the pool {pool}, but it is a"
-                " file of predictions,"
-                " which has none for new images",
+                " file of predictions, which has none for new images",
                 "Name the column of the pool's labels.",
             )
         return OpenedPool(images, origin, None, None)
     if by_condition:
-        return OpenedPool(images, origin, *row_labels(conditions_of(rows, source).present))
+        conditions = conditions_of(rows, source)
+        return OpenedPool(images, origin, *row_labels(conditions.present))
     # The source's own labels are the recipe's numbers; other columns are matched by name if they
     # have names.
     by_number = in_source and column == source.label_column
-    labels = labels_of(rows, column).places(recipe.classes, rows.place, numbers=by_number)
-    return OpenedPool(images, origin, np.arange(len(images)), labels)
+    stored = labels_of(rows, column)
+    labels = stored.places(recipe.classes, rows.place, numbers=by_number)
+    numbers = np.arange(len(images))
+    return OpenedPool(images, origin, numbers, labels)
 
 
 def filter_pool(
@@ -434,13 +472,14 @@ def filter_pool(
         target = audits[0].target
         name = target.classifier.name
         class_map = class_map_of(recipe, name)
+        images = [pool.images]
         thresholds = target.about.get("thresholds")
         if thresholds is None:
+            answers = collect_answers(images, {name: class_map}, recipe, device)
             rows = np.arange(len(pool.images))
-            answers = collect_answers([pool.images], {name: class_map}, recipe, device)
             labels = answers[name].taken_for
         else:
-            _, values = conditions_scored([pool.images], name, class_map, recipe.classes, device)
+            _, values = conditions_scored(images, name, class_map, recipe.classes, device)
             limits = np.asarray(list(thresholds.values()))
             rows, labels = row_labels(values >= limits)  # False for NaN, an image without an answer
     shared = _shared(pool, recipe, audits[0])
@@ -455,21 +494,27 @@ def filter_pool(
     labels = np.where(directed, labels, -1)[wanted]
     decisions = decision_values(features, rows, labels, outcome)
     hardest = hardest_rows(decisions, labels, most, rows)
-    without = tuple(cls.name for cls in recipe.classes if cls.label not in outcome.decide)
-    return FilteredPool(pool.origin, hardest, without, int(shared.sum()))
+    without = [cls.name for cls in recipe.classes if cls.label not in outcome.decide]
+    return FilteredPool(pool.origin, hardest, tuple(without), int(shared.sum()))
 
 
-def decision_values(features: AnyFloats, rows: Ints, labels: Ints, outcome: Found) -> Floats:
+def decision_values(
+    features: AnyFloats,
+    rows: Ints,
+    labels: Ints,
+    outcome: Found,
+) -> Floats:
     """Return the decision value (m,) of each row by the direction of its label. An unreadable row
     has NaN. A row whose label has no direction has 0. features: (n, width). rows, labels: (m,).
     """
-    readable = np.asarray(np.isfinite(features).all(axis=1))
-    values = np.where(readable[rows], 0.0, np.nan)
+    finite = np.asarray(np.isfinite(features).all(axis=1))
+    readable = finite[rows]
+    values = np.where(readable, 0.0, np.nan)
     for label, decide in outcome.decide.items():
-        class_rows = np.flatnonzero((labels == label) & readable[rows])
+        class_rows = np.flatnonzero((labels == label) & readable)
         if len(class_rows):
-            class_features = features[rows[class_rows]]
-            values[class_rows] = decide(np.asarray(class_features, dtype=np.float32))
+            of_class = np.asarray(features[rows[class_rows]], dtype=np.float32)
+            values[class_rows] = decide(of_class)
     return values
 
 
@@ -480,7 +525,7 @@ def _shared(pool: OpenedPool, recipe: Recipe, audited: Audited) -> Bools:
     units: list[str | None] = []
     for part in audited.parts:
         contents.update(ContentsSeen(part).known())
-        units.extend(part.units or ())
+        units += part.units or ()
     contents.discard(NO_CONTENT)
     of_pool = ContentsSeen(pool.images).known()
     shared = np.asarray([content in contents for content in of_pool], dtype=bool)
@@ -507,14 +552,26 @@ def training_files(
     filtered = None
     if training.pool is not None:
         filtered = filter_pool(
-            training.pool, training.most, recipe, audits, outcome, embedder, run.device
+            training.pool,
+            training.most,
+            recipe,
+            audits,
+            outcome,
+            embedder,
+            run.device,
         )
-        if filtered.count:
-            below, changes, extends = laid_over(run.source, run.overrides, run.folder)
-            origin = audit_origin(findings) | {"shared": filtered.shared}
-            files = pool_files(
-                filtered.hardest, filtered.origin, recipe, below, extends, changes, origin
-            )
+    if filtered is not None and filtered.count:
+        below, changes, extends = laid_over(run.source, run.overrides, run.folder)
+        origin = audit_origin(findings) | {"shared": filtered.shared}
+        files = pool_files(
+            filtered.hardest,
+            filtered.origin,
+            recipe,
+            below,
+            extends,
+            changes,
+            origin,
+        )
     if training.weights:
         images, has = audited_train_rows(recipe, training.source)
         rows = np.arange(len(images))

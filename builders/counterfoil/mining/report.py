@@ -96,9 +96,11 @@ def findings_headline(findings: Findings) -> tuple[str, str]:
         standing = by_weight(findings.standing)
         count = len(findings.confirmed)
         trusted = [finding for finding in standing if not finding.words_untrusted]
-        strongest = trusted[0] if trusted else standing[0]
-        words = strongest.words
-        if not trusted:
+        if trusted:
+            strongest = trusted[0]
+            words = strongest.words
+        else:
+            strongest = standing[0]
             names = format_list(strongest.class_names, most=3)
             words = f"a group of images of {names} ({WORDS_UNTRUSTED})"
         what = "group" if is_sliced(findings) else "named failure"
@@ -125,28 +127,22 @@ def findings_headline(findings: Findings) -> tuple[str, str]:
             sentence = detectable_sentence(findings)
         if answered.classes:
             worst = answered.classes[0]
-            beside = (
-                ""
-                if worst.others_rate is None
-                else f", all others {format_share(worst.others_rate)}"
-            )
             rate = f"{format_share(worst.rate)} ({_bounds(worst.interval, format_share)})"
-            sentence = f"The worst class is {worst.name}: {rate}{beside}. {sentence}"
+            if worst.others_rate is not None:
+                rate += f", all others {format_share(worst.others_rate)}"
+            sentence = f"The worst class is {worst.name}: {rate}. {sentence}"
         return f"{answered.failures:,} of {answered.rows:,} images wrong", sentence
-    if not findings.tested:
-        rows = sum(audit.rows for audit in findings.classes)
-        errors = sum(audit.errors for audit in findings.classes)
-        if is_drawn(findings) and rows and not errors:
-            return "Nothing could be tested", (
-                f"None of {format_count(rows, 'base image')} fails, so there was nothing to describe."
-                " The table of classes"
-                " bounds how often they may fail."
-            )
-        return (
-            "Nothing could be tested",
-            "No hypothesis reached the test; the classes below say why.",
+    if findings.tested:
+        return "No failure confirmed at this sample size", detectable_sentence(findings)
+    sentence = "No hypothesis reached the test; the classes below say why."
+    rows = sum(audit.rows for audit in findings.classes)
+    errors = sum(audit.errors for audit in findings.classes)
+    if is_drawn(findings) and rows and not errors:
+        sentence = (
+            f"None of {format_count(rows, 'base image')} fails, so there was nothing to describe."
+            " The table of classes bounds how often they may fail."
         )
-    return "No failure confirmed at this sample size", detectable_sentence(findings)
+    return "Nothing could be tested", sentence
 
 
 def detectable_sentence(findings: Findings) -> str:
@@ -178,15 +174,16 @@ def detectable_sentence(findings: Findings) -> str:
 
 
 def findings_table(
-    findings: Findings, shown: Iterable[Finding]
+    findings: Findings,
+    shown: Iterable[Finding],
 ) -> tuple[list[str], list[tuple[Finding, list[FindingCell]]]]:
     """Return columns and rows of findings, for terminal and page."""
     drawn = is_drawn(findings)
     shown = list(shown)
-    ended = drawn and not all(finding.confirmed for finding in shown)
     columns = ["wrong (%)", "the rest (%)", "more (points)", "p", "q"]
     if drawn:
         columns = ["wrong (%)", "without it (%)", "more (points)", "pairs", "E", "q"]
+    ended = drawn and not all(finding.confirmed for finding in shown)
     if ended:
         columns.append("ended")
     rows = []
@@ -208,17 +205,24 @@ def classes_table(answered: AnswersTold) -> tuple[list[str], list[list[str]]]:
             if other.id == cls.id:
                 taken.append(f"{other.other_name} ({other.count} of {other.rows})")
         others_rate = format_share(cls.others_rate)
-        rows.append([name, rate, others_rate, failures, ", ".join(taken[:2])])
+        mistaken = ", ".join(taken[:2])
+        rows.append([name, rate, others_rate, failures, mistaken])
     return ["class", "wrong", "all others", "images", "mistaken for"], rows
 
 
-def _cells(finding: Finding, *, drawn: bool, ended: bool) -> Iterator[FindingCell]:
+def _cells(
+    finding: Finding,
+    *,
+    drawn: bool,
+    ended: bool,
+) -> Iterator[FindingCell]:
     def percent(value: float | None) -> str:
         return format_share(value).removesuffix(" %")
 
     for rate in (finding.set, finding.rest):
         counts = f"{rate.failures:,} of {rate.rows:,}"
-        yield FindingCell(percent(rate.rate), _bounds(rate.interval, percent), counts)
+        bounds = _bounds(rate.interval, percent)
+        yield FindingCell(percent(rate.rate), bounds, counts)
     in_points = partial(format_points, decimals=0)
     bounds = _bounds(finding.difference.shown_interval, in_points)
     yield FindingCell(in_points(finding.difference.value), bounds)
@@ -232,27 +236,33 @@ def _cells(finding: Finding, *, drawn: bool, ended: bool) -> Iterator[FindingCel
         yield FindingCell(f"{pairs.pairs:,}", "", f"{pairs.failing:,} : {pairs.rescued:,}")
         yield FindingCell(_bare(e_value(finding.last_log_e)))
     yield FindingCell(f"{finding.q:.2g}")
-    if ended:
-        yield FindingCell(NOTHING if pairs is None else pairs.state.replace("_", " "))
+    if ended and pairs is not None:
+        yield FindingCell(pairs.state.replace("_", " "))
+    elif ended:
+        yield FindingCell(NOTHING)
 
 
 def pictures_wanted(findings: Findings) -> tuple[str, ...]:
     """Return keys of the labelled images that the page shows, each once."""
-    wanted: dict[str, None] = {}
+    wanted: list[str] = []
     for finding in _in_full(findings):
         for pieces in (*strips(finding).values(), *pairs_beside(finding)):
-            wanted |= dict.fromkeys(piece.key for piece in pieces)
+            wanted += [piece.key for piece in pieces]
         if finding.answers is None:
             continue
         for answers in (finding.answers.before, finding.answers.after):
             for answer in answers[:ANSWERS_WITH_PICTURES]:
-                wanted |= dict.fromkeys(answer.examples[:MOST_EXAMPLES])
-    labels = () if findings.answered is None else findings.answered.labels[:MOST_LABELS]
-    return tuple(wanted | dict.fromkeys(label.key for label in labels))
+                wanted += answer.examples[:MOST_EXAMPLES]
+    if findings.answered is not None:
+        wanted += [label.key for label in findings.answered.labels[:MOST_LABELS]]
+    return tuple(dict.fromkeys(wanted))
 
 
 def mining_html(
-    findings: Findings, pictures: Mapping[str, bytes], *, has_recipe: bool = True
+    findings: Findings,
+    pictures: Mapping[str, bytes],
+    *,
+    has_recipe: bool = True,
 ) -> str:
     """Return the page; equal findings and pictures give equal bytes. pictures: key →
     `page_thumbnail`."""
@@ -279,8 +289,13 @@ def mining_html(
         if audit.direction is None and audit.reason is not None:
             reasons.setdefault(audit.reason, []).append(audit)
     longer = [finding for finding in findings.confirmed if finding not in findings.standing]
+
+    def order(finding: Finding) -> tuple[float, float, str]:
+        difference = finding.difference.value or 0.0
+        return finding.p, -difference, finding.name
+
     failed = [finding for finding in findings.findings if not finding.confirmed]
-    failed.sort(key=lambda finding: (finding.p, -(finding.difference.value or 0.0), finding.name))
+    failed.sort(key=order)
     by_rate = sorted(findings.classes, key=lambda audit: (-(audit.rate or 0.0), audit.id))
     uris = {key: data_uri(picture) for key, picture in pictures.items()}
     return environment.get_template(TEMPLATE).render(
@@ -324,7 +339,8 @@ def is_drawn(findings: Findings) -> bool:
     """Check whether hypotheses were tested on pairs drawn for them."""
     if findings.halves is None:
         return True
-    return bool(findings.findings) and all(finding.pairs for finding in findings.findings)
+    pairs = [finding.pairs for finding in findings.findings]
+    return bool(pairs) and None not in pairs
 
 
 def _in_full(findings: Findings) -> list[Finding]:
@@ -365,7 +381,8 @@ def strips(finding: Finding) -> dict[str, list[Evidence | NearestImage]]:
 
 
 def _distinct(
-    pieces: Iterable[Evidence | NearestImage], most: int
+    pieces: Iterable[Evidence | NearestImage],
+    most: int,
 ) -> list[Evidence | NearestImage]:
     by_key = {piece.key: piece for piece in pieces}
     return list(by_key.values())[:most]
@@ -375,8 +392,10 @@ def counts_from(findings: Findings, finding: Finding) -> float | None:
     """Return the least log e-value with which e-BH would confirm a hypothesis in addition to those
     that it confirms already (Wang and Ramdas 2022).
     """
-    rejected = len(findings.confirmed) + (0 if finding.confirmed else 1)
-    if not (findings.fdr and findings.tested and rejected):
+    rejected = len(findings.confirmed)
+    if not finding.confirmed:
+        rejected += 1
+    if not findings.fdr or not findings.tested:
         return None
     return math.log(findings.tested / (findings.fdr * rejected))
 
@@ -387,10 +406,12 @@ def base_key(key: str, classes: Sequence[str]) -> str | None:
     """
     folder, _, sample = key.rpartition("/")
     stem, _, index = sample.rpartition("_")
-    if not (folder and index.isdecimal()):
+    if not folder or not index.isdecimal():
         return None
-    owner = next((cls for cls in classes if stem.endswith(f"_{cls}")), None)
-    return None if owner is None else f"{folder}/{BASE}_{owner}_{index}"
+    for class_id in classes:
+        if stem.endswith(f"_{class_id}"):
+            return f"{folder}/{BASE}_{class_id}_{index}"
+    return None
 
 
 def of_description(finding: Finding) -> tuple[Evidence, ...]:
@@ -412,7 +433,8 @@ def pairs_beside(finding: Finding) -> list[tuple[Evidence, Evidence]]:
     known = {piece.key: piece for piece in finding.evidence}
     pairs = []
     for piece in dict.fromkeys(of_description(finding)):
-        base = known.get(base_key(piece.key, finding.classes) or "")
+        key = base_key(piece.key, finding.classes)
+        base = known.get(key or "")
         if piece.failed and base is not None and not base.failed:
             pairs.append((base, piece))
     return pairs[:MOST_PAIRS]
@@ -426,7 +448,9 @@ def accuracy_figure(finding: Finding, accuracy: float | None) -> Markup:
     for point in finding.nearest_curve:
         title = f"{point.k:,} images: {100 * point.accuracy:.0f} % right"
         points.append((point.k, point.accuracy, title))
-    lines = [(tick, "grid") for tick in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    lines = []
+    for tick in (0.0, 0.25, 0.5, 0.75, 1.0):
+        lines.append((tick, "grid"))
     if accuracy is not None:
         lines.append((accuracy, "all"))
     return _line_figure(points, lines)
@@ -439,11 +463,11 @@ def looks_figure(finding: Finding, line: float | None) -> Markup:
     looks = finding.pairs.looks if finding.pairs is not None else ()
     log_10 = math.log(10)
     values = [min(_MOST_LOG_E, max(_LEAST_LOG_E, look.log_e)) for look in looks]
-    values_and_line = [0.0, *values]
+    heights = [0.0, *values]
     if line is not None:
-        values_and_line.append(line)
-    low = min(values_and_line)
-    high = max(values_and_line)
+        heights.append(line)
+    low = min(heights)
+    high = max(heights)
     height = max(high - low, 1.0)
     step = max(1, math.ceil(height / log_10 / _MOST_POWERS))
     lines = []
@@ -458,40 +482,46 @@ def looks_figure(finding: Finding, line: float | None) -> Markup:
     points = []
     for look, value in zip(looks, values, strict=True):
         title = f"{look.pairs:,} pairs: log10 E {look.log_e / log_10:.1f}"
-        points.append((look.pairs, (value - low) / height, title))
+        share = (value - low) / height
+        points.append((look.pairs, share, title))
     return _line_figure(points, lines)
 
 
 def _line_figure(
-    points: Sequence[tuple[int, float, str]], lines: Sequence[tuple[float, str]]
+    points: Sequence[tuple[int, float, str]],
+    lines: Sequence[tuple[float, str]],
 ) -> Markup:
     """Draw points (count, height from 0 to 1, title) over the counts' logarithm, and lines across,
     by CSS class."""
     from markupsafe import Markup
 
-    places = [math.log(max(1, count)) for count, _, _ in points]
+    counts = [max(1, count) for count, _, _ in points]
+    places = list(map(math.log, counts))
     first = places[0]
     width = places[-1] - first
-
-    def x(count: int) -> str:
-        along = 0.5
-        if width > 0:
-            along = (math.log(max(1, count)) - first) / width
-        return f"{2.5 + 95 * along:.2f}%"
 
     def y(height: float) -> float:
         return round(5 + (_CURVE_HEIGHT - 10) * (1 - height), 1)
 
-    parts = [
-        f'<line class="{look}" x1="2.50%" y1="{y(at):g}" x2="97.50%" y2="{y(at):g}"/>'
-        for at, look in lines
-    ]
-    for (begin, low, _), (end, high, _) in pairwise(points):
-        ends = f'x1="{x(begin)}" y1="{y(low):g}" x2="{x(end)}" y2="{y(high):g}"'
-        parts.append(f'<line class="curve" {ends}/>')
-    for count, height, title in points:
-        centre = f'cx="{x(count)}" cy="{y(height):g}"'
-        parts.append(f'<circle class="point" {centre} r="3.2"><title>{title}</title></circle>')
+    parts = []
+    for height, look in lines:
+        at = f"{y(height):g}"
+        parts.append(f'<line class="{look}" x1="2.50%" y1="{at}" x2="97.50%" y2="{at}"/>')
+    circles = []
+    centres = []
+    for place, (_, height, title) in zip(places, points, strict=True):
+        along = 0.5
+        if width > 0:
+            along = (place - first) / width
+        x = f"{2.5 + 95 * along:.2f}%"
+        centre = f"{y(height):g}"
+        centres.append((x, centre))
+        circles.append(
+            f'<circle class="point" cx="{x}" cy="{centre}" r="3.2"><title>{title}</title></circle>'
+        )
+    for (x1, y1), (x2, y2) in pairwise(centres):
+        parts.append(f'<line class="curve" x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}"/>')
+    parts += circles
     svg = (
         f'<svg class="line" width="100%" height="{_CURVE_HEIGHT}"'
         f' aria-hidden="true">{"".join(parts)}</svg>'
@@ -506,18 +536,21 @@ def page_thumbnail(image: Image) -> bytes:
 
 def _rule(findings: Findings) -> str:
     """Return the failure rule in words."""
-    if not findings.failure.startswith(ANSWERED):
-        return _RULES.get(findings.failure, findings.failure)
-    wanted = findings.failure.removeprefix(ANSWERED).strip()
+    failure = findings.failure
+    if not failure.startswith(ANSWERED):
+        return _RULES.get(failure, failure)
+    wanted = failure.removeprefix(ANSWERED).strip()
     names = {audit.id: audit.name for audit in findings.classes}
     return f"the answer is {names.get(wanted, wanted)}"
 
 
 def _accuracy(findings: Findings, finding: Finding) -> float | None:
     """Return the target's accuracy on all images of a finding's classes; None without images."""
-    audits = [audit for audit in findings.classes if audit.id in finding.classes]
-    rows = sum(audit.rows for audit in audits)
-    errors = sum(audit.errors for audit in audits)
+    rows = errors = 0
+    for audit in findings.classes:
+        if audit.id in finding.classes:
+            rows += audit.rows
+            errors += audit.errors
     return 1 - errors / rows if rows else None
 
 
@@ -526,9 +559,10 @@ def _apart(caption: str, class_caption: str) -> str:
     because there is little space below a picture.
     """
     words = caption.split()
-    others = class_caption.split()
     same = 0
-    while same < min(len(words), len(others)) and words[same] == others[same]:
+    for word, other in zip(words, class_caption.split(), strict=False):
+        if word != other:
+            break
         same += 1
     if not 1 < same < len(words):
         return caption

@@ -26,7 +26,7 @@ from counterfoil.generate.screen.doubts import ScreenDoubts, screen_doubts
 from counterfoil.generate.tokens.learn_tokens import TokenProgress
 from counterfoil.mining.audited import ask_about
 from counterfoil.mining.findings_layer import drawing_prompt, mined_shift, seed_for, shifts_layer
-from counterfoil.mining.hypotheses import Found, Hypothesis, MiningRun
+from counterfoil.mining.hypotheses import Found, Hypothesis, MiningRun, SetAndRest
 from counterfoil.prediction.inference import Predictions
 from counterfoil.progress import Stage, rename_stages
 from counterfoil.recipe import Recipe, load_recipe
@@ -34,9 +34,8 @@ from counterfoil.recipe.keep.cells import ACCEPTED
 from counterfoil.recipe.names import PREDICTIONS, derived_name, without_folders
 from counterfoil.recipe.prompts import BASE
 from counterfoil.recipe.schema_mine import Mine
-from counterfoil.stats import FailureCount, count_failures
+from counterfoil.stats import count_failures
 from counterfoil.store.atomic import make_folder, write_atomically
-from counterfoil.store.reading import read_batches
 
 LAYER = "recipe.yaml"
 DATASET = "dataset"
@@ -45,39 +44,43 @@ ANSWERS = "answers.csv"
 
 def round_doubts(folder: Path) -> ScreenDoubts | None:
     """Return the doubts about the screen of the round in `folder`, as its build measured them."""
-    standing = read_dataset(folder / DATASET, "thresholds") if (folder / DATASET).is_dir() else None
-    if standing is None or standing.recipe is None or standing.read_thresholds is None:
+    dataset = folder / DATASET
+    if not dataset.is_dir():
+        return None
+    standing = read_dataset(dataset, "thresholds")
+    if standing.recipe is None or standing.read_thresholds is None:
         return None
     return screen_doubts(standing.recipe, standing.read_thresholds)
 
 
 @dataclass(frozen=True)
 class AnsweredRound:
-    """The n accepted images of a round with the target's answers. failed: (n,). sets: the set of
-    each hypothesis."""
+    """The n accepted images of a round with the target's answers."""
 
     opened: OpenDataset
     images: LabelledImages
     predictions: Predictions
     failed: Bools
+    """(n,)."""
     sets: Mapping[str, RenderedSet] = field(default_factory=dict)
-
-    def key(self, row: int) -> str:
-        """Return the key of an image in the findings."""
-        return f"{self.images.name}/{self.images.keys[row]}"
+    """The set of each hypothesis."""
 
 
-def answered_round(run: MiningRun, name: str, layer: str) -> AnsweredRound | None:
+def answered_round(
+    run: MiningRun,
+    name: str,
+    layer: str,
+) -> AnsweredRound | None:
     """Build the round `name` and collect the target's answers. Return None if no base image was
     accepted."""
-    round_folder = run.folder / name
-    path = round_folder / LAYER
-    make_folder(round_folder)
+    folder = run.folder / name
+    path = folder / LAYER
+    make_folder(folder)
     if not path.exists():
         write_atomically(path, layer.encode())
     elif path.read_bytes() != layer.encode():
         raise UserError(
-            f"{round_folder} was rendered for other hypotheses or with other settings",
+            f"{folder} was rendered for other hypotheses or with other settings",
             "Name another folder with --out, or remove that one.",
         )
 
@@ -89,21 +92,21 @@ def answered_round(run: MiningRun, name: str, layer: str) -> AnsweredRound | Non
         return Stage(f"{name}: images", event.images_done, event.images)
 
     # What is warned of CLIP is said once, with the findings.
-    dataset = round_folder / DATASET
+    dataset = folder / DATASET
     devices = ",".join(run.devices)
     with (
         rename_stages(stage),
         warnings.catch_warnings(action="ignore", category=CounterfoilWarning),
     ):
         built = build(load_recipe(path), dataset, device=devices, workers=run.workers)
-    if not built.counts.get(BASE, {}).get(ACCEPTED):
+    of_base = built.counts.get(BASE, {})
+    if not of_base.get(ACCEPTED):
         return None
     opened = open_dataset(dataset)
     images = replace(opened.labelled(), name=name)
     # The round's recipe has the same classes, so labels are the same numbers.
     answers = ask_about(run, (images,))
     predictions = answers.target.predictions
-    failed = answers.failed
     lines = []
     for row in np.flatnonzero(predictions.readable).tolist():
         outputs = predictions.answers[row, :3].tolist()
@@ -114,32 +117,35 @@ def answered_round(run: MiningRun, name: str, layer: str) -> AnsweredRound | Non
             "index": int(opened.indices[row]),
             "outputs": " ".join(map(str, outputs)),
             "confidence": float(predictions.confidence[row]),
-            "failed": bool(failed[row]),
+            "failed": bool(answers.failed[row]),
         }
         lines.append(line)
-    write_atomically(round_folder / ANSWERS, csv_text(lines).encode())
-    return AnsweredRound(opened, images, predictions, failed)
+    write_atomically(folder / ANSWERS, csv_text(lines).encode())
+    return AnsweredRound(opened, images, predictions, answers.failed)
 
 
 ROUND = "rounds/01"
 PURPOSE = "confirm"
 GROUP = "hypotheses"
 NO_PROMPT = "it cannot be rendered: no prompt describes what lies far from a caption"
-_SCORES = ("object_score", "shift_score")
 
 
 @dataclass(frozen=True)
 class RenderedSet:
-    """The accepted images of a hypothesis. counts: failures of these images and of their base
-    images. rows, scores: the best image first.
-    """
+    """The accepted images of a hypothesis."""
 
-    counts: tuple[FailureCount, FailureCount]
+    counts: SetAndRest
+    """Failures of these images and of their base images."""
     rows: Ints
     scores: Floats
+    """The best image first."""
 
 
-def undrawn_problems(recipe: Recipe, mine: Mine, key: str) -> list[str]:
+def undrawn_problems(
+    recipe: Recipe,
+    mine: Mine,
+    key: str,
+) -> list[str]:
     """Return why no images can be drawn and answered for a test. key: the setting that asks for
     them, and its value."""
     problems = []
@@ -156,9 +162,11 @@ def undrawn_problems(recipe: Recipe, mine: Mine, key: str) -> list[str]:
 def render_round(run: MiningRun, outcome: Found) -> AnsweredRound | None:
     """Render the images that `mine.confirm` asks for, and collect the target's answers; None if it
     asks for none."""
+    if run.mine.confirm == "rows":
+        return None
     prompts: dict[str, str] = {}
     drawn = []
-    for hypothesis in outcome.hypotheses if run.mine.confirm != "rows" else ():
+    for hypothesis in outcome.hypotheses:
         # No prompt renders images far from a caption; another prompt would test other words.
         if hypothesis.role != "hard":
             continue
@@ -166,7 +174,7 @@ def render_round(run: MiningRun, outcome: Found) -> AnsweredRound | None:
         if prompt is not None:
             prompts[hypothesis.name] = prompt
             drawn.append(hypothesis)
-    if not prompts:
+    if not drawn:
         return None
     answered = answered_round(run, ROUND, round_layer(drawn, prompts, run))
     if answered is None:
@@ -177,29 +185,26 @@ def render_round(run: MiningRun, outcome: Found) -> AnsweredRound | None:
         )
     opened = answered.opened
     best: dict[str, float] = {}
-    names = ["key", *_SCORES]
-    for batch in read_batches(opened.directory, columns=names):
-        columns = [batch.column(name).to_pylist() for name in names]
-        for key, of_object, of_shift in zip(*columns, strict=True):
-            score = of_object if of_shift is None else of_shift
-            best[key] = 0.0 if score is None else float(score)
-    scores = np.asarray([best[key] for key in opened.keys], dtype=np.float64)
-    shifts = {}
-    for at, shift in enumerate(opened.recipe.all_shifts()):
-        shifts[shift.name] = at
-    whole = answered.predictions.readable
+    for row in opened.stored("object_score", "shift_score"):
+        score = row["shift_score"]
+        if score is None:
+            score = row["object_score"]
+        best[row["key"]] = score or 0.0
+    in_order = [best[key] for key in opened.keys]
+    scores = np.asarray(in_order, dtype=np.float64)
+    shift_names = [shift.name for shift in opened.recipe.all_shifts()]
+    readable = answered.predictions.readable
     labels = opened.labels
     indices = opened.indices
     pair_of_row = labels * (int(indices.max()) + 1) + indices
     sets = {}
     for hypothesis in drawn:
-        shift = shifts[hypothesis.name]
-        rows, in_set = compared_rows(hypothesis, shift, opened.shifts, labels, indices, whole)
-        pairs = pair_of_row[rows]
+        shift = shift_names.index(hypothesis.name)
+        rows, in_set = compared_rows(hypothesis, shift, opened.shifts, labels, indices, readable)
+        counts = count_failures(answered.failed[rows], pair_of_row[rows], in_set)
         set_rows = rows[in_set]
         best_first = np.argsort(-scores[set_rows], kind="stable")
         set_rows = set_rows[best_first]
-        counts = count_failures(answered.failed[rows], pairs, in_set)
         sets[hypothesis.name] = RenderedSet(counts, set_rows, scores[set_rows])
     return replace(answered, sets=sets)
 
@@ -220,19 +225,25 @@ def compared_rows(
     different rates, so for a hypothesis about several classes only whole pairs are compared.
     """
     ours = (shifts == shift) & whole
-    base = (shifts == 0) & whole & np.isin(labels, hypothesis.labels)
+    of_classes = np.isin(labels, hypothesis.labels)
+    base = (shifts == 0) & whole & of_classes
     if len(hypothesis.labels) > 1:
-        pairs = np.stack([labels, indices], axis=1)
-        every = [tuple(pair) for pair in pairs.tolist()]
-        both = set(compress(every, ours)).intersection(compress(every, base))
-        paired = np.asarray([pair in both for pair in every], dtype=bool)
-        ours = ours & paired
-        base = base & paired
+        numbers = zip(labels.tolist(), indices.tolist(), strict=True)
+        pairs = list(numbers)
+        both = set(compress(pairs, ours))
+        both.intersection_update(compress(pairs, base))
+        paired = np.asarray([pair in both for pair in pairs], dtype=bool)
+        ours &= paired
+        base &= paired
     rows = np.flatnonzero(ours | base)
     return rows, ours[rows]
 
 
-def round_layer(drawn: Sequence[Hypothesis], prompts: Mapping[str, str], run: MiningRun) -> str:
+def round_layer(
+    drawn: Sequence[Hypothesis],
+    prompts: Mapping[str, str],
+    run: MiningRun,
+) -> str:
     """Return the round's recipe: `mine.rendered` candidates for each hypothesis, shared by its
     classes, and their base. Hypotheses are screened only by a threshold that is a number: a
     percentile would wait for a person.
@@ -244,20 +255,20 @@ def round_layer(drawn: Sequence[Hypothesis], prompts: Mapping[str, str], run: Mi
     shifts: dict[str, dict[str, Any]] = {}
     most = 0
     for hypothesis in drawn:
+        name = hypothesis.name
         classes = [recipe.classes[label] for label in hypothesis.labels]
         origin = {
-            "finding": hypothesis.name,
+            "finding": name,
             "words": hypothesis.words,
             "role": hypothesis.role,
             "method": mine.method,
             "target": without_folders(run.target),
         }
         caption = hypothesis.caption if screened else None
-        shift = mined_shift(prompts[hypothesis.name], caption, GROUP, classes, origin)
+        shift = mined_shift(prompts[name], caption, GROUP, classes, origin)
         candidates = math.ceil(mine.rendered / len(classes))
-        shift["samples"] = {"candidates": candidates}
-        shifts[hypothesis.name] = shift
         most = max(most, candidates)
+        shifts[name] = shift | {"samples": {"candidates": candidates}}
     seed = seed_for(recipe.samples.seed, PURPOSE, mine.method, run.target, mine.seed)
     return paired_layer(ROUND, PURPOSE, shifts, run, seed, most)
 
@@ -287,4 +298,5 @@ def paired_layer(
         "samples": samples,
         "screen": {"keep": ["thresholds"]},
     }
-    return shifts_layer(shifts, changes | more, run.in_round(run.folder / name))
+    in_round = run.in_round(run.folder / name)
+    return shifts_layer(shifts, changes | more, in_round)

@@ -41,11 +41,13 @@ _LOSSLESS = 100
 
 @dataclass(frozen=True, slots=True)
 class ImageMeasure:
-    """A measure of images. low, high: words for images with little and with much of it."""
+    """A measure of images."""
 
     name: str
     low: str
+    """A word for images with little of it."""
     high: str
+    """A word for images with much of it."""
     unit: str = ""
 
     def words(self, *values: float) -> str:
@@ -79,18 +81,25 @@ def measure_image(image: Image, encoded: bytes) -> tuple[float, ...]:
         image = image.copy()
         image.thumbnail((_LONGEST_SIDE, _LONGEST_SIDE))
     luma = np.asarray(image.convert("L"), dtype=np.float64)
-    colour = np.asarray(image, dtype=np.float64).mean(axis=(0, 1))
-    inner = luma[1:-1, 1:-1]
-    above_and_below = luma[:-2, 1:-1] + luma[2:, 1:-1]
-    beside = above_and_below + luma[1:-1, :-2] + luma[1:-1, 2:]
-    laplacian = beside - 4 * inner
-    saturation = np.asarray(image.convert("HSV"))[..., 1]
+    colours = np.asarray(image, dtype=np.float64)
+    red, _, blue = colours.mean(axis=(0, 1))
+    rows = luma[:, 1:-1]
+    columns = luma[1:-1]
+    neighbours = rows[:-2] + rows[2:]
+    neighbours += columns[:, :-2]
+    neighbours += columns[:, 2:]
+    laplacian = neighbours - 4 * luma[1:-1, 1:-1]
+    focus = 0.0
+    if laplacian.size:
+        focus = float(laplacian.var())
+    hsv = np.asarray(image.convert("HSV"))
+    saturation = hsv[..., 1]
     return (
         float(luma.mean()),
         float(luma.std()),
         float(saturation.mean()),
-        float(colour[0] - colour[2]),
-        float(laplacian.var()) if laplacian.size else 0.0,
+        float(red - blue),
+        focus,
         float(width * height),
         width / height,
         jpeg_quality(encoded),
@@ -101,7 +110,8 @@ def jpeg_quality(encoded: bytes) -> float:
     """Return the quality of a JPEG on libjpeg's scale, 1 to 100, computed from its luminance table.
     A file of another format has 100.
     """
-    tables = getattr(open_image(encoded, photograph=True), "quantization", {})
+    image = open_image(encoded, photograph=True)
+    tables = getattr(image, "quantization", {})
     table = tables.get(0)
     if table is None:
         return float(_LOSSLESS)
@@ -110,32 +120,39 @@ def jpeg_quality(encoded: bytes) -> float:
     if max(table) < _CLIPPED:
         factor = sum(table) / _TABLE_SUM
     percent = 100 * factor
-    quality = 100 - percent / 2 if percent <= 100 else 5000 / percent
-    return float(min(_LOSSLESS, max(1, round(quality))))
+    quality = 100 - percent / 2
+    if percent > 100:
+        quality = 5000 / percent
+    whole = max(1, round(quality))
+    return float(min(_LOSSLESS, whole))
 
 
 _LEAST = 1e-6  # of the largest singular value: what is below is rounding
 
 
 def slice_columns(
-    audited: Audited, recipe: Recipe, device: str
+    audited: Audited,
+    recipe: Recipe,
+    device: str,
 ) -> tuple[SliceColumns, Floats32, tuple[str, ...]]:
     """Return the columns, their values (n, columns) for the n audited images, and notes for
     people."""
+    notes = []
     measured = _measured(audited)
-    notes = list[str]()
-    if blind := int(np.isnan(measured[:, 0]).sum()):
+    images = len(measured)
+    unmeasured = np.isnan(measured)
+    blind = int(unmeasured[:, 0].sum())
+    if blind:
         notes.append(
-            f"{blind:,} of {len(measured):,} images cannot be decoded, so nothing was measured of"
-            " them"
+            f"{blind:,} of {images:,} images cannot be decoded, so nothing was measured of them"
         )
     # Unmeasured values get the median, far from either end.
-    if blind < len(measured):
-        median = np.nanmedian(measured, axis=0)
-        measured = np.where(np.isnan(measured), median, measured)
-    else:
-        measured = np.zeros_like(measured)
-    varied = np.flatnonzero(np.ptp(measured, axis=0) > 0)
+    medians = 0.0
+    if blind < images:
+        medians = np.nanmedian(measured, axis=0)
+    measured = np.where(unmeasured, medians, measured)
+    spans = np.ptp(measured, axis=0)
+    varied = np.flatnonzero(spans > 0)
     shifts, of_shift = _shifts(audited)
     try:
         features = _own_features(audited, recipe, device)
@@ -143,27 +160,29 @@ def slice_columns(
         notes.append(
             f"images were not grouped by the classifier's own features: {'; '.join(error.problems)}"
         )
-        features = np.zeros((len(measured), 0))
+        features = np.zeros((images, 0))
     measures = tuple(MEASURES[index] for index in varied.tolist())
     columns = SliceColumns(measures, shifts, features.shape[1])
-    values = np.concatenate([measured[:, varied], of_shift, features], axis=1)
+    parts = [measured[:, varied], of_shift, features]
+    values = np.concatenate(parts, axis=1)
     return columns, values.astype(np.float32), tuple(notes)
 
 
 def _measured(audited: Audited) -> Floats:
     """Return the measures of the audited images, (n, measures). An image that cannot be decoded has
     NaN."""
-    images = sum(map(len, audited.parts))
-    measures = np.full((images, len(MEASURES)), np.nan)
-    first = 0
+    unmeasured = (np.nan,) * len(MEASURES)
+    measures = []
     for part in audited.parts:
-        read = track(part.images(), f"{part.name}: measuring images", len(part), 1000)
-        for row, (_, encoded) in enumerate(read, first):
+        stage = f"{part.name}: measuring images"
+        read = track(part.images(), stage, len(part), 1000)
+        for _, encoded in read:
             image = part.decoded(encoded)
-            if image is not None and encoded is not None:
-                measures[row] = measure_image(image, encoded)
-        first += len(part)
-    return measures[audited.rows]
+            if image is None or encoded is None:
+                measures.append(unmeasured)
+            else:
+                measures.append(measure_image(image, encoded))
+    return np.asarray(measures)[audited.rows]
 
 
 def _shifts(audited: Audited) -> tuple[tuple[str, ...], Floats]:
@@ -174,10 +193,11 @@ def _shifts(audited: Audited) -> tuple[tuple[str, ...], Floats]:
         group_names = np.asarray(part.group_names, dtype=object)
         by_part.append(group_names[part.groups])
     names = np.concatenate(by_part)
-    shifts = tuple(sorted({*names.tolist()} - {BASE, EVERYTHING}))
+    shifts = set(names.tolist()) - {BASE, EVERYTHING}
+    in_order = tuple(sorted(shifts))
     row_names = names[audited.rows]
-    of_shift = row_names[:, None] == np.asarray(shifts, dtype=object)
-    return shifts, of_shift.astype(np.float64)
+    of_shift = row_names[:, None] == np.asarray(in_order, dtype=object)
+    return in_order, of_shift.astype(np.float64)
 
 
 def _own_features(audited: Audited, recipe: Recipe, device: str) -> Floats:
@@ -189,20 +209,23 @@ def _own_features(audited: Audited, recipe: Recipe, device: str) -> Floats:
     embedder = classifier_embedder(classifier, device)
     parts = []
     for part in audited.parts:
-        parts.append(embed(part, embedder, precision="float32", device=device))
-    features = np.concatenate(parts)[audited.rows].astype(np.float64)
+        vectors = embed(part, embedder, precision="float32", device=device)
+        parts.append(vectors)
+    features = np.concatenate(parts)[audited.rows]
+    features = features.astype(np.float64)
     if not np.isfinite(features).all():
         raise UserError(f"model {classifier.name!r} gives features that are not finite")
     # Answers depend on differences of outputs alone.
     differences = (read - read.mean(axis=0)).astype(np.float64)
     _, sizes, axes = np.linalg.svd(differences, full_matrices=False)
     axes = axes[sizes > _LEAST * sizes[0]]
-    if len(axes) >= features.shape[1] - 1:
+    width = features.shape[1]
+    if len(axes) >= width - 1:
         raise UserError(
-            f"model {classifier.name!r}: its last layer reads all {features.shape[1]:,} of its"
-            " features"
+            f"model {classifier.name!r}: its last layer reads all {width:,} of its features"
         )
-    left = features - features[audited.halves.discover].mean(axis=0)
+    centre = features[audited.halves.discover].mean(axis=0)
+    left = features - centre
     left -= left @ axes.T @ axes
     lengths = np.linalg.norm(left, axis=1, keepdims=True)
     return left / np.maximum(lengths, np.finfo(np.float32).tiny)

@@ -71,7 +71,10 @@ _MOST_TEXT_STEPS = 500
 
 
 def mine_images(
-    run: MiningRun, method: FindMethod, callables: Sequence[HandedOver], training: Mapping[str, Any]
+    run: MiningRun,
+    method: FindMethod,
+    callables: Sequence[HandedOver],
+    training: Mapping[str, Any],
 ) -> MineResult:
     """Find and test failures among existing images, and write the files. training: options of
     `open_training`."""
@@ -79,13 +82,24 @@ def mine_images(
     seen = see_images(run, method, inputs)
     outcome = find_hypotheses(seen)
     rendered = render_round(seen.run, outcome)
-    tests = HypothesisTests.of(seen.run, seen.audits, seen.captions, outcome, rendered)
+    tests = HypothesisTests.of(
+        seen.run,
+        seen.audits,
+        seen.captions,
+        outcome,
+        rendered,
+    )
     findings, files = describe(tests, seen, inputs)
     filtered = None
     if inputs.training is not None and seen.clip is not None:
         embedder = seen.clip.embedder
         filtered, more_files = training_files(
-            inputs.training, run, seen.audits, outcome, embedder, findings
+            inputs.training,
+            run,
+            seen.audits,
+            outcome,
+            embedder,
+            findings,
         )
         files |= more_files
     return write_mined(run.folder, findings, tests.images, files, filtered)
@@ -94,22 +108,24 @@ def mine_images(
 @dataclass(frozen=True)
 class MiningInputs:
     """The images with the target's answers, and what else the run needs. All of it is opened before
-    CLIP embeds images.
-
-    captions: those of the method, with notes; None without words. training: the images to train on.
-    others: further classifiers that findings are measured on. pooled: those whose failures the
-    method uses too.
-    """
+    CLIP embeds images."""
 
     target: AskedTarget
     captions: tuple[Gathered, tuple[str, ...]] | None
+    """The method's captions, with notes; None without words."""
     training: AskedTraining | None
+    """The images to train on."""
     others: Mapping[str, ClassMap]
+    """Further classifiers that findings are measured on."""
     pooled: Mapping[str, ClassMap]
+    """Further classifiers whose failures the method uses too."""
 
 
 def open_inputs(
-    run: MiningRun, method: FindMethod, callables: Sequence[HandedOver], training: Mapping[str, Any]
+    run: MiningRun,
+    method: FindMethod,
+    callables: Sequence[HandedOver],
+    training: Mapping[str, Any],
 ) -> MiningInputs:
     """Open all that the run needs, and ask the target about its images."""
     recipe = run.recipe
@@ -120,7 +136,8 @@ def open_inputs(
     training_images = open_training(run, source, **training)
     captions = None if method.captions is None else method.captions(run)
     others = other_models(recipe, mine, mine.others)
-    pooled = other_models(recipe, mine, method.pooled(run.settings), _POOLED)
+    pooled_names = method.pooled(run.settings)
+    pooled = other_models(recipe, mine, pooled_names, _POOLED)
     elsewhere = None
     if not callables and (len(run.devices) > 1 or run.device == "cpu"):
         # Workers predict on several devices or on the CPU; a single GPU is used by this process.
@@ -156,17 +173,25 @@ def see_images(run: MiningRun, method: FindMethod, inputs: MiningInputs) -> Seen
     cannot do without. Raise UserError if the run's folder holds the findings of another run.
     """
     without_words: tuple[str, ...] = ()
-    clip = None if inputs.captions is None else recipe_clip(run.recipe, run.device)
-    if isinstance(clip, RunFailure):
+    clip = None
+    try:
+        if inputs.captions is not None:
+            clip = recipe_clip(run.recipe, run.device)
+    except RunFailure as failure:
         if inputs.training is not None or run.mine.confirm != "rows":
-            raise clip
-        why = f"{_WITHOUT_WORDS}, because no CLIP is available: {'; '.join(clip.problems)}"
-        without_words = (why, clip.hint) if clip.hint else (why,)
+            raise
+        why = f"{_WITHOUT_WORDS}, because no CLIP is available: {'; '.join(failure.problems)}"
+        without_words = (why,)
+        if failure.hint:
+            without_words = (why, failure.hint)
         method = slices.SLICES
         settings = method.settings()
-        changes = {"method": SLICES, "settings": settings.model_dump(mode="json")}
-        run = replace(run, mine=run.mine.model_copy(update=changes), settings=settings)
-        clip = None
+        changes = {
+            "method": SLICES,
+            "settings": settings.model_dump(mode="json"),
+        }
+        mine = run.mine.model_copy(update=changes)
+        run = replace(run, mine=mine, settings=settings)
     refuse_others(run, inputs.target.parts)
     audits = inputs.target.audits(clip)
     if clip is not None and inputs.captions is not None:
@@ -177,19 +202,23 @@ def see_images(run: MiningRun, method: FindMethod, inputs: MiningInputs) -> Seen
     columns, values, notes = slice_columns(audits[0], run.recipe, run.device)
     audits = [replace(audited, features=values) for audited in audits]
     return SeenImages(
-        run, method, audits, columns=columns, notes=notes, without_words=without_words
+        run,
+        method,
+        audits,
+        columns=columns,
+        notes=notes,
+        without_words=without_words,
     )
 
 
 def embed_captions(gathered: Gathered, clip: ClipModel) -> CandidateCaptions:
     texts, references, candidates = gathered
+    count = len(texts)
     parts = []
-    done = 0
-    for start in range(0, len(texts), _MOST_TEXT_STEPS):
-        part = texts[start : start + _MOST_TEXT_STEPS]
-        parts.append(clip.embed_texts(part))
-        done += len(part)
-        report_progress("embedding captions", done, len(texts))
+    for start in range(0, count, _MOST_TEXT_STEPS):
+        end = start + _MOST_TEXT_STEPS
+        parts.append(clip.embed_texts(texts[start:end]))
+        report_progress("embedding captions", min(end, count), count)
     vectors = np.concatenate(parts).astype(np.float32)
     return CandidateCaptions(texts, vectors, references, candidates)
 
@@ -198,15 +227,16 @@ def find_hypotheses(seen: SeenImages) -> Found:
     """Run the method on the discover half of each audit and join the results."""
     run = seen.run
     classes = run.recipe.classes
-    outcomes = []
-    pooled_by_audit = seen.pooled or [{}] * len(seen.audits)
     class_names = tuple(cls.name for cls in classes)
+    pooled_by_audit = seen.pooled or [{}] * len(seen.audits)
+    joined = None
     for audited, pooled in zip(seen.audits, pooled_by_audit, strict=True):
         rows = audited.halves.discover
         # Audits of conditions share their rows, so classes are not pooled across them.
         categories: tuple[str | None, ...] = (None,) * len(classes)
         if len(audited.classes) == len(classes):
             categories = tuple(cls.category for cls in classes)
+        failed_by_model = {name: answers.failed[rows] for name, answers in pooled.items()}
         half = DiscoverHalf(
             features=audited.features[rows],
             labels=audited.labels[rows],
@@ -218,12 +248,13 @@ def find_hypotheses(seen: SeenImages) -> Found:
             captions=seen.captions,
             class_names=class_names,
             categories=categories,
-            pooled={name: answers.failed[rows] for name, answers in pooled.items()},
+            pooled=failed_by_model,
             columns=seen.columns,
         )
-        outcomes.append(seen.method.find(half, run.mine, run.settings, run.workers))
-    joined = outcomes[0]
-    for audited, outcome in zip(seen.audits[1:], outcomes[1:], strict=True):
+        outcome = seen.method.find(half, run.mine, run.settings, run.workers)
+        if joined is None:
+            joined = outcome
+            continue
         # Each class's note comes from the audit of that class.
         notes = list(joined.notes)
         for label in audited.classes:
@@ -234,11 +265,14 @@ def find_hypotheses(seen: SeenImages) -> Found:
             {**joined.vectors, **outcome.vectors},
             {**joined.decide, **outcome.decide},
         )
+    assert joined is not None  # there is a question
     return joined
 
 
 def describe(
-    tests: HypothesisTests, seen: SeenImages, inputs: MiningInputs
+    tests: HypothesisTests,
+    seen: SeenImages,
+    inputs: MiningInputs,
 ) -> tuple[Findings, dict[str, bytes]]:
     """Return the findings with what other models and CLIP say of them, and the files beside them.
 
@@ -246,29 +280,27 @@ def describe(
     rows.
     """
     run = tests.run
+    recipe = run.recipe
     audited = tests.audits[0]
     outcome = tests.outcome
     clip = seen.clip
     of_others = other_answers(inputs.target, tests.audits, inputs.others, run.device)
+    notes = [*seen.notes]
+    notes += unreadable_note(audited.unreadable, audited.paths)
+    notes += seen.method.notes(outcome, run)
+    notes += image_notes(recipe, run.mine.on, in_words=clip is not None)
     rows = answered = None
     if inputs.target.has is None:
-        others = [answers.target.predictions for answers in of_others[0].values()]
-        rows = AnsweredRows.of(audited, others)
+        others = of_others[0].values()
+        rows = AnsweredRows.of(audited, [answers.target.predictions for answers in others])
         without_words = _WITHOUT_WORDS if clip is None else None
-        answered = answers_shown(rows, run.recipe, without_words)
-    notes = (
-        *seen.notes,
-        *unreadable_note(audited.unreadable, audited.paths),
-        *seen.method.notes(outcome, run),
-        *image_notes(run.recipe, run.mine.on, in_words=clip is not None),
-        *(rows.notes if rows else ()),
-    )
+        answered = answers_shown(rows, recipe, without_words)
+        notes += rows.notes
     files = dict[str, bytes]()
-    layer = None
     doubts = None
     checks = {}
     if clip is not None:
-        doubts = clip_doubts(run.recipe, clip.model, tests.audits, "words")
+        doubts = clip_doubts(recipe, clip.model, tests.audits, "words")
         checks, relabel = check_labels(tests, clip.model, doubts)
         files[VECTORS] = _vectors(tests)
         if relabel is not None:
@@ -276,22 +308,23 @@ def describe(
     findings = collect_findings(
         tests,
         of_others,
-        checks=checks,
+        checks,
         without_words=seen.without_words,
         answered=answered,
-        notes=notes,
-    ).doubted(doubts)
-    if clip is not None:
-        if seen.method.layer is not None:
-            layer = seen.method.layer(findings, run)
-        else:
-            classes = run.recipe.classes
-            decoded = [cls.id for cls in classes if f"{cls.label}_{HARD}" in outcome.vectors]
-            layer = layer_of(findings, run, decoded)
+        notes=tuple(notes),
+    )
+    findings = findings.doubted(doubts)
+    layer = None
+    if clip is not None and seen.method.layer is not None:
+        layer = seen.method.layer(findings, run)
+    elif clip is not None:
+        decoded = [cls.id for cls in recipe.classes if f"{cls.label}_{HARD}" in outcome.vectors]
+        layer = layer_of(findings, run, decoded)
     if layer is not None:
         files[LAYER] = layer.encode()
     elif rows is not None:
-        files[ROWS] = failing_rows_csv(rows, run.recipe, tests.confirmed_sets).encode()
+        table = failing_rows_csv(rows, recipe, tests.confirmed_sets)
+        files[ROWS] = table.encode()
     return findings, files
 
 
@@ -301,13 +334,18 @@ def _vectors(tests: HypothesisTests) -> bytes:
     from safetensors.numpy import save
 
     audited = tests.audits[0]
+    outcome = tests.outcome
     ids = [cls.id for cls in tests.run.recipe.classes]
-    arrays: dict[str, Any] = {"centre": audited.centre, "spread": audited.deviation}
-    for name, vector in tests.outcome.vectors.items():
+    arrays: dict[str, Any] = {
+        "centre": audited.centre,
+        "spread": audited.deviation,
+    }
+    for name, vector in outcome.vectors.items():
         label, _, what = name.partition("_")
         if label.isdecimal():
             name = f"{ids[int(label)]}_{what}"
         arrays[name] = vector
-    for hypothesis in tests.outcome.hypotheses:
+    for hypothesis in outcome.hypotheses:
         arrays[f"caption_{hypothesis.name}"] = hypothesis.vector
-    return save({name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)})
+    contiguous = {name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)}
+    return save(contiguous)

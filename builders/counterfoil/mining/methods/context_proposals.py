@@ -40,23 +40,25 @@ from counterfoil.regular_files import named_path, read_regular
 from counterfoil.store.atomic import write_atomically
 
 LONGEST_CONTEXT = 200  # characters
-MOST_CONTEXTS = 2_000
-
-"""Of one class, of a list or of a list and a chat model together."""
+MOST_CONTEXTS = 2_000  # of one class: of a list, or of a list and a chat model together
 
 
 def context_problem(text: str) -> str | None:
     """Return why a text cannot be a context, or None if it can."""
-    shown = text if len(text) <= 60 else f"{text[:57]}…"
+    shown = text
+    if len(text) > 60:
+        shown = f"{text[:57]}…"
     if not text.strip():
         return "found empty text, expected words"
     if not text.isprintable():
         return f"found {shown!r}, expected words in one line that can be printed"
     if len(text) > LONGEST_CONTEXT:
         return f"found '{shown}' of {len(text):,} characters, expected at most {LONGEST_CONTEXT}"
-    if {*"{}"} & {*text}:
+    if "{" in text or "}" in text:
         return f"found '{shown}', expected plain words without braces"
-    return None if any(map(str.isalnum, text)) else f"found '{shown}', expected words"
+    if not any(map(str.isalnum, text)):
+        return f"found '{shown}', expected words"
+    return None
 
 
 def list_problems(document: Mapping[str, Any]) -> Iterator[RecipeProblem]:
@@ -104,7 +106,11 @@ def without_same_words(contexts: Sequence[str]) -> list[int]:
     return list(first.values())
 
 
-def without_duplicates(contexts: Sequence[str], vectors: AnyFloats, similarity: float) -> list[int]:
+def without_duplicates(
+    contexts: Sequence[str],
+    vectors: AnyFloats,
+    similarity: float,
+) -> list[int]:
     """Return the indices of contexts that do not repeat an earlier context. A context repeats another one if it has the
     same words, or if the cosine of their captions is above `similarity`. vectors: (n, d), unit vectors of the captions.
     """
@@ -202,17 +208,21 @@ class _Document(Section):
 
 @dataclass
 class Record:
-    """The answers in a folder, and the answers of an earlier run that are used again. Both are kept by the hash of the
-    question.
-    """
+    """The answers in a folder, by the hash of the question."""
 
     path: Path
     model: str
     answers: dict[str, Answered]
     earlier: Mapping[str, Answered] = field(default_factory=dict)
+    """The answers of an earlier run that are used again."""
 
     @classmethod
-    def open(cls, folder: Path, settings: ChatSettings, model: str | None) -> Record:
+    def open(
+        cls,
+        folder: Path,
+        settings: ChatSettings,
+        model: str | None,
+    ) -> Record:
         """Read the answers in `folder` and in `settings.answers`. model: the model's name under which questions are
         stored; by default, the name in the recorded answers. Raise UserError for files that hold no recorded answers,
         or answers of several models.
@@ -228,14 +238,17 @@ class Record:
                     "Give its path here: --set mine.settings.chat.answers=PATH",
                 )
             earlier = _read(named_path(settings.answers))
-        models = sorted({answer.model for answer in (earlier or recorded).values()})
-        if model is None and len(models) != 1:
-            origin = f"{len(models)} models ({', '.join(models[:3])})" if models else "no model"
-            raise UserError(
-                f"mine.settings.chat: the recorded answers come from {origin}, and no model is named",
-                "Name the model whose answers to replay: --set mine.settings.chat.model=NAME",
-            )
-        return cls(path, model if model is not None else models[0], recorded, earlier)
+        if model is None:
+            answers = earlier or recorded
+            models = sorted({answer.model for answer in answers.values()})
+            if len(models) != 1:
+                origin = f"{len(models)} models ({', '.join(models[:3])})" if models else "no model"
+                raise UserError(
+                    f"mine.settings.chat: the recorded answers come from {origin}, and no model is named",
+                    "Name the model whose answers to replay: --set mine.settings.chat.model=NAME",
+                )
+            model = models[0]
+        return cls(path, model, recorded, earlier)
 
     def find(self, question: Answered) -> Answered | None:
         """Return the answer to a question, or None. An answer of an earlier run is copied to this record."""
@@ -263,22 +276,19 @@ class Record:
 
 
 def _read(path: Path) -> dict[str, Answered]:
+    begins = f"recorded answers: {path}"
     expected = f"expected the {ANSWERS} of an earlier run"
     try:
         raw = parse_json(read_regular(path, _MOST_BYTES))
         document = _Document.model_validate(with_tuples(raw), strict=True)
     except OSError as error:
-        raise UserError(
-            f"recorded answers: {path}: {error.strerror or error}; {expected}"
-        ) from error
+        raise UserError(f"{begins}: {error.strerror or error}; {expected}") from error
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         location = ".".join(map(str, first["loc"])) or "the whole"
-        raise UserError(
-            f"recorded answers: {path}: {location}: {first['msg']}; {expected}"
-        ) from error
+        raise UserError(f"{begins}: {location}: {first['msg']}; {expected}") from error
     except (ValueError, RecursionError) as error:
-        raise UserError(f"recorded answers: {path} is not readable JSON; {expected}") from error
+        raise UserError(f"{begins} is not readable JSON; {expected}") from error
     return {answer.sha256: answer for answer in document.answers}
 
 
@@ -310,23 +320,29 @@ class Understood:
 
 
 def ask_contexts(
-    chat_answer: ChatAnswer, class_names: Sequence[str], settings: ContextsSettings, record: Record
+    chat_answer: ChatAnswer,
+    class_names: Sequence[str],
+    settings: ContextsSettings,
+    chat: ChatSettings,
+    record: Record,
 ) -> dict[int, list[str]]:
     """Return contexts by label. Raise RunFailure that names the classes without a usable answer, at most five."""
-    assert settings.chat is not None
     report_progress(_STAGE, 0, len(class_names))
     contexts_by_label: dict[int, list[str]] = {}
     failed: list[str] = []
     for label, name in enumerate(class_names):
-        outcome, last = _asked(chat_answer, name, settings, settings.chat, record)
+        outcome, last = _asked(chat_answer, name, settings, chat, record)
         if outcome.problems:
             # The message is one line without control characters, which a terminal would obey.
-            words = " ".join(last[:1000].split())[:80]
-            words = "".join(character if character.isprintable() else "�" for character in words)
-            answer_shown = f"'{words}'" if last.strip() else "nothing"
+            words = " ".join(last[:1000].split())
+            answer_shown = "nothing"
+            if last.strip():
+                shown = map(_printable, words[:80])
+                answer_shown = f"'{''.join(shown)}'"
+            tries = "tries" if chat.tries > 1 else "try"
             failed.append(
-                f"chat model '{record.model}': no answer about class '{name}' can be used after {settings.chat.tries}"
-                f" {'tries' if settings.chat.tries > 1 else 'try'}: {outcome.problems[0]}; it said {answer_shown}"
+                f"chat model '{record.model}': no answer about class '{name}' can be used after"
+                f" {chat.tries} {tries}: {outcome.problems[0]}; it said {answer_shown}"
             )
             if len(failed) == _MOST_FAILED:
                 break
@@ -342,7 +358,16 @@ def ask_contexts(
     return contexts_by_label
 
 
-def parse_answer(text: str, class_name: str, settings: ContextsSettings, most: int) -> Understood:
+def _printable(character: str) -> str:
+    return character if character.isprintable() else "�"
+
+
+def parse_answer(
+    text: str,
+    class_name: str,
+    settings: ContextsSettings,
+    most: int,
+) -> Understood:
     """Parse an answer. White space, a code fence around the answer, and a thought before it are removed first."""
     plain = text.strip()
     if plain.startswith("<think>"):
@@ -357,11 +382,11 @@ def parse_answer(text: str, class_name: str, settings: ContextsSettings, most: i
     if not isinstance(contexts, list) or len(document) != 1:
         return Understood(problems=('expected one key, "contexts", with a list',))
     problems = []
+    if not 1 <= len(contexts) <= most:
+        problems.append(f"found {len(contexts):,} contexts, expected {most}")
     # A context must not begin with the class: "a photo of a sandal a sandal in the snow" names it twice in a row.
     name = re.escape(class_name)
     twice = re.compile(rf"\b{name}\W+(?:(?:a|an|the)\W+)?{name}\b", re.IGNORECASE)
-    if not 1 <= len(contexts) <= most:
-        problems.append(f"found {len(contexts):,} contexts, expected {most}")
     for context in contexts[: most + 1]:
         if not isinstance(context, str):
             problems.append(f"found {type(context).__name__} among the contexts, expected texts")
@@ -371,7 +396,9 @@ def parse_answer(text: str, class_name: str, settings: ContextsSettings, most: i
             problem = f"found '{context}', expected it without '{class_name}': the sentence has it"
         if problem is not None:
             problems.append(problem)
-    return Understood(problems=tuple(problems)) if problems else Understood(tuple(contexts))
+    if problems:
+        return Understood(problems=tuple(problems))
+    return Understood(tuple(contexts))
 
 
 def _asked(
@@ -384,11 +411,10 @@ def _asked(
     sentence = settings.caption(class_name, "...")
     first = (
         f"{fill_template(settings.asked(), class_name)} Give {chat.most}, all different, each a few"
-        " words that complete the"
-        f' sentence "{sentence}" in place of the three dots. {_FORM}'
+        f' words that complete the sentence "{sentence}" in place of the three dots. {_FORM}'
     )
-    turns = [Turn(role="user", content=first)]
-    start = list(turns)
+    start = [Turn(role="user", content=first)]
+    turns = start
     known = []
     while len(known) < chat.tries:
         answered = record.find(_question(turns, chat, record))
@@ -408,25 +434,30 @@ def _asked(
     text = ""
     for _ in range(chat.tries - len(known)):
         question = _question(turns, chat, record)
-        messages = [turn.model_dump() for turn in turns]
-        options = {
-            "seed": chat.seed,
-            "most_tokens": chat.most_tokens,
-            "temperature": chat.temperature,
-        }
-        text = chat_answer(messages, schema=SCHEMA, **options)
+        text = chat_answer(
+            [turn.model_dump() for turn in turns],
+            schema=SCHEMA,
+            seed=chat.seed,
+            most_tokens=chat.most_tokens,
+            temperature=chat.temperature,
+        )
         # Parse the text as it will be read back from disk.
         text = text[:LONGEST_ANSWER].encode("utf-8", "replace").decode()
         outcome = parse_answer(text, class_name, settings, chat.most)
-        answer = {"text": text, "taken": not outcome.problems}
+        taken = not outcome.problems
+        answer = {"text": text, "taken": taken}
         record.keep(question.model_copy(update=answer))
-        if not outcome.problems:
+        if taken:
             break
         turns = _again(turns, text, outcome)
     return outcome, text
 
 
-def _question(turns: Sequence[Turn], chat: ChatSettings, record: Record) -> Answered:
+def _question(
+    turns: Sequence[Turn],
+    chat: ChatSettings,
+    record: Record,
+) -> Answered:
     return Answered(
         model=record.model,
         messages=tuple(turns),
@@ -439,7 +470,11 @@ def _question(turns: Sequence[Turn], chat: ChatSettings, record: Record) -> Answ
     )
 
 
-def _again(turns: Sequence[Turn], text: str, outcome: Understood) -> list[Turn]:
+def _again(
+    turns: Sequence[Turn],
+    text: str,
+    outcome: Understood,
+) -> list[Turn]:
     reasons = "; ".join(outcome.problems[:_MOST_REASONS])
     turn = Turn(role="user", content=f"That cannot be used: {reasons}. {_FORM}")
     # Some templates refuse an empty turn.
@@ -448,13 +483,17 @@ def _again(turns: Sequence[Turn], text: str, outcome: Understood) -> list[Turn]:
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len({key for key, _ in pairs}) != len(pairs):
+    keys = dict(pairs)
+    if len(keys) != len(pairs):
         raise ValueError("a key twice")
-    return dict(pairs)
+    return keys
 
 
 def proposed_contexts(
-    recipe: Recipe, settings: ContextsSettings, folder: Path, device: str
+    recipe: Recipe,
+    settings: ContextsSettings,
+    folder: Path,
+    device: str,
 ) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
     """Return the contexts of every class by label, and notes for people. A model's answers are kept in `folder`."""
     listed = None
@@ -462,18 +501,21 @@ def proposed_contexts(
         listed = ContextList.load(settings.contexts)
         listed.refuse_unfit(recipe.classes, settings.axis)
     answered: dict[int, list[str]] = {}
-    if settings.chat is not None:
-        model = None if settings.chat.model is None else without_folders(settings.chat.model)
-        record = Record.open(folder, settings.chat, model)
+    chat = settings.chat
+    if chat is not None:
+        model = None if chat.model is None else without_folders(chat.model)
+        record = Record.open(folder, chat, model)
         names = [cls.name for cls in recipe.classes]
-        answered = ask_contexts(_Asked(settings.chat, device), names, settings, record)
+        answered = ask_contexts(_Asked(chat, device), names, settings, chat, record)
     by_label = []
     empty = []
     for cls in recipe.classes:
-        of_list = () if listed is None else listed.of(cls)
-        of_chat = answered.get(cls.label, ())
-        texts = [" ".join(text.split()) for text in (*of_list, *of_chat)]
-        by_label.append(tuple(texts[index] for index in without_same_words(texts)))
+        contexts = answered.get(cls.label, [])
+        if listed is not None:
+            contexts = [*listed.of(cls), *contexts]
+        texts = [" ".join(text.split()) for text in contexts]
+        distinct = [texts[index] for index in without_same_words(texts)]
+        by_label.append(tuple(distinct))
         if not texts:
             empty.append(repr(cls.name))
     if empty:
@@ -484,9 +526,9 @@ def proposed_contexts(
     notes: tuple[str, ...] = ()
     named = {frozenset(map(same_words, texts)) for texts in answered.values()}
     if len(answered) > 1 and len(named) == 1:
-        same = len(next(iter(named)))
+        (same,) = named
         note = (
-            f"the chat model names the same {same} contexts for all {len(answered)} classes:"
+            f"the chat model names the same {len(same)} contexts for all {len(answered)} classes:"
             " it may not have understood the question"
         )
         notes = (note,)

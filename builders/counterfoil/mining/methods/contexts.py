@@ -40,7 +40,8 @@ _CLASS = "{class}"
 
 def plain_prompt(settings: ContextsSettings) -> str:
     """Return the template without a context: `a photo of a {class}`."""
-    return " ".join(settings.prompt.replace(_CONTEXT, " ").split())
+    prompt = settings.prompt.replace(_CONTEXT, " ")
+    return " ".join(prompt.split())
 
 
 def plain_caption(settings: ContextsSettings, class_name: str) -> str:
@@ -85,16 +86,18 @@ class ContextCount:
         None if the context has no right answer or the class has no failure.
         """
         failure_share = self.share_of_failures
-        elsewhere = self.share_of_right
-        return failure_share / elsewhere if failure_share is not None and elsewhere else None
+        right_share = self.share_of_right
+        if failure_share is None or not right_share:
+            return None
+        return failure_share / right_share
 
     def steadied_lift(self, contexts: int) -> float:
         """Return `lift` as if each context had one more failure and one more right answer, so that
         a single failure does not give a large lift.
         """
         failure_share = (self.failures + 1) / (self.of_failures + contexts)
-        elsewhere = (self.right + 1) / (self.of_right + contexts)
-        return failure_share / elsewhere
+        right_share = (self.right + 1) / (self.of_right + contexts)
+        return failure_share / right_share
 
 
 def nearest_context(features: AnyFloats, captions: AnyFloats) -> Ints:
@@ -106,20 +109,34 @@ def nearest_context(features: AnyFloats, captions: AnyFloats) -> Ints:
     return (images @ texts.T).argmax(axis=1)
 
 
-def count_contexts(assigned: Ints, failed: Bools, contexts: int) -> list[ContextCount]:
+def count_contexts(
+    assigned: Ints,
+    failed: Bools,
+    contexts: int,
+) -> list[ContextCount]:
     """Count the images of each context. assigned: (n,), from `nearest_context`. failed: (n,)."""
     wrong = np.bincount(assigned[failed], minlength=contexts)
     right = np.bincount(assigned[~failed], minlength=contexts)
     of_failures = int(failed.sum())
-    of_right = int((~failed).sum())
+    of_right = len(failed) - of_failures
     counts = []
-    for at in range(contexts):
-        counts.append(ContextCount(at, int(wrong[at]), of_failures, int(right[at]), of_right))
+    for index in range(contexts):
+        count = ContextCount(
+            index,
+            int(wrong[index]),
+            of_failures,
+            int(right[index]),
+            of_right,
+        )
+        counts.append(count)
     return counts
 
 
 def choose_contexts(
-    counts: Sequence[ContextCount], k: int, rank: Rank, fewest_failures: int
+    counts: Sequence[ContextCount],
+    k: int,
+    rank: Rank,
+    fewest_failures: int,
 ) -> list[int]:
     """Return indices of at most `k` contexts, by most failures (`count`) or largest steadied lift
     (`lift`)."""
@@ -130,7 +147,8 @@ def choose_contexts(
             return -count.failures, -lift, count.index
         return -lift, -count.failures, count.index
 
-    able = [count for count in counts if count.failures >= max(fewest_failures, 1)]
+    fewest = max(fewest_failures, 1)
+    able = [count for count in counts if count.failures >= fewest]
     able.sort(key=order)
     return [count.index for count in able[:k]]
 
@@ -154,27 +172,35 @@ def contexts_layer(findings: Findings, run: MiningRun) -> str | None:
     """Return the text of `recipe.yaml`. Return None if no context was chosen, or if the recipe
     cannot render images from noise.
     """
-    if not run.recipe.kind.from_noise:
+    recipe = run.recipe
+    if not recipe.kind.from_noise:
         return None
     settings = ContextsSettings.model_validate(findings.method.settings)
-    shifts = context_shifts(findings, run.recipe, settings)
+    shifts = context_shifts(findings, recipe, settings)
     if not shifts:
         return None
-    seed = derived_seed(run.recipe.samples.seed, "layer", findings)
-    changes = {"samples": {"seed": seed}, "name": derived_name(run.recipe.name, "contexts")}
+    seed = derived_seed(recipe.samples.seed, "layer", findings)
+    name = derived_name(recipe.name, "contexts")
+    changes = {"samples": {"seed": seed}, "name": name}
     return shifts_layer(shifts, changes, run)
 
 
 def context_shifts(
-    findings: Findings, recipe: Recipe, settings: ContextsSettings
+    findings: Findings,
+    recipe: Recipe,
+    settings: ContextsSettings,
 ) -> dict[str, dict[str, Any]]:
     """Return the layer's shifts by name, group after group."""
     by_id = {cls.id: cls for cls in recipe.classes}
-    tested = {(finding.classes[0], finding.caption): finding for finding in findings.findings}
+    tested = {}
+    for finding in findings.findings:
+        tested[finding.classes[0], finding.caption] = finding
+    audited = audit_origin(findings)
     chosen: dict[str, dict[str, Any]] = {}
     alone: dict[str, dict[str, Any]] = {}
     anyhow: dict[str, dict[str, Any]] = {}
-    draw = np.random.default_rng(derived_seed(recipe.samples.seed, "random contexts", findings))
+    seed = derived_seed(recipe.samples.seed, "random contexts", findings)
+    draw = np.random.default_rng(seed)
     stems = unique_slugs([audit.name for audit in findings.classes])
     for audit, stem in zip(findings.classes, stems, strict=True):
         cls = by_id[audit.id]
@@ -182,40 +208,40 @@ def context_shifts(
         others = [context for context in audit.contexts if context.rank is None]
         if not ranked:
             continue
-        # An image on which several pooled classifiers fail counts once.
+        names = unique_slugs([f"{stem} {context.words}" for context in ranked])
         images = []
-        for context in ranked:
+        for name, context in zip(names, ranked, strict=True):
+            # An image on which several pooled classifiers fail counts once.
             failed = context.failed_images
             if failed is None:
                 failed = context.failures
-            images.append(images_a_context(failed, settings.images, settings.at_most_images))
-        names = unique_slugs([f"{stem} {context.words}" for context in ranked])
-        for name, context, count in zip(names, ranked, images, strict=True):
+            count = images_a_context(failed, settings.images, settings.at_most_images)
+            images.append(count)
             finding = tested.get((cls.id, context.caption))
-            origin = {"role": "hard", "caption": context.caption, **audit_origin(findings)}
+            origin = {"role": "hard", "caption": context.caption, **audited}
             if finding is not None:
                 origin = mined_from(findings, finding) | {"confirmed": finding.confirmed}
-            counts = {key: getattr(context, key) for key in _COUNTED}
-            origin |= {"rank": context.rank, "counts": counts, "lift": context.lift}
+            origin["rank"] = context.rank
+            origin["counts"] = {key: getattr(context, key) for key in _COUNTED}
+            origin["lift"] = context.lift
             chosen[name] = _shift(settings, recipe, cls, context, CHOSEN_CONTEXTS, count, origin)
         if not settings.controls:
             continue
-        origin = {"role": CLASS_NAME, **audit_origin(findings)}
-        plain = mined_shift(plain_prompt(settings), None, CLASS_NAME, [cls], origin)
-        alone[f"{stem}_{CLASS_NAME}"] = plain | _samples(sum(images))
-        order = draw.permutation(len(others))[: len(ranked)].tolist()
+        total = sum(images)
+        origin = {"role": CLASS_NAME, **audited}
+        prompt = plain_prompt(settings)
+        plain = mined_shift(prompt, None, CLASS_NAME, [cls], origin)
+        alone[f"{stem}_{CLASS_NAME}"] = plain | _samples(total)
+        order = draw.permutation(len(others))[: len(ranked)]
+        drawn = [others[index] for index in order.tolist()]
+        contexts = len(drawn)
         # If fewer contexts are left for the control than were chosen, they share the number of
         # images evenly.
-        numbers = images
-        if len(order) != len(ranked):
-            total = sum(images)
-            contexts = len(order)
-            numbers = [total // contexts + (index < total % contexts) for index in range(contexts)]
-        names = unique_slugs([f"{stem} random {others[at].words}" for at in order])
-        for at, name, count in zip(order, names, numbers, strict=True):
-            context = others[at]
-            origin = {"role": "random_context", "caption": context.caption}
-            origin |= audit_origin(findings)
+        if contexts != len(ranked):
+            images = [total // contexts + (index < total % contexts) for index in range(contexts)]
+        names = unique_slugs([f"{stem} random {context.words}" for context in drawn])
+        for name, context, count in zip(names, drawn, images, strict=True):
+            origin = {"role": "random_context", "caption": context.caption, **audited}
             anyhow[name] = _shift(settings, recipe, cls, context, RANDOM_CONTEXTS, count, origin)
     return chosen | alone | anyhow
 
@@ -227,14 +253,14 @@ def control_notes(outcome: Found, run: MiningRun) -> tuple[str, ...]:
         return ()
     names = []
     for cls, note in zip(run.recipe.classes, outcome.notes, strict=True):
-        if note.contexts and all(context.rank is not None for context in note.contexts):
+        ranks = [context.rank for context in note.contexts]
+        if ranks and None not in ranks:
             names.append(cls.name)
     if not names:
         return ()
     return (
         f"All contexts of {some_of(names, _MOST_NAMED)} were chosen, so none is left for"
-        f" {RANDOM_CONTEXTS}, and mending"
-        " has no such control for these classes",
+        f" {RANDOM_CONTEXTS}, and mending has no such control for these classes",
     )
 
 
@@ -251,7 +277,8 @@ def _shift(
     # screened.
     caption = context.caption if recipe.screen.shift_threshold is not None else None
     prompt = settings.prompt.replace(_CONTEXT, context.words)
-    return mined_shift(prompt, caption, group, [cls], origin) | _samples(images)
+    shift = mined_shift(prompt, caption, group, [cls], origin)
+    return shift | _samples(images)
 
 
 def _samples(images: int) -> dict[str, Any]:
@@ -274,13 +301,17 @@ def context_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
     proposed, notes = proposed_contexts(recipe, settings, run.folder, run.device)
     captions = []
     for cls, contexts in zip(recipe.classes, proposed, strict=True):
-        texts = dict.fromkeys(settings.caption(cls.name, context) for context in contexts)
-        captions.append((plain_caption(settings, cls.name), texts))
+        texts = [settings.caption(cls.name, context) for context in contexts]
+        reference = plain_caption(settings, cls.name)
+        captions.append((reference, dict.fromkeys(texts)))
     return caption_table(captions), notes
 
 
 def find_contexts(
-    half: DiscoverHalf, mine: Mine, settings: ContextsSettings, workers: int | None
+    half: DiscoverHalf,
+    mine: Mine,
+    settings: ContextsSettings,
+    workers: int | None,
 ) -> Found:
     """Return at most `settings.k` hypotheses per class. Contexts that fail no more often than the
     rest of the class are among them, because the confirm half must not decide which images are used
@@ -289,10 +320,10 @@ def find_contexts(
     notes = []
     hypotheses = []
     stems = unique_slugs(half.class_names)
-    for label, name in enumerate(track(half.class_names, "scoring contexts")):
-        note, hypotheses_found = _of_class(half, label, name, stems[label], settings)
+    for label, stem in enumerate(track(stems, "scoring contexts")):
+        note, of_class = _of_class(half, label, stem, settings)
         notes.append(note)
-        hypotheses += hypotheses_found
+        hypotheses += of_class
     return Found(tuple(hypotheses), tuple(notes))
 
 
@@ -307,19 +338,25 @@ CONTEXTS = FindMethod(
 
 
 def _of_class(
-    half: DiscoverHalf, label: int, name: str, stem: str, settings: ContextsSettings
+    half: DiscoverHalf,
+    label: int,
+    stem: str,
+    settings: ContextsSettings,
 ) -> tuple[ClassNote, list[Hypothesis]]:
     class_rows = np.flatnonzero(half.labels == label)
     failed = half.failed[class_rows]
     failed_by_classifier = [failed]
     for failures in half.pooled.values():
         failed_by_classifier.append(failures[class_rows])
-    if not np.any(failed_by_classifier):
+    failed_by_any = np.any(failed_by_classifier, axis=0)
+    if not failed_by_any.any():
         return ClassNote(reason="no failure on the discover half"), []
-    candidates = half.captions.candidates[label]
-    texts = [half.captions.texts[row] for row in candidates.tolist()]
+    captions = half.captions
+    name = half.class_names[label]
+    candidates = captions.candidates[label]
+    texts = [captions.texts[row] for row in candidates.tolist()]
     words = [words_alone(settings, name, text) for text in texts]
-    vectors = half.captions.vectors[candidates]
+    vectors = captions.vectors[candidates]
     distinct = without_duplicates(words, vectors, settings.similarity)
     if len(distinct) < 2:
         reason = "fewer than two contexts were proposed, so there is nothing to compare"
@@ -334,34 +371,37 @@ def _of_class(
     of_every = np.tile(assigned, len(failed_by_classifier))
     counts = count_contexts(of_every, every_failed, len(distinct))
     chosen = choose_contexts(counts, settings.k, settings.rank, settings.fewest_failures)
-    failed_images: list[int] = []
-    if half.pooled:
-        failed_by_any = np.any(failed_by_classifier, axis=0)
-        failed_images = np.bincount(assigned[failed_by_any], minlength=len(distinct)).tolist()
+    failed_images = np.bincount(assigned[failed_by_any], minlength=len(distinct))
     # The chosen contexts come first. The others follow, sorted by their failures.
     left = [index for index in range(len(counts)) if index not in chosen]
     left.sort(key=lambda index: -counts[index].failures)
     contexts = []
     for index in [*chosen, *left]:
-        numbers = {key: getattr(counts[index], key) for key in (*_COUNTED, "lift")}
+        count = counts[index]
         context = ClassContext(
             words=words[index],
             caption=texts[index],
-            **numbers,
+            failures=count.failures,
+            of_failures=count.of_failures,
+            right=count.right,
+            of_right=count.of_right,
+            lift=count.lift,
             rank=chosen.index(index) if index in chosen else None,
-            failed_images=failed_images[index] if failed_images else None,
+            failed_images=int(failed_images[index]) if half.pooled else None,
         )
         contexts.append(context)
     if not chosen:
         reason = f"no context has {settings.fewest_failures} failures on the discover half"
         return ClassNote(reason=reason, contexts=tuple(contexts)), []
-    reference = half.captions.texts[half.captions.references[label]]
+    reference = captions.texts[captions.references[label]]
     names = unique_slugs([f"{stem} {words[index]}" for index in chosen])
     hypotheses = []
     for rank, index in enumerate(chosen):
         inside = np.flatnonzero(assigned == index)
-        cosines = np.asarray(features[inside], dtype=np.float32) @ vectors[index]
-        order = np.lexsort((-cosines, ~failed[inside]))[:_MOST_EVIDENCE]
+        of_context = np.asarray(features[inside], dtype=np.float32)
+        cosines = of_context @ vectors[index]
+        order = np.lexsort((-cosines, ~failed[inside]))
+        order = order[:_MOST_EVIDENCE]
         about = {"rank": rank}
         for key in _ABOUT:
             about[key] = getattr(counts[index], key)

@@ -76,7 +76,8 @@ def caption_scores(
     weights = np.asarray(direction.weights, dtype=np.float64)
     mean = np.asarray(centre, dtype=np.float64)
     deviation = np.asarray(deviation, dtype=np.float64)
-    differences = np.asarray(candidates, dtype=np.float64) - np.asarray(reference, dtype=np.float64)
+    reference = np.asarray(reference, dtype=np.float64)
+    differences = np.asarray(candidates, dtype=np.float64) - reference
     varied = deviation > _LEAST_DEVIATION * deviation.max(initial=0.0)
     inverse = np.zeros_like(deviation)
     np.divide(1.0, deviation, out=inverse, where=varied)
@@ -108,7 +109,8 @@ def slerp(start: ArrayLike, end: ArrayLike, share: float) -> Floats:
     # The angle is computed from distances, because arccos loses half of its digits if the vectors
     # are close.
     apart = np.linalg.norm(first - last)
-    angle = 2 * np.arctan2(apart, np.linalg.norm(first + last))
+    together = np.linalg.norm(first + last)
+    angle = 2 * np.arctan2(apart, together)
     sine = np.sin(angle)
     if sine > _LEAST_SINE:
         of_first = np.sin((1 - share) * angle) * first
@@ -129,7 +131,11 @@ def direction_in_raw_space(weights: ArrayLike, deviation: ArrayLike) -> Floats:
 
 
 def decoded_vectors(
-    reference: ArrayLike, weights: ArrayLike, alpha: float, norm: float, deviation: ArrayLike
+    reference: ArrayLike,
+    weights: ArrayLike,
+    alpha: float,
+    norm: float,
+    deviation: ArrayLike,
 ) -> tuple[Floats32, Floats32]:
     """Return embeddings (width,) of length `norm` for the hard and the easy side of a direction
     (Jain 2023, A.7)."""
@@ -150,7 +156,10 @@ _MOST_CAPTIONS = 5  # shown per class and side
 
 
 def find_directions(
-    half: DiscoverHalf, mine: Mine, settings: DirectionsSettings, workers: int | None
+    half: DiscoverHalf,
+    mine: Mine,
+    settings: DirectionsSettings,
+    workers: int | None,
 ) -> Found:
     """Return at most two hypotheses for each class and each category. Their sets fail more often
     than the rest on this half, by at least the margin.
@@ -162,6 +171,7 @@ def find_directions(
     fitted = fit_directions(points, right, half.labels, classes, half.units, fit, workers)
     pooled = categories_of(half) if settings.pool else {}
     stems = unique_slugs([*half.class_names, *pooled])
+    of_direction = [field.name for field in fields(ClassDirection)]
     notes: list[ClassNote] = []
     sides: list[_Captioned] = []
     vectors: dict[str, AnyFloats] = {}
@@ -171,28 +181,41 @@ def find_directions(
             notes.append(ClassNote(reason=direction))
             continue
         name = half.class_names[label]
-        captioned = _Captioned(half, settings, (label,), name, stems[label], direction, points)
+        captioned = _Captioned(
+            half,
+            settings,
+            labels=(label,),
+            name=name,
+            stem=stems[label],
+            direction=direction,
+            points=points,
+        )
+        sides.append(captioned)
         hard, easy = captioned.extremes
-        facts = {field.name: getattr(direction, field.name) for field in fields(ClassDirection)}
+        facts = {name: getattr(direction, name) for name in of_direction}
         note = ClassNote(
             direction=ClassDirection(**facts),
             hard=captioned.scored(hard),
             easy=captioned.scored(easy),
         )
         notes.append(note)
-        vectors[f"{label}_weights"] = direction.weights
+        weights = direction.weights
+        vectors[f"{label}_weights"] = weights
         vectors[f"{label}_intercept"] = np.asarray([direction.intercept])
         decide[label] = lambda features, direction=direction: direction.decision(
             whiten(features, half.centre, half.deviation)
         )
-        reference = half.captions.vectors[half.captions.references[label]]
-        if direction.weights.any():
-            alpha = settings.alpha
-            norm = settings.vector_norm
-            hard, easy = decoded_vectors(reference, direction.weights, alpha, norm, half.deviation)
+        if weights.any():
+            reference = half.captions.vectors[captioned.reference]
+            hard, easy = decoded_vectors(
+                reference,
+                weights,
+                settings.alpha,
+                settings.vector_norm,
+                half.deviation,
+            )
             vectors[f"{label}_hard"] = hard
             vectors[f"{label}_easy"] = easy
-        sides.append(captioned)
     if pooled:
         # Each row's category (-1: none), and its point minus its class's mean, so that the
         # direction separates contexts and not classes.
@@ -202,13 +225,18 @@ def find_directions(
             for label in labels:
                 rows = np.flatnonzero(half.labels == label)
                 groups[rows] = group
-                if len(rows):
-                    within[rows] -= within[rows].mean(axis=0)
+                within[rows] -= within[rows].mean(axis=0)
         within = unit_rows(within)
         rows = np.flatnonzero(groups >= 0)
-        right = ~half.failed[rows]
-        units = half.units[rows]
-        fitted = fit_directions(within[rows], right, groups[rows], len(pooled), units, fit, workers)
+        fitted = fit_directions(
+            within[rows],
+            right[rows],
+            groups[rows],
+            len(pooled),
+            half.units[rows],
+            fit,
+            workers,
+        )
         of_categories = zip(pooled.items(), stems[classes:], fitted, strict=True)
         for (category, labels), stem, direction in of_categories:
             if isinstance(direction, Direction):
@@ -221,7 +249,9 @@ def find_directions(
     hypotheses = []
     for captioned, hard_set in zip(sides, hard_sets, strict=True):
         far_set = captioned.hypothesis("far_from", mine.margin, outside)
-        hypotheses += [side for side in (hard_set, far_set) if side is not None]
+        for side in (hard_set, far_set):
+            if side is not None:
+                hypotheses.append(side)
     return Found(tuple(hypotheses), tuple(notes), vectors, decide)
 
 
@@ -229,17 +259,16 @@ def grammar_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
     """Return captions from the grammar in the settings. If the settings name none, use the grammar
     for any class and add a note.
     """
-    recipe = run.recipe
     settings = run.settings
-    grammar = CaptionGrammar.load(ANY if settings.captions is None else settings.captions)
-    captions = gather_captions(grammar, recipe.classes, settings.noun)
-    if settings.captions is not None:
+    named = settings.captions
+    grammar = CaptionGrammar.load(ANY if named is None else named)
+    captions = gather_captions(grammar, run.recipe.classes, settings.noun)
+    if named is not None:
         return captions, ()
     others = ", ".join(name for name in bundled_captions() if name != ANY)
     note = (
         f"captions come from the grammar '{ANY}', which fits any class names; to use another, pass"
-        " --set"
-        f" mine.settings.captions= with {others} or your own file"
+        f" --set mine.settings.captions= with {others} or your own file"
     )
     return captions, (note,)
 
@@ -267,12 +296,15 @@ class _Captioned:
     @cached_property
     def scores(self) -> Floats:
         half = self.half
-        vectors = self.half.captions.vectors
-        candidates = vectors[half.captions.candidates[self.labels[0]]]
-        reference = vectors[self.reference]
-        how = self.settings.score
+        captions = half.captions
+        candidates = captions.candidates[self.labels[0]]
         return caption_scores(
-            self.direction, reference, candidates, half.centre, half.deviation, how
+            self.direction,
+            captions.vectors[self.reference],
+            captions.vectors[candidates],
+            half.centre,
+            half.deviation,
+            self.settings.score,
         )
 
     @cached_property
@@ -280,21 +312,25 @@ class _Captioned:
         return extreme_captions(self.scores, _MOST_CAPTIONS)
 
     def scored(self, columns: Ints) -> tuple[ScoredCaption, ...]:
-        texts = self.half.captions.texts
-        rows = self.half.captions.candidates[self.labels[0]]
+        captions = self.half.captions
+        rows = captions.candidates[self.labels[0]]
         scored = []
         for column in columns.tolist():
-            text = texts[int(rows[column])]
-            scored.append(ScoredCaption(text, float(self.scores[column])))
+            text = captions.texts[rows[column]]
+            score = float(self.scores[column])
+            scored.append(ScoredCaption(text, score))
         return tuple(scored)
 
     def hypothesis(
-        self, role: Role, margin: float, hard_sets: Sequence[Hypothesis] = ()
+        self,
+        role: Role,
+        margin: float,
+        hard_sets: Sequence[Hypothesis] = (),
     ) -> Hypothesis | None:
         """Return the hypothesis of a role, tested outside `hard_sets`. Return None if its set does
         not fail more."""
         half = self.half
-        captions = self.half.captions
+        captions = half.captions
         labels = self.labels
         is_far = role == "far_from"
         hardest, easiest = self.extremes
@@ -310,28 +346,33 @@ class _Captioned:
         # sets of such images failed for this.
         vector = captions.vectors[row]
         if is_far:
-            added = vector.astype(np.float64) - captions.vectors[self.reference]
+            added = vector.astype(np.float64)
+            added -= captions.vectors[self.reference]
             length = np.linalg.norm(added) or 1.0
             vector = (added / length).astype(np.float32)
         rows = half.of_classes(labels)
         of_classes = half.chosen(rows)
-        cosines = np.asarray(of_classes.features, dtype=np.float32) @ vector
+        features = np.asarray(of_classes.features, dtype=np.float32)
+        cosines = features @ vector
         cutoffs, members, (in_set, rest) = choose_cutoffs(of_classes, cosines, labels, role, margin)
-        if not (in_set.rows and rest.rows) or in_set.rate - rest.rate <= margin:
+        if not in_set.rows or not rest.rows:
+            return None
+        if in_set.rate - rest.rate <= margin:
             return None
         decisions = self.direction.decision(self.points[rows])
         easiest_rows = np.argsort(-decisions, kind="stable")[:_MOST_EASIEST]
         text = captions.texts[row]
+        reference = captions.texts[self.reference]
+        words = words_of(self.name, text, reference, role)
+        outside = [other for other in hard_sets if set(other.labels) & set(labels)]
         hypothesis = Hypothesis(
             name=f"{self.stem}_{role}",
             labels=labels,
             role=role,
-            words=words_of(self.name, text, captions.texts[self.reference], role),
+            words=words,
             caption=text,
             vector=vector,
             cutoffs=cutoffs,
-            evidence=rows[:0],
-            scores=decisions[:0],
             easiest=rows[easiest_rows],
             easiest_scores=decisions[easiest_rows],
             about={
@@ -339,7 +380,7 @@ class _Captioned:
                 "strength": self.direction.strength,
                 "strength_p": self.direction.p,
             },
-            outside=tuple(other for other in hard_sets if set(other.labels) & set(labels)),
+            outside=tuple(outside),
         )
         tested = hypothesis.tested_on(of_classes.features, of_classes.labels)
         inside = np.flatnonzero(members & tested)
@@ -351,9 +392,10 @@ class _Captioned:
 def categories_of(half: DiscoverHalf) -> dict[str, tuple[int, ...]]:
     """Return the labels of each category that has several classes with the same reference
     caption."""
+    present = set(half.labels.tolist())
     labels_of: dict[str, list[int]] = {}
     for label, category in enumerate(half.categories):
-        if category is not None and (half.labels == label).any():
+        if category is not None and label in present:
             labels_of.setdefault(category, []).append(label)
     references = half.captions.references
     pooled = {}

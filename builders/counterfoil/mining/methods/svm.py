@@ -32,46 +32,59 @@ def balanced_accuracy(right: Bools, predicted: Bools) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """The rows to train on and the rows to score, each in ascending order."""
+    """The rows of a fold, each in ascending order."""
 
     train: Ints
+    """The rows to train on."""
     test: Ints
+    """The rows to score."""
 
 
 def reason_against_direction(
-    right: Bools, units: Ints | None, folds: int, fewest_errors: int
+    right: Bools,
+    units: Ints | None,
+    folds: int,
+    fewest_errors: int,
 ) -> str | None:
     """Return why these rows cannot have a direction, in words for people, or None if they can.
     right, units: (n,)."""
     rows = len(right)
-    errors = int((~right).sum())
+    rights = int(right.sum())
+    errors = rows - rights
     if not rows:
         return "no rows"
     if not errors:
         return "no errors"
-    if errors == rows:
+    if not rights:
         return "all wrong"
     fewest = max(fewest_errors, folds)  # each fold needs an error and a right row
     if errors < fewest:
         return f"{format_count(errors, 'error')}, at least {fewest} are needed"
-    if rows - errors < fewest:
-        return f"{format_count(rows - errors, 'right row')}, at least {fewest} are needed"
-    if units is not None:
-        for words, chosen in (
-            ("all rows", right | ~right),
-            ("all errors", ~right),
-            ("all right rows", right),
-        ):
-            unit_count = len(np.unique(units[chosen]))
-            if unit_count < folds:
-                return (
-                    f"{words} are of {format_count(unit_count, 'unit')}, and a unit is not split"
-                    f" between {folds} folds"
-                )
+    if rights < fewest:
+        return f"{format_count(rights, 'right row')}, at least {fewest} are needed"
+    if units is None:
+        return None
+    groups = {
+        "all rows": units,
+        "all errors": units[~right],
+        "all right rows": units[right],
+    }
+    for words, of_group in groups.items():
+        count = len(np.unique(of_group))
+        if count < folds:
+            return (
+                f"{words} are of {format_count(count, 'unit')}, and a unit is not split between"
+                f" {folds} folds"
+            )
     return None
 
 
-def deal_folds(right: Bools, units: Ints | None, folds: int, seed: int) -> tuple[Fold, ...] | str:
+def deal_folds(
+    right: Bools,
+    units: Ints | None,
+    folds: int,
+    seed: int,
+) -> tuple[Fold, ...] | str:
     """Return stratified, shuffled folds, or a text that says why there are none. Rows of one unit
     share a fold."""
     from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
@@ -86,9 +99,13 @@ def deal_folds(right: Bools, units: Ints | None, folds: int, seed: int) -> tuple
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # folds without errors are checked below
         dealt = tuple(Fold(train, test) for train, test in splits)
-    if all(0 < right[fold.test].sum() < len(fold.test) for fold in dealt):
-        return dealt
-    return f"its units are so unequal that one of {folds} folds has no errors or only errors"
+    for fold in dealt:
+        of_fold = right[fold.test]
+        if of_fold.all() or not of_fold.any():
+            return (
+                f"its units are so unequal that one of {folds} folds has no errors or only errors"
+            )
+    return dealt
 
 
 # Rows whose distance from the threshold is below this share of the range of decisions count for the
@@ -101,13 +118,13 @@ _SMALL = 0.9
 
 @dataclass(frozen=True, slots=True)
 class SmallC:
-    """A bound on the score of a fold that needs no fit: for C below `limit`, the score is at most
-    `most`. For such C, no row reaches the margin, the weights are proportional to C, and libsvm may
-    choose any intercept in an interval.
+    """A bound on the score of a fold that needs no fit. For C below `limit`, no row reaches the
+    margin, the weights are proportional to C, and libsvm may choose any intercept in an interval.
     """
 
     limit: float
     most: float
+    """The largest score for such C."""
 
 
 class KernelSolver:
@@ -126,20 +143,30 @@ class KernelSolver:
         # rounding. The lengths are rounded here as libsvm rounds them, because libsvm would choose
         # other rows if a matrix product rounded them.
         dot: Any = get_blas_funcs("dot", (points,))
-        np.fill_diagonal(self.kernel, [dot(row, row) for row in points])
+        lengths = [dot(row, row) for row in points]
+        np.fill_diagonal(self.kernel, lengths)
         # The arrays are contiguous, so that libsvm reads them without a copy.
         self.trains: list[Floats] = []
         self.tests: list[Floats] = []
         for fold in folds:
-            self.trains.append(self.kernel[np.ix_(fold.train, fold.train)])
-            self.tests.append(self.kernel[np.ix_(fold.test, fold.train)])
+            within = np.ix_(fold.train, fold.train)
+            self.trains.append(self.kernel[within])
+            between = np.ix_(fold.test, fold.train)
+            self.tests.append(self.kernel[between])
 
-    def predicted(self, fold: int, right: Bools, C: float) -> Bools:
+    def predicted(
+        self,
+        fold: int,
+        right: Bools,
+        C: float,
+    ) -> Bools:
         """Predict the fold's test rows with an SVM that is fitted to its training rows. right:
         (n,), for all rows."""
         train = self.folds[fold].train
-        duals, intercept = self._fit(self.trains[fold], right[train], C)
-        return self.tests[fold] @ duals + intercept >= 0  # as `SVC.predict` has it
+        train_right = right[train]
+        duals, intercept = self._fit(self.trains[fold], train_right, C)
+        decisions = self.tests[fold] @ duals + intercept
+        return decisions >= 0  # as `SVC.predict` has it
 
     def small(self, fold: int, right: Bools) -> SmallC:
         train = self.folds[fold].train
@@ -148,7 +175,9 @@ class KernelSolver:
         duals = balanced_signs(train_right)
         trained = self.trains[fold] @ duals
         tested = self.tests[fold] @ duals
-        middle = (trained[train_right].max() + trained[~train_right].min()) / 2
+        highest = trained[train_right].max()
+        lowest = trained[~train_right].min()
+        middle = (highest + lowest) / 2
         # With an intercept at an end of the interval, all rows are predicted as one side, and the
         # score is one half.
         return _small_c(trained, tested, middle, right[test], least=0.5)
@@ -158,7 +187,12 @@ class KernelSolver:
         duals, intercept = self._fit(self.kernel, right, C)
         return duals @ self.points, intercept
 
-    def _fit(self, kernel: Floats, right: Bools, C: float) -> tuple[Floats, float]:
+    def _fit(
+        self,
+        kernel: Floats,
+        right: Bools,
+        C: float,
+    ) -> tuple[Floats, float]:
         from sklearn.svm import SVC
 
         weights = balanced_weights(right)
@@ -175,16 +209,27 @@ class LinearSolver:
 
     name: Literal["linear"] = "linear"
 
-    def __init__(self, points: Floats, folds: Sequence[Fold], seed: int) -> None:
+    def __init__(
+        self,
+        points: Floats,
+        folds: Sequence[Fold],
+        seed: int,
+    ) -> None:
         self.points = points
         self.folds = folds
         self.seed = seed
         self.trains = [points[fold.train] for fold in folds]
         self.tests = [points[fold.test] for fold in folds]
 
-    def predicted(self, fold: int, right: Bools, C: float) -> Bools:
+    def predicted(
+        self,
+        fold: int,
+        right: Bools,
+        C: float,
+    ) -> Bools:
         train = self.folds[fold].train
-        weights, intercept = self._fit(self.trains[fold], right[train], C)
+        train_right = right[train]
+        weights, intercept = self._fit(self.trains[fold], train_right, C)
         return self.tests[fold] @ weights + intercept > 0
 
     def small(self, fold: int, right: Bools) -> SmallC:
@@ -198,7 +243,12 @@ class LinearSolver:
     def plane(self, right: Bools, C: float) -> tuple[Floats, float]:
         return self._fit(self.points, right, C)
 
-    def _fit(self, points: Floats, right: Bools, C: float) -> tuple[Floats, float]:
+    def _fit(
+        self,
+        points: Floats,
+        right: Bools,
+        C: float,
+    ) -> tuple[Floats, float]:
         from sklearn.svm import LinearSVC
 
         model: Any = LinearSVC(
@@ -211,7 +261,8 @@ class LinearSolver:
             max_iter=10_000,
         )
         model.fit(points, right.astype(np.int64))
-        return model.coef_[0].copy(), float(model.intercept_[0])
+        weights = model.coef_[0].copy()
+        return weights, float(model.intercept_[0])
 
 
 Solver: TypeAlias = KernelSolver | LinearSolver
@@ -234,7 +285,11 @@ def balanced_signs(right: Bools) -> Floats:
 
 
 def _small_c(
-    trained: Floats, tested: Floats, threshold: float, right: Bools, least: float
+    trained: Floats,
+    tested: Floats,
+    threshold: float,
+    right: Bools,
+    least: float,
 ) -> SmallC:
     """Bound scores for small C. trained, tested: decisions from `balanced_signs`. least: score of
     other intercepts."""
@@ -255,16 +310,22 @@ TIE = 1e-9
 
 
 def permuted_labels(
-    right: Bools, units: Ints | None, folds: Sequence[Fold], seed: int
+    right: Bools,
+    units: Ints | None,
+    folds: Sequence[Fold],
+    seed: int,
 ) -> Iterator[Bools]:
     """Yield permuted labels (n,) without end. Within a test fold, units of equal size exchange
     their labels."""
     rng = np.random.default_rng([seed, 1])  # 1: other draws than those of the folds
-    blocks = [block for fold in folds for block in _blocks(fold.test, units)]
+    blocks: list[Ints] = []
+    for fold in folds:
+        blocks += _blocks(fold.test, units)
     while True:
         labels = right.copy()
         for block in blocks:
-            labels[block] = right[rng.permutation(block, axis=0)]
+            permuted = rng.permutation(block, axis=0)
+            labels[block] = right[permuted]
         yield labels
 
 
@@ -278,11 +339,17 @@ def _blocks(rows: Ints, units: Ints | None) -> list[Ints]:
     blocks = []
     for size in np.unique(sizes):
         begin = starts[sizes == size]
-        blocks.append(of_unit[begin[:, None] + np.arange(size)])
+        places = begin[:, None] + np.arange(size)
+        blocks.append(of_unit[places])
     return blocks
 
 
-def reaches_score(solver: Solver, right: Bools, grid: Sequence[float], score: float) -> bool:
+def reaches_score(
+    solver: Solver,
+    right: Bools,
+    grid: Sequence[float],
+    score: float,
+) -> bool:
     """Return whether the best mean score over the grid reaches `score`. Skip fits that cannot
     change the answer."""
     folds = len(solver.folds)
@@ -328,7 +395,8 @@ class Direction:
     def decision(self, points: AnyFloats) -> Floats:
         """Return decision values (n,) of points (n, width) from `whiten`: above 0 for easy, below 0
         for hard points."""
-        return np.asarray(points, np.float64) @ self.weights + self.intercept
+        doubles = np.asarray(points, np.float64)
+        return doubles @ self.weights + self.intercept
 
 
 def whiten(features: AnyFloats, centre: AnyFloats, deviation: AnyFloats) -> Floats:
@@ -368,44 +436,49 @@ def fit_direction(
     """
     points = np.ascontiguousarray(points, np.float64)
     right = np.asarray(right, np.bool_)
-    rows = len(right)
-    errors = int((~right).sum())
-    dealt: tuple[Fold, ...] | str | None
-    dealt = reason_against_direction(right, units, FOLDS, fewest_errors)
-    if dealt is None:
-        dealt = deal_folds(right, units, FOLDS, seed)
-    if isinstance(dealt, str):
-        return dealt
+    reason = reason_against_direction(right, units, FOLDS, fewest_errors)
+    if reason is not None:
+        return reason
+    folds = deal_folds(right, units, FOLDS, seed)
+    if isinstance(folds, str):
+        return folds
     from sklearn import config_context
 
     # for thousands of small fits
     with config_context(assume_finite=True, skip_parameter_validation=True):
-        solver: Solver = (
-            KernelSolver(points, dealt)
-            if rows <= most_kernel_rows
-            else LinearSolver(points, dealt, seed)
-        )
-        truths = [right[fold.test] for fold in dealt]
-        best = chosen = None
-        strength = 0.0
+        small = len(right) <= most_kernel_rows
+        solver = KernelSolver(points, folds) if small else LinearSolver(points, folds, seed)
+        truths = [right[fold.test] for fold in folds]
         grid = sorted(grid)
+        best = grid[0]
+        chosen: list[Bools] = []
+        strength = 0.0
         for C in grid:
             predicted = [solver.predicted(fold, right, C) for fold in range(FOLDS)]
-            scores = list(map(balanced_accuracy, truths, predicted))
-            if best is None or np.mean(scores) > strength + TIE:
+            of_folds = list(map(balanced_accuracy, truths, predicted))
+            score = float(np.mean(of_folds))
+            if not chosen or score > strength + TIE:
                 best = C
                 chosen = predicted
-                strength = float(np.mean(scores))
-        assert best is not None and chosen is not None
+                strength = score
         weights, intercept = solver.plane(right, best)
-        permuted = permuted_labels(right, units, dealt, seed)
+        permuted = permuted_labels(right, units, folds, seed)
         reached = (reaches_score(solver, labels, grid, strength) for labels in permuted)
         p = sequential_p(reached, permutations)
-    of_folds = None
+    fold_units = None
     if units is not None:
-        of_folds = [units[fold.test] for fold in dealt]
-    interval = balanced_accuracy_interval(truths, chosen, of_folds)
-    return Direction(weights, intercept, best, strength, interval, p, rows, errors, solver.name)
+        fold_units = [units[fold.test] for fold in folds]
+    return Direction(
+        weights,
+        intercept,
+        best,
+        strength,
+        interval=balanced_accuracy_interval(truths, chosen, fold_units),
+        p=p,
+        rows=len(right),
+        errors=int((~right).sum()),
+        solver=solver.name,
+    )
 
 
 def fit_directions(
@@ -420,19 +493,15 @@ def fit_directions(
     """Return the result of `fit_direction` for every class. labels: (n,). workers: how many
     processes, without effect on results. Each needs up to 600 MB for a class of 5,000 rows.
     """
-    order = np.argsort(labels, kind="stable")
-    bounds = np.searchsorted(labels[order], np.arange(classes + 1))
-    points = points[order]
-    right = right[order]
-    units = None if units is None else units[order]
-    by_label: dict[int, Direction | str] = {}
     items = []
     for label in range(classes):
-        rows = slice(bounds[label], bounds[label + 1])
+        rows = np.flatnonzero(labels == label)
         of_class = None if units is None else units[rows]
-        items.append(_ClassRows(label, points[rows], right[rows], of_class))
+        item = _ClassRows(label, points[rows], right[rows], of_class)
+        items.append(item)
     # largest classes first, so that workers end together
     items.sort(key=lambda item: -len(item.right))
+    by_label: dict[int, Direction | str] = {}
     for event in engine_for(("cpu",), workers).run(fit, items):
         if isinstance(event, Finished):
             by_label[event.item.label] = event.result
@@ -471,8 +540,14 @@ class DirectionFit:
 
         def fit_class(item: _ClassRows) -> Doing[int, Direction | str]:
             yield from ()
-            settings = {"permutations": self.permutations, "fewest_errors": self.fewest_errors}
-            return fit_direction(item.points, item.right, item.units, seed=self.seed, **settings)
+            return fit_direction(
+                item.points,
+                item.right,
+                item.units,
+                seed=self.seed,
+                permutations=self.permutations,
+                fewest_errors=self.fewest_errors,
+            )
 
         with threadpool_limits(1, "blas"):  # with more threads, sums would be rounded differently
             yield fit_class

@@ -10,6 +10,7 @@ of captions with equally many sentences: the rank `product`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,7 +46,12 @@ MOST_ROWS = 500
 
 
 def cluster_failures(
-    features: AnyFloats, answers: NDArray[np.integer], *, most: int, least: int, seed: int
+    features: AnyFloats,
+    answers: NDArray[np.integer],
+    *,
+    most: int,
+    least: int,
+    seed: int,
 ) -> list[tuple[Ints, int]]:
     """Cluster the failures of one class. Return at most `most` clusters of `least` or more rows,
     largest first.
@@ -57,10 +63,11 @@ def cluster_failures(
     features: (n, width) unit vectors. answers: (n,), the target's outputs.
     """
     features = np.asarray(features, dtype=np.float64)
-    answers = np.asarray(answers)
     values, of_answer, counts = np.unique(answers, return_inverse=True, return_counts=True)
-    groups = [np.flatnonzero(of_answer == index) for index in range(len(values))]
-    groups = [rows for rows in groups if len(rows) >= least]
+    groups = []
+    for index, count in enumerate(counts):
+        if count >= least:
+            groups.append(np.flatnonzero(of_answer == index))
     rare = np.flatnonzero(counts[of_answer] < least)
     if len(rare) >= least:
         groups.append(rare)
@@ -70,49 +77,61 @@ def cluster_failures(
             part_rows = rows[part]
             vectors = features[part_rows]
             centrality = vectors @ vectors.mean(axis=0)
-            by_centrality = part_rows[np.argsort(-centrality, kind="stable")]
-            values, counts = np.unique(answers[part_rows], return_counts=True)
-            most_frequent = int(values[counts.argmax()])
+            order = np.argsort(-centrality, kind="stable")
+            by_centrality = part_rows[order]
+            often = np.bincount(of_answer[part_rows])
+            most_frequent = int(values[often.argmax()])
             clusters.append((by_centrality, most_frequent))
 
-    def order(cluster: tuple[Ints, int]) -> tuple[int, int, int]:
+    def rank(cluster: tuple[Ints, int]) -> tuple[int, int, int]:
         cluster_rows, answer = cluster
         return -len(cluster_rows), answer, int(cluster_rows.min())
 
-    return sorted(clusters, key=order)[:most]
+    clusters.sort(key=rank)
+    return clusters[:most]
 
 
-def _split(features: Floats, least: int, seed: int) -> list[Ints]:
+def _split(
+    features: Floats,
+    least: int,
+    seed: int,
+) -> list[Ints]:
     """Return the rows of each cluster. All rows are one cluster if no other number of clusters is
     clearly better."""
     count = len(features)
-    whole = np.arange(count, dtype=np.int64)
     # Principal components (n, k), k ≤ `PRINCIPAL`, and their standard deviations (k,).
     centred = features - features.mean(axis=0)
     left, singular, _ = np.linalg.svd(centred, full_matrices=False)
     varied = singular[:PRINCIPAL] > 1e-6 * np.sqrt(count)
     rank = int(varied.sum())
-    singular = singular[:rank]
     # Rows that differ only by rounding are one cluster.
     if count < max(2 * least, 3) or not rank:
-        return [whole]
+        return [np.arange(count, dtype=np.int64)]
+    singular = singular[:rank]
     points = left[:, :rank] * singular
     deviations = singular / np.sqrt(count - 1)
     rng = np.random.default_rng(seed)
     chosen = rng.permutation(count)[:MOST_ROWS]
     sampled = points[np.sort(chosen)]
     fewest = max(1, least * len(sampled) // count)
-    distinct = len(np.unique(sampled.round(6), axis=0))
+    rounded = sampled.round(6)
+    distinct = len(np.unique(rounded, axis=0))
     best = LEAST_ABOVE
     parts = 1
     # A silhouette is defined only for fewer clusters than rows.
-    most = min(MOST_PARTS, count // least, distinct, len(sampled) - 1)
+    most = min(
+        MOST_PARTS,
+        count // least,
+        distinct,
+        len(sampled) - 1,
+    )
     for number in range(2, most + 1):
         references = []
         for _ in range(REFERENCES):
             cloud = rng.standard_normal(sampled.shape) * deviations
             references.append(_silhouette(cloud, number, fewest, seed))
-        above = _silhouette(sampled, number, fewest, seed) - float(np.mean(references))
+        above = _silhouette(sampled, number, fewest, seed)
+        above -= float(np.mean(references))
         if above >= best:
             best = above
             parts = number
@@ -120,7 +139,12 @@ def _split(features: Floats, least: int, seed: int) -> list[Ints]:
     return [np.flatnonzero(labels == label) for label in np.unique(labels)]
 
 
-def _silhouette(points: Floats, number: int, least: int, seed: int) -> float:
+def _silhouette(
+    points: Floats,
+    number: int,
+    least: int,
+    seed: int,
+) -> float:
     """Return the silhouette of the clusters that `_labels` gives, or 0 for a single cluster."""
     from sklearn.metrics import silhouette_score
 
@@ -130,7 +154,12 @@ def _silhouette(points: Floats, number: int, least: int, seed: int) -> float:
     return float(silhouette_score(points, labels))
 
 
-def _labels(points: Floats, number: int, least: int, seed: int) -> Ints:
+def _labels(
+    points: Floats,
+    number: int,
+    least: int,
+    seed: int,
+) -> Ints:
     """Return the cluster of each row, (n,). A cluster with fewer than `least` rows joins the
     cluster with the nearest centre; the smallest cluster is joined first.
     """
@@ -160,7 +189,11 @@ _Score = Callable[[Sequence[Description]], ArrayLike]
 
 
 def combine(
-    pieces: Sequence[Piece], score: _Score, most: int, *, rising: bool = True
+    pieces: Sequence[Piece],
+    score: _Score,
+    most: int,
+    *,
+    rising: bool = True,
 ) -> list[tuple[Description, float]]:
     """Join at most `most` pieces to a description, one piece a step. Each step takes the piece that
     gives the largest mean score over the images. Words and phrases are tried in every order,
@@ -172,6 +205,7 @@ def combine(
     """
     reached = Description(())
     trace: list[tuple[Description, float]] = []
+    least = -np.inf
     for _ in range(most):
         longer: dict[Description, None] = {}
         for piece in pieces:
@@ -183,11 +217,12 @@ def combine(
         means = scores.mean(axis=1)
         best = int(means.argmax())
         mean = float(means[best])
-        least = trace[-1][1] if trace and rising else -np.inf
         if trace and not mean > least:
             break
         reached = tried[best]
         trace.append((reached, mean))
+        if rising:
+            least = mean
     return trace
 
 
@@ -196,7 +231,8 @@ def _with(description: Description, piece: Piece) -> Iterator[Description]:
     pieces = description.pieces
     if piece in pieces:
         return
-    if piece.rank < 2 and any(other.rank == piece.rank for other in pieces):
+    taken = [other.rank for other in pieces]
+    if piece.rank < 2 and piece.rank in taken:
         return
     first = len(pieces) if piece.sentence else 0
     for at in range(first, len(pieces) + 1):
@@ -205,14 +241,15 @@ def _with(description: Description, piece: Piece) -> Iterator[Description]:
 
 @dataclass(frozen=True, slots=True)
 class FailureCluster:
-    """Similar failures of one class, with their most frequent answer. keys: the images, the most
-    central first. right: keys of images of the class that the target answers right.
-    """
+    """Similar failures of one class."""
 
     label: int
     keys: tuple[str, ...]
+    """The images, the most central first."""
     answered: int
+    """Their most frequent answer."""
     right: tuple[str, ...] = ()
+    """Keys of images of the class that the target answers right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,16 +268,16 @@ _MOST_PIECES = 24
 
 @dataclass(frozen=True)
 class ClusterDescriber:
-    """Describes clusters of failures with a captioner; it is a `Describe`. images: by key prefix,
-    the images of the clusters. scored: of every description that was compared its cluster, text,
-    number of pieces, and mean log-likelihood on the cluster's images and on those that are right.
-    """
+    """Describes clusters of failures with a captioner; it is a `Describe`."""
 
     run: MiningRun
     captioner: Captioner
     examples: Sequence[CaptionExample]
     images: Mapping[str, LabelledImages]
+    """The images of the clusters, by key prefix."""
     scored: list[tuple[str, str, int, float, float]] = field(default_factory=list)
+    """Of every description that was compared its cluster, text, number of pieces, and mean
+    log-likelihood on the cluster's images and on those that are right."""
 
     def __call__(self, clusters: Sequence[FailureCluster]) -> list[Described]:
         descriptions = []
@@ -258,40 +295,46 @@ class ClusterDescriber:
         # The captioner continues two texts: the whole base prompt, which names the class, and the
         # part of the base before the class, which leaves room for words before the class.
         before_class, _, _ = base.partition(CLASS)
-        captions = self._captions(keys, base.replace(CLASS, cls.name))
-        captions += self._captions(keys, before_class.strip())
+        whole = base.replace(CLASS, cls.name)
+        captions = self._captions(keys, whole)
+        captions += self._captions(keys, before_class)
         often = pieces_said(captions, base, cls)
         if not often:
             reason = f"{settings.captioner} says nothing about these images"
             if any(captions):
                 reason += " that a prompt could add to the base"
-            return Described(None, reason, tuple(sorted(set(captions))[:8]))
-        chosen = sorted(often, key=lambda piece: -often[piece])[:_MOST_PIECES]
-        name = f"{cls.id}_{index}"
+            distinct = sorted(set(captions))
+            return Described(None, reason, tuple(distinct[:8]))
+        in_order = sorted(often, key=lambda piece: -often[piece])
+        chosen = in_order[:_MOST_PIECES]
 
         def score(descriptions: Sequence[Description]) -> Floats:
             prompts = [description.prompt(base, cls.name) for description in descriptions]
             # A prompt that is too long for the captioner gets the lowest likelihood.
+            shape = (len(prompts), len(keys))
+            likely = np.full(shape, -np.inf)
             fitting = [at for at, prompt in enumerate(prompts) if self.captioner.fits(prompt)]
-            likely = np.full((len(prompts), len(keys)), -np.inf)
             if not fitting:
                 return likely
-            fitting_prompts = [prompts[at] for at in fitting]
-            likely[fitting] = self._log_likelihoods(keys, fitting_prompts)
+            texts = [prompts[at] for at in fitting]
+            likely[fitting] = self._log_likelihoods(keys, texts)
             beside = np.zeros(len(prompts))
             if settings.rank == "contrast" and cluster.right:
-                right = self._log_likelihoods(cluster.right, fitting_prompts)
+                right = self._log_likelihoods(cluster.right, texts)
                 beside[fitting] = right.mean(axis=1)
             for at in fitting:
                 size = len(descriptions[at].pieces)
                 mean = float(likely[at].mean())
                 of_right = float(beside[at])
-                self.scored.append((name, prompts[at], size, mean, of_right))
+                row = (f"{cls.id}_{index}", prompts[at], size, mean, of_right)
+                self.scored.append(row)
             return likely - beside[:, None]
 
         rising = settings.rank != "product"
-        best, likelihood = combine(chosen, score, settings.sentences, rising=rising)[-1]
-        by_count = sorted(set(captions), key=lambda text: (-captions.count(text), text))
+        steps = combine(chosen, score, settings.sentences, rising=rising)
+        best, likelihood = steps[-1]
+        distinct = sorted(set(captions))
+        by_count = sorted(distinct, key=captions.count, reverse=True)
         examples = tuple(by_count[:8])
         if not np.isfinite(likelihood):
             reason = (
@@ -313,27 +356,36 @@ class ClusterDescriber:
                 seed=self.run.mine.seed,
                 examples=self.examples,
             )
-            captions += [text for texts in captioned.values() for text in texts or ()]
+            for texts in captioned.values():
+                captions += texts or ()
         return captions
 
     def _log_likelihoods(self, keys: Sequence[str], captions: Sequence[str]) -> Floats:
         """Return the log-likelihoods, (captions, images): per token, unless the rank is their
         product."""
+        is_product = self.run.settings.rank == "product"
         parts = []
         for _, images, image_keys in parts_with(keys, self.images.items()):
             likely = likelihoods_of(
-                images, captions, self.captioner, keys=image_keys, examples=self.examples
+                images,
+                captions,
+                self.captioner,
+                keys=image_keys,
+                examples=self.examples,
             )
-            is_product = self.run.settings.rank == "product"
             parts.append(likely.sums if is_product else likely.per_token)
         return np.concatenate(parts, axis=0).T
 
 
-def pieces_said(captions: Sequence[str], base: str, cls: RecipeClass) -> dict[Piece, int]:
+def pieces_said(
+    captions: Sequence[str],
+    base: str,
+    cls: RecipeClass,
+) -> dict[Piece, int]:
     """Return how many captions contain each piece. The pieces are in the order in which the
     captions name them."""
-    counts: dict[Piece, int] = {}
+    counts: Counter[Piece] = Counter()
     for caption in captions:
-        for piece in dict.fromkeys(pieces_of(caption, base, cls.name) or ()):
-            counts[piece] = counts.get(piece, 0) + 1
+        pieces = pieces_of(caption, base, cls.name) or ()
+        counts.update(dict.fromkeys(pieces, 1))
     return counts

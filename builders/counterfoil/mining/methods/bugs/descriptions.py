@@ -62,19 +62,19 @@ _MOST_CHARACTERS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One part of a description. `place` says where the words stand in a prompt. A `lead` replaces
-    "a photo of" ("oil painting of"). Words with the place `before` stand before the class
-    ("striped", "person and a"). Words with the place `after` are a phrase behind the class ("in the
-    snow") or a sentence. Raise ValueError for words that a prompt template cannot hold.
-    """
+    """One part of a description. Raise ValueError for words that a prompt template cannot hold."""
 
     words: str
     place: Literal["lead", "before", "after"]
+    """Where the words stand in a prompt. A `lead` replaces "a photo of" ("oil painting of"). Words
+    with the place `before` stand before the class ("striped", "person and a"). Words with the place
+    `after` are a phrase behind the class ("in the snow") or a sentence."""
 
     def __post_init__(self) -> None:
         words = self.words
-        tidy = words.isprintable() and words == " ".join(words.split())
-        if not words or not tidy or not REFUSED.isdisjoint(words):
+        tidy = " ".join(words.split())
+        plain = words.isprintable() and REFUSED.isdisjoint(words)
+        if not words or not plain or words != tidy:
             raise ValueError(f"no words for a prompt: {words[:80]!r}")
         if len(words) > _LONGEST_PIECE:
             raise ValueError(
@@ -89,7 +89,8 @@ class Piece:
     @property
     def opening(self) -> bool:
         """Whether the piece stands before the adjectives of the class: "person and a"."""
-        return self.place == "before" and opens_noun(self.words.split()[-1])
+        *_, last = self.words.split()
+        return self.place == "before" and opens_noun(last)
 
     @property
     def rank(self) -> int:
@@ -113,11 +114,12 @@ class Description:
     pieces: tuple[Piece, ...]
 
     def __post_init__(self) -> None:
-        ordered = tuple(sorted(self.pieces, key=lambda piece: piece.rank))
-        object.__setattr__(self, "pieces", ordered)
+        ordered = sorted(self.pieces, key=lambda piece: piece.rank)
+        object.__setattr__(self, "pieces", tuple(ordered))
         ranks = [piece.rank for piece in ordered]
         repeated = len(set(ordered)) < len(ordered)
-        if repeated or ranks.count(0) > 1 or ranks.count(1) > 1:
+        most = max(ranks.count(0), ranks.count(1))
+        if repeated or most > 1:
             words = ", ".join(repr(piece.words) for piece in ordered)
             raise ValueError(f"pieces that make no description: {words}")
 
@@ -151,17 +153,25 @@ class Description:
                 beside.append(words.removeprefix("and "))
             else:
                 others.append(words)
-        phrases_of_picture = list(adjectives)
-        for words in beside:
-            if words:
-                phrases_of_picture.append(f"of {_with_article(words)}")
+        of_picture = adjectives
+        for words in filter(None, beside):
+            of_picture.append(f"of {_with_article(words)}")
         behind = _behind(others)
-        if sentences and not (lead or phrases_of_picture or behind):
+        if sentences and not (lead or of_picture or behind):
             return " ".join(sentences)
-        alone = " ".join([article_for(picture), picture, *phrases_of_picture]) + behind
-        return " ".join([f"{alone}.", *sentences]) if sentences else alone
+        alone = " ".join([article_for(picture), picture, *of_picture])
+        alone += behind
+        if not sentences:
+            return alone
+        return " ".join([f"{alone}.", *sentences])
 
-    def prompt(self, base: str, class_name: str | None = None, *, mended: bool = False) -> str:
+    def prompt(
+        self,
+        base: str,
+        class_name: str | None = None,
+        *,
+        mended: bool = False,
+    ) -> str:
         """Return the base prompt with every piece in its position. If `class_name` is given, it
         replaces `{class}`.
 
@@ -173,10 +183,12 @@ class Description:
         mended = mended or article.lower() == "an"
         if lead:
             # The lead takes an article and a capital letter if the base has them.
-            began = re.match(r"(?:an?|the)\b", stem or article, re.IGNORECASE)
-            capital = (stem or article)[:1].isupper()
-            stem = f"{article_for(lead[0])} {lead[0]} " if began else f"{lead[0]} "
-            stem = stem[0].upper() + stem[1:] if capital else stem
+            began = stem or article
+            stem = f"{lead[0]} "
+            if re.match(r"(?:an?|the)\b", began, re.IGNORECASE):
+                stem = f"{article_for(lead[0])} {stem}"
+            if began[:1].isupper():
+                stem = stem[0].upper() + stem[1:]
             article = article.lower()
         words = " ".join([*opening, *adjectives]).split()
         if words and article.lower() in ("a", "an"):
@@ -185,10 +197,13 @@ class Description:
         end = len(" ".join(opening).split())
         if mended and 0 < end < len(words) and words[end - 1] == "a":
             words[end - 1] = article_for(words[end])
-        noun_phrase = " ".join(word for word in (article, *words, CLASS) if word)
+        with_article = (article, *words, CLASS)
+        noun_phrase = " ".join(filter(None, with_article))
         text = f"{stem}{noun_phrase}{tail}{_behind(phrases)}"
-        text += f"{stop or '.'}{rest.rstrip()}" if sentences else f"{stop}{rest}"
-        text = " ".join([text, *sentences])
+        if sentences:
+            text = " ".join([f"{text}{stop or '.'}{rest.rstrip()}", *sentences])
+        else:
+            text += f"{stop}{rest}"
         return text if class_name is None else text.replace(CLASS, class_name)
 
     def words(self, class_name: str) -> str:
@@ -199,7 +214,7 @@ class Description:
         near = Description(tuple(before))
         text = near.prompt(f"a {CLASS}", class_name, mended=True)
         if phrases:
-            text += f" {phrases[0]}{_behind(phrases).partition(phrases[0])[2]}"
+            text += _behind(phrases).removeprefix(",")
         text = words_of(class_name, text, f"a {class_name}", "hard")
         if lead:
             text = f"{lead[0]} {_with_article(text)}"
@@ -215,7 +230,11 @@ class Description:
         return by_rank
 
 
-def pieces_of(caption: str, base: str, class_name: str) -> tuple[Piece, ...] | None:
+def pieces_of(
+    caption: str,
+    base: str,
+    class_name: str,
+) -> tuple[Piece, ...] | None:
     """Return the pieces that a caption adds to the base prompt, in order, or None if the caption
     does not name the class. The caller must fill every placeholder of the base except `{class}`.
     Raise ValueError for a base without `{class}`.
@@ -226,10 +245,11 @@ def pieces_of(caption: str, base: str, class_name: str) -> tuple[Piece, ...] | N
     noun = rf"(?:{re.escape(name)}|{re.escape(CLASS)})"
     stem_words = tidy_text(stem)
     tail_words = tidy_text(tail)
+    tail_pattern = _pattern(tail_words, noun)
     led = re.match(_pattern(stem_words, noun), text) if stem_words else None
     start = led.end() if led else 0
     # A base such as "{class}s" continues the word.
-    glued = "" if not tail or tail[0].isspace() else rf"(?={_pattern(tail_words, noun)})|"
+    glued = "" if not tail or tail[0].isspace() else rf"(?={tail_pattern})|"
     named = re.compile(rf"(?<![\w-]){noun}(?:{glued}(?!['-]?\w))")
     match = named.search(text, start)
     if match is None:
@@ -241,14 +261,16 @@ def pieces_of(caption: str, base: str, class_name: str) -> tuple[Piece, ...] | N
         lead, before = _lead(before, stem_words)
         if lead is not None:
             pieces.append(Piece(lead, "lead"))
-    if tail_words and (same := re.match(rf"\s*{_pattern(tail_words, noun)}", behind)):
+    if tail_words and (same := re.match(rf"\s*{tail_pattern}", behind)):
         behind = behind[same.end() :]
+    for words in before_noun(before):
+        pieces.append(Piece(words, "before"))
     first, more = first_sentence(behind)
-    more = more.strip().removeprefix(tidy_text(rest))
+    for words in _beyond(name, phrases_of(first)):
+        pieces.append(Piece(words, "after"))
     base_sentences = sentences_of(tidy_text(base.replace(CLASS, class_name)))
-    pieces += [Piece(words, "before") for words in before_noun(before)]
-    pieces += [Piece(words, "after") for words in _beyond(name, phrases_of(first))]
-    for words in sentences_of(more):
+    beyond_base = more.strip().removeprefix(tidy_text(rest))
+    for words in sentences_of(beyond_base):
         if words not in base_sentences:
             pieces.append(Piece(words, "after"))
     return _within(pieces)
@@ -298,14 +320,14 @@ def _lead(before: str, stem: str) -> tuple[str | None, str]:
             break
         words = words_of_text(match[1])
         plain = [word for word in words if word is not None and not opens_noun(word)]
-        if not plain or len(plain) < len(words) or len(plain) > _LONGEST_LEAD:
+        if not 0 < len(plain) <= _LONGEST_LEAD or len(plain) < len(words):
             break
         *adjectives, noun = plain
         if noun not in _PICTURES and plain[-2:] != ["close", "up"]:
             break
         before = before[match.end() :]
-        adds_nothing = noun in _PLAIN_PICTURES and set(adjectives) <= set(stem.split())
-        if not adds_nothing:
+        added = set(adjectives).difference(stem.split())
+        if added or noun not in _PLAIN_PICTURES:
             return f"{' '.join(plain)} of", before
     return None, before
 
@@ -313,22 +335,31 @@ def _lead(before: str, stem: str) -> tuple[str | None, str]:
 def _pattern(text: str, noun: str) -> str:
     """Return a regular expression for a part of a base prompt. A placeholder matches itself or up
     to 80 characters."""
-    parts = re.split(r"(\{[^{}]*\})", text)
-    pattern = re.escape(parts[0])
-    for placeholder, literal in zip(parts[1::2], parts[2::2], strict=True):
-        of_class = placeholder == CLASS
-        pattern += noun if of_class else rf"(?:{re.escape(placeholder)}|.{{1,80}}?)"
-        pattern += re.escape(literal)
-    return pattern + (r"(?!\w)" if text[-1:].isalnum() else "")
+    pattern = ""
+    for part in re.split(r"(\{[^{}]*\})", text):
+        escaped = re.escape(part)
+        if part == CLASS:
+            pattern += noun
+        elif part.startswith("{") and part.endswith("}"):
+            pattern += rf"(?:{escaped}|.{{1,80}}?)"
+        else:
+            pattern += escaped
+    if text[-1:].isalnum():
+        pattern += r"(?!\w)"
+    return pattern
 
 
 def _behind(phrases: Sequence[str]) -> str:
     """Return phrases as they follow a noun, with a comma between those that would merge."""
     text = ""
-    for before, words in zip([None, *phrases], phrases, strict=False):
-        alone = phrases_of(f"{before} {words}") == [before, words]
-        parted = bool(phrase_openings(words.split())) if before is None else alone
-        text += f"{'' if parted else ','} {words}"
+    before = None
+    for words in phrases:
+        if before is None:
+            parted = bool(phrase_openings(words.split()))
+        else:
+            parted = phrases_of(f"{before} {words}") == [before, words]
+        text += f" {words}" if parted else f", {words}"
+        before = words
     return text
 
 
@@ -356,10 +387,12 @@ def shorter(description: Description) -> tuple[Description, ...]:
     pieces = description.pieces
     candidates = [[piece] for piece in pieces]
     for at in range(len(pieces)):
-        candidates.append([*pieces[:at], *pieces[at + 1 :]])
+        others = [*pieces[:at], *pieces[at + 1 :]]
+        candidates.append(others)
     for at, piece in enumerate(pieces):
         for plainer in (*_one_less(piece), _plainest(piece)):
-            candidates.append([*pieces[:at], plainer, *pieces[at + 1 :]])
+            shortened = [*pieces[:at], plainer, *pieces[at + 1 :]]
+            candidates.append(shortened)
     candidates.append(list(map(_plainest, pieces)))
     described: dict[Description, None] = {}
     for shortened in filter(None, candidates):
@@ -369,7 +402,8 @@ def shorter(description: Description) -> tuple[Description, ...]:
 
 
 def shortest_kept(
-    candidates: Sequence[tuple[Description, PairCount]], whole: PairCount
+    candidates: Sequence[tuple[Description, PairCount]],
+    whole: PairCount,
 ) -> int | None:
     """Return the index of the shortest candidate that keeps up with the whole description, or None.
     Of two candidates of equal length, take the one with the higher rate.
@@ -397,6 +431,7 @@ def _one_less(piece: Piece) -> Iterator[Piece]:
     if piece.place != "after":
         return
     words = piece.words.removesuffix(".").split()
+    stop = "." if piece.sentence else ""
     for low, high in _adjectives(words):
         left = [*words[:low], *words[high:]]
         # "an old wall" becomes "a wall". If the captioner wrote "a old wall", its articles stay as
@@ -404,7 +439,7 @@ def _one_less(piece: Piece) -> Iterator[Piece]:
         article = words[low - 1]
         if article in ("a", "an") and article == article_for(words[low]):
             left[low - 1] = article_for(left[low])
-        yield replace(piece, words=" ".join(left) + "." * piece.sentence)
+        yield replace(piece, words=" ".join(left) + stop)
 
 
 def _plainest(piece: Piece) -> Piece:
@@ -435,9 +470,9 @@ def _adjectives(words: Sequence[str]) -> Iterator[tuple[int, int]]:
 def _ends(words: Sequence[str], at: int) -> bool:
     """Check whether a phrase ends before this word."""
     word = words[at]
-    after = words[at + 1] if at + 1 < len(words) else None
+    after = words[at + 1 : at + 2]
     if word in JOINING:
-        return after is None or after in DETERMINERS
+        return not after or after[0] in DETERMINERS
     if word in _ENDS or word in DETERMINERS:
         return True
     return at > 0 and words[at - 1].endswith(",")
@@ -453,10 +488,17 @@ _PLACES = word_set(
 )
 # Words that name a place without a noun: "a sandal outside".
 _ALONE = word_set("inside outside indoors outdoors underwater nearby")
-_OF_SEVERAL = (
-    ("in", "front", "of"), ("on", "top", "of"), ("next", "to"), ("close", "to"), ("adjacent", "to"),
-    ("surrounded", "by"),
-)  # fmt: skip
+_OF_SEVERAL = [
+    phrase.split()
+    for phrase in (
+        "in front of",
+        "on top of",
+        "next to",
+        "close to",
+        "adjacent to",
+        "surrounded by",
+    )
+]
 _STANDING = word_set(
     "sitting standing lying laying hanging resting leaning floating flying walking running jumping"
     " swimming sleeping "
@@ -481,13 +523,14 @@ _PLACE_ENDS = _IS | word_set("of to that which who has have it")
 
 @dataclass(frozen=True, slots=True)
 class BackgroundCounts:
-    """Counts of pairs that start from the same new noise: for the whole description, for its
-    background alone, and for the rest alone. A count that was not drawn is None.
-    """
+    """Counts of pairs that start from the same new noise. A count that was not drawn is None."""
 
     whole: PairCount
+    """For the whole description."""
     alone: PairCount | None
+    """For its background alone."""
     rest: PairCount | None
+    """For the rest alone."""
 
     @property
     def explains(self) -> Explains | None:
@@ -496,8 +539,9 @@ class BackgroundCounts:
         """
         if self.alone is None or self.rest is None:
             return None
-        if not (self.whole.pairs and self.alone.pairs and self.rest.pairs):
-            return None
+        for count in (self.whole, self.alone, self.rest):
+            if not count.pairs:
+                return None
         rest = keeps_up(self.rest, self.whole)
         if keeps_up(self.alone, self.whole):
             return "either" if rest else "background"
@@ -509,7 +553,8 @@ def is_background(piece: Piece) -> bool:
     rule."""
     if piece.place != "after":
         return False
-    words = piece.words.removesuffix(".").replace(",", "").split()
+    text = piece.words.removesuffix(".")
+    words = text.replace(",", "").split()
     if not piece.sentence:
         # "that is sitting on a floor"
         if words[:2] in (["that", "is"], ["which", "is"]):
@@ -518,10 +563,13 @@ def is_background(piece: Piece) -> bool:
     plain = [word for word in words if word not in DETERMINERS]
     if plain[:1] == ["background"] or plain[:2] == ["in", "background"]:
         return True
-    at = next((at for at, word in enumerate(words) if word in _IS), 0)
+    verbs = [at for at, word in enumerate(words) if word in _IS]
+    at = min(verbs, default=0)
+    if not at or words[0] in _NOTHING_OF_ITS_OWN:
+        return False
     behind = words[at + 1 :]
     openings = phrase_openings(behind)
-    if not at or words[0] in _NOTHING_OF_ITS_OWN or openings[:1] != [0]:
+    if openings[:1] != [0]:
         return False
     return any(_begins_with_place(behind[low:]) for low in openings)
 
@@ -535,7 +583,9 @@ def parts_of(description: Description) -> tuple[Description, Description] | None
     be empty."""
     background = background_of(description)
     rest = tuple(piece for piece in description.pieces if piece not in background)
-    return (Description(background), Description(rest)) if background and rest else None
+    if not background or not rest:
+        return None
+    return Description(background), Description(rest)
 
 
 def tried_shorter(description: Description, most: int) -> tuple[Description, ...]:
@@ -555,15 +605,17 @@ def tried_shorter(description: Description, most: int) -> tuple[Description, ...
 
 
 def background_facts(
-    description: Description, counts: BackgroundCounts | None = None
+    description: Description,
+    counts: BackgroundCounts | None = None,
 ) -> dict[str, Any]:
     """Return facts on the background for a finding's `about`. The mapping is empty if there is no
     background."""
     words = [piece.words.removesuffix(".") for piece in background_of(description)]
     if not words:
         return {}
-    of_all = len(words) == len(description.pieces)
-    facts: dict[str, Any] = {"words": words, "all": of_all}
+    facts: dict[str, Any] = {}
+    facts["words"] = words
+    facts["all"] = len(words) == len(description.pieces)
     if counts is not None:
         for name in ("whole", "alone", "rest"):
             count = getattr(counts, name)
@@ -575,7 +627,9 @@ def background_facts(
 
 
 def counts_of_background(
-    label: int, description: Description, drawn: Mapping[tuple[int, Description], PairCount]
+    label: int,
+    description: Description,
+    drawn: Mapping[tuple[int, Description], PairCount],
 ) -> BackgroundCounts | None:
     """Return the counts of a description, of its background and of its rest on the same new noise.
     Return None if the description has no such parts or was not drawn.
@@ -589,22 +643,23 @@ def counts_of_background(
 
 
 def _begins_with_place(words: Sequence[str]) -> bool:
-    at = 0
-    while at < len(words) and words[at] in _STANDING:
-        at += 1
-    place = tuple(words[at:])
-    several = next((phrase for phrase in _OF_SEVERAL if place[: len(phrase)] == phrase), ())
-    first = " ".join(place[:1])
-    if first and not several and first not in _PLACES | _ALONE:
+    place = list(dropwhile(_STANDING.__contains__, words))
+    if not place:
         return False
-    after = place[len(several or place[:1]) :]
-    noun = list(dropwhile(DETERMINERS.__contains__, after))
+    first = place[0]
+    several = 0
+    for phrase in _OF_SEVERAL:
+        if place[: len(phrase)] == phrase:
+            several = len(phrase)
+    if not several and first not in _PLACES | _ALONE:
+        return False
+    after = place[several or 1 :]
     # The noun's head is the last word before the next phrase: "side" in "the red side of the road".
     head = ""
-    for word in noun:
+    for word in dropwhile(DETERMINERS.__contains__, after):
         if word in _PLACE_ENDS or opens_noun(word):
             break
         head = word
     if not head:
         return not several and first in _ALONE
-    return head not in _NO_PLACES and (first in _PLACES or bool(several))
+    return head not in _NO_PLACES and (first in _PLACES or several > 0)

@@ -6,7 +6,6 @@ document therefore takes its rates from new pairs, and their number is fixed bef
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from math import ceil
@@ -39,12 +38,7 @@ from counterfoil.mining.findings import (
 )
 from counterfoil.mining.findings_layer import SHIFT_CAPTION, STYLED
 from counterfoil.mining.hypotheses import MiningRun
-from counterfoil.mining.methods.bugs.descriptions import (
-    BackgroundCounts,
-    Description,
-    background_facts,
-    pieces_of,
-)
+from counterfoil.mining.methods.bugs.descriptions import Description, background_facts, pieces_of
 from counterfoil.mining.methods.bugs.search import BugSearch, unique_name
 from counterfoil.mining.methods.bugs.trials import (
     BugHypothesis,
@@ -66,12 +60,13 @@ from counterfoil.paired_stats import (
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.progress import report_progress
 from counterfoil.recipe.schema_mine import BugsSettings, Mine
-from counterfoil.stats import POWER, StoppedRate, e_q_values, simultaneous_level, wilson_interval
+from counterfoil.stats import POWER, e_q_values, simultaneous_level, wilson_interval
 
 SHORTENED_FROM = "shortened_from"
 _MOST_EVIDENCE = 12
 _MOST_ANSWERS = 15
 _MOST_EXAMPLES = 3
+_NO_SEARCH = BugSearch((), ())
 
 
 def document_of(
@@ -85,25 +80,7 @@ def document_of(
     target."""
     recipe = run.recipe
     mine = run.mine
-    settings = run.settings
-    words = {}
-    for trial in search.tested:
-        hypothesis = trial.hypothesis
-        class_name = recipe.classes[hypothesis.label].name
-        words[hypothesis.name] = hypothesis.description.words(class_name)
-    findings = []
-    for trial in search.tested:
-        name = trial.hypothesis.name
-        finding = finding_of(
-            trial,
-            run,
-            answer_names,
-            estimate=search.estimates.get(name),
-            shortened_to=search.shortened_to.get(name),
-            shortened_from=words.get(trial.hypothesis.parent or ""),
-            background=search.backgrounds.get(name),
-        )
-        findings.append(finding)
+    findings = [finding_of(trial, run, answer_names, search) for trial in search.tested]
     audits = {baseline.id: baseline for baseline in search.baseline}
     classes = []
     for cls in recipe.classes:
@@ -117,10 +94,12 @@ def document_of(
         cls = recipe.classes[cluster.label]
         answer = answer_names[cluster.answered]
         shown = f"{cls.name}: {len(cluster.keys)} failures answered {answer}"
-        not_tested.append(NotTested(f"{cls.id}_cluster_{index}", (cls.id,), shown, reason))
+        name = f"{cls.id}_cluster_{index}"
+        not_tested.append(NotTested(name, (cls.id,), shown, reason))
+    settings = run.settings.model_dump(mode="json")
     return Findings(
         recipe=MinedRecipe(recipe.name, recipe.recipe_hash),
-        method=MethodUsed(mine.method, settings.model_dump(mode="json")),
+        method=MethodUsed(mine.method, settings),
         target=target,
         on=tuple(seeds),
         failure=mine.failure,
@@ -139,40 +118,44 @@ def document_of(
 
 def round_drawn(drawn: DrawnRound) -> RoundDrawn:
     wanted = drawn.asked
-    return RoundDrawn(wanted.name, wanted.purpose, drawn.seed, wanted.images, len(drawn.images))
+    accepted = len(drawn.images)
+    return RoundDrawn(wanted.name, wanted.purpose, drawn.seed, wanted.images, accepted)
 
 
 def finding_of(
     trial: Trial,
     run: MiningRun,
     answer_names: Sequence[str],
-    *,
-    estimate: StoppedRate | None = None,
-    shortened_to: str | None = None,
-    shortened_from: str | None = None,
-    background: BackgroundCounts | None = None,
+    search: BugSearch = _NO_SEARCH,
 ) -> Finding:
     """Return a hypothesis and its pairs as a finding. `adjusted_together` later adjusts it for all
     other findings."""
     hypothesis = trial.hypothesis
+    name = hypothesis.name
     cls = run.recipe.classes[hypothesis.label]
     description = hypothesis.description
-    described, beside, difference = rates_of(trial.count)
-    facts = {
-        STYLED: description.styled or None,
-        **background_facts(description, background),
-        SHORTENED_FROM: shortened_from,
-        SHORTENED_TO: shortened_to,
-        "described": list(hypothesis.evidence[:_MOST_EVIDENCE]) or None,
-    }
-    about = dict(hypothesis.about) | {SHIFT_CAPTION: description.caption}
-    about |= {name: value for name, value in facts.items() if value is not None}
+    about = dict(hypothesis.about)
+    about[SHIFT_CAPTION] = description.caption
+    about |= background_facts(description, search.backgrounds.get(name))
+    if description.styled:
+        about[STYLED] = True
+    if hypothesis.evidence:
+        about["described"] = list(hypothesis.evidence[:_MOST_EVIDENCE])
+    if name in search.shortened_to:
+        about[SHORTENED_TO] = search.shortened_to[name]
+    for other in search.tested:
+        if other.hypothesis.name == hypothesis.parent:
+            about[SHORTENED_FROM] = other.hypothesis.description.words(cls.name)
+    estimate = search.estimates.get(name)
     reached = None
-    until = run.settings.until
-    if estimate is not None and until is not None and estimate.n:
-        drawn = estimate.n
-        reached = StoppedEstimate(until, drawn, estimate.reached, estimate.rate, estimate.interval)
-    largest = max((log_e for _, log_e in trial.looks), default=0.0)
+    if estimate is not None and estimate.n:
+        reached = StoppedEstimate(
+            until=run.settings.until,
+            drawn=estimate.n,
+            reached=estimate.reached,
+            rate=estimate.rate,
+            interval=estimate.interval,
+        )
     test = PairedTest(
         **asdict(trial.count),
         state="futile" if trial.state == "futile" else "out_of_budget",
@@ -180,8 +163,11 @@ def finding_of(
         estimate=reached,
         drawn=trial.drawn,
     )
+    log_e_values = [log_e for _, log_e in trial.looks]
+    largest = max(log_e_values, default=0.0)
+    described, beside, difference = rates_of(trial.count)
     return Finding(
-        name=hypothesis.name,
+        name=name,
         classes=(cls.id,),
         class_names=(cls.name,),
         role="hard",
@@ -213,8 +199,10 @@ def smallest_of(search: BugSearch, mine: Mine) -> SmallestDifference | None:
         return None
     ended = [trial for trial in drawn if trial.state == "open"] or drawn
     pairs = max(trial.count.pairs for trial in ended)
-    base_failures = sum(trial.count.both + trial.count.rescued for trial in drawn)
-    rate = base_failures / sum(trial.count.pairs for trial in drawn)
+    total = PairCount(0, 0, 0, 0)
+    for trial in drawn:
+        total += trial.count
+    rate = total.base_rate
     difference = smallest_paired_difference(pairs, rate, len(search.tested), mine.fdr)
     return SmallestDifference(difference, POWER, pairs, pairs, rate)
 
@@ -223,75 +211,79 @@ def _evidence(pairs: Sequence[Pairs], names: Sequence[str]) -> list[Evidence]:
     """Return images as evidence. Pairs that fail only with the description come first (score 1),
     and pairs whose two images both fail come next (score 0.5).
     """
+
+    def evidence(drawn: DrawnRound, row: int, score: float) -> Evidence:
+        return Evidence(
+            drawn.keys[row],
+            score,
+            failed=bool(drawn.failed[row]),
+            half="rendered",
+            answered=names[int(drawn.answers[row])],
+        )
+
     failing: list[tuple[Evidence, Evidence]] = []
     right: list[Evidence] = []
     for drawn_pairs in pairs:
         drawn = drawn_pairs.drawn
         for row, base_row in zip(drawn_pairs.described, drawn_pairs.base, strict=True):
-            key = drawn.keys[row]
-            answered = names[int(drawn.answers[row])]
             if not drawn.failed[row]:
-                right.append(Evidence(key, 0.0, False, "rendered", answered=answered))
+                right.append(evidence(drawn, row, 0.0))
                 continue
-            base_failed = bool(drawn.failed[base_row])
-            score = 0.5 if base_failed else 1.0
-            described = Evidence(key, score, True, "rendered", answered=answered)
-            answered = names[int(drawn.answers[base_row])]
-            base_key = drawn.keys[base_row]
-            base = Evidence(base_key, 0.0, base_failed, "rendered", answered=answered)
-            failing.append((described, base))
+            base = evidence(drawn, base_row, 0.0)
+            score = 0.5 if base.failed else 1.0
+            failing.append((evidence(drawn, row, score), base))
     failing.sort(key=lambda pair: -pair[0].score)
     del failing[_MOST_EVIDENCE:]
-    evidence = [described for described, _ in failing]
-    evidence += right[: _MOST_EVIDENCE // 2]
+    images = [described for described, _ in failing]
+    images += right[: _MOST_EVIDENCE // 2]
     # The base images of the failing pairs come last.
-    return evidence + [base for _, base in failing]
+    images += [base for _, base in failing]
+    return images
 
 
 def wrong_answers(pairs: Sequence[Pairs], names: Sequence[str]) -> WrongAnswers:
     """Return the target's wrong answers on the base and on the described images."""
-    before = _wrong(pairs, names, described=False)
-    after = _wrong(pairs, names, described=True)
-    return WrongAnswers(before, after)
+    before = [(pair.drawn, pair.base) for pair in pairs]
+    after = [(pair.drawn, pair.described) for pair in pairs]
+    return WrongAnswers(_wrong(before, names), _wrong(after, names))
 
 
 def _wrong(
-    pairs: Sequence[Pairs], names: Sequence[str], *, described: bool
+    images: Sequence[tuple[DrawnRound, Ints]],
+    names: Sequence[str],
 ) -> tuple[AnswerCount, ...]:
-    """Return the wrong answers to the described images or to the base images of all pairs, most
-    frequent first."""
+    """Return the wrong answers to images, rows of rounds, most frequent first."""
     keys: dict[int, list[str]] = {}
-    often: Counter[int] = Counter()
-    images = 0
-    for pair in pairs:
-        drawn = pair.drawn
-        rows: Ints = pair.described if described else pair.base
-        images += len(rows)
+    total = 0
+    for drawn, rows in images:
+        total += len(rows)
         for row in rows[drawn.failed[rows]].tolist():
             answer = int(drawn.answers[row])
-            often[answer] += 1
             keys.setdefault(answer, []).append(drawn.keys[row])
-    ranked = sorted(often, key=lambda answer: (-often[answer], answer))[:_MOST_ANSWERS]
     counts = []
-    for answer in ranked:
-        count = often[answer]
-        examples = tuple(keys[answer][:_MOST_EXAMPLES])
-        counts.append(AnswerCount(names[answer], count, count / images, examples))
-    return tuple(counts)
+    for answer in sorted(keys, key=lambda answer: (-len(keys[answer]), answer)):
+        of_answer = keys[answer]
+        count = len(of_answer)
+        examples = tuple(of_answer[:_MOST_EXAMPLES])
+        share = count / total
+        counts.append(AnswerCount(names[answer], count, share, examples))
+    return tuple(counts[:_MOST_ANSWERS])
 
 
 def target_of(run: MiningRun, class_map: ClassMap) -> Target:
     """Return the audited classifier for the document."""
     classifier = load_classifier(run.target, classes=run.recipe.classes)
-    name = run.mine.target or classifier.name
-    return Target(name, classifier.sha256, {"outputs": class_map.outputs})
+    about = {"outputs": class_map.outputs}
+    return Target(run.target, classifier.sha256, about)
 
 
 def adjusted_together(
-    findings: Sequence[Finding], fdr: float, margin: float
+    findings: Sequence[Finding],
+    fdr: float,
+    margin: float,
 ) -> tuple[Finding, ...]:
     """Return findings that were tested in pairs, sorted for the document. They get q-values,
-    confirmations (as in `confirmed_among`) and simultaneous intervals (Bonferroni), all computed
+    confirmations (as in `confirmed_names`) and simultaneous intervals (Bonferroni), all computed
     over all findings.
 
     e-BH controls the false discovery rate for hypotheses that are fixed beforehand. If a person
@@ -300,65 +292,81 @@ def adjusted_together(
     the series of five hypotheses and 7 % of the series of twenty had a confirmed one. The level
     allows 10 %.
     """
-    q = e_q_values([finding.last_log_e or 0.0 for finding in findings])
-    of_name = {finding.name: finding for finding in findings}
-    confirmed = set()
-    for finding, value in zip(findings, q, strict=True):
+    q_values = e_q_values([finding.last_log_e or 0.0 for finding in findings])
+    confirmed = {}
+    for finding, q in zip(findings, q_values, strict=True):
         test = pairs_of(finding)
-        if value <= fdr and test.state != "futile" and test.difference >= margin:
-            confirmed.add(finding.name)
-    standing = set()
-    for name in confirmed:
-        if of_name[name].about.get(SHORTENED_TO) not in confirmed:
-            standing.add(name)
+        if q <= fdr and test.state != "futile" and test.difference >= margin:
+            confirmed[finding.name] = finding.about.get(SHORTENED_TO)
+    standing = [name for name, shorter in confirmed.items() if shorter not in confirmed]
     level = simultaneous_level(len(standing))
     judged = []
-    for finding, value in zip(findings, q, strict=True):
+    for finding, q in zip(findings, q_values, strict=True):
+        name = finding.name
         pairs = pairs_of(finding)
-        is_confirmed = finding.name in confirmed
         counted: PairCount = pairs
         state = "futile" if pairs.state == "futile" else "out_of_budget"
-        if is_confirmed:
+        if name in confirmed:
             counted = PairCount(0, 0, 0, 0)
             state = "confirmed"
-        of_level = level if finding.name in standing else None
+        of_level = level if name in standing else None
         described, base, difference = rates_of(pairs.fresh or counted, of_level)
-        pairs = replace(pairs, state=state)
-        finding = replace(finding, q=value, confirmed=is_confirmed, pairs=pairs)
-        judged.append(replace(finding, set=described, rest=base, difference=difference))
+        adjusted = replace(
+            finding,
+            q=q,
+            confirmed=name in confirmed,
+            pairs=replace(pairs, state=state),
+            set=described,
+            rest=base,
+            difference=difference,
+        )
+        judged.append(adjusted)
 
     def order(finding: Finding) -> tuple[bool, bool, float, str]:
         replaced = SHORTENED_TO in finding.about
-        return not finding.confirmed, replaced, -(finding.difference.value or 0.0), finding.name
+        difference = finding.difference.value or 0.0
+        return not finding.confirmed, replaced, -difference, finding.name
 
     return tuple(sorted(judged, key=order))
 
 
 def with_more(
-    findings: Findings, more: Sequence[Finding], rounds: Sequence[RoundDrawn]
+    findings: Findings,
+    more: Sequence[Finding],
+    rounds: Sequence[RoundDrawn],
 ) -> Findings:
     """Return the document with more findings and their rounds. A finding whose name is taken gets a
     number."""
-    taken = {finding.name for finding in findings.findings}
-    added_findings: list[Finding] = []
+    every = list(findings.findings)
+    taken = {finding.name for finding in every}
     for added in more:
         name = unique_name(added.name, taken)
         taken.add(name)
-        added_findings.append(replace(added, name=name))
-    judged = adjusted_together([*findings.findings, *added_findings], findings.fdr, findings.margin)
+        every.append(replace(added, name=name))
     smallest = findings.smallest_difference
     if smallest is not None:
         least = smallest_paired_difference(
-            smallest.set_rows, smallest.rest_rate, len(judged), findings.fdr
+            smallest.set_rows,
+            smallest.rest_rate,
+            len(every),
+            findings.fdr,
         )
         smallest = replace(smallest, difference=least)
-    findings = replace(findings, findings=judged, tested=len(judged))
-    rounds = with_rounds(findings, rounds)
-    return replace(findings, rounds=rounds, smallest_difference=smallest)
+    return replace(
+        findings,
+        findings=adjusted_together(every, findings.fdr, findings.margin),
+        tested=len(every),
+        rounds=with_rounds(findings, rounds),
+        smallest_difference=smallest,
+    )
 
 
-def with_rounds(findings: Findings, rounds: Sequence[RoundDrawn]) -> tuple[RoundDrawn, ...]:
-    by_name = {drawn.name: drawn for drawn in (*findings.rounds, *rounds)}
+def with_rounds(
+    findings: Findings,
+    rounds: Sequence[RoundDrawn],
+) -> tuple[RoundDrawn, ...]:
+    every = (*findings.rounds, *rounds)
+    by_name = {drawn.name: drawn for drawn in every}
     return tuple(by_name.values())
 
 
@@ -370,15 +378,17 @@ def rates_of(count: PairCount, level: float | None = None) -> tuple[Rate, Rate, 
     if not pairs:
         unknown = Rate(0, 0, 0, None, None)
         return unknown, unknown, Difference(None, None)
-
-    def rate_of_failures(failures: int) -> Rate:
+    rates = []
+    for failures in (count.both + count.failing, count.both + count.rescued):
         interval = wilson_interval(failures, pairs)
-        return Rate(pairs, pairs, failures, failures / pairs, interval)
-
-    described = rate_of_failures(count.both + count.failing)
-    base = rate_of_failures(count.both + count.rescued)
-    reported = None if level is None else tango_interval(count, level)
-    return described, base, Difference(count.difference, tango_interval(count), reported)
+        rate = failures / pairs
+        rates.append(Rate(pairs, pairs, failures, rate, interval))
+    described, base = rates
+    reported = None
+    if level is not None:
+        reported = tango_interval(count, level)
+    difference = Difference(count.difference, tango_interval(count), reported)
+    return described, base, difference
 
 
 def pairs_of(finding: Finding) -> PairedTest:
@@ -406,20 +416,25 @@ def estimate_rates(
     to_estimate.sort(key=lambda finding: finding.name)
     estimated: dict[str, Finding] = {}
     rounds: list[RoundDrawn] = []
-    for wanted_finding in to_estimate:
-        cell = described_cell(wanted_finding, run)
+    for finding in to_estimate:
+        cell = described_cell(finding, run)
         if cell is None:
             continue
-        name = wanted_finding.name
-        count = pairs_to_draw(wanted_finding, run.settings)
-        round_asked = RoundAsked(number, purpose, count, {name: cell}, (cell.label,))
+        name = finding.name
+        count = pairs_to_draw(finding, run.settings)
+        cells = {name: cell}
+        round_asked = RoundAsked(number, purpose, count, cells, (cell.label,))
         drawn = draw(round_asked)
         pairs = drawn.pairs(name)
         asked = drawn.asked
-        fresh = FreshPairs(**asdict(pairs.count), drawn=asked.candidates, round=asked.name)
-        test = replace(pairs_of(wanted_finding), fresh=fresh)
+        fresh = FreshPairs(
+            **asdict(pairs.count),
+            drawn=asked.candidates,
+            round=asked.name,
+        )
+        test = replace(pairs_of(finding), fresh=fresh)
         answers = wrong_answers([pairs], answer_names)
-        estimated[name] = replace(wanted_finding, pairs=test, answers=answers)
+        estimated[name] = replace(finding, pairs=test, answers=answers)
         rounds.append(round_drawn(drawn))
         report_progress("estimating rates of findings", len(estimated), len(to_estimate))
     everything = [estimated.get(finding.name, finding) for finding in findings.findings]
@@ -434,7 +449,8 @@ def pairs_to_draw(finding: Finding, settings: BugsSettings) -> int:
     test = pairs_of(finding)
     accepted = test.pairs / test.drawn if test.drawn else 1.0
     needed = pairs_of_half_width(test, settings.half_width)
-    return min(ceil(needed / max(accepted, _LEAST_ACCEPTED)), settings.estimate_pairs)
+    rendered = ceil(needed / max(accepted, _LEAST_ACCEPTED))
+    return min(rendered, settings.estimate_pairs)
 
 
 def described_cell(finding: Finding, run: MiningRun) -> BugHypothesis | None:
@@ -445,7 +461,8 @@ def described_cell(finding: Finding, run: MiningRun) -> BugHypothesis | None:
     cls = by_id.get(finding.classes[0])
     if cls is None:
         return None
-    pieces = pieces_of(finding.caption, filled_base(run, cls), cls.name)
+    base = filled_base(run, cls)
+    pieces = pieces_of(finding.caption, base, cls.name)
     description = Description(pieces or ())
     if description.prompt(base_prompt(run)) != finding.prompt:
         return None

@@ -28,41 +28,42 @@ _ROWS_PER_SHARD = 64
 
 @dataclass(frozen=True)
 class RoundDrawer:
-    """Draws rounds for a run and collects the target's answers; it is a `Draw`. past_others: if
-    another round has the asked number, take the next free number. By default, a taken number is an
-    error. images: the images of all drawn rounds by key prefix, so that they can be embedded later.
-    """
+    """Draws rounds for a run and collects the target's answers; it is a `Draw`."""
 
     run: MiningRun
     past_others: bool = False
+    """If another round has the asked number, take the next free number. By default, a taken number
+    is an error."""
     images: dict[str, LabelledImages] = field(default_factory=dict)
+    """The images of all drawn rounds by key prefix, so that they can be embedded later."""
 
     def __call__(self, round_asked: RoundAsked) -> DrawnRound:
         name = round_asked.name
         seed = self.seed(round_asked)
         layer = self.layer(round_asked, seed)
         file = self.run.folder / name / LAYER
-        if self.past_others and file.exists() and file.read_bytes() != layer.encode():
+        taken = self.past_others and file.exists()
+        if taken and file.read_bytes() != layer.encode():
             return self(replace(round_asked, number=round_asked.number + 1))
         answered = answered_round(self.run, name, layer)
         if answered is None:
             return nothing_drawn(round_asked, seed)
         self.images[f"{name}/"] = answered.images
         opened = answered.opened
-        shift_names = tuple(shift.name for shift in opened.recipe.all_shifts())
         predictions = answered.predictions
         rows = np.flatnonzero(predictions.readable)
-        keys = tuple(f"{name}/{opened.keys[row]}" for row in rows.tolist())
+        names = [shift.name for shift in opened.recipe.all_shifts()]
+        keys = [f"{name}/{opened.keys[row]}" for row in rows.tolist()]
         return DrawnRound(
             asked=round_asked,
             seed=seed,
-            shift_names=shift_names,
+            shift_names=tuple(names),
             shifts=opened.shifts[rows],
             labels=opened.labels[rows],
             indices=opened.indices[rows],
             failed=answered.failed[rows],
             answers=predictions.prediction[rows].astype(np.int64),
-            keys=keys,
+            keys=tuple(keys),
             images=answered.images,
         )
 
@@ -83,26 +84,33 @@ class RoundDrawer:
         if run.settings.base is not None:
             base["prompt"] = run.settings.base
         of_base = round_asked.of_base
-        samples: dict[str, Any] = {}
-        if of_base != round_asked.candidates:
-            samples = {"samples": {"candidates": round_asked.candidates}}
-        shifts = {name: self.shift(cell) | samples for name, cell in round_asked.cells.items()}
+        shifts = {}
+        for name, cell in round_asked.cells.items():
+            shifts[name] = self.shift(cell)
+            if of_base != round_asked.candidates:
+                shifts[name]["samples"] = {"candidates": round_asked.candidates}
         purpose = f"{round_asked.purpose}-{round_asked.number}"
-        output = {"rows_per_shard": _ROWS_PER_SHARD}
-        more = {"prompts": {"base": base}, "output": output}
-        return paired_layer(round_asked.name, purpose, shifts, run, seed, of_base, **more)
+        return paired_layer(
+            round_asked.name,
+            purpose,
+            shifts,
+            run,
+            seed,
+            of_base,
+            prompts={"base": base},
+            output={"rows_per_shard": _ROWS_PER_SHARD},
+        )
 
     def shift(self, cell: BugHypothesis) -> dict[str, Any]:
         """Return a description as a shift. The screen checks only the object, because the recipe
         has no threshold for a captioner's words.
         """
         recipe = self.run.recipe
-        prompt = cell.description.prompt(base_prompt(self.run))
         shift: dict[str, Any] = {
             "kind": "mined",
             "group": GROUP,
             "classes": [recipe.classes[cell.label].id],
-            "prompt": prompt,
+            "prompt": cell.description.prompt(base_prompt(self.run)),
         }
         # An oil painting is no photo of its object, so the screen compares it with the object
         # caption for styles.

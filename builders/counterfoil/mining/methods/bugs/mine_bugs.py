@@ -26,9 +26,9 @@ from counterfoil.mining.audited import (
     ask_about,
     class_map_of,
     features_of,
-    needed_clip,
     opened_parts,
     parts_with,
+    recipe_clip,
 )
 from counterfoil.mining.collected import output_names
 from counterfoil.mining.findings import AuditedImages, Findings, RoundDrawn
@@ -89,31 +89,38 @@ def adversarial_layer(
     comparison, and the numbers and keep rules of single shifts.
     """
     rule: dict[str, Any] = {"models": [target]}
-    rule |= {} if failure == TOP1 else {"failure": failure}
+    if failure != TOP1:
+        rule["failure"] = failure
     # The keep rule is applied like a command-line override, so that relative folders in it start at
     # the working directory and not at the folder of the layer.
     keep = f"screen.keep={json.dumps(['thresholds', {'misclassified': rule}])}"
     below, carried, extends = laid_over(recipe, [keep], recipe.parent)
+    mined = 0
     shifts: dict[str, Any] = {}
     for name, spec in below.prompts.shifts.items():
         if mined_facts(spec.mined_from).role in BESIDE:
             shifts[name] = None
             continue
+        mined += 1
         keys = [key for key in ("samples", "keep") if getattr(spec, key) is not None]
         if keys:
             shifts[name] = dict.fromkeys(keys)
-    if all(shifts.get(name, "") is None for name in below.prompts.shifts):
+    if not mined:
         raise UserError(
             f"{below.name} has no mined shift, so there are no failures to collect",
             "Name the recipe that `counterfoil mine` wrote where it confirmed findings.",
         )
-    changes: dict[str, Any] = {"name": derived_name(below.name, PURPOSE), **carried}
+    name = derived_name(below.name, PURPOSE)
+    changes: dict[str, Any] = {"name": name, **carried}
     if shifts:
         changes["prompts"] = {"shifts": shifts}
-    samples: dict[str, Any] = {"seed": seed_for(below.samples.seed, PURPOSE, method, target, seed)}
+    samples: dict[str, Any] = {}
+    samples["seed"] = seed_for(below.samples.seed, PURPOSE, method, target, seed)
     if below.samples.candidates is not None:
         samples["candidates"] = None
-    changes["samples"] = samples | {"accepted": accepted, "at_most": at_most}
+    samples["accepted"] = accepted
+    samples["at_most"] = at_most
+    changes["samples"] = samples
     return layer_text(changes, below, extends)
 
 
@@ -160,40 +167,53 @@ def write_search(
     relabel: the table of rows whose labels a person should check.
     """
     folder = run.folder
-    if findings.halves is None and findings.rounds:
-        # The first round shows every class.
-        findings = findings.doubted(round_doubts(folder / findings.rounds[0].name))
+    settings = run.settings
+    files = {}
+    layer = None
+    if relabel is not None:
+        files[RELABEL] = relabel.encode()
     if recipe_text is not None:
         # later tries, which do not write it, extend it
         write_atomically(folder / ASKED, recipe_text.encode())
-    files = {} if relabel is None else {RELABEL: relabel.encode()}
     # Findings on existing images have nothing to draw again.
-    layer = None if findings.halves is not None else layer_of(findings, run)
-    tried = tuple(finding for finding in findings.findings if finding.origin == "tried")
-    rounds = tuple(drawn for drawn in findings.rounds if drawn.name.startswith(f"{TRIED}/"))
+    if findings.halves is None:
+        if findings.rounds:
+            # The first round shows every class.
+            first = folder / findings.rounds[0].name
+            findings = findings.doubted(round_doubts(first))
+        layer = layer_of(findings, run)
+    rounds = [drawn for drawn in findings.rounds if drawn.name.startswith(f"{TRIED}/")]
     if rounds:
         # Hypotheses that a person tried have a file of their own, because each run rewrites the
         # findings.
-        of_tries = replace(findings, findings=tried, tested=len(tried), rounds=rounds)
-        of_tries = replace(of_tries, classes=(), not_tested=(), smallest_difference=None)
+        tried = [finding for finding in findings.findings if finding.origin == "tried"]
+        of_tries = replace(
+            findings,
+            findings=tuple(tried),
+            tested=len(tried),
+            rounds=tuple(rounds),
+            classes=(),
+            not_tested=(),
+            smallest_difference=None,
+        )
         write_atomically(folder / TRIES, document_text(of_tries).encode())
     if layer is not None:
         files[LAYER] = layer.encode()
-        if run.settings.adversarial:
-            # The layer extends the findings' recipe, which must exist.
-            if not rounds:
-                remove_durably(folder / FINDINGS)
-            write_atomically(folder / LAYER, files[LAYER])
-            text = adversarial_layer(
-                folder / LAYER,
-                findings.target.name,
-                accepted=run.settings.adversarial,
-                at_most=run.settings.at_most,
-                method=findings.method.name,
-                seed=findings.run_seed,
-                failure=findings.failure,
-            )
-            files[ADVERSARIAL] = text.encode()
+    if layer is not None and settings.adversarial:
+        # The layer extends the findings' recipe, which must exist.
+        if not rounds:
+            remove_durably(folder / FINDINGS)
+        write_atomically(folder / LAYER, files[LAYER])
+        text = adversarial_layer(
+            folder / LAYER,
+            findings.target.name,
+            accepted=settings.adversarial,
+            at_most=settings.at_most,
+            method=findings.method.name,
+            seed=findings.run_seed,
+            failure=findings.failure,
+        )
+        files[ADVERSARIAL] = text.encode()
     return write_mined(folder, findings, images, files)
 
 
@@ -205,14 +225,10 @@ def kept_tries(run: MiningRun) -> Findings | None:
     if not path.exists():
         return None
     tried = read_document(path, Findings)
-    identity = (
-        tried.recipe.sha256,
-        tried.target.name,
-        tried.failure,
-        tried.method.settings.get("base"),
-    )
-    mine = run.mine
-    if identity != (run.recipe.recipe_hash, mine.target, mine.failure, run.settings.base):
+    base = tried.method.settings.get("base")
+    before = (tried.recipe.sha256, tried.target.name, tried.failure, base)
+    now = (run.recipe.recipe_hash, run.target, run.mine.failure, run.settings.base)
+    if before != now:
         raise UserError(
             f"{path} holds descriptions that were tried with another recipe, target, base or"
             " failure rule",
@@ -231,18 +247,23 @@ def images_of_rounds(folder: Path, rounds: Sequence[RoundDrawn]) -> dict[str, La
     return images
 
 
-def clip_features(several: Mapping[str, LabelledImages], recipe: Recipe, device: str) -> Features:
+def clip_features(
+    several: Mapping[str, LabelledImages],
+    recipe: Recipe,
+    device: str,
+) -> Features:
     """Return a function for features by the recipe's CLIP, which is loaded when first needed.
     several: images by key prefix.
     """
-    load = functools.cache(lambda: needed_clip(recipe, device).embedder)
+    load = functools.cache(lambda: recipe_clip(recipe, device).embedder)
 
     def features(keys: Sequence[str]) -> Floats32:
         vector_by_key: dict[str, Floats32] = {}
         for start, images, image_keys in parts_with(keys, several.items()):
             rows = np.flatnonzero(np.isin(images.keys, image_keys))
             chosen = replace(rows_of(images, rows), units=None)
-            vectors = np.asarray(features_of(chosen, load()), dtype=np.float32)
+            embedded = features_of(chosen, load())
+            vectors = np.asarray(embedded, dtype=np.float32)
             for key, vector in zip(chosen.keys, vectors, strict=True):
                 vector_by_key[f"{start}{key}"] = vector
         return np.stack([vector_by_key[key] for key in keys])
@@ -266,9 +287,6 @@ def mine_bugs(run: MiningRun) -> MineResult:
     target = target_of(run, class_map)
     captioner = load_captioner(settings.captioner, device)
     seeds, parts = _seeds(run)
-    contents = []
-    for part in parts:
-        contents.append(AuditedImages(part.name, part.content, len(part)))
     refuse_others(run, parts)
     tried = kept_tries(run)
     images = {f"seeds/{index}/": part for index, part in enumerate(parts)}
@@ -281,18 +299,24 @@ def mine_bugs(run: MiningRun) -> MineResult:
     compared = csv_text(scored, columns)
     write_atomically(run.folder / DESCRIPTIONS, compared.encode())
     names = output_names(recipe, class_map)
+    contents = [AuditedImages(part.name, part.content, len(part)) for part in parts]
     findings = document_of(search, run, target, names, contents)
     # The search's own findings are estimated before those that a person tried, so that a try does
     # not change the rounds of the search.
     later = replace(drawer, past_others=True)
-    findings = estimate_rates(findings, later, 1 + len(search.rounds), run, names)
+    number = 1 + len(search.rounds)
+    findings = estimate_rates(findings, later, number, run, names)
     if tried is not None:
         findings = with_more(findings, tried.findings, tried.rounds)
         images |= images_of_rounds(run.folder, tried.rounds)
         findings = estimate_rates(findings, later, 1, run, names, "try_estimate")
     below, carried, extends = laid_over(run.source, run.overrides, run.folder)
     section = mine.model_dump(mode="json", exclude_none=True)
-    section["settings"] = settings.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+    section["settings"] = settings.model_dump(
+        mode="json",
+        exclude_none=True,
+        exclude_defaults=True,
+    )
     text = layer_text(carried | {"mine": section}, below, extends)
     return write_search(findings, images.items(), run, text)
 
@@ -331,13 +355,14 @@ def _searched_classes(recipe: Recipe, settings: BugsSettings) -> Sequence[Recipe
     id_by_name = {cls.name: cls.id for cls in recipe.classes}
     problems = []
     for class_id in settings.classes:
-        if class_id not in known:
-            close = did_you_mean(class_id, known)
-            if class_id in id_by_name:
-                close = f"; did you mean '{id_by_name[class_id]}'?"
-            problems.append(
-                f"mine.settings.classes: the recipe has no class of the id '{class_id}'{close}"
-            )
+        if class_id in known:
+            continue
+        close = did_you_mean(class_id, known)
+        if class_id in id_by_name:
+            close = f"; did you mean '{id_by_name[class_id]}'?"
+        problems.append(
+            f"mine.settings.classes: the recipe has no class of the id '{class_id}'{close}"
+        )
     if problems:
         raise UserError(problems, f"Known classes: {', '.join(known[:20])}.")
     return [cls for cls in recipe.classes if cls.id in settings.classes]
@@ -353,16 +378,18 @@ def _seeds(run: MiningRun) -> tuple[FailedImages | None, tuple[LabelledImages, .
     parts = opened_parts(run.recipe, run.settings.seeds, source, "mine.settings.seeds")
     question = ask_about(run, parts)
     answers = question.target.predictions
-    keys = [f"seeds/{index}/{key}" for index, part in enumerate(parts) for key in part.keys]
+    keys = []
+    for index, part in enumerate(parts):
+        keys += [f"seeds/{index}/{key}" for key in part.keys]
     # An image that cannot be decoded counts neither as right nor as wrong.
     rows = np.flatnonzero(answers.readable)
-    row_keys = tuple(keys[row] for row in rows.tolist())
-    return FailedImages(
-        row_keys,
+    seeds = FailedImages(
+        tuple(keys[row] for row in rows.tolist()),
         question.labels[rows],
         question.failed[rows],
         answers.prediction[rows].astype(np.int64),
-    ), parts
+    )
+    return seeds, parts
 
 
 BUGS = SearchMethod(BugsSettings, mine_bugs)

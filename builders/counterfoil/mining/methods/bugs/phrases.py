@@ -54,9 +54,17 @@ MOST_WORDS = 24
 REFUSED = frozenset("{}[]<>|\\^`")
 _STOP = re.compile(r"[.!?]+(?=\s|$)")
 _BREAK = re.compile(r"[,;:]+")
-_AS_PLAIN = str.maketrans(
-    {"“": "", "”": "", '"': "", "„": "", "«": "", "»": "", "‘": "'", "’": "'", "´": "'"}
-    | {"–": ", ", "—": ", ", "…": ". ", "。": ". ", "！": "! ", "？": "? ", "，": ", ", "、": ", "}
+_AS_PLAIN = str.maketrans("‘’´", "'''", '“”„«»"') | str.maketrans(
+    {
+        "–": ", ",
+        "—": ", ",
+        "，": ", ",
+        "、": ", ",
+        "…": ". ",
+        "。": ". ",
+        "！": "! ",
+        "？": "? ",
+    }
 )
 _Words = Sequence[str | None]
 
@@ -67,7 +75,8 @@ def tidy_text(text: str) -> str:
     text = text[: 2 * LONGEST_CAPTION].translate(_AS_PLAIN)
     text = "".join(map(_printed, text))
     text = unicodedata.normalize("NFC", text).lower()
-    text = " ".join(unicodedata.normalize("NFC", text).split())
+    text = unicodedata.normalize("NFC", text)
+    text = " ".join(text.split())
     if len(text) <= LONGEST_CAPTION:
         return text
     whole_words, _, _ = text[:LONGEST_CAPTION].rpartition(" ")
@@ -135,7 +144,8 @@ def phrases_of(text: str) -> list[str]:
     for part in _BREAK.split(text):
         words = words_of_text(part)
         # Words before the first opening belong to its phrase: "that is sitting on a floor".
-        cuts = [0, *phrase_openings(words)[1:], len(words)]
+        openings = phrase_openings(words)
+        cuts = [0, *openings[1:], len(words)]
         for low, high in pairwise(cuts):
             phrase = words[low:high]
             while phrase and phrase[-1] in _DANGLING:
@@ -213,8 +223,10 @@ def _sentence(text: str) -> str | None:
     words: list[str | None] = []
     for token in text.split():
         word = _word(token)
+        if word and token.endswith(","):
+            word = f"{word},"
         if word != "":
-            words.append(word if word is None or not token.endswith(",") else f"{word},")
+            words.append(word)
     if words and words[-1] is not None:
         words[-1] = words[-1].rstrip(",")
     joined = _joined(words)
@@ -242,4 +254,5 @@ def _joined(words: _Words) -> str | None:
 
 
 def _each_once(texts: Iterable[str | None]) -> list[str]:
-    return list(dict.fromkeys(text for text in texts if text is not None))
+    distinct = dict.fromkeys(texts)
+    return [text for text in distinct if text is not None]

@@ -32,13 +32,12 @@ from counterfoil.mining.methods.bugs.trials import (
     RoundAsked,
     Trial,
     carry_to_test,
-    confirmed_among,
     refuse_small_budget,
 )
 from counterfoil.paired_stats import most_pairs_to_decide
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.schema_mine import BugsSettings, Mine
-from counterfoil.stats import StoppedRate, clopper_pearson, stopped_rate
+from counterfoil.stats import StoppedRate, clopper_pearson, e_bh, stopped_rate
 
 # A class that fails more often than this on the base is left out, because its failures do not show
 # a cause.
@@ -59,6 +58,7 @@ class FailedImages:
     answers: Ints
 
 
+_ByName = dict[str, BugHypothesis]
 # A function from keys of n images to their features, unit vectors (n, width).
 Features = Callable[[Sequence[str]], Floats32]
 Describe = Callable[[Sequence[FailureCluster]], Sequence[Described]]
@@ -96,34 +96,31 @@ def search_bugs(
     """
     mine = run.mine
     settings = run.settings
-    budget = Budget(settings.images, 1)
-    labels = tuple(cls.label for cls in classes)
+    class_names = {cls.label: cls.name for cls in classes}
+    labels = tuple(class_names)
     round_asked = RoundAsked(1, "baseline", settings.baseline, {}, labels)
     base = draw(round_asked)
-    budget = budget.after(round_asked)
     images = seeds
     if images is None:
         images = FailedImages(base.keys, base.labels, base.failed, base.answers)
     clusters: list[FailureCluster] = []
     baseline: list[ClassAudit] = []
     for cls in classes:
-        class_base = class_baseline(base, cls, seeded=seeds is not None)
-        if class_base.reason is None:
-            class_clusters = _clusters(images, cls.label, look, run)
-            clusters += class_clusters
-            if not class_clusters:
-                of_class = images.labels == cls.label
-                failures = int((of_class & images.failed).sum())
+        audit = class_baseline(base, cls, seeded=seeds is not None)
+        if audit.reason is None:
+            of_class = _clusters(images, cls.label, look, run)
+            clusters += of_class
+            if not of_class:
+                failed = images.failed[images.labels == cls.label]
+                failures = int(failed.sum())
                 kind = "base images" if settings.seeds is None else "images of mine.settings.seeds"
-                needed = (
-                    f"a cluster needs {settings.fewest_failures} (mine.settings.fewest_failures)"
-                )
+                verb = "fails" if failures == 1 else "fail"
                 reason = (
-                    f"{failures} of its {kind} {'fails' if failures == 1 else 'fail'}, but {needed}"
+                    f"{failures} of its {kind} {verb}, but a cluster needs"
+                    f" {settings.fewest_failures} (mine.settings.fewest_failures)"
                 )
-                class_base = replace(class_base, reason=reason)
-        baseline.append(class_base)
-    class_names = {cls.label: cls.name for cls in classes}
+                audit = replace(audit, reason=reason)
+        baseline.append(audit)
     # Several clusters can give the same class and description. Only the first of these clusters
     # gives a hypothesis.
     by_words: dict[tuple[int, Description], BugHypothesis] = {}
@@ -138,14 +135,20 @@ def search_bugs(
             continue
         taken = [hypothesis.name for hypothesis in by_words.values()]
         name = name_of(class_names[cluster.label], described.description, taken)
-        about = {"captions": list(described.captions), "log_likelihood": described.log_likelihood}
+        about = {
+            "captions": list(described.captions),
+            "log_likelihood": described.log_likelihood,
+        }
         by_words[key] = BugHypothesis(name, *key, evidence=cluster.keys, about=about)
     hypotheses = list(by_words.values())
     search = BugSearch(tuple(baseline), (base,), undescribed=tuple(undescribed))
     if not hypotheses:
         return search
-    family = len(hypotheses) * (1 + (_MOST_SHORTER if settings.shorten else 0))
-    refuse_small_budget(len(hypotheses), run)
+    family = len(hypotheses)
+    refuse_small_budget(family, run)
+    if settings.shorten:
+        family *= 1 + _MOST_SHORTER
+    budget = Budget(settings.images, 1).after(round_asked)
     tested, rounds_of_tests = carry_to_test(hypotheses, draw, budget, run, family=family)
     search = replace(search, rounds=(base, *rounds_of_tests), tested=tested)
     if settings.shorten:
@@ -153,21 +156,20 @@ def search_bugs(
     confirmed = confirmed_names(search.tested, mine)
     shortened_to = {}
     for name, short in search.shortened_to.items():
-        if {name, short} <= confirmed:
+        if name in confirmed and short in confirmed:
             shortened_to[name] = short
     rounds = list(search.rounds)
     estimates = dict[str, StoppedRate]()
-    if settings.until is not None:
-        standing = confirmed - shortened_to.keys()
-        for trial in search.tested:
-            name = trial.hypothesis.name
-            if name not in standing:
-                continue
-            drawn = _estimated(trial, draw, _left(rounds, settings), settings)
-            if drawn is not None:
-                rounds.append(drawn)
-                rows = drawn.of(trial.hypothesis.label, name)
-                estimates[name] = stopped_rate(drawn.failed[rows], settings.until)
+    for trial in search.tested:
+        name = trial.hypothesis.name
+        if settings.until is None or name not in confirmed or name in shortened_to:
+            continue
+        drawn = _estimated(trial, draw, _left(rounds, settings), settings)
+        if drawn is not None:
+            rounds.append(drawn)
+            rows = drawn.of(trial.hypothesis.label, name)
+            failed = drawn.failed[rows]
+            estimates[name] = stopped_rate(failed, settings.until)
     return replace(
         search,
         rounds=tuple(rounds),
@@ -183,22 +185,28 @@ def refuse_small_search(classes: int, run: MiningRun) -> None:
     refuse_small_budget(1, run)
     settings = run.settings
     base = classes * settings.baseline
-    needed = 2 * most_pairs_to_decide(1, run.mine.fdr)
-    if base + needed > settings.images:
+    tested = 2 * most_pairs_to_decide(1, run.mine.fdr)
+    needed = base + tested
+    if needed > settings.images:
         raise UserError(
             f"mine.settings.images: {settings.images:,} images are too few: the base of {classes:,}"
-            " classes takes"
-            f" {base:,} (mine.settings.baseline: {settings.baseline:,} each), and one hypothesis"
-            f" {needed:,}",
-            f"Set mine.settings.images to {base + needed:,} or more, or name fewer"
-            " mine.settings.classes.",
+            f" classes takes {base:,} (mine.settings.baseline: {settings.baseline:,} each), and one"
+            f" hypothesis {tested:,}",
+            f"Set mine.settings.images to {needed:,} or more, or name fewer mine.settings.classes.",
         )
 
 
 def confirmed_names(tested: Sequence[Trial], mine: Mine) -> frozenset[str]:
-    """Return the names of the hypotheses that e-BH over all tested hypotheses confirms."""
-    names = [trial.hypothesis.name for trial in tested]
-    return frozenset(compress(names, confirmed_among(tested, mine)))
+    """Return the names of the hypotheses that e-BH over all trials confirms. A futile trial is
+    never confirmed. A trial whose difference is below the margin is not confirmed either, because
+    with enough pairs an e-value is large for a negligible difference too.
+    """
+    rejected = e_bh([trial.log_e for trial in tested], mine.fdr)
+    confirmed = set()
+    for trial in compress(tested, rejected):
+        if trial.state != "futile" and trial.count.difference >= mine.margin:
+            confirmed.add(trial.hypothesis.name)
+    return frozenset(confirmed)
 
 
 def class_baseline(base: DrawnRound, cls: RecipeClass, *, seeded: bool = False) -> ClassAudit:
@@ -213,23 +221,26 @@ def class_baseline(base: DrawnRound, cls: RecipeClass, *, seeded: bool = False) 
     if images < FEWEST_IMAGES:
         reason = (
             f"the screen accepts {images} of {drawn} base images: the generator does not draw"
-            " this class by its name"
+            " this class by its name; with class tokens (`tokens`) it may"
         )
-        return replace(audit, reason=f"{reason}; with class tokens (`tokens`) it may")
+        return replace(audit, reason=reason)
     interval = clopper_pearson(failures, images - failures)
     reason = None
     if failures > MOST_FAILING * images:
         reason = (
             f"{failures} of {images} base images fail, too many to find what makes it fail; the"
-            " name may draw something"
-            " else than the class, and class tokens (`tokens`) may help"
+            " name may draw something else than the class, and class tokens (`tokens`) may help"
         )
     elif not failures and not seeded:
         reason = f"no failure in {images} base images: its rate is at most {interval[1]:.1%} (95 %)"
     return replace(audit, reason=reason, interval=interval)
 
 
-def name_of(class_name: str, description: Description, taken: Sequence[str]) -> str:
+def name_of(
+    class_name: str,
+    description: Description,
+    taken: Sequence[str],
+) -> str:
     """Return a shift's name for a class and a description, unique in a run."""
     pieces = " ".join(piece.words for piece in description.pieces)
     (slug,) = unique_slugs([f"{class_name} {pieces}"])
@@ -247,32 +258,39 @@ def unique_name(stem: str, taken: Container[str]) -> str:
 
 
 def _clusters(
-    images: FailedImages, label: int, look: Features, run: MiningRun
+    images: FailedImages,
+    label: int,
+    look: Features,
+    run: MiningRun,
 ) -> list[FailureCluster]:
     settings = run.settings
-    rows = np.flatnonzero((images.labels == label) & images.failed)
+    of_class = images.labels == label
+    rows = np.flatnonzero(of_class & images.failed)
     if len(rows) < settings.fewest_failures:
         return []
-    features = look([images.keys[row] for row in rows.tolist()])
+    keys = [images.keys[row] for row in rows.tolist()]
     clusters = cluster_failures(
-        features,
+        look(keys),
         images.answers[rows],
         most=settings.clusters,
         least=settings.fewest_failures,
         seed=run.mine.seed,
     )
-    right = np.flatnonzero((images.labels == label) & ~images.failed)
-    beside = tuple(images.keys[row] for row in right[: settings.described].tolist())
+    right = np.flatnonzero(of_class & ~images.failed)
+    right = right[: settings.described]
+    beside = tuple(images.keys[row] for row in right.tolist())
     described = []
     for cluster, answered in clusters:
-        keys = tuple(images.keys[row] for row in rows[cluster].tolist())
-        described.append(FailureCluster(label, keys, answered, beside))
+        of_cluster = tuple(keys[index] for index in cluster.tolist())
+        described.append(FailureCluster(label, of_cluster, answered, beside))
     return described
 
 
 def _plan_shorter(
-    tested: Sequence[Trial], class_names: Mapping[int, str], mine: Mine
-) -> tuple[dict[str, BugHypothesis], dict[str, BugHypothesis], dict[str, list[str]]]:
+    tested: Sequence[Trial],
+    class_names: Mapping[int, str],
+    mine: Mine,
+) -> tuple[_ByName, _ByName, dict[str, list[str]]]:
     """Return three mappings: hypotheses to render again, new shorter hypotheses, and for each
     confirmed hypothesis the names of its shorter ones. If a hypothesis was not confirmed, each of
     its pieces is tested alone, because one piece ("green") can prevent as many failures as another
@@ -281,10 +299,11 @@ def _plan_shorter(
     names = [trial.hypothesis.name for trial in tested]
     known = {}
     for trial in tested:
-        known[trial.hypothesis.label, trial.hypothesis.description] = trial.hypothesis
+        hypothesis = trial.hypothesis
+        known[hypothesis.label, hypothesis.description] = hypothesis
     shorter_names: dict[str, list[str]] = {}
-    fresh: dict[str, BugHypothesis] = {}
-    repeated: dict[str, BugHypothesis] = {}
+    fresh: _ByName = {}
+    repeated: _ByName = {}
 
     def repeat(hypothesis: BugHypothesis) -> None:
         if hypothesis.name not in repeated and hypothesis.name not in fresh:
@@ -293,12 +312,13 @@ def _plan_shorter(
             repeated[hypothesis.name] = replace(hypothesis, name=name)
 
     def add_shorter(whole: BugHypothesis, description: Description) -> BugHypothesis:
-        if (whole.label, description) not in known:
+        key = whole.label, description
+        if key not in known:
             name = name_of(class_names[whole.label], description, names)
             names.append(name)
-            fresh[name] = BugHypothesis(name, whole.label, description, "shortened", whole.name)
-            known[whole.label, description] = fresh[name]
-        return known[whole.label, description]
+            short = BugHypothesis(name, *key, "shortened", whole.name)
+            fresh[name] = known[key] = short
+        return known[key]
 
     confirmed = confirmed_names(tested, mine)
     others = []
@@ -309,21 +329,28 @@ def _plan_shorter(
             continue
         descriptions = tried_shorter(whole.description, _MOST_SHORTER)
         descriptions = [shorter for shorter in descriptions if shorter.pieces]
-        if descriptions:
-            repeat(whole)
-            shorts = [add_shorter(whole, description) for description in descriptions]
-            shorter_names[whole.name] = [short.name for short in shorts]
-            for short in shorts:
-                repeat(short)
+        if not descriptions:
+            continue
+        repeat(whole)
+        shorts = [add_shorter(whole, description) for description in descriptions]
+        shorter_names[whole.name] = [short.name for short in shorts]
+        for short in shorts:
+            repeat(short)
     for whole in others:
         pieces = whole.description.pieces
-        for piece in pieces[:_MOST_SHORTER] if len(pieces) > 1 else ():
-            add_shorter(whole, Description((piece,)))
+        if len(pieces) > 1:
+            for piece in pieces[:_MOST_SHORTER]:
+                add_shorter(whole, Description((piece,)))
     return repeated, fresh, shorter_names
 
 
 def _shortened(
-    search: BugSearch, class_names: Mapping[int, str], draw: Draw, run: MiningRun, *, family: int
+    search: BugSearch,
+    class_names: Mapping[int, str],
+    draw: Draw,
+    run: MiningRun,
+    *,
+    family: int,
 ) -> BugSearch:
     """Test shorter descriptions on new noise, as hypotheses of their own. The longer descriptions
     are rendered again for the comparison, because their earlier tests stopped when rates were high.
@@ -335,12 +362,12 @@ def _shortened(
         return search
     budget = _left(search.rounds, run.settings)
     drawn, rounds = carry_to_test(hypotheses, draw, budget, run, family=family, purpose="shorten")
-    again = dict(zip(repeated, drawn, strict=False))
     new = drawn[len(repeated) :]
     state = {trial.hypothesis.name: trial.state for trial in (*tested, *new)}
     count = {trial.hypothesis.name: trial.count for trial in new}
-    count |= {name: trial.count for name, trial in again.items()}
-    known = [*(trial.hypothesis for trial in tested), *fresh.values()]
+    for name, trial in zip(repeated, drawn, strict=False):
+        count[name] = trial.count
+    known = [trial.hypothesis for trial in (*tested, *new)]
     described = {hypothesis.name: hypothesis.description for hypothesis in known}
     replaced_by: dict[str, str] = {}
     for name, shorts in shorter_names.items():
@@ -366,33 +393,44 @@ def _shortened(
         counts = counts_of_background(hypothesis.label, hypothesis.description, count_of)
         if counts is not None:
             backgrounds[hypothesis.name] = counts
-    rounds = (*search.rounds, *rounds)
-    tested = (*tested, *new)
     return replace(
-        search, rounds=rounds, tested=tested, shortened_to=replaced_by, backgrounds=backgrounds
+        search,
+        rounds=(*search.rounds, *rounds),
+        tested=(*tested, *new),
+        shortened_to=replaced_by,
+        backgrounds=backgrounds,
     )
 
 
 def _estimated(
-    trial: Trial, draw: Draw, budget: Budget, settings: BugsSettings
+    trial: Trial,
+    draw: Draw,
+    budget: Budget,
+    settings: BugsSettings,
 ) -> DrawnRound | None:
     """Render so many new images of a description that `until` failures are expected. Return None if
     the budget has too few images left.
     """
-    assert settings.until is not None
+    until = settings.until
+    assert until is not None
     # The round has 1.5 times the number of candidates that are needed on average, at the observed
     # failure rate and the screen's observed acceptance rate.
     count = trial.count
     accepted = count.pairs / max(trial.drawn, 1)
-    rate = max(count.rate, 0.5 / count.pairs) * max(accepted, 0.05)
-    needed = int(np.ceil(1.5 * settings.until / rate))
+    rate = max(count.rate, 0.5 / count.pairs)
+    rate *= max(accepted, 0.05)
+    needed = int(np.ceil(1.5 * until / rate))
     candidates = min(needed, budget.images - FEWEST_IMAGES)
-    if candidates < settings.until:
+    if candidates < until:
         return None
     hypothesis = trial.hypothesis
-    cells = {hypothesis.name: hypothesis}
     round_asked = RoundAsked(
-        budget.number, "until", candidates, cells, (hypothesis.label,), FEWEST_IMAGES
+        number=budget.number,
+        purpose="until",
+        candidates=candidates,
+        cells={hypothesis.name: hypothesis},
+        labels=(hypothesis.label,),
+        base_candidates=FEWEST_IMAGES,
     )
     return draw(round_asked)
 

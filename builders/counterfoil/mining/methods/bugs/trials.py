@@ -26,47 +26,50 @@ from counterfoil.paired_stats import (
 from counterfoil.progress import report_progress
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.prompts import BASE
-from counterfoil.recipe.schema_mine import Mine
-from counterfoil.stats import e_bh
 
 TRIED = "tries"
 
 
 @dataclass(frozen=True, slots=True)
 class BugHypothesis:
-    """A class and a description with which the target may fail more often. evidence: keys of the
-    failures that were described. parent: name of the hypothesis whose description this one
-    shortens. about: facts to report, as JSON.
-    """
+    """A class and a description with which the target may fail more often."""
 
     name: str
     label: int
     description: Description
     origin: Literal["found", "shortened", "tried"] = "found"
     parent: str | None = None
+    """Name of the hypothesis whose description this one shortens."""
     evidence: tuple[str, ...] = ()
+    """Keys of the failures that were described."""
     about: Mapping[str, Any] = field(default_factory=dict)
+    """Facts to report, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundAsked:
-    """A round to draw: `candidates` images for each cell, and base images for each class in
-    `labels`. cells: by name of the hypothesis.
-    """
+    """A round to draw."""
 
     number: int
     purpose: Purpose
     candidates: int
+    """Images for each cell."""
     cells: Mapping[str, BugHypothesis]
+    """By name of the hypothesis."""
     labels: tuple[int, ...]
+    """Classes with base images."""
     base_candidates: int | None = None
+    """Base images for each class; None: as many as for a cell."""
 
     @property
     def name(self) -> str:
         """The folder of the round. Hypotheses that a person tried have a folder of rounds with
         their own numbers, because the search may still continue with its next round.
         """
-        return f"{TRIED if self.purpose in ('try', 'try_estimate') else 'rounds'}/{self.number:02d}"
+        folder = "rounds"
+        if self.purpose in ("try", "try_estimate"):
+            folder = TRIED
+        return f"{folder}/{self.number:02d}"
 
     @property
     def of_base(self) -> int:
@@ -74,7 +77,9 @@ class RoundAsked:
 
     @property
     def images(self) -> int:
-        return self.candidates * len(self.cells) + self.of_base * len(self.labels)
+        described = self.candidates * len(self.cells)
+        base = self.of_base * len(self.labels)
+        return described + base
 
 
 @dataclass(frozen=True)
@@ -98,8 +103,10 @@ class DrawnRound:
         """Return the rows of a class in drawing order: its base images, or the images of the cell
         `name`."""
         shift = 0 if name is None else self.shift_names.index(name)
-        rows = np.flatnonzero((self.shifts == shift) & (self.labels == label))
-        return rows[np.argsort(self.indices[rows], kind="stable")]
+        of_class = self.labels == label
+        rows = np.flatnonzero((self.shifts == shift) & of_class)
+        order = np.argsort(self.indices[rows], kind="stable")
+        return rows[order]
 
     def pairs(self, name: str) -> Pairs:
         """Return the cell's pairs: its images for which the base image with the same noise was
@@ -107,19 +114,23 @@ class DrawnRound:
         label = self.asked.cells[name].label
         described = self.of(label, name)
         base = self.of(label)
-        indices = (self.indices[described], self.indices[base])
-        _, described_at, base_at = np.intersect1d(*indices, assume_unique=True, return_indices=True)
+        _, described_at, base_at = np.intersect1d(
+            self.indices[described],
+            self.indices[base],
+            assume_unique=True,
+            return_indices=True,
+        )
         return Pairs(self, described[described_at], base[base_at])
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """n pairs of a round in drawing order: the rows of the described images and the rows of the
-    base images, (n,)."""
+    """n pairs of a round in drawing order."""
 
     drawn: DrawnRound
     described: Ints
     base: Ints
+    """(n,), rows of the described images and of the base images."""
 
     @property
     def count(self) -> PairCount:
@@ -132,7 +143,9 @@ Draw = Callable[[RoundAsked], DrawnRound]
 
 def base_prompt(run: MiningRun) -> str:
     """Return the prompt to which descriptions are added."""
-    prompt = run.recipe.prompts.base.prompt if run.settings.base is None else run.settings.base
+    prompt = run.settings.base
+    if prompt is None:
+        prompt = run.recipe.prompts.base.prompt
     assert prompt is not None  # `wordless_problems` refuses a base without one
     return prompt
 
@@ -141,13 +154,18 @@ def nothing_drawn(round_asked: RoundAsked, seed: int) -> DrawnRound:
     """Return a round that has no accepted image."""
     no_rows = np.zeros(0, dtype=np.int64)
     images = LabelledImages(
-        round_asked.name, "", (), no_rows, no_rows, (BASE,), lambda keys: iter(())
+        name=round_asked.name,
+        content="",
+        keys=(),
+        labels=no_rows,
+        groups=no_rows,
+        group_names=(BASE,),
+        read=lambda keys: iter(()),
     )
-    names = (BASE, *round_asked.cells)
     return DrawnRound(
         round_asked,
         seed,
-        names,
+        shift_names=(BASE, *round_asked.cells),
         shifts=no_rows,
         labels=no_rows,
         indices=no_rows,
@@ -171,18 +189,20 @@ State = Literal["confirmed", "futile", "open"]
 
 @dataclass(frozen=True)
 class Trial:
-    """A hypothesis with the pairs that were drawn for it. looks: the number of pairs and the log
-    e-value after each round.
-    """
+    """A hypothesis with the pairs that were drawn for it."""
 
     hypothesis: BugHypothesis
     pairs: tuple[Pairs, ...] = ()
     looks: tuple[tuple[int, float], ...] = ()
+    """The number of pairs and the log e-value after each round."""
     state: State = "open"
 
     @property
     def count(self) -> PairCount:
-        return sum((pair.count for pair in self.pairs), PairCount(0, 0, 0, 0))
+        count = PairCount(0, 0, 0, 0)
+        for pairs in self.pairs:
+            count += pairs.count
+        return count
 
     @property
     def drawn(self) -> int:
@@ -215,10 +235,10 @@ def refuse_small_budget(hypotheses: int, run: MiningRun) -> None:
     even if the description fails and the base is right in every pair.
     """
     needed = most_pairs_to_decide(max(hypotheses, 1), run.mine.fdr)
-    if run.settings.pairs < needed:
+    pairs = run.settings.pairs
+    if pairs < needed:
         raise UserError(
-            f"mine.settings.pairs: {run.settings.pairs} pairs cannot confirm any of {hypotheses}"
-            " hypotheses: it"
+            f"mine.settings.pairs: {pairs} pairs cannot confirm any of {hypotheses} hypotheses: it"
             f" takes at least {needed}, even if the description fails and the base is right in"
             " every pair",
             f"Set mine.settings.pairs to {2 * needed} or more.",
@@ -246,44 +266,38 @@ def carry_to_test(
     rounds: list[DrawnRound] = []
     drawn_pairs = 0
     while drawn_pairs < settings.pairs:
-        open_trials = [trial for trial in tested.values() if trial.state == "open"]
-        if not open_trials:
+        cells = {}
+        for name, trial in tested.items():
+            if trial.state == "open":
+                cells[name] = trial.hypothesis
+        if not cells:
             break
-        pairs = min(max(drawn_pairs, settings.batch), settings.pairs - drawn_pairs)
-        cells = {trial.hypothesis.name: trial.hypothesis for trial in open_trials}
-        labels = tuple(sorted({cell.label for cell in cells.values()}))
-        pairs = min(pairs, budget.images // (len(cells) + len(labels)))
+        labels = {cell.label for cell in cells.values()}
+        pairs = min(
+            max(drawn_pairs, settings.batch),
+            settings.pairs - drawn_pairs,
+            budget.images // (len(cells) + len(labels)),
+        )
         if pairs < FEWEST:
             break
-        round_asked = RoundAsked(budget.number, purpose, pairs, cells, labels)
-        drawn = draw(round_asked)
+        in_order = tuple(sorted(labels))
+        drawn = draw(RoundAsked(budget.number, purpose, pairs, cells, in_order))
         # The drawn round can have a later number than the round that was asked for. Continue after
         # the drawn number, because a round that is drawn twice would count twice.
         budget = budget.after(drawn.asked)
-        drawn_pairs += round_asked.candidates
+        drawn_pairs += pairs
         rounds.append(drawn)
-        for trial in open_trials:
-            name = trial.hypothesis.name
-            more = replace(trial, pairs=(*trial.pairs, drawn.pairs(name)))
+        for name in cells:
+            trial = tested[name]
+            every_pair = (*trial.pairs, drawn.pairs(name))
+            more = replace(trial, pairs=every_pair)
             count = more.count
             log_e = log_e_value(count.failing, count.discordant)
-            state = decide_test(count, log_e, threshold, mine.margin) if count.pairs else "open"
+            state = "open"
+            if count.pairs:
+                state = decide_test(count, log_e, threshold, mine.margin)
             looks = (*trial.looks, (count.pairs, log_e))
             tested[name] = replace(more, looks=looks, state=state)
         decided = sum(trial.state != "open" for trial in tested.values())
         report_progress(f"{purpose}: hypotheses decided", decided, len(tested))
     return tuple(tested.values()), tuple(rounds)
-
-
-def confirmed_among(tested: Sequence[Trial], mine: Mine) -> list[bool]:
-    """Check for each trial whether e-BH over all trials confirms it. A futile trial is never
-    confirmed. A trial whose difference is below the margin is not confirmed either, because with
-    enough pairs an e-value is large for a negligible difference too.
-    """
-    rejected = e_bh([trial.log_e for trial in tested], mine.fdr)
-    confirmed = []
-    for trial, is_rejected in zip(tested, rejected, strict=True):
-        confirmed.append(
-            is_rejected and trial.state != "futile" and trial.count.difference >= mine.margin
-        )
-    return confirmed

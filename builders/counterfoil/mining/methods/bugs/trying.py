@@ -75,23 +75,24 @@ from counterfoil.store.directory_lock import directory_lock
 
 
 def find_on_photographs(
-    hypotheses: Sequence[BugHypothesis], run: MiningRun
+    hypotheses: Sequence[BugHypothesis],
+    run: MiningRun,
 ) -> tuple[Findings, Audited, str | None]:
     """Test the hypotheses on the images of `mine.on`. Return the findings, the audit, and the table
     of rows to relabel, if there is one.
     """
     recipe = run.recipe
-    mine = run.mine
     # Features of train rows are needed only to whiten others for a direction, and no direction is
     # fitted here.
-    few_train_rows = mine.model_copy(update={"train_rows": 2})
+    few_train_rows = run.mine.model_copy(update={"train_rows": 2})
     source = open_source(recipe.source)
     (audited, *_), clip = audit_target(recipe, few_train_rows, source, run.device)
     audited = replace(audited, whitened_by="")
     texts = []
     for cls in recipe.classes:
-        of_class = [bug for bug in hypotheses if bug.label == cls.label]
-        texts.append((cls.text(base_prompt(run)), [_caption(bug, run) for bug in of_class]))
+        of_class = [_caption(bug, run) for bug in hypotheses if bug.label == cls.label]
+        reference = cls.text(base_prompt(run))
+        texts.append((reference, of_class))
     captions = embed_captions(caption_table(texts), clip.model)
     on_rows = tuple(_on_rows(bug, audited, captions, run) for bug in hypotheses)
     note = ClassNote(reason="not searched: the findings come from drawn images")
@@ -99,11 +100,15 @@ def find_on_photographs(
     tests = HypothesisTests.of(run, [audited], captions, outcome)
     doubts = clip_doubts(recipe, clip.model, [audited], "words")
     checks, relabel = check_labels(tests, clip.model, doubts)
-    return collect_findings(tests, [{}], checks=checks).doubted(doubts), audited, relabel
+    findings = collect_findings(tests, [{}], checks)
+    return findings.doubted(doubts), audited, relabel
 
 
 def _on_rows(
-    bug: BugHypothesis, audited: Audited, captions: CandidateCaptions, run: MiningRun
+    bug: BugHypothesis,
+    audited: Audited,
+    captions: CandidateCaptions,
+    run: MiningRun,
 ) -> Hypothesis:
     """Return a description's set among the rows of its class. The cut-off is chosen on the discover
     half."""
@@ -119,9 +124,8 @@ def _on_rows(
         margin = run.mine.margin
         cutoffs, members, _ = choose_cutoffs(of_class, cosines, (bug.label,), "hard", margin)
         inside = np.flatnonzero(members)
-        order = inside[np.argsort(-cosines[inside], kind="stable")]
-    # A hypothesis counts its evidence in rows of the discover half.
-    positions = np.searchsorted(discover, rows[order])
+        best_first = np.argsort(-cosines[inside], kind="stable")
+        order = inside[best_first]
     return Hypothesis(
         name=bug.name,
         labels=(bug.label,),
@@ -130,14 +134,16 @@ def _on_rows(
         caption=caption,
         vector=vector,
         cutoffs=cutoffs,
-        evidence=positions,
+        # A hypothesis counts its evidence in rows of the discover half.
+        evidence=np.searchsorted(discover, rows[order]),
         scores=cosines[order].astype(np.float64),
     )
 
 
 def _caption(bug: BugHypothesis, run: MiningRun) -> str:
     cls = run.recipe.classes[bug.label]
-    return bug.description.prompt(filled_base(run, cls), cls.name)
+    base = filled_base(run, cls)
+    return bug.description.prompt(base, cls.name)
 
 
 AGAIN = "again"
@@ -161,45 +167,48 @@ def try_descriptions(options: TryOptions) -> MineResult:
     """
     with opened_search(options.folder, options.device, options.workers) as (run, before):
         recipe = run.recipe
-        search_folder = run.folder
-        named = [cls for cls in recipe.classes if options.class_name in (cls.id, cls.name)]
+        folder = run.folder
+        wanted = options.class_name
+        named = [cls for cls in recipe.classes if wanted in (cls.id, cls.name)]
         if not named:
             names = [cls.name for cls in recipe.classes]
             raise UserError(
-                "--class: the recipe has no class"
-                f" '{options.class_name}'{did_you_mean(options.class_name, names)}",
+                f"--class: the recipe has no class '{wanted}'{did_you_mean(wanted, names)}",
                 f"Known classes: {', '.join(names[:20])}.",
             )
         cls = named[0]
-        known = {(finding.classes, finding.prompt): finding.name for finding in before.findings}
-        descriptions = _described(options.texts, cls, run)
+        known = {}
+        names = []
+        for finding in before.findings:
+            known[finding.classes, finding.prompt] = finding.name
+            names.append(finding.name)
         again = []
-        for description in descriptions:
-            key = ((cls.id,), description.prompt(base_prompt(run)))
+        hypotheses: list[BugHypothesis] = []
+        for description in _described(options.texts, cls, run):
+            prompt = description.prompt(base_prompt(run))
+            key = ((cls.id,), prompt)
             if key in known:
                 again.append(known[key])
+            name = name_of(cls.name, description, names)
+            names.append(name)
+            hypotheses.append(BugHypothesis(name, cls.label, description, "tried"))
         if again:
             raise UserError(
-                f"{', '.join(again)}: was tested in {search_folder} already",
+                f"{', '.join(again)}: was tested in {folder} already",
                 "Repeating a test until it succeeds proves nothing. Mine with more"
-                " mine.settings.pairs in"
-                " another folder.",
+                " mine.settings.pairs in another folder.",
             )
-        names = [finding.name for finding in before.findings]
-        hypotheses: list[BugHypothesis] = []
-        for description in descriptions:
-            names.append(name_of(cls.name, description, names))
-            hypotheses.append(BugHypothesis(names[-1], cls.label, description, "tried"))
         family = before.tested + len(hypotheses)
         drawer = RoundDrawer(run, past_others=True)
         first = 1 + sum(drawn_round.purpose == "try" for drawn_round in before.rounds)
         trials, rounds = _tested(hypotheses, drawer, run, first, family, "try")
         answers = output_names(recipe, class_map_of(recipe, run.target))
         tried = [finding_of(trial, run, answers) for trial in trials]
-        findings = with_more(before, tried, list(map(round_drawn, rounds)))
+        drawn = list(map(round_drawn, rounds))
+        findings = with_more(before, tried, drawn)
         findings = estimate_rates(findings, drawer, 1, run, answers, "try_estimate")
-        images = images_of_rounds(search_folder, before.rounds) | drawer.images
-        asked_text = (search_folder / ASKED).read_text(encoding="utf-8")
+        images = images_of_rounds(folder, before.rounds) | drawer.images
+        asked_text = (folder / ASKED).read_text(encoding="utf-8")
         return write_search(findings, images.items(), run, asked_text)
 
 
@@ -241,8 +250,8 @@ def mine_again(options: AgainOptions) -> MineResult:
             problems = wordless_problems(run)
             if problems:
                 raise UserError(problems)
-            rows = mine.model_copy(update={"on": tuple(on), "confirm": "rows"})
-            run = replace(run, mine=rows)
+            changes = {"on": tuple(on), "confirm": "rows"}
+            run = replace(run, mine=mine.model_copy(update=changes))
             row_findings, audited, relabel = find_on_photographs(hypotheses, run)
             _refuse_another(inside, other, row_findings)
             make_folder(inside)
@@ -252,7 +261,8 @@ def mine_again(options: AgainOptions) -> MineResult:
         refuse_unanswered(mine.failure, other.classes, class_map)
         make_folder(inside)
         drawer = RoundDrawer(run, past_others=True)
-        trials, rounds = _tested(hypotheses, drawer, run, 1, len(hypotheses), "again")
+        family = len(hypotheses)
+        trials, rounds = _tested(hypotheses, drawer, run, 1, family, "again")
         answers = output_names(other, class_map)
         again = [finding_of(trial, run, answers) for trial in trials]
         findings = replace(
@@ -270,33 +280,42 @@ def mine_again(options: AgainOptions) -> MineResult:
         return write_search(findings, drawer.images.items(), run)
 
 
-def _refuse_another(inside: Path, other: Recipe, findings: Findings | None = None) -> None:
+def _refuse_another(
+    inside: Path,
+    other: Recipe,
+    findings: Findings | None = None,
+) -> None:
     """Raise UserError if the folder holds a test of another recipe with the same name, or of other
     images."""
     path = inside / FINDINGS
-    before = read_document(path, Findings) if path.exists() else None
-    if before is not None and before.recipe.sha256 != other.recipe_hash:
+    if not path.exists():
+        return
+    before = read_document(path, Findings)
+    if before.recipe.sha256 != other.recipe_hash:
         raise UserError(
             f"{inside} holds the results of another recipe named '{other.name}'",
             "Give this one a name of its own (--set name=…), or remove that folder.",
         )
-    if before is not None and findings is not None and before.on != findings.on:
+    if findings is not None and before.on != findings.on:
+        images = ", ".join(part.name for part in findings.on)
         raise UserError(
-            f"{inside} holds findings on other images than"
-            f" {', '.join(part.name for part in findings.on)}",
+            f"{inside} holds findings on other images than {images}",
             "Give the recipe another name (--set name=…), or remove that folder.",
         )
 
 
 @contextmanager
 def opened_search(
-    folder: str | Path, device: str, workers: int | None
+    folder: str | Path,
+    device: str,
+    workers: int | None,
 ) -> Iterator[tuple[MiningRun, Findings]]:
     """Hold the folder of a search. Yield its run and its findings. Raise UserError if no search
     wrote the folder."""
     path = named_path(folder)
     devices = (resolve_device(device),)
-    if not (path / FINDINGS).is_file() or not (path / ASKED).is_file():
+    files = (path / FINDINGS, path / ASKED)
+    if not all(file.is_file() for file in files):
         raise UserError(
             f"{path} holds no search for bugs ({FINDINGS} and {ASKED})",
             f"Begin one: counterfoil mine RECIPE --method bugs --target MODEL --out {path}",
@@ -307,16 +326,23 @@ def opened_search(
         mine = recipe.mine
         recipe_says = None if mine is None else (mine.method, mine.target, mine.failure)
         document_says = (findings.method.name, findings.target.name, findings.failure)
-        if (
-            mine is None
-            or recipe_says != document_says
-            or any(finding.pairs is None for finding in findings.findings)
-        ):
+        of_pairs = all(finding.pairs is not None for finding in findings.findings)
+        if mine is None or recipe_says != document_says or not of_pairs:
             raise UserError(
                 f"{path}: {FINDINGS} does not match {ASKED}", "Mine again in another folder."
             )
         settings = validate_settings(BugsSettings, mine.settings, "mine.settings")
-        yield MiningRun(recipe, mine, settings, path / ASKED, (), path, devices, workers), findings
+        run = MiningRun(
+            recipe,
+            mine,
+            settings,
+            source=path / ASKED,
+            overrides=(),
+            folder=path,
+            devices=devices,
+            workers=workers,
+        )
+        yield run, findings
 
 
 def _described(texts: Sequence[str], cls: RecipeClass, run: MiningRun) -> list[Description]:
@@ -337,32 +363,37 @@ def _described(texts: Sequence[str], cls: RecipeClass, run: MiningRun) -> list[D
         else:
             text_by_description[description] = text
     if wrong:
-        raise UserError(
-            wrong, f"Describe what an image shows, as in: --try 'a {cls.name} in the snow'"
-        )
+        example = f"--try 'a {cls.name} in the snow'"
+        raise UserError(wrong, f"Describe what an image shows, as in: {example}")
     return list(text_by_description)
 
 
-def _same_hypotheses(searched: MiningRun, before: Findings, other: Recipe) -> list[BugHypothesis]:
+def _same_hypotheses(
+    searched: MiningRun,
+    before: Findings,
+    other: Recipe,
+) -> list[BugHypothesis]:
     """Return the confirmed findings of a search as hypotheses of another recipe."""
     by_id = {cls.id: cls for cls in other.classes}
     searched_classes = {cls.id: cls for cls in searched.recipe.classes}
     hypotheses = []
     wrong = []
     for finding in before.standing:
-        cls = by_id.get(finding.classes[0])
-        if cls is None or cls.name != finding.class_names[0]:
+        class_id = finding.classes[0]
+        class_name = finding.class_names[0]
+        cls = by_id.get(class_id)
+        if cls is None or cls.name != class_name:
             wrong.append(
-                f"{other.name} has no class '{finding.class_names[0]}' ({finding.classes[0]}),"
-                " which the finding"
+                f"{other.name} has no class '{class_name}' ({class_id}), which the finding"
                 f" {finding.name} needs"
             )
             continue
-        base = filled_base(searched, searched_classes[cls.id])
-        pieces = pieces_of(finding.caption, base, cls.name)
+        base = filled_base(searched, searched_classes[class_id])
+        pieces = pieces_of(finding.caption, base, class_name)
         description = Description(pieces or ())
         origin = finding.origin or "found"
-        hypotheses.append(BugHypothesis(finding.name, cls.label, description, origin))
+        hypothesis = BugHypothesis(finding.name, cls.label, description, origin)
+        hypotheses.append(hypothesis)
     if wrong:
         raise UserError(wrong, "Name a recipe of the same classes.")
     if not hypotheses:
