@@ -16,6 +16,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -81,7 +82,8 @@ class ClassMap:
     def chances(self) -> Floats:
         """The probability that a random answer is right, for each label (labels,). The sum may
         exceed 1."""
-        return np.array([len(set(outputs)) / self.answering for outputs in self.targets])
+        right = np.array([len(set(outputs)) for outputs in self.targets])
+        return right / self.answering
 
     @property
     def top_k(self) -> int:
@@ -95,9 +97,10 @@ class ClassMap:
         Return this map unchanged unless the classes have at least two outputs, and the model has
         other outputs.
         """
-        class_outputs = tuple(sorted({output for outputs in self.targets for output in outputs}))
-        both = self.most_ranked is None and 2 <= len(class_outputs) < self.num_classes
-        return replace(self, class_outputs=class_outputs, leads=leads) if both else self
+        class_outputs = set(chain.from_iterable(self.targets))
+        if self.most_ranked is not None or not 2 <= len(class_outputs) < self.num_classes:
+            return self
+        return replace(self, class_outputs=tuple(sorted(class_outputs)), leads=leads)
 
 
 def map_classes(
@@ -264,9 +267,11 @@ def folder_orders(classes: Sequence[RecipeClass]) -> dict[str, list[int]]:
     label = {cls.name: cls.label for cls in classes}
     if len(label) < len(classes):
         return {}
-    names = list(label)
-    orders = {"torchvision's": sorted(names), "timm's": _timm_order(names)}
-    return {program: [label[name] for name in order] for program, order in orders.items() if order}
+    orders = {"torchvision's": [label[name] for name in sorted(label)]}
+    timms = _timm_order(list(label))
+    if timms:
+        orders["timm's"] = [label[name] for name in timms]
+    return orders
 
 
 def _timm_order(names: Sequence[str]) -> list[str] | None:
