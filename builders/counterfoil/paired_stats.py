@@ -20,7 +20,8 @@ import scipy  # its parts are loaded where they are first used
 from numpy.typing import ArrayLike
 
 from counterfoil.arrays import Bools, Floats, Ints
-from counterfoil.stats import CONFIDENCE, POWER, Bounds, seeded_generator, sequential_p
+from counterfoil.sequential_stats import sequential_p
+from counterfoil.stats import CONFIDENCE, POWER, Bounds, seeded_generator
 
 # Tail probabilities below this are summed in logarithms. SciPy's own function is accurate down to
 # about 1e-300.

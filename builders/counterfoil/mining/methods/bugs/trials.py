@@ -27,7 +27,7 @@ from counterfoil.progress import report_progress
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.prompts import BASE
 from counterfoil.recipe.schema_mine import Mine
-from counterfoil.stats import e_bh
+from counterfoil.sequential_stats import e_bh
 
 TRIED = "tries"
 
