@@ -91,14 +91,15 @@ def kernel_distance(
     shares = []
     rng = np.random.default_rng(seed)
     for _ in range(SUBSETS):
-        a = _drawn(units_of_rows, most, rng)
-        b = _drawn(other_units_of_rows, other_most, rng)
-        drawn = units_of_rows[a]
-        other_drawn = other_units_of_rows[b]
-        estimate = subset_estimate(features[a], others[b], drawn, other_drawn)
+        rows, share = _drawn(units_of_rows, most, rng)
+        other_rows, other_share = _drawn(other_units_of_rows, other_most, rng)
+        estimate = subset_estimate(
+            features[rows],
+            others[other_rows],
+            units_of_rows[rows],
+            other_units_of_rows[other_rows],
+        )
         estimates.append(astuple(estimate))
-        share = len(np.unique(drawn)) / (units_of_rows.max() + 1)
-        other_share = len(np.unique(other_drawn)) / (other_units_of_rows.max() + 1)
         shares.append((share, other_share))
     f, g = np.mean(shares, axis=0)
     means = [float(np.mean(values)) for values in zip(*estimates, strict=True)]
@@ -107,7 +108,8 @@ def kernel_distance(
     quadratic = linear + f * f * mean.within
     quadratic += g * g * mean.other_within
     variance = quadratic + f * g * mean.between
-    low, high = normal_interval(mean.value, float(np.sqrt(variance)))
+    error = float(np.sqrt(variance))
+    low, high = normal_interval(mean.value, error)
     return KernelDistance(mean.value, low, high, most, other_most)
 
 
@@ -153,11 +155,14 @@ def subset_estimate(
     of_columns = columns / (other_sizes * n)
     additive = of_rows[:, None] + of_columns[None, :] - mean
     residual = crossed - np.outer(sizes, other_sizes) * additive
-    few = (1 - 1 / len(sizes)) * (1 - 1 / len(other_sizes))
+    few = 1 - 1 / len(sizes)
+    few *= 1 - 1 / len(other_sizes)
     squares = float((residual**2).sum())
     between = 4 * squares / (n * m) ** 2 / few
-    without -= 2 * (whole - rows) / ((n - sizes) * m)
-    other_without -= 2 * (whole - columns) / (n * (m - other_sizes))
+    pairs = (n - sizes) * m
+    without -= 2 * (whole - rows) / pairs
+    other_pairs = n * (m - other_sizes)
+    other_without -= 2 * (whole - columns) / other_pairs
     moved = jackknife_variance(without)
     other_moved = jackknife_variance(other_without)
     return SubsetEstimate(
@@ -206,8 +211,9 @@ def _within(sums: Floats, sizes: Floats) -> tuple[float, Floats, float]:
     rest = sums - np.outer(sizes, sizes) * additive
     np.fill_diagonal(rest, 0.0)
     squares = float((rest**2).sum())
+    variance = 2 * squares / pairs**2
     # Fitting a mean for each unit uses up one degree of freedom per unit.
-    variance = 2 * squares / pairs**2 * (units - 1) / (units - 3)
+    variance = variance * (units - 1) / (units - 3)
     without = (whole - 2 * rows) / (pairs - 2 * of_unit)
     return mean, without, variance
 
@@ -217,17 +223,18 @@ def _kernel(x: Floats, y: Floats) -> Floats:
     return inner * inner * inner  # a power of 3 takes NumPy ten times as long
 
 
-def _drawn(units: Ints, most: int, rng: np.random.Generator) -> Ints:
+def _drawn(units: Ints, most: int, rng: np.random.Generator) -> tuple[Ints, float]:
     """Draw whole units at random: as many as fit into `most` rows, but at least `FEWEST_UNITS`.
-    Return their rows."""
+    Return their rows, and the share of units that they are."""
     counts = np.bincount(units)
     order = rng.permutation(len(counts))
     rows = np.cumsum(counts[order])
     fitting = np.searchsorted(rows, most, side="right")
     taken = max(FEWEST_UNITS, int(fitting))
+    drawn = order[:taken]
     chosen = np.zeros(len(counts), dtype=bool)
-    chosen[order[:taken]] = True
-    return np.flatnonzero(chosen[units])
+    chosen[drawn] = True
+    return np.flatnonzero(chosen[units]), len(drawn) / len(counts)
 
 
 _ROWS_AT_ONCE = 4096

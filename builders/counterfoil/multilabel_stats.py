@@ -257,16 +257,17 @@ def score_labels(
         # accuracy has a bias.
         on_halves = dict(on_whole)
         on_halves[PRECISION] = label_precision(scores[group], truth, halves)
-        group_scores = CategoryScores(
-            values={measure: values[:, 0] for measure, values in on_whole.items()},
-            draws=dict(zip(on_whole, group_draws, strict=True)),
-            parts=on_halves,
-            images=dict.fromkeys(AVERAGED, least),
-            whole=units.count,
-            bias_of_parts=_BIAS_OF_HALVES,
-            by_units=units.shared,
+        results.append(
+            CategoryScores(
+                values={measure: values[:, 0] for measure, values in on_whole.items()},
+                draws=dict(zip(on_whole, group_draws, strict=True)),
+                parts=on_halves,
+                images=dict.fromkeys(AVERAGED, least),
+                whole=units.count,
+                bias_of_parts=_BIAS_OF_HALVES,
+                by_units=units.shared,
+            )
         )
-        results.append(group_scores)
     return tuple(results)
 
 
@@ -280,10 +281,11 @@ def label_accuracy(
     A resample in which all images that know the label have it, or all lack it, gives NaN.
     """
     drawn = weights.astype(np.float64)
-    shares = []
-    for side in (truth.having, truth.lacking):
+
+    def share(side: Bools) -> Floats:
         right = side & (answers == truth.present)
         hits = right.T.astype(np.float64) @ drawn
         whole = side.T.astype(np.float64) @ drawn
-        shares.append(_divided(hits, whole))
-    return (shares[0] + shares[1]) / 2
+        return _divided(hits, whole)
+
+    return (share(truth.having) + share(truth.lacking)) / 2

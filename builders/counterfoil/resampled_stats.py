@@ -280,7 +280,7 @@ class Units:
         of_models = [np.bincount(unit.ravel(), column) for column in values.T]
         sums = np.stack(of_models, axis=1)
         drawn = self.times[:, distinct].astype(np.float64)
-        whole = (drawn @ images)[:, None]
+        whole = drawn @ images[:, None]
         value = values.mean(axis=0)
         means = np.tile(value, (len(drawn), 1))
         np.divide(drawn @ sums, whole, out=means, where=whole > 0)
@@ -299,8 +299,9 @@ class Units:
         single_units: list[int] = []
         single_means: list[Floats] = []
         for units, values in classes:
-            if (units == units[0]).all():
-                single_units.append(int(units[0]))
+            first = units[0]
+            if (units == first).all():
+                single_units.append(int(first))
                 single_means.append(values.mean(axis=0))
             else:
                 total += self.mean(units, values)
@@ -328,7 +329,8 @@ class Units:
         k)."""
         marked_units = np.zeros((self.count, marked.shape[1]), bool)
         image, column = np.nonzero(marked)
-        marked_units[self.of_image[image], column] = True
+        unit = self.of_image[image]
+        marked_units[unit, column] = True
         return marked_units.sum(axis=0)
 
 
@@ -348,7 +350,7 @@ def mean_over_categories(
     whole: int,
     bias_of_halves: float = _BIAS_OF_HALVES,
     *,
-    by_units: bool = False,
+    by_units: bool,
 ) -> Drawn:
     """Return the mean over categories that have objects: values (k,), draws (k, r), halves (k, h),
     images (k,).
@@ -386,7 +388,8 @@ def mean_over_categories(
         low, high = wilson_interval(share * worth, worth)
         part = count / len(values)
         unseen = (part * (share - low), part * (high - share))
-    return Drawn(float(values.mean()), drawn, bias, unseen, whole, by_units=by_units)
+    value = float(values.mean())
+    return Drawn(value, drawn, bias, unseen, whole, by_units=by_units)
 
 
 @dataclass(frozen=True)
@@ -426,7 +429,13 @@ class CategoryScores:
             single = images <= 1
             draws[single] = values[single, None]
         number = mean_over_categories(
-            values, draws, parts, images, whole, self.bias_of_parts, by_units=self.by_units
+            values,
+            draws,
+            parts,
+            images,
+            whole,
+            self.bias_of_parts,
+            by_units=self.by_units,
         )
         if not self.leaves_each_out:
             return number
