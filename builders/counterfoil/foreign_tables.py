@@ -110,7 +110,8 @@ def read_foreign_parquet(
         numbers = 0
         for kind in chosen.values():
             numbers += LONGEST_LIST if kind == NUMBERS else 1
-        size = min(_MOST_ROWS_A_BATCH, _BATCH_BYTES // (8 * max(1, numbers)))
+        size = max(1, _BATCH_BYTES // (8 * max(1, numbers)))
+        size = min(_MOST_ROWS_A_BATCH, size)
         for batch in table.iter_batches(batch_size=size, columns=list(leaves.values())):
             batch.validate(full=True)  # refuses text that is not UTF-8
             arrays = {}
