@@ -189,7 +189,10 @@ def image_counts(classes: Sequence[ClassUnits]) -> tuple[int, int]:
     return base, shifted
 
 
-def classes_with_images(classes: Sequence[ClassUnits], min_images: int) -> list[ClassUnits]:
+def classes_with_images(
+    classes: Sequence[ClassUnits],
+    min_images: int,
+) -> list[ClassUnits]:
     return [cls for cls in classes if min(cls.counts) >= min_images]
 
 
@@ -244,7 +247,8 @@ def drops_of_classes(
             (base_at,) = drawn_accuracies([on_base], base_present, rng, replicates)
             (shift_at,) = drawn_accuracies([on_shift], shift_present, rng, replicates)
         difference = base_at - shift_at
-        usable = ~np.isnan(difference).any(axis=1, keepdims=True)
+        unknown = np.isnan(difference)
+        usable = ~unknown.any(axis=1, keepdims=True)
         total += np.where(usable, difference, 0.0)
         base_total += np.where(usable, base_at, 0.0)
         counted += usable
@@ -288,11 +292,11 @@ def _drops_by_source(
     of_shift = _average_by_source([shift for _, shift in sides], draws)
     per_class: dict[str, Estimate | None] = {}
     for cls, (base, shift) in zip(classes, sides, strict=True):
-        _, base_right = base
-        _, shift_right = shift
+        base_units, base_right = base
+        shift_units, shift_right = shift
         drop = base_right.mean(axis=0) - shift_right.mean(axis=0)
         drawn = draws.mean(*base) - draws.mean(*shift)
-        units = min(len(np.unique(units)) for units, _ in (base, shift))
+        units = min(np.unique(base_units).size, np.unique(shift_units).size)
         per_class[cls.class_id] = _impact(drop, drawn, of_base.agreed, averaged, units)
     return Drops(
         base_accuracy=of_base.accuracy,
@@ -430,11 +434,15 @@ def effective_robustness(
     np.divide(products, squares, out=fitted, where=squares > _NO_SPREAD)
     expected = y_mean + left_y + fitted * (dx - left_x)
     # Convert the prediction from probits to an accuracy within 0 … 1.
-    predicted = (ndtr(expected) * (images[1] + 1) - 0.5) / images[1]
+    _, shifted = images
+    predicted = (ndtr(expected) * (shifted + 1) - 0.5) / shifted
     return accuracy - np.clip(predicted, 0, 1)
 
 
-def effective_robustness_intervals(drops: Drops, images: tuple[int, int]) -> dict[int, Estimate]:
+def effective_robustness_intervals(
+    drops: Drops,
+    images: tuple[int, int],
+) -> dict[int, Estimate]:
     """Return the effective robustness of each averaged model that has one, with its bootstrap
     interval, by model index.
 
@@ -449,8 +457,10 @@ def effective_robustness_intervals(drops: Drops, images: tuple[int, int]) -> dic
     draws = base_draws - drops.replicates[:, places]
     replicates = effective_robustness(base_draws, draws, images)
     intervals = {}
-    for value, drawn, model in zip(values.tolist(), replicates.T, places.tolist(), strict=True):
+    for place, model in enumerate(places.tolist()):
+        value = float(values[place])
         if math.isfinite(value):
+            drawn = replicates[:, place]
             below, above = _beside(drops.agreed, model)
             # A larger drop means less robustness, so the two ends change places.
             beside = (above, below)
@@ -470,9 +480,11 @@ def _impact(
         return None
     # All models see the same images, so their errors may be fully correlated. The distances to the
     # ends are therefore averaged themselves, not their squares.
-    value, below, above = (float(each[averaged].mean()) for each in (drop, *agreed))
+    below, above = agreed
+    beside = (float(below[averaged].mean()), float(above[averaged].mean()))
+    value = float(drop[averaged].mean())
     drawn = replicates[:, averaged].mean(axis=1)
-    return interval_of_draws(value, drawn, (below, above), units=units)
+    return interval_of_draws(value, drawn, beside, units=units)
 
 
 def drawn_accuracies(
@@ -537,7 +549,8 @@ def draw_class_averages(
     for rows, values in sides:
         by_stratum = np.argsort(strata[rows], kind="stable")
         ordered.append((rows[by_stratum], values))
-    every = np.unique(np.concatenate([rows for rows, _ in ordered]))
+    all_rows = [rows for rows, _ in ordered]
+    every = np.unique(np.concatenate(all_rows))
     for stratum in np.unique(strata[every]).tolist():
         in_stratum = every[strata[every] == stratum]
         drawn_units = np.unique(units[in_stratum])
@@ -706,7 +719,9 @@ class AverageComparison:
             correlation = covariance / math.sqrt(float(variances))
         # Each distance is at least `floor`: the difference is not known exactly even if no pair
         # differs.
-        images = min(first.images * len(first.counts), second.images * len(second.counts))
+        first_images = first.images * len(first.counts)
+        second_images = second.images * len(second.counts)
+        images = min(first_images, second_images)
         floor = reach**2 / (images + reach**2)
         varying_below, varying_above = first.varying(reach)
         agreeing_below, agreeing_above = first.agreeing(reach)
@@ -799,7 +814,8 @@ class NearChance:
 def near_chance(accuracy: Floats, images: Ints | int, chance: Floats | float) -> Bools:
     """Return whether the Wilson interval of each accuracy starts below `chance_line`."""
     low, _ = wilson_intervals(accuracy, images)
-    return np.asarray(low < chance_line(np.asarray(chance, np.float64)))
+    line = chance_line(np.asarray(chance, np.float64))
+    return np.asarray(low < line)
 
 
 def find_near_chance(
@@ -813,7 +829,8 @@ def find_near_chance(
     of its images, and by the highest chance of these models. If all models are near chance, a class
     is judged by all models.
     """
-    models = near_chance(accuracy.mean(axis=0), int(images.sum()), chances.mean(axis=0))
+    every = int(images.sum())
+    models = near_chance(accuracy.mean(axis=0), every, chances.mean(axis=0))
     sound = ~models
     if models.all():
         sound = models

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -94,7 +93,8 @@ class Objects:
             raise ValueError(
                 f"{len(images)} objects, {len(areas)} areas and {len(crowds)} marks of a crowd"
             )
-        if not (np.isfinite(areas) & (areas >= 0)).all():
+        possible = np.isfinite(areas) & (areas >= 0)
+        if not possible.all():
             raise ValueError("an object's area is a finite number from 0")
         order = np.lexsort((categories, images))
         return cls(
@@ -161,9 +161,9 @@ def _checked(
         raise ValueError(
             f"{len(images)} images of boxes, {len(boxes)} boxes and {len(categories)} categories"
         )
-    if len(images) and min(images.min(), categories.min()) < 0:
+    if min(images.min(initial=0), categories.min(initial=0)) < 0:
         raise ValueError("images and categories are numbers from 0")
-    if not np.isfinite(boxes).all() or (boxes[:, 2:] < 0).any():
+    if not np.isfinite(boxes).all() or boxes[:, 2:].min(initial=0) < 0:
         raise ValueError("a box is four finite numbers, width and height from 0")
     return images, boxes, categories
 
@@ -233,12 +233,15 @@ def match_detections(
     the number of an image or a category is out of range.
     """
     for part in (objects, detections):
-        if len(part.image) and (part.image.max() >= images or part.category.max() >= categories):
+        image = part.image.max(initial=-1)
+        category = part.category.max(initial=-1)
+        if image >= images or category >= categories:
             raise ValueError(
                 f"a box is of an image beyond {images} or a category beyond {categories}"
             )
     group = detections.image * categories + detections.category
-    rank = np.arange(len(group)) - np.searchsorted(group, group)
+    rank = np.arange(len(group))
+    rank -= np.searchsorted(group, group)
     kept = np.flatnonzero(rank < MOST_DETECTIONS)
     group = group[kept]
     boxes = detections.box[kept]
@@ -257,10 +260,10 @@ def match_detections(
         reached = (iou >= THRESHOLDS[:, None]) & free
         # A step has at most one detection of each group. Later pairs of a detection are worth more.
         pairs = len(thing)
-        preferred = np.where(outside[:, thing], 0, pairs)[:, None]
-        worth = np.arange(1, pairs + 1) + preferred
-        starts = np.flatnonzero(np.diff(detection, prepend=-1))
+        preferred = np.where(outside[:, thing], 0, pairs)
+        worth = np.arange(1, pairs + 1) + preferred[:, None]
         worth = np.where(reached, worth, 0)
+        starts = np.flatnonzero(np.diff(detection, prepend=-1))
         best = np.maximum.reduceat(worth, starts, axis=2)
         area, threshold, position = np.nonzero(best)
         pair = (best[best > 0] - 1) % pairs
@@ -326,11 +329,12 @@ def _overlaps(
     detection, thing, iou = (np.concatenate(parts) for parts in zip(*close, strict=True))
     detections, number = np.unique(detection, return_inverse=True)
     groups = group[detections]
-    steps = np.arange(len(detections)) - np.searchsorted(groups, groups)
+    steps = np.arange(len(detections))
+    steps -= np.searchsorted(groups, groups)
     step = steps[number]
     order = np.lexsort((thing, iou, detection, step))
     ends = np.flatnonzero(np.diff(step[order])) + 1
-    parts = (np.split(part[order], ends) for part in (detection, thing, iou))
+    parts = [np.split(part[order], ends) for part in (detection, thing, iou)]
     return [pairs for pairs in zip(*parts, strict=True) if len(pairs[0])]
 
 
@@ -342,8 +346,8 @@ def box_iou(boxes: Floats, others: Floats, crowd: Bools) -> Floats:
     low = np.maximum(corner, other_corner)
     high = np.minimum(boxes[:, 2:] + corner, others[:, 2:] + other_corner)
     sides = high - low
-    overlap = (sides > 0).all(axis=1)
-    shared = np.where(overlap, sides[:, 0] * sides[:, 1], 0.0)
+    shared = sides[:, 0] * sides[:, 1]
+    shared[(sides <= 0).any(axis=1)] = 0.0
     areas = _areas(boxes)
     union = areas + _areas(others) - shared
     union[crowd] = areas[crowd]
@@ -370,7 +374,7 @@ class AveragePrecision:
         none has."""
         return mean_of_finite(self.by_category(name))
 
-    def by_category(self, name: str = "AP") -> Floats:
+    def by_category(self, name: str) -> Floats:
         """Return one of `MEASURES` for each category, (k,) or (k, r)."""
         of, area, thresholds = MEASURES[name]
         index = list(AREAS).index(area)
@@ -379,7 +383,8 @@ class AveragePrecision:
 
 
 def average_precision(
-    matches: Matches, weights: NDArray[np.integer[Any]] | None = None
+    matches: Matches,
+    weights: NDArray[np.integer[Any]] | None = None,
 ) -> AveragePrecision:
     """Compute average precision and recall, of the images or of r resamples of them.
 
@@ -557,7 +562,9 @@ class DetectorScores:
         """Whether AP50 may be under 0.1. A detector that finds nothing on the base cannot get worse
         under a shift."""
         estimate = self.measures["AP50"].interval()
-        least = estimate.value if estimate.low is None else estimate.low
+        least = estimate.low
+        if least is None:
+            least = estimate.value
         return not least >= chance_line(0.0)
 
 
@@ -595,24 +602,34 @@ def bootstrap_scores(
         resampled = average_precision(matches, weights)
         for name, category_draws in draws.items():
             category_draws[:, block] = resampled.by_category(name)
-    averaged = partial(mean_over_categories, by_units=units.shared)
+
+    def mean(name: str, rows: Any, images: Ints, whole: int) -> Drawn:
+        return mean_over_categories(
+            scores.by_category(name)[rows],
+            draws[name][rows],
+            halves.by_category(name)[rows],
+            images[rows],
+            whole,
+            by_units=units.shared,
+        )
+
     measures = {}
     for name, (_, area, _) in MEASURES.items():
         images, whole = _object_units(matches, areas.index(area), units)
-        values = scores.by_category(name)
-        half = halves.by_category(name)
-        measures[name] = averaged(values, draws[name], half, images, whole)
+        measures[name] = mean(name, slice(None), images, whole)
     images, _ = _object_units(matches, 0, units)
-    values = scores.by_category()
-    half = halves.by_category()
     categories = []
     for k in range(matches.categories):
-        row = [k]
-        whole = int(images[k])
-        categories.append(averaged(values[row], draws["AP"][row], half[row], images[row], whole))
-    everywhere = np.array([units.count])
-    mean = f1.mean(keepdims=True)
-    measures["F1"] = averaged(mean, f1_draws, mean[:, None], everywhere, units.count)
+        categories.append(mean("AP", [k], images, int(images[k])))
+    mean_f1 = f1.mean(keepdims=True)
+    measures["F1"] = mean_over_categories(
+        mean_f1,
+        f1_draws,
+        mean_f1[:, None],
+        np.array([units.count]),
+        units.count,
+        by_units=units.shared,
+    )
     return DetectorScores(measures, tuple(categories))
 
 
