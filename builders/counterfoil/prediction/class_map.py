@@ -201,7 +201,9 @@ def _refuse_unknown_order(
         return matched
     others = timms or ["(not known)"] * len(names)
     pairs = list(zip(names, others, strict=True))
-    first = next((at for at, (name, other) in enumerate(pairs) if name != other), 0)
+    first = 0
+    while pairs[first][0] == pairs[first][1]:
+        first += 1
     rows = [("torchvision", "timm")]
     for name, other in pairs[first : first + MOST_LINES]:
         rows.append((shortened(name), shortened(other)))
@@ -398,15 +400,13 @@ def match_output_names(
     # Compare case only if some names differ in nothing else.
     plain_names = {plain_name(cls.name) for cls in classes}
     spelt = plain_name if len(plain_names) == len(classes) else _composed
-    by_name = _outputs_by_name((spelt(name), output) for output, name in enumerate(names))
+    by_name = _outputs_by_name([spelt(name)] for name in names)
     exact = [by_name.get(spelt(cls.name), ()) for cls in classes]
     single = [outputs[0] for outputs in exact if len(outputs) == 1]
     if len(set(single)) == len(classes):
         return NameMatch(tuple(single), ())
-    whole = _outputs_by_name((plain_name(name), output) for output, name in enumerate(names))
-    parts = _outputs_by_name(
-        (plain_name(part), output) for output, name in enumerate(names) for part in name.split(",")
-    )
+    whole = _outputs_by_name([plain_name(name)] for name in names)
+    parts = _outputs_by_name(map(plain_name, name.split(",")) for name in names)
     matched: list[int | None] = []
     problems: list[str] = []
     for cls in classes:
@@ -494,10 +494,12 @@ def _outputs_of(
     return ()
 
 
-def _outputs_by_name(pairs: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+def _outputs_by_name(names: Iterable[Iterable[str]]) -> dict[str, list[int]]:
+    """Return the outputs that have each name. names: those of each output."""
     table: dict[str, list[int]] = {}
-    for name, output in pairs:
-        outputs = table.setdefault(name, [])
-        if name and output not in outputs[-1:]:
-            outputs.append(output)
+    for output, of_output in enumerate(names):
+        for name in of_output:
+            outputs = table.setdefault(name, [])
+            if name and output not in outputs[-1:]:
+                outputs.append(output)
     return table
