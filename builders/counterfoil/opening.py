@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -409,10 +408,11 @@ class DirectoryPages:
             read_answers([given], asked_of(self._dataset()))
         document = json.loads(content)
         name = f"answers-{document['sheet']}-{document['token']}"
-        for number in count(1):
-            file = self.directory / PRIVATE / f"{name}-{number}.json"
-            if not file.exists():
-                break
+        number = 1
+        file = self.directory / PRIVATE / f"{name}-1.json"
+        while file.exists():
+            number += 1
+            file = file.with_name(f"{name}-{number}.json")
         write_atomically(file, content)
         return " Next: ".join(self._answers_saved())
 

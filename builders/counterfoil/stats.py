@@ -848,7 +848,8 @@ def percentile_ends(
     low, high = ends
     below = np.maximum(0.0, values - low)
     above = np.maximum(0.0, high - values)
-    below, above = mover_distances((below, above), beside)
+    below_beside, above_beside = beside
+    below, above = mover_distances((below, above), (below_beside, above_beside))
     low = np.maximum(least, values - below)
     high = np.minimum(1.0, values + above)
     nothing_beside = (beside == 0).all(axis=0)

@@ -100,7 +100,7 @@ def check_measure(name: str, images: int = 60) -> None:
     assert resampled is not None, f"{name} has no `resampled`"
     rng = np.random.default_rng(0)
     correct = rng.random(images) < 0.7
-    columns = [
+    columns: list[Any] = [
         rng.integers(0, 5, images),
         correct,
         correct | (rng.random(images) < 0.2),
@@ -161,7 +161,7 @@ def check_keep_rule(rule: KeepRule, cell: Sequence[Verdict]) -> None:
     leaves them alone."""
     reasons = rule.dropped(cell)
     assert len(reasons) == len(cell), f"{len(reasons)} reasons for {len(cell)} candidates"
-    unknown = set(reasons) - {*rule.reasons, None}
+    unknown = {reason for reason in reasons if reason is not None} - set(rule.reasons)
     assert not unknown, f"{sorted(unknown)} are not among `reasons`, {list(rule.reasons)}"
     assert rule.dropped(cell) == reasons, "the same candidates are decided differently"
     if not rule.whole_cell:
