@@ -36,7 +36,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
             "signals",
             "progress",
         ),
-        *("stats", "paired_stats", "resampled_stats", "accuracy_stats", "trajectory_stats"),
+        *("stats", "sequential_stats", "paired_stats", "resampled_stats", "accuracy_stats"),
+        "trajectory_stats",
         "detection_stats",
         *(
             "mask_stats",

@@ -24,7 +24,7 @@ from counterfoil.paired_stats import (
     tango_interval,
     tango_uppers,
 )
-from counterfoil.stats import e_bh, e_q_values
+from counterfoil.sequential_stats import e_bh, e_q_values
 
 LOOKS = np.array([16, 32, 64, 128, 256, 512, 1024])
 RUNS = 5000

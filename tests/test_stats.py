@@ -19,10 +19,10 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
 from statsmodels.stats.proportion import test_proportions_2indep as reference_test
 
+from counterfoil.sequential_stats import StoppedRate, sequential_p, stopped_rate
 from counterfoil.stats import (
     NORMAL,
     FailureCount,
-    StoppedRate,
     balanced_accuracy_interval,
     benjamini_hochberg,
     bootstrap_weights,
@@ -40,11 +40,9 @@ from counterfoil.stats import (
     percentile_interval,
     rate_interval,
     score_test,
-    sequential_p,
     sign_test,
     simultaneous_reach,
     smallest_difference,
-    stopped_rate,
     unit_correlation,
     wilson_estimate,
     wilson_interval,

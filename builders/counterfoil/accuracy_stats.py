@@ -71,7 +71,9 @@ class ClassUnits:
 
     @property
     def counts(self) -> tuple[int, int]:
-        return int(self.base_present.sum()), int(self.shift_present.sum())
+        base = self.base_present.sum()
+        shift = self.shift_present.sum()
+        return int(base), int(shift)
 
     @property
     def base_accuracy(self) -> Floats:
@@ -123,9 +125,10 @@ class Drops:
     """How many units of the input dataset are drawn; None if images are drawn."""
 
     def interval(self, model: int) -> Estimate:
-        beside = _beside(self.agreed, model)
+        drop = float(self.drop[model])
         drawn = self.replicates[:, model]
-        return interval_of_draws(float(self.drop[model]), drawn, beside, units=self.units)
+        beside = _beside(self.agreed, model)
+        return interval_of_draws(drop, drawn, beside, units=self.units)
 
     def impact(self) -> Estimate | None:
         """Return the absolute impact: the drop averaged over the `averaged` models (Vendrow 2023,
@@ -147,9 +150,10 @@ class Averages:
     units: int | None = None
 
     def interval(self, model: int) -> Estimate:
-        beside = _beside(self.agreed, model)
+        accuracy = float(self.accuracy[model])
         drawn = self.replicates[:, model]
-        return interval_of_draws(float(self.accuracy[model]), drawn, beside, 0.0, self.units)
+        beside = _beside(self.agreed, model)
+        return interval_of_draws(accuracy, drawn, beside, 0.0, self.units)
 
 
 def _beside(agreed: EndDistances, model: int) -> Bounds:
@@ -185,7 +189,10 @@ def image_counts(classes: Sequence[ClassUnits]) -> tuple[int, int]:
     return base, shifted
 
 
-def classes_with_images(classes: Sequence[ClassUnits], min_images: int) -> list[ClassUnits]:
+def classes_with_images(
+    classes: Sequence[ClassUnits],
+    min_images: int,
+) -> list[ClassUnits]:
     return [cls for cls in classes if min(cls.counts) >= min_images]
 
 
@@ -213,8 +220,9 @@ def drops_of_classes(
     models = classes[0].base_correct.shape[1]
     if averaged is None:
         averaged = np.ones(models, dtype=bool)
-    if classes[0].sources is not None:
-        return _drops_by_source(classes, classes[0].sources[0], averaged)
+    sources = classes[0].sources
+    if sources is not None:
+        return _drops_by_source(classes, sources[0], averaged)
     base = np.zeros(models)
     shift = np.zeros(models)
     total = np.zeros((replicates, models))
@@ -239,7 +247,8 @@ def drops_of_classes(
             (base_at,) = drawn_accuracies([on_base], base_present, rng, replicates)
             (shift_at,) = drawn_accuracies([on_shift], shift_present, rng, replicates)
         difference = base_at - shift_at
-        usable = ~np.isnan(difference).any(axis=1, keepdims=True)
+        unknown = np.isnan(difference)
+        usable = ~unknown.any(axis=1, keepdims=True)
         total += np.where(usable, difference, 0.0)
         base_total += np.where(usable, base_at, 0.0)
         counted += usable
@@ -272,19 +281,23 @@ def drops_of_classes(
     )
 
 
-def _drops_by_source(classes: Sequence[ClassUnits], draws: Units, averaged: Bools) -> Drops:
+def _drops_by_source(
+    classes: Sequence[ClassUnits],
+    draws: Units,
+    averaged: Bools,
+) -> Drops:
     """Return what `drops` returns. A class's drop has an interval if the class has enough units."""
-    base, shift = zip(*(cls.by_source() for cls in classes), strict=True)
-    of_base = _average_by_source(base, draws)
-    of_shift = _average_by_source(shift, draws)
+    sides = [cls.by_source() for cls in classes]
+    of_base = _average_by_source([base for base, _ in sides], draws)
+    of_shift = _average_by_source([shift for _, shift in sides], draws)
     per_class: dict[str, Estimate | None] = {}
-    for cls, of_class, shifted in zip(classes, base, shift, strict=True):
-        base_units, base_right = of_class
-        shift_units, shift_right = shifted
-        lost = draws.mean(base_units, base_right) - draws.mean(shift_units, shift_right)
-        value = base_right.mean(axis=0) - shift_right.mean(axis=0)
-        units = min(len(np.unique(base_units)), len(np.unique(shift_units)))
-        per_class[cls.class_id] = _impact(value, lost, of_base.agreed, averaged, units)
+    for cls, (base, shift) in zip(classes, sides, strict=True):
+        base_units, base_right = base
+        shift_units, shift_right = shift
+        drop = base_right.mean(axis=0) - shift_right.mean(axis=0)
+        drawn = draws.mean(*base) - draws.mean(*shift)
+        units = min(np.unique(base_units).size, np.unique(shift_units).size)
+        per_class[cls.class_id] = _impact(drop, drawn, of_base.agreed, averaged, units)
     return Drops(
         base_accuracy=of_base.accuracy,
         accuracy=of_shift.accuracy,
@@ -299,14 +312,23 @@ def _drops_by_source(classes: Sequence[ClassUnits], draws: Units, averaged: Bool
 
 
 def _average_by_source(side: Sequence[UnitValues], draws: Units) -> Averages:
-    accuracy = np.mean([right.mean(axis=0) for _, right in side], axis=0)
-    units = len(np.unique(np.concatenate([units for units, _ in side])))
+    of_classes = [right.mean(axis=0) for _, right in side]
+    accuracy = np.mean(of_classes, axis=0)
+    units = np.concatenate([units for units, _ in side])
     nothing = np.zeros_like(accuracy)
-    return Averages(accuracy, draws.average(side), (nothing, nothing), units)
+    return Averages(
+        accuracy,
+        replicates=draws.average(side),
+        agreed=(nothing, nothing),
+        units=len(np.unique(units)),
+    )
 
 
 def class_averages(
-    classes: Sequence[ClassUnits], *, seed: int, salt: str, replicates: int = REPLICATES
+    classes: Sequence[ClassUnits],
+    *,
+    seed: int,
+    salt: str,
 ) -> Averages:
     """Return base accuracies averaged over classes, with bootstrap replicates.
 
@@ -314,25 +336,33 @@ def class_averages(
     """
     if not classes:
         raise ValueError("no class to average over")
-    if classes[0].sources is not None:
-        return _average_by_source([cls.by_source()[0] for cls in classes], classes[0].sources[0])
+    sources = classes[0].sources
+    if sources is not None:
+        base = [cls.by_source()[0] for cls in classes]
+        return _average_by_source(base, sources[0])
     models = classes[0].base_correct.shape[1]
     accuracy = np.zeros(models)
-    total = np.zeros((replicates, models))
+    total = np.zeros((REPLICATES, models))
     squares = np.zeros((2, models))
     for cls in classes:
         present = cls.base_present
+        side = (present, cls.base_correct)
         rng = seeded_generator(seed, salt, cls.class_id)
-        (drawn,) = drawn_accuracies([(present, cls.base_correct)], present, rng, replicates)
+        (drawn,) = drawn_accuracies([side], present, rng, REPLICATES)
         accuracy += cls.base_accuracy
         total += drawn
-        squares += np.square(distances_of_share(cls.base_accuracy, cls.counts[0]))
+        agreed = distances_of_share(cls.base_accuracy, cls.counts[0])
+        squares += np.square(agreed)
+    accuracy /= len(classes)
+    total /= len(classes)
     below, above = np.sqrt(squares) / len(classes)
-    return Averages(accuracy / len(classes), total / len(classes), (below, above))
+    return Averages(accuracy, total, (below, above))
 
 
 def accuracy_slope(
-    base_accuracy: Sequence[float], accuracy: Sequence[float], images: tuple[int, int] | None = None
+    base_accuracy: Sequence[float],
+    accuracy: Sequence[float],
+    images: tuple[int, int] | None = None,
 ) -> Slope | None:
     """Fit the ID/OOD slope: the least-squares line of shifted on base accuracy, one point per
     model, with a t interval.
@@ -351,17 +381,27 @@ def accuracy_slope(
         return None
     fitted, intercept, r_squared = least_squares_line(x, y)
     assert fitted.low is not None and fitted.high is not None
-    return Slope(fitted.value, fitted.low, fitted.high, intercept, r_squared, int(x.size))
+    return Slope(
+        slope=fitted.value,
+        low=fitted.low,
+        high=fitted.high,
+        intercept=intercept,
+        r_squared=r_squared,
+        n_models=x.size,
+    )
 
 
 def probits(accuracy: Floats, images: int) -> Floats:
     """Return the normal quantile of (k + ½) / (n + 1) for k right of n images. It is finite for
     accuracies 0 and 1."""
-    return ndtri((accuracy * images + 0.5) / (images + 1))
+    share = (accuracy * images + 0.5) / (images + 1)
+    return ndtri(share)
 
 
 def effective_robustness(
-    base_accuracy: Floats, accuracy: Floats, images: tuple[int, int]
+    base_accuracy: Floats,
+    accuracy: Floats,
+    images: tuple[int, int],
 ) -> Floats:
     """Return the accuracy under the shift minus the accuracy that the probit line of the *other*
     models predicts.
@@ -384,17 +424,25 @@ def effective_robustness(
     # the means of the others
     left_x = -dx / others
     left_y = -dy / others
-    squares = (dx**2).sum(axis=-1, keepdims=True) - dx**2 - others * left_x**2
-    products = (dx * dy).sum(axis=-1, keepdims=True) - dx * dy - others * left_x * left_y
-    with np.errstate(invalid="ignore", divide="ignore"):
-        fitted = np.where(squares > _NO_SPREAD, products / squares, np.nan)
+    squares = dx**2
+    squares = squares.sum(axis=-1, keepdims=True) - squares
+    squares -= others * left_x**2
+    products = dx * dy
+    products = products.sum(axis=-1, keepdims=True) - products
+    products -= others * left_x * left_y
+    fitted = np.full(x.shape, np.nan)
+    np.divide(products, squares, out=fitted, where=squares > _NO_SPREAD)
     expected = y_mean + left_y + fitted * (dx - left_x)
     # Convert the prediction from probits to an accuracy within 0 … 1.
-    predicted = (ndtr(expected) * (images[1] + 1) - 0.5) / images[1]
+    _, shifted = images
+    predicted = (ndtr(expected) * (shifted + 1) - 0.5) / shifted
     return accuracy - np.clip(predicted, 0, 1)
 
 
-def effective_robustness_intervals(drops: Drops, images: tuple[int, int]) -> dict[int, Estimate]:
+def effective_robustness_intervals(
+    drops: Drops,
+    images: tuple[int, int],
+) -> dict[int, Estimate]:
     """Return the effective robustness of each averaged model that has one, with its bootstrap
     interval, by model index.
 
@@ -403,19 +451,20 @@ def effective_robustness_intervals(drops: Drops, images: tuple[int, int]) -> dic
     interval does not include the uncertainty from the choice of models.
     """
     places = np.flatnonzero(drops.averaged)
-    base = drops.base_replicates[:, places]
-    drawn = drops.replicates[:, places]
-    values = effective_robustness(drops.base_accuracy[places], drops.accuracy[places], images)
-    replicates = effective_robustness(base, base - drawn, images)
+    base = drops.base_accuracy[places]
+    values = effective_robustness(base, drops.accuracy[places], images)
+    base_draws = drops.base_replicates[:, places]
+    draws = base_draws - drops.replicates[:, places]
+    replicates = effective_robustness(base_draws, draws, images)
     intervals = {}
-    for position, model in enumerate(places.tolist()):
-        value = float(values[position])
+    for place, model in enumerate(places.tolist()):
+        value = float(values[place])
         if math.isfinite(value):
+            drawn = replicates[:, place]
             below, above = _beside(drops.agreed, model)
             # A larger drop means less robustness, so the two ends change places.
-            intervals[model] = interval_of_draws(
-                value, replicates[:, position], (above, below), units=drops.units
-            )
+            beside = (above, below)
+            intervals[model] = interval_of_draws(value, drawn, beside, units=drops.units)
     return intervals
 
 
@@ -433,12 +482,16 @@ def _impact(
     # ends are therefore averaged themselves, not their squares.
     below, above = agreed
     beside = (float(below[averaged].mean()), float(above[averaged].mean()))
+    value = float(drop[averaged].mean())
     drawn = replicates[:, averaged].mean(axis=1)
-    return interval_of_draws(float(drop[averaged].mean()), drawn, beside, units=units)
+    return interval_of_draws(value, drawn, beside, units=units)
 
 
 def drawn_accuracies(
-    sides: Sequence[tuple[Bools, Bools]], drawn: Bools, rng: np.random.Generator, replicates: int
+    sides: Sequence[tuple[Bools, Bools]],
+    drawn: Bools,
+    rng: np.random.Generator,
+    replicates: int,
 ) -> list[Floats]:
     """Return the accuracy of each side in every replicate, (replicates, models) each. All sides
     share the drawn units.
@@ -450,18 +503,20 @@ def drawn_accuracies(
     counted = []
     accuracies = []
     for present, correct in sides:
-        right = correct & present[:, None]
-        counted.append((right[drawn].astype(np.float64), present[drawn].astype(np.float64)))
+        shown = present[drawn, None].astype(np.float64)
+        counted.append((correct[drawn] * shown, shown))
         accuracies.append(np.empty((replicates, correct.shape[1])))
     for block, weights in _weights(int(drawn.sum()), replicates, rng):
         for result, (right, shown) in zip(accuracies, counted, strict=True):
             with np.errstate(invalid="ignore", divide="ignore"):
-                result[block] = (weights @ right) / (weights @ shown)[:, None]
+                result[block] = (weights @ right) / (weights @ shown)
     return accuracies
 
 
 def _weights(
-    units: int, replicates: int, rng: np.random.Generator
+    units: int,
+    replicates: int,
+    rng: np.random.Generator,
 ) -> Iterator[tuple[slice, Floats]]:
     """Yield blocks of replicates and their `bootstrap_weights`; the size of a block bounds the
     memory."""
@@ -489,25 +544,32 @@ def draw_class_averages(
     out of the average. The average is NaN if no stratum of a side has drawn images.
     """
     total = np.zeros((REPLICATES, len(sides)))
-    counted = np.zeros((REPLICATES, len(sides)))
-    ordered = [rows[np.argsort(strata[rows], kind="stable")] for rows, _ in sides]
-    every = np.unique(np.concatenate(ordered))
+    counted = np.zeros_like(total)
+    ordered = []
+    for rows, values in sides:
+        by_stratum = np.argsort(strata[rows], kind="stable")
+        ordered.append((rows[by_stratum], values))
+    all_rows = [rows for rows, _ in ordered]
+    every = np.unique(np.concatenate(all_rows))
     for stratum in np.unique(strata[every]).tolist():
-        own_units = np.unique(units[every[strata[every] == stratum]])
-        weights = bootstrap_weights(len(own_units), REPLICATES, generator_of(stratum))
-        for side, (rows, (_, values)) in enumerate(zip(ordered, sides, strict=True)):
+        in_stratum = every[strata[every] == stratum]
+        drawn_units = np.unique(units[in_stratum])
+        count = len(drawn_units)
+        weights = bootstrap_weights(count, REPLICATES, generator_of(stratum))
+        for side, (rows, values) in enumerate(ordered):
             start, end = np.searchsorted(strata[rows], [stratum, stratum + 1])
             if start == end:
                 continue
             side_rows = rows[start:end]
-            at = np.searchsorted(own_units, units[side_rows])
-            sums = np.bincount(at, weights=values[side_rows], minlength=len(own_units))
-            drawn = weights @ np.bincount(at, minlength=len(own_units))
+            unit = np.searchsorted(drawn_units, units[side_rows])
+            sums = np.bincount(unit, weights=values[side_rows], minlength=count)
+            drawn = weights @ np.bincount(unit, minlength=count)
             averages = np.zeros(REPLICATES)
             np.divide(weights @ sums, drawn, out=averages, where=drawn > 0)
             total[:, side] += averages
             counted[:, side] += drawn > 0
-    return np.divide(total, counted, out=np.full_like(total, np.nan), where=counted > 0)
+    counted[counted == 0] = np.nan
+    return total / counted
 
 
 @dataclass(frozen=True)
@@ -533,17 +595,22 @@ class ClassAverage:
 
     @classmethod
     def of(
-        cls, labels: Ints, right: NDArray[Any], draws: Floats, units: int | None = None
+        cls,
+        labels: Ints,
+        right: NDArray[Any],
+        draws: Floats,
+        units: int | None = None,
     ) -> ClassAverage:
         """Average right answers over classes, from the labels (n,) and the right answers (n,) of
         some images."""
         _, label, count = np.unique(labels, return_inverse=True, return_counts=True)
+        classes = len(count)
         share = np.bincount(label, weights=right) / count
         free = np.maximum(count - 1, 1)
-        each = share * (1 - share) / free / len(count) ** 2
+        each = share * (1 - share) / free / classes**2
         spread = float(each.sum())
         squares = float((each**2 / free).sum())
-        images = len(count) / float((1 / count).sum())
+        images = classes / float((1 / count).sum())
         # The variance of a bootstrap of n images is too small by (n - 1) / n.
         drawn = float(np.nanvar(draws)) * images / max(images - 1, 1)
         return cls(
@@ -570,9 +637,12 @@ class ClassAverage:
         """Return the distances below and above that classes of only right or only wrong answers
         add, by Wilson."""
         far = reach**2 / (self.counts + reach**2)
-        below = (far[self.shares == 1.0] ** 2).sum()
-        above = (far[self.shares == 0.0] ** 2).sum()
-        return math.sqrt(float(below)) / len(far), math.sqrt(float(above)) / len(far)
+
+        def distance(share: float) -> float:
+            squares = far[self.shares == share] ** 2
+            return math.sqrt(float(squares.sum())) / len(far)
+
+        return distance(1.0), distance(0.0)
 
 
 @dataclass(frozen=True)
@@ -611,7 +681,8 @@ class AverageComparison:
         if not self.relative:
             return self.first.draws - self.second.draws
         ratio = self.second.value / self.first.value
-        return 1 - ratio + (ratio * self.first.draws - self.second.draws) / self.first.value
+        lost = ratio * self.first.draws - self.second.draws
+        return 1 - ratio + lost / self.first.value
 
     def interval(self, reach: float) -> Estimate:
         """Return the value with an interval `reach` standard errors long.
@@ -624,9 +695,15 @@ class AverageComparison:
         first = self.first
         second = self.second
         if first.units is not None:
-            units = min(first.units, self.last.units or 0)
-            signed = second is not None
-            number = Drawn(self.centre, self.drawn, 0.0, (0.0, 0.0), units, signed, by_units=True)
+            number = Drawn(
+                value=self.centre,
+                drawn=self.drawn,
+                bias=0.0,
+                unseen=(0.0, 0.0),
+                images=min(first.units, self.last.units or 0),
+                signed=second is not None,
+                by_units=True,
+            )
             return number.interval(reach)
         if second is None:
             below, above = mover_distances(first.varying(reach), first.agreeing(reach))
@@ -635,29 +712,37 @@ class AverageComparison:
             return Estimate(first.value, low, high)
         of_first = first.draws - np.nanmean(first.draws)
         of_second = second.draws - np.nanmean(second.draws)
-        spread = math.sqrt(float(np.nanmean(of_first**2) * np.nanmean(of_second**2)))
+        variances = np.nanmean(of_first**2) * np.nanmean(of_second**2)
         correlation = 0.0
-        if spread:
-            correlation = float(np.nanmean(of_first * of_second)) / spread
+        if variances:
+            covariance = float(np.nanmean(of_first * of_second))
+            correlation = covariance / math.sqrt(float(variances))
         # Each distance is at least `floor`: the difference is not known exactly even if no pair
         # differs.
-        images = min(first.images * len(first.counts), second.images * len(second.counts))
+        first_images = first.images * len(first.counts)
+        second_images = second.images * len(second.counts)
+        images = min(first_images, second_images)
         floor = reach**2 / (images + reach**2)
         varying_below, varying_above = first.varying(reach)
         agreeing_below, agreeing_above = first.agreeing(reach)
         other_below, other_above = second.agreeing(reach)
 
         def end(share: float, upper: bool) -> float:
-            scaled = (share * varying_below, share * varying_above)
+            varying = (share * varying_below, share * varying_above)
             agreeing = (share * agreeing_below, share * agreeing_above)
-            below, above = distances_with_correlation(scaled, second.varying(reach), correlation)
+            other = second.varying(reach)
+            below, above = distances_with_correlation(varying, other, correlation)
             varying = (max(floor, below), max(floor, above))
             below, above = mover_distances(varying, agreeing, (other_above, other_below))
             difference = share * first.value - second.value
-            return difference + float(above) if upper else difference - float(below)
+            if upper:
+                return difference + float(above)
+            return difference - float(below)
 
         if not self.relative:
-            return Estimate(self.centre, max(-1.0, end(1.0, False)), min(1.0, end(1.0, True)))
+            low = max(-1.0, end(1.0, False))
+            high = min(1.0, end(1.0, True))
+            return Estimate(self.centre, low, high)
         ratio = second.value / first.value
         smallest: Any = 0.0
         largest: Any = max(_LARGEST_RATIO, 2 * ratio)
@@ -674,12 +759,15 @@ BINS = 15
 
 def confidence_bins(confidence: AnyFloats) -> Ints:
     """Return the bin of each confidence, numbered from 0."""
-    number = np.ceil(confidence.astype(np.float64) * BINS).astype(np.int64)
-    return np.clip(number - 1, 0, BINS - 1)
+    ends = np.ceil(confidence.astype(np.float64) * BINS)
+    number = ends.astype(np.int64) - 1
+    return np.clip(number, 0, BINS - 1)
 
 
 def calibration_errors(
-    confidence: AnyFloats, right: Bools, rng: np.random.Generator, replicates: int = REPLICATES
+    confidence: AnyFloats,
+    right: Bools,
+    rng: np.random.Generator,
 ) -> list[Estimate]:
     """Return the expected calibration error of each model, with its interval.
 
@@ -694,14 +782,17 @@ def calibration_errors(
     for model in range(models):
         of_bin = bins[:, [model]] == np.unique(bins[:, model])
         signed.append(of_bin * apart[:, [model]])
-    drawn = np.empty((models, replicates))
-    for block, weights in _weights(images, replicates, rng):
+    drawn = np.empty((models, REPLICATES))
+    for block, weights in _weights(images, REPLICATES, rng):
         for model, signed_bins in enumerate(signed):
-            drawn[model, block] = np.abs(weights @ signed_bins).sum(axis=1) / images
-    lows, highs = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], axis=1).tolist()
+            sums = np.abs(weights @ signed_bins)
+            drawn[model, block] = sums.sum(axis=1) / images
+    tails = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
+    ends = np.quantile(drawn, tails, axis=1)
     estimates = []
-    for signed_bins, low, high in zip(signed, lows, highs, strict=True):
-        value = float(np.abs(signed_bins.sum(axis=0)).sum()) / images
+    for signed_bins, (low, high) in zip(signed, ends.T.tolist(), strict=True):
+        sums = np.abs(signed_bins.sum(axis=0))
+        value = float(sums.sum()) / images
         estimates.append(Estimate(value, min(low, value), max(high, value)))
     return estimates
 
@@ -723,7 +814,8 @@ class NearChance:
 def near_chance(accuracy: Floats, images: Ints | int, chance: Floats | float) -> Bools:
     """Return whether the Wilson interval of each accuracy starts below `chance_line`."""
     low, _ = wilson_intervals(accuracy, images)
-    return np.asarray(low < chance_line(np.asarray(chance, np.float64)))
+    line = chance_line(np.asarray(chance, np.float64))
+    return np.asarray(low < line)
 
 
 def find_near_chance(
@@ -737,16 +829,24 @@ def find_near_chance(
     of its images, and by the highest chance of these models. If all models are near chance, a class
     is judged by all models.
     """
-    models = near_chance(accuracy.mean(axis=0), int(images.sum()), chances.mean(axis=0))
+    every = int(images.sum())
+    models = near_chance(accuracy.mean(axis=0), every, chances.mean(axis=0))
     sound = ~models
     if models.all():
         sound = models
     averaged = accuracy[:, sound].mean(axis=1)
     highest = chances[:, sound].max(axis=1)
+    is_near = near_chance(averaged, images, highest)
     near_classes = {}
     near_chances = {}
-    for index in np.flatnonzero(near_chance(averaged, images, highest)).tolist():
-        near_classes[class_ids[index]] = float(averaged[index])
-        near_chances[class_ids[index]] = float(highest[index])
+    for index in np.flatnonzero(is_near).tolist():
+        class_id = class_ids[index]
+        near_classes[class_id] = float(averaged[index])
+        near_chances[class_id] = float(highest[index])
     cells = near_chance(accuracy, images[:, None], chances)
-    return NearChance(models, near_classes, near_chances, dict(zip(class_ids, cells, strict=True)))
+    return NearChance(
+        models=models,
+        classes=near_classes,
+        chances=near_chances,
+        cells=dict(zip(class_ids, cells, strict=True)),
+    )

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -85,7 +84,7 @@ class Objects:
         is a crowd. ValueError if shapes differ or a number is impossible."""
         images, boxes, categories = _checked(image, box, category)
         if area is None:
-            area = boxes[:, 2] * boxes[:, 3]
+            area = _areas(boxes)
         if crowd is None:
             crowd = np.zeros(len(images), np.bool_)
         areas = np.asarray(area, np.float64).reshape(-1)
@@ -94,11 +93,17 @@ class Objects:
             raise ValueError(
                 f"{len(images)} objects, {len(areas)} areas and {len(crowds)} marks of a crowd"
             )
-        if not (np.isfinite(areas) & (areas >= 0)).all():
+        possible = np.isfinite(areas) & (areas >= 0)
+        if not possible.all():
             raise ValueError("an object's area is a finite number from 0")
         order = np.lexsort((categories, images))
         return cls(
-            images[order], boxes[order], categories[order], areas[order], crowds[order], order
+            images[order],
+            boxes[order],
+            categories[order],
+            areas[order],
+            crowds[order],
+            order,
         )
 
 
@@ -117,7 +122,11 @@ class Detections:
 
     @classmethod
     def of(
-        cls, image: ArrayLike, box: ArrayLike, category: ArrayLike, score: ArrayLike
+        cls,
+        image: ArrayLike,
+        box: ArrayLike,
+        category: ArrayLike,
+        score: ArrayLike,
     ) -> Detections:
         """Check and sort detections. ValueError if shapes differ or a number is impossible."""
         images, boxes, categories = _checked(image, box, category)
@@ -127,10 +136,24 @@ class Detections:
         if not np.isfinite(scores).all():
             raise ValueError("a score is a finite number")
         order = np.lexsort((-scores, categories, images))
-        return cls(images[order], boxes[order], categories[order], scores[order], order)
+        return cls(
+            images[order],
+            boxes[order],
+            categories[order],
+            scores[order],
+            order,
+        )
 
 
-def _checked(image: ArrayLike, box: ArrayLike, category: ArrayLike) -> tuple[Ints, Floats, Ints]:
+def _areas(boxes: Floats) -> Floats:
+    return boxes[:, 2] * boxes[:, 3]
+
+
+def _checked(
+    image: ArrayLike,
+    box: ArrayLike,
+    category: ArrayLike,
+) -> tuple[Ints, Floats, Ints]:
     images = np.asarray(image, np.int64).reshape(-1)
     categories = np.asarray(category, np.int64).reshape(-1)
     boxes = np.asarray(box, np.float64).reshape(-1, 4)
@@ -138,9 +161,9 @@ def _checked(image: ArrayLike, box: ArrayLike, category: ArrayLike) -> tuple[Int
         raise ValueError(
             f"{len(images)} images of boxes, {len(boxes)} boxes and {len(categories)} categories"
         )
-    if len(images) and min(images.min(), categories.min()) < 0:
+    if min(images.min(initial=0), categories.min(initial=0)) < 0:
         raise ValueError("images and categories are numbers from 0")
-    if not np.isfinite(boxes).all() or (boxes[:, 2:] < 0).any():
+    if not np.isfinite(boxes).all() or boxes[:, 2:].min(initial=0) < 0:
         raise ValueError("a box is four finite numbers, width and height from 0")
     return images, boxes, categories
 
@@ -188,9 +211,17 @@ class Matches:
         """Return which detections of at least this score count at the lowest threshold, (d,)."""
         return (self.score >= score) & ~self.ignored[0, 0]
 
+    def objects_of_images(self) -> Ints:
+        """Return how many objects each image has that count, (images,)."""
+        images = self.object_image[self.counted[0]]
+        return np.bincount(images, minlength=self.images)
+
 
 def match_detections(
-    objects: Objects, detections: Detections, images: int, categories: int
+    objects: Objects,
+    detections: Detections,
+    images: int,
+    categories: int,
 ) -> Matches:
     """Match the detections of each image and category with its objects, by falling score, as
     pycocotools does.
@@ -202,41 +233,50 @@ def match_detections(
     the number of an image or a category is out of range.
     """
     for part in (objects, detections):
-        if len(part.image) and (part.image.max() >= images or part.category.max() >= categories):
+        image = part.image.max(initial=-1)
+        category = part.category.max(initial=-1)
+        if image >= images or category >= categories:
             raise ValueError(
                 f"a box is of an image beyond {images} or a category beyond {categories}"
             )
     group = detections.image * categories + detections.category
-    rank = np.arange(len(group)) - np.searchsorted(group, group)
+    rank = np.arange(len(group))
+    rank -= np.searchsorted(group, group)
     kept = np.flatnonzero(rank < MOST_DETECTIONS)
     group = group[kept]
     boxes = detections.box[kept]
-    low, high = np.array(list(AREAS.values()), np.float64).T[:, :, None]
-    outside = (objects.area < low) | (objects.area > high) | objects.crowd
-    matched = np.zeros((len(AREAS), len(THRESHOLDS), len(kept)), np.bool_)
+    ranges = np.array(list(AREAS.values()), np.float64)
+    low, high = ranges.T[:, :, None]
+    outside = (objects.area < low) | (objects.area > high)
+    outside |= objects.crowd
+    shape = (len(AREAS), len(THRESHOLDS))
+    matched = np.zeros((*shape, len(kept)), np.bool_)
     ignored = np.zeros_like(matched)
     found_objects = np.full(len(kept), -1, np.int64)
-    taken = np.zeros((len(AREAS), len(THRESHOLDS), len(objects.image)), np.bool_)
+    taken = np.zeros((*shape, len(objects.image)), np.bool_)
     object_group = objects.image * categories + objects.category
     for detection, thing, iou in _overlaps(objects, boxes, group, object_group):
         free = ~taken[:, :, thing] | objects.crowd[thing]
         reached = (iou >= THRESHOLDS[:, None]) & free
         # A step has at most one detection of each group. Later pairs of a detection are worth more.
         pairs = len(thing)
-        preferred = np.where(outside[:, thing], 0, pairs)[:, None]
-        worth = np.arange(1, pairs + 1) + preferred
+        preferred = np.where(outside[:, thing], 0, pairs)
+        worth = np.arange(1, pairs + 1) + preferred[:, None]
+        worth = np.where(reached, worth, 0)
         starts = np.flatnonzero(np.diff(detection, prepend=-1))
-        best = np.maximum.reduceat(np.where(reached, worth, 0), starts, axis=2)
+        best = np.maximum.reduceat(worth, starts, axis=2)
         area, threshold, position = np.nonzero(best)
-        met = thing[(best[area, threshold, position] - 1) % pairs]
+        pair = (best[best > 0] - 1) % pairs
+        met = thing[pair]
         of = detection[starts][position]
         matched[area, threshold, of] = True
         ignored[area, threshold, of] = outside[area, met]
         taken[area, threshold, met] = True
         first = (area == 0) & (threshold == 0)
         found_objects[of[first]] = met[first]
-    size = boxes[:, 2] * boxes[:, 3]
-    ignored |= ~matched & ((size < low) | (size > high))[:, None]
+    size = _areas(boxes)
+    box_outside = (size < low) | (size > high)
+    ignored |= ~matched & box_outside[:, None]
     score = detections.score[kept]
     category = detections.category[kept]
     order = np.lexsort((-score, category))  # stable: equal scores stay in the order of their images
@@ -257,7 +297,10 @@ def match_detections(
 
 
 def _overlaps(
-    objects: Objects, boxes: Floats, group: Ints, object_group: Ints
+    objects: Objects,
+    boxes: Floats,
+    group: Ints,
+    object_group: Ints,
 ) -> list[tuple[Ints, Ints, Floats]]:
     """Return pairs (detection, object, IoU) of the same group whose IoU reaches the lowest
     threshold, in steps.
@@ -273,9 +316,11 @@ def _overlaps(
     close: list[tuple[Ints, Ints, Floats]] = []
     for number in np.unique(block):
         some = np.flatnonzero((block == number) & (sizes > 0))
-        detection = np.repeat(some, sizes[some])
-        before = np.cumsum(sizes[some]) - sizes[some]
-        thing = np.arange(len(detection)) + np.repeat(start[some] - before, sizes[some])
+        counts = sizes[some]
+        detection = np.repeat(some, counts)
+        before = np.cumsum(counts) - counts
+        thing = np.repeat(start[some] - before, counts)
+        thing += np.arange(len(detection))
         iou = box_iou(boxes[detection], objects.box[thing], objects.crowd[thing])
         near = iou >= THRESHOLDS[0]
         close.append((detection[near], thing[near], iou[near]))
@@ -284,25 +329,30 @@ def _overlaps(
     detection, thing, iou = (np.concatenate(parts) for parts in zip(*close, strict=True))
     detections, number = np.unique(detection, return_inverse=True)
     groups = group[detections]
-    steps = np.arange(len(detections)) - np.searchsorted(groups, groups)
+    steps = np.arange(len(detections))
+    steps -= np.searchsorted(groups, groups)
     step = steps[number]
     order = np.lexsort((thing, iou, detection, step))
     ends = np.flatnonzero(np.diff(step[order])) + 1
-    parts = (np.split(part[order], ends) for part in (detection, thing, iou))
+    parts = [np.split(part[order], ends) for part in (detection, thing, iou)]
     return [pairs for pairs in zip(*parts, strict=True) if len(pairs[0])]
 
 
 def box_iou(boxes: Floats, others: Floats, crowd: Bools) -> Floats:
     """Return the shared area of two boxes over their union, or over the first box's area if the
     other is a crowd."""
-    low = np.maximum(boxes[:, :2], others[:, :2])
-    high = np.minimum(boxes[:, 2:] + boxes[:, :2], others[:, 2:] + others[:, :2])
+    corner = boxes[:, :2]
+    other_corner = others[:, :2]
+    low = np.maximum(corner, other_corner)
+    high = np.minimum(boxes[:, 2:] + corner, others[:, 2:] + other_corner)
     sides = high - low
-    shared = np.where((sides > 0).all(axis=1), sides[:, 0] * sides[:, 1], 0.0)
-    areas = boxes[:, 2] * boxes[:, 3]
-    other_areas = others[:, 2] * others[:, 3]
-    union = np.where(crowd, areas, areas + other_areas - shared)
-    return np.divide(shared, union, out=np.zeros(len(boxes)), where=shared > 0)
+    shared = sides[:, 0] * sides[:, 1]
+    shared[(sides <= 0).any(axis=1)] = 0.0
+    areas = _areas(boxes)
+    union = areas + _areas(others) - shared
+    union[crowd] = areas[crowd]
+    iou = np.zeros(len(boxes))
+    return np.divide(shared, union, out=iou, where=shared > 0)
 
 
 # ---- Average precision
@@ -324,15 +374,17 @@ class AveragePrecision:
         none has."""
         return mean_of_finite(self.by_category(name))
 
-    def by_category(self, name: str = "AP") -> Floats:
+    def by_category(self, name: str) -> Floats:
         """Return one of `MEASURES` for each category, (k,) or (k, r)."""
         of, area, thresholds = MEASURES[name]
-        values = getattr(self, of)[:, list(AREAS).index(area), thresholds]
+        index = list(AREAS).index(area)
+        values = getattr(self, of)[:, index, thresholds]
         return values.mean(axis=1)
 
 
 def average_precision(
-    matches: Matches, weights: NDArray[np.integer[Any]] | None = None
+    matches: Matches,
+    weights: NDArray[np.integer[Any]] | None = None,
 ) -> AveragePrecision:
     """Compute average precision and recall, of the images or of r resamples of them.
 
@@ -350,24 +402,24 @@ def average_precision(
     starts = np.searchsorted(matches.category, numbers)
     by_category = np.argsort(matches.object_category, kind="stable")
     object_starts = np.searchsorted(matches.object_category[by_category], numbers)
-    for category in range(matches.categories):
-        of_category = slice(starts[category], starts[category + 1])
+    for category, (first, end) in enumerate(pairwise(starts)):
+        of_category = slice(first, end)
         objects = by_category[object_starts[category] : object_starts[category + 1]]
-        if not matches.counted[0, objects].any():
+        counted = matches.counted[:, objects]
+        if not counted[0].any():
             continue
-        rows = max(1, _DRAWN_AT_ONCE // max(1, of_category.stop - of_category.start))
+        rows = max(1, _DRAWN_AT_ONCE // max(1, end - first))
         for start in range(0, len(counts), rows):
             some = slice(start, start + rows)
             drawn = counts[some]
-            of_objects = drawn[:, matches.object_image[objects]]
-            for area in np.flatnonzero(matches.counted[:, objects].any(axis=1)):
-                total = of_objects[:, matches.counted[area, objects]].sum(axis=1)
+            drawn_objects = drawn[:, matches.object_image[objects]]
+            for area in np.flatnonzero(counted.any(axis=1)):
                 of_area = _accumulate(
                     matches.matched[area, :, of_category],
                     matches.ignored[area, :, of_category],
                     matches.image[of_category],
                     drawn,
-                    total,
+                    total=drawn_objects[:, counted[area]].sum(axis=1),
                 )
                 precision[category, area, :, some] = of_area[0]
                 recall[category, area, :, some] = of_area[1]
@@ -396,26 +448,31 @@ def _accumulate(
         matched = matched[:, counting]
         ignored = ignored[:, counting]
         image = image[counting]
-    seen = np.cumsum(np.take(weights, image, axis=1), axis=1, dtype=np.int32)
+    drawn = np.take(weights, image, axis=1)
+    seen = np.cumsum(drawn, axis=1, dtype=np.int32)
     # True detections of all thresholds, one threshold after another.
     threshold, true = np.nonzero(matched & ~ignored)
     if len(true):
         thresholds, starts = np.unique(threshold, return_index=True)
-        spans = [slice(start, stop) for start, stop in pairwise([*starts.tolist(), len(true)])]
+        ends = [*starts.tolist(), len(true)]
+        spans = [slice(start, stop) for start, stop in pairwise(ends)]
         ranked = np.take(seen, true, axis=1)
         right = np.take(weights, image[true], axis=1)
         for number, span in zip(thresholds, spans, strict=True):
             np.cumsum(right[:, span], axis=1, out=right[:, span])
             left_out = np.flatnonzero(ignored[number])
             if len(left_out):
-                before = np.cumsum(weights[:, image[left_out]], axis=1, dtype=np.int32)
+                drawn = weights[:, image[left_out]]
+                before = np.cumsum(drawn, axis=1, dtype=np.int32)
                 before = np.pad(before, ((0, 0), (1, 0)))
-                ranked[:, span] -= before[:, np.searchsorted(left_out, true[span])]
+                places = np.searchsorted(left_out, true[span])
+                ranked[:, span] -= before[:, places]
         envelope = right / (ranked + np.spacing(1))
         share = right / np.maximum(total, 1)[:, None]
         # Count the values of RECALLS that the recall reaches. Only the nearest value needs a
         # comparison.
-        nearest = (share * (len(RECALLS) - 1) + 0.5).astype(np.int32)
+        place = share * (len(RECALLS) - 1)
+        nearest = (place + 0.5).astype(np.int32)
         reached = nearest + (RECALLS[nearest] <= share)
         steps = np.diff(reached, axis=1, prepend=0)
         steps[:, starts] = reached[:, starts]
@@ -424,7 +481,8 @@ def _accumulate(
             np.maximum.accumulate(backwards, axis=1, out=backwards)
         sums = np.add.reduceat(envelope * steps, starts, axis=1)
         precision[thresholds] = sums.T / len(RECALLS)
-        recall[thresholds] = share[:, [span.stop - 1 for span in spans]].T
+        lasts = [span.stop - 1 for span in spans]
+        recall[thresholds] = share[:, lasts].T
     none = total == 0
     precision[:, none] = np.nan
     recall[:, none] = np.nan
@@ -443,7 +501,7 @@ def best_f1_score(matches: Matches) -> float:
     counting = np.flatnonzero(~matches.ignored[0, 0])
     if not len(counting):
         return float("inf")
-    truths = np.bincount(matches.object_image[matches.counted[0]], minlength=matches.images)
+    truths = matches.objects_of_images()
 
     def total_f1(order: Ints, last: Ints) -> Floats:
         """Sum for each image the F1 after each of its detections, less the F1 before that
@@ -454,16 +512,19 @@ def best_f1_score(matches: Matches) -> float:
         image = image[by_image]
         first = np.searchsorted(image, image)
         detections = np.arange(1, len(image) + 1) - first
+        objects = truths[image]
         hits = np.cumsum(matches.matched[0, 0][ranked][by_image])
-        right = hits - np.concatenate([[0], hits])[first]
-        f1 = 2 * right / (detections + truths[image])
-        before = np.concatenate([[0.0], f1[:-1]])
-        before = np.where(detections == 1, truths[image] == 0, before)
+        hits_before = np.append(0, hits)[first]
+        f1 = 2 * (hits - hits_before) / (detections + objects)
+        before = np.append(0.0, f1[:-1])
+        before = np.where(detections == 1, objects == 0, before)
         gain = np.empty(len(image))
         gain[by_image] = f1 - before
-        return np.round(np.cumsum(gain), 9)[last]
+        total = np.cumsum(gain)
+        return np.round(total, 9)[last]
 
-    return float(best_threshold(matches.score[counting], total_f1, highest=True)[0])
+    threshold, _ = best_threshold(matches.score[counting], total_f1, highest=True)
+    return float(threshold)
 
 
 def image_f1(matches: Matches, score: float) -> Floats:
@@ -474,10 +535,12 @@ def image_f1(matches: Matches, score: float) -> Floats:
     detections has an F1 of 1.
     """
     detected = matches.counting(score)
-    right = np.bincount(matches.image[detected & matches.matched[0, 0]], minlength=matches.images)
+    found = detected & matches.matched[0, 0]
+    right = np.bincount(matches.image[found], minlength=matches.images)
     whole = np.bincount(matches.image[detected], minlength=matches.images)
-    whole += np.bincount(matches.object_image[matches.counted[0]], minlength=matches.images)
-    return np.where(whole > 0, 2 * right / np.maximum(whole, 1), 1.0)
+    whole += matches.objects_of_images()
+    f1 = np.ones(matches.images)
+    return np.divide(2 * right, whole, out=f1, where=whole > 0)
 
 
 # ---- Scores in resamples
@@ -499,7 +562,9 @@ class DetectorScores:
         """Whether AP50 may be under 0.1. A detector that finds nothing on the base cannot get worse
         under a shift."""
         estimate = self.measures["AP50"].interval()
-        least = estimate.value if estimate.low is None else estimate.low
+        least = estimate.low
+        if least is None:
+            least = estimate.value
         return not least >= chance_line(0.0)
 
 
@@ -520,7 +585,9 @@ def bootstrap_scores(
     areas = list(AREAS)
     scores = average_precision(matches)
     halves = average_precision(matches, units.halves(seed))
-    draws = {name: np.empty((matches.categories, replicates), np.float32) for name in MEASURES}
+    draws = {}
+    for name in MEASURES:
+        draws[name] = np.empty((matches.categories, replicates), np.float32)
     f1 = image_f1(matches, f1_score)
     f1_draws = np.empty((1, replicates))
     rng = seeded_generator(seed, "images of a detector")
@@ -530,35 +597,48 @@ def bootstrap_scores(
     for start in range(0, replicates, rows):
         block = slice(start, min(start + rows, replicates))
         weights = units.drawn(block.stop - start, rng)
-        f1_draws[0, block] = (weights * f1).sum(axis=1) / weights.sum(axis=1)
+        sums = (weights * f1).sum(axis=1)
+        f1_draws[0, block] = sums / weights.sum(axis=1)
         resampled = average_precision(matches, weights)
         for name, category_draws in draws.items():
             category_draws[:, block] = resampled.by_category(name)
-    averaged = partial(mean_over_categories, by_units=units.shared)
+
+    def mean(name: str, rows: Any, images: Ints, whole: int) -> Drawn:
+        return mean_over_categories(
+            scores.by_category(name)[rows],
+            draws[name][rows],
+            halves.by_category(name)[rows],
+            images[rows],
+            whole,
+            by_units=units.shared,
+        )
+
     measures = {}
     for name, (_, area, _) in MEASURES.items():
         images, whole = _object_units(matches, areas.index(area), units)
-        values = scores.by_category(name)
-        half = halves.by_category(name)
-        measures[name] = averaged(values, draws[name], half, images, whole)
+        measures[name] = mean(name, slice(None), images, whole)
     images, _ = _object_units(matches, 0, units)
-    values = scores.by_category()
-    half = halves.by_category()
     categories = []
     for k in range(matches.categories):
-        row = [k]
-        whole = int(images[k])
-        categories.append(averaged(values[row], draws["AP"][row], half[row], images[row], whole))
-    everywhere = np.array([units.count])
-    mean = f1.mean(keepdims=True)
-    measures["F1"] = averaged(mean, f1_draws, mean[:, None], everywhere, units.count)
+        categories.append(mean("AP", [k], images, int(images[k])))
+    mean_f1 = f1.mean(keepdims=True)
+    measures["F1"] = mean_over_categories(
+        mean_f1,
+        f1_draws,
+        mean_f1[:, None],
+        np.array([units.count]),
+        units.count,
+        by_units=units.shared,
+    )
     return DetectorScores(measures, tuple(categories))
 
 
 def _object_units(matches: Matches, area: int, units: Units) -> tuple[Ints, int]:
     """Count the units with an object that counts: of each category, (k,), and of any category."""
     counting = matches.counted[area]
-    category = matches.object_category[counting]
-    unit = units.of_image[matches.object_image[counting]]
-    pairs = np.unique(category * units.count + unit) // max(1, units.count)
-    return np.bincount(pairs, minlength=matches.categories), len(np.unique(unit))
+    image = matches.object_image[counting]
+    unit = units.of_image[image]
+    pairs = np.unique(matches.object_category[counting] * units.count + unit)
+    categories = pairs // max(1, units.count)
+    of_category = np.bincount(categories, minlength=matches.categories)
+    return of_category, len(np.unique(unit))

@@ -98,7 +98,11 @@ Document = TypeVar("Document", bound=_HasForm)
 
 
 def read_document(
-    path: Path, kind: type[Document], most_bytes: int = MOST_BYTES, *, where: str | None = None
+    path: Path,
+    kind: type[Document],
+    most_bytes: int = MOST_BYTES,
+    *,
+    where: str | None = None,
 ) -> Document:
     """Read a document that may come from anyone. where: its name in messages. UserError lists every
     problem."""
@@ -119,12 +123,12 @@ def parse_document(kind: type[Document], text: str | bytes, where: str) -> Docum
         document = _adapter(kind).validate_json(text, strict=True)
     except ValidationError as error:
         problems = error.errors(include_url=False)
-        shown = [
-            _problem(problem["loc"], _WORDS.get(problem["type"], problem["msg"]), problem["input"])
-            for problem in problems[:_MOST_SHOWN]
-        ]
-        lines = first_of(shown, _MOST_SHOWN, len(problems))
-        raise UserError(f"{where} is not {form.called}: " + "; ".join(lines), form.hint) from None
+        shown = []
+        for problem in problems[:_MOST_SHOWN]:
+            what = _WORDS.get(problem["type"], problem["msg"])
+            shown.append(_problem(problem["loc"], what, problem["input"]))
+        lines = "; ".join(first_of(shown, _MOST_SHOWN, len(problems)))
+        raise UserError(f"{where} is not {form.called}: {lines}", form.hint) from None
     if not finite:
         raise UserError(f"{where} is damaged: it has a number that is not finite", form.hint)
     return document
@@ -143,13 +147,12 @@ def _checked(text: str | bytes, where: str, form: Form) -> bool:
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         mapping = dict(pairs)
-        if len(mapping) < len(pairs):
-            known: set[str] = set()
-            twice = next(key for key, _ in pairs if key in known or known.add(key))
-            raise UserError(
-                f"{where}: {twice[:_LONGEST_SHOWN]!r:.60} appears more than once", form.hint
-            )
-        return mapping
+        if len(mapping) == len(pairs):
+            return mapping
+        known: set[str] = set()
+        twice = next(key for key, _ in pairs if key in known or known.add(key))
+        shown = f"{twice[:_LONGEST_SHOWN]!r:.60}"
+        raise UserError(f"{where}: {shown} appears more than once", form.hint)
 
     try:
         _refuse_many_lists(text)
@@ -158,16 +161,18 @@ def _checked(text: str | bytes, where: str, form: Form) -> bool:
         raise UserError(f"{where} is damaged: it is nested too deeply", form.hint) from None
     except ValueError as error:
         raise UserError(f"{where} is damaged: {error}", form.hint) from None
-    if form.version is not None and isinstance(document, dict) and "version" not in document:
-        raise UserError(f"{where} is not {form.called}: version: is missing", form.hint)
-    version = document.get("version") if isinstance(document, dict) else None
-    if form.version is not None and type(version) is int and version != form.version:
-        age = "an earlier" if version < form.version else "a later"
-        raise OtherVersion(
-            f"{where} is of {age} version of Counterfoil: found version {version}, expected"
-            f" {form.version}",
-            form.hint,
-        )
+    expected = form.version
+    if expected is not None and isinstance(document, dict):
+        if "version" not in document:
+            raise UserError(f"{where} is not {form.called}: version: is missing", form.hint)
+        version = document["version"]
+        if type(version) is int and version != expected:
+            age = "an earlier" if version < expected else "a later"
+            raise OtherVersion(
+                f"{where} is of {age} version of Counterfoil: found version {version}, expected"
+                f" {expected}",
+                form.hint,
+            )
     count = 0
     finite = True
     waiting = [document]
@@ -194,8 +199,11 @@ def _checked(text: str | bytes, where: str, form: Form) -> bool:
 
 def _problem(path: tuple[int | str, ...], what: str, value: Any) -> str:
     """Describe a problem in one line. Keys may come from anyone."""
-    name = on_a_line(".".join(str(part)[:40] for part in path))[:80] or "document"
-    words = f"{name}: {what.removeprefix('Value error, ').replace('Tuple should', 'List should')}"
+    parts = [str(part)[:40] for part in path]
+    name = on_a_line(".".join(parts))[:80] or "document"
+    what = what.removeprefix("Value error, ")
+    what = what.replace("Tuple should", "List should")
+    words = f"{name}: {what}"
     if isinstance(value, str):
         words += f", found {value[:_LONGEST_SHOWN]!r:.40}"
     elif value is None or (isinstance(value, int | float) and abs(value) < 1e15):
@@ -207,7 +215,8 @@ def document_text(document: Any) -> str:
     """Return a document as JSON text. ValueError for a non-finite number or a value of a wrong
     type."""
     values = document.to_json() if hasattr(document, "to_json") else plain_value(document)
-    text = visible_text(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
+    text = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False)
+    text = f"{visible_text(text)}\n"
     _adapter(type(document)).validate_json(text, strict=True)
     return text
 
@@ -245,10 +254,11 @@ def csv_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = 
     """Return a CSV header and one line per row; None is an empty cell. By default, the first row
     gives the columns."""
     rows = list(rows)
-    if columns is None and not rows:
-        return ""
+    if columns is None:
+        if not rows:
+            return ""
+        columns = list(rows[0])
     file = io.StringIO()
-    columns = list(rows[0]) if columns is None else columns
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(map(as_cell, columns))
     for row in rows:
@@ -261,10 +271,9 @@ def preview_column(table: str, preview: int | None) -> str:
     if preview is None:
         return table
     header, *rows = csv.reader(io.StringIO(table))
-    return csv_text(
-        [dict(zip(header, row, strict=True)) | {"preview": preview} for row in rows],
-        [*header, "preview"],
-    )
+    header.append("preview")
+    marked = [dict(zip(header, [*row, preview], strict=True)) for row in rows]
+    return csv_text(marked, header)
 
 
 def as_cell(value: Any) -> Any:
@@ -294,12 +303,17 @@ def canonical_json(value: Any) -> str:
     """Write JSON with sorted keys and no spaces: equal values give equal text. ValueError for NaN
     and infinity."""
     return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+        value,
+        sort_keys=True,
+        separators=(",", ":"),
+        ensure_ascii=False,
+        allow_nan=False,
     )
 
 
 def sha256_json(value: Any) -> str:
-    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+    text = canonical_json(value)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 # A list or mapping takes two bytes of JSON and 64 of memory. Entries of tables have one in twenty
@@ -350,14 +364,17 @@ def parse_entries(content: bytes) -> Iterator[dict[str, Any]]:
     in `parse_json`.
     """
     decoder = json.JSONDecoder(parse_int=_whole)
-    text = io.TextIOWrapper(io.BytesIO(content), json.detect_encoding(content), newline="")
-    left, start = text.read(_CHUNK), 0
+    encoding = json.detect_encoding(content)
+    text = io.TextIOWrapper(io.BytesIO(content), encoding, newline="")
+    left = text.read(_CHUNK)
+    start = 0
 
     def more() -> bool:
         """Read on, and keep what is not yet parsed. Return whether there was more."""
         nonlocal left, start
         chunk = text.read(_CHUNK)
-        left, start = left[start:] + chunk, 0
+        left = left[start:] + chunk
+        start = 0
         return bool(chunk)
 
     def next_mark() -> str:
@@ -393,7 +410,8 @@ def parse_entries(content: bytes) -> Iterator[dict[str, Any]]:
         if mark not in (",", "]"):
             raise ValueError(f"it is no list of mappings: found {mark!r} after an entry")
         whole = mark == "]"
-        mark = next_mark() if not whole else ""
+        if not whole:
+            mark = next_mark()
     if next_mark():
         raise ValueError("it goes on after its list")
 
@@ -438,7 +456,8 @@ def _named(value: Any) -> Mapping[str, Any] | None:
     if all(isinstance(entry, Mapping) for entry in value):
         for key in ("id", "name", "shift"):
             names = [entry.get(key) for entry in value]
-            if all(isinstance(name, str) for name in names) and len(set(names)) == len(names):
+            are_texts = all(isinstance(name, str) for name in names)
+            if are_texts and len(set(names)) == len(names):
                 return dict(zip(names, value, strict=True))
     return {f"[{position}]": entry for position, entry in enumerate(value)}
 
@@ -453,9 +472,16 @@ def _shown(value: Any) -> str:
 def error_lines(error: Exception, path: Path) -> tuple[str, ...]:
     if not isinstance(error, CounterfoilError):
         return (f"{type(error).__name__}: {error}",)
-    return tuple(line.removeprefix(f"{path} ").removeprefix(f"{path}: ") for line in error.problems)
+    lines = []
+    for line in error.problems:
+        line = line.removeprefix(f"{path} ")
+        lines.append(line.removeprefix(f"{path}: "))
+    return tuple(lines)
 
 
 def in_one_line(lines: Sequence[str]) -> str:
-    more = len(lines) - _MOST_IN_ONE
-    return "; ".join(lines[:_MOST_IN_ONE]) + (f"; and {more} more" if more > 0 else "")
+    shown = list(lines[:_MOST_IN_ONE])
+    more = len(lines) - len(shown)
+    if more:
+        shown.append(f"and {more} more")
+    return "; ".join(shown)

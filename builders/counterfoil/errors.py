@@ -31,7 +31,11 @@ class ProblemLine(str):
     values: Mapping[str, object]
 
     def __new__(
-        cls, line: str, code: str = "", path: str = "", values: Mapping[str, object] | None = None
+        cls,
+        line: str,
+        code: str = "",
+        path: str = "",
+        values: Mapping[str, object] | None = None,
     ) -> ProblemLine:
         problem = super().__new__(cls, line)
         problem.code = code
@@ -85,8 +89,9 @@ class MessageTable:
 
     def __call__(self, name: str, /, **values: object) -> ProblemLine:
         """Return the problem that a sentence states of these values."""
-        code = name.partition(".")[0]
-        return ProblemLine(f"{self.sentences[name].format(**values)} [{code}]", code, values=values)
+        code, _, _ = name.partition(".")
+        sentence = self.sentences[name].format(**values)
+        return ProblemLine(f"{sentence} [{code}]", code, values=values)
 
 
 class CounterfoilError(Exception):
@@ -98,7 +103,8 @@ class CounterfoilError(Exception):
         lines = (problems,) if isinstance(problems, str) else problems
         self.problems = tuple(ProblemLine.of(line) for line in lines)
         self.hint = hint
-        super().__init__("\n".join(self.problems) + (f"\n{hint}" if hint else ""))
+        shown = [*self.problems, hint] if hint else self.problems
+        super().__init__("\n".join(shown))
 
     def __reduce__(self):
         # Workers send errors to the build process, so an error must keep its problems and its hint
@@ -125,10 +131,10 @@ def warn(text: str) -> None:
     """Warn at the line of the program that called this package."""
     level = 1
     frame = sys._getframe()
-    while (
-        frame is not None
-        and str(frame.f_globals.get("__name__")).partition(".")[0] == "counterfoil"
-    ):
+    while frame is not None:
+        package, _, _ = str(frame.f_globals.get("__name__")).partition(".")
+        if package != "counterfoil":
+            break
         level = level + 1
         frame = frame.f_back
     warnings.warn(text, CounterfoilWarning, stacklevel=level)
@@ -137,7 +143,11 @@ def warn(text: str) -> None:
 MOST_SHOWN = 20
 
 
-def first_of(lines: Sequence[str], most: int = MOST_SHOWN, count: int | None = None) -> list[str]:
+def first_of(
+    lines: Sequence[str],
+    most: int = MOST_SHOWN,
+    count: int | None = None,
+) -> list[str]:
     """Return at most `most` lines, then a line with the number of those left out. `count` defaults
     to `len(lines)`."""
     count = len(lines) if count is None else count
@@ -148,14 +158,19 @@ def first_of(lines: Sequence[str], most: int = MOST_SHOWN, count: int | None = N
 
 
 def some_of(
-    names: Iterable[str], most: int = 5, *, count: int | None = None, what: str = ""
+    names: Iterable[str],
+    most: int = 5,
+    *,
+    count: int | None = None,
+    what: str = "",
 ) -> str:
     """Join at most `most` names, then say how many more of `what` there are. `count` is the number
     of all names."""
     names = list(names)
     count = len(names) if count is None else count
-    text = ", ".join(names[:most])
-    more = count - len(names[:most])
+    shown = names[:most]
+    text = ", ".join(shown)
+    more = count - len(shown)
     if more > 0:
         text += f" and {more:,} more"
         if what:

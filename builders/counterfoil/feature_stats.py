@@ -10,7 +10,7 @@ distributions, and reports mark it as biased. KID has no bias, so reports show i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
@@ -83,34 +83,42 @@ def kernel_distance(
     and the spread of halves is √3 times too large. The function therefore estimates each part of
     the variance in the subsets and scales each part to all images by its own power.
     """
-    sides = []
-    for rows, shared in ((features, units), (others, other_units)):
-        numbered = np.arange(len(rows))
-        if shared is not None:
-            _, numbered = np.unique(np.asarray(shared), return_inverse=True)
-        sides.append((numbered.reshape(-1), min(LARGEST_SUBSET, len(rows) // 2)))
-    (units_of_rows, most), (other_units_of_rows, other_most) = sides
+    units_of_rows = _numbered(units, len(features))
+    other_units_of_rows = _numbered(other_units, len(others))
+    most = min(LARGEST_SUBSET, len(features) // 2)
+    other_most = min(LARGEST_SUBSET, len(others) // 2)
     estimates = []
     shares = []
     rng = np.random.default_rng(seed)
     for _ in range(SUBSETS):
-        a = _drawn(units_of_rows, most, rng)
-        b = _drawn(other_units_of_rows, other_most, rng)
-        units = units_of_rows[a]
-        other_units = other_units_of_rows[b]
-        estimates.append(subset_estimate(features[a], others[b], units, other_units))
-        share = len(np.unique(units)) / (units_of_rows.max() + 1)
-        other_share = len(np.unique(other_units)) / (other_units_of_rows.max() + 1)
+        rows, share = _drawn(units_of_rows, most, rng)
+        other_rows, other_share = _drawn(other_units_of_rows, other_most, rng)
+        estimate = subset_estimate(
+            features[rows],
+            others[other_rows],
+            units_of_rows[rows],
+            other_units_of_rows[other_rows],
+        )
+        estimates.append(astuple(estimate))
         shares.append((share, other_share))
     f, g = np.mean(shares, axis=0)
-    mean = {}
-    for name in SubsetEstimate.__annotations__:
-        mean[name] = float(np.mean([getattr(estimate, name) for estimate in estimates]))
-    linear = max(0.0, f * mean["linear"] + g * mean["other_linear"])
-    quadratic = linear + f * f * mean["within"] + g * g * mean["other_within"]
-    variance = quadratic + f * g * mean["between"]
-    low, high = normal_interval(mean["value"], float(np.sqrt(variance)))
-    return KernelDistance(mean["value"], low, high, most, other_most)
+    means = [float(np.mean(values)) for values in zip(*estimates, strict=True)]
+    mean = SubsetEstimate(*means)
+    linear = max(0.0, f * mean.linear + g * mean.other_linear)
+    quadratic = linear + f * f * mean.within
+    quadratic += g * g * mean.other_within
+    variance = quadratic + f * g * mean.between
+    error = float(np.sqrt(variance))
+    low, high = normal_interval(mean.value, error)
+    return KernelDistance(mean.value, low, high, most, other_most)
+
+
+def _numbered(units: Sequence[object] | NDArray | None, rows: int) -> Ints:
+    """Return the unit of each row as a number, from 0."""
+    if units is None:
+        return np.arange(rows)
+    _, numbers = np.unique(np.asarray(units), return_inverse=True)
+    return numbers.reshape(-1)
 
 
 def subset_estimate(
@@ -132,8 +140,10 @@ def subset_estimate(
     right = _by_unit(other_units)
     _, sizes, _ = left
     _, other_sizes, _ = right
-    value, without, pair_part = _within(_summed(_kernel(x, x), left, left), sizes)
-    other_value, other_without, other = _within(_summed(_kernel(y, y), right, right), other_sizes)
+    sums = _summed(_kernel(x, x), left, left)
+    value, without, within = _within(sums, sizes)
+    sums = _summed(_kernel(y, y), right, right)
+    other_value, other_without, other_within = _within(sums, other_sizes)
     crossed = _summed(_kernel(x, y), left, right)
     rows = crossed.sum(axis=1)
     columns = crossed.sum(axis=0)
@@ -145,18 +155,22 @@ def subset_estimate(
     of_columns = columns / (other_sizes * n)
     additive = of_rows[:, None] + of_columns[None, :] - mean
     residual = crossed - np.outer(sizes, other_sizes) * additive
-    few = (1 - 1 / len(sizes)) * (1 - 1 / len(other_sizes))
-    between = 4 * float((residual**2).sum()) / (n * m) ** 2 / few
-    without_row = without - 2 * (whole - rows) / ((n - sizes) * m)
-    without_column = other_without - 2 * (whole - columns) / (n * (m - other_sizes))
-    moved = jackknife_variance(without_row)
-    other_moved = jackknife_variance(without_column)
+    few = 1 - 1 / len(sizes)
+    few *= 1 - 1 / len(other_sizes)
+    squares = float((residual**2).sum())
+    between = 4 * squares / (n * m) ** 2 / few
+    pairs = (n - sizes) * m
+    without -= 2 * (whole - rows) / pairs
+    other_pairs = n * (m - other_sizes)
+    other_without -= 2 * (whole - columns) / other_pairs
+    moved = jackknife_variance(without)
+    other_moved = jackknife_variance(other_without)
     return SubsetEstimate(
         value=value + other_value - 2 * mean,
-        linear=moved - 2 * pair_part - between,
-        other_linear=other_moved - 2 * other - between,
-        within=pair_part,
-        other_within=other,
+        linear=moved - 2 * within - between,
+        other_linear=other_moved - 2 * other_within - between,
+        within=within,
+        other_within=other_within,
         between=between,
     )
 
@@ -191,12 +205,17 @@ def _within(sums: Floats, sizes: Floats) -> tuple[float, Floats, float]:
     whole = float(sums.sum())
     pairs = n * n - float((sizes**2).sum())
     of_unit = sizes * (n - sizes)
+    mean = whole / pairs
     means = rows / of_unit
-    rest = sums - np.outer(sizes, sizes) * (means[:, None] + means[None, :] - whole / pairs)
+    additive = means[:, None] + means[None, :] - mean
+    rest = sums - np.outer(sizes, sizes) * additive
     np.fill_diagonal(rest, 0.0)
+    squares = float((rest**2).sum())
+    variance = 2 * squares / pairs**2
     # Fitting a mean for each unit uses up one degree of freedom per unit.
-    variance = 2 * float((rest**2).sum()) / pairs**2 * (units - 1) / (units - 3)
-    return whole / pairs, (whole - 2 * rows) / (pairs - 2 * of_unit), variance
+    variance = variance * (units - 1) / (units - 3)
+    without = (whole - 2 * rows) / (pairs - 2 * of_unit)
+    return mean, without, variance
 
 
 def _kernel(x: Floats, y: Floats) -> Floats:
@@ -204,16 +223,18 @@ def _kernel(x: Floats, y: Floats) -> Floats:
     return inner * inner * inner  # a power of 3 takes NumPy ten times as long
 
 
-def _drawn(units: Ints, most: int, rng: np.random.Generator) -> Ints:
+def _drawn(units: Ints, most: int, rng: np.random.Generator) -> tuple[Ints, float]:
     """Draw whole units at random: as many as fit into `most` rows, but at least `FEWEST_UNITS`.
-    Return their rows."""
+    Return their rows, and the share of units that they are."""
     counts = np.bincount(units)
     order = rng.permutation(len(counts))
-    fitting = int(np.searchsorted(np.cumsum(counts[order]), most, side="right"))
-    taken = max(FEWEST_UNITS, fitting)
+    rows = np.cumsum(counts[order])
+    fitting = np.searchsorted(rows, most, side="right")
+    taken = max(FEWEST_UNITS, int(fitting))
+    drawn = order[:taken]
     chosen = np.zeros(len(counts), dtype=bool)
-    chosen[order[:taken]] = True
-    return np.flatnonzero(chosen[units])
+    chosen[drawn] = True
+    return np.flatnonzero(chosen[units]), len(drawn) / len(counts)
 
 
 _ROWS_AT_ONCE = 4096
@@ -237,21 +258,26 @@ def feature_statistics(features: AnyFloats) -> FeatureStatistics:
     mean = features.mean(axis=0, dtype=np.float64)
     covariance = np.zeros((len(mean), len(mean)))
     for start in range(0, len(features), _ROWS_AT_ONCE):
-        centred = features[start : start + _ROWS_AT_ONCE].astype(np.float64) - mean
+        block = features[start : start + _ROWS_AT_ONCE]
+        centred = block.astype(np.float64) - mean
         covariance += centred.T @ centred
     covariance /= len(features) - 1
     values, vectors = np.linalg.eigh(covariance)
     # The eigenvalues of a covariance are not negative, except for rounding.
-    root: Any = (vectors * np.sqrt(values.clip(min=0))) @ vectors.T
-    return FeatureStatistics(len(features), mean, root, float(np.trace(covariance)))
+    roots = np.sqrt(values.clip(min=0))
+    root: Any = (vectors * roots) @ vectors.T
+    trace = float(np.trace(covariance))
+    return FeatureStatistics(len(features), mean, root, trace)
 
 
 def frechet_distance(statistics: FeatureStatistics, other: FeatureStatistics) -> float:
     """Return the FID. It uses tr (Σ₁Σ₂)^½ = the sum of the singular values of Σ₁^½ Σ₂^½, also if Σ
     is singular."""
     between = statistics.mean - other.mean
-    shared = np.linalg.svd(statistics.root @ other.root, compute_uv=False).sum()
-    return max(0.0, float(between @ between + statistics.trace + other.trace - 2 * shared))
+    product = statistics.root @ other.root
+    shared = np.linalg.svd(product, compute_uv=False).sum()
+    distance = between @ between + statistics.trace + other.trace - 2 * shared
+    return max(0.0, float(distance))
 
 
 def is_biased(images: int, others: int, width: int) -> bool:

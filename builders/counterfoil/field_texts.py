@@ -36,8 +36,8 @@ def texts_of(declared: type) -> dict[str, str]:
         module = sys.modules.get(base.__module__)
         file = str(getattr(module, "__file__", None))
         if file.endswith(".py"):
-            of_base = _texts(Path(file)).get(base.__name__, {})
-            texts = of_base | texts
+            of_module = _texts(Path(file))
+            texts = of_module.get(base.__name__, {}) | texts
     return {name: _filled(text) for name, text in texts.items()}
 
 
@@ -62,15 +62,17 @@ def paragraph_lines(text: str) -> str:
 def _texts(file: Path) -> dict[str, dict[str, str]]:
     """Return the text under each field of each class of a Python file."""
     texts: dict[str, dict[str, str]] = {}
-    for declared in ast.parse(file.read_bytes()).body:
+    module = ast.parse(file.read_bytes())
+    for declared in module.body:
         if not isinstance(declared, ast.ClassDef):
             continue
-        texts[declared.name] = {}
+        of_fields = texts[declared.name] = {}
         for name, text in pairwise(declared.body):
             match name, text:
                 case ast.AnnAssign(ast.Name(field)), ast.Expr(ast.Constant(str(words))):
                     # With a character before it, a text that lacks a first paragraph keeps lacking it.
-                    texts[declared.name][field] = inspect.cleandoc(f".{words}")[1:]
+                    clean = inspect.cleandoc(f".{words}")
+                    of_fields[field] = clean[1:]
     return texts
 
 
@@ -96,5 +98,5 @@ def _own_names(group: str) -> list[str]:
     for node in ast.walk(code):
         match node:
             case ast.Call(ast.Name("Registry"), [_, ast.Dict(keys), *_]):
-                return [str(ast.literal_eval(key)) for key in keys if key is not None]
+                return [ast.literal_eval(key) for key in keys if key]
     raise KeyError(group)

@@ -110,13 +110,13 @@ def read_foreign_parquet(
         numbers = 0
         for kind in chosen.values():
             numbers += LONGEST_LIST if kind == NUMBERS else 1
-        size = max(1, min(_MOST_ROWS_A_BATCH, _BATCH_BYTES // (8 * max(1, numbers))))
+        size = max(1, _BATCH_BYTES // (8 * max(1, numbers)))
+        size = min(_MOST_ROWS_A_BATCH, size)
         for batch in table.iter_batches(batch_size=size, columns=list(leaves.values())):
             batch.validate(full=True)  # refuses text that is not UTF-8
-            index = {name: number for number, name in enumerate(batch.schema.names)}
             arrays = {}
             for name in chosen:
-                column = batch.column(index[name])
+                column = batch.column(name)
                 if pa.types.is_struct(column.type):
                     # Its only part is the leaf that is read.
                     (column,) = column.flatten()
@@ -138,7 +138,9 @@ def read_foreign_parquet(
                 parts = []
                 for name, kind in chosen.items():
                     part = arrays[name].slice(start, step)
-                    parts.append(part if pa.types.is_null(part.type) else part.cast(into[kind]))
+                    if not pa.types.is_null(part.type):
+                        part = part.cast(into[kind])
+                    parts.append(part)
                 yield pa.RecordBatch.from_arrays(parts, list(chosen))
 
 
@@ -150,12 +152,19 @@ def parquet_bytes(file: IO[bytes], most: int | None = None) -> int:
     """
     import pyarrow as pa
 
-    most = SPARE + A_BYTE * file.seek(0, os.SEEK_END) if most is None else most
+    if most is None:
+        size = file.seek(0, os.SEEK_END)
+        most = SPARE + A_BYTE * size
     chunks = read_chunks(file)
     try:
         return _measured(file, chunks, most)
     except (KeyError, pa.ArrowException) as error:
-        raise UnfitFile(f"cannot be decoded: {' '.join(str(error).split())[:200]}") from error
+        raise _undecodable(error) from error
+
+
+def _undecodable(error: Exception) -> UnfitFile:
+    words = " ".join(str(error).split())
+    return UnfitFile(f"cannot be decoded: {words[:200]}")
 
 
 def _measured(file: IO[bytes], chunks: Sequence[ColumnChunk], most: int) -> int:
@@ -163,8 +172,11 @@ def _measured(file: IO[bytes], chunks: Sequence[ColumnChunk], most: int) -> int:
 
     functions: Any = pyarrow.compute
     total = 0
-    with _opened(file, sorted({chunk.path for chunk in chunks})) as table:
-        leaves = [leaf for field in table.schema_arrow for leaf in _leaves(field.type)]
+    paths = {chunk.path for chunk in chunks}
+    with _opened(file, sorted(paths)) as table:
+        leaves = []
+        for field in table.schema_arrow:
+            leaves += _leaves(field.type)
         if chunks and (not leaves or len(chunks) % len(leaves)):
             raise UnfitFile("has a damaged description")
         for number, chunk in enumerate(chunks):
@@ -173,21 +185,22 @@ def _measured(file: IO[bytes], chunks: Sequence[ColumnChunk], most: int) -> int:
             pages = measure_pages(file, chunk)
             values = max(pages.values, chunk.values, chunk.rows)
             # An empty cell of lists of one length has all values in memory, and one in the file.
-            values = max(values, (values if in_list else chunk.rows) * repeated)
+            cells = values if in_list else chunk.rows
+            values = max(values, cells * repeated)
             total += max(pages.unfolded, chunk.unfolded) + values * width
             if total <= most and pages.dictionary:
-                batches = table.iter_batches(1, [group], [chunk.path])
-                longest = next((_longest(batch.column(0)) for batch in batches), 0)
-                # If this bound is too high, texts are counted, in batches of bounded bytes.
-                rows = (
-                    0
-                    if total + pages.numbered * longest <= most
-                    else max(1, _BATCH_BYTES // longest)
-                )
-                total += 0 if rows else pages.numbered * longest
-                for batch in table.iter_batches(rows, [group], [chunk.path]) if rows else ():
+                first = next(table.iter_batches(1, [group], [chunk.path]), None)
+                longest = 0 if first is None else _longest(first.column(0))
+                bound = total + pages.numbered * longest
+                if bound <= most:
+                    total = bound
+                    continue
+                # The bound is too high, so texts are counted, in batches of bounded bytes.
+                rows = max(1, _BATCH_BYTES // longest)
+                for batch in table.iter_batches(rows, [group], [chunk.path]):
                     *_, column = inner_arrays(batch.column(0))
-                    lengths = functions.binary_length(column.dictionary).take(column.indices)
+                    lengths = functions.binary_length(column.dictionary)
+                    lengths = lengths.take(column.indices)
                     total += functions.sum(lengths).as_py() or 0
                     if total > most:
                         break
@@ -199,22 +212,21 @@ def _measured(file: IO[bytes], chunks: Sequence[ColumnChunk], most: int) -> int:
 def _leaves(type: Any, repeated: int = 1, in_list: bool = False) -> list[tuple[int, int, bool]]:
     """Return the leaves of a type: bytes of a value without its text, values of a cell, and whether
     lists vary."""
-    import pyarrow as pa
+    from pyarrow import types
 
-    if not pa.types.is_nested(type):
-        return [
-            (
-                max(_VALUE, type.byte_width) if pa.types.is_fixed_size_binary(type) else _VALUE,
-                repeated,
-                in_list,
-            )
-        ]
-    if pa.types.is_fixed_size_list(type):
+    if not types.is_nested(type):
+        width = _VALUE
+        if types.is_fixed_size_binary(type):
+            width = max(width, type.byte_width)
+        return [(width, repeated, in_list)]
+    if types.is_fixed_size_list(type):
         repeated *= type.list_size
-    elif not pa.types.is_struct(type):
+    elif not types.is_struct(type):
         in_list = True
-    inner = map(type.field, range(type.num_fields))
-    return [leaf for field in inner for leaf in _leaves(field.type, repeated, in_list)]
+    leaves = []
+    for number in range(type.num_fields):
+        leaves += _leaves(type.field(number).type, repeated, in_list)
+    return leaves
 
 
 @contextmanager
@@ -231,54 +243,57 @@ def _opened(file: IO[bytes], texts: Sequence[str]) -> Iterator[Any]:
         # pyarrow raises OSError without a number for what it cannot decode.
         if error.errno is not None:
             raise
-        raise UnfitFile(f"cannot be decoded: {' '.join(str(error).split())[:200]}") from error
+        raise _undecodable(error) from error
 
 
 def _types(file: IO[bytes]) -> dict[str, pa.DataType]:
     size = file.seek(0, os.SEEK_END)
     if size > MOST_BYTES:
         raise UnfitFile(f"has {size:,} bytes, expected at most {MOST_BYTES:,}")
+    types: dict[str, pa.DataType] = {}
     with _opened(file, ()) as table:
         schema = table.schema_arrow
-        if len(schema.names) > MOST_COLUMNS:
-            raise UnfitFile(f"has {len(schema.names):,} columns, expected at most {MOST_COLUMNS:,}")
-        types = {field.name: field.type for field in schema}
-        if len(types) < len(schema.names):
-            seen: set[str] = set()
-            twice = next(name for name in schema.names if name in seen or seen.add(name))
-            raise UnfitFile(f"has the column {twice[:40]!r} more than once")
+        columns = len(schema.names)
+        if columns > MOST_COLUMNS:
+            raise UnfitFile(f"has {columns:,} columns, expected at most {MOST_COLUMNS:,}")
+        for field in schema:
+            if field.name in types:
+                raise UnfitFile(f"has the column {field.name[:40]!r} more than once")
+            types[field.name] = field.type
     return types
 
 
 def _kinds(type: pa.DataType) -> tuple[str, ...]:
     import pyarrow as pa
+    from pyarrow import types
 
-    value = type.value_type if pa.types.is_dictionary(type) else type
-    if pa.types.is_null(value):
+    value = type.value_type if types.is_dictionary(type) else type
+    if types.is_null(value):
         return (TEXT, WHOLE, NUMBER, TRUTH, NUMBERS, IMAGES)
-    if (
-        pa.types.is_string(value)
-        or pa.types.is_large_string(value)
-        or pa.types.is_string_view(value)
-    ):
+    is_text = types.is_string(value) or types.is_large_string(value)
+    if is_text or types.is_string_view(value):
         return (TEXT,)
-    if pa.types.is_struct(type):
+    if types.is_struct(type):
         index = type.get_field_index(_ENCODED)
         value = pa.null() if index < 0 else type.field(index).type
-    if pa.types.is_binary(value) or pa.types.is_large_binary(value):
+    if types.is_binary(value) or types.is_large_binary(value):
         return (IMAGES,)
-    if pa.types.is_dictionary(type):
+    if types.is_dictionary(type):
         return ()
-    if pa.types.is_boolean(type):
+    if types.is_boolean(type):
         return (TRUTH,)
-    if pa.types.is_integer(type):
+    if types.is_integer(type):
         return (WHOLE, NUMBER)
-    if pa.types.is_floating(type):
+    if types.is_floating(type):
         return (NUMBER,)
-    listed = pa.types.is_list(type) or pa.types.is_large_list(type)
-    listed = listed or (pa.types.is_fixed_size_list(type) and type.list_size <= LONGEST_LIST)
-    if listed and (pa.types.is_integer(type.value_type) or pa.types.is_floating(type.value_type)):
-        return (NUMBERS,)
+    if types.is_fixed_size_list(type):
+        listed = type.list_size <= LONGEST_LIST
+    else:
+        listed = types.is_list(type) or types.is_large_list(type)
+    if listed:
+        entry = type.value_type
+        if types.is_integer(entry) or types.is_floating(entry):
+            return (NUMBERS,)
     return ()
 
 
@@ -286,12 +301,15 @@ def _refuse_vast(file: IO[bytes], chosen: Mapping[str, str]) -> None:
     """Raise UnfitFile if a row group of a column has too many bytes or values."""
     for chunk in read_chunks(file):
         # pyarrow also reads the columns whose names begin so.
-        names = [name for name in chosen if chunk.path == name or chunk.path.startswith(f"{name}.")]
+        names = [name for name in chosen if f"{chunk.path}.".startswith(f"{name}.")]
         if not names:
             continue
+        name = names[0]
         pages = measure_pages(file, chunk)
-        where = f"in its column {names[0][:40]!r}, expected at most"
-        most = chunk.rows * (LONGEST_LIST if chosen[names[0]] == NUMBERS else 1)
+        where = f"in its column {name[:40]!r}, expected at most"
+        most = chunk.rows
+        if chosen[name] == NUMBERS:
+            most *= LONGEST_LIST
         values = max(pages.values, chunk.values)
         if values > most:
             raise UnfitFile(f"has {values:,} values {where} {most:,}")
@@ -301,27 +319,26 @@ def _refuse_vast(file: IO[bytes], chosen: Mapping[str, str]) -> None:
 
 
 def _longest(column: Any) -> int:
-    import pyarrow as pa
     import pyarrow.compute
+    from pyarrow import types
 
     functions: Any = pyarrow.compute
     *_, column = inner_arrays(column)
-    texts = column.dictionary if pa.types.is_dictionary(column.type) else column
-    if any(
-        is_other(texts.type)
-        for is_other in (pa.types.is_null, pa.types.is_primitive, pa.types.is_decimal)
-    ):
+    texts = column.dictionary if types.is_dictionary(column.type) else column
+    kind = texts.type
+    if types.is_null(kind) or types.is_primitive(kind) or types.is_decimal(kind):
         return 0
-    return functions.max(functions.binary_length(texts)).as_py() or 0
+    lengths = functions.binary_length(texts)
+    return functions.max(lengths).as_py() or 0
 
 
 def inner_arrays(array: Any) -> Iterator[Any]:
     """Yield an array, and the arrays in its lists and structs."""
-    import pyarrow as pa
+    from pyarrow import types
 
     yield array
-    if pa.types.is_struct(array.type):
+    if types.is_struct(array.type):
         for part in array.flatten():
             yield from inner_arrays(part)
-    elif pa.types.is_nested(array.type):
+    elif types.is_nested(array.type):
         yield from inner_arrays(array.values)

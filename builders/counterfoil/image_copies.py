@@ -10,6 +10,7 @@ count there, because different photographs on plain backgrounds share them.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,9 +20,15 @@ import numpy as np
 from counterfoil.progress import report_progress
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from numpy.typing import NDArray
 
     from counterfoil.arrays import AnyFloats, Bools, Floats32, Ints
+
+    # Arrays of `FINGERPRINT` and of `PAIR`.
+    Fingerprints: TypeAlias = NDArray[Any]
+    Pairs: TypeAlias = NDArray[Any]
 
 DIGEST = 16  # bytes of a sha256 that are compared
 SIDE = 32  # pixels of the small pictures that are compared
@@ -90,7 +97,7 @@ class Copies:
     """Pairs of copies. Of images that are the same, each set has only its first one in them. In a set
     that is compared with itself, such images are pairs with the first one."""
 
-    pairs: NDArray[Any]
+    pairs: Pairs
     """An array of `PAIR`: exact copies first, then from the most alike on."""
     tested_firsts: Ints
     """For each image of the first set, the row of the first one that is the same."""
@@ -129,7 +136,7 @@ def perceptual_hashes(frequencies: Floats32) -> Floats32:
     return hashes
 
 
-def find_copies(tested: NDArray[Any], train: NDArray[Any] | None = None) -> Copies:
+def find_copies(tested: Fingerprints, train: Fingerprints | None = None) -> Copies:
     """Return the pairs of copies of two arrays of `FINGERPRINT`, or of one with itself, each pair
     once. The order of the two does not matter."""
     within = train is None
@@ -151,22 +158,22 @@ def find_copies(tested: NDArray[Any], train: NDArray[Any] | None = None) -> Copi
     return Copies(pairs, tested_firsts, train_firsts, radius)
 
 
-def _numbers(pairs: NDArray[Any], others: NDArray[Any]) -> Ints:
+def _numbers(pairs: Pairs, others: Fingerprints) -> Ints:
     """Return a number for each pair."""
     return pairs["tested"] * len(others) + pairs["train"]
 
 
-def _digests(images: NDArray[Any]) -> list[bytes]:
+def _digests(images: Fingerprints) -> list[bytes]:
     """Return what is the same for images that are: their pixels, or the file of one that cannot be
     read; nothing of one that is missing."""
     digests = []
-    for pixels, file in zip(images["pixels"].tolist(), images["file"].tolist(), strict=True):
+    for pixels, file in images[["pixels", "file"]].tolist():
         digest = pixels if any(pixels) else file
         digests.append(digest if any(digest) else b"")
     return digests
 
 
-def _firsts(images: NDArray[Any], row_of: dict[bytes, int]) -> Ints:
+def _firsts(images: Fingerprints, row_of: dict[bytes, int]) -> Ints:
     """Return for each image the row of the first one that is the same, and write that row of each
     digest."""
     firsts = np.arange(len(images))
@@ -177,10 +184,10 @@ def _firsts(images: NDArray[Any], row_of: dict[bytes, int]) -> Ints:
 
 
 def _exact_pairs(
-    tested: NDArray[Any],
+    tested: Fingerprints,
     firsts: Ints,
     row_of: dict[bytes, int] | None,
-) -> NDArray[Any]:
+) -> Pairs:
     """Return pairs of images that are the same, ascending. row_of: the row of each digest in the
     other set; None: each image is a pair with an earlier one of its own set."""
     same = []
@@ -192,20 +199,21 @@ def _exact_pairs(
         for row, digest in enumerate(_digests(tested)):
             if firsts[row] == row and digest in row_of:
                 same.append((row, row_of[digest]))
+    same.sort()
     pairs = np.zeros(len(same), PAIR)
-    for number, pair in enumerate(sorted(same)):
-        pairs["tested"][number], pairs["train"][number] = pair
+    pairs["tested"] = [row for row, _ in same]
+    pairs["train"] = [row for _, row in same]
     pairs["exact"] = True
     pairs["alike"] = 1
     return pairs
 
 
 def candidates(
-    tested: NDArray[Any],
-    others: NDArray[Any],
+    tested: Fingerprints,
+    others: Fingerprints,
     *,
     within: bool,
-) -> tuple[NDArray[Any], int]:
+) -> tuple[Pairs, int]:
     """Return the pairs that are roughly alike, or are so if one is mirrored, and the
     largest distance of hashes: `RADIUS`, or the largest with at most `MOST_CANDIDATES` pairs; -1 if
     there is none. Of images with the same pixels, only the first of each set is compared."""
@@ -256,7 +264,7 @@ def candidates(
     return kept[first], radius
 
 
-def _near_hashes(hashes: Floats32, others: Floats32, radius: int) -> NDArray[Any]:
+def _near_hashes(hashes: Floats32, others: Floats32, radius: int) -> Pairs:
     """Return the pairs of hashes that differ in at most `radius` bits."""
     # Each bit that differs takes 2 from the product.
     distances = (_BITS - hashes @ others.T) / 2
@@ -272,13 +280,13 @@ def _roughly_alike(first: Floats32, second: Floats32) -> Bools:
     """Return which pairs of low frequencies correlate, but for the brightness."""
     first = first[:, 1:]
     second = second[:, 1:]
-    product = np.einsum("ij,ij->i", first, second)
+    products = np.einsum("ij,ij->i", first, second)
     sizes = np.linalg.norm(first, axis=1)
     sizes *= np.linalg.norm(second, axis=1)
-    return product >= _LEAST_ROUGHLY_ALIKE * sizes
+    return products >= _LEAST_ROUGHLY_ALIKE * sizes
 
 
-def detailed(images: NDArray[Any]) -> Bools:
+def detailed(images: Fingerprints) -> Bools:
     """Return which images have enough fine detail to be distinguished from others. Near copies are
     looked for among these alone."""
     enough = np.zeros(len(images), bool)
@@ -289,7 +297,7 @@ def detailed(images: NDArray[Any]) -> Bools:
     return enough
 
 
-def _comparable(images: NDArray[Any]) -> Ints:
+def _comparable(images: Fingerprints) -> Ints:
     """Return the rows with enough detail, the first of each picture."""
     enough = detailed(images)
     known: set[bytes] = set()
@@ -315,7 +323,7 @@ def _blurred(pictures: Floats32, deviation: float) -> Floats32:
 
 
 def confirm(
-    pairs: NDArray[Any],
+    pairs: Pairs,
     tested: NDArray[np.uint8],
     others: NDArray[np.uint8],
 ) -> None:
@@ -351,9 +359,10 @@ def _aligned_correlation(fixed: Floats32, moved: Floats32) -> Floats32:
 def _aligned(fixed: Floats32, moved: Floats32) -> Floats32:
     """Return the zoom and the translation with the highest correlation, [n, 3], by Gauss-Newton
     steps."""
-    placing = np.zeros((len(fixed), 3), np.float32)
+    count = len(fixed)
+    placing = np.zeros((count, 3), np.float32)
     best = placing.copy()
-    highest = np.full(len(fixed), -np.inf, np.float32)
+    highest = np.full(count, -np.inf, np.float32)
     slope_down, slope_right = np.gradient(moved, axis=(1, 2))
     for _ in range(_STEPS):
         down, right, seen = _sampled_at(placing)
@@ -372,20 +381,16 @@ def _aligned(fixed: Floats32, moved: Floats32) -> Floats32:
             centred = (way - _mean(way, seen)) * seen
             # A change of contrast is no movement.
             centred -= overlaid * _mean(centred * overlaid, seen)
-            ways.append(centred.reshape(len(placing), -1))
-        change = _solved(np.stack(ways, axis=1), target - overlaid)
+            ways.append(centred.reshape(count, -1))
+        # How far to go each way to make up for what is left, by least squares.
+        stacked = np.stack(ways, axis=1)
+        left = (target - overlaid).reshape(count, -1, 1)
+        squares = stacked @ stacked.transpose(0, 2, 1)
+        solved = np.linalg.solve(squares + _DAMPING, stacked @ left)
+        change = solved[:, :, 0].astype(np.float32)
         placing += np.clip(change, -_LONGEST_STEP, _LONGEST_STEP)
         placing = np.clip(placing, -_FURTHEST, _FURTHEST)
     return best
-
-
-def _solved(ways: AnyFloats, left: AnyFloats) -> Floats32:
-    """Return how far to go each way to make up for what is left, by least squares, [n, 3]."""
-    transposed = ways.transpose(0, 2, 1)
-    squares = ways @ transposed + _DAMPING
-    wanted = ways @ left.reshape(len(left), -1, 1)
-    solved = np.linalg.solve(squares, wanted)
-    return solved[:, :, 0].astype(np.float32)
 
 
 def _sampled_at(placing: Floats32) -> tuple[Floats32, Floats32, Floats32]:
@@ -443,29 +448,29 @@ def _normalised(pictures: AnyFloats, seen: Floats32) -> tuple[AnyFloats, AnyFloa
     return centred / deviation, deviation
 
 
-def _stands_out(pairs: NDArray[Any], *, within: bool) -> Bools:
+def _stands_out(pairs: Pairs, *, within: bool) -> Bools:
     """Return which candidates are copies: their detail correlates, more than that of other
     candidates of the same images. In sets of things that look alike, a high correlation alone says
     little."""
     alike = pairs["alike"]
     rests = (1 - alike).tolist()
-    first = pairs["tested"].tolist()
     second = pairs["train"]
     if not within:
         # The images of two sets are different ones.
         second = -1 - second
-    second = second.tolist()
-    rests_of: dict[int, list[float]] = {}
-    for image, rest in zip(first + second, rests + rests, strict=True):
-        rests_of.setdefault(image, []).append(rest)
+    images = np.stack([pairs["tested"], second], axis=1).tolist()
+    rests_of = defaultdict(list)
+    for both, rest in zip(images, rests, strict=True):
+        for image in both:
+            rests_of[image].append(rest)
     near = alike >= SURELY_ALIKE
     doubtful = (alike >= LEAST_ALIKE) & ~near
     for pair in np.flatnonzero(doubtful).tolist():
-        rivals = rests_of[first[pair]] + rests_of[second[pair]]
+        one, other = images[pair]
+        rivals = sorted(rests_of[one] + rests_of[other])
         # The pair itself is in both.
-        rivals = sorted(rivals)[2:]
+        rivals = rivals[2:]
+        near[pair] = True
         if len(rivals) > _RIVAL:
             near[pair] = rests[pair] <= PART_OF_RIVALS * rivals[_RIVAL]
-        else:
-            near[pair] = True
     return near

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,21 +32,25 @@ _TOLERANCE = 0.0075
 _WEIGHTS_AT_ONCE = 5_000_000
 
 
-def confusion(truth: NDArray[np.integer], answer: NDArray[np.integer], classes: int) -> Ints:
+Numbers: TypeAlias = NDArray[np.integer]
+
+
+def confusion(truth: Numbers, answer: Numbers, classes: int) -> Ints:
     """Return how many pixels of each class have each answer, (k, k + 1).
 
     truth, answer: class numbers of one shape. Pixels whose truth is no class are left out; an
     answer that is no class is counted last.
     """
     known = truth < classes
-    answered = np.minimum(answer[known], classes).astype(np.int64)
-    cells = truth[known].astype(np.int64) * (classes + 1) + answered
-    shape = classes, classes + 1
-    counts = np.bincount(cells, minlength=shape[0] * shape[1])
-    return counts.reshape(shape)
+    answers = classes + 1
+    cells = truth[known].astype(np.int64)
+    cells *= answers
+    cells += np.minimum(answer[known], classes)
+    counts = np.bincount(cells, minlength=classes * answers)
+    return counts.reshape(classes, answers)
 
 
-def boundary_f1(truth: NDArray[np.integer], answer: NDArray[np.integer], classes: int) -> Floats:
+def boundary_f1(truth: Numbers, answer: Numbers, classes: int) -> Floats:
     """Return the F1 of each class's boundary in an image, (k,); NaN where truth has no boundary of
     the class.
 
@@ -54,7 +59,8 @@ def boundary_f1(truth: NDArray[np.integer], answer: NDArray[np.integer], classes
     recall the share of true ones within it of an answer's (Csurka et al. 2013).
     Pixels whose truth is no class have none in the answer either, as with DAVIS's void pixels.
     """
-    tolerance = max(1.0, _TOLERANCE * math.hypot(*truth.shape))
+    diagonal = math.hypot(*truth.shape)
+    tolerance = max(1.0, _TOLERANCE * diagonal)
     limit = math.floor(tolerance**2)  # squared distances of pixels are whole numbers
     margin = math.isqrt(limit)
     true = _boundary_places(np.minimum(truth, classes), margin)
@@ -84,7 +90,7 @@ class _Places:
     line: int
 
 
-def _boundary_places(numbers: NDArray[np.integer], margin: int) -> _Places:
+def _boundary_places(numbers: Numbers, margin: int) -> _Places:
     """Return the boundary pixels of an image, with a margin around each class's."""
     height, width = numbers.shape
     on_boundary = np.zeros(numbers.shape, dtype=bool)
@@ -114,11 +120,12 @@ def _shares_near(points: _Places, others: _Places, limit: int, classes: int) -> 
     last = np.iinfo(np.int64).max
     sought = np.append(others.places, last)
     reach = math.isqrt(limit)
-    for down in sorted(range(-reach, reach + 1), key=abs):  # most are found in the first rows
+    rows = range(-reach, reach + 1)
+    for down in sorted(rows, key=abs):  # most are found in the first rows
         across = math.isqrt(limit - down**2)
         opposite = points.places[left] + down * points.line
-        nearest = sought[np.searchsorted(others.places, opposite - across)]
-        is_near = nearest <= opposite + across
+        first = np.searchsorted(others.places, opposite - across)
+        is_near = sought[first] <= opposite + across
         near[left[is_near]] = True
         left = left[~is_near]
     bins = classes + 1
@@ -139,7 +146,13 @@ class PixelCounts:
     boundary: Floats
 
     @classmethod
-    def of(cls, cells: Ints, boundary: Floats, images: int, classes: int) -> PixelCounts:
+    def of(
+        cls,
+        cells: Ints,
+        boundary: Floats,
+        images: int,
+        classes: int,
+    ) -> PixelCounts:
         """Return the counts of n images from the cells of their confusion matrices, (4, m): image,
         true class, answered class and number of pixels.
 
@@ -148,20 +161,25 @@ class PixelCounts:
         """
         image, true, answered, pixels = cells
 
-        def summed(chosen: NDArray[np.bool_], column: Ints) -> Ints:
-            places = image[chosen] * classes + column[chosen]
+        shape = (images, classes)
+
+        def summed(chosen: Any, column: Ints) -> Ints:
+            places = image[chosen] * classes
+            places += column[chosen]
             sums = np.bincount(places, pixels[chosen], minlength=images * classes)
-            return sums.astype(np.int64).reshape(images, classes)
+            return sums.astype(np.int64).reshape(shape)
 
-        every = np.ones(len(image), dtype=bool)
-        having = summed(every, true)
-        given = summed(answered < classes, answered)
         same = true == answered
-        of_images = np.full((images, classes), np.nan)
+        of_images = np.full(shape, np.nan)
         of_images[image[same], true[same]] = boundary[same]
-        return cls(having, given, summed(same, true), of_images)
+        return cls(
+            having=summed(slice(None), true),
+            given=summed(answered < classes, answered),
+            hits=summed(same, true),
+            boundary=of_images,
+        )
 
-    def measured(self, weights: NDArray[np.integer]) -> dict[str, Floats]:
+    def measured(self, weights: Numbers) -> dict[str, Floats]:
         """Return IoU, recall and boundary F1 of each class, (k, r), and pixel accuracy, (1, r), for
         weights of images, (n, r). A class that no weighed pixel has is NaN."""
         drawn = weights.astype(np.float64)
@@ -205,7 +223,11 @@ class PixelCounts:
 
 
 def _measures(
-    having: Floats, given: Floats, hits: Floats, boundary: Floats, bounded: Floats
+    having: Floats,
+    given: Floats,
+    hits: Floats,
+    boundary: Floats,
+    bounded: Floats,
 ) -> dict[str, Floats]:
     """Return the measures of sums over images, (k, r). boundary: the sum of the boundary F1 of
     `bounded` images."""
@@ -217,7 +239,12 @@ def _measures(
     right = hits.sum(axis=0)
     accuracy = _ratio(right, every, every > 0)
     f1 = _ratio(boundary, bounded, bounded > 0)
-    return {IOU: iou, RECALL: recall, PIXELS: accuracy[None], BOUNDARY: f1}
+    return {
+        IOU: iou,
+        RECALL: recall,
+        PIXELS: accuracy[None],
+        BOUNDARY: f1,
+    }
 
 
 def _ratio(part: NDArray, whole: NDArray, where: NDArray) -> Floats:
@@ -251,10 +278,12 @@ def score_masks(
         done(stop)
     scores = []
     for counts, of_group in zip(groups, blocks, strict=True):
-        whole = counts.measured(np.ones((images, 1), np.int32))
+        once = np.ones((images, 1), np.int32)
+        whole = counts.measured(once)
         draws = {}
         for name in whole:
-            draws[name] = np.concatenate([block[name] for block in of_group], axis=1)
+            drawn = [block[name] for block in of_group]
+            draws[name] = np.concatenate(drawn, axis=1)
         having = units.counted(counts.having > 0)
         bounded = np.isfinite(counts.boundary)
         counted = {IOU: having, RECALL: having}

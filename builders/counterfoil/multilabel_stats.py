@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,10 @@ AVERAGED = (PRECISION, AUROC, ACCURACY)  # measures that are averaged over label
 # of all images.
 _BIAS_OF_HALVES = 1.0
 _WEIGHTS_AT_ONCE = 1 << 22  # weights held in memory at once: resamples times images
+
+
+# (n, r) how often each of n images is drawn in each of r resamples.
+Weights: TypeAlias = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -58,18 +62,25 @@ class LabelTruth:
     def least(self) -> Ints:
         """Return the number of images that have each label or that lack it, whichever is smaller,
         (k,)."""
-        return np.minimum(self.having.sum(axis=0), self.lacking.sum(axis=0))
+        having = self.having.sum(axis=0)
+        lacking = self.lacking.sum(axis=0)
+        return np.minimum(having, lacking)
 
     def of(self, images: Any, labels: Any = slice(None)) -> LabelTruth:
         """Return the truth of some images and labels."""
-        return LabelTruth(self.present[images][:, labels], self.known[images][:, labels])
+        present = self.present[images][:, labels]
+        known = self.known[images][:, labels]
+        return LabelTruth(present, known)
 
 
-def label_precision(scores: AnyFloats, truth: LabelTruth, weights: NDArray[np.int32]) -> Floats:
+def label_precision(
+    scores: AnyFloats,
+    truth: LabelTruth,
+    weights: Weights,
+) -> Floats:
     """Return the average precision of each label, (k, r), in r resamples.
 
-    weights: (n, r) how often each image is drawn. A resample without an image that has the label
-    gives NaN.
+    A resample without an image that has the label gives NaN.
     """
     precision = []
     for hits, false in _by_falling_score(scores, truth, weights):
@@ -80,9 +91,12 @@ def label_precision(scores: AnyFloats, truth: LabelTruth, weights: NDArray[np.in
     return np.stack(precision)
 
 
-def label_auroc(scores: AnyFloats, truth: LabelTruth, weights: NDArray[np.int32]) -> Floats:
-    """Return the area under each label's ROC curve, (k, r), for weights (n, r). A pair of equal
-    scores counts half.
+def label_auroc(
+    scores: AnyFloats,
+    truth: LabelTruth,
+    weights: Weights,
+) -> Floats:
+    """Return the area under each label's ROC curve, (k, r). A pair of equal scores counts half.
 
     A resample in which all images that know the label have it, or all lack it, gives NaN.
     """
@@ -92,35 +106,41 @@ def label_auroc(scores: AnyFloats, truth: LabelTruth, weights: NDArray[np.int32]
         positives = np.diff(hits, axis=0, prepend=0)
         equal = np.diff(false, axis=0, prepend=0)
         beaten = false[-1] - false + equal / 2
-        areas.append(_divided((positives * beaten).sum(axis=0), pairs))
+        sums = (positives * beaten).sum(axis=0)
+        areas.append(_divided(sums, pairs))
     return np.stack(areas)
 
 
 def _divided(sums: Floats, counts: AnyFloats | NDArray[np.integer[Any]]) -> Floats:
     """Return sums over counts; NaN where there is nothing to count."""
-    return np.divide(sums, counts, out=np.full(sums.shape, np.nan), where=counts > 0)
+    unknown = np.full(sums.shape, np.nan)
+    return np.divide(sums, counts, out=unknown, where=counts > 0)
 
 
 def _by_falling_score(
-    scores: AnyFloats, truth: LabelTruth, weights: NDArray[np.int32]
-) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32]]]:
+    scores: AnyFloats,
+    truth: LabelTruth,
+    weights: Weights,
+) -> Iterator[tuple[Weights, Weights]]:
     """Yield, for each label, how many drawn images with it and without it reach each score,
     (scores, r) each.
 
     Scores that differ are in falling order, of the images that know the label.
     """
-    for values, has, known in zip(scores.T, truth.present.T, truth.known.T, strict=True):
-        images = np.flatnonzero(known)
+    for label, values in enumerate(scores.T):
+        images = np.flatnonzero(truth.known[:, label])
         if not len(images):
-            nothing = np.zeros((1, weights.shape[1]), np.int32)
+            nothing = np.zeros_like(weights[:1])
             yield nothing, nothing
             continue
-        order = images[np.argsort(-values[images], kind="stable")]
+        falling = np.argsort(-values[images], kind="stable")
+        order = images[falling]
         drawn = weights[order]
-        drawn_with = drawn * has[order][:, None]
-        last_of_score = np.flatnonzero(np.append(np.diff(values[order]) != 0, True))
-        answered = np.cumsum(drawn, axis=0, dtype=np.int32)[last_of_score]
-        hits = np.cumsum(drawn_with, axis=0, dtype=np.int32)[last_of_score]
+        has = truth.present[order, label]
+        drawn_with = drawn * has[:, None]
+        is_last = np.append(np.diff(values[order]) != 0, True)
+        answered = np.cumsum(drawn, axis=0, dtype=np.int32)[is_last]
+        hits = np.cumsum(drawn_with, axis=0, dtype=np.int32)[is_last]
         yield hits, answered - hits
 
 
@@ -140,10 +160,15 @@ class LabelThresholds:
     def answers(self, scores: AnyFloats) -> Bools:
         """Return (n, k) bool: whether the score of each label reaches the threshold for the image's
         half."""
-        return scores >= np.take_along_axis(self.values, self.half, axis=0)
+        thresholds = np.take_along_axis(self.values, self.half, axis=0)
+        return scores >= thresholds
 
 
-def choose_thresholds(scores: AnyFloats, truth: LabelTruth, seed: int) -> LabelThresholds:
+def choose_thresholds(
+    scores: AnyFloats,
+    truth: LabelTruth,
+    seed: int,
+) -> LabelThresholds:
     """Choose, for each label and each half of the images, the threshold of the highest balanced
     accuracy.
 
@@ -153,13 +178,16 @@ def choose_thresholds(scores: AnyFloats, truth: LabelTruth, seed: int) -> LabelT
     """
     rng = seeded_generator(seed, "halves of labels")
     half = np.zeros(truth.present.shape, np.int64)
-    values = np.empty((2, truth.present.shape[1]))
-    for label in range(truth.present.shape[1]):
+    labels = half.shape[1]
+    values = np.empty((2, labels))
+    for label in range(labels):
         for side in (truth.having, truth.lacking):
             images = np.flatnonzero(side[:, label])
-            half[rng.permutation(images), label] = np.arange(len(images)) % 2
+            images = rng.permutation(images)
+            half[images, label] = np.arange(len(images)) % 2
         for judged in (0, 1):
-            chosen = truth.known[:, label] & (half[:, label] != judged)
+            chosen = truth.known[:, label]
+            chosen = chosen & (half[:, label] != judged)
             worth = partial(_gain, truth.present[chosen, label])
             lowest, below = best_threshold(scores[chosen, label], worth)
             middle = (lowest + below) / 2
@@ -172,7 +200,9 @@ def _gain(present: Bools, order: Ints, last: Ints) -> Ints:
     keep ties exact."""
     hits = np.cumsum(present[order])[last]
     false = last + 1 - hits
-    return hits * int((~present).sum()) - false * int(present.sum())
+    having = int(present.sum())
+    lacking = len(present) - having
+    return hits * lacking - false * having
 
 
 # ---- Scores with intervals
@@ -197,7 +227,7 @@ def score_labels(
     units = units or Units.of_images(images)
     answers = [thresholds.answers(group) for group in scores]
 
-    def measured(group: int, weights: NDArray[np.int32]) -> dict[str, Floats]:
+    def measured(group: int, weights: Weights) -> dict[str, Floats]:
         return {
             PRECISION: label_precision(scores[group], truth, weights),
             AUROC: label_auroc(scores[group], truth, weights),
@@ -206,48 +236,56 @@ def score_labels(
 
     whole = np.ones((images, 1), np.int32)
     halves = units.halves(seed).T
-    draws = []
-    for _ in scores:
-        draws.append({name: np.empty((labels, replicates), np.float32) for name in AVERAGED})
+    shape = (len(scores), len(AVERAGED), labels, replicates)
+    draws = np.empty(shape, np.float32)
     rng = seeded_generator(seed, "images with several labels")
     step = max(1, _WEIGHTS_AT_ONCE // images)
     for start in range(0, replicates, step):
         block = slice(start, min(start + step, replicates))
         weights = units.drawn(block.stop - start, rng).T.copy()
         for group, group_draws in enumerate(draws):
-            for measure, values in measured(group, weights).items():
-                group_draws[measure][:, block] = values
+            for number, values in enumerate(measured(group, weights).values()):
+                group_draws[number][:, block] = values
         report_progress(stage, block.stop, replicates)
-    least = np.minimum(units.counted(truth.having), units.counted(truth.lacking))
+    having = units.counted(truth.having)
+    lacking = units.counted(truth.lacking)
+    least = np.minimum(having, lacking)
     results = []
     for group, group_draws in enumerate(draws):
         on_whole = measured(group, whole)
         # An area is a mean over pairs, and thresholds are chosen on other images: neither it nor
         # accuracy has a bias.
-        on_halves = on_whole | {PRECISION: label_precision(scores[group], truth, halves)}
-        group_scores = CategoryScores(
-            values={measure: values[:, 0] for measure, values in on_whole.items()},
-            draws=group_draws,
-            parts=on_halves,
-            images=dict.fromkeys(AVERAGED, least),
-            whole=units.count,
-            bias_of_parts=_BIAS_OF_HALVES,
-            by_units=units.shared,
+        on_halves = dict(on_whole)
+        on_halves[PRECISION] = label_precision(scores[group], truth, halves)
+        results.append(
+            CategoryScores(
+                values={measure: values[:, 0] for measure, values in on_whole.items()},
+                draws=dict(zip(on_whole, group_draws, strict=True)),
+                parts=on_halves,
+                images=dict.fromkeys(AVERAGED, least),
+                whole=units.count,
+                bias_of_parts=_BIAS_OF_HALVES,
+                by_units=units.shared,
+            )
         )
-        results.append(group_scores)
     return tuple(results)
 
 
-def label_accuracy(answers: Bools, truth: LabelTruth, weights: NDArray[np.int32]) -> Floats:
-    """Return the balanced accuracy of each label, (k, r), for weights (n, r).
+def label_accuracy(
+    answers: Bools,
+    truth: LabelTruth,
+    weights: Weights,
+) -> Floats:
+    """Return the balanced accuracy of each label, (k, r).
 
     A resample in which all images that know the label have it, or all lack it, gives NaN.
     """
     drawn = weights.astype(np.float64)
-    shares = []
-    for side in (truth.having, truth.lacking):
+
+    def share(side: Bools) -> Floats:
         right = side & (answers == truth.present)
         hits = right.T.astype(np.float64) @ drawn
         whole = side.T.astype(np.float64) @ drawn
-        shares.append(_divided(hits, whole))
-    return (shares[0] + shares[1]) / 2
+        return _divided(hits, whole)
+
+    return (share(truth.having) + share(truth.lacking)) / 2

@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -83,9 +82,10 @@ def open_directory(directory: Path | str) -> PageServer:
         server = PageServer(pages, known if 1024 <= known <= 65535 else 0)
     except OSError:
         server = PageServer(pages, 0)
-    if pages.saves and server.server_port != known:
+    port = server.server_port
+    if pages.saves and port != known:
         with contextlib.suppress(CounterfoilError):  # a read-only directory can still be viewed
-            write_atomically(pages.directory / _PORT, str(server.server_port).encode())
+            write_atomically(pages.directory / _PORT, str(port).encode())
     return server
 
 
@@ -185,26 +185,22 @@ class _Request(BaseHTTPRequestHandler):
         name = self._name()
         if name is None:
             return
-        save = (
-            self.server.pages.saves.get(name.removeprefix("save/"))
-            if name.startswith("save/")
-            else None
-        )
-        length = self.headers.get("Content-Length", "")
+        saves, _, of_page = name.partition("/")
+        save = self.server.pages.saves.get(of_page) if saves == "save" else None
+        headers = self.headers
+        length = headers.get("Content-Length", "")
+        fits = "Transfer-Encoding" not in headers and re.fullmatch("[0-9]{1,9}", length)
         if save is None:
             self._say(HTTPStatus.NOT_FOUND, "Nothing can be saved at this address.")
-        elif self.headers.get_all("Origin") != [self.server.origin]:
+        elif headers.get_all("Origin") != [self.server.origin]:
             self._say(HTTPStatus.FORBIDDEN, "Only pages from this server can save.")
-        elif self.headers.get_content_type() != save.kind:
+        elif headers.get_content_type() != save.kind:
             self._say(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Expected {save.kind}.")
-        elif "Transfer-Encoding" in self.headers or not (
-            length.isascii() and length.isdigit() and len(length) < 10
-        ):
+        elif not fits:
             self._say(HTTPStatus.LENGTH_REQUIRED, "Expected a Content-Length.")
         elif int(length) > save.most_bytes:
-            self._say(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"Expected at most {save.most_bytes:,} bytes."
-            )
+            most = f"Expected at most {save.most_bytes:,} bytes."
+            self._say(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, most)
         else:
             content = self.rfile.read(int(length))
             self._clock.cancel()
@@ -225,20 +221,23 @@ class _Request(BaseHTTPRequestHandler):
         origin = self.server.origin
         if headers.get_all("Host") != [origin.removeprefix("http://")]:
             self._say(HTTPStatus.FORBIDDEN, "Unknown host.")
-        elif any(sender != origin for sender in headers.get_all("Origin", [])):
+            return None
+        if set(headers.get_all("Origin", [])) - {origin}:
             self._say(HTTPStatus.FORBIDDEN, "Unknown origin.")
-        else:
-            first, _, below = self.path.partition("?")[0].partition("/")
-            token, slash, name = below.partition("/")
-            known = secrets.compare_digest(token.encode(), self.server.token.encode())
-            if not first and known and slash:
-                self.server.heard(self.request)
-                return name
-            self._say(HTTPStatus.NOT_FOUND, "There is no such page.")
+            return None
+        path, _, _ = self.path.partition("?")
+        first, _, below = path.partition("/")
+        token, slash, name = below.partition("/")
+        known = secrets.compare_digest(token.encode(), self.server.token.encode())
+        if not first and known and slash:
+            self.server.heard(self.request)
+            return name
+        self._say(HTTPStatus.NOT_FOUND, "There is no such page.")
         return None
 
     def _say(self, status: HTTPStatus, text: str) -> None:
-        self._send(status, Page(text.encode(errors="replace"), "text/plain; charset=utf-8"))
+        page = Page(text.encode(errors="replace"), "text/plain; charset=utf-8")
+        self._send(status, page)
 
     def _send(self, status: HTTPStatus, page: Page) -> None:
         self.send_response(status)
@@ -261,7 +260,8 @@ class _Request(BaseHTTPRequestHandler):
         """Answer a request that the library itself refuses, such as an endless line or an unknown
         method."""
         self.close_connection = True
-        self._say(HTTPStatus(code), HTTPStatus(code).phrase)
+        status = HTTPStatus(code)
+        self._say(status, status.phrase)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Print nothing, because the address of a request contains the token."""
@@ -282,6 +282,7 @@ window.saveThere = async text => {
 };
 """
 _STATIC_POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>\n?')
+_NONE = "'none'"
 _STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
 _SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
@@ -339,7 +340,8 @@ class DirectoryPages:
     def _add_dataset(self, dataset: SoundDataset) -> None:
         self._add(CARD, "card", self._card)
         for entry in index_entries(self.directory):
-            for path in (entry.path, *(path for _, path in entry.more)):
+            more = [path for _, path in entry.more]
+            for path in (entry.path, *more):
                 if path.endswith(".webp"):
                     # The card links to the picture by this name.
                     self._add(path, quote(path), partial(self._picture, path))
@@ -353,8 +355,11 @@ class DirectoryPages:
         return read_dataset(self.directory, "receipts").finished()
 
     def _index(self) -> Page:
-        saved = [self._cut_saved()] if (self.directory / _SAVED_CUT).is_file() else []
-        saved += [self._answers_saved()] if self._saved_answers() else []
+        saved = []
+        if (self.directory / _SAVED_CUT).is_file():
+            saved.append(self._cut_saved())
+        if self._saved_answers():
+            saved.append(self._answers_saved())
         entries = index_entries(self.directory, self._served)
         return _html(index_html(self.directory, entries, self._served, saved))
 
@@ -363,29 +368,27 @@ class DirectoryPages:
 
     def _picture(self, path: str) -> Page:
         try:
-            return Page(
-                encode_webp(rgb_image(read_inside(self.directory, path, _MOST_PICTURE)), 90),
-                "image/webp",
-            )
+            content = read_inside(self.directory, path, _MOST_PICTURE)
+            image = rgb_image(content)
         except (UnreadableImage, OSError) as error:
             raise RunFailure(f"{path} cannot be shown: {error}") from error
+        return Page(encode_webp(image, 90), "image/webp")
 
     def _written(self, write: Callable[[Path, Path], object], saves: str) -> Page:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "page.html"
             write(self.directory, path)
-            return _html(path.read_text(encoding="utf-8"), saves, self.saves[saves].kind)
+            text = path.read_text(encoding="utf-8")
+        return _html(text, saves, self.saves[saves].kind)
 
     def _findings(self) -> Page:
-        path = self.directory / FINDINGS
-        findings = read_document(path, Findings)
-        return _html(
-            mining_html(findings, {}, has_recipe=(self.directory / "recipe.yaml").is_file())
-        )
+        findings = read_document(self.directory / FINDINGS, Findings)
+        has_recipe = (self.directory / "recipe.yaml").is_file()
+        return _html(mining_html(findings, {}, has_recipe=has_recipe))
 
     def _mended(self) -> Page:
-        path = self.directory / MENDED
-        return _html(mend_report(read_document(path, Mended)))
+        mended = read_document(self.directory / MENDED, Mended)
+        return _html(mend_report(mended))
 
     def _save_cut(self, content: bytes) -> str:
         with _given(content, "cut.yaml") as given:
@@ -397,18 +400,20 @@ class DirectoryPages:
         """Return a sentence that the thresholds are saved, and the command that applies them."""
         saved = self.directory / _SAVED_CUT
         cut = self.directory.with_name(f"{self.directory.resolve().name}-cut")
-        return "Thresholds are saved.", _command(
-            "calibrate", self.directory, "--apply", saved, "--out", cut
-        )
+        command = _command("calibrate", self.directory, "--apply", saved, "--out", cut)
+        return "Thresholds are saved.", command
 
     def _save_answers(self, content: bytes) -> str:
         with _given(content, "answers.json") as given:
             read_answers([given], asked_of(self._dataset()))
         document = json.loads(content)
-        folder = self.directory / PRIVATE
         name = f"answers-{document['sheet']}-{document['token']}"
-        files = (folder / f"{name}-{number}.json" for number in count(1))
-        write_atomically(next(file for file in files if not file.exists()), content)
+        number = 1
+        file = self.directory / PRIVATE / f"{name}-1.json"
+        while file.exists():
+            number += 1
+            file = file.with_name(f"{name}-{number}.json")
+        write_atomically(file, content)
         return " Next: ".join(self._answers_saved())
 
     def _saved_answers(self) -> list[Path]:
@@ -416,11 +421,11 @@ class DirectoryPages:
         dataset."""
         last: dict[tuple[str, str], tuple[int, Path]] = {}
         folder = self.directory / PRIVATE
-        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        for path in sorted(folder.glob("answers-*")):
             if named := _SAVED_ANSWERS.fullmatch(path.name):
-                key = (named[1], named[2])
-                number = int(named[3])
-                last[key] = max(last.get(key, (0, path)), (number, path))
+                sheet, token, number = named.groups()
+                numbered = (int(number), path)
+                last[sheet, token] = max(last.get((sheet, token), numbered), numbered)
         if not last:
             return []
         expected = asked_of(self._dataset())
@@ -433,7 +438,8 @@ class DirectoryPages:
 
     def _answers_saved(self) -> tuple[str, str]:
         files = self._saved_answers()
-        sentence = f"{format_count(len(files), 'file')} of answers {'is' if len(files) == 1 else 'are'} saved."
+        are = "is" if len(files) == 1 else "are"
+        sentence = f"{format_count(len(files), 'file')} of answers {are} saved."
         return sentence, _command("review", self.directory, "--answers", *files)
 
 
@@ -447,9 +453,8 @@ def _given(content: bytes, name: str) -> Iterator[Path]:
         try:
             yield given
         except CounterfoilError as error:
-            raise UserError(
-                [line.replace(str(given), name) for line in error.problems], error.hint
-            ) from error
+            problems = [line.replace(str(given), name) for line in error.problems]
+            raise UserError(problems, error.hint) from error
 
 
 def _html(text: str, saves: str | None = None, kind: str = "") -> Page:
@@ -463,22 +468,26 @@ def _html(text: str, saves: str | None = None, kind: str = "") -> Page:
         text = text.replace("<head>", f"<head><script>{script}</script>", 1)
         scripts.append(script)
     policy = {
-        "default-src": ["'none'"],
-        "script-src": list(map(_hash, scripts)) or ["'none'"],
-        "style-src": list(map(_hash, _STYLE.findall(text)[:1])) or ["'none'"],
-        "style-src-attr": ["'unsafe-inline'"],  # colours of bars and dots
-        "img-src": ["'self'", "data:", "blob:"],
-        "connect-src": ["'self'" if saves else "'none'"],
-        **{name: ["'none'"] for name in ("base-uri", "form-action", "frame-ancestors")},
+        "default-src": _NONE,
+        "script-src": _hashes(scripts),
+        "style-src": _hashes(_STYLE.findall(text)[:1]),
+        "style-src-attr": "'unsafe-inline'",  # colours of bars and dots
+        "img-src": "'self' data: blob:",
+        "connect-src": "'self'" if saves else _NONE,
+        "base-uri": _NONE,
+        "form-action": _NONE,
+        "frame-ancestors": _NONE,
     }
-    return Page(
-        text.encode(),
-        policy="; ".join(f"{name} {' '.join(values)}" for name, values in policy.items()),
-    )
+    rules = [f"{name} {sources}" for name, sources in policy.items()]
+    return Page(text.encode(), policy="; ".join(rules))
 
 
-def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+def _hashes(texts: list[str]) -> str:
+    hashes = []
+    for text in texts:
+        digest = hashlib.sha256(text.encode()).digest()
+        hashes.append(f"'sha256-{base64.b64encode(digest).decode()}'")
+    return " ".join(hashes) or _NONE
 
 
 def _command(*words: str | Path) -> str:

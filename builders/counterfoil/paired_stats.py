@@ -20,7 +20,8 @@ import scipy  # its parts are loaded where they are first used
 from numpy.typing import ArrayLike
 
 from counterfoil.arrays import Bools, Floats, Ints
-from counterfoil.stats import CONFIDENCE, POWER, Bounds, seeded_generator, sequential_p
+from counterfoil.sequential_stats import sequential_p
+from counterfoil.stats import CONFIDENCE, POWER, Bounds, seeded_generator
 
 # Tail probabilities below this are summed in logarithms. SciPy's own function is accurate down to
 # about 1e-300.
@@ -76,7 +77,11 @@ class PairCount:
 
     def summary(self) -> dict[str, float]:
         """Return the number of pairs and both rates for JSON; there must be a pair."""
-        return {"pairs": self.pairs, "rate": self.rate, "base_rate": self.base_rate}
+        return {
+            "pairs": self.pairs,
+            "rate": self.rate,
+            "base_rate": self.base_rate,
+        }
 
     def __add__(self, other: PairCount) -> PairCount:
         return PairCount(
@@ -92,28 +97,32 @@ def count_pairs(failed: ArrayLike, base_failed: ArrayLike) -> PairCount:
     base's images."""
     described = np.asarray(failed, dtype=np.bool_)
     base = np.asarray(base_failed, dtype=np.bool_)
-    both = (described & base).sum()
-    failing = (described & ~base).sum()
-    rescued = (~described & base).sum()
-    return PairCount(len(described), int(both), int(failing), int(rescued))
+    both = int((described & base).sum())
+    failing = int((described & ~base).sum())
+    rescued = int((~described & base).sum())
+    return PairCount(len(described), both, failing, rescued)
 
 
 def tango_interval(count: PairCount, level: float = CONFIDENCE) -> Bounds:
     """Return Tango's score interval (1998) of the description's failure rate minus the base's; (-1,
     1) if empty."""
-    reach = float(scipy.stats.norm.isf((1 - level) / 2))
-    low = -_tango_end(count.rescued, count.failing, count.pairs, reach)
-    high = _tango_end(count.failing, count.rescued, count.pairs, reach)
+    tail = (1 - level) / 2
+    low = -_tango_end(count.rescued, count.failing, count.pairs, tail)
+    high = _tango_end(count.failing, count.rescued, count.pairs, tail)
     return float(low), float(high)
 
 
-def tango_uppers(failing: ArrayLike, rescued: ArrayLike, pairs: ArrayLike, level: float) -> Floats:
+def tango_uppers(
+    failing: ArrayLike,
+    rescued: ArrayLike,
+    pairs: ArrayLike,
+    level: float,
+) -> Floats:
     """Return the one-sided upper bounds that belong to `tango_interval`; 1 without pairs.
 
     The three arrays, of many tests at once, are broadcast against each other.
     """
-    reach = float(scipy.stats.norm.isf(1 - level))
-    return _tango_end(failing, rescued, pairs, reach)
+    return _tango_end(failing, rescued, pairs, 1 - level)
 
 
 def pairs_of_half_width(count: PairCount, half_width: float) -> int:
@@ -123,7 +132,8 @@ def pairs_of_half_width(count: PairCount, half_width: float) -> int:
     failing = (count.failing + 0.5) / whole
     rescued = (count.rescued + 0.5) / whole
     variance = failing + rescued - (failing - rescued) ** 2
-    reach = float(scipy.stats.norm.isf((1 - CONFIDENCE) / 2))
+    tail = (1 - CONFIDENCE) / 2
+    reach = float(scipy.stats.norm.isf(tail))
     return math.ceil((reach / half_width) ** 2 * variance)
 
 
@@ -134,7 +144,8 @@ def clustered_error(values: Floats, units: Ints) -> float:
     deviations of k units, over n² (Miller 2024, "Adding error bars to evals", section 2.2).
     """
     _, of_value = np.unique(units, return_inverse=True)
-    deviations = np.bincount(of_value.ravel(), values - values.mean())
+    centred = values - values.mean()
+    deviations = np.bincount(of_value.ravel(), centred)
     count = len(deviations)
     if count < 2:
         return math.nan
@@ -184,20 +195,32 @@ def sign_flip_test(differences: Floats, units: Ints) -> float:
     return sequential_p(drawn(), _SIGN_DRAWS)
 
 
-def _tango_end(failing: ArrayLike, rescued: ArrayLike, pairs: ArrayLike, reach: float) -> Floats:
-    """Find by bisection the largest difference whose score is at least -reach. The score falls with
-    the difference."""
-    counts = (np.asarray(values, dtype=np.float64) for values in (failing, rescued, pairs))
-    b, c, n = np.broadcast_arrays(*counts)
-    low = np.divide(b - c, n, out=np.full(n.shape, 1.0), where=n > 0)
+def _tango_end(
+    failing: ArrayLike,
+    rescued: ArrayLike,
+    pairs: ArrayLike,
+    tail: float,
+) -> Floats:
+    """Find by bisection the largest difference that a score test with this `tail` does not reject.
+    The score falls with the difference."""
+    reach = float(scipy.stats.norm.isf(tail))
+    b, c, n = _broadcast(failing, rescued, pairs)
+    low = np.ones(n.shape)
+    np.divide(b - c, n, out=low, where=n > 0)
     high = np.ones(n.shape)
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
-        error = np.sqrt(n * _tango_variance(b, c, n, middle))
+        variance = _tango_variance(b, c, n, middle)
+        error = np.sqrt(n * variance)
         inside = b - c - n * middle + reach * error >= 0
         low = np.where(inside, middle, low)
         high = np.where(inside, high, middle)
     return np.minimum(high, 1.0)
+
+
+def _broadcast(*counts: ArrayLike) -> tuple[Floats, ...]:
+    arrays = [np.asarray(count, dtype=np.float64) for count in counts]
+    return np.broadcast_arrays(*arrays)
 
 
 def _tango_variance(b: Floats, c: Floats, n: Floats, difference: Floats) -> Floats:
@@ -205,9 +228,12 @@ def _tango_variance(b: Floats, c: Floats, n: Floats, difference: Floats) -> Floa
     pairs."""
     linear = (2 * n - b + c) * difference - b - c
     constant = -c * difference * (1 - difference)
-    root = np.sqrt(np.maximum(linear**2 - 8 * n * constant, 0.0))
-    rescued = np.divide(root - linear, 4 * n, out=np.zeros(n.shape), where=n > 0)
-    return np.maximum(2 * rescued + difference * (1 - difference), 0.0)
+    square = linear**2 - 8 * n * constant
+    root = np.sqrt(np.maximum(square, 0.0))
+    rescued = np.zeros(n.shape)
+    np.divide(root - linear, 4 * n, out=rescued, where=n > 0)
+    variance = 2 * rescued + difference * (1 - difference)
+    return np.maximum(variance, 0.0)
 
 
 def log_e_value(failing: int, discordant: int) -> float:
@@ -225,22 +251,24 @@ def log_e_value(failing: int, discordant: int) -> float:
 def log_e_values(failing: ArrayLike, discordant: ArrayLike) -> Floats:
     """Return `log_e_value` of many tests at once; the two arrays are broadcast against each
     other."""
-    counts = (np.asarray(count, dtype=np.float64) for count in (failing, discordant))
-    k, n = np.broadcast_arrays(*counts)
+    k, n = _broadcast(failing, discordant)
     a = 0.5 + k.ravel()
     b = 0.5 + (n - k).ravel()
-    mixed = scipy.special.betaln(a, b) + _log_upper_tail(a, b)
+    values = scipy.special.betaln(a, b) + _log_upper_tail(a, b)
+    values -= np.log(np.pi)
     # Half of Beta(½, ½) is above ½, so the logarithm of its tail is log ½.
-    values = mixed - np.log(np.pi) + (n.ravel() + 1) * np.log(2)
-    return np.where(n == 0, 0.0, values.reshape(n.shape))
+    values += (n.ravel() + 1) * np.log(2)
+    values[n.ravel() == 0] = 0.0
+    return values.reshape(n.shape)
 
 
 def _log_upper_tail(a: Floats, b: Floats) -> Floats:
     """Return log P(X > ½) of X ~ Beta(a, b), even if the probability is too small for a float."""
     tail = scipy.special.betaincc(a, b, 0.5)
-    small = tail < _SMALLEST_TAIL
-    logarithms = np.log(np.where(small, 1.0, tail))
-    for index in np.flatnonzero(small):
+    small = np.flatnonzero(tail < _SMALLEST_TAIL)
+    tail[small] = 1.0
+    logarithms = np.log(tail)
+    for index in small:
         logarithms[index] = _log_small_tail(float(a[index]), float(b[index]))
     return logarithms
 
@@ -249,15 +277,22 @@ def _log_small_tail(a: float, b: float) -> float:
     """Return `_log_upper_tail` by its hypergeometric series (DLMF 8.17.8). The terms decrease for b
     well above a."""
     ratio = (a + b) / (b + 1) / 2
-    most = int(np.ceil(-40 / np.log(ratio)))
-    steps = np.arange(most + 1)
+    most = np.ceil(-40 / np.log(ratio))
+    steps = np.arange(int(most) + 1)
     ratios = (a + b + steps) / (b + 1 + steps) / 2
     terms = np.cumsum(np.log(ratios))
-    series = np.logaddexp(0.0, scipy.special.logsumexp(terms))
-    return float(series - (a + b) * np.log(2) - np.log(b) - scipy.special.betaln(a, b))
+    rest = scipy.special.logsumexp(terms)
+    series = np.logaddexp(0.0, rest)
+    scaled = series - (a + b) * np.log(2) - np.log(b)
+    return float(scaled - scipy.special.betaln(a, b))
 
 
-def decide_test(count: PairCount, log_e: float, threshold_log_e: float, margin: float) -> Decision:
+def decide_test(
+    count: PairCount,
+    log_e: float,
+    threshold_log_e: float,
+    margin: float,
+) -> Decision:
     """Decide about a test after a batch of pairs.
 
     The test is `futile` if the one-sided upper bound of the difference is below `margin`, because
@@ -268,7 +303,8 @@ def decide_test(count: PairCount, log_e: float, threshold_log_e: float, margin: 
     whose difference equals the margin, and about one in twenty of those with twice this difference
     (`scripts/bugs_proof/sequential.py`).
     """
-    if tango_uppers(count.failing, count.rescued, count.pairs, CONFIDENCE) < margin:
+    upper = tango_uppers(count.failing, count.rescued, count.pairs, CONFIDENCE)
+    if upper < margin:
         return "futile"
     if log_e >= threshold_log_e:
         return "confirmed"
@@ -279,13 +315,17 @@ def most_pairs_to_decide(m: int, alpha: float) -> int:
     """Return how many discordant pairs reach an e-value of m / alpha if the description fails in
     all of them."""
     discordant = 1
-    while log_e_value(discordant, discordant) < math.log(m / alpha):
+    threshold = math.log(m / alpha)
+    while log_e_value(discordant, discordant) < threshold:
         discordant += 1
     return discordant
 
 
 def smallest_paired_difference(
-    pairs: int, base_rate: float, tested: int, fdr: float
+    pairs: int,
+    base_rate: float,
+    tested: int,
+    fdr: float,
 ) -> float | None:
     """Return the smallest difference that `pairs` pairs confirm with probability `POWER`.
 
@@ -301,8 +341,10 @@ def smallest_paired_difference(
         failing = described * (1 - base_rate)
         rescued = (1 - described) * base_rate
         shares = [failing, rescued, 1 - failing - rescued]
-        drawn = np.random.default_rng(0).multinomial(pairs, shares, _RUNS)
-        values = log_e_values(drawn[:, 0], drawn[:, 0] + drawn[:, 1])
+        rng = np.random.default_rng(0)
+        drawn = rng.multinomial(pairs, shares, _RUNS)
+        discordant = drawn[:, 0] + drawn[:, 1]
+        values = log_e_values(drawn[:, 0], discordant)
         return float((values >= threshold).mean())
 
     low = 0.0

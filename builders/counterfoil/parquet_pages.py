@@ -111,21 +111,21 @@ def read_chunks(file: IO[bytes]) -> list[ColumnChunk]:
         for group in footer.get(_ROW_GROUPS, []):
             for column in group[_COLUMNS]:
                 described = column[_DESCRIPTION]
-                offsets = [
-                    described[field] for field in (_DATA_AT, _DICTIONARY_AT) if field in described
-                ]
-                chunks.append(
-                    ColumnChunk(
-                        b".".join(described[_PATH]).decode(),
-                        _CODINGS[_integer(described[_CODING])],
-                        _integer(group[_ROWS]),
-                        _integer(described[_NUMBERS]),
-                        _integer(described[_ALL_UNFOLDED]),
-                        _integer(described[_ALL_FOLDED]),
+                offsets = []
+                for field in (_DATA_AT, _DICTIONARY_AT):
+                    if field in described:
                         # Some writers give 0 for no dictionary.
-                        min(_integer(offset) or size for offset in offsets),
-                    )
+                        offsets.append(_integer(described[field]) or size)
+                chunk = ColumnChunk(
+                    path=b".".join(described[_PATH]).decode(),
+                    coding=_CODINGS[_integer(described[_CODING])],
+                    rows=_integer(group[_ROWS]),
+                    values=_integer(described[_NUMBERS]),
+                    unfolded=_integer(described[_ALL_UNFOLDED]),
+                    folded=_integer(described[_ALL_FOLDED]),
+                    offset=min(offsets),
                 )
+                chunks.append(chunk)
     except (IndexError, KeyError, AttributeError, TypeError, ValueError):
         raise UnfitFile("has a damaged description") from None
     return chunks
@@ -133,10 +133,11 @@ def read_chunks(file: IO[bytes]) -> list[ColumnChunk]:
 
 def measure_pages(file: IO[bytes], chunk: ColumnChunk) -> Pages:
     """Measure the pages of a column. Raise UnfitFile for a damaged one."""
-    name = chunk.path
-    offset, end = chunk.offset, chunk.offset + chunk.folded
+    shown = repr(chunk.path[:40])
+    offset = chunk.offset
+    end = offset + chunk.folded
     unfolded = values = pages = numbered = dictionary = 0
-    damaged = UnfitFile(f"has damaged pages in its column {name[:40]!r}")
+    damaged = UnfitFile(f"has damaged pages in its column {shown}")
     # A reader stops when it has all values, and a writer may leave bytes after them.
     while offset < end and values < chunk.values:
         if pages == _MOST_PAGES:
@@ -154,17 +155,16 @@ def measure_pages(file: IO[bytes], chunk: ColumnChunk) -> Pages:
                 dictionary = size
             for field, encoding in ((_DATA, _ENCODING), (_DATA_2, _ENCODING_2)):
                 if field in header:
-                    count, coding = (
-                        _integer(header[field].get(_VALUES)),
-                        header[field].get(encoding),
-                    )
+                    of_data = header[field]
+                    count = _integer(of_data.get(_VALUES))
+                    coding = of_data.get(encoding)
                     values += count
-                    numbered += count if coding in _NUMBERED else 0
-                    if (unread := _UNREAD.get(coding)) is not None:
+                    if coding in _NUMBERED:
+                        numbered += count
+                    if coding in _UNREAD:
                         raise UnfitFile(
-                            f"has the column {name[:40]!r} in the encoding {unread}, which is not"
-                            " read: save it in"
-                            " PLAIN"
+                            f"has the column {shown} in the encoding {_UNREAD[coding]}, which is"
+                            " not read: save it in PLAIN"
                         )
         except (IndexError, KeyError, AttributeError, TypeError, ValueError):
             raise damaged from None
@@ -182,7 +182,8 @@ def _header(file: IO[bytes], most: int) -> tuple[dict[int, Any], int]:
     try:
         return read_struct(content)
     except IndexError:
-        return read_struct(content + file.read(max(0, min(_LONGEST_HEADER, most) - len(content))))
+        left = min(_LONGEST_HEADER, most) - len(content)
+        return read_struct(content + file.read(left))
 
 
 def _integer(value: Any) -> int:

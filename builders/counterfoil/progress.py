@@ -70,7 +70,10 @@ def report_event(event: object) -> None:
 
 
 def track(
-    items: Iterable[Item], name: str, total: int | None = None, every: int = 1
+    items: Iterable[Item],
+    name: str,
+    total: int | None = None,
+    every: int = 1,
 ) -> Iterator[Item]:
     """Yield the items. Report after every `every`-th item and after the last. `total` defaults to
     `len(items)`."""
@@ -104,17 +107,19 @@ def rename_stages(words: str | Callable[[Any], object]) -> Iterator[None]:
     """Change all reports within the block: replace each event by `words(event)`, or rename each
     stage to `words`."""
     outer = _listener.get() or _line
-    before = _listener.set(
-        lambda event: outer(words(event) if callable(words) else _called(event, words))
-    )
+
+    def renamed(event: Any) -> None:
+        if callable(words):
+            event = words(event)
+        elif isinstance(event, Stage):
+            event = replace(event, name=words)
+        outer(event)
+
+    before = _listener.set(renamed)
     try:
         yield
     finally:
         _listener.reset(before)
-
-
-def _called(event: Any, name: str) -> Any:
-    return replace(event, name=name) if isinstance(event, Stage) else event
 
 
 def disable_progress_bars() -> None:

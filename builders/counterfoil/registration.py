@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from numpy.typing import NDArray
+
+    from counterfoil.arrays import Floats, Floats32, Ints
+
+    Picture: TypeAlias = NDArray[np.uint8]
+    Edges: TypeAlias = NDArray[np.complex64]
 
 # The pictures are compared at this width and height.
 _SIDE = 96
@@ -52,7 +59,7 @@ class Registration:
         return self.confidence >= LEAST_CONFIDENCE
 
 
-def register(picture: NDArray[np.uint8], original: NDArray[np.uint8]) -> Registration:
+def register(picture: Picture, original: Picture) -> Registration:
     """Register a picture against its original, both uint8 [height, width, 3].
 
     Translations are found to 30 % of a side, zooms from .72 to 1.39. A turn is not measured.
@@ -64,25 +71,29 @@ def register(picture: NDArray[np.uint8], original: NDArray[np.uint8]) -> Registr
     spectrum = fft.fft2(edges, (length, length))
     energy = _sums(np.abs(edges) ** 2)
 
-    def fits(sides: Sequence[int]) -> NDArray[np.float32]:
-        maps = [_fit(spectrum, energy, _edges(original, side), length) for side in sides]
+    def fits(sides: Sequence[int]) -> Floats32:
+        maps = []
+        for side in sides:
+            of_original = _edges(original, side)
+            maps.append(_fit(spectrum, energy, of_original, length))
         return np.stack(maps)
 
     coarse = fits(_SIDES)
     at, row, column = _highest(coarse)
     peak = coarse[at, row, column]
     elsewhere = coarse.copy()
-    first_row = max(0, row - _PEAK)
-    first_column = max(0, column - _PEAK)
-    near = elsewhere[:, first_row : row + _PEAK + 1, first_column : column + _PEAK + 1]
-    near[:] = 0
-    confidence = max(0.0, float(peak - elsewhere.max()))
-    sides = range(_SIDES[at] - 3, _SIDES[at] + 4)
+    rows = slice(max(0, row - _PEAK), row + _PEAK + 1)
+    columns = slice(max(0, column - _PEAK), column + _PEAK + 1)
+    elsewhere[:, rows, columns] = 0
+    ahead = float(peak - elsewhere.max())
+    side = _SIDES[at]
+    sides = range(side - 3, side + 4)
     fine = fits(sides)
     at, row, column = _highest(fine)
     side = sides[at]
     # A map's middle is a whole number of pixels, and so up to half a pixel off the scaled middle.
-    off = (_SIDE - side) // 2 - (_SIDE - side) / 2
+    margin = _SIDE - side
+    off = margin // 2 - margin / 2
     right = off + column - _REACH
     right += _between(fine[at, row], column)
     down = off + row - _REACH
@@ -92,23 +103,25 @@ def register(picture: NDArray[np.uint8], original: NDArray[np.uint8]) -> Registr
         right=right / _SIDE,
         down=down / _SIDE,
         zoom=zoom / _SIDE,
-        confidence=confidence,
+        confidence=max(0.0, ahead),
     )
 
 
-def _edges(picture: NDArray[np.uint8], side: int) -> NDArray[np.complex64]:
+def _edges(picture: Picture, side: int) -> Edges:
     """Return the edges of a picture at a size, complex [side, side], with doubled angles and a
     length below 1: the stronger, the longer."""
     from PIL import Image
     from scipy.ndimage import gaussian_filter
 
-    resized = Image.fromarray(picture).resize((side, side), Image.Resampling.BICUBIC)
-    smooth = gaussian_filter(np.asarray(resized, np.float32), (_BLUR, _BLUR, 0), mode="nearest")
-    down, right = np.gradient(smooth, axis=(0, 1))
+    image = Image.fromarray(picture)
+    resized = image.resize((side, side), Image.Resampling.BICUBIC)
+    pixels = np.asarray(resized, np.float32)
+    smooth = gaussian_filter(pixels, (_BLUR, _BLUR, 0), mode="nearest")
+    slopes = np.gradient(smooth, axis=(0, 1))
     # Of the three channels, the one with the strongest edge: a blue shirt on an equally dark wall.
-    strongest = np.argmax(down**2 + right**2, axis=2)[..., None]
-    down = np.take_along_axis(down, strongest, axis=2)[..., 0]
-    right = np.take_along_axis(right, strongest, axis=2)[..., 0]
+    squares = slopes[0] ** 2 + slopes[1] ** 2
+    strongest = np.argmax(squares, axis=2)[..., None]
+    down, right = (np.take_along_axis(slope, strongest, axis=2)[..., 0] for slope in slopes)
     strength = np.hypot(down, right)
     doubled = (right + 1j * down) ** 2
     doubled /= np.maximum(strength, 1e-6)
@@ -117,20 +130,20 @@ def _edges(picture: NDArray[np.uint8], side: int) -> NDArray[np.complex64]:
     return doubled.astype(np.complex64)
 
 
-def _sums(values: NDArray[np.float32]) -> NDArray[np.float64]:
+def _sums(values: Floats32) -> Floats:
     """Return the sums over every rectangle that begins at the first pixel, with a row and a column
     of zeros before."""
-    padded = np.pad(values.astype(np.float64), ((1, 0), (1, 0)))
+    padded = np.pad(values.astype(np.float64), (1, 0))
     rows = padded.cumsum(axis=0)
     return rows.cumsum(axis=1)
 
 
 def _fit(
-    spectrum: NDArray[np.complex64],
-    energy: NDArray[np.float64],
-    edges: NDArray[np.complex64],
+    spectrum: Edges,
+    energy: Floats,
+    edges: Edges,
     length: int,
-) -> NDArray[np.float32]:
+) -> Floats32:
     """Return the normalised correlation of each translation up to `_REACH`, [down, right], 0 where
     too little overlaps."""
     from scipy import fft
@@ -156,9 +169,7 @@ def _fit(
     return correlation.astype(np.float32)
 
 
-def _rectangles(
-    sums: NDArray[np.float64], first: NDArray[np.int_], last: NDArray[np.int_]
-) -> NDArray[np.float64]:
+def _rectangles(sums: Floats, first: Ints, last: Ints) -> Floats:
     """Return the sum over each square of rows and columns, from `first` to before `last`."""
     to_last = sums[last]
     to_first = sums[first]
@@ -169,18 +180,20 @@ def _rectangles(
     return total
 
 
-def _highest(maps: NDArray[np.float32]) -> tuple[int, int, int]:
+def _highest(maps: Floats32) -> tuple[int, int, int]:
     """Return the map, row and column of the maximum."""
-    at, row, column = np.unravel_index(int(maps.argmax()), maps.shape)
+    at, row, column = np.unravel_index(maps.argmax(), maps.shape)
     return int(at), int(row), int(column)
 
 
-def _between(values: NDArray[np.float32], at: int) -> float:
+def _between(values: Floats32, at: int) -> float:
     """Return the top of the parabola through a maximum and its neighbours, from the maximum."""
     if not 0 < at < len(values) - 1:
         return 0.0
-    before, peak, after = values[at - 1 : at + 2].astype(np.float64)
+    three = values[at - 1 : at + 2]
+    before, peak, after = three.astype(np.float64)
     curve = before - 2 * peak + after
     if curve >= 0:
         return 0.0
-    return float(np.clip((before - after) / curve / 2, -0.5, 0.5))
+    top = (before - after) / curve / 2
+    return float(np.clip(top, -0.5, 0.5))

@@ -74,11 +74,10 @@ class Registry(Mapping[str, Registered]):
         self.problem = problem
 
     def __getitem__(self, name: str) -> Registered:
-        points = [point for point in _points()[self.group] if point.name == name]
-        claimed = [
-            *(["counterfoil"] if name in self.bundled else []),
-            *(str(_plugin_of(point)) for point in points),
-        ]
+        points = _points_of(self.group, name)
+        claimed = [str(_plugin_of(point)) for point in points]
+        if name in self.bundled:
+            claimed.insert(0, "counterfoil")
         what = GROUPS[self.group]
         if len(claimed) > 1:
             raise UserError(
@@ -87,17 +86,19 @@ class Registry(Mapping[str, Registered]):
             )
         if not points:
             return self.bundled[name]
+        [point] = points
+        [package] = claimed
         try:
-            loaded = points[0].load()
+            loaded = point.load()
         except Exception as error:
             raise UserError(
-                f"the {what} '{name}' cannot be imported from {claimed[0]}: {type(error).__name__}:"
+                f"the {what} '{name}' cannot be imported from {package}: {type(error).__name__}:"
                 f" {error}",
-                f"Repair or uninstall that package. It registers {points[0].value}.",
+                f"Repair or uninstall that package. It registers {point.value}.",
             ) from error
         if (problem := self.problem(loaded)) is not None:
             raise UserError(
-                f"{claimed[0]} registers '{name}' as a {what}, but {points[0].value} is {problem}",
+                f"{package} registers '{name}' as a {what}, but {point.value} is {problem}",
                 "Repair or uninstall that package. docs/how-to/plugins.md says what each kind of"
                 " plugin is.",
             )
@@ -111,7 +112,7 @@ class Registry(Mapping[str, Registered]):
         return sum(1 for _ in self)
 
     def __contains__(self, name: object) -> bool:
-        return name in self.bundled or any(point.name == name for point in _points()[self.group])
+        return name in self.bundled or name in plugin_names(self.group)
 
 
 def part_named(reference: str) -> Any:
@@ -135,9 +136,10 @@ def with_functions(*functions: str) -> Callable[[Any], str | None]:
     """Return a check that an object has these functions."""
 
     def problem(registered: Any) -> str | None:
-        absent = [
-            f"`{name}`" for name in functions if not callable(getattr(registered, name, None))
-        ]
+        absent = []
+        for name in functions:
+            if not callable(getattr(registered, name, None)):
+                absent.append(f"`{name}`")
         return f"without a function {' and '.join(absent)}" if absent else None
 
     return problem
@@ -150,7 +152,12 @@ def plugin_names(group: str) -> list[str]:
 
 def plugin_of(group: str, name: str) -> Plugin | None:
     """Return an installed package that registers a name in a group, or None."""
-    return next((_plugin_of(point) for point in _points()[group] if point.name == name), None)
+    points = _points_of(group, name)
+    return _plugin_of(points[0]) if points else None
+
+
+def _points_of(group: str, name: str) -> list[EntryPoint]:
+    return [point for point in _points()[group] if point.name == name]
 
 
 @functools.cache

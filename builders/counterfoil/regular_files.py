@@ -43,7 +43,10 @@ def irregularity(mode: int) -> str | None:
     """Return what a file is if its mode is not that of a regular file ("is a pipe"), else None."""
     if stat.S_ISREG(mode):
         return None
-    return next((words for test, words in _NOT_REGULAR if test(mode)), "is not a regular file")
+    for is_so, words in _NOT_REGULAR:
+        if is_so(mode):
+            return words
+    return "is not a regular file"
 
 
 @contextlib.contextmanager
@@ -129,20 +132,18 @@ def named_path(text: str | Path) -> Path:
     try:
         path = Path(written).expanduser()
     except RuntimeError as error:
-        user = written.partition("/")[0]
-        raise UserError(
-            f"{shown}: there is no user {user}", hint="Write the whole path."
-        ) from error
+        user, _, _ = written.partition("/")
+        hint = "Write the whole path."
+        raise UserError(f"{shown}: there is no user {user}", hint) from error
     try:
         encoded = os.fsencode(path)
     except UnicodeEncodeError as error:
         raise UserError(f"{shown!r} is not a path: it holds half a character") from error
-    if len(encoded) > LONGEST_PATH or any(
-        len(os.fsencode(part)) > LONGEST_NAME for part in path.parts
-    ):
+    longest = max((len(os.fsencode(part)) for part in path.parts), default=0)
+    if len(encoded) > LONGEST_PATH or longest > LONGEST_NAME:
         raise UserError(
             f"{shown}: too long for a path",
-            hint=f"Paths have at most {LONGEST_PATH} bytes, and each name in them at most"
+            f"Paths have at most {LONGEST_PATH} bytes, and each name in them at most"
             f" {LONGEST_NAME}.",
         )
     return path

@@ -143,11 +143,11 @@ def weighted_sum(parts: Sequence[tuple[float, Drawn]]) -> Drawn:
     below = []
     above = []
     for weight, part in parts:
-        part_below, part_above = part.unseen
+        lower, upper = part.unseen
         if weight <= 0:  # the upper end of a subtracted part moves the lower end of the sum
-            part_below, part_above = part_above, part_below
-        below.append(abs(weight) * part_below)
-        above.append(abs(weight) * part_above)
+            lower, upper = upper, lower
+        below.append(abs(weight) * lower)
+        above.append(abs(weight) * upper)
     without: Floats | None = None
     left_out = [weight * part.without for weight, part in parts if part.without is not None]
     if len(left_out) == len(parts):
@@ -172,20 +172,20 @@ def resampled_ratio(part: Drawn, whole: Drawn) -> Drawn:
         return Drawn(math.nan, drawn, 0.0, (0.0, 0.0), part.images)
     np.divide(part.drawn, whole.drawn, out=drawn, where=whole.drawn > 0)
     value = part.value / whole.value
-    corrected = (part.value - part.bias) / max(whole.value - whole.bias, whole.value / 2)
+    least = whole.value / 2
+    corrected = (part.value - part.bias) / max(whole.value - whole.bias, least)
     whole_below, whole_above = whole.unseen
-    below, above = mover_distances(part.unseen, (value * whole_above, value * whole_below))
-    unseen = (float(below) / whole.value, float(above) / whole.value)
-    images = min(part.images, whole.images)
+    of_whole = (value * whole_above, value * whole_below)
+    below, above = mover_distances(part.unseen, of_whole)
     without = None
     if part.without is not None and whole.without is not None:
-        without = part.without / np.maximum(whole.without, whole.value / 2)
+        without = part.without / np.maximum(whole.without, least)
     return Drawn(
         value,
         drawn,
-        value - corrected,
-        unseen,
-        images,
+        bias=value - corrected,
+        unseen=(float(below) / whole.value, float(above) / whole.value),
+        images=min(part.images, whole.images),
         by_units=part.by_units,
         without=without,
     )
@@ -276,14 +276,16 @@ class Units:
         are made longer to match. A resample without any of these units keeps the value of all of
         them.
         """
-        distinct, at, images = np.unique(units, return_inverse=True, return_counts=True)
-        sums = np.stack([np.bincount(at.ravel(), column) for column in values.T], axis=1)
+        distinct, unit, images = np.unique(units, return_inverse=True, return_counts=True)
+        of_models = [np.bincount(unit.ravel(), column) for column in values.T]
+        sums = np.stack(of_models, axis=1)
         drawn = self.times[:, distinct].astype(np.float64)
-        whole = (drawn @ images)[:, None]
+        whole = drawn @ images[:, None]
         value = values.mean(axis=0)
         means = np.tile(value, (len(drawn), 1))
         np.divide(drawn @ sums, whole, out=means, where=whole > 0)
-        longer = math.sqrt(len(distinct) / max(len(distinct) - 1, 1))
+        count = len(distinct)
+        longer = math.sqrt(count / max(count - 1, 1))
         return value + (means - value) * longer
 
     def average(self, classes: Sequence[UnitValues]) -> Floats:
@@ -297,8 +299,9 @@ class Units:
         single_units: list[int] = []
         single_means: list[Floats] = []
         for units, values in classes:
-            if (units == units[0]).all():
-                single_units.append(int(units[0]))
+            first = units[0]
+            if (units == first).all():
+                single_units.append(int(first))
                 single_means.append(values.mean(axis=0))
             else:
                 total += self.mean(units, values)
@@ -316,24 +319,27 @@ class Units:
         """Return 0/1 weights of `_SPLITS` random halves of the units and of their complements, (2 ·
         `_SPLITS`, n)."""
         rng = seeded_generator(seed, "halves of images")
-        splits = [rng.permutation(self.count) < self.count // 2 for _ in range(_SPLITS)]
-        first = np.stack(splits).astype(np.int32)
-        return np.concatenate([first, 1 - first])[:, self.of_image]
+        orders = np.stack([rng.permutation(self.count) for _ in range(_SPLITS)])
+        first = (orders < self.count // 2).astype(np.int32)
+        both = np.concatenate([first, 1 - first])
+        return both[:, self.of_image]
 
     def counted(self, marked: Bools) -> Ints:
         """Return how many units have an image that is marked, (k,), for k marks of each image, (n,
         k)."""
         marked_units = np.zeros((self.count, marked.shape[1]), bool)
         image, column = np.nonzero(marked)
-        marked_units[self.of_image[image], column] = True
+        unit = self.of_image[image]
+        marked_units[unit, column] = True
         return marked_units.sum(axis=0)
 
 
 def mean_of_finite(values: Floats) -> Floats:
     """Return the mean over the first axis without its NaN values; NaN if every value is NaN."""
     finite = np.isfinite(values)
+    sums = np.where(finite, values, 0.0).sum(axis=0)
     with np.errstate(invalid="ignore"):
-        return np.asarray(np.where(finite, values, 0.0).sum(axis=0) / finite.sum(axis=0))
+        return np.asarray(sums / finite.sum(axis=0))
 
 
 def mean_over_categories(
@@ -344,7 +350,7 @@ def mean_over_categories(
     whole: int,
     bias_of_halves: float = _BIAS_OF_HALVES,
     *,
-    by_units: bool = False,
+    by_units: bool,
 ) -> Drawn:
     """Return the mean over categories that have objects: values (k,), draws (k, r), halves (k, h),
     images (k,).
@@ -364,13 +370,16 @@ def mean_over_categories(
     values = values[finite]
     draws = draws[finite].astype(np.float64)
     images = images[finite]
-    longer = np.sqrt(images / np.maximum(images - 1, 1))[:, None]
-    drawn = mean_of_finite(values[:, None] + (draws - values[:, None]) * longer)
+    longer = np.sqrt(images / np.maximum(images - 1, 1))
+    column = values[:, None]
+    deviations = (draws - column) * longer[:, None]
+    drawn = mean_of_finite(column + deviations)
     higher = mean_of_finite(halves[finite].T) - values
     # One image has no halves, and no bias that shows.
     bias = bias_of_halves * float(np.nan_to_num(higher).mean())
-    spread = np.fmax.reduce(draws, axis=1) - np.fmin.reduce(draws, axis=1)
-    still = ~(spread > _STILL)
+    highest = np.fmax.reduce(draws, axis=1)
+    lowest = np.fmin.reduce(draws, axis=1)
+    still = ~(highest - lowest > _STILL)
     unseen = (0.0, 0.0)
     if still.any():
         share = float(values[still].mean())
@@ -379,7 +388,8 @@ def mean_over_categories(
         low, high = wilson_interval(share * worth, worth)
         part = count / len(values)
         unseen = (part * (share - low), part * (high - share))
-    return Drawn(float(values.mean()), drawn, bias, unseen, whole, by_units=by_units)
+    value = float(values.mean())
+    return Drawn(value, drawn, bias, unseen, whole, by_units=by_units)
 
 
 @dataclass(frozen=True)
@@ -419,7 +429,13 @@ class CategoryScores:
             single = images <= 1
             draws[single] = values[single, None]
         number = mean_over_categories(
-            values, draws, parts, images, whole, self.bias_of_parts, by_units=self.by_units
+            values,
+            draws,
+            parts,
+            images,
+            whole,
+            self.bias_of_parts,
+            by_units=self.by_units,
         )
         if not self.leaves_each_out:
             return number
@@ -441,7 +457,16 @@ def interval_of_draws(
     images."""
     if units is None:
         return percentile_interval(value, drawn, beside, least)
-    return Drawn(value, drawn, 0.0, (0.0, 0.0), units, signed=least < 0, by_units=True).interval()
+    number = Drawn(
+        value,
+        drawn,
+        bias=0.0,
+        unseen=(0.0, 0.0),
+        images=units,
+        signed=least < 0,
+        by_units=True,
+    )
+    return number.interval()
 
 
 def share_estimate(hit: Bools, units: Ints | None) -> Estimate:

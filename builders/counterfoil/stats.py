@@ -2,8 +2,8 @@
 its source.
 
 Reports name the intervals by their authors, so look at a function's callers before you change it.
-Statistics of pairs that share noise are in `paired_stats.py`, and statistics of the levels of a
-shift are in `trajectory_stats.py`.
+Statistics of draws that stop early are in `sequential_stats.py`, those of pairs that share noise in
+`paired_stats.py`, and those of the levels of a shift in `trajectory_stats.py`.
 
 Rows that share a unit (a garment, a patient, a caption) tend to fail together. Intervals and tests
 therefore divide the counts by a *design effect*, 1 + (m - 1)·ρ. Here ρ is the result of
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from statistics import NormalDist
@@ -83,7 +83,8 @@ def wilson_interval(part: float, whole: float, level: float = CONFIDENCE) -> Bou
     whole = float(whole)
     if whole <= 0:
         return 0.0, 1.0
-    share = min(1.0, max(0.0, part / whole))
+    share = part / whole
+    share = min(1.0, max(0.0, share))
     normal = NORMAL
     if level != CONFIDENCE:
         normal = NormalDist().inv_cdf(0.5 + level / 2)
@@ -99,44 +100,52 @@ def wilson_interval(part: float, whole: float, level: float = CONFIDENCE) -> Bou
 def wilson_intervals(shares: Floats, whole: ArrayLike) -> tuple[Floats, Floats]:
     """Return the low ends and the high ends of `wilson_interval` for shares of `whole` rows; shares
     may be averages."""
-    middle, half = _wilson(shares, np.asarray(whole, np.float64), NORMAL)
+    rows = np.asarray(whole, np.float64)
+    middle, half = _wilson(shares, rows, NORMAL)
     low = np.clip(middle - half, 0.0, shares)
     high = np.clip(middle + half, shares, 1.0)
     return low, high
 
 
 def _wilson_ends(share: float, whole: float, normal: float) -> Bounds:
-    middle, half = map(float, _wilson(share, whole, normal))
-    low = min(share, max(0.0, middle - half))
-    high = max(share, min(1.0, middle + half))
-    return low, high
+    middle, half = _wilson(share, whole, normal)
+    low = max(0.0, float(middle - half))
+    high = min(1.0, float(middle + half))
+    return min(share, low), max(share, high)
 
 
 def _wilson(share: Any, whole: Any, normal: float) -> tuple[Any, Any]:
     """Return the middle of Wilson's interval, and half its width."""
     square = normal**2
     divisor = 1 + square / whole
-    variance = share * (1 - share) / whole + square / (4 * whole * whole)
-    middle = (share + square / (2 * whole)) / divisor
-    half = normal * np.sqrt(variance) / divisor
-    return middle, half
+    variance = share * (1 - share) / whole
+    variance += square / (4 * whole * whole)
+    middle = share + square / (2 * whole)
+    half = normal * np.sqrt(variance)
+    return middle / divisor, half / divisor
 
 
 def student_reach(reach: float, freedom: float) -> float:
     """Return the quantile of Student's t whose tail probability equals that of a standard normal
     beyond `reach`."""
-    return float(scipy.stats.t.isf(scipy.stats.norm.sf(reach), freedom))
+    tail = scipy.stats.norm.sf(reach)
+    return float(scipy.stats.t.isf(tail, freedom))
 
 
-def wilson_reach(share: float, whole: float, reach: float, freedom: float = math.inf) -> Bounds:
+def wilson_reach(
+    share: float,
+    whole: float,
+    reach: float,
+    freedom: float = math.inf,
+) -> Bounds:
     """Return Wilson's interval of a share of `whole` rows, `reach` standard errors long.
 
     `whole` need not be an integer. freedom: the degrees of freedom of the variance from which
     `whole` was computed. The number of rows is multiplied by the squared ratio of a normal to a t
     quantile (Korn and Graubard 1998).
     """
-    whole *= (reach / student_reach(reach, freedom)) ** 2
-    return _wilson_ends(share, whole, reach)
+    shorter = reach / student_reach(reach, freedom)
+    return _wilson_ends(share, whole * shorter**2, reach)
 
 
 def wilson_estimate(part: int, whole: int) -> Estimate:
@@ -151,53 +160,16 @@ def clopper_pearson(part: float, rest: float, level: float = CONFIDENCE) -> Boun
     low = 0.0
     high = 1.0
     if part:
-        low = float(scipy.stats.beta.ppf(tail, part, rest + 1))
+        low = scipy.stats.beta.ppf(tail, part, rest + 1)
     if rest:
-        high = float(scipy.stats.beta.isf(tail, part + 1, rest))
-    return low, high
+        high = scipy.stats.beta.isf(tail, part + 1, rest)
+    return float(low), float(high)
 
 
 def chance_line(chance: _Numbers) -> _Numbers:
     """Return the lowest accuracy that counts as above chance: the share `MARGIN` of the way from
     chance to 1."""
     return chance + MARGIN * (1 - chance)
-
-
-@dataclass(frozen=True, slots=True)
-class StoppedRate:
-    """A rate of n images with k failures: (k - 1) / (n - 1) if the k-th was `reached`, else k / n;
-    NaN if n is 0."""
-
-    k: int
-    n: int
-    rate: float
-    interval: Bounds
-    reached: bool
-
-
-def stopped_rate(failed: ArrayLike, k: int) -> StoppedRate:
-    """Return the failure rate of images that are drawn until the k-th failure.
-
-    failed: (images,) boolean, in drawing order. k: 2 or more. Wiles 2022 stops at 20 failures.
-    Because drawing stops at a failure, failures / images is too high (by 5 % of the rate for 20
-    failures, by 23 % for 5). If the n-th image is the k-th failure, (k - 1) / (n - 1) is unbiased
-    (Haldane 1945); later images are ignored. If the images end before the k-th failure, the rate is
-    failures / images. The interval is exact in both cases: the k-th failure comes by the n-th image
-    if and only if n images have at least k failures, and Clopper and Pearson's interval is about
-    that count.
-    """
-    drawn = np.asarray(failed, dtype=np.bool_)
-    positions = np.flatnonzero(drawn)
-    if len(positions) < k:
-        seen = len(positions)
-        n = len(drawn)
-        rate = seen / n if n else math.nan
-        return StoppedRate(seen, n, rate, clopper_pearson(seen, n - seen), False)
-    n = int(positions[k - 1]) + 1
-    low, _ = clopper_pearson(k, n - k)
-    # The upper bound uses the k - 1 failures among the n - 1 images before the k-th failure.
-    _, high = clopper_pearson(k - 1, n - k)
-    return StoppedRate(k, n, (k - 1) / (n - 1), (low, high), True)
 
 
 # ---- Shares of rows that share units
@@ -207,9 +179,11 @@ def count_by_unit(hit: Bools, units: Ints | None) -> tuple[Ints, Ints]:
     """Return (hits, rows), the number of each per unit, (k,) each. Without `units`, each of the n
     rows is a unit."""
     if units is None:
-        return hit.astype(np.int64), np.ones(len(hit), np.int64)
+        rows = np.ones(len(hit), np.int64)
+        return hit.astype(np.int64), rows
     _, unit, rows = np.unique(units, return_inverse=True, return_counts=True)
-    return np.bincount(unit.ravel()[hit], minlength=len(rows)), rows
+    units_hit = unit.ravel()[hit]
+    return np.bincount(units_hit, minlength=len(rows)), rows
 
 
 def unit_correlation(*parts: tuple[ArrayLike, ArrayLike]) -> float:
@@ -223,7 +197,8 @@ def unit_correlation(*parts: tuple[ArrayLike, ArrayLike]) -> float:
     87 % instead of 95. The result is 0 if each row is its own unit.
     """
     # The grid is denser near 0, where many small units determine the correlation precisely.
-    grid = ((np.arange(_GRID) + 0.5) / _GRID) ** 2
+    roots = (np.arange(_GRID) + 0.5) / _GRID
+    grid = roots**2
     concentration = (1 - grid) / grid
     likelihood = np.zeros(_GRID)
     alone = True
@@ -235,13 +210,16 @@ def unit_correlation(*parts: tuple[ArrayLike, ArrayLike]) -> float:
         if not 0 < part.sum() < total:
             continue  # a part of equal rows says nothing about the correlation
         # Units with equal counts are evaluated together.
-        (hits, sizes), times = np.unique(np.stack([part, whole]), axis=1, return_counts=True)
+        units = np.stack([part, whole])
+        (hits, sizes), times = np.unique(units, axis=1, return_counts=True)
         share = part.sum() / total
         a = share * concentration
         b = (1 - share) * concentration
-        misses = sizes - hits
-        posterior = scipy.special.betaln(a + hits[:, None], b + misses[:, None])
-        likelihood += times @ (posterior - scipy.special.betaln(a, b))
+        prior = scipy.special.betaln(a, b)
+        a = a + hits[:, None]
+        b = b + (sizes - hits)[:, None]
+        posterior = scipy.special.betaln(a, b)
+        likelihood += times @ (posterior - prior)
     if alone:
         return 0.0
     weight = np.exp(likelihood - likelihood.max())
@@ -260,7 +238,10 @@ def effective_size(rows: ArrayLike, correlation: float) -> float:
 
 
 def few_units_interval(
-    share: float, effective: float, units: int, level: float = CONFIDENCE
+    share: float,
+    effective: float,
+    units: int,
+    level: float = CONFIDENCE,
 ) -> Bounds:
     """Return the interval of a share of rows from some units, where the rows are worth `effective`
     independent rows.
@@ -283,21 +264,26 @@ def few_units_interval(
     normal = scipy.stats.norm.isf(tail)
     student = scipy.stats.t.isf(tail, 2 * (units - 1))
     effective *= float(normal / student) ** 2
-    return clopper_pearson(share * effective, (1 - share) * effective, level)
+    part = share * effective
+    rest = (1 - share) * effective
+    return clopper_pearson(part, rest, level)
 
 
-def clustered_interval(counts: ArrayLike, rows: ArrayLike, level: float = CONFIDENCE) -> Bounds:
+def clustered_interval(counts: ArrayLike, rows: ArrayLike) -> Bounds:
     """Return the interval of the share of all rows, from counts (k,) and rows (k,) by unit.
 
     It is Wilson's interval if each row is a unit, and otherwise `few_units_interval`.
     """
     part = np.asarray(counts, np.float64)
     whole = np.asarray(rows, np.float64)
+    hits = float(part.sum())
+    total = float(whole.sum())
     if (whole == 1).all():
-        return wilson_interval(float(part.sum()), float(whole.sum()), level)
-    effective = effective_size(whole, unit_correlation((part, whole)))
-    share = float(part.sum() / whole.sum()) if whole.sum() else 0.0
-    return few_units_interval(share, effective, len(whole), level)
+        return wilson_interval(hits, total)
+    correlation = unit_correlation((part, whole))
+    effective = effective_size(whole, correlation)
+    share = hits / total if total else 0.0
+    return few_units_interval(share, effective, len(whole))
 
 
 def clustered_rates(failed: Ints, images: Ints) -> list[Estimate]:
@@ -307,12 +293,13 @@ def clustered_rates(failed: Ints, images: Ints) -> list[Estimate]:
     `clustered_interval`, or Wilson's interval over images if there is one caption.
     """
     total = int(images.sum())
-    if len(failed) == 1:
-        return [wilson_estimate(count, total) for count in failed[0].tolist()]
     estimates = []
     for counts in failed.T:
-        low, high = clustered_interval(counts, images)
-        estimates.append(Estimate(int(counts.sum()) / total, low, high))
+        count = int(counts.sum())
+        low, high = wilson_interval(count, total)
+        if len(failed) > 1:
+            low, high = clustered_interval(counts, images)
+        estimates.append(Estimate(count / total, low, high))
     return estimates
 
 
@@ -326,7 +313,8 @@ def matched_rates(failed: Ints, images: Ints, weights: Ints) -> Floats | None:
     if not used.any():
         return None
     shares = failed[used] / images[used, None]
-    return (weights[used] @ shares) / weights[used].sum()
+    weights = weights[used]
+    return (weights @ shares) / weights.sum()
 
 
 # ---- Sums and differences
@@ -359,13 +347,21 @@ def mover_share(part: Estimate, rest: Estimate) -> Bounds:
     def square(amount: Estimate, end: Any) -> float:
         return amount.value**2 - (amount.value - end) ** 2
 
-    low_part = square(part, part.low)
-    root = math.sqrt(max(0.0, product**2 - low_part * square(rest, rest.high)))
+    def root(inner: float) -> float:
+        return math.sqrt(max(0.0, product**2 - inner))
+
+    low = 0.0
+    high = 1.0
     # The ratio is multiplied by the conjugate of its numerator, so that no denominator is 0.
-    low = low_part / (low_part + product + root) if low_part else 0.0
+    low_part = square(part, part.low)
+    if low_part:
+        high_rest = square(rest, rest.high)
+        low = low_part / (low_part + product + root(low_part * high_rest))
     low_rest = square(rest, rest.low)
-    root = math.sqrt(max(0.0, product**2 - square(part, part.high) * low_rest))
-    high = (product + root) / (product + root + low_rest) if low_rest else 1.0
+    if low_rest:
+        high_part = square(part, part.high)
+        numerator = product + root(high_part * low_rest)
+        high = numerator / (numerator + low_rest)
     return low, high
 
 
@@ -386,25 +382,31 @@ def balanced_accuracy_interval(
     value = 0.0
     ends = []
     weight = 1 / (2 * len(right))
-    for fold, (truth, answer) in enumerate(zip(right, predicted, strict=True)):
+    for fold, truth in enumerate(right):
         for label in (True, False):
             rows = truth == label
-            hits = answer[rows] == label
+            hits = predicted[fold][rows] == label
             of_units = None if units is None else units[fold][rows]
             share = float(hits.mean())
             low, high = clustered_interval(*count_by_unit(hits, of_units))
             value += weight * share
-            ends.append((weight * (share - low), weight * (high - share)))
+            below = weight * (share - low)
+            above = weight * (high - share)
+            ends.append((below, above))
     below, above = mover_distances(*ends)
-    return max(0.0, value - float(below)), min(1.0, value + float(above))
+    low = value - float(below)
+    high = value + float(above)
+    return max(0.0, low), min(1.0, high)
 
 
 def distances_of_share(accuracy: Floats, total: int) -> EndDistances:
     """Return the distances to Wilson's ends for shares (models,) of `total` images that are 0 or 1;
     0 for others."""
     below, above = _wilson_distances(accuracy, total)
-    agree = (accuracy == 0) | (accuracy == 1)
-    return np.where(agree, below, 0.0), np.where(agree, above, 0.0)
+    mixed = (accuracy != 0) & (accuracy != 1)
+    below[mixed] = 0.0
+    above[mixed] = 0.0
+    return below, above
 
 
 def distances_of_difference(
@@ -425,11 +427,12 @@ def distances_of_difference(
     base_below, base_above = distances_of_share(*base)
     shift_below, shift_above = distances_of_share(*shift)
     below, above = mover_distances((base_below, base_above), (shift_above, shift_below))
-    if len(base_correct) == base[1] == shift[1]:
-        mixed = (base[0] > 0) & (base[0] < 1)
-        same = mixed & (base_correct == shift_correct).all(axis=0)
+    accuracy, total = base
+    if len(base_correct) == total == shift[1]:
+        same = (base_correct == shift_correct).all(axis=0)
+        same &= (accuracy > 0) & (accuracy < 1)
         # base and shift have equal shares and thus equal distances
-        distances = _wilson_distances(*base)
+        distances = _wilson_distances(accuracy, total)
         correlation = _correlation(base_correct, shift_correct)
         open_ends, _ = distances_with_correlation(distances, distances, correlation)
         below = np.where(same, open_ends, below)
@@ -438,15 +441,21 @@ def distances_of_difference(
 
 
 def distances_with_correlation(
-    first: tuple[Any, Any], other: tuple[Any, Any], correlation: Any
+    first: tuple[Any, Any],
+    other: tuple[Any, Any],
+    correlation: Any,
 ) -> tuple[Any, Any]:
     """Return `mover` of a difference of two correlated shares (Newcombe 1998, method 10). Numbers
     or arrays."""
     below, above = first
     other_below, other_above = other
-    square_below = below**2 + other_above**2 - 2 * correlation * below * other_above
-    square_above = above**2 + other_below**2 - 2 * correlation * above * other_below
-    return np.sqrt(np.maximum(square_below, 0.0)), np.sqrt(np.maximum(square_above, 0.0))
+
+    def distance(end: Any, other_end: Any) -> Any:
+        shared = 2 * correlation * end * other_end
+        square = end**2 + other_end**2 - shared
+        return np.sqrt(np.maximum(square, 0.0))
+
+    return distance(below, other_above), distance(above, other_below)
 
 
 def _wilson_distances(accuracy: Floats, total: int) -> EndDistances:
@@ -463,10 +472,18 @@ def _correlation(first: Bools, second: Bools) -> Floats:
     only_second = (~first & second).sum(axis=0)
     neither = pairs - both - only_first - only_second
     product = both * neither - only_first * only_second
-    product = np.where(product > 0, np.maximum(product - pairs / 2, 0.0), product)
-    sides = (both + only_first, only_second + neither, both + only_second, only_first + neither)
-    root = np.sqrt(np.prod(np.stack(sides).astype(np.float64), axis=0))
-    return np.divide(product, root, out=np.zeros(first.shape[1]), where=root > 0)
+    corrected = np.maximum(product - pairs / 2, 0.0)
+    product = np.where(product > 0, corrected, product)
+    sides = [
+        both + only_first,
+        only_second + neither,
+        both + only_second,
+        only_first + neither,
+    ]
+    squares = np.prod(np.array(sides, np.float64), axis=0)
+    root = np.sqrt(squares)
+    nothing = np.zeros(first.shape[1])
+    return np.divide(product, root, out=nothing, where=root > 0)
 
 
 def normal_interval(value: float, error: float) -> Bounds:
@@ -479,10 +496,12 @@ def least_squares_line(x: Floats, y: Floats) -> tuple[Estimate, float, float]:
     all y are equal."""
     fit: Any = scipy.stats.linregress(x, y)
     value = float(fit.slope)
-    student = float(scipy.stats.t.ppf(0.5 + CONFIDENCE / 2, x.size - 2))
-    half = student * float(fit.stderr)
+    student = scipy.stats.t.ppf(0.5 + CONFIDENCE / 2, x.size - 2)
+    half = float(student) * float(fit.stderr)
     slope = Estimate(value, value - half, value + half)
-    r_squared = 0.0 if np.ptp(y) == 0 else float(fit.rvalue) ** 2
+    r_squared = 0.0
+    if np.ptp(y):
+        r_squared = float(fit.rvalue) ** 2
     return slope, float(fit.intercept), r_squared
 
 
@@ -500,7 +519,9 @@ def rogan_gladen(seen: float, wrong: float, detected: float) -> float:
 
 
 def lang_reiczigel_interval(
-    seen: tuple[int, int], wrong: tuple[int, int], detected: tuple[int, int]
+    seen: tuple[int, int],
+    wrong: tuple[int, int],
+    detected: tuple[int, int],
 ) -> Bounds:
     """Return the 95 % interval of `rogan_gladen` (Lang and Reiczigel 2014), not cut to 0 … 1.
 
@@ -513,11 +534,13 @@ def lang_reiczigel_interval(
     s = (detected[0] + 1) / falses
     f = (wrong[0] + 1) / trues
     p = rogan_gladen(q, f, s)
+    of_q = q * (1 - q) / n
     of_s = s * (1 - s) / falses
     of_f = f * (1 - f) / trues
-    moved = 2 * NORMAL**2 * (p * of_s - (1 - p) * of_f)
-    variance = q * (1 - q) / n + (1 - p) ** 2 * of_f + p**2 * of_s
-    return normal_interval(p + moved, math.sqrt(variance) / (s - f))
+    moved = p * of_s - (1 - p) * of_f
+    variance = of_q + (1 - p) ** 2 * of_f + p**2 * of_s
+    error = math.sqrt(variance) / (s - f)
+    return normal_interval(p + 2 * NORMAL**2 * moved, error)
 
 
 def fleiss_kappa(counts: Sequence[tuple[int, int]]) -> float | None:
@@ -527,12 +550,14 @@ def fleiss_kappa(counts: Sequence[tuple[int, int]]) -> float | None:
     image has the same number of raters, at least two.
     """
     table = np.asarray(counts, dtype=np.float64)
-    if len(table) == 0 or np.count_nonzero(table.sum(axis=0)) < 2:
+    totals = table.sum(axis=0)
+    if np.count_nonzero(totals) < 2:
         return None
     raters = table[0].sum()
     agreeing = (table**2).sum(axis=1) - raters
-    agreed = (agreeing / (raters * (raters - 1))).mean()
-    shares = table.sum(axis=0) / table.sum()
+    shares = agreeing / (raters * (raters - 1))
+    agreed = shares.mean()
+    shares = totals / table.sum()
     by_chance = (shares**2).sum()
     return float((agreed - by_chance) / (1 - by_chance))
 
@@ -559,7 +584,11 @@ class FailureCount:
         return self.rate * self.effective_rows
 
 
-def count_failures(failed: Bools, units: Ints, in_set: Bools) -> tuple[FailureCount, FailureCount]:
+def count_failures(
+    failed: Bools,
+    units: Ints,
+    in_set: Bools,
+) -> tuple[FailureCount, FailureCount]:
     """Return the failures in the set and in the rest of n rows.
 
     failed, in_set: (n,). units: (n,), equal numbers mark one unit.
@@ -571,8 +600,12 @@ def count_failures(failed: Bools, units: Ints, in_set: Bools) -> tuple[FailureCo
 
 
 def _failure_count(failures: Ints, rows: Ints, correlation: float) -> FailureCount:
-    effective = effective_size(rows, correlation)
-    return FailureCount(int(rows.sum()), len(rows), int(failures.sum()), effective)
+    return FailureCount(
+        rows=int(rows.sum()),
+        units=len(rows),
+        failures=int(failures.sum()),
+        effective_rows=effective_size(rows, correlation),
+    )
 
 
 def score_test(in_set: FailureCount, rest: FailureCount, margin: float) -> float:
@@ -596,14 +629,20 @@ def score_test(in_set: FailureCount, rest: FailureCount, margin: float) -> float
     # total / (total - 1) is Miettinen and Nurminen's factor for small counts.
     total = in_set.effective_rows + rest.effective_rows
     score = difference / np.sqrt(variance * total / (total - 1))
-    return float(scipy.stats.t.sf(score, _degrees(in_set, rest, high, low)))
+    degrees = _degrees(in_set, rest, high, low)
+    return float(scipy.stats.t.sf(score, degrees))
 
 
 def _variance(part: FailureCount, rate: float) -> float:
     return rate * (1 - rate) / part.effective_rows
 
 
-def _degrees(in_set: FailureCount, rest: FailureCount, high: float, low: float) -> float:
+def _degrees(
+    in_set: FailureCount,
+    rest: FailureCount,
+    high: float,
+    low: float,
+) -> float:
     """Return Welch and Satterthwaite's degrees of freedom of a difference of rates; infinite if
     each row is a unit."""
     variances = 0.0
@@ -613,11 +652,13 @@ def _degrees(in_set: FailureCount, rest: FailureCount, high: float, low: float) 
         variances += variance
         if part.units < part.rows:
             squares += variance**2 / (part.units - 1)
-    return variances**2 / squares if squares > 0 else float("inf")
+    return variances**2 / squares if squares > 0 else math.inf
 
 
 def _too_few(in_set: FailureCount, rest: FailureCount) -> bool:
-    return min(in_set.rows, rest.rows) < FEWEST_ROWS or min(in_set.units, rest.units) < FEWEST_UNITS
+    rows = min(in_set.rows, rest.rows)
+    units = min(in_set.units, rest.units)
+    return rows < FEWEST_ROWS or units < FEWEST_UNITS
 
 
 def _rate_under_margin(in_set: FailureCount, rest: FailureCount, margin: float) -> float:
@@ -633,7 +674,10 @@ def _rate_under_margin(in_set: FailureCount, rest: FailureCount, margin: float) 
         return -(likelihood(in_set, low + margin) + likelihood(rest, low))
 
     minimum = scipy.optimize.minimize_scalar(
-        loss, bounds=(0.0, 1.0 - margin), method="bounded", options={"xatol": 1e-9}
+        loss,
+        bounds=(0.0, 1.0 - margin),
+        method="bounded",
+        options={"xatol": 1e-9},
     )
     return float(minimum.x)
 
@@ -668,14 +712,20 @@ def newcombe_interval(
     if inside is None or outside is None:
         return None
     difference = in_set.rate - rest.rate
-    of_set = (in_set.rate - inside[0], inside[1] - in_set.rate)
-    of_rest = (outside[1] - rest.rate, rest.rate - outside[0])
+    low, high = inside
+    of_set = (in_set.rate - low, high - in_set.rate)
+    low, high = outside
+    of_rest = (high - rest.rate, rest.rate - low)
     below, above = mover_distances(of_set, of_rest)
     return float(difference - below), float(difference + above)
 
 
 def smallest_difference(
-    in_set: FailureCount, rest: FailureCount, margin: float, fdr: float, tested: int
+    in_set: FailureCount,
+    rest: FailureCount,
+    margin: float,
+    fdr: float,
+    tested: int,
 ) -> float | None:
     """Return the smallest true difference that a test of these sizes would have detected with a
     power of `POWER`.
@@ -693,7 +743,8 @@ def smallest_difference(
         high = min(low + difference, 1.0)
         variance = _variance(in_set, high) + _variance(rest, low)
         degrees = _degrees(in_set, rest, high, low)
-        reach = scipy.stats.t.isf(alpha, degrees) + scipy.stats.t.ppf(POWER, degrees)
+        reach = scipy.stats.t.isf(alpha, degrees)
+        reach += scipy.stats.t.ppf(POWER, degrees)
         return float(difference - margin - reach * np.sqrt(variance))
 
     most = 1 - low
@@ -709,7 +760,10 @@ def smallest_difference(
 
 
 def best_threshold(
-    scores: AnyFloats, worth: Callable[[Ints, Ints], AnyFloats | Ints], *, highest: bool = False
+    scores: AnyFloats,
+    worth: Callable[[Ints, Ints], AnyFloats | Ints],
+    *,
+    highest: bool = False,
 ) -> tuple[Any, Any]:
     """Return the threshold of scores (n,) that is worth most, and the next lower score, or else
     itself.
@@ -721,7 +775,8 @@ def best_threshold(
     """
     order = np.argsort(-scores, kind="stable")
     ranked = scores[order]
-    last = np.flatnonzero(np.append(np.diff(ranked) != 0, True))
+    is_last = np.append(np.diff(ranked) != 0, True)
+    last = np.flatnonzero(is_last)
     values = worth(order, last)
     equals = last[values == values.max()]
     best = equals[0 if highest else -1]
@@ -735,8 +790,10 @@ def best_threshold(
 def seeded_generator(seed: int, *names: str) -> np.random.Generator:
     """Return a generator that depends only on a seed and on names, such as the purpose of the
     draws."""
-    digest = hashlib.sha256("\0".join((str(seed), *names)).encode()).digest()
-    return np.random.default_rng(int.from_bytes(digest[:16], "big"))
+    purpose = "\0".join((str(seed), *names))
+    digest = hashlib.sha256(purpose.encode()).digest()
+    entropy = int.from_bytes(digest[:16], "big")
+    return np.random.default_rng(entropy)
 
 
 def bootstrap_weights(units: int, replicates: int, rng: np.random.Generator) -> Floats:
@@ -745,13 +802,16 @@ def bootstrap_weights(units: int, replicates: int, rng: np.random.Generator) -> 
     The result has shape (replicates, units).
     """
     drawn = rng.integers(0, units, size=(replicates, units))
-    of_replicate = units * np.arange(replicates)[:, None]
-    counts = np.bincount((drawn + of_replicate).ravel(), minlength=replicates * units)
+    drawn += units * np.arange(replicates)[:, None]
+    counts = np.bincount(drawn.ravel(), minlength=replicates * units)
     return counts.reshape(replicates, units).astype(np.float64)
 
 
 def percentile_interval(
-    value: float, replicates: Floats, beside: tuple[float, float] = (0.0, 0.0), least: float = -1.0
+    value: float,
+    replicates: Floats,
+    beside: Bounds = (0.0, 0.0),
+    least: float = -1.0,
 ) -> Estimate:
     """Return `value` with the 95 % percentile interval of its finite bootstrap replicates.
 
@@ -767,7 +827,10 @@ def percentile_interval(
 
 
 def percentile_ends(
-    values: Floats, replicates: Floats, beside: Floats, least: float = -1.0
+    values: Floats,
+    replicates: Floats,
+    beside: Floats,
+    least: float = -1.0,
 ) -> Floats:
     """Return the ends (2, …) of `percentile_interval` for values (…), replicates (R, …) and beside
     (2, …).
@@ -776,15 +839,21 @@ def percentile_ends(
     replicates are left.
     """
     axes = tuple(range(1, replicates.ndim))
-    finite = replicates[np.isfinite(replicates).all(axis=axes)]
+    is_finite = np.isfinite(replicates).all(axis=axes)
+    finite = replicates[is_finite]
     if len(finite) < 2:
         return np.full(beside.shape, np.nan)
     tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(finite, [tail, 1 - tail], axis=0)
-    drawn = (np.maximum(0.0, values - low), np.maximum(0.0, high - values))
-    below, above = mover_distances(drawn, (beside[0], beside[1]))
-    opened = np.stack([np.maximum(least, values - below), np.minimum(1.0, values + above)])
-    return np.where((beside == 0).all(axis=0), np.stack([low, high]), opened)
+    ends = np.quantile(finite, [tail, 1 - tail], axis=0)
+    low, high = ends
+    below = np.maximum(0.0, values - low)
+    above = np.maximum(0.0, high - values)
+    below_beside, above_beside = beside
+    below, above = mover_distances((below, above), (below_beside, above_beside))
+    low = np.maximum(least, values - below)
+    high = np.minimum(1.0, values + above)
+    nothing_beside = (beside == 0).all(axis=0)
+    return np.where(nothing_beside, ends, np.stack([low, high]))
 
 
 def mean_over_units(values: Floats, units: Ints, rng: np.random.Generator) -> Estimate:
@@ -795,25 +864,28 @@ def mean_over_units(values: Floats, units: Ints, rng: np.random.Generator) -> Es
     """
     _, of_unit, sizes = np.unique(units, return_inverse=True, return_counts=True)
     value = float(values.mean())
-    if (values == values[0]).all() and values[0] in (-1.0, 0.0, 1.0):
-        low, high = wilson_interval(round(abs(value)) * len(sizes), len(sizes))
+    drawn_units = len(sizes)
+    first = values[0]
+    if (values == first).all() and first in (-1.0, 0.0, 1.0):
+        low, high = wilson_interval(round(abs(value)) * drawn_units, drawn_units)
         if value == 0:
             return Estimate(0.0, -high, high)
         if value > 0:
             return Estimate(value, low, 1.0)
         return Estimate(value, -1.0, -low)
-    if len(sizes) < 2:
+    if drawn_units < 2:
         return Estimate(value)
     # Units of equal sum and size are interchangeable, so the draw is of their counts. This needs
     # less memory.
-    sums = np.round(np.bincount(of_unit.ravel(), values), 9)
-    of_units = np.stack([sums, sizes.astype(np.float64)])
+    sums = np.bincount(of_unit.ravel(), values)
+    of_units = np.stack([np.round(sums, 9), sizes])
     kinds, counts = np.unique(of_units, axis=1, return_counts=True)
+    shares = counts / drawn_units
     drawn = np.empty(REPLICATES)
     block = max(1, _MOST_AT_ONCE // len(counts))
     for start in range(0, REPLICATES, block):
         stop = min(start + block, REPLICATES)
-        times = rng.multinomial(len(sizes), counts / len(sizes), size=stop - start)
+        times = rng.multinomial(drawn_units, shares, size=stop - start)
         drawn[start:stop] = (times @ kinds[0]) / (times @ kinds[1])
     return percentile_interval(value, drawn)
 
@@ -822,23 +894,8 @@ def jackknife_variance(without: Floats) -> float:
     """Return the jackknife variance of a value. without: (n,) the value with each of n units left
     out in turn."""
     squares = (without - without.mean()) ** 2
-    return float(squares.sum()) * (1 - 1 / len(without))
-
-
-def sequential_p(reached: Iterable[bool], permutations: int) -> float:
-    """Return the p of a permutation test: (1 + hits) / (1 + permutations).
-
-    reached: whether each permutation reaches the observed statistic. Drawing stops once a tenth of
-    `permutations` have reached it; p is then this number of hits over the number drawn (Besag and
-    Clifford 1991). P(p <= a) <= a holds for every a.
-    """
-    enough = math.ceil(permutations / 10)
-    count = 0
-    for drawn, hit in zip(range(1, permutations + 1), reached, strict=False):
-        count += hit
-        if count >= enough and drawn < permutations:
-            return count / drawn
-    return (1 + count) / (1 + permutations)
+    part = 1 - 1 / len(without)
+    return float(squares.sum()) * part
 
 
 # ---- Two sides of the same rows; many tests at once
@@ -850,7 +907,8 @@ def sign_test(ahead: int, behind: int) -> float:
     differing = ahead + behind
     if not differing:
         return 1.0
-    return float(scipy.stats.binomtest(ahead, differing, 0.5).pvalue)
+    test = scipy.stats.binomtest(ahead, differing, 0.5)
+    return float(test.pvalue)
 
 
 def benjamini_hochberg(p: Sequence[float]) -> list[float]:
@@ -858,7 +916,8 @@ def benjamini_hochberg(p: Sequence[float]) -> list[float]:
     tested."""
     if not len(p):
         return []
-    return scipy.stats.false_discovery_control(np.asarray(p, dtype=np.float64)).tolist()
+    q_values = scipy.stats.false_discovery_control(p)
+    return q_values.tolist()
 
 
 def holm_adjusted(p: Sequence[float]) -> list[float]:
@@ -866,38 +925,18 @@ def holm_adjusted(p: Sequence[float]) -> list[float]:
     rejection by it."""
     values = np.asarray(p, dtype=np.float64)
     order = np.argsort(values, kind="stable")
-    multiplied = values[order] * np.arange(len(values), 0, -1)
+    remaining = np.arange(len(values), 0, -1)
+    rising = np.maximum.accumulate(values[order] * remaining)
     adjusted = np.empty(len(values))
-    adjusted[order] = np.minimum(np.maximum.accumulate(multiplied), 1)
+    adjusted[order] = np.minimum(rising, 1)
     return adjusted.tolist()
 
 
-def e_q_values(log_e: Sequence[float]) -> list[float]:
-    """Return the smallest α, at most 1, at which e-BH rejects each hypothesis. log_e: logarithms of
-    the e-values.
-
-    For the k-th largest of m e-values, it is the minimum of m / (j·e₍ⱼ₎) over j ≥ k.
-    """
-    m = len(log_e)
-    q_values = [1.0] * m
-    least = math.inf
-    ranked = sorted(range(m), key=lambda index: -log_e[index])
-    for rank, index in reversed(list(enumerate(ranked, start=1))):
-        least = min(least, math.log(m) - math.log(rank) - log_e[index])
-        q_values[index] = math.exp(min(least, 0.0))
-    return q_values
-
-
-def e_bh(log_e: Sequence[float], alpha: float) -> list[bool]:
-    """Return which hypotheses e-BH rejects at the false discovery rate `alpha` (Wang and Ramdas
-    2022).
-
-    The e-values may depend on each other in any way, and their tests may stop at any time.
-    """
-    return [q <= alpha for q in e_q_values(log_e)]
-
-
-def simultaneous_reach(values: Floats, replicates: Floats, least_error: ArrayLike = 0.0) -> float:
+def simultaneous_reach(
+    values: Floats,
+    replicates: Floats,
+    least_error: ArrayLike = 0.0,
+) -> float:
     """Return how many standard errors long the intervals of all `values` (…) must be so that all
     hold at once.
 
@@ -908,13 +947,16 @@ def simultaneous_reach(values: Floats, replicates: Floats, least_error: ArrayLik
     for 30 shares of 100 images, all its intervals held in 89 % of simulations, and these in 95 %.
     """
     error = np.maximum(np.nanstd(replicates, axis=0), least_error)
-    if not (error > 0).any():
-        return NormalDist().inv_cdf(0.5 + simultaneous_level(np.size(values)) / 2)
     wide = error > 0
-    deviations = np.abs(replicates - values)[:, wide] / error[wide]
+    if not wide.any():
+        level = simultaneous_level(np.size(values))
+        return NormalDist().inv_cdf(0.5 + level / 2)
+    deviations = np.abs(replicates - values)
+    deviations = deviations[:, wide] / error[wide]
     largest = np.fmax.reduce(deviations, axis=1)
     finite = largest[np.isfinite(largest)]
-    return max(NORMAL, float(np.quantile(finite, CONFIDENCE)))
+    reach = np.quantile(finite, CONFIDENCE)
+    return max(NORMAL, float(reach))
 
 
 def simultaneous_level(intervals: int) -> float:

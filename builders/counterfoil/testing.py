@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from counterfoil.recipe.prompts import RecipeClass
 
 _SIZES = ((SMALLEST_SIDE, SMALLEST_SIDE), (33, 32), (90, 101))
+_LEVELS = range(1, SEVERITIES + 1)
 
 
 def check_corruption(name: str, *, farther: bool = True) -> None:
@@ -51,31 +52,25 @@ def check_corruption(name: str, *, farther: bool = True) -> None:
     """
     for size in _SIZES:
         picture = _photograph(*size)
-        for severity in range(1, SEVERITIES + 1):
-            corrupted = [
-                corrupt(picture, name, severity, seed=seed) for seed in (0, 0, 1, 2, 2**53 - 1)
-            ]
+        for severity in _LEVELS:
             where = f"{name} at severity {severity}, {size[0]} x {size[1]} pixels"
-            assert {image.shape for image in corrupted} == {picture.shape}, (
-                f"{where}: the shape changes"
-            )
-            assert np.array_equal(corrupted[0], corrupted[1]), (
-                f"{where}: the same seed gives other bytes"
-            )
-            arrays = random_arrays(
-                name, np.random.default_rng(0), picture / 255.0, constants_of(name, severity, *size)
-            )
-            if not arrays:
-                assert len({image.tobytes() for image in corrupted}) == 1, (
-                    f"{where}: it is random without `draw`"
-                )
+            images = []
+            for seed in (0, 0, 1, 2, 2**53 - 1):
+                image = corrupt(picture, name, severity, seed=seed)
+                assert image.shape == picture.shape, f"{where}: the shape changes"
+                images.append(image.tobytes())
+            assert images[0] == images[1], f"{where}: the same seed gives other bytes"
+            rng = np.random.default_rng(0)
+            constants = constants_of(name, severity, *size)
+            arrays = random_arrays(name, rng, picture / 255.0, constants)
+            is_random = len(set(images)) > 1
+            assert arrays or not is_random, f"{where}: it is random without `draw`"
     if farther:
         pictures = np.stack([_photograph(96, 96, seed) for seed in range(6)])
-        levels = range(1, SEVERITIES + 1)
-        far = [
-            float(np.abs(corrupt(pictures, name, level) - pictures.astype(float)).mean())
-            for level in levels
-        ]
+        far = []
+        for level in _LEVELS:
+            change = corrupt(pictures, name, level) - pictures.astype(float)
+            far.append(float(np.abs(change).mean()))
         assert far == sorted(far), f"{name}: a higher severity changes less: {far}"
     digest = corrupted_digest(name)
     on_older = _digest_on_old_processor(name)
@@ -84,12 +79,12 @@ def check_corruption(name: str, *, farther: bool = True) -> None:
 
 def corrupted_digest(name: str) -> str:
     """Hash pictures under all severities of a corruption."""
-    pictures = [
-        corrupt(_photograph(*size), name, level)
-        for size in _SIZES
-        for level in range(1, SEVERITIES + 1)
-    ]
-    return sha256(b"".join(picture.tobytes() for picture in pictures)).hexdigest()
+    digest = sha256()
+    for size in _SIZES:
+        for level in _LEVELS:
+            corrupted = corrupt(_photograph(*size), name, level)
+            digest.update(corrupted.tobytes())
+    return digest.hexdigest()
 
 
 def check_measure(name: str, images: int = 60) -> None:
@@ -105,32 +100,29 @@ def check_measure(name: str, images: int = 60) -> None:
     assert resampled is not None, f"{name} has no `resampled`"
     rng = np.random.default_rng(0)
     correct = rng.random(images) < 0.7
-    answers = AnsweredGroup(
+    columns: list[Any] = [
         rng.integers(0, 5, images),
         correct,
         correct | (rng.random(images) < 0.2),
         rng.random(images),
-    )
-    weights = rng.multinomial(images, np.full(images, 1 / images), size=7).astype(np.float64)
-    values = np.asarray(resampled(answers, weights))
+    ]
+    shares = np.full(images, 1 / images)
+    times = rng.multinomial(images, shares, size=7)
+    values = np.asarray(resampled(AnsweredGroup(*columns), times.astype(np.float64)))
     assert values.shape == (7,), f"{name}: 7 resamples give an array of shape {values.shape}"
     assert np.isfinite(values).all(), f"{name}: not all values are finite: {values}"
-    for row, value in zip(weights.astype(int), values, strict=True):
-        drawn = np.repeat(np.arange(images), row)
-        of_drawn = AnsweredGroup(
-            answers.labels[drawn],
-            answers.correct[drawn],
-            answers.correct_top_k[drawn],
-            answers.confidence[drawn],
-        )
-        alone = resampled(of_drawn, np.ones((1, images)))
+    for row, value in zip(times, values, strict=True):
+        drawn = AnsweredGroup(*(np.repeat(column, row) for column in columns))
+        alone = resampled(drawn, np.ones((1, images)))
         assert np.allclose(alone, value, atol=1e-9), (
             f"{name}: weights give {value}, the drawn images {alone[0]}"
         )
 
 
 def check_classifier(
-    name: str, classes: Sequence[RecipeClass] = (), images: Sequence[Image.Image] = ()
+    name: str,
+    classes: Sequence[RecipeClass] = (),
+    images: Sequence[Image.Image] = (),
 ) -> None:
     """Check that a model is what its description says, and that an image's scores do not depend on
     its batch.
@@ -148,22 +140,20 @@ def check_classifier(
         after = getattr(classifier, fact)
         assert before == after, f"{name}: {fact} is described as {before!r} and loaded as {after!r}"
     transform = classifier.transform()
-    pictures = list(images) or [Image.fromarray(_photograph(64, 64, seed)) for seed in range(5)]
-    tensors = [transform(picture) for picture in pictures]
-    assert all(
-        torch.equal(tensor, transform(picture))
-        for tensor, picture in zip(tensors, pictures, strict=True)
-    ), f"{name}: its transform is random"
+    tensors = []
+    for picture in _pictures(images):
+        tensor = transform(picture)
+        again = transform(picture)
+        assert torch.equal(tensor, again), f"{name}: its transform is random"
+        tensors.append(tensor)
     together = classifier.logits(torch.stack(tensors), "cpu")
-    shape = (len(pictures), classifier.num_classes)
-    assert tuple(together.shape) == shape, (
-        f"{name}: scores are {tuple(together.shape)}, expected {shape}"
-    )
+    shape = tuple(together.shape)
+    expected = (len(tensors), classifier.num_classes)
+    assert shape == expected, f"{name}: scores are {shape}, expected {expected}"
     assert torch.isfinite(together).all(), f"{name}: not all scores are finite"
     alone = torch.cat([classifier.logits(tensor[None], "cpu") for tensor in tensors])
-    assert torch.allclose(together, alone, rtol=1e-4, atol=1e-4), (
-        f"{name}: an image's scores depend on its batch"
-    )
+    alike = torch.allclose(together, alone, rtol=1e-4, atol=1e-4)
+    assert alike, f"{name}: an image's scores depend on its batch"
 
 
 def check_keep_rule(rule: KeepRule, cell: Sequence[Verdict]) -> None:
@@ -192,31 +182,29 @@ def check_detector(name: str, images: Sequence[Image.Image] = ()) -> None:
     from counterfoil.models.detectors import load_detector
 
     detector = load_detector(name)
-    pictures = list(images) or [Image.fromarray(_photograph(64, 64, seed)) for seed in range(3)]
+    names = len(detector.label_names)
+    pictures = _pictures(images)
     together = detector(pictures)
-    assert len(together) == len(pictures), (
-        f"{name}: {len(together)} answers for {len(pictures)} images"
-    )
+    answers = len(together)
+    assert answers == len(pictures), f"{name}: {answers} answers for {len(pictures)} images"
     for answer, picture in zip(together, pictures, strict=True):
         boxes = answer["boxes"]
         scores = answer["scores"]
         labels = answer["labels"]
         shapes = tuple(boxes.shape), tuple(scores.shape), tuple(labels.shape)
-        assert shapes == ((len(scores), 4), (len(scores),), (len(scores),)), (
-            f"{name}: boxes, scores, labels: {shapes}"
-        )
+        found = len(scores)
+        fit = shapes == ((found, 4), (found,), (found,))
+        assert fit, f"{name}: boxes, scores, labels: {shapes}"
         assert torch.isfinite(boxes).all(), f"{name}: not all boxes are finite"
         assert (boxes[:, 2:] >= boxes[:, :2]).all(), f"{name}: a box ends before it begins"
-        assert ((scores > 0) & (scores <= 1)).all(), f"{name}: a score is not above 0 and at most 1"
-        named = (labels >= 0) & (labels < len(detector.label_names))
-        assert named.all(), (
-            f"{name}: a label is not a place in the {len(detector.label_names)} names"
-        )
+        in_range = (scores > 0) & (scores <= 1)
+        assert in_range.all(), f"{name}: a score is not above 0 and at most 1"
+        named = (labels >= 0) & (labels < names)
+        assert named.all(), f"{name}: a label is not a place in the {names} names"
         [alone] = load_detector(name)([picture])
         for part in ("boxes", "scores", "labels"):
-            alike = alone[part].shape == answer[part].shape and torch.allclose(
-                alone[part], answer[part], 1e-4, 1e-3
-            )
+            same_shape = alone[part].shape == answer[part].shape
+            alike = same_shape and torch.allclose(alone[part], answer[part], 1e-4, 1e-3)
             assert alike, f"{name}: the {part} of an image depend on its batch"
 
 
@@ -238,10 +226,9 @@ def check_generator(recipe: Recipe, images: int = 6) -> None:
     if pool is not None and recipe.kind.table is not None:
         table = maker.choose_rows(recipe, pool, maker.pins(recipe), "cpu").table
     plan = make_plan(recipe, edited=table)
-    samples = [
-        next(plan.samples(cell))
-        for cell in islice(plan.cells(), min(images, recipe.generator.batch_size))
-    ]
+    count = min(images, recipe.generator.batch_size)
+    cells = islice(plan.cells(), count)
+    samples = [next(plan.samples(cell)) for cell in cells]
 
     def renderer() -> ImageRenderer:
         return maker.renderer(Materials(recipe, pool=pool, table=table))
@@ -254,14 +241,15 @@ def check_generator(recipe: Recipe, images: int = 6) -> None:
         fits = picture.dtype == np.uint8 and picture.ndim == 3 and picture.shape[2] == 3
         assert fits, f"{kind}: {sample.key} is {form}, expected uint8 (height, width, 3)"
         [alone] = renderer().render([sample])
-        same = all(np.array_equal(picture, np.asarray(other)) for other in (again, alone))
-        assert same, f"{kind}: the bytes of {sample.key} are others in another batch"
+        for other in (again, alone):
+            same = np.array_equal(picture, np.asarray(other))
+            assert same, f"{kind}: the bytes of {sample.key} are others in another batch"
+    columns = recipe.generator.columns().keys()
     for sample, values in zip(samples, renderer().values(samples), strict=True):
-        columns = recipe.generator.columns().keys()
-        wrong = (columns - values.keys()) | (values.keys() - recipe.added_columns.keys())
-        assert not wrong, (
-            f"{kind}: {sample.key} has other columns than the kind says: {', '.join(sorted(wrong))}"
-        )
+        given = values.keys()
+        wrong = (columns - given) | (given - recipe.added_columns.keys())
+        names = ", ".join(sorted(wrong))
+        assert not wrong, f"{kind}: {sample.key} has other columns than the kind says: {names}"
 
 
 def check_task(name: str) -> None:
@@ -284,7 +272,9 @@ def check_task(name: str) -> None:
     assert task.name == name, f"{name}: the name of {task.__name__} is {task.name!r}"
     for word in ("of_dataset", "table", "truth_columns", "answer_columns"):
         assert hasattr(task, word), f"{name}: {task.__name__} does not say its {word}"
-    for word in ("table", *(["noun"] if isinstance(source, WholeImages) else [])):
+    for word in ("table", "noun"):
+        if word == "noun" and not isinstance(source, WholeImages):
+            continue
         ours = getattr(source, word)
         its = getattr(task, word)
         assert ours == its, f"{name}: its {word} is {ours!r}, that of {task.__name__} {its!r}"
@@ -316,12 +306,13 @@ def check_export(name: str) -> None:
         images.append(ExportedImage(f"images/{label}/{row}.png", (64, 48), failure, origin))
     failures = ExportedFailures("pets", "0" * 64, models, ("cat", "dog"), images)
     texts = EXPORTS[name](failures)
-    assert dict(texts) == dict(EXPORTS[name](failures)), (
-        f"{name}: the same failures give other texts"
-    )
+    again = EXPORTS[name](failures)
+    assert dict(texts) == dict(again), f"{name}: the same failures give other texts"
     assert texts, f"{name}: it writes no file"
-    others = [other for other in EXPORTS if other != name]
-    taken = {file for other in others for file in EXPORTS[other](failures)}
+    taken: set[str] = set()
+    for other in EXPORTS:
+        if other != name:
+            taken.update(EXPORTS[other](failures))
     for file in texts:
         assert file == PurePosixPath(file).name, f"{name}: {file!r} is not a plain file name"
         assert file not in taken, f"{name}: another export writes {file!r}"
@@ -345,9 +336,7 @@ def check_engine(engine: Engine, folder: Path) -> None:
     try:
         list(engine.run(work, [3, -1, 2]))
     except UserError as refused:
-        assert (refused.problems, refused.hint) == (_REFUSED.problems, _REFUSED.hint), (
-            f"a refusal became {refused}"
-        )
+        assert str(refused) == str(_REFUSED), f"a refusal became {refused}"
     else:
         raise AssertionError("a refused item is not raised")
     closed = engine.run(work, items)
@@ -356,33 +345,36 @@ def check_engine(engine: Engine, folder: Path) -> None:
     closed.close()
     _check_events(list(engine.run(work, items)), items)
     if os.getpid() not in processes:
-        events = list(engine.run(replace(work, fatal=items[-2]), items))
+        fatal = replace(work, fatal=items[-2])
+        events = list(engine.run(fatal, items))
         _check_events(events, items)
-        assert any(isinstance(event, Lost) for event in events), (
-            "no event tells of a worker that died"
-        )
+        lost = [event for event in events if isinstance(event, Lost)]
+        assert lost, "no event tells of a worker that died"
 
 
-def _check_events(events: Sequence[Event[int, tuple[int, int]]], items: Sequence[int]) -> set[int]:
+def _check_events(
+    events: Sequence[Event[int, tuple[int, int]]],
+    items: Sequence[int],
+) -> set[int]:
     """Check that each item is finished once, and return the processes that did them."""
-    finished = {event.item: event.result for event in events if isinstance(event, Finished)}
-    done = [event.item for event in events if isinstance(event, Finished)]
-    assert sorted(done) == sorted(items), f"the items {list(items)} are finished as {done}"
-    results = {item: result[0] for item, result in finished.items()}
-    assert results == {item: item**2 for item in items}, (
-        f"results do not belong to their items: {results}"
-    )
-    steps = sum(event.count for event in events if isinstance(event, Advanced))
-    assert steps == sum(items), f"{steps} steps are counted, {sum(items)} were done"
-    ended: set[int] = set()
+    done: list[int] = []
+    processes = set()
+    steps = 0
     for event in events:
         if isinstance(event, Finished):
-            ended.add(event.item)
+            result, process = event.result
+            assert result == event.item**2, f"item {event.item} has another's result, {result}"
+            done.append(event.item)
+            processes.add(process)
+        elif isinstance(event, Advanced):
+            steps += event.count
         elif isinstance(event, Delivered):
-            assert event.part not in ended, (
+            assert event.part not in done, (
                 f"a part of item {event.part} comes after the item is finished"
             )
-    return {result[1] for result in finished.values()}
+    assert sorted(done) == sorted(items), f"the items {list(items)} are finished as {done}"
+    assert steps == sum(items), f"{steps} steps are counted, {sum(items)} were done"
+    return processes
 
 
 _REFUSED = UserError(["the item is below 0", "items count from 1"], "Leave it out.")
@@ -418,13 +410,20 @@ class _Squares:
         return item**2, os.getpid()
 
 
+def _pictures(images: Sequence[Image.Image]) -> list[Image.Image]:
+    made_up = [Image.fromarray(_photograph(64, 64, seed)) for seed in range(5)]
+    return list(images) or made_up
+
+
 def _photograph(height: int, width: int, seed: int = 0) -> np.ndarray:
     """Return a picture whose details, as in photographs, are weaker the finer they are, uint8
     [height, width, 3]."""
     side = 2 ** (max(height, width) - 1).bit_length()
-    channels = np.random.default_rng(seed).uniform(-1, 1, (3, side**2 - 1))
-    picture = np.stack([plasma(side, 1.7, channel) for channel in channels], axis=2)
-    return np.rint(picture[:height, :width] * 255).astype(np.uint8)
+    rng = np.random.default_rng(seed)
+    noise = rng.uniform(-1, 1, (3, side**2 - 1))
+    channels = [plasma(side, 1.7, channel) for channel in noise]
+    picture = np.stack(channels, axis=2)[:height, :width]
+    return np.rint(picture * 255).astype(np.uint8)
 
 
 # How numpy's names of what processors before 2013 lack begin.
@@ -435,19 +434,21 @@ def _digest_on_old_processor(name: str) -> str:
     """Hash as `corrupted_digest` does, where numpy and the C library compute without AVX and
     FMA."""
     code = f"import counterfoil.testing; print(counterfoil.testing.corrupted_digest({name!r}))"
-    path = os.pathsep.join(entry for entry in sys.path if entry)
     configuration: Any = np.show_config(mode="dicts")
+    groups = configuration["SIMD Extensions"].get("found", [])
     # By numpy's own names for groups of instructions, which change between its releases; others are
     # ignored.
-    wide = [
-        name for name in configuration["SIMD Extensions"].get("found", []) if name.startswith(_WIDE)
-    ]
+    wide = [group for group in groups if group.startswith(_WIDE)]
     environment = os.environ | {
         "NPY_DISABLE_CPU_FEATURES": " ".join(wide),
         "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX512F,-AVX2,-FMA",
-        "PYTHONPATH": path,
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
     }
     run = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return run.stdout.strip()

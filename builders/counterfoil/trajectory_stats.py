@@ -48,7 +48,10 @@ class Reached:
 
 
 def rising_reaches(
-    curve: Sequence[Estimate], levels: Floats, weights: Floats, mark: float
+    curve: Sequence[Estimate],
+    levels: Floats,
+    weights: Floats,
+    mark: float,
 ) -> Reached:
     """Return the level at which a curve of K estimates first reaches `mark` > 0.
 
@@ -61,34 +64,41 @@ def rising_reaches(
     lows = []
     highs = []
     for point in curve:
+        low, high = point.low, point.high
         values.append(point.value)
-        lows.append(-1.0 if point.low is None else point.low)
-        highs.append(1.0 if point.high is None else point.high)
+        lows.append(-1.0 if low is None else low)
+        highs.append(1.0 if high is None else high)
+    levels = np.append(0.0, levels)
+
+    def first_level(heights: Sequence[float]) -> float:
+        fit: Any = scipy.optimize.isotonic_regression(heights, weights=weights)
+        risen = np.append(0.0, np.maximum(fit.x, 0.0))
+        reached = risen >= mark - _ROUNDING
+        if not reached[-1]:
+            return math.inf
+        index = int(reached.argmax())
+        before = risen[index - 1]
+        after = risen[index]
+        start = levels[index - 1]
+        way = min(1.0, (mark - before) / (after - before))
+        return float(start + (levels[index] - start) * way)
+
     return Reached(
-        value=_first_reaches(values, levels, weights, mark),
-        low=_first_reaches(highs, levels, weights, mark),
-        high=_first_reaches(lows, levels, weights, mark),
+        value=first_level(values),
+        low=first_level(highs),
+        high=first_level(lows),
     )
-
-
-def _first_reaches(values: Sequence[float], levels: Floats, weights: Floats, mark: float) -> float:
-    risen: Any = scipy.optimize.isotonic_regression(values, weights=weights)
-    curve = np.concatenate([[0.0], np.maximum(risen.x, 0.0)])
-    reached = curve >= mark - _ROUNDING
-    if not reached[-1]:
-        return math.inf
-    index = int(reached.argmax())
-    before = curve[index - 1]
-    after = curve[index]
-    start = levels[index - 2] if index > 1 else 0.0
-    way = min(1.0, (mark - before) / (after - before))
-    return float(start + (levels[index - 1] - start) * way)
 
 
 # ---- Failure points
 
 
-def failure_runs(present: Bools, right: Bools, *, lasting: bool = False) -> tuple[Ints, Ints]:
+def failure_runs(
+    present: Bools,
+    right: Bools,
+    *,
+    lasting: bool = False,
+) -> tuple[Ints, Ints]:
     """Return the first and the last cell of the run in which each of n trajectories fails, (n, m)
     each, for m models.
 
@@ -97,16 +107,18 @@ def failure_runs(present: Bools, right: Bools, *, lasting: bool = False) -> tupl
     wrong, rather than the first wrong answer.
     """
     exists = present[:, :, None]
-    levels = np.arange(present.shape[1])[None, :, None]
-    seen_right = exists & right
-    seen_wrong = exists & ~right
     top = present.shape[1]
+    levels = np.arange(top)[:, None]
+    right_at = np.where(exists & right, levels, -1)
+    wrong_at = np.where(exists & ~right, levels, top)
     if lasting:
-        last_right = np.where(seen_right, levels, -1).max(axis=1)
-        wrong = np.where(seen_wrong & (levels > last_right[:, None]), levels, top).min(axis=1)
+        last_right = right_at.max(axis=1)
+        after = wrong_at > last_right[:, None]
+        wrong = np.where(after, wrong_at, top).min(axis=1)
     else:
-        wrong = np.where(seen_wrong, levels, top).min(axis=1)
-        last_right = np.where(seen_right & (levels < wrong[:, None]), levels, -1).max(axis=1)
+        wrong = wrong_at.min(axis=1)
+        before = right_at < wrong[:, None]
+        last_right = np.where(before, right_at, -1).max(axis=1)
     return last_right + 1, wrong
 
 
@@ -115,10 +127,16 @@ def recovered(present: Bools, right: Bools) -> Bools:
     wrong."""
     exists = present[:, :, None]
     wrong_before = np.logical_or.accumulate(exists & ~right, axis=1)
-    return np.asarray((exists & right & wrong_before).any(axis=1))
+    right_again = exists & right & wrong_before
+    return np.asarray(right_again.any(axis=1))
 
 
-def failure_shares(counts: Floats, runs: Ints, cells: int, still: float = _STILL) -> Floats:
+def failure_shares(
+    counts: Floats | Ints,
+    runs: Ints,
+    cells: int,
+    still: float = _STILL,
+) -> Floats:
     """Return the share of trajectories that fail in each cell, (…, cells).
 
     runs: (runs, 2), the first and the last cell of each run. counts: (…, runs), the number of
@@ -127,7 +145,8 @@ def failure_shares(counts: Floats, runs: Ints, cells: int, still: float = _STILL
     """
     inside = _inside(runs, cells).astype(np.float64)
     weights = counts / counts.sum(axis=-1, keepdims=True)
-    shares = np.full((*counts.shape[:-1], cells), 1 / cells)
+    shape = (*counts.shape[:-1], cells)
+    shares = np.full(shape, 1 / cells)
     for _ in range(_MOST_STEPS):
         of_runs = np.maximum(shares @ inside.T, 1e-300)
         after = shares * ((weights / of_runs) @ inside)
@@ -140,11 +159,16 @@ def failure_shares(counts: Floats, runs: Ints, cells: int, still: float = _STILL
 
 def _inside(runs: Ints, cells: int) -> Bools:
     numbers = np.arange(cells)
-    return (runs[:, :1] <= numbers) & (numbers <= runs[:, 1:])
+    begun = runs[:, :1] <= numbers
+    return begun & (numbers <= runs[:, 1:])
 
 
 def failed_curve(
-    first: Ints, last: Ints, levels: int, rng: np.random.Generator, units: Units | None = None
+    first: Ints,
+    last: Ints,
+    levels: int,
+    rng: np.random.Generator,
+    units: Units | None = None,
 ) -> list[Estimate]:
     """Return the share of n trajectories that have failed by each level; empty if n = 0.
 
@@ -156,20 +180,20 @@ def failed_curve(
     n = len(first)
     if not n:
         return []
-    runs, run, counts = np.unique(
-        np.stack([first, last], axis=1), axis=0, return_inverse=True, return_counts=True
-    )
+    runs, run, counts = _distinct(first, last)
     if units is None:
         # Trajectories with equal runs are interchangeable, so the draw is of their counts.
-        drawn = rng.multinomial(n, counts / n, size=_REPLICATES).astype(np.float64)
+        drawn = rng.multinomial(n, counts / n, size=_REPLICATES)
     else:
-        has_run = run.reshape(-1, 1) == np.arange(len(runs))
+        has_run = run[:, None] == np.arange(len(runs))
         drawn = units.drawn(_REPLICATES, rng) @ has_run.astype(np.float64)
     cells = levels + 1
-    shares = failure_shares(counts.astype(np.float64), runs, cells)
-    curve = shares.cumsum()[:levels].clip(0.0, 1.0)
+    shares = failure_shares(counts, runs, cells)
+    curve = shares.cumsum()[:levels]
+    curve = curve.clip(0.0, 1.0)
     drawn_shares = failure_shares(drawn, runs, cells, _STILL_ENOUGH)
-    variance = drawn_shares.cumsum(axis=-1)[:, :levels].var(axis=0)
+    drawn_curves = drawn_shares.cumsum(axis=-1)[:, :levels]
+    variance = drawn_curves.var(axis=0)
     independent = n
     if units is not None:
         if units.count < FEWEST_IMAGES:
@@ -183,10 +207,23 @@ def failed_curve(
     return [Estimate(*point) for point in points.tolist()]
 
 
+def _distinct(first: Ints, last: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return the distinct runs, (runs, 2), the run of each failure, and the failures of each
+    run."""
+    every = np.stack([first, last], axis=1)
+    runs, run, counts = np.unique(every, axis=0, return_inverse=True, return_counts=True)
+    return runs, run.ravel(), counts
+
+
 # ---- Comparing models
 
 
-def failure_scores(first: Ints, last: Ints, right_at_base: Bools, levels: Floats) -> Floats:
+def failure_scores(
+    first: Ints,
+    last: Ints,
+    right_at_base: Bools,
+    levels: Floats,
+) -> Floats:
     """Return the expected level of each failure given its run, (n, m), at most the top level; NaN
     if wrong at the base.
 
@@ -194,17 +231,17 @@ def failure_scores(first: Ints, last: Ints, right_at_base: Bools, levels: Floats
     does not change these shares.
     """
     cells = len(levels) + 1
-    ends = np.concatenate([[0.0], levels])
-    middle = np.append((ends[:-1] + ends[1:]) / 2, levels[-1])
+    ends = np.append(0.0, levels)
+    middle = (ends[:-1] + ends[1:]) / 2
+    middle = np.append(middle, levels[-1])
+    scores = np.full(first.shape, np.nan)
     if not right_at_base.any():
-        return np.full(first.shape, np.nan)
-    every = np.stack([first[right_at_base], last[right_at_base]], axis=1)
-    runs, run, counts = np.unique(every, axis=0, return_inverse=True, return_counts=True)
-    shares = failure_shares(counts.astype(np.float64), runs, cells)
+        return scores
+    runs, run, counts = _distinct(first[right_at_base], last[right_at_base])
+    shares = failure_shares(counts, runs, cells)
     weights = _inside(runs, cells) * np.maximum(shares, 1e-12)
     expected = (weights @ middle) / weights.sum(axis=1)
-    scores = np.full(first.shape, np.nan)
-    scores[right_at_base] = expected[run.ravel()]
+    scores[right_at_base] = expected[run]
     return scores
 
 
@@ -216,13 +253,15 @@ def swap_test(
     differences: (n, k). Under the null hypothesis, either sign of a difference is equally likely.
     """
     seen = np.abs(differences.sum(axis=0))
-    as_far = np.zeros(differences.shape[1], dtype=np.int64)
+    as_far = np.ones(len(seen), dtype=np.int64)
     for start in range(0, permutations, _AT_ONCE):
         block = min(_AT_ONCE, permutations - start)
-        signs = 2.0 * rng.integers(0, 2, size=(block, len(differences))) - 1.0
+        positive = rng.integers(0, 2, size=(block, len(differences)))
+        signs = 2.0 * positive - 1.0
         sums = np.abs(signs @ differences)
         as_far += (sums >= seen - 1e-9).sum(axis=0)
-    return ((1 + as_far) / (1 + permutations)).tolist()
+    p = as_far / (1 + permutations)
+    return p.tolist()
 
 
 def model_ranks(low: Floats, high: Floats, values: Floats) -> Ints:
@@ -232,7 +271,10 @@ def model_ranks(low: Floats, high: Floats, values: Floats) -> Ints:
     Rank 1 is the best. low, high (m, m): bounds of the row's value minus the column's value. A
     model ranks below every model that is surely better and above every model that is surely worse.
     """
-    by_value = 1 + (values > values[:, None]).sum(axis=1)
-    best = 1 + (high < 0).sum(axis=1)
-    worst = len(values) - (low > 0).sum(axis=1)
-    return np.stack([by_value, best, worst], axis=1)
+    ahead = values > values[:, None]
+    ranks = [
+        1 + ahead.sum(axis=1),
+        1 + (high < 0).sum(axis=1),
+        len(values) - (low > 0).sum(axis=1),
+    ]
+    return np.stack(ranks, axis=1)

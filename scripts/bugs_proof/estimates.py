@@ -192,7 +192,7 @@ def _tested(
 
 
 def _e_bh(log_e: Floats, alpha: float) -> Bools:
-    """Apply `stats.e_bh` to each row."""
+    """Apply `sequential_stats.e_bh` to each row."""
     m = log_e.shape[1]
     needed = np.log(m / (alpha * np.arange(1, m + 1)))
     reached = -np.sort(-log_e, axis=1) >= needed

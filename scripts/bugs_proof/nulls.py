@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bugs_proof.proof import Proof
 from bugs_proof.runs import Run, bits
 from counterfoil.paired_stats import log_e_values, tango_uppers
-from counterfoil.stats import e_bh
+from counterfoil.sequential_stats import e_bh
 from directions_proof.intervals import SHARE, mean_of
 
 REPLICATES = 1000

@@ -3,12 +3,15 @@ chunks."""
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from counterfoil.generate import nearest_rows as nearest_rows_module
 from counterfoil.generate.nearest_rows import nearest_rows
 
 
@@ -79,7 +82,8 @@ def test_as_whole_orders_would_deal_them(
     texts = unit(rng, prompts, 4, levels).astype(np.float32)
     if prompts > 2:
         texts[1] = texts[0]  # two prompts with the same nearest rows
-    dealt = nearest_rows(pool, texts, wanted, usable, chunk_rows=chunk, list_entries=entries)
+    with patch.multiple(nearest_rows_module, _CHUNK_ROWS=chunk, _LIST_ENTRIES=entries):
+        dealt = nearest_rows(pool, texts, wanted, usable)
     assert [
         list(zip(share.rows.tolist(), share.ranks.tolist(), strict=True)) for share in dealt
     ] == dealt_plainly(pool, texts, wanted, usable)
@@ -94,9 +98,8 @@ def test_rows_that_may_repeat_are_the_nearest_of_each_prompt_alone(entries: int)
     texts = unit(rng, 6, 4, 3)
     wanted = [5, 1, 9, 0, 3, 9]
     usable = rng.random(90) < 0.8
-    dealt = nearest_rows(
-        pool, texts, wanted, usable, repeats=True, chunk_rows=7, list_entries=entries
-    )
+    with patch.multiple(nearest_rows_module, _CHUNK_ROWS=7, _LIST_ENTRIES=entries):
+        dealt = nearest_rows(pool, texts, wanted, usable, repeats=True)
     for index, count in enumerate(wanted):
         (alone,) = dealt_plainly(pool, texts[[index]], [count], usable)
         rows = dealt[index].rows.tolist()

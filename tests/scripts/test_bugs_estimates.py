@@ -18,7 +18,7 @@ from bugs_proof.estimates import (
     table_of_families,
     table_of_small,
 )
-from counterfoil.stats import e_bh
+from counterfoil.sequential_stats import e_bh
 
 MISSES = 3.5  # standard errors; of a hundred lines one in twenty may be this far out
 

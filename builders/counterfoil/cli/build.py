@@ -104,11 +104,11 @@ def build(given: Given) -> None:
     source = given.get("--from")
     shards = given.get("--shards")
     if (recipe is None) == (source is None):
+        problem = "build takes RECIPE or --from, not both"
+        if recipe is None:
+            problem = "build needs RECIPE or --from"
         raise UserError(
-            "build needs RECIPE or --from"
-            if recipe is None
-            else "build takes RECIPE or --from, not both",
-            "Name a recipe to build, or give --from DATASET to rebuild a dataset.",
+            problem, "Name a recipe to build, or give --from DATASET to rebuild a dataset."
         )
     result: BuildResult | PartResult
     if source is not None:
@@ -145,33 +145,30 @@ def build(given: Given) -> None:
         return
     comparison = result.comparison if isinstance(result, Regeneration) else None
     if given.json:
-        rebuilt: dict[str, Any] = {}
+        document = {
+            **fields_of(
+                result,
+                "directory",
+                "candidates",
+                "accepted",
+                "shards",
+                "shards_made",
+                "images_made",
+            ),
+            "seconds": round(result.seconds, 3),
+            **fields_of(result, "manifest_sha256", "counts"),
+        }
+        if result.preview:
+            document["preview"] = result.preview
+        if result.notes:
+            document["notes"] = result.notes
+        document |= warnings_as_json(result)
         if isinstance(result, Regeneration):
-            compared = (
-                None
-                if comparison is None
-                else {"identical": comparison.identical, **asdict(comparison)}
-            )
-            rebuilt = {"repaired": result.repaired, "comparison": compared}
-        print_json(
-            {
-                **fields_of(
-                    result,
-                    "directory",
-                    "candidates",
-                    "accepted",
-                    "shards",
-                    "shards_made",
-                    "images_made",
-                ),
-                "seconds": round(result.seconds, 3),
-                **fields_of(result, "manifest_sha256", "counts"),
-                **({"preview": result.preview} if result.preview else {}),
-                **({"notes": result.notes} if result.notes else {}),
-                **warnings_as_json(result),
-                **rebuilt,
-            }
-        )
+            document |= {"repaired": result.repaired, "comparison": None}
+        if comparison is not None:
+            compared = {"identical": comparison.identical, **asdict(comparison)}
+            document["comparison"] = compared
+        print_json(document)
     else:
         console = make_console(_WIDTH)
         made = "nothing was left to do"
@@ -199,30 +196,27 @@ def build(given: Given) -> None:
 
 def _print_part(result: PartResult, json: bool) -> None:
     if json:
-        print_json(
-            {
-                **fields_of(result, "directory", "part", "shards", "shards_made", "images_made"),
-                "seconds": round(result.seconds, 3),
-                **fields_of(result, "all_shards", "all_done", "closed"),
-                **({"notes": result.notes} if result.notes else {}),
-            }
-        )
+        document = {
+            **fields_of(result, "directory", "part", "shards", "shards_made", "images_made"),
+            "seconds": round(result.seconds, 3),
+            **fields_of(result, "all_shards", "all_done", "closed"),
+        }
+        if result.notes:
+            document["notes"] = result.notes
+        print_json(document)
         return
     console = make_console(_WIDTH)
+    part = f"Part {result.part}"
     shards = format_count(result.shards, "shard")
+    every = format_count(result.all_shards, "shard")
     if not result.shards:
-        made = (
-            f"Part {result.part} is empty: the plan has {format_count(result.all_shards, 'shard')}"
-        )
+        made = f"{part} is empty: the plan has {every}"
     elif not result.shards_made:
-        made = f"Part {result.part}: nothing left to do, its {shards} are done"
+        made = f"{part}: nothing left to do, its {shards} are done"
     else:
-        made = (
-            f"Part {result.part}: {result.shards_made} of its {shards} made in this"
-            f" run{_rate(result)}"
-        )
+        made = f"{part}: {result.shards_made} of its {shards} made in this run{_rate(result)}"
     console.print(f"{made}.", highlight=False)
-    done = f"{result.all_done} of {format_count(result.all_shards, 'shard')} in all are done"
+    done = f"{result.all_done} of {every} in all are done"
     closed = "is complete" if result.closed else "is not complete yet"
     console.print(
         f"{done}; the dataset in {result.directory} {closed}.", markup=False, highlight=False
@@ -237,30 +231,26 @@ def _print_part(result: PartResult, json: bool) -> None:
 
 
 def _rate(result: BuildResult | PartResult) -> str:
-    return (
-        f", {result.images_per_second:.1f} images per second with loading"
-        if result.images_per_second
-        else ""
-    )
+    if not result.images_per_second:
+        return ""
+    return f", {result.images_per_second:.1f} images per second with loading"
 
 
 def warnings_as_json(result: BuildResult | RecutResult) -> dict[str, Any]:
     few = [fields_of(few, "class_id", "percentile", "n", "needs") for few in result.few_images]
+    following = "calibrate" if result.open_shifts else "evaluate"
     return {
         "open_shifts": list(result.open_shifts),
-        "next": f"counterfoil {'calibrate' if result.open_shifts else 'evaluate'}"
-        f" {result.directory}",
+        "next": f"counterfoil {following} {result.directory}",
         "few_validation_images": few,
         "screen_doubts": doubts_as_json(result.screen_doubts),
     }
 
 
 def doubts_as_json(doubts: ScreenDoubts | None) -> dict[str, Any] | None:
-    return (
-        None
-        if doubts is None
-        else {"warning": f"{doubts.headline} {doubts.meaning}", **asdict(doubts)}
-    )
+    if doubts is None:
+        return None
+    return {"warning": f"{doubts.headline} {doubts.meaning}", **asdict(doubts)}
 
 
 def print_counts(by_shift: Mapping[str, Mapping[str, int]]) -> None:
@@ -268,7 +258,7 @@ def print_counts(by_shift: Mapping[str, Mapping[str, int]]) -> None:
     reasons."""
     from counterfoil.recipe.keep.cells import ACCEPTED, OPEN
 
-    reasons = sorted({r for counts in by_shift.values() for r in counts} - {ACCEPTED})
+    reasons = sorted(set().union(*by_shift.values()) - {ACCEPTED})
     rows = []
     for shift, counts in by_shift.items():
         total = sum(counts.values())
@@ -276,15 +266,8 @@ def print_counts(by_shift: Mapping[str, Mapping[str, int]]) -> None:
         share = f"{kept / total:.1%}" if total else "-"
         if counts.get(OPEN):
             share = "no threshold"
-        rows.append(
-            (
-                shift,
-                str(total),
-                str(kept),
-                share,
-                *(str(counts.get(reason, 0)) for reason in reasons),
-            )
-        )
+        dropped = [str(counts.get(reason, 0)) for reason in reasons]
+        rows.append((shift, str(total), str(kept), share, *dropped))
     print_rows(make_console(_WIDTH), ("shift", "candidates", "accepted", "yield", *reasons), rows)
 
 

@@ -66,28 +66,21 @@ def _print(result: MendResult) -> None:
     console = make_console(PIPED_WIDTH)
     mended = result.mended
     for model in mended.models:
-        several = len(mended.models) > 1
-        console.print(
-            f"{model.name}: " * several + model.headline(mended.classes),
-            markup=False,
-            highlight=False,
-            style="bold",
-        )
+        headline = model.headline(mended.classes)
+        if len(mended.models) > 1:
+            headline = f"{model.name}: {headline}"
+        console.print(headline, markup=False, highlight=False, style="bold")
     for model in mended.models:
-        names = [_head(arm) for arm in model.arms]
-        before = [model.arms[0].of_set(name) for name in model.titles]
-        original = [
-            "original",
-            "",
-            "",
-        ]
-        for measured in before:
+        original = ["original", "", ""]
+        for name in model.titles:
+            measured = model.arms[0].of_set(name)
             original.append(format_points(measured.before if measured else None))
         heads = [original]
-        for arm, name in zip(model.arms, names, strict=True):
+        for arm in model.arms:
             lam = "" if arm.lam is None else f"{arm.lam:g}"
             images = f"{arm.images:,}" if arm.images else ""
-            row = [name, lam, images, *(_gain(arm.in_tables(set)) for set in model.titles)]
+            gains = [_gain(arm.in_tables(set)) for set in model.titles]
+            row = [_head(arm), lam, images, *gains]
             if arm.role == "retrained":
                 row = [f"[dim]{text}[/dim]" for text in row]
             heads.append(row)
@@ -102,30 +95,24 @@ def _print(result: MendResult) -> None:
         for arm in model.arms:
             if arm.verdict is not None:
                 console.print(f"{arm.name}: {arm.verdict}", markup=False, highlight=False)
-        shown = [
-            (arm, name) for arm, name in zip(model.arms, names, strict=True) if arm.role != "bound"
-        ]
+        shown = [arm for arm in model.arms if arm.role != "bound"]
         for kind, what in ((CONTEXT, "context"), (CLASS, "class")):
             changed = model.changed(kind)
             rows = []
             for measured in changed[:MOST_ROWS]:
                 name = measured.set.removeprefix(kind)
                 label = mended.classes.get(name, name) if kind == CLASS else name
-                rows.append([escape(label), f"{measured.rows:,}", format_points(measured.before)])
-                for arm, _ in shown:
+                row = [escape(label), f"{measured.rows:,}", format_points(measured.before)]
+                for arm in shown:
                     if arm is model.shown_first:
                         gain = _gain(measured)
                     else:
                         of_arm = arm.of_set(measured.set)
                         gain = format_points(of_arm.after if of_arm else None)
-                    rows[-1].append(gain)
+                    row.append(gain)
+                rows.append(row)
             if rows:
-                columns = (
-                    what,
-                    "rows",
-                    "before (%)",
-                    *(name for _, name in shown),
-                )
+                columns = (what, "rows", "before (%)", *map(_head, shown))
                 print_rows(console, columns, rows)
             if len(changed) > MOST_ROWS:
                 print_line(f"{len(changed) - MOST_ROWS:,} more in mend.csv.")

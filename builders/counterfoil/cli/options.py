@@ -54,9 +54,10 @@ class Given:
 
     def __init__(self, context: Any, typed: Mapping[str, Any]) -> None:
         self._context = context
-        self._typed = {
-            name: value for name, value in typed.items() if value is not None and value != []
-        }
+        self._typed = {}
+        for name, value in typed.items():
+            if value is not None and value != []:
+                self._typed[name] = value
         self.json = bool(self.get("--json"))
 
     def get(self, spelling: str) -> Any:
@@ -64,16 +65,14 @@ class Given:
 
     def others(self, *taken: str) -> list[str]:
         """Return the first flags of all options on the command line but these."""
-        typed = []
+        others = []
         for parameter in self._context.command.params:
             source = self._context.get_parameter_source(parameter.name)
-            if (
-                source is not None
-                and source.name == "COMMANDLINE"
-                and parameter.param_type_name == "option"
-            ):
-                typed.append(parameter.opts[0])
-        return [flag for flag in typed if flag not in taken]
+            is_typed = source is not None and source.name == "COMMANDLINE"
+            flag = parameter.opts[0]
+            if is_typed and parameter.param_type_name == "option" and flag not in taken:
+                others.append(flag)
+        return others
 
     def strange(self, flag: str, does: str, *taken: str) -> list[str]:
         """Return a problem for each option on the command line that does not go with a flag. does:
@@ -82,7 +81,12 @@ class Given:
         return [f"{other} does not go with {flag}, which {does}" for other in others]
 
     def made(
-        self, declared: type[T], flag: str = "", does: str = "", *also: str, **others: Any
+        self,
+        declared: type[T],
+        flag: str = "",
+        does: str = "",
+        *also: str,
+        **others: Any,
     ) -> T:
         """Return the options of a verb. UserError with all that it needs and that was not typed.
 
@@ -100,9 +104,8 @@ class Given:
             elif each.is_required and each.name not in others:
                 problems.append(f"{each.spelling} is missing")
         if problems:
-            raise UserError(
-                problems, self._context.command.epilog.replace("Example", "For example")
-            )
+            example = self._context.command.epilog
+            raise UserError(problems, example.replace("Example", "For example"))
         return declared(**values | others)
 
 
@@ -115,7 +118,8 @@ class Agreed:
 
 
 def with_options(
-    example: str, *declared: type
+    example: str,
+    *declared: type,
 ) -> Callable[[Callable[[Given], None]], Callable[..., None]]:
     """Give a command the options of these classes. It receives what was typed. example: a command
     line.
@@ -160,22 +164,32 @@ def _made(command: Any) -> Any:
 
 def _parameter(option: Option) -> Parameter:
     known = list[str] if option.read else str
-    typed = option.typed or _TYPES.get(option.annotation.removesuffix(" | None"), known)
-    default = None if option.is_required or isinstance(option.default, tuple) else option.default
-    words = " ".join(option.text.split()).replace("[", r"\[")
+    annotation = option.annotation.removesuffix(" | None")
+    typed = option.typed or _TYPES.get(annotation, known)
+    default = option.default
+    if option.is_required or isinstance(default, tuple):
+        default = None
+    words = " ".join(option.text.split())
+    words = words.replace("[", r"\[")
     # No word of Python is such a name, as a flag may be.
     name = re.sub(r"\W", "_", option.spelling).lower()
     if option.flags:
         info: Any = typer.Option(
-            *option.flags, metavar=option.metavar, min=option.least, help=words, rich_help_panel=option.panel,
+            *option.flags,
+            metavar=option.metavar,
+            min=option.least,
+            help=words,
+            rich_help_panel=option.panel,
             show_default=option.default_words or default is not None,
-        )  # fmt: skip
+        )
     else:
         info = typer.Argument(metavar=option.metavar, help=words, show_default=False)
         if option.is_required and option.default_words is None:
             default = Parameter.empty
-    annotation = Annotated[typed if default is not None else typed | None, info]
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    if default is None:
+        typed = typed | None
+    annotated = Annotated[typed, info]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotated)
 
 
 def repeat_flags(args: list[str], flags: Mapping[str, str]) -> list[str]:
@@ -236,14 +250,14 @@ class Command(TyperCommand):
         return super().parse_args(ctx, repeat_flags(args, flags))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        further = [
-            parameter for parameter in self.params if getattr(parameter, "rich_help_panel", None)
-        ]
+        further = 0
+        for parameter in self.params:
+            if getattr(parameter, "rich_help_panel", None):
+                further += 1
+                parameter.hidden = not ctx.meta[_ALL]  # type: ignore[attr-defined]
         shown = self.get_help_option(ctx)
         assert shown is not None
-        shown.help = f"Show these options, or {len(further)} more ({_ALL})."
-        for parameter in further:
-            parameter.hidden = not ctx.meta[_ALL]  # type: ignore[attr-defined]
+        shown.help = f"Show these options, or {further} more ({_ALL})."
         super().format_help(ctx, formatter)
 
 

@@ -91,13 +91,14 @@ class BuildDisplay(Display):
             )
         # The first mark is the first batch, because the time to load models does not depend on the
         # number of images. The newest mark moves until it is a step ahead of the mark before it.
-        if self.history and not self.history[-1][1]:
-            self.history.clear()
-        if len(self.history) > 1 and self.history[-1][0] - self.history[-2][0] < _RATE_STEP:
-            self.history.pop()
-        self.history.append((now, progress.images_done))
-        while len(self.history) > 1 and now - self.history[0][0] > _RATE_WINDOW:
-            self.history.popleft()
+        history = self.history
+        if history and not history[-1][1]:
+            history.clear()
+        if len(history) > 1 and history[-1][0] - history[-2][0] < _RATE_STEP:
+            history.pop()
+        history.append((now, progress.images_done))
+        while len(history) > 1 and now - history[0][0] > _RATE_WINDOW:
+            history.popleft()
         rate = self._rate()
         left = (progress.images - progress.images_done) / rate if rate else None
         if self.live is not None:
@@ -119,8 +120,11 @@ class BuildDisplay(Display):
             print_note(line)
 
     def _rate(self) -> float | None:
-        (first, few), (last, many) = self.history[0], self.history[-1]
-        return (many - few) / (last - first) if last > first and many > few else None
+        first, few = self.history[0]
+        last, many = self.history[-1]
+        if last <= first or many <= few:
+            return None
+        return (many - few) / (last - first)
 
 
 class TokenLines:
@@ -148,7 +152,8 @@ class TokenLines:
             f" {event.steps_done}/{event.steps} steps"
         )
         if event.steps_done and event.steps_done < event.steps:
-            left = (now - self.started) / event.steps_done * (event.steps - event.steps_done)
+            a_step = (now - self.started) / event.steps_done
+            left = a_step * (event.steps - event.steps_done)
             text += f", {left / 60:.0f} min left" if left >= 90 else f", {left:.0f} s left"
         print_note(text)
 
@@ -185,7 +190,9 @@ class StageProgress(Display):
             self.live.console.print(stage.lost, markup=False, highlight=False, soft_wrap=True)
         name = stage.name
         if name not in self._tasks:
-            label = name if len(name) <= self._most_name else f"{name[: self._most_name - 2]} …"
+            label = name
+            if len(name) > self._most_name:
+                label = f"{name[: self._most_name - 2]} …"
             self._tasks[name] = self.live.add_task(plain_text(label), total=stage.total)
         self.live.update(self._tasks[name], completed=stage.done)
         if stage.done == stage.total and not self.live.console.is_terminal:
@@ -201,10 +208,13 @@ def _line(progress: BuildProgress, rate: float | None, left: float | None) -> st
         parts.append(f"{rate:.1f} images/s")
     if left is not None and progress.images_done < progress.images:
         parts.append(f"{_duration(left)} left")
-    counts = progress.counts.values()
-    total = sum(sum(c.values()) for c in counts)
+    total = 0
+    kept = 0
+    for counts in progress.counts.values():
+        total += sum(counts.values())
+        kept += _accepted(counts)
     if total:
-        parts.append(f"yield {sum(map(_accepted, counts)) / total:.1%}")
+        parts.append(f"yield {kept / total:.1%}")
     return ", ".join(parts)
 
 
@@ -221,10 +231,12 @@ def _panel(progress: BuildProgress, rate: float | None, left: float | None) -> A
         total = sum(counts.values())
         kept = _accepted(counts)
         if total:
+            name = Text(plain_text(shift), style="dim")
             share = "no threshold yet" if counts.get(OPEN) else f"{kept / total:.0%}"
-            table.add_row(Text(plain_text(shift), style="dim"), f"{kept}/{total}", share)
+            table.add_row(name, f"{kept}/{total}", share)
     bar = ProgressBar(total=progress.images, completed=progress.images_done, width=40)
-    return Group(table, bar, Text(_line(progress, rate, left)))
+    line = Text(_line(progress, rate, left))
+    return Group(table, bar, line)
 
 
 def _accepted(counts: Mapping[str, int]) -> int:

@@ -94,11 +94,9 @@ def init(given: Given) -> None:
                 cells = [f"{images[split]:,}" for split in splits]
             rows.append([escape(fit_text(cls.name)), *cells])
         print_rows(console, ("class", *(escape(fit_text(split)) for split in splits)), rows)
-        if len(recipe.classes) > MOST_CLASSES:
-            console.print(
-                f"and {len(recipe.classes) - MOST_CLASSES:,} more classes; the file lists them"
-                " all\n"
-            )
+        more = len(recipe.classes) - MOST_CLASSES
+        if more > 0:
+            console.print(f"and {more:,} more classes; the file lists them all\n")
         for sentence in (*result.notes, result.models):
             console.print(f"- {escape(fit_text(sentence))}")
         console.print(
@@ -318,9 +316,9 @@ def _print_tables(
     )
     totals.add_row("size", f"{most}{decimal(cost.bytes)}", escape("; ".join(cost.assumptions[:2])))
     start_up = _duration(cost.start_up_seconds)
-    totals.add_row(
-        "start-up", start_up if cost.start_up_seconds is None else f"about {start_up}", _START_UP
-    )
+    if cost.start_up_seconds is not None:
+        start_up = f"about {start_up}"
+    totals.add_row("start-up", start_up, _START_UP)
     totals.add_row("rendering", _duration(cost.seconds), escape(cost.assumptions[2]))
     total = _duration(cost.total_seconds)
     if cost.total_seconds is not None:
@@ -332,15 +330,14 @@ def _print_tables(
     )
     if budget is not None:
         per_hypothesis = f"{budget.hypothesis_images:,} images per hypothesis, its base included"
-        timed = (
-            "" if budget.hypothesis_seconds is None else f": {_duration(budget.hypothesis_seconds)}"
-        )
+        if budget.hypothesis_seconds is not None:
+            per_hypothesis += f": {_duration(budget.hypothesis_seconds)}"
         totals.add_row(
             "to mine",
             f"{budget.images:,}",
             f"images to render at most, for {budget.hypotheses:,} hypotheses",
         )
-        totals.add_row("", _duration(budget.seconds), per_hypothesis + timed)
+        totals.add_row("", _duration(budget.seconds), per_hypothesis)
         if budget.finding_images:
             most = f"{budget.finding_images * budget.hypotheses:,} if every hypothesis is confirmed"
             totals.add_row(
@@ -402,42 +399,46 @@ def _print_tables(
 
 def _per_cell(plan: Plan) -> str:
     samples = plan.recipe.samples
-    wanted = f", until {samples.accepted} are accepted" if samples.accepted is not None else ""
-    text = f"at most {samples.most_candidates:,} per cell{wanted}"
+    text = f"at most {samples.most_candidates:,} per cell"
+    if samples.accepted is not None:
+        text += f", until {samples.accepted} are accepted"
     others = sum(spec.samples is not None for spec in plan.recipe.prompts.shifts.values())
-    if others:
-        text += (
-            f"; {others} shifts have their own number"
-            if others > 1
-            else "; 1 shift has its own number"
-        )
+    if others == 1:
+        text += "; 1 shift has its own number"
+    elif others:
+        text += f"; {others} shifts have their own number"
     return text
 
 
 def _threshold(threshold: ThresholdSpec | None) -> str:
     if threshold is None:
         return "-"
-    classes = len(getattr(threshold, "classes", None) or ())
-    text = f"{threshold.value:g}" if threshold.value is not None else f"p{threshold.percentile:g}"
-    return f"{text}, {classes} by class" if classes else text
+    text = f"p{threshold.percentile:g}" if threshold.value is None else f"{threshold.value:g}"
+    classes = getattr(threshold, "classes", None)
+    return f"{text}, {len(classes)} by class" if classes else text
 
 
 def _by_class(recipe: Recipe) -> list[str]:
     names = {cls.id: cls.name for cls in recipe.classes}
     shifts_of: dict[tuple[tuple[str, float], ...], list[str]] = {}
     for shift in recipe.all_shifts():
-        ids = [recipe.classes[label].id for label in shift.class_labels]
-        thresholds = tuple(
-            (id, value) for id in ids if (value := shift.object_threshold.of_class(id)) is not None
-        )
+        thresholds = []
+        for label in shift.class_labels:
+            class_id = recipe.classes[label].id
+            value = shift.object_threshold.of_class(class_id)
+            if value is not None:
+                thresholds.append((class_id, value))
         if thresholds:
-            shifts_of.setdefault(thresholds, []).append(shift.name)
+            shifts_of.setdefault(tuple(thresholds), []).append(shift.name)
     every = [shift.name for shift in recipe.all_shifts()]
     lines = []
     for thresholds, shifts in shifts_of.items():
-        line = some_of([f"{names[id]} ({id}) {value:g}" for id, value in thresholds], MOST_LINES)
+        shown = [f"{names[id]} ({id}) {value:g}" for id, value in thresholds]
+        line = some_of(shown, MOST_LINES)
         if shifts != every:
-            line += f" in {', '.join(shifts[:5])}{' …' if len(shifts) > 5 else ''}"
+            line += f" in {', '.join(shifts[:5])}"
+            if len(shifts) > 5:
+                line += " …"
         lines.append(line)
     return lines
 

@@ -107,10 +107,10 @@ def show_in_browser(address: str) -> bool:
     import webbrowser
 
     # Without a screen, a text browser may be found. It would take over the terminal.
-    screenless = sys.platform.startswith("linux") and not any(
-        map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY"))
-    )
-    return bool(not screenless or os.environ.get("BROWSER")) and webbrowser.open(address)
+    screens = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+    if sys.platform.startswith("linux") and not any(map(os.environ.get, screens)):
+        return False
+    return webbrowser.open(address)
 
 
 def print_json(value: Any) -> None:
@@ -137,10 +137,14 @@ def print_rows(
     from rich.table import Table as Rich
 
     table = Rich(
-        box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title=title or None, title_justify="left"
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        title=title or None,
+        title_justify="left",
     )
     for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index in left else "right", overflow="fold")
+        side = "left" if index in left else "right"
+        table.add_column(column, justify=side, overflow="fold")
     for row in rows:
         table.add_row(*row)
     console.print(table)
@@ -151,7 +155,10 @@ def print_table(console: Console, shown: Table) -> None:
     from rich.markup import escape
 
     def cell(text: str, below: str) -> str:
-        return escape(text) + (f"\n[dim]{escape(below)}[/dim]" if below else "")
+        shown = escape(text)
+        if below:
+            shown += f"\n[dim]{escape(below)}[/dim]"
+        return shown
 
     rows = []
     for row in shown.rows:
@@ -180,7 +187,7 @@ def refuse_low_limits() -> None:
             (resource.RLIMIT_NOFILE, 64, "n", "open files"),
             (resource.RLIMIT_AS, 1 << 30, "v", "bytes of address space"),
         ):
-            most = resource.getrlimit(limit)[0]
+            most, _ = resource.getrlimit(limit)
             if most != resource.RLIM_INFINITY and most < least:
                 raise RunFailure(
                     f"a limit allows this process {most:,} {what} (ulimit -{option}), expected at"
@@ -208,9 +215,8 @@ def show_error(error: BaseException) -> int:
             _line(f"error: {fit_text(error.problems[0])}", colour="red")
         else:
             _line(f"error: {len(error.problems)} problems", colour="red")
-            for problem in first_of(
-                [f"- {fit_text(problem)}" for problem in error.problems], MOST_PROBLEMS
-            ):
+            problems = [f"- {fit_text(problem)}" for problem in error.problems]
+            for problem in first_of(problems, MOST_PROBLEMS):
                 _line(f"  {problem}")
         if error.hint:
             _line(fit_text(error.hint))

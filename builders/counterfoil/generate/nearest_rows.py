@@ -18,6 +18,7 @@ from counterfoil.arrays import AnyFloats, Bools, Floats, Ints
 # Products of two numbers on this grid are multiples of 2^-52, and their sums over unit vectors stay
 # below 2.
 _GRID = 2.0**26
+# Bounds of memory, which change no result.
 _CHUNK_ROWS = 4096  # rows of the pool that are scored at once
 _BLOCK_PROMPTS = 512  # prompts that are scored at once
 _LIST_ENTRIES = 1 << 24  # entries of all lists together, which take 268 MB
@@ -42,16 +43,13 @@ def nearest_rows(
     usable: Bools,
     *,
     repeats: bool = False,
-    chunk_rows: int = _CHUNK_ROWS,
-    list_entries: int = _LIST_ENTRIES,
 ) -> list[NearestRows]:
     """Return the wanted number of rows of the pool for each of c prompts. No row is given to two
     prompts, unless rows may repeat.
 
     pool: unit vectors (n, width), where unusable rows may contain anything. prompts: unit vectors
-    (c, width). wanted: the c numbers of rows. usable: whether each row may be given, (n,).
-    list_entries, chunk_rows: bounds of memory, which change no result. Raise ValueError if there
-    are too few usable rows.
+    (c, width). wanted: the c numbers of rows. usable: whether each row may be given, (n,). Raise
+    ValueError if there are too few usable rows.
     """
     needed = max(wanted) if repeats else sum(wanted)
     count = int(usable.sum())
@@ -61,20 +59,23 @@ def nearest_rows(
     free = usable.copy()
     given: list[list[int]] = [[] for _ in wanted]
     near: list[list[float]] = [[] for _ in wanted]
-    at_once = max(1, list_entries // needed)
-    for first in range(0, len(wanted), at_once) if repeats else ():
-        lists = _lists(pool, prompts[first : first + at_once], usable, needed, chunk_rows)
-        for prompt, (rows, scores) in enumerate(lists, first):
-            given[prompt] = rows[: wanted[prompt]].tolist()
-            near[prompt] = scores[: wanted[prompt]].tolist()
+    if repeats:
+        at_once = max(1, _LIST_ENTRIES // needed)
+        for first in range(0, len(wanted), at_once):
+            block = prompts[first : first + at_once]
+            lists = _lists(pool, block, usable, needed)
+            for prompt, (rows, scores) in enumerate(lists, first):
+                count = wanted[prompt]
+                given[prompt] = rows[:count].tolist()
+                near[prompt] = scores[:count].tolist()
     length = max(_SHORTEST_LIST, 2 * max(wanted, default=0))
-    while still := [index for index, count in enumerate(wanted) if len(given[index]) < count]:
-        short = max(1, min(length, list_entries // len(still)))
-        lists = _lists(pool, prompts[still], free, short, chunk_rows)
+    while still := [prompt for prompt, rows in enumerate(given) if len(rows) < wanted[prompt]]:
+        short = max(1, min(length, _LIST_ENTRIES // len(still)))
+        lists = _lists(pool, prompts[still], free, short)
         by_prompt = dict(zip(still, lists, strict=True))
         _deal(by_prompt, wanted, given, near, free)
         length *= 2  # prompts that share their nearest rows would need many rounds
-    ranks = _ranks(pool, prompts, usable, given, near, chunk_rows)
+    ranks = _ranks(pool, prompts, usable, given, near)
     nearest = []
     for rows, rank, scores in zip(given, ranks, near, strict=True):
         indices = np.asarray(rows, dtype=np.int64)
@@ -117,25 +118,23 @@ def _lists(
     prompts: Floats,
     free: Bools,
     length: int,
-    chunk_rows: int,
 ) -> list[tuple[Ints, Floats]]:
     """Return, for each prompt, at most `length` free rows with their scores. The nearest row is
     first."""
     nothing = (np.empty(0, dtype=np.int64), np.empty(0))
     lists = [nothing] * len(prompts)
-    for rows, start, scores in _scored(pool, prompts, free, chunk_rows):
+    for rows, start, scores in _scored(pool, prompts, free):
         for index, score in enumerate(scores, start=start):
             nearest, best = lists[index]
             # A row must score higher than the last row of a full list, because earlier rows win
             # ties.
-            better = np.arange(len(rows))
-            if len(nearest) == length:
-                better = np.flatnonzero(score > best[-1])
+            last = best[-1] if len(nearest) == length else -np.inf
+            better = np.flatnonzero(score > last)
             if len(better):
-                both = np.concatenate([best, score[better]])
-                first = np.argsort(-both, kind="stable")[:length]
-                all_rows = np.concatenate([nearest, rows[better]])
-                lists[index] = (all_rows[first], both[first])
+                all_rows = np.append(nearest, rows[better])
+                all_scores = np.append(best, score[better])
+                first = np.argsort(-all_scores, kind="stable")[:length]
+                lists[index] = (all_rows[first], all_scores[first])
     return lists
 
 
@@ -145,22 +144,21 @@ def _ranks(
     usable: Bools,
     given: Sequence[Sequence[int]],
     near: Sequence[Sequence[float]],
-    chunk_rows: int,
 ) -> list[Ints]:
     """Return the rank of each given row among the usable rows, from 1, by nearness to its
     prompt."""
     ranks = [np.ones(len(rows), dtype=np.int64) for rows in given]
-    for rows, start, scores in _scored(pool, prompts, usable, chunk_rows):
+    for rows, start, scores in _scored(pool, prompts, usable):
         for index, chunk in enumerate(scores, start=start):
-            given_scores = np.asarray(near[index])
             rising = np.sort(chunk)
-            not_above = np.searchsorted(rising, given_scores, side="right")
-            below = np.searchsorted(rising, given_scores, side="left")
-            ranks[index] += len(chunk) - not_above
+            not_above = np.searchsorted(rising, near[index], side="right")
+            below = np.searchsorted(rising, near[index], side="left")
+            rank = ranks[index]
+            rank += len(chunk) - not_above
             for tied in np.flatnonzero(not_above > below).tolist():
-                equal = chunk == given_scores[tied]
+                equal = chunk == near[index][tied]
                 earlier = rows < given[index][tied]
-                ranks[index][tied] += int((equal & earlier).sum())
+                rank[tied] += int((equal & earlier).sum())
     return ranks
 
 
@@ -168,13 +166,12 @@ def _scored(
     pool: AnyFloats,
     prompts: Floats,
     chosen: Bools,
-    chunk_rows: int,
 ) -> Iterator[tuple[Ints, int, Floats]]:
     """Yield a chunk of chosen rows, the first prompt of a block, and the scores of the block
     (prompts, rows)."""
     every = np.flatnonzero(chosen)
-    for first in range(0, len(every), chunk_rows):
-        rows = every[first : first + chunk_rows]
+    for first in range(0, len(every), _CHUNK_ROWS):
+        rows = every[first : first + _CHUNK_ROWS]
         vectors = _on_grid(pool[rows]).T
         for start in range(0, len(prompts), _BLOCK_PROMPTS):
             block = prompts[start : start + _BLOCK_PROMPTS]

@@ -84,9 +84,10 @@ def as_pictures(pixels: torch.Tensor) -> DrawnAhead:
     def pictures() -> list[np.ndarray | None]:
         if wait is not None:
             wait()
-        images: list[np.ndarray | None] = []
-        for image, kept in zip(levels.numpy(), finite.tolist(), strict=True):
-            images.append(image if kept else None)
+        images: list[np.ndarray | None] = list(levels.numpy())
+        for index, kept in enumerate(finite.tolist()):
+            if not kept:
+                images[index] = None
         return images
 
     return pictures
@@ -130,15 +131,16 @@ def encode_image(picture: PILImage.Image, recipe: Recipe) -> bytes:
     if side is not None and picture.size != (side, side):
         picture = picture.resize((side, side), Image.Resampling.LANCZOS)
     settings = recipe.output.image
+    quality = settings.encoding_quality
     stream = io.BytesIO()
     if settings.format == "png":
         picture.save(stream, "PNG")
     elif settings.format == "jpg":
         # Keep chroma at full resolution. At the usual 4:2:0 the edges of saturated colours would be
         # lost.
-        picture.save(stream, "JPEG", quality=settings.encoding_quality, subsampling=0)
+        picture.save(stream, "JPEG", quality=quality, subsampling=0)
     else:
-        picture.save(stream, "WEBP", quality=settings.encoding_quality, method=4)
+        picture.save(stream, "WEBP", quality=quality, method=4)
     return stream.getvalue()
 
 
@@ -152,4 +154,6 @@ def psnr(pixels: np.ndarray, other: np.ndarray) -> float:
     arrays it is infinite."""
     differences = pixels.astype(np.float64) - other.astype(np.float64)
     error = float(np.mean(differences**2))
-    return math.inf if error == 0 else 10 * math.log10(255**2 / error)
+    if error == 0:
+        return math.inf
+    return 10 * math.log10(255**2 / error)

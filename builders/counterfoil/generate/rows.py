@@ -203,25 +203,29 @@ class EditRenderer(Renderer):
 
     def _start_batches(self, samples: Sequence[Sample]) -> Iterator[tuple[list[int], DrawnAhead]]:
         """Yield batches as a `Renderer` does, without the samples whose rows cannot be decoded."""
-        sources = self.sources(samples)
-        readable = [index for index, source in enumerate(sources) if source is not None]
+        sources = {}
+        for index, source in enumerate(self.sources(samples)):
+            if source is not None:
+                sources[index] = source
         if self.family.edits != "inversion":
-            for index in readable:
+            for index, source in sources.items():
                 sample = samples[index]
-                arguments = self._plain_arguments(sample) | {"image": sources[index]}
+                arguments = self._plain_arguments(sample)
                 with (
                     own_randomness(sample.seed, self.pipeline._execution_device),
                     self._ids_in_bounds(),
                 ):
-                    pixels = self._call_pipeline(arguments, [sample])
+                    pixels = self._call_pipeline({**arguments, "image": source}, [sample])
                 yield [index], as_pictures(pixels)
             return
+        readable = list(sources)
         half = self.inverted.half
         for start in range(0, len(readable), half):
             indices = readable[start : start + half]
             part = [samples[index] for index in indices]
-            rows = [source for index in indices if (source := sources[index]) is not None]
-            yield indices, as_pictures(self.inverted.edited(part, rows))
+            rows = [sources[index] for index in indices]
+            pixels = self.inverted.edited(part, rows)
+            yield indices, as_pictures(pixels)
 
     def sources(self, samples: Sequence[Sample]) -> list[Image.Image | None]:
         """Return the middle square of each sample's row, scaled to the side that the pipeline
@@ -308,8 +312,8 @@ class InvertedRows:
         vae = self.pipeline.vae
         number_type = vae.dtype
         arrays = [np.asarray(image.convert("RGB")) for image in images]
-        levels = torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2)
-        pixels = levels.float() / 127.5 - 1
+        levels = torch.from_numpy(np.stack(arrays))
+        pixels = levels.permute(0, 3, 1, 2).float() / 127.5 - 1
         # The first autoencoder of SDXL overflows in 16 bits. Diffusers decodes it in 32 bits, so
         # encode it so too.
         upcast = number_type == torch.float16 and vae.config.get("force_upcast")
@@ -322,10 +326,10 @@ class InvertedRows:
         means = vae.config.get("latents_mean")
         deviations = vae.config.get("latents_std")
         if means is not None and deviations is not None:
-            mean = latents.new_tensor(means).view(1, -1, 1, 1)
-            deviation = latents.new_tensor(deviations).view(1, -1, 1, 1)
-            latents = (latents - mean) / deviation
-        return (latents * vae.config.scaling_factor).to(self.pipeline.unet.dtype)
+            latents = latents - latents.new_tensor(means).view(1, -1, 1, 1)
+            latents = latents / latents.new_tensor(deviations).view(1, -1, 1, 1)
+        scaled = latents * vae.config.scaling_factor
+        return scaled.to(self.pipeline.unet.dtype)
 
     def invert(self, samples: Sequence[Sample], latents: torch.Tensor) -> list[torch.Tensor]:
         """Return the latents of real images at every amount of noise, from no noise to pure noise.

@@ -88,8 +88,7 @@ class AskedFunction(Model):
             )
         parts = []
         for row, answer in zip(batch.at.tolist(), answers, strict=True):
-            columns = self.columns(answer, row)
-            parts.append(columns)
+            parts.append(self.columns(answer, row))
         return join_stretches(parts)
 
 
@@ -120,8 +119,9 @@ class AskedModel:
         self.fresh += answers
         self.done = done
         if self.cache is not None and done - self.saved >= self.cache.part_rows:
-            self.parts.append(join_stretches(self.fresh))
-            self.cache.save_part(self.parts[-1], self.saved, done)
+            part = join_stretches(self.fresh)
+            self.parts.append(part)
+            self.cache.save_part(part, self.saved, done)
             self.saved = done
             self.fresh = []
 

@@ -117,26 +117,36 @@ def likelihoods_of(
         known: dict[str, Sequence[float]] = {}
         kept = cache.load()
         if kept is not None:
-            known = dict(zip(_texts(kept["captions"]), kept["likelihoods"].tolist(), strict=True))
+            texts = _texts(kept["captions"])
+            known = dict(zip(texts, kept["likelihoods"].tolist(), strict=True))
         missing = [caption for caption in dict.fromkeys(captions) if caption not in known]
         image = images.decoded(encoded) if missing else None
         if image is not None:
             sums, tokens = captioner.log_likelihoods(image, missing, examples=examples)
             pairs = np.stack([sums, tokens], axis=1)
             known |= zip(missing, pairs.tolist(), strict=True)
-            cache.save({"captions": _stored(known), "likelihoods": np.array([*known.values()])})
+            likelihoods = np.array([*known.values()])
+            cache.save({"captions": _stored(known), "likelihoods": likelihoods})
         image_keys.append(key)
         rows.append([known.get(caption, (math.nan, 0)) for caption in captions])
-    values = np.array(rows, dtype=np.float64).reshape(len(image_keys), len(captions), 2)
-    return Likelihoods(tuple(image_keys), captions, values[..., 0], values[..., 1].astype(np.int64))
+    shape = (len(image_keys), len(captions), 2)
+    values = np.array(rows, dtype=np.float64).reshape(shape)
+    return Likelihoods(
+        keys=tuple(image_keys),
+        captions=captions,
+        sums=values[..., 0],
+        tokens=values[..., 1].astype(np.int64),
+    )
 
 
 def _are_likelihoods(columns: Columns, _: range) -> bool:
     """Return whether columns have captions with their sums and numbers of tokens, (captions, 2)."""
     texts = _texts(columns["captions"])
     values = columns["likelihoods"]
-    sound = values.dtype == np.float64 and values.shape == (len(texts), 2)
-    return bool(sound and (values[:, 0] <= 0).all() and (values[:, 1] > 0).all())
+    if values.dtype != np.float64 or values.shape != (len(texts), 2):
+        return False
+    sums, tokens = values.T
+    return bool((sums <= 0).all() and (tokens > 0).all())
 
 
 def _entry(
@@ -157,7 +167,8 @@ def _entry(
 
 def _stored(texts: Iterable[str]) -> NDArray[np.object_]:
     # A model may give letters that no UTF-8 text has, such as half of a pair.
-    return np.array([text.encode("utf-8", "surrogatepass") for text in texts], dtype=object)
+    encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
+    return np.array(encoded, dtype=object)
 
 
 def _texts(stored: NDArray[np.object_]) -> list[str]:
@@ -165,12 +176,12 @@ def _texts(stored: NDArray[np.object_]) -> list[str]:
 
 
 def _made_by(captioner: Captioner, examples: Sequence[CaptionExample]) -> list[Any]:
-    return [captioner.key, [[example.text, _pixels(example)] for example in examples]]
-
-
-def _pixels(example: CaptionExample) -> str | None:
-    if example.image is None:
-        return None
-    with io.BytesIO() as file:
-        example.image.convert("RGB").save(file, "BMP")
-        return hashlib.sha256(file.getvalue()).hexdigest()
+    shown = []
+    for example in examples:
+        pixels = None
+        if example.image is not None:
+            file = io.BytesIO()
+            example.image.convert("RGB").save(file, "BMP")
+            pixels = hashlib.sha256(file.getvalue()).hexdigest()
+        shown.append([example.text, pixels])
+    return [captioner.key, shown]

@@ -173,17 +173,13 @@ class ChangedPreparation:
             if name == EXIF:
                 return rgb_image(upright_photograph(encoded), photograph=True)
             if name == SCALED:
-                return _reduced_jpeg(encoded, self.side)
+                with open_image(encoded, photograph=True) as picture:
+                    # At the least of 1/8, 1/4 and 1/2 of its size that is no smaller.
+                    picture.draft("RGB", (self.side, self.side))
+                    return picture.convert("RGB")
             return with_plain_chroma(encoded)
         except (UnreadableImage, OSError) as error:
             raise UserError(f"{name}: an image cannot be decoded otherwise: {error}") from error
-
-
-def _reduced_jpeg(encoded: bytes, side: int) -> Image:
-    """Return a JPEG decoded at the least of 1/8, 1/4, 1/2 of its size that has sides of `side`."""
-    with open_image(encoded, photograph=True) as picture:
-        picture.draft("RGB", (side, side))
-        return picture.convert("RGB")
 
 
 def with_plain_chroma(encoded: bytes) -> Image:

@@ -16,6 +16,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -81,7 +82,8 @@ class ClassMap:
     def chances(self) -> Floats:
         """The probability that a random answer is right, for each label (labels,). The sum may
         exceed 1."""
-        return np.array([len(set(outputs)) / self.answering for outputs in self.targets])
+        right = np.array([len(set(outputs)) for outputs in self.targets])
+        return right / self.answering
 
     @property
     def top_k(self) -> int:
@@ -95,9 +97,10 @@ class ClassMap:
         Return this map unchanged unless the classes have at least two outputs, and the model has
         other outputs.
         """
-        class_outputs = tuple(sorted({output for outputs in self.targets for output in outputs}))
-        both = self.most_ranked is None and 2 <= len(class_outputs) < self.num_classes
-        return replace(self, class_outputs=class_outputs, leads=leads) if both else self
+        class_outputs = set(chain.from_iterable(self.targets))
+        if self.most_ranked is not None or not 2 <= len(class_outputs) < self.num_classes:
+            return self
+        return replace(self, class_outputs=tuple(sorted(class_outputs)), leads=leads)
 
 
 def map_classes(
@@ -198,7 +201,9 @@ def _refuse_unknown_order(
         return matched
     others = timms or ["(not known)"] * len(names)
     pairs = list(zip(names, others, strict=True))
-    first = next((at for at, (name, other) in enumerate(pairs) if name != other), 0)
+    first = 0
+    while pairs[first][0] == pairs[first][1]:
+        first += 1
     rows = [("torchvision", "timm")]
     for name, other in pairs[first : first + MOST_LINES]:
         rows.append((shortened(name), shortened(other)))
@@ -264,9 +269,11 @@ def folder_orders(classes: Sequence[RecipeClass]) -> dict[str, list[int]]:
     label = {cls.name: cls.label for cls in classes}
     if len(label) < len(classes):
         return {}
-    names = list(label)
-    orders = {"torchvision's": sorted(names), "timm's": _timm_order(names)}
-    return {program: [label[name] for name in order] for program, order in orders.items() if order}
+    orders = {"torchvision's": [label[name] for name in sorted(label)]}
+    timms = _timm_order(list(label))
+    if timms:
+        orders["timm's"] = [label[name] for name in timms]
+    return orders
 
 
 def _timm_order(names: Sequence[str]) -> list[str] | None:
@@ -393,15 +400,13 @@ def match_output_names(
     # Compare case only if some names differ in nothing else.
     plain_names = {plain_name(cls.name) for cls in classes}
     spelt = plain_name if len(plain_names) == len(classes) else _composed
-    by_name = _outputs_by_name((spelt(name), output) for output, name in enumerate(names))
+    by_name = _outputs_by_name([spelt(name)] for name in names)
     exact = [by_name.get(spelt(cls.name), ()) for cls in classes]
     single = [outputs[0] for outputs in exact if len(outputs) == 1]
     if len(set(single)) == len(classes):
         return NameMatch(tuple(single), ())
-    whole = _outputs_by_name((plain_name(name), output) for output, name in enumerate(names))
-    parts = _outputs_by_name(
-        (plain_name(part), output) for output, name in enumerate(names) for part in name.split(",")
-    )
+    whole = _outputs_by_name([plain_name(name)] for name in names)
+    parts = _outputs_by_name(map(plain_name, name.split(",")) for name in names)
     matched: list[int | None] = []
     problems: list[str] = []
     for cls in classes:
@@ -489,10 +494,12 @@ def _outputs_of(
     return ()
 
 
-def _outputs_by_name(pairs: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+def _outputs_by_name(names: Iterable[Iterable[str]]) -> dict[str, list[int]]:
+    """Return the outputs that have each name. names: those of each output."""
     table: dict[str, list[int]] = {}
-    for name, output in pairs:
-        outputs = table.setdefault(name, [])
-        if name and output not in outputs[-1:]:
-            outputs.append(output)
+    for output, of_output in enumerate(names):
+        for name in of_output:
+            outputs = table.setdefault(name, [])
+            if name and output not in outputs[-1:]:
+                outputs.append(output)
     return table

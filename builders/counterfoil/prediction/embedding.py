@@ -54,8 +54,10 @@ class Embedder(Model):
 
     def answers(self, batch: Batch) -> Columns:
         # If no image of the batch is readable, a blank image gives the width of the features.
-        features = self.features(batch.inputs or [Image.new("RGB", (8, 8))], self.batch_size)
-        rows = np.full((len(batch.at), features.shape[1]), np.nan, self.precision)
+        images = batch.inputs or [Image.new("RGB", (8, 8))]
+        features = self.features(images, self.batch_size)
+        shape = (len(batch.at), features.shape[1])
+        rows = np.full(shape, np.nan, self.precision)
         rows[batch.readable] = features[: batch.readable.sum()]
         return {"features": rows}
 
@@ -64,13 +66,15 @@ def clip_embedder(clip: ClipModel, pin: Pin, weights: str | None = None) -> Embe
     """Return the embedder of a pinned CLIP model, loaded with `weights`. Its features have unit
     length."""
     key = answers_key(clip.device, clip=pin.document())
-    return Embedder(pin.name, key, clip.embed_images, partial(_clip_on, clip.name, weights, pin))
+    on = partial(_clip_on, clip.name, weights, pin)
+    return Embedder(pin.name, key, clip.embed_images, on)
 
 
 def _clip_on(name: str, weights: str | None, pin: Pin, device: str) -> Embedder:
     from counterfoil.models.clip import load_clip
 
-    return clip_embedder(load_clip(name, weights, device, revision=pin.revision), pin, weights)
+    clip = load_clip(name, weights, device, revision=pin.revision)
+    return clip_embedder(clip, pin, weights)
 
 
 def classifier_embedder(classifier: Classifier, device: str) -> Embedder:
@@ -140,11 +144,13 @@ def _fits(number_type: DTypeLike, width: int | None, columns: Columns, rows: ran
 
 def contents_of(images: LabelledImages, folder: Path | None = None) -> NDArray[np.uint8]:
     """Return the sha256 of n encoded images, as (n, 32) bytes. A row without an image has zeros."""
-    read = track(images.images(), f"{images.name}: hashing images", len(images), 1000)
-    digests = (
-        bytes(_BYTES) if image is None else hashlib.sha256(image).digest() for _, image in read
-    )
-    return digests_of(images, "contents", digests, folder)
+
+    def digests() -> Iterator[bytes]:
+        stage = f"{images.name}: hashing images"
+        for _, image in track(images.images(), stage, len(images), 1000):
+            yield bytes(_BYTES) if image is None else hashlib.sha256(image).digest()
+
+    return digests_of(images, "contents", digests(), folder)
 
 
 def digests_of(
@@ -168,7 +174,8 @@ def digests_of(
             raise RunFailure(
                 f"{images.name}: {len(images)} images were expected and {len(made)} were read"
             )
-        known = {"sha256": np.frombuffer(b"".join(made), dtype=np.uint8).reshape(-1, _BYTES)}
+        content = np.frombuffer(b"".join(made), dtype=np.uint8)
+        known = {"sha256": content.reshape(-1, _BYTES)}
         cache.save(known)
     return known["sha256"]
 
@@ -176,7 +183,7 @@ def digests_of(
 def first_of_content(contents: NDArray[np.uint8]) -> Bools:
     """Return for each row whether no earlier row has the same content: (n, 32) -> (n,)."""
     first = np.zeros(len(contents), dtype=bool)
-    whole = np.ascontiguousarray(contents).view(f"V{contents.shape[1]}").reshape(len(contents))
-    _, indices = np.unique(whole, return_index=True)
+    whole = np.ascontiguousarray(contents).view(f"V{contents.shape[1]}")
+    _, indices = np.unique(whole.ravel(), return_index=True)
     first[indices] = True
     return first

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,9 +66,8 @@ def failed_answers(
         ids = [cls.id for cls in classes]
         if class_id not in ids:
             close = did_you_mean(class_id, ids)
-            raise UserError(
-                f"{setting}: no class has the id '{class_id}'{close}", f"As in {ANSWERED}{ids[0]}."
-            )
+            hint = f"As in {ANSWERED}{ids[0]}."
+            raise UserError(f"{setting}: no class has the id '{class_id}'{close}", hint)
         label = ids.index(class_id)
         given = np.isin(predictions.prediction, class_map.targets[label])
         return predictions.readable & given & (labels != label)
@@ -88,9 +88,10 @@ def failed_answers(
             )
     answers = [(cls, class_map.targets[cls.label]) for cls in classes]
     if class_map.outputs == "imagenet" and any(cls.kinds for cls in classes):
-        named = {output for _, targets in answers for output in targets}
-        every = load_recipe("imagenet-star").classes
-        answers += [(cls, cls.imagenet) for cls in every if named.isdisjoint(cls.imagenet)]
+        named = set(chain.from_iterable(targets for _, targets in answers))
+        for cls in load_recipe("imagenet-star").classes:
+            if named.isdisjoint(cls.imagenet):
+                answers.append((cls, cls.imagenet))
     right = np.full((len(classes), class_map.num_classes), False)
     for label in np.unique(labels):
         cls = classes[label]
@@ -98,7 +99,9 @@ def failed_answers(
             if other is cls or (rule in PARENTS and other.under_parent_of(cls)):
                 right[cls.label, list(outputs)] = True
     given = right[labels[:, None], first]
-    passes = given.all(axis=1) if rule == ANY_PARENT else given.any(axis=1)
+    passes = given.any(axis=1)
+    if rule == ANY_PARENT:
+        passes = given.all(axis=1)
     return predictions.readable & ~passes
 
 
@@ -145,7 +148,10 @@ def map_conditions(
     and for a file of predictions with only one label for each image.
     """
     refuse_one_label(facts.name, facts.most_ranked, names)
-    conditions = [RecipeClass(classes[2 * k].id, name, k, k, ()) for k, name in enumerate(names)]
+    conditions = []
+    for k, name in enumerate(names):
+        class_id = classes[2 * k].id
+        conditions.append(RecipeClass(class_id, name, k, k, ()))
     return map_classes(conditions, facts, folders=False)
 
 
@@ -188,24 +194,32 @@ def condition_scores(
         answers = classifier.recorded(images.keys, images.paths)
         for at, scores in each_once(images, name, answers, conditions.num_classes):
             values[at] = scores[:, outputs]
-        return ConditionScores(classifier, values, np.asarray(~np.isnan(values).any(axis=1)))
+        unknown = np.isnan(values).any(axis=1)
+        return ConditionScores(classifier, values, np.asarray(~unknown))
     # Scores do not depend on labels, so all labels are set to 0: the map has only K rows, and
     # labels may be larger.
     unlabelled = replace(images, labels=np.zeros(len(images), dtype=np.int64))
-    maps = {name: conditions}
     scored = score_models(
-        unlabelled, [name], maps, folder, device, batch_size, lambda _: classifier, logits=True
+        unlabelled,
+        [name],
+        {name: conditions},
+        folder,
+        device,
+        batch_size,
+        lambda _: classifier,
+        logits=True,
     )
     answers = scored[name].predictions
     assert answers.logits is not None  # they are requested
     given = answers.logits[:, outputs]
     small = np.exp(-np.abs(given))  # the sigmoid, without overflow at either end
     values = np.where(given >= 0, 1.0, small) / (1.0 + small)
+    are_logits = classifier.score_scale not in ("sigmoids", UNKNOWN)
     for column, logits in enumerate(given.T):
         # Above a logit of 33, different logits have one sigmoid. Ranks and thresholds tell them
         # apart.
-        merged = np.unique(values[:, column]).size < np.unique(logits).size
-        if merged or classifier.score_scale in ("sigmoids", UNKNOWN):
+        distinct = np.unique(logits).size
+        if not are_logits or np.unique(values[:, column]).size < distinct:
             values[:, column] = logits
     values[~answers.readable] = np.nan
     return ConditionScores(scored[name].classifier, values, answers.readable)
@@ -223,8 +237,10 @@ def best_thresholds(scores: AnyFloats, present: Bools, names: Sequence[str]) -> 
     problems = []
     for name, has in zip(names, present.T, strict=True):
         if has.all() or not has.any():
-            rows = f"{'every' if has.all() else 'no'} row of {len(has):,}"
-            problems.append(f"condition '{name}': {rows} has it: no threshold can be chosen")
+            which = "every" if has.all() else "no"
+            problems.append(
+                f"condition '{name}': {which} row of {len(has):,} has it: no threshold can be chosen"
+            )
     if problems:
         raise UserError(
             problems,
@@ -248,7 +264,8 @@ def binary_answers(scores: AnyFloats, present: Bools, thresholds: Floats) -> Boo
 
 def _f1(has: Bools, order: Ints, last: Ints) -> Floats:
     # 2 tp / (2 tp + fp + fn); a quotient of equal fractions is equal to the bit, so ties are ties.
-    return 2 * np.cumsum(has[order])[last] / (last + 1 + has.sum())
+    hits = np.cumsum(has[order])[last]
+    return 2 * hits / (last + 1 + has.sum())
 
 
 def _refuse_misfit(scores: AnyFloats, present: Bools) -> None:

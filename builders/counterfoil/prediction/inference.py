@@ -9,7 +9,6 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -154,9 +153,9 @@ def torch_softmax(logits: AnyFloats) -> Floats32:
 def shares_of(scale: AnyScale) -> Callable[[AnyFloats], Floats32]:
     """Return how the confidences of a model's scores are computed. `Classifier.logits` are logits
     if they can be."""
-    return (
-        partial(confidences, scale=scale) if scale in ("sigmoids", UNKNOWN, SOME) else torch_softmax
-    )
+    if scale in ("sigmoids", UNKNOWN, SOME):
+        return partial(confidences, scale=scale)
+    return torch_softmax
 
 
 def answer_columns(
@@ -184,32 +183,28 @@ def answer_columns(
         otherwise = {"correct_otherwise": columns["correct"]}
 
     right = np.zeros((len(labels), class_map.num_classes), dtype=bool)
-    targets = [class_map.targets[label] for label in labels]
-    rows = np.repeat(np.arange(len(labels)), [len(outputs) for outputs in targets])
-    right[rows, list(chain.from_iterable(targets))] = True
+    for row, label in enumerate(labels):
+        right[row, list(class_map.targets[label])] = True
     shares = softmax(logits)
     # Sort by scores, because softmax may round different values to the same. Equal logits keep the
     # order of outputs.
     best = np.argsort(-logits, axis=1, kind="stable")[:, :ranked]
     hits = np.take_along_axis(right, best, axis=1)
+    first_hits = hits[:, : class_map.top_k]
+    tied = np.zeros(len(labels), dtype=bool)
+    if best.shape[1] > 1:
+        first, second = np.take_along_axis(logits, best[:, :2], axis=1).T
+        tied = np.asarray(first == second)
     return {
         "answers": best.astype(np.int32),
         "shares": np.take_along_axis(shares, best, axis=1),
         "correct": hits[:, 0],
-        "correct_top_k": np.asarray(hits[:, : class_map.top_k].any(axis=1)),
+        "correct_top_k": np.asarray(first_hits.any(axis=1)),
         "true_confidence": (shares * right).sum(axis=1),
         "logits": logits,
-        "tied": _tied(logits, best),
+        "tied": tied,
         **otherwise,
     }
-
-
-def _tied(scores: AnyFloats, best: Ints) -> Bools:
-    """Return whether the two best scores of each row are equal."""
-    if best.shape[1] < 2:
-        return np.zeros(len(best), dtype=bool)
-    first, second = np.take_along_axis(scores, best[:, :2], axis=1).T
-    return np.asarray(first == second)
 
 
 @dataclass
@@ -237,7 +232,8 @@ class MappedClassifier(Model):
     def cache(self, folder: Path, images: LabelledImages) -> AnswerCache:
         """Return the entry in `folder` of the answers to all images."""
         class_map = self.class_map
-        form = _form(no_answers(0, self.class_map, self.logits).columns())
+        empty = no_answers(0, class_map, self.logits)
+        form = _form(empty.columns())
         input_key = self.input_key
         if self.prepared is not None and images.seeds is not None:
             input_key += hashlib.sha256(images.seeds.tobytes()).hexdigest()
@@ -269,11 +265,14 @@ class MappedClassifier(Model):
         answers = no_answers(len(batch.at), self.class_map, self.logits)
         readable = batch.readable
         if batch.inputs is not None:
-            logits = logits_of(self.classifier, batch.inputs, self.device).numpy()
-            softmax = shares_of(self.classifier.score_scale)
-            ranked = answers.answers.shape[1]
-            labels = batch.labels[batch.at[readable]]
-            columns = answer_columns(logits, labels, self.class_map, ranked, softmax)
+            logits = logits_of(self.classifier, batch.inputs, self.device)
+            columns = answer_columns(
+                logits.numpy(),
+                batch.labels[batch.at[readable]],
+                self.class_map,
+                ranked=answers.answers.shape[1],
+                softmax=shares_of(self.classifier.score_scale),
+            )
             answers.fill(readable, columns)
             answers.readable[:] = readable
         return answers.columns()
@@ -301,12 +300,18 @@ def take_over(
     ranked = answers.answers.shape[1]
     for at, scores in each_once(images, name, recorded, class_map.num_classes):
         labels = images.labels[at]
-        answers.fill(at, answer_columns(scores, labels, class_map, ranked, softmax))
+        columns = answer_columns(scores, labels, class_map, ranked, softmax)
+        answers.fill(at, columns)
         answers.readable[at] = True
     return answers
 
 
-def each_once(images: LabelledImages, name: str, recorded: Recorded, outputs: int) -> Recorded:
+def each_once(
+    images: LabelledImages,
+    name: str,
+    recorded: Recorded,
+    outputs: int,
+) -> Recorded:
     """Yield the recorded scores unchanged. UserError unless every readable image has exactly one
     answer."""
     times = np.zeros(len(images), dtype=np.int64)
@@ -315,7 +320,8 @@ def each_once(images: LabelledImages, name: str, recorded: Recorded, outputs: in
             raise RunFailure(f"model {name!r}: its file changed while it was read")
         np.add.at(times, at, 1)
         if times.max() > 1:
-            [shown] = images.shown([images.keys[times.argmax()]])
+            twice = images.keys[times.argmax()]
+            [shown] = images.shown([twice])
             raise UserError(
                 f"model {name!r} has more than one answer to {shown}", "Keep one of them."
             )
@@ -323,7 +329,10 @@ def each_once(images: LabelledImages, name: str, recorded: Recorded, outputs: in
     missing = frozenset(images.keys[row] for row in np.flatnonzero(times == 0))
     if not missing:
         return
-    unseen = [key for key, image in images.images(missing) if images.decoded(image) is not None]
+    unseen = []
+    for key, image in images.images(missing):
+        if images.decoded(image) is not None:
+            unseen.append(key)
     if unseen:
         named = images.shown(unseen[:_MOST_SHOWN])
         raise UserError(

@@ -225,7 +225,8 @@ def score_models(
                 # The list of models stays alive while the next pass is prepared. Their weights must
                 # be released.
                 for answering in models:
-                    answering.model.classifier = answering.model.classifier.released()
+                    model = answering.model
+                    model.classifier = model.classifier.released()
                 give_back_memory()
             for answering in models:
                 model = answering.model
@@ -312,10 +313,10 @@ def _refuse_vast_batch(classifier: Classifier, batch_size: int, device: str) -> 
 def _refuse_unfit(classifier: Classifier, class_map: ClassMap) -> None:
     """Raise UserError if a model does not take RGB images, RunFailure if it changed since the map
     was made."""
-    if classifier.input_size is not None and classifier.input_size[0] != 3:
+    channels, *_ = classifier.input_size or (3,)
+    if channels != 3:
         raise UserError(
-            f"model {classifier.name!r} wants images of {classifier.input_size[0]} channels; a"
-            " dataset's are RGB"
+            f"model {classifier.name!r} wants images of {channels} channels; a dataset's are RGB"
         )
     same = class_map.order_given or class_map.label_names in (None, classifier.label_names)
     # a branch moved, a file was written

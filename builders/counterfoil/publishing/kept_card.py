@@ -64,7 +64,8 @@ def kept_card(
             "Copy their texts elsewhere, put back the README of the last version and publish. Then"
             " write them above or below the marked part: there they stay.",
         )
-    if (above, below) != (new.above, new.below) and (above.strip() or below.strip()):
+    around = f"{above}{below}".strip()
+    if around and (above, below) != (new.above, new.below):
         lines.append("text around the part that Counterfoil writes stays")
     texts = [text.strip("\n") for text in (above, new.part, below) if text.strip()]
     body = "\n\n".join(texts)
@@ -75,9 +76,11 @@ def kept_card(
 
 
 def _kept_metadata(
-    mine: Mapping[str, Any], others: Mapping[str, Any]
+    mine: Mapping[str, Any],
+    others: Mapping[str, Any],
 ) -> tuple[dict[str, Any], list[str]]:
-    kept = {key: value for key, value in others.items() if key not in {*mine, *_OURS, *_LICENSE}}
+    replaced = {*mine, *_OURS, *_LICENSE}
+    kept = {key: value for key, value in others.items() if key not in replaced}
     metadata = dict(mine)
     lines = []
     if kept:

@@ -6,8 +6,9 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,11 +95,10 @@ def publish(given: PublishOptions) -> Publication | None:
         progress.report_event(Sending("verifying", 0, 0, 0, 0))
         report = verify(directory)
         if report.problems:
+            lines = [f"{directory} is damaged, so nothing was sent:"]
+            lines += map(str, report.problems[:20])
             repairs = list(dict.fromkeys(problem.repair for problem in report.problems))
-            raise RunFailure(
-                [f"{directory} is damaged, so nothing was sent:", *map(str, report.problems[:20])],
-                " ".join(repairs[:3]),
-            )
+            raise RunFailure(lines, " ".join(repairs[:3]))
         local = local_files(directory, report.manifest_sha256)
         if given.public is None and not recipe.publish.private:
             given = replace(given, public=True)
@@ -114,9 +114,9 @@ def publish(given: PublishOptions) -> Publication | None:
             return None
         message = f"{recipe.name}: {format_count(images, 'image')}"
         metadata: Mapping[str, Any] = DatasetCard(card).data.to_dict()
-        configs = []
+        configs = {}
         for config in metadata.get("configs") or ():
-            configs.append((config["config_name"], config["data_files"][0]["split"]))
+            configs[config["config_name"]] = config["data_files"][0]["split"]
         sender = Sender(remote, user, local, ahead, message, given.files_per_commit)
         done, pull_request = sender.carry_out(
             lambda commit: _load_a_row_of_each(remote, commit, configs)
@@ -128,8 +128,9 @@ def publish(given: PublishOptions) -> Publication | None:
     )
 
 
-def _load_a_row_of_each(remote: Remote, revision: str, configs: Sequence[tuple[str, str]]) -> None:
-    """Stream one row of every config from the Hub. RunFailure if a config does not load."""
+def _load_a_row_of_each(remote: Remote, revision: str, configs: Mapping[str, str]) -> None:
+    """Stream one row of every config from the Hub, from the split of each. RunFailure if a config
+    does not load."""
     import datasets
     import httpx2
 
@@ -161,8 +162,10 @@ def _load_a_row_of_each(remote: Remote, revision: str, configs: Sequence[tuple[s
                 "Check the directory with `counterfoil verify`, and publish again.",
             ) from error
 
-    for config, split in configs:
-        what = f"loading {config} back"
+    for config, split in configs.items():
         with_retries(
-            lambda c=config, s=split: load(c, s), what, tell=remote.tell, patience=remote.patience
+            partial(load, config, split),
+            f"loading {config} back",
+            tell=remote.tell,
+            patience=remote.patience,
         )

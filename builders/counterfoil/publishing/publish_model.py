@@ -92,9 +92,10 @@ def publish_model(given: PublishModelOptions) -> PublishedModel | None:
         tag=given.tag,
     )
     patience = given.patience or PATIENCE
-    if given.license is not None and not (given.license.isprintable() and given.license.strip()):
+    license = given.license
+    if license is not None and not (license.isprintable() and license.strip()):
         raise UserError(
-            f"--license is {given.license[:80]!r}, expected the name of a licence",
+            f"--license is {license[:80]!r}, expected the name of a licence",
             "For example: --license apache-2.0",
         )
     repo = checked_repository(given.repo)
@@ -102,16 +103,17 @@ def publish_model(given: PublishModelOptions) -> PublishedModel | None:
     verified = _verified(directory)
     with (
         attentive_client(patience),
-        tempfile.TemporaryDirectory(prefix="counterfoil-card-") as beside,
+        tempfile.TemporaryDirectory(prefix="counterfoil-card-") as folder,
     ):
+        beside = Path(folder)
         remote = Remote(repo, tell, patience, "model")
         user = remote.user()
-        metadata = _metadata(remote, verified, given.license)
+        metadata = _metadata(remote, verified, license)
         own_card = verified.texts.get(CARD, "")
         text = published_card(own_card, repo, metadata, verified.note is not None)
-        (Path(beside) / CARD).write_bytes(text.encode())
-        files = verified.files | {CARD: hash_file(Path(beside), CARD)}
-        ahead, local = preview_sending(remote, files, options, images=None, beside=Path(beside))
+        (beside / CARD).write_bytes(text.encode())
+        files = verified.files | {CARD: hash_file(beside, CARD)}
+        ahead, local = preview_sending(remote, files, options, images=None, beside=beside)
         remote.check_card(whole_content(local[CARD]).decode())
         lines = [f"license: {metadata.license}"]
         if metadata.license == UNKNOWN:
@@ -214,11 +216,12 @@ def _base_models(note: MendedNote | None) -> tuple[str, ...]:
         return ()
     import timm
 
-    config = timm.get_pretrained_cfg(name) if timm.is_model(name.partition(".")[0]) else None
-    hub_id = getattr(config, "hf_hub_id", None)
-    if not hub_id:
+    architecture, _, _ = name.partition(".")
+    config = timm.get_pretrained_cfg(name) if timm.is_model(architecture) else None
+    if config is None or not config.hf_hub_id:
         return ()
-    if hub_id.endswith("/") and config:
+    hub_id = config.hf_hub_id
+    if hub_id.endswith("/"):
         # timm's own repositories are named after architecture and tag.
         hub_id += f"{config.architecture}.{config.tag}"
     return (hub_id,)

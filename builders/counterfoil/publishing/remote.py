@@ -89,6 +89,11 @@ class Remote:
     commits: int = 0
     _operations: dict[str, Addition] = field(default_factory=dict)
 
+    @property
+    def _named(self) -> dict[str, Any]:
+        """The repository, as arguments of every function of the client."""
+        return {"repo_id": self.repo, "repo_type": self.kind}
+
     @_tried("looking up the user of the token")
     def user(self) -> str:
         return self.api.whoami()["name"]
@@ -98,10 +103,10 @@ class Remote:
         """Return the repository's state; None if there is none (or none that this token may
         see)."""
         try:
-            info = self.api.repo_info(self.repo, repo_type=self.kind)
+            info = self.api.repo_info(**self._named)
         except RepositoryNotFoundError:
             return None
-        refs = self.api.list_repo_refs(self.repo, repo_type=self.kind)
+        refs = self.api.list_repo_refs(**self._named)
         branches = {ref.name: ref.target_commit for ref in refs.branches}
         tags = {ref.name: ref.target_commit for ref in refs.tags}
         return Repository(bool(info.private), branches, tags)
@@ -110,15 +115,10 @@ class Remote:
     def branch(self, name: str) -> Branch:
         """Return the head and the files of a branch, of a pull request (`refs/pr/N`) or of a
         commit."""
-        head = self.api.repo_info(self.repo, repo_type=self.kind, revision=name).sha
+        head = self.api.repo_info(**self._named, revision=name).sha
         assert head is not None
         # The listing names the commit, so that all of its pages are of the same commit.
-        entries = self.api.list_repo_tree(
-            self.repo,
-            recursive=True,
-            revision=head,
-            repo_type=self.kind,
-        )
+        entries = self.api.list_repo_tree(**self._named, recursive=True, revision=head)
         files = []
         for entry in entries:
             if isinstance(entry, RepoFile):
@@ -136,20 +136,25 @@ class Remote:
                 "Shorten it on the Hub, and publish again.",
             )
         with tempfile.TemporaryDirectory() as folder:
-            named: Any = {"repo_type": self.kind, "revision": commit, "local_dir": folder}
-            return Path(self.api.hf_hub_download(self.repo, file.path, **named)).read_bytes()
+            path = self.api.hf_hub_download(
+                **self._named,
+                filename=file.path,
+                revision=commit,
+                local_dir=folder,
+            )
+            return Path(path).read_bytes()
 
     @_tried("creating {self.repo}")
     def create(self, private: bool) -> None:
-        self.api.create_repo(self.repo, repo_type=self.kind, private=private, exist_ok=True)
+        self.api.create_repo(**self._named, private=private, exist_ok=True)
 
     @_tried("creating the branch {name}")
     def create_branch(self, name: str) -> None:
-        self.api.create_branch(self.repo, branch=name, repo_type=self.kind, exist_ok=True)
+        self.api.create_branch(**self._named, branch=name, exist_ok=True)
 
     @_tried("making {self.repo} public")
     def make_public(self) -> None:
-        self.api.update_repo_settings(self.repo, private=False, repo_type=self.kind)
+        self.api.update_repo_settings(**self._named, private=False)
 
     @_tried("checking the card")
     def check_card(self, text: str) -> None:
@@ -180,7 +185,8 @@ class Remote:
     def send(self, files: Sequence[LocalFile], revision: str) -> None:
         """Send contents that the Hub's large-file storage lacks. Commit nothing."""
         operations = [self._operation(file) for file in files]
-        what = f"sending {some_of([file.path for file in files], 1)}"
+        paths = [file.path for file in files]
+        what = f"sending {some_of(paths, 1)}"
         with_retries(
             lambda: self._prepare(operations, revision),
             what,
@@ -199,17 +205,17 @@ class Remote:
         """Commit once to make a branch the directory, or its first `most` changes; do nothing if
         nothing differs."""
         branch = self.branch(name)
-        changes = limit_changes(changes_between(local, branch.files, self.kind), most)
+        changes = changes_between(local, branch.files, self.kind)
+        changes = limit_changes(changes, most)
         if not changes.operations:
             return branch
         additions = [self._operation(file) for file in changes.sent]
         self._prepare(additions, name)
         deletions = [CommitOperationDelete(path, is_folder=False) for path in changes.deleted]
         self.api.create_commit(
-            self.repo,
-            [*additions, *deletions],
+            **self._named,
+            operations=[*additions, *deletions],
             commit_message=message,
-            repo_type=self.kind,
             revision=name,
             parent_commit=branch.head,
         )
@@ -224,9 +230,8 @@ class Remote:
         for operation in operations:
             operation.before_sending()
         self.api.preupload_lfs_files(
-            self.repo,
-            operations,
-            repo_type=self.kind,
+            **self._named,
+            additions=operations,
             revision=revision,
             free_memory=False,
         )
@@ -234,11 +239,9 @@ class Remote:
             operation.after_sending()
         ignored = [operation.path_in_repo for operation in operations if operation._should_ignore]
         if ignored:
+            what = f"{self.repo} has a .gitignore that excludes files of the {self.kind}:"
             raise UserError(
-                [
-                    f"{self.repo} has a .gitignore that excludes files of the {self.kind}:",
-                    *ignored[:10],
-                ],
+                [what, *ignored[:10]],
                 "Remove .gitignore from the repository, or the lines that exclude these files.",
             )
 
@@ -247,17 +250,23 @@ class Remote:
         """Return the author's open pull request of this title, or open one. Close the author's
         obsolete ones."""
         number = None
-        query: Any = {"repo_type": self.kind, "discussion_type": "pull_request", "author": author}
-        for request in self.api.get_repo_discussions(self.repo, **query):
+        requests = self.api.get_repo_discussions(
+            **self._named,
+            discussion_type="pull_request",
+            author=author,
+        )
+        for request in requests:
             is_open = request.status in ("draft", "open")
-            if request.author != author or not is_open or not request.title.startswith(TITLE):
+            is_ours = request.author == author and request.title.startswith(TITLE)
+            if not is_open or not is_ours:
                 continue
             if request.title == title and number is None:
                 number = request.num
             else:
                 self._set_status(request.num, "closed")
         if number is None:
-            number = self.api.create_pull_request(self.repo, title, repo_type=self.kind).num
+            opened = self.api.create_pull_request(**self._named, title=title)
+            number = opened.num
         return number
 
     @_tried("opening pull request {number}")
@@ -271,28 +280,28 @@ class Remote:
 
     def _set_status(self, number: int, status: Literal["open", "closed"]) -> None:
         """Set the status once; callers retry, since they check what a lost answer did."""
-        self.api.change_discussion_status(self.repo, number, status, repo_type=self.kind)
+        self.api.change_discussion_status(
+            **self._named,
+            discussion_num=number,
+            new_status=status,
+        )
 
     @_tried("looking at pull request {number}")
     def is_based_on(self, number: int, commit: str) -> bool:
-        commits = self.api.list_repo_commits(
-            self.repo,
-            repo_type=self.kind,
-            revision=f"refs/pr/{number}",
-        )
+        commits = self.api.list_repo_commits(**self._named, revision=f"refs/pr/{number}")
         return any(listed.commit_id == commit for listed in commits)
 
     @_tried("merging pull request {number}")
     def merge(self, number: int, message: str) -> bool:
         """Merge a pull request into the default branch; return False if that has changed and
         conflicts."""
-        status = self.api.get_discussion_details(self.repo, number, repo_type=self.kind).status
-        if status == "merged":
+        request = self.api.get_discussion_details(**self._named, discussion_num=number)
+        if request.status == "merged":
             return True
-        if status == "draft":
+        if request.status == "draft":
             self._set_status(number, "open")
         try:
-            self.api.merge_pull_request(self.repo, number, comment=message, repo_type=self.kind)
+            self.api.merge_pull_request(**self._named, discussion_num=number, comment=message)
         except HfHubHTTPError as error:
             if error.response.status_code == 409:
                 return False
@@ -303,10 +312,11 @@ class Remote:
     @_tried("tagging {name}")
     def tag(self, name: str, commit: str) -> None:
         """Tag a commit. UserError if the tag names another commit."""
-        refs = self.api.list_repo_refs(self.repo, repo_type=self.kind).tags
-        existing = next((ref.target_commit for ref in refs if ref.name == name), None)
+        refs = self.api.list_repo_refs(**self._named)
+        tags = {ref.name: ref.target_commit for ref in refs.tags}
+        existing = tags.get(name)
         if existing is None:
-            self.api.create_tag(self.repo, tag=name, revision=commit, repo_type=self.kind)
+            self.api.create_tag(**self._named, tag=name, revision=commit)
         elif existing != commit:
             raise tag_is_taken(self.repo, name, existing)
 
@@ -325,10 +335,12 @@ def limit_changes(changes: Changes, most: int | None) -> Changes:
         return changes
     sent = changes.sent[:most]
     added = {file.path for file in changes.added}
-    added_part = tuple(file for file in sent if file.path in added)
-    replaced_part = tuple(file for file in sent if file.path not in added)
-    deleted_part = changes.deleted[: most - len(sent)]
-    return replace(changes, added=added_part, replaced=replaced_part, deleted=deleted_part)
+    return replace(
+        changes,
+        added=tuple(file for file in sent if file.path in added),
+        replaced=tuple(file for file in sent if file.path not in added),
+        deleted=changes.deleted[: most - len(sent)],
+    )
 
 
 def tag_is_taken(repo: str, name: str, commit: str) -> UserError:

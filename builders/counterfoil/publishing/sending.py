@@ -102,13 +102,10 @@ def preview_sending(
         _refuse_something_else(remote, base, local)
         local, lines = _with_kept_card(remote, base, local, beside)
     changes = changes_between(local, base.files if base else {}, remote.kind)
-    tagged = None if repository is None or tag is None else repository.tags.get(tag)
-    if (
-        tag is not None
-        and tagged is not None
-        and (changes.operations or base is None or tagged != base.head)
-    ):
-        raise tag_is_taken(remote.repo, tag, tagged)
+    if tag is not None and repository is not None and base is not None:
+        tagged = repository.tags.get(tag)
+        if tagged is not None and (changes.operations or tagged != base.head):
+            raise tag_is_taken(remote.repo, tag, tagged)
     if public is False and repository is not None and not repository.private:
         raise UserError(
             f"{remote.repo} is public, but you asked for --private",
@@ -160,10 +157,10 @@ def _with_kept_card(
     content = remote.content(card_before, base.head)
     if MANIFEST in base.files:
         with contextlib.suppress(UserError):
-            listed = parse_manifest(remote.content(base.files[MANIFEST], base.head), MANIFEST).get(
-                CARD
-            )
-            untouched = listed is not None and listed.sha256 == hashlib.sha256(content).hexdigest()
+            manifest = remote.content(base.files[MANIFEST], base.head)
+            listed = parse_manifest(manifest, MANIFEST).get(CARD)
+            digest = hashlib.sha256(content).hexdigest()
+            untouched = listed is not None and listed.sha256 == digest
     where = f"{CARD} of {remote.repo}"
     try:
         text = content.decode("utf-8")
@@ -176,33 +173,34 @@ def _with_kept_card(
     (beside / CARD).write_bytes(card.encode())
     files = {**local, CARD: hash_file(beside, CARD)}
     if MANIFEST in local:
-        entries = [
-            Entry(file.path, file.size, file.sha256)
-            for file in files.values()
-            if file.path != MANIFEST
-        ]
+        entries = []
+        for file in files.values():
+            if file.path != MANIFEST:
+                entries.append(Entry(file.path, file.size, file.sha256))
         (beside / MANIFEST).write_bytes(document_bytes(manifest_document(entries)))
         files[MANIFEST] = hash_file(beside, MANIFEST)
     return files, lines
 
 
-def _refuse_something_else(remote: Remote, branch: Branch, local: Mapping[str, LocalFile]) -> None:
+def _refuse_something_else(
+    remote: Remote,
+    branch: Branch,
+    local: Mapping[str, LocalFile],
+) -> None:
     """Raise UserError for a repository of something else, whose card and files publishing would
     replace."""
     foreign = [path for path in sorted(branch.files) if not path.startswith((".", "LICENSE"))]
+    lacking = ""
     if remote.kind == "model":
         foreign = [path for path in foreign if not is_owned(path, "model")]
         weights = branch.files.get(WEIGHTS)
-        if (
-            weights is not None
-            and MENDED not in branch.files
-            and not local[WEIGHTS].equals(weights)
-        ):
+        ours = local[WEIGHTS]
+        if weights is not None and MENDED not in branch.files and not ours.equals(weights):
             foreign.append(f"{WEIGHTS} of another model")
     else:
+        lacking = f" and no {LOCK}"
         foreign = [path for path in foreign if path != CARD and LOCK not in branch.files]
     if foreign:
-        lacking = f" and no {LOCK}" if remote.kind == "dataset" else ""
         raise UserError(
             f"{remote.repo} holds something else ({some_of(foreign, 3)}){lacking}: publishing would"
             " replace it",
@@ -270,18 +268,21 @@ class Sender:
             )
         if ahead.branch not in repository.branches:
             remote.create_branch(ahead.branch)
-        head, pull_request = (
-            self.gather() if ahead.through_pull_request else (self.commit(ahead.branch), None)
-        )
-        progress.report_event(
-            Sending("comparing", len(local), len(local), ahead.bytes, ahead.bytes)
-        )
+        pull_request = None
+        if ahead.through_pull_request:
+            head, pull_request = self.gather()
+        else:
+            head = self.commit(ahead.branch)
+        files = len(local)
+        progress.report_event(Sending("comparing", files, files, ahead.bytes, ahead.bytes))
         differing = changes_between(local, head.files, remote.kind)
-        problems = [f"{file.path} is missing on the Hub" for file in differing.added]
-        problems += [
-            f"{file.path} differs on the Hub in size or sha256" for file in differing.replaced
-        ]
-        problems += [f"{path} should not be on the Hub" for path in differing.deleted]
+        problems = []
+        for file in differing.added:
+            problems.append(f"{file.path} is missing on the Hub")
+        for file in differing.replaced:
+            problems.append(f"{file.path} differs on the Hub in size or sha256")
+        for path in differing.deleted:
+            problems.append(f"{path} should not be on the Hub")
         if problems:
             raise RunFailure(
                 [f"{remote.repo} at {head.head[:12]} differs from the directory:", *problems[:20]],
@@ -302,7 +303,7 @@ class Sender:
             "commits": remote.commits,
             "private": ahead.private and not ahead.becomes_public,
             "tag": ahead.tag,
-            "files": len(local),
+            "files": files,
             "files_changed": ahead.changes.operations,
             "bytes_changed": ahead.bytes,
             "preview": ahead,
@@ -318,7 +319,9 @@ class Sender:
     def _refuse_another_card(self, head: Branch) -> None:
         """Raise RunFailure if people changed the card after the new one was made from it."""
         now = head.files.get(CARD)
-        if now is not None and now != self.ahead.card_before and not self.local[CARD].equals(now):
+        if now is None or now == self.ahead.card_before:
+            return
+        if not self.local[CARD].equals(now):
             raise RunFailure(
                 f"{self.remote.repo}: someone changed {CARD} during publishing",
                 "Run the same command again: it keeps what they wrote.",
@@ -338,9 +341,8 @@ class Sender:
                 self._tell("merging", self.ahead.changes.sent)
                 self._refuse_another_card(self.remote.branch(MAIN))
                 # If the base has changed, a merge could mix the files of both versions.
-                if self.remote.branch(MAIN).head == base.head and self.remote.merge(
-                    number, self.message
-                ):
+                unchanged = self.remote.branch(MAIN).head == base.head
+                if unchanged and self.remote.merge(number, self.message):
                     return self.remote.branch(MAIN), number
             self.remote.close(number)  # the branch changed: gather again on its new head
         raise RunFailure(
@@ -379,10 +381,10 @@ class Sender:
             self._tell("sending", done)
 
     def _tell(self, stage: str, done: Sequence[LocalFile]) -> None:
+        ahead = self.ahead
         size = sum(file.size for file in done)
-        progress.report_event(
-            Sending(stage, len(done), len(self.ahead.changes.sent), size, self.ahead.bytes)
-        )
+        files = len(ahead.changes.sent)
+        progress.report_event(Sending(stage, len(done), files, size, ahead.bytes))
 
 
 def checked_repository(repo: str) -> str:
@@ -401,7 +403,8 @@ def _batches(files: Sequence[LocalFile]) -> Iterator[list[LocalFile]]:
     batch: list[LocalFile] = []
     size = 0
     for file in files:
-        if batch and (len(batch) == _FILES_A_BATCH or size + file.size > _BYTES_A_BATCH):
+        is_full = len(batch) == _FILES_A_BATCH or size + file.size > _BYTES_A_BATCH
+        if batch and is_full:
             yield batch
             batch = []
             size = 0

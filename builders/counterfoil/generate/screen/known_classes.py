@@ -64,7 +64,8 @@ class KnownClasses:
     def is_near_chance(self, right: int, n: int) -> bool:
         """Return whether the 95 % confidence interval for `right` of `n` images begins near
         chance."""
-        return wilson_interval(right, n)[0] < chance_line(self.chance)
+        low, _ = wilson_interval(right, n)
+        return low < chance_line(self.chance)
 
     def is_of(self, recipe: Recipe) -> bool:
         """Return whether the answers are about the classes and the captions of this recipe."""
@@ -136,7 +137,8 @@ def known_classes(
     the same order, [classes, width]. images: class id → the embeddings of the validation images,
     [n, width], for some or all classes.
     """
-    if len(texts) < 2 or not any(len(images.get(class_id, ())) for class_id in texts):
+    seen = [class_id for class_id in texts if len(images.get(class_id, ()))]
+    if len(texts) < 2 or not seen:
         return None
     # Classes with the same name share a caption and a column, so that their scores are equal to the
     # last bit.
@@ -151,10 +153,9 @@ def known_classes(
         named[column_of[text]].append(class_id)
     different = captions[first].astype(np.float64)
     classes = {}
-    for class_id, text in texts.items():
-        embeddings = images.get(class_id)
-        if embeddings is not None and len(embeddings):
-            classes[class_id] = _known(class_id, column_of[text], embeddings, different, named)
+    for class_id in seen:
+        column = column_of[texts[class_id]]
+        classes[class_id] = _known(class_id, column, images[class_id], different, named)
     return KnownClasses(caption, len(texts), classes)
 
 

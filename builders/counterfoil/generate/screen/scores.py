@@ -41,12 +41,14 @@ def shift_scores(
     """
 
     def cosine(image: np.ndarray, caption: np.ndarray) -> float:
-        return float(np.float32(image.astype(np.float64) @ caption.astype(np.float64)))
+        product = image.astype(np.float64) @ caption.astype(np.float64)
+        return float(np.float32(product))
 
     scores = []
     for image, caption, shift in zip(images, objects, shifts, strict=True):
+        object_score = cosine(image, caption)
         shift_score = None if shift is None else cosine(image, shift)
-        scores.append((cosine(image, caption), shift_score))
+        scores.append((object_score, shift_score))
     return scores
 
 
@@ -74,9 +76,11 @@ class Scorer:
         for sample in samples:
             shift = self.plan.shift(sample.shift)
             cls = self.plan.class_of(sample.label)
-            objects.append(self._encoded(object_caption_for(shift, cls)))
+            caption = object_caption_for(shift, cls)
+            objects.append(self._encoded(caption))
             shifts.append(None if shift.caption is None else self._encoded(shift.caption))
-        return embeddings, shift_scores(embeddings, np.stack(objects), shifts)
+        scores = shift_scores(embeddings, np.stack(objects), shifts)
+        return embeddings, scores
 
     def embed(self, images: Sequence[Image.Image]) -> np.ndarray:
         """Return unit embeddings float32 [n, width]."""
@@ -113,8 +117,9 @@ class ValidationScores:
         for cls in self.recipe.classes:
             # A shift of some classes may use a parent that other classes do not have.
             if cls.id in self.embeddings and cls.has_words_for(caption):
-                text = self.clip.embed_texts([cls.text(caption)])[0]
-                cosines = self.embeddings[cls.id].astype(np.float64) @ text
+                [text] = self.clip.embed_texts([cls.text(caption)])
+                images = self.embeddings[cls.id].astype(np.float64)
+                cosines = images @ text
                 scores[cls.id] = cosines.astype(np.float32)
         return scores
 
@@ -123,7 +128,7 @@ class ValidationScores:
         measure all."""
         texts = own_captions(self.recipe)
         if labels is not None:
-            ids = {cls.id for cls in self.recipe.classes if cls.label in labels}
+            ids = {self.recipe.classes[label].id for label in labels}
             texts = {class_id: text for class_id, text in texts.items() if class_id in ids}
         if len(texts) < 2:
             return None

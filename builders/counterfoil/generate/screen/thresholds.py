@@ -19,7 +19,7 @@ import numpy as np
 from counterfoil.documents import parse_json, sha256_json
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate.screen.known_classes import KnownClasses
-from counterfoil.recipe import ObjectThresholdSpec, Recipe, Shift
+from counterfoil.recipe import ObjectThresholdSpec, Recipe
 from counterfoil.recipe.keep.rule import OBJECT, SHIFT
 from counterfoil.store.inside import read_inside
 from counterfoil.store.layout import THRESHOLDS
@@ -137,7 +137,9 @@ class Thresholds:
             for table in tables:
                 for entries in table.values():
                     sound &= all(map(_is_entry, entries.values()))
-            known = KnownClasses.read(document["known"]) if "known" in document else None
+            known = None
+            if "known" in document:
+                known = KnownClasses.read(document["known"])
         except (OverflowError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not thresholds: {type(error).__name__}") from None
         if not sound:
@@ -177,7 +179,14 @@ def images_needed(percentile: float) -> int:
 def open_shifts(recipe: Recipe) -> tuple[str, ...]:
     """Return the shifts whose threshold is a percentile over their candidates, in the recipe's
     order."""
-    return tuple(shift.name for shift in recipe.all_shifts() if _is_open(shift))
+    names = []
+    for shift in recipe.all_shifts():
+        threshold = shift.threshold
+        if shift.caption is None or threshold is None:
+            continue
+        if threshold.percentile is not None:
+            names.append(shift.name)
+    return tuple(names)
 
 
 def needs_validation(recipe: Recipe, known: Iterable[Measured] = ()) -> bool:
@@ -189,8 +198,8 @@ def needs_validation(recipe: Recipe, known: Iterable[Measured] = ()) -> bool:
             continue
         for label in shift.class_labels:
             class_id = recipe.classes[label].id
-            own = spec.of_class(class_id) is not None
-            if not own and (shift.object_caption, class_id, spec.percentile) not in measured:
+            key = (shift.object_caption, class_id, spec.percentile)
+            if spec.of_class(class_id) is None and key not in measured:
                 return True
     return False
 
@@ -213,41 +222,45 @@ def resolve_thresholds(
     known = known or {}
 
     def object_entry(spec: ObjectThresholdSpec, caption: str, class_id: str) -> ThresholdEntry:
+        percentile = spec.percentile
         value = spec.of_class(class_id)
-        if value is None and spec.percentile is None:
+        if value is None and percentile is None:
             value = spec.value
-        if value is not None or spec.percentile is None:
+        if value is not None or percentile is None:
             return _given(None if recipe.screen.model is None else value)
-        if (caption, class_id, spec.percentile) in known:
-            return dict(known[caption, class_id, spec.percentile])
+        key = (caption, class_id, percentile)
+        if key in known:
+            return dict(known[key])
         if validation_scores is None:
             raise ValueError("a percentile needs validation scores")
         if caption not in scores_of:
             scores_of[caption] = validation_scores(caption)
         scores = scores_of[caption].get(class_id, np.empty(0))
-        if scores.size == 0:
+        n = scores.size
+        if n == 0:
             problems.append(
-                f"class '{class_id}' has no validation image to take percentile {spec.percentile:g}"
-                " of"
+                f"class '{class_id}' has no validation image to take percentile {percentile:g} of"
             )
-            return _entry(0.0, spec.percentile, 0, FROM_VALIDATION)
-        value = percentile_of(scores, spec.percentile)
-        entry = _entry(value, spec.percentile, int(scores.size), FROM_VALIDATION)
-        needs = images_needed(spec.percentile)
-        if scores.size < needs:
+            return _entry(0.0, percentile, 0, FROM_VALIDATION)
+        value = percentile_of(scores, percentile)
+        entry = _entry(value, percentile, n, FROM_VALIDATION)
+        needs = images_needed(percentile)
+        if n < needs:
             entry["needs"] = needs
         return entry
 
     for shift in recipe.all_shifts():
         class_ids = [recipe.classes[label].id for label in shift.class_labels]
-        objects[shift.name] = {}
+        of_class = {}
         for class_id in class_ids:
             entry = object_entry(shift.object_threshold, shift.object_caption, class_id)
-            objects[shift.name][class_id] = entry
-        if shift.caption is not None and shift.threshold is not None:
-            entry = _given(shift.threshold.value)
-            if _is_open(shift):
-                entry = _entry(None, shift.threshold.percentile, 0, FROM_CANDIDATES)
+            of_class[class_id] = entry
+        objects[shift.name] = of_class
+        threshold = shift.threshold
+        if shift.caption is not None and threshold is not None:
+            entry = _given(threshold.value)
+            if threshold.percentile is not None:
+                entry = _entry(None, threshold.percentile, 0, FROM_CANDIDATES)
             shifts[shift.name] = dict.fromkeys(class_ids, entry)
     if problems:
         hint = (
@@ -256,14 +269,6 @@ def resolve_thresholds(
         )
         raise UserError(sorted(set(problems)), hint)
     return Thresholds(objects, shifts)
-
-
-def _is_open(shift: Shift) -> bool:
-    return (
-        shift.caption is not None
-        and shift.threshold is not None
-        and shift.threshold.percentile is not None
-    )
 
 
 def _given(value: float | None) -> ThresholdEntry:
@@ -280,10 +285,13 @@ def _is_entry(entry: Any) -> bool:
     keys = {"value", "percentile", "n", "source"}
     if not isinstance(entry, dict) or entry.keys() - {"needs"} != keys:
         return False
-    for value in (entry["value"], entry["percentile"]):
-        if value is not None and (type(value) not in (int, float) or not math.isfinite(value)):
+    percentile = entry["percentile"]
+    for number in (entry["value"], percentile):
+        if number is None:
+            continue
+        if type(number) not in (int, float) or not math.isfinite(number):
             return False
-    if "needs" in entry and (type(entry["needs"]) is not int or entry["percentile"] is None):
+    if "needs" in entry and (type(entry["needs"]) is not int or percentile is None):
         return False
     return type(entry["n"]) is int and isinstance(entry["source"], str)
 
@@ -293,14 +301,13 @@ def stored_thresholds(directory: Path) -> Thresholds | None:
 
     Raise RunFailure if their file cannot be read or has another form.
     """
+    path = directory / THRESHOLDS
     hint = "It cannot be rebuilt: restore it from a copy, such as the published dataset."
     try:
         return Thresholds.read(read_inside(directory, THRESHOLDS))
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise RunFailure(
-            f"{directory / THRESHOLDS} cannot be read: {error.strerror}", hint
-        ) from error
+        raise RunFailure(f"{path} cannot be read: {error.strerror}", hint) from error
     except ValueError as error:
-        raise RunFailure(f"{directory / THRESHOLDS} is damaged: {error}", hint) from error
+        raise RunFailure(f"{path} is damaged: {error}", hint) from error

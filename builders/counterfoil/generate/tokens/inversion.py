@@ -82,11 +82,13 @@ def plan_steps(settings: LearnSettings, class_id: str, images: int, times: int) 
     rng = np.random.default_rng(class_seed(settings.seed, class_id))
     shape = (settings.steps, settings.batch_size)
     needed = settings.steps * settings.batch_size
-    rounds = [rng.permutation(images) for _ in range(-(-needed // images))]
-    rows = np.concatenate(rounds)[:needed].reshape(shape)
+    rounds = -(-needed // images)
+    orders = [rng.permutation(images) for _ in range(rounds)]
+    rows = np.concatenate(orders)[:needed]
     flips = rng.random(shape) < settings.flip
     templates = rng.integers(0, len(settings.templates), shape)
-    return _Schedule(rows, flips, templates, rng.integers(0, times, shape))
+    drawn_times = rng.integers(0, times, shape)
+    return _Schedule(rows.reshape(shape), flips, templates, drawn_times)
 
 
 class Inversion:
@@ -140,20 +142,24 @@ class Inversion:
         learned = []
         last = max(1, round(self.settings.steps * _LAST_SHARE))
         for slot, cls in enumerate(group):
-            token = tuple(rows[slot].detach().float().cpu().contiguous() for rows in vectors)
+            failure = None
+            token = []
+            for rows in vectors:
+                part = rows[slot].detach().float().cpu()
+                if not torch.isfinite(part).all():
+                    failure = "the vectors are not numbers"
+                token.append(part.contiguous())
             of_class = losses[:, slot]
             wrong = np.flatnonzero(~np.isfinite(of_class))
-            failure = None
             if wrong.size:
                 failure = f"the loss was not a number at step {wrong[0] + 1}"
-            elif not all(bool(torch.isfinite(part).all()) for part in token):
-                failure = "the vectors are not numbers"
-            loss = float(of_class[-last:].astype(np.float64).mean())
-            learned.append(LearnedToken(cls.class_id, token, loss, failure))
+            mean = of_class[-last:].astype(np.float64).mean()
+            learned.append(LearnedToken(cls.class_id, tuple(token), float(mean), failure))
         return learned
 
     def _optimise(
-        self, group: Sequence[ClassToLearn]
+        self,
+        group: Sequence[ClassToLearn],
     ) -> Doing[int, tuple[list[torch.Tensor], np.ndarray]]:
         """Return rows [slots, vectors, width] for each encoder, and the loss float32 [steps,
         slots]."""
@@ -238,7 +244,8 @@ class Inversion:
                 schedule.rows[step],
                 schedule.flips[step],
             )
-            latents.append(mean + deviation * torch.randn(mean.shape, generator=generator))
+            of_posterior = torch.randn(mean.shape, generator=generator)
+            latents.append(mean + deviation * of_posterior)
             noises.append(torch.randn(mean.shape, generator=generator))
         scaled = torch.cat(latents) * self.pipeline.vae.config.scaling_factor
         clean = scaled.to(self.device)
@@ -257,11 +264,12 @@ class Inversion:
             added = {"text_embeds": pooled, "time_ids": time_ids}
         unet = self.pipeline.unet
         predicted = unet(noisy.to(unet.dtype), t, states, added_cond_kwargs=added).sample
-        target = noise
-        if self.noise.config["prediction_type"] == "v_prediction":
+        target = clean
+        prediction = self.noise.config["prediction_type"]
+        if prediction == "epsilon":
+            target = noise
+        elif prediction == "v_prediction":
             target = self.noise.get_velocity(clean, noise, t)
-        elif self.noise.config["prediction_type"] != "epsilon":
-            target = clean
         error = F.mse_loss(predicted.float(), target, reduction="none")
         return error.reshape(len(group), -1).mean(1)
 
@@ -307,9 +315,10 @@ class TextSide:
             names = [f"<place-{number}>" for number in range(slots * vectors)]
             tokenizer.add_tokens(names)
             ids = tokenizer.convert_tokens_to_ids(names)
-            if ids != list(range(ids[0], ids[0] + len(ids))):
+            first = ids[0]
+            if ids != list(range(first, first + len(ids))):
                 raise ValueError("the tokenizer did not give new tokens consecutive ids")
-            table = _RowsBehind(encoder.get_input_embeddings(), ids[0])
+            table = _RowsBehind(encoder.get_input_embeddings(), first)
             encoder.set_input_embeddings(table)
             self.parts.append((tokenizer, encoder))
             self.tables.append(table)
@@ -335,8 +344,8 @@ class TextSide:
         """Return, for each encoder, the token ids [length] of a template whose gap has the tokens
         of a slot."""
         if template not in self._ids:
-            places = " ".join(f"<place-{number}>" for number in range(self.vectors))
-            text = fill_template(template, places)
+            places = [f"<place-{number}>" for number in range(self.vectors)]
+            text = fill_template(template, " ".join(places))
             first_slot = []
             for (tokenizer, _), table in zip(self.parts, self.tables, strict=True):
                 length = tokenizer.model_max_length
@@ -353,7 +362,8 @@ class TextSide:
             self._ids[template] = first_slot
         moved = []
         for ids, table in zip(self._ids[template], self.tables, strict=True):
-            moved.append(torch.where(ids >= table.first_id, ids + slot * self.vectors, ids))
+            of_slot = ids + slot * self.vectors
+            moved.append(torch.where(ids >= table.first_id, of_slot, ids))
         return moved
 
     def encode(
@@ -405,8 +415,10 @@ def centred_square(image: Image.Image, side: int) -> np.ndarray:
     least = min(image.size)
     left = (image.width - least) // 2
     top = (image.height - least) // 2
-    square = image.convert("RGB").crop((left, top, left + least, top + least))
-    return np.asarray(square.resize((side, side), Pillow.Resampling.BICUBIC))
+    box = (left, top, left + least, top + least)
+    square = image.convert("RGB").crop(box)
+    resized = square.resize((side, side), Pillow.Resampling.BICUBIC)
+    return np.asarray(resized)
 
 
 class LatentCache:
@@ -433,8 +445,8 @@ class LatentCache:
         """
         if class_id in self._indices:
             return
-        scheduled = zip(rows.flat, flips.flat, strict=True)
-        pairs = sorted({(int(row), bool(flip)) for row, flip in scheduled})
+        scheduled = zip(rows.ravel().tolist(), flips.ravel().tolist(), strict=True)
+        pairs = sorted(set(scheduled))
         means = []
         deviations = []
         problems: dict[str, None] = {}
@@ -453,9 +465,8 @@ class LatentCache:
             means.append(mean[: len(part)])
             deviations.append(deviation[: len(part)])
         if problems:
-            raise UserError(
-                list(problems)[:20], "Remove or replace these rows of the input dataset."
-            )
+            hint = "Remove or replace these rows of the input dataset."
+            raise UserError(list(problems)[:20], hint)
         self._means[class_id] = torch.cat(means)
         self._deviations[class_id] = torch.cat(deviations)
         self._indices[class_id] = {pair: index for index, pair in enumerate(pairs)}
@@ -469,8 +480,8 @@ class LatentCache:
         """Return the mean and the deviation of n images, each float32 [n, channels, height,
         width]."""
         indices = self._indices[class_id]
-        pairs = zip(rows, flips, strict=True)
-        chosen = torch.tensor([indices[int(row), bool(flip)] for row, flip in pairs])
+        pairs = zip(rows.tolist(), flips.tolist(), strict=True)
+        chosen = torch.tensor([indices[pair] for pair in pairs])
         return self._means[class_id][chosen], self._deviations[class_id][chosen]
 
     def drop(self, class_id: str) -> None:
@@ -484,16 +495,19 @@ class LatentCache:
         An image of 768 pixels takes 300 KB.
         """
         vae = self.vae
-        dtype = torch.float32 if getattr(vae.config, "force_upcast", False) else vae.dtype
-        levels = torch.from_numpy(np.ascontiguousarray(pixels)).permute(0, 3, 1, 2)
-        images = levels.to(vae.device, dtype) / 127.5 - 1
         before = vae.dtype
+        dtype = before
+        if getattr(vae.config, "force_upcast", False):
+            dtype = torch.float32
+        levels = torch.from_numpy(np.ascontiguousarray(pixels))
+        images = levels.permute(0, 3, 1, 2).to(vae.device, dtype)
         with torch.inference_mode():
             if dtype != before:
                 vae.to(dtype)
-            posterior = vae.encode(images).latent_dist
+            posterior = vae.encode(images / 127.5 - 1).latent_dist
             if dtype != before:
                 vae.to(before)
         # Tensors from inference mode cannot be part of a later graph, so clone them.
         mean = posterior.mean.cpu().float().clone()
-        return mean, posterior.std.cpu().float().clone()
+        deviation = posterior.std.cpu().float().clone()
+        return mean, deviation

@@ -19,7 +19,8 @@ from counterfoil.arrays import AnyFloats, Bools, Floats, Ints
 from counterfoil.engines import Doing, Finished, engine_for
 from counterfoil.progress import report_progress
 from counterfoil.report.words import format_count
-from counterfoil.stats import balanced_accuracy_interval, sequential_p
+from counterfoil.sequential_stats import sequential_p
+from counterfoil.stats import balanced_accuracy_interval
 
 
 def balanced_accuracy(right: Bools, predicted: Bools) -> float:

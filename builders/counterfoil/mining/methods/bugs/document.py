@@ -60,7 +60,8 @@ from counterfoil.paired_stats import (
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.progress import report_progress
 from counterfoil.recipe.schema_mine import BugsSettings, Mine
-from counterfoil.stats import POWER, e_q_values, simultaneous_level, wilson_interval
+from counterfoil.sequential_stats import e_q_values
+from counterfoil.stats import POWER, simultaneous_level, wilson_interval
 
 SHORTENED_FROM = "shortened_from"
 _MOST_EVIDENCE = 12

@@ -37,7 +37,8 @@ from counterfoil.mining.methods.bugs.trials import (
 from counterfoil.paired_stats import most_pairs_to_decide
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.schema_mine import BugsSettings, Mine
-from counterfoil.stats import StoppedRate, clopper_pearson, e_bh, stopped_rate
+from counterfoil.sequential_stats import StoppedRate, e_bh, stopped_rate
+from counterfoil.stats import clopper_pearson
 
 # A class that fails more often than this on the base is left out, because its failures do not show
 # a cause.
