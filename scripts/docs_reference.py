@@ -35,12 +35,14 @@ from pydantic_core import PydanticUndefined
 import counterfoil
 from counterfoil.cli.main import app
 from counterfoil.corrupting.corruptions import CORRUPTIONS
+from counterfoil.data import messages as data_messages
+from counterfoil.errors import MessageTable
 from counterfoil.evaluation.options import EvaluationOptions
 from counterfoil.evaluation.task import EVERY_TASK
 from counterfoil.evaluation.tasks import task_named
 from counterfoil.options import Option, options_of
+from counterfoil.recipe import messages as recipe_messages
 from counterfoil.recipe.kinds import KINDS, GeneratorKind
-from counterfoil.recipe.messages import message
 from counterfoil.recipe.schema import Recipe
 from counterfoil.recipe.schema_mine import METHOD_SETTINGS
 from counterfoil.recipe.section import describe_sections
@@ -85,12 +87,18 @@ function is first used.
 """
 _ERRORS_OPENING = """# Errors
 
-Each line about a mistake in a recipe ends with a code in brackets, such as `[unknown-class]`. The code stays the same
-when the words change, so scripts and searches can use it. In Python, `error.problems` of a `UserError` are the lines;
-each has its `code` and its `path`, the key or file that is wrong.
+Each line about a mistake in a recipe or an input dataset ends with a code in brackets, such as `[unknown-class]`. The
+code stays the same when the words change, so scripts and searches can use it. In Python, `error.problems` of a
+`UserError` or a `RunFailure` are the lines; each has its `code` and its `path`, the key or file that is wrong.
+`error.hint` is what to do.
 
-Here is what each code means, with the lines that end with it. `…` stands for a value.
+Here is what each code means, with the lines that end with it and what to do then. `…` stands for a value.
 """
+# What problems are about → the table of their sentences. A code is in one table only.
+MESSAGES: dict[str, MessageTable] = {
+    "Recipes": recipe_messages.message,
+    "Input datasets": data_messages.message,
+}
 _OPTIONS_OPENING = """# Options
 
 An option is one thing on the command line, in Python and in the recipe. Each entry has its flags, its name in Python
@@ -228,22 +236,33 @@ def pages() -> dict[str, str]:
 
 
 def errors_page() -> str:
-    """Return every code of an error with its meaning and its sentences."""
+    """Return every code of an error with its meaning, its sentences and what to do."""
     lines = [_ERRORS_OPENING]
-    for code, meaning in message.codes.items():
-        lines += [f"## {code}", "", _prose(meaning), ""]
-        for name, sentence in message.sentences.items():
-            if name.partition(".")[0] == code:
-                lines.append(f"- {_inline_code(_without_gaps(sentence))}")
-        lines.append("")
+    for what, table in MESSAGES.items():
+        lines += [f"## {what}", ""]
+        for code, meaning in table.codes.items():
+            lines += [f"### {code}", "", _prose(meaning), ""]
+            if code in table.advice and code not in table.sentences:
+                lines += [_prose(_without_gaps(table.advice[code])), ""]
+            for name, sentence in table.sentences.items():
+                if name.partition(".")[0] == code:
+                    advice = _prose(_without_gaps(table.advice.get(name, "")))
+                    shown = _inline_code(_without_gaps(sentence))
+                    lines.append(f"- {shown}<br>{advice}" if advice else f"- {shown}")
+            lines.append("")
     return "\n".join(lines)
 
 
 def _without_gaps(sentence: str) -> str:
     """Return a sentence with `…` for the gaps that always hold something, and single braces."""
     text = ""
-    for words, gap, _, _ in Formatter().parse(sentence):
-        text += words if gap in (None, "hint", "about", "places") else f"{words}…"
+    for words, gap, spec, conversion in Formatter().parse(sentence):
+        text += words
+        if gap in (None, "hint", "about", "places"):
+            continue
+        text += "'…'" if conversion == "q" else "…"
+        if spec and "|" in spec:
+            text += f" {spec.partition('|')[2]}"
     return text
 
 

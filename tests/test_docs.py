@@ -161,3 +161,8 @@ def test_pages_and_help_give_the_number_of_corruptions_and_list_each() -> None:
         for name in names[1:-1].split("`, `")
     }
     assert listed == {name: corruption.kind for name, corruption in CORRUPTIONS.items()}
+
+
+def test_no_code_of_an_error_is_in_two_tables() -> None:
+    codes = [code for table in docs_reference.MESSAGES.values() for code in table.codes]
+    assert len(codes) == len({*codes})

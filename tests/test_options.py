@@ -129,8 +129,11 @@ def test_the_page_has_every_option_of_commands_and_functions() -> None:
 @pytest.mark.parametrize(
     ("words", "shown"),
     [
-        (["evaluate", "./no/folder"], "no dataset ./no/folder"),
-        (["build", "--from", "./no/folder", "--out", "new"], "no dataset ./no/folder"),
+        (["evaluate", "./no/folder"], "./no/folder: there is no such dataset"),
+        (
+            ["build", "--from", "./no/folder", "--out", "new"],
+            "./no/folder: there is no such dataset",
+        ),
         (["verify", "./no/folder"], "./no/folder"),
     ],
     ids=["evaluate", "build", "verify"],

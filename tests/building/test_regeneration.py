@@ -339,7 +339,7 @@ def test_a_recipe_and_from_exclude_each_other(tmp_path: Path) -> None:
     for arguments, message in (
         (["wardrobe-mini", "--from", "there"], "takes RECIPE or --from, not both"),
         ([], "build needs RECIPE or --from"),
-        (["--from", str(tmp_path / "nothing")], "there is no dataset"),
+        (["--from", str(tmp_path / "nothing")], "[unknown-dataset]"),
     ):
         run = run_command(["build", *arguments, "--out", str(tmp_path / "out")])
         assert run.returncode == 2

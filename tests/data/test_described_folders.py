@@ -21,9 +21,9 @@ from counterfoil.data.folder_cards import pattern_matches
 from counterfoil.data.labelled_sources import NamedDataset, labelled_source
 from counterfoil.data.open_source import open_source
 from counterfoil.data.tables import plain_folder
-from counterfoil.errors import UserError
 from counterfoil.recipe.schema_inputs import Conditions
 from support.images import encoded
+from support.refusals import refuses
 from support.tables import as_parquet, classes_by_path, image_table
 
 PIXELS = encoded((9, 9, 9))
@@ -336,70 +336,82 @@ def test_labels_are_numbered_as_the_description_says(tmp_path: Path) -> None:
 EVERY = f"{LISTED}  - split: train\n    path: '**'\n"
 REFUSED = [
     # Which split?
-    (["test tube/cam_a/1.png", "train ticket/cam_a/1.png"], {}, ["may be a split or a class"]),
+    (["test tube/cam_a/1.png", "train ticket/cam_a/1.png"], {}, "unclear-split", ["'test tube'"]),
     (
         ["test_images/1.png", "images/2.png"],
         {"metadata.csv": csv("test_images/1.png,x", "images/2.png,y")},
+        "unclear-split",
         ["'test_images'"],
     ),
     (
         ["train/1.png", "test/1.png", "more/1.png"],
         {},
-        ["test/, train/ are named as splits", "1 image lies outside"],
+        "unclear-split",
+        ["test/, train/", "1 image lies outside"],
     ),
     (
         ["mug/test/1.png", "mug/train/1.png", "star/test/1.png"],
         {"README.md": card(("mug", "star"))},
-        ["lie below class folders"],
+        "unclear-split",
+        ["3 folders", "below class folders"],
     ),
     (
         ["mug/test/1.png", "star/train/1.png"],
         {"metadata.csv": csv("mug/test/1.png,x", "star/train/1.png,y")},
-        ["named as splits"],
+        "unclear-split",
+        ["2 folders", "below class folders"],
     ),
     (
         ["train/mug/1.png", "test/mug/1.png"],
         {"README.md": card(configs=f"{EVERY}")},
+        "unclear-split",
         ["as the one split 'train'"],
     ),
     (
         CLASSES,
         {"README.md": card(configs=f"{EVERY}  - split: test\n    path: star/*\n")},
+        "unclear-split",
         ["in train and in test"],
     ),
     (
         CLASSES,
         {"README.md": card(configs=f"{EVERY}  - split: test\n    path: test/*\n")},
-        ["no image is in the split 'test'"],
+        "no-images",
+        ["'test'"],
     ),
     # Which class?
-    (CLASSES, {"README.md": card(("mug", "cup"))}, ["'star' is none of them", "'mug', 'cup'"]),
-    (CLASSES, {"dataset_infos.json": infos(["mug", "cup"])}, ["'star' is none of them"]),
+    (CLASSES, {"README.md": card(("mug", "cup"))}, "unknown-label", ["'star'", "'mug', 'cup'"]),
+    (CLASSES, {"dataset_infos.json": infos(["mug", "cup"])}, "unknown-label", ["'star'"]),
     (
         FLAT,
         {"metadata.csv": csv(*LABELLED), "README.md": card(("mug", "cup"))},
-        ["the labels 'star' are none"],
+        "unknown-label",
+        ["the labels 'star'"],
     ),
     (
         [*CLASSES, "1.png"],
         {"README.md": card(("mug", "star"))},
-        ["1 image lies beside the class folders"],
+        "missing-label",
+        ["1 image lies", "1.png"],
     ),
     (
         CLASSES,
         {"mug/metadata.csv": csv("1.png,red", "2.png,blue")},
-        ["mug/metadata.csv gives labels, and 2 images lie in other folders"],
+        "missing-label",
+        ["mug/metadata.csv", "2 images lie in other folders"],
     ),
     (
         FLAT,
         {"metadata.csv": csv("0.png,x", "0.png,y", "1.png,x")},
-        ["two lines give '0.png' the label 'x' and 'y'"],
+        "image-list",
+        ["'0.png' the label 'x' and 'y'"],
     ),
     # Which image?
     (
         FLAT,
         {"metadata.csv": csv("0.png,x", "9.png,y", ",z")},
-        ["image 2: file_name names '9.png', which is no image", "image 3"],
+        "image-list",
+        ["image 2: file_name: names '9.png'"],
     ),
     (
         FLAT,
@@ -408,28 +420,36 @@ REFUSED = [
                 "../photos/0.png,x", "/etc/passwd,y", "C:\\0.png,x", "file:///0.png,y"
             )
         },
-        ["no path inside", "image 4"],
+        "image-list",
+        ["image 4", "no path inside"],
     ),
-    (FLAT, {"metadata.csv": csv("..\\secret.png,x")}, ["no path inside"]),
-    (FLAT, {"metadata.csv": csv("0.png;x", header="file_name;label")}, ["has no column file_name"]),
-    (FLAT, {"metadata.csv": csv()}, ["lists no image"]),
-    (FLAT, {"metadata.jsonl": "{not json"}, ["metadata.jsonl: cannot be read"]),
-    (FLAT, {"metadata.csv": csv(*LABELLED), "metadata.jsonl": "{}"}, ["tables of several forms"]),
+    (FLAT, {"metadata.csv": csv("..\\secret.png,x")}, "image-list", ["no path inside"]),
+    (
+        FLAT,
+        {"metadata.csv": csv("0.png;x", header="file_name;label")},
+        "missing-column",
+        ["file_name"],
+    ),
+    (FLAT, {"metadata.csv": csv()}, "image-list", ["metadata.csv"]),
+    (FLAT, {"metadata.jsonl": "{not json"}, "unreadable-data", ["metadata.jsonl: "]),
+    (
+        FLAT,
+        {"metadata.csv": csv(*LABELLED), "metadata.jsonl": "{}"},
+        "image-list",
+        ["several forms"],
+    ),
 ]
 
 
-@pytest.mark.parametrize(("names", "files", "messages"), REFUSED)
+@pytest.mark.parametrize(("names", "files", "code", "words"), REFUSED)
 def test_what_is_not_known_is_asked(
-    names: list[str], files: dict[str, str], messages: list[str], tmp_path: Path
+    names: list[str], files: dict[str, str], code: str, words: list[str], tmp_path: Path
 ) -> None:
     folder = write(tmp_path / "photos", names, files)
-    with pytest.raises(UserError) as refused:
-        labelled_source(
-            NamedDataset(
-                str(folder), "train" if "as the one split 'train'" in messages[0] else None
-            )
-        )
-    assert [message for message in messages if message not in str(refused.value)] == []
+    split = "train" if "'train'" in words[0] else None
+    with refuses(code, None, *words) as refused:
+        labelled_source(NamedDataset(str(folder), split))
+    assert all(problem.path.startswith(str(folder)) for problem in refused.value.problems)
     assert refused.value.hint
 
 
@@ -534,22 +554,22 @@ def parquet(labels: Sequence[str]) -> bytes:
         ({"test/a.parquet": 1, "train/b.parquet": 2}, {"test": 1, "train": 2}),
         (
             {"a-test.parquet": 1, "b.parquet": 2},
-            "b.parquet belongs to no split, and a-test.parquet as test would be read",
+            "no split has b.parquet, and a-test.parquet as test would be read",
         ),
-        ({"a-test.parquet": 1, "B.PARQUET": 2}, "B.PARQUET belongs to no split"),
-        ({"test/a.parquet": 1, "more/b.parquet": 2}, "more/b.parquet belongs to no split"),
+        ({"a-test.parquet": 1, "B.PARQUET": 2}, "no split has B.PARQUET"),
+        ({"test/a.parquet": 1, "more/b.parquet": 2}, "no split has more/b.parquet"),
         (
             {"data/train-00000-of-00001.parquet": 1, "extra.parquet": 2},
-            "extra.parquet belongs to no split",
+            "no split has extra.parquet",
         ),
-        ({"test tube.parquet": 1, "mug.parquet": 1}, "mug.parquet belongs to no split"),
+        ({"test tube.parquet": 1, "mug.parquet": 1}, "no split has mug.parquet"),
         (
             {"train_data/test/a.parquet": 1, "train_data/train/b.parquet": 1},
             "would be read in several splits",
         ),
         (
             {"train-00000-of-00002.parquet": 1},
-            "train lacks 1 part of 2, such as train-00001-of-00002.parquet",
+            "train: lacks 1 part of 2, such as train-00001-of-00002.parquet",
         ),
     ],
 )
@@ -561,9 +581,10 @@ def test_every_file_of_rows_belongs_to_one_split_or_the_command_asks(
     )
     opened = open_source(NamedDataset(str(folder)))
     if isinstance(expected, str):
-        with pytest.raises(UserError) as refused:
+        code = "unreadable-data" if "lacks" in expected else "unclear-split"
+        with refuses(code, "source", expected) as refused:
             opened.rows("test")
-        assert expected in str(refused.value) and refused.value.hint
+        assert refused.value.hint
     else:
         assert {split: opened.rows(split).count // 2 for split in opened.splits} == expected
 
@@ -572,9 +593,7 @@ def test_csv_files_belong_to_splits_too_and_a_list_in_the_card_is_an_answer(tmp_
     folder = write(
         tmp_path / "rows", (), {"images_test.csv": "a,label\n1,x\n", "images.csv": "a,label\n2,y\n"}
     )
-    with pytest.raises(
-        UserError, match=r"images\.csv belongs to no split, and images_test\.csv as test"
-    ):
+    with refuses("unclear-split", "source", "images.csv", "images_test.csv as test"):
         open_source(NamedDataset(str(folder))).rows("test")
     listed = {"README.md": card(configs=f"{LISTED}  - split: test\n    path: a-test.parquet\n")}
     files = {"a-test.parquet": parquet(FEW), "b.parquet": parquet(FEW)}

@@ -19,11 +19,11 @@ from counterfoil.building.build_dataset import build
 from counterfoil.data.masks import decoded_mask
 from counterfoil.data.open_source import open_source
 from counterfoil.data.pool import pool_of
-from counterfoil.errors import CounterfoilError, UserError
+from counterfoil.errors import CounterfoilError
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.loader import load_recipe_text
 from support.masks import RECIPE, mask_folder, masks_read
-from support.refusals import problems_of
+from support.refusals import problems_of, refuses
 
 
 def recipe_of(folder: Path, *changes: str) -> Recipe:
@@ -100,7 +100,7 @@ def test_the_recipe_says_whether_masks_are_of_turned_photographs(tmp_path: Path,
     exif = picture.getexif()
     exif[0x0112] = turn
     picture.save(path, exif=exif)
-    with pytest.raises(UserError, match=r"an EXIF tag turns 1 photograph of .* whether masks are"):
+    with refuses("unclear-exif", "source.exif", "1 photograph", "masks"):
         build(recipe_of(tmp_path / "patches"), tmp_path / "out", device="cpu", workers=1)
     stored = masks_of_folder(tmp_path / "patches", "source.exif=ignore")
     assert (stored[1] == drawn).all()
@@ -204,7 +204,9 @@ def test_unfit_masks_are_refused_before_any_image_is_made(tmp_path: Path, name: 
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(RECIPE.format(folder=folder))
     (shown,) = problems_of(build, recipe, tmp_path / "built", device="cpu", workers=1)
-    assert problem in shown and "source.masks: " in shown and "row 1" in shown
+    assert (shown.code, shown.path) == ("invalid-mask", "source.masks")
+    assert problem in shown
+    assert "row 1" in shown
     assert not list((tmp_path / "built").glob("data/**/*.parquet"))
 
 
@@ -218,28 +220,36 @@ def test_a_size_is_judged_before_pixels_are_decoded(monkeypatch: pytest.MonkeyPa
             decoded_mask(content, (80, 60))
 
 
-FOLDERS: dict[str, tuple[Callable[[Path], Any], str]] = {
+FOLDERS: dict[str, tuple[Callable[[Path], Any], str, str]] = {
     "no class": (
         lambda masks: [
             path.write_bytes(saved(np.full((60, 80), 255, np.uint8))) for path in masks.iterdir()
         ],
-        "no pixel of",
+        "invalid-mask",
+        "no pixel",
     ),
     "two of one name": (
         lambda masks: (masks / "000.bmp").write_bytes(b""),
-        "have one name among masks",
+        "invalid-mask",
+        "'masks/000.bmp' and 'masks/000.png'",
     ),
-    "a lossy mask": (lambda masks: (masks / "000.png").rename(masks / "000.jpg"), "is no PNG"),
+    "a lossy mask": (
+        lambda masks: (masks / "000.png").rename(masks / "000.jpg"),
+        "invalid-mask",
+        "'masks/000.jpg'",
+    ),
     "a link": (
         lambda masks: (
             (masks / "000.png").unlink(),
             (masks / "000.png").symlink_to("/etc/hostname"),
         ),
+        "unreadable-data",
         "is a link",
     ),
     "no pair": (
         lambda masks: [path.rename(masks / f"other-{path.name}") for path in masks.iterdir()],
-        "no image has a mask of its name",
+        "no-images",
+        "mask",
     ),
 }
 
@@ -248,10 +258,9 @@ FOLDERS: dict[str, tuple[Callable[[Path], Any], str]] = {
 def test_folders_that_cannot_be_paired_are_refused(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "patches"
     mask_folder(folder, 2)
-    change, problem = FOLDERS[name]
+    change, code, words = FOLDERS[name]
     change(folder / "masks")
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(RECIPE.format(folder=folder))
-    with pytest.raises(CounterfoilError) as caught:
+    with refuses(code, None, words, kind=CounterfoilError):
         build(recipe, tmp_path / "built", device="cpu", workers=1)
-    assert problem in "\n".join(caught.value.problems)

@@ -18,10 +18,9 @@ from counterfoil.data.labelled_sources import NamedDataset
 from counterfoil.data.object_folders import read_object_folder
 from counterfoil.data.open_source import open_source
 from counterfoil.data.written_objects import ObjectFolder, ObjectLists
-from counterfoil.errors import UserError
 from support.boxes import coco_document, coco_folder, draw_images, drawn_objects, yolo_folder
 from support.limited import OPENING, limited
-from support.refusals import problems_of
+from support.refusals import problems_of, refuses
 
 
 def read(folder: Path) -> ObjectFolder:
@@ -122,32 +121,35 @@ def second_file(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("damage", "code", "words"),
     [
-        (damaged(bbox=[1, 2, 3]), r"annotations\[0\]: bbox is .* expected \[x, y, width, height\]"),
-        (damaged(bbox=[1, 2, float("inf"), 3]), "bbox is"),
-        (damaged(bbox=[9, 9, -3, 3]), "of which no side is below 0"),
-        (damaged(category_id=4), "there is no category '4'"),
-        (damaged(image_id=99), "there is no image '99'"),
-        (damaged(iscrowd=2), "iscrowd is '2', expected 0 or 1"),
+        (damaged(bbox=[1, 2, 3]), "invalid-coco", "annotations[0]: bbox is '[1, 2, 3]'"),
+        (damaged(bbox=[1, 2, float("inf"), 3]), "invalid-coco", "bbox is"),
+        (damaged(bbox=[9, 9, -3, 3]), "invalid-coco", "no side is below 0"),
+        (damaged(category_id=4), "invalid-coco", "category '4'"),
+        (damaged(image_id=99), "invalid-coco", "image '99'"),
+        (damaged(iscrowd=2), "invalid-coco", "iscrowd is '2'"),
         (
             damaged(categories=[{"id": 3, "name": "box"}, {"id": 7, "name": "Box"}]),
+            "invalid-coco",
             "found 'box' again",
         ),
-        (damaged(categories=[{"id": 3}]), "expected a name"),
+        (damaged(categories=[{"id": 3}]), "invalid-coco", "categories[0]: found '{'id': 3}'"),
         (
             damaged(images=[{"id": 1, "file_name": "a"}, {"id": 1, "file_name": "b"}]),
-            "an id of its own",
+            "invalid-coco",
+            "images[1]: ",
         ),
-        (second_file, "are annotations of one split"),
+        (second_file, "unclear-split", "annotations.json, train.json"),
     ],
 )
 def test_a_coco_file_of_another_form_is_refused_in_words(
-    damage: Callable[[Path], None], message: str, tmp_path: Path
+    damage: Callable[[Path], None], code: str, words: str, tmp_path: Path
 ) -> None:
     coco_folder(tmp_path)
     damage(tmp_path)
-    with pytest.raises(UserError, match=message):
+    path = tmp_path if code == "unclear-split" else tmp_path / "annotations.json"
+    with refuses(code, path, words):
         read(tmp_path)
 
 
@@ -158,7 +160,7 @@ def test_a_name_that_leads_out_of_the_folder_is_no_image_of_it(tmp_path: Path) -
     names = ["../outside.png", str(tmp_path / "outside.png"), "images/../../outside.png"]
     images = [{"id": number, "file_name": name} for number, name in enumerate(names, start=1)]
     damaged(images=images, annotations=[])(folder)
-    with pytest.raises(UserError, match="lists 3 images, and none of them is in the folder"):
+    with refuses("no-images", folder / "annotations.json", "3 images"):
         read(folder)
 
 
@@ -189,6 +191,8 @@ def test_a_yolo_folder_of_another_form_is_refused_in_words(
     yolo_folder(tmp_path)
     (tmp_path / file).write_text(text)
     problems = problems_of(read, tmp_path)
+    code = "unreadable-data" if message == "YAML" else "invalid-yolo"
+    assert {(problem.code, problem.path) for problem in problems} == {(code, str(tmp_path / file))}
     assert re.search(message, "\n".join(problems))
 
 
@@ -311,9 +315,7 @@ def test_sizes_that_no_ratio_explains_are_refused(
 ) -> None:
     coco_folder(tmp_path)
     change(tmp_path)
-    with pytest.raises(
-        UserError, match="another size than their file says, and no single ratio explains it"
-    ):
+    with refuses("invalid-boxes", tmp_path, "another size"):
         boxes_of(tmp_path)
 
 
@@ -426,9 +428,7 @@ def test_boxes_of_upright_photographs_stay_when_these_are_turned(
         name: [pytest.approx(box) for box in boxes] for name, boxes in drawn.items()
     }
     if make is coco_folder and tag != 3:
-        with pytest.raises(
-            UserError, match="sizes and boxes of photographs as they are turned"
-        ) as refused:
+        with refuses("unclear-exif", tmp_path, "as they are turned") as refused:
             boxes_of(tmp_path)
         assert "Set source.exif to apply" in (refused.value.hint or "")
 
@@ -441,7 +441,7 @@ def test_a_coco_file_of_photographs_as_stored_is_refused_where_they_are_turned(
     with_sizes(120, 160)(tmp_path)
     assert read(tmp_path).turning("train") == "ignore"
     assert boxes_of(tmp_path)
-    with pytest.raises(UserError, match="photographs as they are stored"):
+    with refuses("unclear-exif", tmp_path, "as they are stored"):
         boxes_of(tmp_path, exif="apply")
 
 
@@ -450,7 +450,7 @@ def test_two_images_of_one_file_of_labels_are_refused(tmp_path: Path) -> None:
     shutil.copy(
         tmp_path / "images" / "train" / "000.png", tmp_path / "images" / "train" / "000.bmp"
     )
-    with pytest.raises(UserError, match=r"000\.txt may be the labels of images/train/000"):
+    with refuses("invalid-yolo", tmp_path, "labels/train/000.txt", "images/train/000.bmp"):
         read(tmp_path)
 
 
@@ -579,10 +579,10 @@ BOX = "<bndbox><xmin>{}</xmin><ymin>{}</ymin><xmax>{}</xmax><ymax>{}</ymax></bnd
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("<annotation><object><name>box</name></object></annotation>", "object 1 has the bndbox"),
+        ("<annotation><object><name>box</name></object></annotation>", "object 1: has the bndbox"),
         (
             f"<annotation><object>{BOX.format(1, 1, 5, 5)}</object></annotation>",
-            "object 1 has no name",
+            "object 1: has no name",
         ),
         (
             f"<annotation><object><name>a</name>{BOX.format(9, 1, 5, 5)}</object></annotation>",
@@ -607,8 +607,10 @@ BOX = "<bndbox><xmin>{}</xmin><ymin>{}</ymin><xmax>{}</xmax><ymax>{}</ymax></bnd
 def test_xml_of_another_form_is_refused_in_words(text: str, message: str, tmp_path: Path) -> None:
     voc_folder(tmp_path)
     (tmp_path / "Annotations" / "000.xml").write_text(text)
-    problems = problems_of(read, tmp_path)
-    assert message in "\n".join(problems)
+    problem, *_ = problems_of(read, tmp_path)
+    path = str(tmp_path / "Annotations" / "000.xml")
+    assert (problem.code, problem.path) == ("invalid-voc", path)
+    assert message in problem
 
 
 def test_boxes_that_begin_at_pixel_0_are_told(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from PIL import Image
 from counterfoil.data.labelled_sources import NamedDataset
 from counterfoil.data.objects import SourceObjects, objects_of
 from counterfoil.data.open_source import open_source
-from counterfoil.errors import UserError
 from counterfoil.recipe.schema_inputs import Source
+from support.refusals import refuses
 
 SIZE = (100, 80)
 CELL = {
@@ -121,18 +121,40 @@ def test_names_in_a_list_of_structs_are_read_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cell", "message"),
+    ("cell", "code", "path", "words"),
     [
-        ({"bbox": [[0, 0, 4]], "category": [0]}, "has the box"),
-        ({"bbox": [[5, 5, -4, 4]], "category": [0]}, "with a side below 0 as coco"),
-        ({"bbox": [[0, 0, 4, 4]], "category": [0, 1]}, "has 1 boxes and 2 categories"),
-        ({"bbox": [[0, 0, 4, 4]], "category": [5]}, "has an object of category 5"),
-        ({"bbox": [[0, 0, 4, 4]], "category": ["van"]}, "has no category 'car'"),
+        ({"bbox": [[0, 0, 4]], "category": [0]}, "invalid-boxes", "source.objects", "four numbers"),
+        (
+            {"bbox": [[5, 5, -4, 4]], "category": [0]},
+            "invalid-boxes",
+            "source.objects",
+            "below 0 as coco",
+        ),
+        (
+            {"bbox": [[0, 0, 4, 4]], "category": [0, 1]},
+            "invalid-boxes",
+            "source.objects",
+            "1 box and 2 categories",
+        ),
+        (
+            {"bbox": [[0, 0, 4, 4]], "category": [5]},
+            "unknown-label",
+            "source.categories",
+            "category 5",
+        ),
+        (
+            {"bbox": [[0, 0, 4, 4]], "category": ["van"]},
+            "unknown-label",
+            "source.categories",
+            "'car'",
+        ),
     ],
 )
-def test_what_is_no_object_is_refused_in_words(cell: Any, message: str, tmp_path: Path) -> None:
+def test_what_is_no_object_is_refused_in_words(
+    cell: Any, code: str, path: str, words: str, tmp_path: Path
+) -> None:
     rows = saved(tmp_path / "data", [cell])
-    with pytest.raises(UserError, match=message):
+    with refuses(code, path, words):
         objects_of(rows, source_of(tmp_path / "data"))
 
 
@@ -141,9 +163,8 @@ def test_a_cell_of_too_many_objects_is_refused_before_it_is_python(
     text: bool, tmp_path: Path
 ) -> None:
     cell: Any = {"bbox": [[1.0, 2.0, 3.0, 4.0]] * 100_200, "category": [0] * 100_200}
-    with pytest.raises(
-        UserError, match=r"has (a list of 100,200 values|100,202 lists), expected at most 100,000"
-    ):
+    code = "invalid-boxes" if text else "too-much-data"
+    with refuses(code, None, "100,202 lists" if text else "100,200 values", "at most 100,000"):
         objects_of(
             saved(tmp_path / "data", [json.dumps(cell) if text else cell]),
             source_of(tmp_path / "data"),

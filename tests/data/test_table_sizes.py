@@ -93,13 +93,13 @@ WIDE = (
 BOMBS: dict[str, tuple[Callable[[Path], None], str]] = {
     "a text in every row": (
         written("train.parquet", TEXTS),
-        r"train\.parquet takes over .* bytes of memory",
+        r"train\.parquet: takes over .* bytes of memory",
     ),
     "a key in every line": (written("train.jsonl", KEYS), "has 10,001 columns"),
     "lists in lists": (written("train.jsonl", DEEP), "nested too deeply"),
     "a header of many columns": (written("train.csv", WIDE), "too much memory for its size"),
     "compressed rows of a saved dataset": (saved, "has compressed values or dictionaries"),
-    "texts about images": (written("metadata.parquet", TEXTS), r"metadata\.parquet takes over"),
+    "texts about images": (written("metadata.parquet", TEXTS), r"metadata\.parquet: takes over"),
     "a key in every line about images": (written("metadata.jsonl", KEYS), "has 10,001 columns"),
     "lists in lists about an image": (written("metadata.jsonl", DEEP), "nested too deeply"),
     "many columns about images": (written("metadata.csv", WIDE), "too much memory for its size"),
@@ -176,7 +176,7 @@ def test_what_no_reader_should_be_given_is_refused(
     ending: str, content: bytes, says: str, tmp_path: Path
 ) -> None:
     (tmp_path / f"rows{ending}").write_bytes(content)
-    with pytest.raises(UserError, match=f"given: rows{ending} .*{says}"):
+    with pytest.raises(UserError, match=f"given: rows{ending}: .*{says}"):
         refuse_vast([tmp_path / f"rows{ending}"], "given")
 
 
@@ -193,7 +193,7 @@ def test_small_files_share_what_any_table_may_take(tmp_path: Path) -> None:
     for file in files:
         file.write_bytes(content)
     refuse_vast(files[:2], "given")
-    with pytest.raises(UserError, match=r"given: 2\.parquet takes over"):
+    with pytest.raises(UserError, match=r"given: 2\.parquet: takes over"):
         refuse_vast(files, "given")
 
 

@@ -381,7 +381,7 @@ def test_what_cannot_hold_results_is_refused_before_a_model_is_scored(
         run("someone/colours@v1")
     assert "hf download someone/colours@v1" not in str(refused.value.hint)
     assert "--revision v1" in str(refused.value.hint)
-    with pytest.raises(UserError, match="there is no dataset"):
+    with pytest.raises(UserError, match=r"\[unknown-dataset\]"):
         run(tmp_path / "nothing")
     unfinished = copy_of(stored[0], tmp_path / "unfinished")
     (unfinished / "receipts" / "swap-00000.json").unlink()

@@ -177,7 +177,7 @@ def test_a_report_may_not_land_among_the_datasets_files(
 
 
 def test_what_is_no_dataset_is_a_users_mistake(tmp_path: Path, dataset: Path) -> None:
-    with pytest.raises(UserError, match="there is no dataset"):
+    with pytest.raises(UserError, match=r"\[unknown-dataset\]"):
         evaluate(tmp_path / "nowhere", ["resnet18"])
     with pytest.raises(UserError, match=r"neither a built dataset .it has no recipe\.yaml"):
         evaluate(tmp_path, ["resnet18"])

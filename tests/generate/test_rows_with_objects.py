@@ -81,7 +81,7 @@ def test_images_without_a_single_object_do_not_build(
     make(tmp_path / "data", 4)
     empty(tmp_path / "data")
     with pytest.raises(
-        UserError, match=r"none of 4 images of .* has an object of the recipe's 2 categories"
+        UserError, match=r"none of 4 images has an object of the recipe's 2 categories"
     ):
         chosen_rows(tmp_path / "data")
 

@@ -3,36 +3,19 @@ code."""
 
 from __future__ import annotations
 
-import ast
 import pickle
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from string import Formatter
 
 import pytest
 
 from counterfoil.errors import MessageTable, ProblemLine, UserError
 from counterfoil.recipe import load_recipe, load_recipe_text
 from counterfoil.recipe.messages import message
+from support.messages import gaps, statements
 from support.recipes import problems, refusal
 
 PACKAGE = Path(__file__).parents[2] / "builders" / "counterfoil" / "recipe"
-
-
-def gaps(sentence: str) -> set[str]:
-    return {gap for _, gap, _, _ in Formatter().parse(sentence) if gap is not None}
-
-
-def statements() -> Iterator[tuple[str, set[str]]]:
-    """Yield the name and the gaps of every sentence that the package states."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(call, ast.Call) and ast.unparse(call.func) == "message":
-                values = {keyword.arg or "" for keyword in call.keywords}
-                for part in ast.walk(call.args[0]):
-                    if isinstance(part, ast.Constant) and part.value in message.sentences:
-                        yield str(part.value), values
 
 
 def test_every_sentence_has_a_code_and_every_code_a_sentence() -> None:
@@ -41,7 +24,7 @@ def test_every_sentence_has_a_code_and_every_code_a_sentence() -> None:
 
 
 def test_each_sentence_is_stated_with_the_values_of_its_gaps() -> None:
-    stated = list(statements())
+    stated = list(statements(PACKAGE, message))
     wrong = [
         (name, values) for name, values in stated if not gaps(message.sentences[name]) <= values
     ]

@@ -270,7 +270,9 @@ def test_parquet_and_saved_datasets_are_read_and_their_columns_found(tmp_path: P
 def test_a_damaged_table_is_reported_as_one(tmp_path: Path) -> None:
     (tmp_path / "rows").mkdir()
     (tmp_path / "rows" / "train.parquet").write_bytes(b"PAR1 and nothing more")
-    with pytest.raises(UserError, match=r"rows': train\.parquet is no Parquet file, or is cut off"):
+    with pytest.raises(
+        UserError, match=r"rows': train\.parquet: is no Parquet file, or is cut off"
+    ):
         init("rows", **LAB)
 
 
@@ -535,7 +537,7 @@ def test_init_says_what_columns_of_0_and_1_are_good_for(tmp_path: Path, label: s
         (b"file_name;label\n0.png;mug\n1.png;star\n", "with commas between them: file_name,label"),
         (
             "file_name,label\n0.png,caf\u00e9\n1.png,star\n".encode("latin-1"),
-            "Save metadata.csv and other tables as UTF-8",
+            "Save it and other tables as UTF-8",
         ),
     ],
 )

@@ -73,8 +73,7 @@ def pin_asked_models(recipe: Recipe) -> Pins:
                 pin = Pin(rule.model, None, None, None)
             pins[without_folders(rule.model)] = pin.document()
         except CounterfoilError as error:
-            problems = [f"screen.keep: {problem}" for problem in error.problems]
-            errors.append(type(error)(problems, error.hint))
+            errors.append(error.at("screen.keep"))
     raise_together(errors)
     return pins
 

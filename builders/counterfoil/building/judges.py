@@ -80,8 +80,7 @@ def pin_judges(recipe: Recipe) -> Pins:
             pins[without_folders(name)] = _pin(classifier, class_map)
         except CounterfoilError as error:
             key = "screen.judge" if name == recipe.screen.judge else "screen.keep"
-            problems = [f"{key}: {problem}" for problem in error.problems]
-            errors.append(type(error)(problems, error.hint))
+            errors.append(error.at(key))
     raise_together(errors)
     return pins
 

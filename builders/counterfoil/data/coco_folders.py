@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.data.folder_splits import DEFAULT_SPLIT, shown_name, split_of_name
+from counterfoil.data.messages import message, refusal
 from counterfoil.data.written_objects import (
     ObjectFolder,
     Size,
@@ -21,8 +22,7 @@ from counterfoil.data.written_objects import (
     written_id,
 )
 from counterfoil.documents import parse_json
-from counterfoil.errors import Problems, UserError, some_of
-from counterfoil.recipe.names import quoted
+from counterfoil.errors import Problems, quoted, some_of
 from counterfoil.recipe.tasks.objects import MOST_OBJECTS, categories_problem, no_objects
 from counterfoil.report.words import format_count
 
@@ -35,14 +35,14 @@ _KEYS = ("images", "annotations", "categories")
 # The key of an annotation's outline: polygons, or run lengths of a crowd.
 SEGMENTATION = "segmentation"
 _OWNER = re.compile(rb'"image_id"\s*:\s*("[^"]*"|[^\s,}]*)')
-_FORM = (
-    "A COCO file has the lists images (id, file_name), annotations (image_id, category_id,"
-    " bbox) and categories."
-)
 
 
 def coco_folder(
-    folder: Path, names: Sequence[str], images: Sequence[str], *, outlines: bool = False
+    folder: Path,
+    names: Sequence[str],
+    images: Sequence[str],
+    *,
+    outlines: bool = False,
 ) -> ObjectFolder | None:
     """Return a folder of COCO files, or None if no file in it is one. outlines: whether objects have
     their `segmentation` too, as it is written."""
@@ -57,28 +57,19 @@ def coco_folder(
         stem, _ = posixpath.splitext(file)
         split_name = split_of_name(stem) or split_of_name(home)
         by_split.setdefault(split_name or DEFAULT_SPLIT, []).append(name)
-    twice = []
+    twice = Problems(message)
     for files in by_split.values():
         if len(files) > 1:
-            twice.append(
-                f"{folder}: {some_of(map(shown_name, files))} are annotations of one split"
-            )
-    if twice:
-        raise UserError(
-            twice,
-            "Keep one COCO file for each split, named after it: annotations/train.json,"
-            " annotations/val.json.",
-        )
+            shown = some_of(map(shown_name, files))
+            twice.add("unclear-split.coco", folder, shown)
+    twice.refuse()
     categories = {name: _categories(folder / name, documents[name]) for name in documents}
     first = next(iter(documents))
     in_order = [*categories[first].values()]
     for other, of_other in categories.items():
         if [*of_other.values()] != in_order:
-            raise UserError(
-                f"{folder}: {shown_name(first)} and {shown_name(other)} have other categories, or"
-                " in another order",
-                "Give every split the same list of categories.",
-            )
+            files = f"{shown_name(first)} and {shown_name(other)}"
+            raise refusal("invalid-coco.differ", folder, files)
     by_basename: dict[str, list[str]] = {}
     for image in images:
         by_basename.setdefault(_basename(image), []).append(image)
@@ -135,21 +126,19 @@ def _documents(folder: Path, names: Sequence[str]) -> dict[str, Any]:
     for name in names:
         if not name.lower().endswith(".json") or _basename(name).startswith(_NO_BOXES):
             continue
-        content = file_content(folder / name, _MOST_JSON)
+        path = folder / name
+        content = file_content(path, _MOST_JSON)
         # Other JSON files are skipped without parsing them.
         if not all(f'"{key}"'.encode() in content for key in _KEYS):
             continue
         # Objects are counted before the file is parsed, which takes 20 times its bytes.
         most = max(Counter(_OWNER.findall(content)).values(), default=0)
         if most > MOST_OBJECTS:
-            raise UserError(
-                f"{folder / name}: an image has {most:,} objects, expected at most {MOST_OBJECTS:,}",
-                _FORM,
-            )
+            raise refusal("too-much-data.objects", path, most, MOST_OBJECTS)
         try:
             document = parse_json(content)
         except ValueError as error:
-            raise UserError(f"{folder / name}: is not JSON: {error}", _FORM) from error
+            raise refusal("invalid-coco.json", path, error) from error
         if not isinstance(document, Mapping):
             continue
         if all(isinstance(document.get(key), list) for key in _KEYS):
@@ -163,24 +152,22 @@ def _basename(name: str) -> str:
 
 def _categories(path: Path, document: Mapping[str, Any]) -> dict[int | str, str]:
     """Return category id → name in the order of ids, which is how detectors number them."""
-    problems = Problems(f"{path}: ")
+    problems = Problems(message)
     names = dict[int | str, str]()
     for index, entry in enumerate(document["categories"]):
         written = entry if isinstance(entry, Mapping) else {}
         number = written_id(written.get("id"))
         name = written.get("name")
         if number is None or not isinstance(name, str) or number in names:
-            problems.add(
-                f"categories[{index}] is {quoted(str(entry))}, expected a name, and an id of its"
-                " own"
-            )
+            where = f"{path}: categories[{index}]"
+            problems.add("invalid-coco.category", where, entry)
         else:
             names[number] = name
     if not problems.count:
         problem = categories_problem([*names.values()]) if names else "found no category"
         if problem:
-            problems.add(f"categories: {problem}")
-    problems.refuse(_FORM)
+            problems.add("invalid-coco.categories", path, problem)
+    problems.refuse()
     if all(isinstance(number, int) for number in names):
         return dict(sorted(names.items()))
     return names
@@ -218,18 +205,18 @@ def _rows(
 ) -> tuple[list[WrittenObjects], int]:
     """Return the images of a COCO file that are in the folder, with their objects, and the number
     of missing images."""
-    problems = Problems(f"{path}: ")
+    problems = Problems(message)
     rows: list[WrittenObjects] = []
     lists_of: dict[int | str, Any] = {}
     absent = 0
     used: set[str] = set()
     for number, entry in enumerate(document["images"]):
+        where = f"{path}: images[{number}]"
         written = entry if isinstance(entry, Mapping) else {}
         image = written_id(written.get("id"))
         file = written.get("file_name")
         if image is None or not isinstance(file, str) or image in lists_of:
-            expected = "expected a file_name, and an id of its own"
-            problems.add(f"images[{number}] is {quoted(str(entry))}, {expected}")
+            problems.add("invalid-coco.image", where, entry)
             continue
         lists = no_objects()
         if outlines:
@@ -237,11 +224,10 @@ def _rows(
         lists_of[image] = lists
         matches = _files_named(file, name, by_basename)
         if len(matches) > 1:
-            problems.add(
-                f"images[{number}]: {quoted(file)} may be {some_of(map(shown_name, matches))}"
-            )
+            known = some_of(map(shown_name, matches))
+            problems.add("invalid-coco.several", where, file, known)
         elif matches and matches[0] in used:
-            problems.add(f"images[{number}]: {quoted(file)} is listed again")
+            problems.add("invalid-coco.again", where, file)
         elif matches:
             used.add(matches[0])
             rows.append(WrittenObjects(matches[0], lists, _written_size(entry)))
@@ -249,45 +235,44 @@ def _rows(
             absent += 1
     index_of = {number: index for index, number in enumerate(categories)}
     for number, entry in enumerate(document["annotations"]):
-        problem = _add(entry, lists_of, index_of)
-        if problem is not None:
-            problems.add(f"annotations[{number}]{problem}")
-    problems.refuse(_FORM)
+        _add(entry, f"{path}: annotations[{number}]", lists_of, index_of, problems)
+    problems.refuse()
     if not rows:
-        raise UserError(
-            f"{path} lists {absent:,} images, and none of them is in the folder",
-            "Put the images beside the file, or into a folder images/. Names must be those of the"
-            " file (file_name).",
-        )
+        raise refusal("no-images.coco", path, absent)
     return rows, absent
 
 
 def _add(
     entry: Any,
+    where: str,
     lists_of: Mapping[int | str, dict[str, list[Any]]],
     index_of: Mapping[int | str, int],
-) -> str | None:
-    """Add an annotation to the objects of its image. Return what is wrong with it, or None."""
+    problems: Problems,
+) -> None:
+    """Add an annotation to the objects of its image, or what is wrong with it to `problems`."""
     if not isinstance(entry, Mapping):
-        return f" is {quoted(str(entry))}, expected a mapping"
+        problems.add("invalid-coco.annotation", where, entry)
+        return
     image = written_id(entry.get("image_id"))
     category = written_id(entry.get("category_id"))
     box = entry.get("bbox")
     area = entry.get("area")
     crowd = entry.get("iscrowd", 0)
     if image is None or image not in lists_of:
-        return f": there is no image {quoted(str(entry.get('image_id')))}"
+        problems.add("invalid-coco.image-id", where, entry.get("image_id"))
+        return
     if category is None or category not in index_of:
-        return f": there is no category {quoted(str(entry.get('category_id')))}"
+        problems.add("invalid-coco.category-id", where, entry.get("category_id"))
+        return
     if not isinstance(box, list) or not is_box(box):
-        return f": bbox is {quoted(str(box))}, expected [x, y, width, height]"
+        problems.add("invalid-coco.bbox", where, box)
+        return
     if min(box[2:]) < 0:
-        return (
-            f": bbox is {quoted(str(box))}, expected [x, y, width, height], of which no side is"
-            " below 0"
-        )
+        problems.add("invalid-coco.side", where, box)
+        return
     if crowd not in (0, 1):
-        return f": iscrowd is {quoted(str(crowd))}, expected 0 or 1"
+        problems.add("invalid-coco.iscrowd", where, crowd)
+        return
     lists = lists_of[image]
     number = written_id(entry.get("id"))
     if not isinstance(number, int) or abs(number) >= 1 << 63:
@@ -305,7 +290,6 @@ def _add(
     )
     if SEGMENTATION in lists:
         add_object(lists, segmentation=entry.get(SEGMENTATION))
-    return None
 
 
 def _written_size(entry: Mapping[str, Any]) -> Size | None:

@@ -14,12 +14,12 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from counterfoil.data.labels import labels_of
+from counterfoil.data.messages import message, refusal
 from counterfoil.data.pins import SourcePin
 from counterfoil.data.pool import pool_rows
-from counterfoil.errors import UserError, first_of, some_of
+from counterfoil.errors import Problems, UserError, some_of
 from counterfoil.plan.layout import RowTable
 from counterfoil.progress import track
-from counterfoil.recipe.names import did_you_mean, quoted
 from counterfoil.recipe.prompts import BASE
 from counterfoil.recipe.rows_table import (
     LONGEST_PROMPT,
@@ -35,16 +35,12 @@ if TYPE_CHECKING:
     from counterfoil.data.tables import Rows
     from counterfoil.recipe import Recipe
 
-_CORRECT = (
-    "Correct the table or the recipe: images need a class and a shift of the recipe, and"
-    " every cell an image."
-)
+
 # pandas writes whole numbers as floats if a cell of the column is empty. Floats beyond 2**53 have
 # lost digits.
 _WHOLE = re.compile(r"(\d{1,19})(\.0*)?", re.ASCII)
 _MOST_OF_FLOAT = 2**53
 _REPORTED_EVERY = 100
-_MOST_SUGGESTIONS = 20
 
 
 class GivenRows(NamedTuple):
@@ -78,14 +74,12 @@ def given_rows(recipe: Recipe, pin: SourcePin) -> GivenRows:
     """
     rows = pool_rows(recipe, pin)
     if rows.count > MOST_LINES:
-        raise UserError(f"{rows.place}: has {rows.count:,} rows, expected at most {MOST_LINES:,}")
+        raise refusal("too-much-data.rows", rows.place, rows.count, MOST_LINES)
     columns = _Columns(recipe, rows)
-    cells, problems = _cells(recipe, rows, columns)
-    problems += columns.problems
-    if not problems:
-        problems += _repeated(cells, numbered=columns.numbers is not None)
-    if problems:
-        raise UserError(first_of(problems), _CORRECT)
+    cells = _cells(recipe, rows, columns)
+    if not columns.problems.count:
+        _add_repeated(cells, columns)
+    columns.problems.refuse(message.advice["unfit-column.given"])
     wanted = {shift.name: shift.candidates for shift in recipe.all_shifts()}
     table: dict[tuple[str | None, str], list[PoolRow]] = {}
     indexed = list(_indexed(cells, seeded=columns.seeds is not None))
@@ -102,23 +96,12 @@ def given_rows(recipe: Recipe, pin: SourcePin) -> GivenRows:
         table[shift, class_id] = rows_of_cell
     pairs, shifted = _pairs(table)
     if recipe.samples.noise == "paired" and not pairs and shifted:
-        why = "has no seeds"
-        if columns.seeds:
-            why = "no two images have the same class and seed, one of them of the base"
-        hint = (
-            "Give images of a class the same seeds under every shift, or set samples.noise:"
-            " independent."
-        )
-        raise UserError(
-            f"samples.noise: paired, but {rows.place}: {why}; expected independent", hint
-        )
+        name = "unfit-column.shared-seeds" if columns.seeds else "unfit-column.seeds"
+        raise refusal(name, f"samples.noise: {rows.place}")
     given = RowTable.of(table, "given")
-    if len(given.content) > MOST_BYTES:
-        raise UserError(
-            f"{rows.place}: the table of images takes {len(given.content):,} bytes, expected at"
-            f" most {MOST_BYTES:,}",
-            "Build fewer candidates, classes or shifts, or shorten the prompts.",
-        )
+    size = len(given.content)
+    if size > MOST_BYTES:
+        raise refusal("too-much-data.table", rows.place, size, MOST_BYTES)
     return GivenRows(given, tuple(_notes(recipe, rows, cells, table, columns)))
 
 
@@ -127,7 +110,7 @@ class _Columns:
     of single values."""
 
     def __init__(self, recipe: Recipe, rows: Rows) -> None:
-        self.problems: list[str] = []
+        self.problems = Problems(message)
         self._rows = rows
         generator: Any = recipe.generator
         self.prompts = [""] * rows.count
@@ -169,11 +152,11 @@ class _Columns:
     def wrong(self, column: str, rows: Sequence[int], expected: str) -> None:
         if rows:
             first = self._rows.column(column)[rows[0]]
-            value = quoted(str(first)[:200])
-            more = f"; so are {len(rows) - 1:,} more" if len(rows) > 1 else ""
-            self.problems.append(
-                f"{self._rows.place}: column '{column}': found {value}{more}, expected {expected}"
-            )
+            more = len(rows) - 1
+            name = "unfit-column.given-rows" if more else "unfit-column.given"
+
+            where = f"{self._rows.place}: column '{column}'"
+            self.problems.add(name, where, first, expected, more=more)
 
 
 def _whole(value: Any) -> int | None:
@@ -191,7 +174,7 @@ def _whole(value: Any) -> int | None:
 _Cells = Mapping[tuple[str, str], Sequence[_Image]]
 
 
-def _cells(recipe: Recipe, rows: Rows, columns: _Columns) -> tuple[_Cells, list[str]]:
+def _cells(recipe: Recipe, rows: Rows, columns: _Columns) -> _Cells:
     """Return the images of each cell in the table's order, and a problem for every unknown class or
     shift."""
     generator: Any = recipe.generator
@@ -208,75 +191,59 @@ def _cells(recipe: Recipe, rows: Rows, columns: _Columns) -> tuple[_Cells, list[
         labels = labels_of(rows, generator.label_column)
         positions = labels.places(classes, rows.place).tolist()
     except UserError as error:
-        return {}, list(error.problems)
+        columns.problems.add_all(error)
+        return {}
     if unfit:
-        return {}, []
+        return {}
     names = dict(enumerate(rows.class_names(generator.shift_column) or ()))
     cells: dict[tuple[str, str], list[_Image]] = {}
     for shift in recipe.all_shifts():
         cells |= {(shift.name, classes[label].id): [] for label in shift.class_labels}
     known = {shift for shift, _ in cells}
-    unknown: Counter[tuple[str, str]] = Counter()
+    unknown: Counter[tuple[str, str, str]] = Counter()
     for row, (position, value) in enumerate(zip(positions, values, strict=True)):
         shift = value if isinstance(value, str) else names.get(value, str(value))
         shift = shift.strip()
         if position < 0:
-            unknown["label", labels.shown(row)] += 1
+            unknown["label", labels.shown(row), ""] += 1
             continue
         class_id = classes[position].id
         if (shift, class_id) in cells:
             cells[shift, class_id].append(columns.image(row))
         elif shift in known:
-            unknown[f"class '{class_id}' under", shift] += 1
+            unknown["class", shift, class_id] += 1
         else:
-            unknown["shift", shift] += 1
+            unknown["shift", shift, ""] += 1
     names_of = {"label": list[str](), "shift": sorted(known)}
     for cls in classes:
         names_of["label"] += (cls.id, cls.name)
-    expected_of = {
-        "label": "the id or name of a class of the recipe",
-        "shift": "base or a shift of the recipe",
-    }
-    problems = []
-    for number, ((what, value), count) in enumerate(unknown.items()):
-        expected = expected_of.get(what, "another class: prompts.shifts does not list it there")
-        if number < _MOST_SUGGESTIONS:  # searching for thousands of similar names is slow
-            expected += did_you_mean(value, names_of.get(what, ()))
-        problems.append(
-            f"{rows.place}: {format_count(count, 'row')} of the {what} {quoted(value)}, expected"
-            f" {expected}"
-        )
+    problems = columns.problems
+    for (what, value, class_id), count in unknown.items():
+        expected = names_of.get(what, class_id)
+        problems.add(f"unknown-label.given-{what}", rows.place, value, expected, rows=count)
     empty = []
     for (shift, class_id), images in cells.items():
         if not images:
             empty.append(f"'{shift}' of '{class_id}'")
     if empty:
-        problems.append(
-            f"{rows.place}: {len(empty):,} of {len(cells):,} cells have no image:"
-            f" {some_of(empty, 10)}; add images, or list the classes that a shift has"
-            " (prompts.shifts.NAME.classes)"
-        )
-    return cells, problems
+        shown = some_of(empty, 10)
+        problems.add("no-images.cells", rows.place, len(empty), len(cells), cells=shown)
+    return cells
 
 
-def _repeated(cells: _Cells, *, numbered: bool) -> Iterator[str]:
-    """Yield a line for each cell in which two images have one number, or one seed if the table has
+def _add_repeated(cells: _Cells, columns: _Columns) -> None:
+    """Add a problem for each cell in which two images have one number, or one seed if the table has
     no numbers."""
-    what = "seed"
-    hint = ", or a column that numbers the images of a cell (generator.index_column)"
-    if numbered:
-        what = "index"
-        hint = ""
+    numbered = columns.numbers is not None
+    name = "image-list.index" if numbered else "image-list.seed"
     for (shift, class_id), images in cells.items():
         times: Counter[int | None] = Counter()
         for image in images:
             times[image.number if numbered else image.seed] += 1
         repeated = [value for value, count in times.items() if count > 1 and value is not None]
         if repeated:
-            yield (
-                f"'{shift}' of '{class_id}': {what} {repeated[0]} is there twice, expected each"
-                f" once in a cell{hint}"
-            )
+            where = f"'{shift}' of '{class_id}'"
+            columns.problems.add(name, where, repeated[0])
 
 
 def _indexed(

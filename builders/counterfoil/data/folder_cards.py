@@ -13,8 +13,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from counterfoil.data.messages import failure, refusal
 from counterfoil.documents import parse_json
-from counterfoil.errors import RunFailure, UserError
 from counterfoil.recipe.names import MOST_LABELS
 from counterfoil.recipe.strict_yaml import refuse_unbounded
 from counterfoil.regular_files import read_regular
@@ -59,7 +59,7 @@ def read_card(folder: Path, names: Sequence[str], config: str | None) -> FolderC
         try:
             document = parse_json(_read(folder / INFOS))
         except ValueError as error:
-            raise UserError(f"{folder / INFOS}: is not JSON: {error}") from error
+            raise refusal("unreadable-data.json", folder / INFOS, error) from error
         if isinstance(document, Mapping):
             for name, entry in document.items():
                 if isinstance(entry, Mapping):
@@ -121,7 +121,7 @@ def _settings(folder: Path, names: Sequence[str]) -> Mapping[str, Any]:
     return settings
 
 
-def yaml_mapping(text: str, file: str, hint: str | None = None) -> dict[str, Any]:
+def yaml_mapping(text: str, file: str) -> dict[str, Any]:
     """Parse the YAML of a file that anyone may have written; empty for anything but a mapping."""
     import yaml
 
@@ -129,8 +129,7 @@ def yaml_mapping(text: str, file: str, hint: str | None = None) -> dict[str, Any
         refuse_unbounded(text, file)
         document = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{file}: is not YAML: {reason[:200]}", hint) from error
+        raise refusal("unreadable-data.yaml", file, error) from error
     return document if isinstance(document, dict) else {}
 
 
@@ -138,7 +137,7 @@ def _read(path: Path) -> bytes:
     try:
         return read_regular(path, _MOST_BYTES)
     except OSError as error:
-        raise RunFailure(f"{path} {error.strerror or 'cannot be read'}") from error
+        raise failure("unreadable-data", path, error) from error
 
 
 def _entries(value: Any) -> list[Mapping[str, Any]]:

@@ -12,10 +12,11 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from counterfoil.data.folder_cards import CARD, FolderCard, fixed_folder
-from counterfoil.errors import UserError, some_of
+from counterfoil.data.folder_cards import FolderCard, fixed_folder
+from counterfoil.data.messages import refusal
+from counterfoil.errors import some_of
 from counterfoil.regular_files import on_a_line
-from counterfoil.report.words import format_count, format_list
+from counterfoil.report.words import format_list
 
 # The words that `datasets` takes for splits (`data_files.SPLIT_KEYWORDS`), and the characters that
 # it allows beside a word.
@@ -56,7 +57,12 @@ def root_of(images: Sequence[str]) -> str:
 
 
 def splits_of(
-    folder: Path, images: Sequence[str], root: str, declared: Sequence[str], *, decided: bool
+    folder: Path,
+    images: Sequence[str],
+    root: str,
+    declared: Sequence[str],
+    *,
+    decided: bool,
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
     """Return the images of each split, and the folder that contains its classes. Raise UserError if
     it is ambiguous.
@@ -89,27 +95,17 @@ def splits_of(
     perhaps_class = flat.issuperset(tops) and len(split_of) == 1 < len(tops)
     if split_of and outside and not perhaps_class:
         named = ", ".join(f"{root}{top}/" for top in split_of)
-        are = "is" if len(split_of) == 1 else "are"
         count = sum(len(by_top[top]) for top in outside)
         shown: list[str] = []
         for top in outside:
             shown += [f"{root}{top}/"] if top else by_top[top]
-        raise UserError(
-            f"{folder}: {shown_name(named)} {are} named as splits, and"
-            f" {format_count(count, 'image lies', 'images lie')} outside of them:"
-            f" {some_of(map(shown_name, shown))}",
-            "Put all images into folders of splits (train/mug/1.jpg, validation/mug/2.jpg), or"
-            " rename a folder that is no split.",
-        )
+        known = some_of(map(shown_name, shown))
+        raise refusal("unclear-split.outside", folder, shown_name(named), known, images=count)
     if not split_of or outside:
         doubtful = [f"'{root}{top}'" for top in tops if top not in flat and WORD.search(top)]
         if doubtful:
-            raise UserError(
-                f"{folder}: {shown_name(format_list(doubtful))} may be a split or a class: the name has"
-                " a word of splits, and there are folders below",
-                "Rename folders of splits to train, validation and test. Put folders of classes"
-                " into one of them: train/test tube/1.jpg.",
-            )
+            shown_tops = shown_name(format_list(doubtful))
+            raise refusal("unclear-split.doubtful", folder, shown_tops)
         _refuse_splits_below(folder, images, root)
         return everything
     tops_of: dict[str, list[str]] = {}
@@ -117,10 +113,8 @@ def splits_of(
         tops_of.setdefault(split, []).append(f"{root}{top}/")
     for split, folders in tops_of.items():
         if len(folders) > 1:
-            raise UserError(
-                f"{folder}: {shown_name(format_list(folders))} all name the split '{split}'",
-                "Join them, or rename one.",
-            )
+            shown_tops = shown_name(format_list(folders))
+            raise refusal("unclear-split.several", folder, shown_tops, split=split)
     images_of: dict[str, tuple[str, ...]] = {}
     starts: dict[str, str] = {}
     order = list(SPLIT_WORDS)
@@ -131,7 +125,11 @@ def splits_of(
 
 
 def _splits_by_word(
-    by_top: Mapping[str, Sequence[str]], root: str, tops: Sequence[str], *, decided: bool
+    by_top: Mapping[str, Sequence[str]],
+    root: str,
+    tops: Sequence[str],
+    *,
+    decided: bool,
 ) -> dict[str, str]:
     """Find splits by a word in the names of top folders (`imgs_train`, `imgs_test`): all differ in
     this word alone, and share a class if folders are classes.
@@ -167,12 +165,8 @@ def _refuse_splits_below(folder: Path, images: Sequence[str], root: str) -> None
         if len(below) > 1 and below[0].lower() in SPLIT_OF:
             split_folders[f"{root}{first}/{below[0]}/"] = None
     if split_folders:
-        raise UserError(
-            f"{folder}: {format_count(len(split_folders), 'folder is', 'folders are')} named as splits"
-            f" and lie below class folders: {some_of(map(shown_name, split_folders))}",
-            "Splits come first: train/mug/1.jpg, test/mug/2.jpg. Move them to the top, or rename"
-            " them.",
-        )
+        below_classes = some_of(map(shown_name, split_folders))
+        raise refusal("unclear-split.below", folder, below_classes, folders=len(split_folders))
 
 
 def listed_splits(
@@ -182,24 +176,17 @@ def listed_splits(
     classes. Raise UserError if it is ambiguous.
     """
     assert card.files is not None
-    hint = (
-        f"Correct data_files in {CARD}, or remove it: then the folders at the top tell the splits."
-    )
+
     starts: dict[str, str] = {}
     owner: dict[str, str] = {}
     for split, images in chosen.items():
         patterns = card.files[split]
         if not images:
-            raise UserError(
-                f"{folder}: no image is in the split '{split}', which {CARD} lists as {patterns}",
-                hint,
-            )
+            raise refusal("no-images.split", folder, patterns, split=split)
         for image in images:
             if owner.setdefault(image, split) != split:
-                raise UserError(
-                    f"{folder}: {CARD} lists {shown_name(image)} in {owner[image]} and in {split}",
-                    hint,
-                )
+                both = f"{owner[image]} and in {split}"
+                raise refusal("unclear-split.listed-twice", folder, shown_name(image), both)
         fixed = {fixed_folder(pattern) for pattern in patterns}
         parents = fixed
         if len(fixed) > 1:
@@ -213,9 +200,7 @@ def listed_splits(
         tops = {image[len(start) :].split("/")[0] for image in deep}
         within = sorted(f"{start}{top}/" for top in tops if top.lower() in SPLIT_OF)
         if len(parents) > 1 or within:
-            named = within or sorted(fixed)
-            raise UserError(
-                f"{folder}: {CARD} lists {some_of(named)} as the one split '{split}'", hint
-            )
+            named = some_of(within or sorted(fixed))
+            raise refusal("unclear-split.listed-folders", folder, named, split=split)
         starts[split] = start
     return {split: tuple(images) for split, images in chosen.items()}, starts

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.errors import CounterfoilError, RunFailure, UserError, first_of
+from counterfoil.data.messages import failure, message
+from counterfoil.errors import CounterfoilError, UserError, first_of
 from counterfoil.progress import report_progress
 from counterfoil.recipe.names import ELSEWHERE, is_local
 from counterfoil.regular_files import on_a_line, open_regular, read_regular
@@ -87,7 +88,7 @@ def folder_listing(folder: Path) -> Listing:
     try:
         listing = list_files(folder, hidden=True, most=MOST_FILES, links=True)
     except OSError as error:
-        raise RunFailure(f"{folder} cannot be listed: {error.strerror or error}") from error
+        raise failure("unreadable-data.folder", folder, error) from error
     # Whether other people fetched, built, described or packed the folder, so that its owner did not
     # collect it.
     if listing.linked and (
@@ -111,13 +112,10 @@ def folder_content(folder: Path, *, clock: Callable[[], int] = time.time_ns) -> 
     """
     listing = folder_listing(folder)
     if listing.unfit:
-        shown = [
-            f"{folder / on_a_line(path)} {what}" for path, what in sorted(listing.unfit.items())
-        ]
-        raise UserError(
-            first_of(shown, _MOST_SHOWN),
-            "The lock pins the files in the folder: replace links with the files themselves.",
-        )
+        shown = []
+        for path, what in sorted(listing.unfit.items()):
+            shown.append(message("unreadable-data.pinned", folder / on_a_line(path), what))
+        raise UserError(first_of(shown, _MOST_SHOWN))
     remembered = _remembered(folder)
     digest = hashlib.sha256()
     lasting = {}
@@ -151,7 +149,7 @@ def folder_content(folder: Path, *, clock: Callable[[], int] = time.time_ns) -> 
                 if before == _look(path, encoded) and changed < clock() - _TICK:
                     lasting[key] = content
         except OSError as error:
-            raise RunFailure(f"{path} cannot be read: {error.strerror or error}") from error
+            raise failure("unreadable-data.read", path, error) from error
         digest.update(encoded + b"\0" + content)
     if lasting != remembered:
         body = _FORM + b"".join(key + lasting[key] for key in sorted(lasting))
@@ -168,11 +166,8 @@ def pinned_content(folder: Path, name: str, sha256: str | None) -> FolderContent
     """
     content = folder_content(folder)
     if sha256 is not None and content.sha256 != sha256:
-        raise RunFailure(
-            f"source: '{name}' is no longer what was pinned: its files have changed",
-            "Run it again when nothing writes to the folder. A started build needs the files that"
-            " it started with.",
-        )
+        where = f"source: '{name}'"
+        raise failure("changed-data.pinned", where)
     return content
 
 
@@ -190,7 +185,8 @@ def _look(path: str, encoded: bytes) -> tuple[bytes, int, int]:
 
 
 def _memory_place(folder: Path) -> Path:
-    return user_cache() / "folders" / hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()
+    path = os.fsencode(folder.resolve())
+    return user_cache() / "folders" / hashlib.sha256(path).hexdigest()
 
 
 def _remembered(folder: Path) -> dict[bytes, bytes]:

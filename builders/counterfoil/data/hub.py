@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.data.messages import failure, refusal
+from counterfoil.errors import CounterfoilError
 from counterfoil.regular_files import named_path
 
 if TYPE_CHECKING:
@@ -66,16 +67,10 @@ def locate_dataset(source: str | Path, patterns: Sequence[str] | None = None) ->
     if directory.is_dir():
         return LocatedDataset(directory)
     if directory.exists():
-        raise UserError(
-            f"{source} is a file; a dataset is a directory",
-            "Name the folder given to `build --out`.",
-        )
+        raise refusal("unknown-dataset.file", source)
     reference = HubDataset.parse(source)
     if reference is None:
-        raise UserError(
-            f"there is no dataset {source}",
-            "Name a folder made by `counterfoil build`, or user/name.",
-        )
+        raise refusal("unknown-dataset.path", source)
     return LocatedDataset(
         fetch_dataset_files(reference.repo, reference.revision, patterns), reference
     )
@@ -107,26 +102,14 @@ def fetch_dataset_files(
             ignore_patterns=ignored,
         )
     except errors.HFValidationError as error:
-        raise UserError(
-            f"'{reference}' is not the name of a dataset on the Hub: {error}", "Expected user/name."
-        ) from error
+        raise refusal("unknown-dataset.reference", reference, error) from error
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
-        raise UserError(
-            f"there is no folder {reference}, and no such dataset on the Hub (or it is private)",
-            "Check the name, or run `hf auth login`.",
-        ) from error
+        raise refusal("unknown-dataset.hub", reference) from error
     except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
-        raise RunFailure(
-            f"there is no folder {reference}, it is not in the local cache, and the Hub cannot be"
-            " reached",
-            "Check the path, or connect and run the same command again.",
-        ) from error
+        raise failure("hub-unreachable.folder", reference) from error
     except (errors.HfHubHTTPError, httpx2.HTTPError, OSError, RuntimeError) as error:
-        message = without_secrets(str(error)) or type(error).__name__
-        raise RunFailure(
-            f"{reference} could not be fetched from the Hub: {message}",
-            "Run the same command again: it resumes.",
-        ) from error
+        reason = without_secrets(str(error)) or type(error).__name__
+        raise failure("hub-unreachable.fetch", reference, reason) from error
     return Path(folder)
 
 
@@ -135,6 +118,13 @@ T = TypeVar("T")
 # HTTP statuses that deserve another try: request time-out, another commit came first, too many
 # requests. Server errors come as 5xx.
 WORTH_ANOTHER_TRY = (408, 412, 429)
+# What a person can mend.
+_MISTAKES = {
+    401: "hub-refused.token",
+    403: "hub-refused.rights",
+    404: "hub-refused.missing",
+    409: "hub-refused.conflict",
+}
 # Server errors that waiting does not mend: not implemented, a version that the server lacks, a full
 # disk.
 NOT_WORTH_IT = (501, 505, 507)
@@ -165,7 +155,8 @@ class Patience:
         """Return the seconds to wait after `failed` failures in a row. `draw` adds jitter, so that
         clients do not all return at the same moment.
         """
-        backoff = min(self.longest, self.first * 2 ** (failed - 1)) * (0.5 + draw / 2)
+        doubled = self.first * 2 ** (failed - 1)
+        backoff = min(self.longest, doubled) * (0.5 + draw / 2)
         return backoff if retry_after is None else max(retry_after + draw, backoff)
 
 
@@ -205,12 +196,7 @@ def with_retries(
             again = diagnose(error, what)
             failed += 1
             if failed >= patience.tries or (again.retry_after or 0) > patience.longest_asked:
-                raise RunFailure(
-                    f"{what}: gave up after {failed} {'tries' if failed > 1 else 'try'}; the last"
-                    " error:"
-                    f" {again.reason}",
-                    "What was transferred is kept: run the same command again to resume.",
-                ) from error
+                raise failure("hub-unreachable.tries", what, again.reason, tries=failed) from error
             seconds = patience.wait(failed, again.retry_after, random.random())
             tell(
                 f"{what}: {again.reason}; trying again in {seconds:.0f} s (try {failed} of"
@@ -230,24 +216,24 @@ def diagnose(error: Exception, what: str) -> AnotherTry:
     if answer is not None:
         return _diagnose_answer(answer, what)
     if isinstance(error, hub.OfflineModeIsEnabled):
-        hint = "Unset HF_HUB_OFFLINE, connect, and run the same command again."
-        raise RunFailure(f"{what}: the Hub's client is set to work offline", hint)
+        raise failure("hub-unreachable.offline", what)
     # raised for a token that no request can carry
     unfit = httpx2.LocalProtocolError | UnicodeEncodeError
     if isinstance(error, hub.LocalTokenNotFoundError) or any(
         isinstance(cause, unfit) for cause in _chain(error)
     ):
-        raise _no_token(what)
+        raise refusal("hub-refused.token", what)
     for cause in _chain(error):
         if isinstance(cause, OSError) and cause.errno and cause.filename:
-            raise RunFailure(f"{what}: {cause.filename}: {cause.strerror}")
+            reason = f"{cause.filename}: {cause.strerror}"
+            raise failure("hub-unreachable.file", what, reason)
         if isinstance(cause, httpx2.TransportError | ConnectionError | TimeoutError):
             return AnotherTry(
                 f"the connection failed ({without_secrets(str(cause)) or type(cause).__name__})"
             )
     text = without_secrets(str(error))
     if _QUOTA.search(text):
-        raise _quota(what, text)
+        raise failure("hub-refused.quota", what, text)
     if isinstance(error, ValueError) and _MALFORMED.search(text):
         return AnotherTry(text)
     # the client of the storage, which renews its tokens
@@ -262,7 +248,8 @@ def diagnose(error: Exception, what: str) -> AnotherTry:
 
 def without_secrets(text: str) -> str:
     """Return a message on one line, with tokens and the queries of signed addresses removed."""
-    return _TOKEN.sub("…", _QUERY.sub(r"\1", " ".join(text.split())))
+    line = _QUERY.sub(r"\1", " ".join(text.split()))
+    return _TOKEN.sub("…", line)
 
 
 def _chain(error: BaseException) -> list[BaseException]:
@@ -283,50 +270,17 @@ def _diagnose_answer(error: HfHubHTTPError, what: str) -> AnotherTry:
     if status in WORTH_ANOTHER_TRY or (status >= 500 and status not in NOT_WORTH_IT):
         return AnotherTry(reason, retry_after=retry_after(error.response.headers))
     if status == 507 or _QUOTA.search(message):
-        raise _quota(what, message or reason)
+        raise failure("hub-refused.quota", what, message or reason)
     # Files are transferred from signed addresses of other hosts.
-    is_of_the_hub = str(error.response.url).startswith(constants.ENDPOINT.rstrip("/") + "/")
+    hub = constants.ENDPOINT.rstrip("/")
+    is_of_the_hub = str(error.response.url).startswith(f"{hub}/")
     if status in (400, 403, 404, 410) and not is_of_the_hub:
         # A signed address of the storage has expired; the next try gets a new one.
         return AnotherTry(f"the storage refused an address ({status})")
-    match status:
-        case 401:
-            raise _no_token(what)
-        case 403:
-            raise UserError(
-                f"{what}: not allowed: {reason}",
-                "Check the user or organisation in the name, and that your token may write there"
-                " (`hf auth whoami`).",
-            )
-        case 404:
-            raise UserError(
-                f"{what}: there is no such repository or revision, or it is private: {reason}",
-                "Check the name, and which account your token belongs to (`hf auth whoami`).",
-            )
-        case 409:
-            raise UserError(
-                f"{what}: the name is taken, or the repository conflicts: {reason}",
-                "Choose another name.",
-            )
-        case 413:
-            raise RunFailure(
-                f"{what}: too much for one request: {reason}", "Lower --files-per-commit."
-            )
-    raise RunFailure(f"{what}: {reason}")
-
-
-def _no_token(what: str) -> UserError:
-    return UserError(
-        f"{what}: you have no valid token for the Hub", "Run `hf auth login`, or set HF_TOKEN."
-    )
-
-
-def _quota(what: str, message: str) -> RunFailure:
-    return RunFailure(
-        f"{what}: the storage quota does not allow it: {message}",
-        "Free some space, publish under an organisation with more, or build without rejected"
-        " images.",
-    )
+    if status in _MISTAKES:
+        raise refusal(_MISTAKES[status], what, reason)
+    name = "hub-refused.large" if status == 413 else "hub-refused.other"
+    raise failure(name, what, reason)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -15,9 +15,10 @@ from pathlib import Path, PurePosixPath
 from counterfoil.data.folder_cards import CARD, INFOS, SETTINGS
 from counterfoil.data.hub import fetch_dataset_files
 from counterfoil.data.image_folders import lists_images
+from counterfoil.data.messages import failure
 from counterfoil.data.pins import InputDataset, SourcePin, commit_file, prepared_folders
 from counterfoil.documents import parse_json
-from counterfoil.errors import CounterfoilError, RunFailure
+from counterfoil.errors import CounterfoilError
 from counterfoil.models.names import COMMIT
 from counterfoil.regular_files import read_regular
 from counterfoil.store.atomic import write_atomically
@@ -56,7 +57,8 @@ def listed_images(source: InputDataset, pin: SourcePin) -> tuple[Path, Listing] 
     if names is None:
         tables = [folder for folder in prepared_folders(source) if folder.name == commit]
         if any(made_of_files(folder) for folder in tables):
-            raise _not_here(source.dataset, commit)
+            where = f"source: '{source.dataset}'"
+            raise failure("hub-unreachable.whole", where, commit)
         return None
     if not any(PurePosixPath(name).suffix.lower() in PHOTOGRAPH_ENDINGS for name in names):
         return None
@@ -74,7 +76,8 @@ def fetched_images(source: InputDataset, pin: SourcePin) -> tuple[Path, Listing]
     if not is_fetched(folder, listing):
         folder = fetch_dataset_files(source.dataset, pin.revision, without=_NOT_FETCHED)
         if not is_fetched(folder, listing):
-            raise _not_here(source.dataset, pin.revision)
+            where = f"source: '{source.dataset}'"
+            raise failure("hub-unreachable.whole", where, pin.revision)
     if source.revision is None:
         with contextlib.suppress(CounterfoilError, OSError, RuntimeError):  # the cache is optional
             write_atomically(commit_file(source.dataset), pin.revision.encode())
@@ -128,11 +131,3 @@ def listed_files(repository: str, commit: str) -> list[str] | None:
     with contextlib.suppress(CounterfoilError, OSError, RuntimeError):  # the cache is optional
         write_atomically(memory, json.dumps(names).encode())
     return names
-
-
-def _not_here(repository: str, commit: str) -> RunFailure:
-    return RunFailure(
-        f"source: '{repository}' is not here as a whole at commit {commit}, and the Hub cannot be"
-        " reached",
-        "Connect once to fetch it.",
-    )

@@ -31,10 +31,11 @@ from counterfoil.data.folder_splits import (
     shown_name,
     splits_of,
 )
+from counterfoil.data.messages import message, refusal
 from counterfoil.data.metadata_tables import TABLES, Metadata, read_metadata
 from counterfoil.data.pins import InputDataset, binary_columns
-from counterfoil.errors import UserError, first_of, some_of
-from counterfoil.recipe.names import did_you_mean, plain_name, quoted
+from counterfoil.errors import Problems, UserError, first_of, quoted, some_of
+from counterfoil.recipe.names import did_you_mean, plain_name
 from counterfoil.regular_files import is_utf8
 from counterfoil.report.words import format_count, format_list
 from counterfoil.store.decoding import PHOTOGRAPH_ENDINGS
@@ -129,7 +130,8 @@ class ImageFolder:
 
     def class_of(self, split: str, path: str) -> str | None:
         """Return the class of an image, or None if the image is in no class folder."""
-        first, within, _ = path[len(self.starts[split]) :].partition("/")
+        below = path[len(self.starts[split]) :]
+        first, within, _ = below.partition("/")
         return first if within else None
 
     def loose(self, split: str) -> list[str]:
@@ -167,13 +169,8 @@ class ImageFolder:
         if undeclared:
             known = some_of(map(quoted, declared))
             odd = some_of(quoted(shown_name(name)) for name in undeclared)
-            raise UserError(
-                f"{self.folder}: the description lists"
-                f" {format_count(len(declared), 'class', 'classes')} ({known}), and {odd} is none of"
-                " them",
-                f"Correct the names under dataset_info in {CARD} (or in dataset_infos.json), or"
-                " remove them: then classes are the names of the folders.",
-            )
+            count = len(declared)
+            raise refusal("unknown-label.declared", self.folder, odd, known, classes=count)
         return declared
 
     def _written(self, split: str) -> Sequence[Any]:
@@ -191,25 +188,14 @@ class ImageFolder:
             return None
         start = f"{self.folder}/{self.starts[split]}".rstrip("/")
         loose = self.loose(split)
-        if len(loose) == len(self.splits[split]):
-            hint = "Put the images of each class into a folder of its own: mug/1.jpg, star/1.jpg."
-            if self.files.others.get(".csv"):
-                hint += (
-                    " A CSV file with labels is read if it is called metadata.csv, stands in the"
-                    " folder of the images or above, and has the columns file_name (the path from"
-                    " there) and label."
-                )
-            return UserError(
-                f"{start}: all images are in one folder, so there are no classes", hint
-            )
         if not loose:
             return None
-        paths = some_of(map(shown_name, loose), _MOST_SHOWN)
-        return UserError(
-            f"{start}: {format_count(len(loose), 'image lies', 'images lie')} beside the class folders,"
-            f" in none of them: {paths}",
-            "Move each image into the folder of its class, or out of the dataset.",
-        )
+        if len(loose) < len(self.splits[split]):
+            paths = some_of(map(shown_name, loose), _MOST_SHOWN)
+            return refusal("missing-label.loose", start, paths, images=len(loose))
+        if self.files.others.get(".csv"):
+            return refusal("missing-label.beside-csv", start)
+        return refusal("missing-label.one-folder", start)
 
     def is_flat(self, split: str) -> bool:
         """Check whether a split has neither class folders nor a table. Unlabelled images are stored
@@ -223,7 +209,7 @@ class ImageFolder:
         for name in self.classes:
             plain = plain_name(unicodedata.normalize("NFKC", name))
             groups.setdefault(plain, []).append(name)
-        alike: list[str] = []
+        problems = Problems(message)
         for names in groups.values():
             if len(names) < 2:
                 continue
@@ -231,13 +217,9 @@ class ImageFolder:
             distinct = {unicodedata.normalize("NFKC", name) for name in names}
             if len(distinct) < len(names):
                 shown = [ascii(name) for name in names]  # they look alike
-            alike.append(f"{self.folder}: the class folders {format_list(shown)} have one name")
-        if alike:
-            raise UserError(
-                first_of(alike),
-                "Rename them, or join them in one folder. Capitals, spaces at the ends, _ and -,"
-                " and two ways to encode an accent tell no class from another.",
-            )
+            alike = format_list(shown)
+            problems.add("unclear-label.folders", self.folder, alike)
+        problems.refuse()
 
     def notes(self, splits: Sequence[str] | None = None, *, left_out: bool = True) -> list[str]:
         """Return sentences on how the folder is read, for some of its splits or for all.
@@ -296,7 +278,8 @@ class ImageFolder:
         deeper: list[str] = []
         for split in splits:
             for path in self.splits[split]:
-                cls, *folders = path[len(self.starts[split]) :].split("/")[:-1] or [""]
+                inside = path[len(self.starts[split]) :]
+                cls, *folders = inside.split("/")[:-1] or [""]
                 if folders:
                     deeper.append(path)
                     below.setdefault((split, cls), set()).add("/".join(folders))
@@ -304,7 +287,8 @@ class ImageFolder:
             return
         classes = 0
         for split in splits:
-            classes += len({self.class_of(split, path) for path in self.splits[split]})
+            of_split = {self.class_of(split, path) for path in self.splits[split]}
+            classes += len(of_split)
         numbers = [len(folders) for folders in below.values()]
         if len(below) == classes and len({*numbers}) == 1:
             subfolders = f"{format_count(numbers[0], 'subfolder')} a class"
@@ -348,14 +332,10 @@ class ImageFolder:
             known = []
             for name, start in self.starts.items():
                 known.append(f"{name} ({start.rstrip('/')}/)" if start else name)
-            how = "A split is a folder at the top that is named so."
-            if self.files.chosen:
-                how = f"{CARD} lists them."
-            raise UserError(
-                f"source: '{self.folder}' has no split"
-                f" '{split[:80]}'{did_you_mean(split, self.splits)}",
-                f"Its splits are {', '.join(known)}. {how}",
-            ) from error
+            name = "unknown-split.listed" if self.files.chosen else "unknown-split.folder"
+            where = f"source: '{self.folder}'"
+            hint = did_you_mean(split, self.splits)
+            raise refusal(name, where, split, known, hint) from error
         tables = []
         for part in parts:
             chosen = range(part.from_, part.to)
@@ -435,7 +415,12 @@ class ImageFolder:
         return True
 
 
-def memory_table(columns: Mapping[str, Any], features: Any, description: str, split: str) -> Any:
+def memory_table(
+    columns: Mapping[str, Any],
+    features: Any,
+    description: str,
+    split: str,
+) -> Any:
     """Return a split's columns as a table of `datasets` with a description."""
     import datasets
     import pyarrow
@@ -485,13 +470,10 @@ def _numbered(column: Any, names: Sequence[str], where: str) -> tuple[Any, Any]:
     if odd:
         labels = some_of(map(quoted, odd))
         known = some_of(map(quoted, names))
-        raise UserError(
-            f"{where}: the labels {labels} are none of those that the description lists: {known}",
-            f"Correct the names under dataset_info in {CARD} (or in dataset_infos.json), or the"
-            " labels of the table.",
-        )
+        raise refusal("unknown-label.numbered", where, labels, known)
     numbers = [number[value] for value in values]
-    return pyarrow.array(numbers, pyarrow.int64()), datasets.ClassLabel(names=list(names))
+    feature = datasets.ClassLabel(names=list(names))
+    return pyarrow.array(numbers, pyarrow.int64()), feature
 
 
 def read_image_folder(
@@ -511,19 +493,13 @@ def read_image_folder(
         if listing.unfit or has_data:
             return None  # links are reported when the folder is pinned
         unread = "".join(f": {note}" for note in _unread_notes(files.others)[:1])
-        raise UserError(
-            f"{folder} holds no image{unread}",
-            "Name a folder that has a folder of images for each class.",
-        )
+        raise refusal("no-images.folder", folder, unread)
     odd = []
     for name in (*images, *files.tables):
         if not is_utf8(name):
-            odd.append(f"{folder}/{shown_name(name)}: the name is not UTF-8 text")
+            odd.append(message("unreadable-data.name", f"{folder}/{shown_name(name)}"))
     if odd:
-        raise UserError(
-            first_of(odd, _MOST_SHOWN),
-            "Rename the file or the folder. In the name shown, \\xe9 is the byte E9.",
-        )
+        raise UserError(first_of(odd, _MOST_SHOWN))
     label_column = LABEL
     wanted = [LABEL]
     conditions: Sequence[str] = ()
@@ -621,7 +597,10 @@ def _files_of(folder: Path, listing: Listing, config: str | None) -> _Files | No
 
 
 def _with_tables(
-    plain: ImageFolder, metadata: Metadata, deciding: Sequence[str], label_column: str
+    plain: ImageFolder,
+    metadata: Metadata,
+    deciding: Sequence[str],
+    label_column: str,
 ) -> ImageFolder:
     """Return a folder with the lines of its tables. Raise UserError if it is unknown what images
     without a line are."""
@@ -656,7 +635,8 @@ def _with_tables(
         start = plain.starts[split]
         top = "" if start == plain.root else start
         (name, *others) = sorted(names)
-        beside = not others and name.startswith(top) and not WORD.search(name[len(top) :])
+        has_word = WORD.search(name[len(top) :])
+        beside = not others and name.startswith(top) and not has_word
         table = SplitTable(
             metadata,
             tuple(lines),
@@ -675,13 +655,12 @@ def _with_tables(
             homes = tuple(name[: name.rfind("/") + 1] for name in names)
             beyond = [path for path in lacking if not path.startswith(homes)]
             if beyond:
-                verb = "gives" if len(names) == 1 else "give"
-                raise UserError(
-                    f"{plain.folder}: {some_of(sorted(names))} {verb} labels, and"
-                    f" {format_count(len(beyond), 'image lies', 'images lie')} in other folders, such as"
-                    f" {shown_name(beyond[0])}",
-                    "List every image in one metadata.csv at the top (file_name is the path from"
-                    " there), or remove the table: then classes are the names of the folders.",
+                raise refusal(
+                    "missing-label.outside",
+                    plain.folder,
+                    shown_name(beyond[0]),
+                    some_of(sorted(names)),
+                    images=len(beyond),
                 )
             table = replace(table, unlisted=without_line)
         splits[split] = tuple(paths)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from counterfoil.arrays import Ints
+from counterfoil.data.messages import failure, refusal
 from counterfoil.documents import sha256_json
-from counterfoil.errors import RunFailure, UserError
 from counterfoil.regular_files import on_a_line
 from counterfoil.report.words import format_count, format_list
 from counterfoil.store.decoding import readable_image
@@ -182,7 +182,10 @@ def first_of_classes(keys: Sequence[str], labels: Ints, most: int) -> Ints:
 
 
 def evenly_chosen(
-    names: Sequence[str], labels: Ints, most: int, preferred: Collection[str] = ()
+    names: Sequence[str],
+    labels: Ints,
+    most: int,
+    preferred: Collection[str] = (),
 ) -> Ints:
     """Return at most `most` rows, ascending, spread over the labels as evenly as the rows allow.
     `preferred` rows come first, then rows in the order of their hashed names.
@@ -190,7 +193,7 @@ def evenly_chosen(
     Raise UserError if `most` is below one.
     """
     if most < 1:
-        raise UserError(f"limit is {most}: expected 1 or more")
+        raise refusal("no-images.limit", "limit", most)
 
     def order(row: int) -> tuple[bool, str]:
         return names[row] not in preferred, _hashed(names[row])
@@ -283,10 +286,8 @@ class Chunks(Sequence[Chunk]):
         encoded = tuple(islice(self._stream, self._size))
         expected = min(self._size, len(self._images) - start)
         if len(encoded) < expected:
-            raise RunFailure(
-                f"{self._images.name}: {len(self._images)} images were expected and"
-                f" {start + len(encoded)} were read:"
-                " the data files changed meanwhile"
+            raise failure(
+                "changed-data.meanwhile", self._images.name, start + len(encoded), len(self._images)
             )
         rows = slice(start, start + self._size)
         seeds = self._images.seeds

@@ -18,11 +18,11 @@ from counterfoil.arrays import Ints
 from counterfoil.data.folders import refuse_among_inputs
 from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.data.labels import ConditionLabels, conditions_of, labels_of
+from counterfoil.data.messages import refusal
 from counterfoil.data.open_source import OpenSource, open_source
 from counterfoil.data.pins import InputDataset, SourcePin
 from counterfoil.data.tables import Rows
 from counterfoil.documents import sha256_json
-from counterfoil.errors import UserError
 from counterfoil.models.names import LAB
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.names import refuse_disagreements
@@ -83,10 +83,7 @@ class NamedDataset:
                 return cls(str(named_path(name).resolve()), split)
         on_hub = _ON_HUB.fullmatch(name)
         if on_hub is None:
-            raise UserError(
-                f"there is no folder {name[:200]}, and no dataset of the Hub can have this name",
-                "Name a folder or user/name, with the split after a colon: ./photos:validation.",
-            )
+            raise refusal("unknown-dataset.name", name[:200])
         return cls(on_hub["dataset"], split, on_hub["revision"])
 
 
@@ -111,7 +108,11 @@ def labelled_split(
 
 
 def labelled_conditions(
-    source: InputDataset, split: str, pin: SourcePin | None = None, *, units: bool = True
+    source: InputDataset,
+    split: str,
+    pin: SourcePin | None = None,
+    *,
+    units: bool = True,
 ) -> tuple[LabelledImages, ConditionLabels]:
     """Return every row of a split, and the conditions of each row. A label is the number of a set
     of conditions that occurs.
@@ -166,10 +167,7 @@ def labelled_source(
     config is a group.
     """
     if configs_are_groups and group_column is not None:
-        raise UserError(
-            "groups are either the configs or the values of a column in one config",
-            "Name one of them.",
-        )
+        raise refusal("unclear-choice.groups")
     origin = reference
     if not isinstance(origin, NamedDataset):
         origin = replace(NamedDataset.parse(origin), unit_column=unit_column)
@@ -195,10 +193,8 @@ def labelled_source(
         return replace(table, label_names=rows.class_names(origin.label_column))
     names = opened.configs
     if len(names) < 2:
-        raise UserError(
-            f"source: '{origin.dataset}' has only one config, so configs cannot be groups",
-            "Name a column of groups.",
-        )
+        where = f"source: '{origin.dataset}'"
+        raise refusal("unclear-choice.one-config", where)
     parts = []
     for name in names:
         config_origin = replace(origin, config=name)
@@ -224,10 +220,9 @@ def _rows_of(opened: OpenSource, split: str | None, *, labelled: bool = True) ->
     """Return the rows of a split, or of the only split if none is named."""
     splits = opened.splits if split is None else (split,)
     if len(splits) > 1:
-        raise UserError(
-            f"source: '{opened.source.dataset}' has several splits: {', '.join(splits)}",
-            f"Name one after a colon, as in {opened.source.dataset}:{splits[-1]}.",
-        )
+        name = opened.source.dataset
+        where = f"source: '{name}'"
+        raise refusal("unclear-choice.splits", where, splits, f"{name}:{splits[-1]}")
     return opened.rows(splits[0] if splits else EVERYTHING, labelled=labelled)
 
 
@@ -240,12 +235,8 @@ def _part(
     units: bool = True,
 ) -> _Part:
     if origin.conditions is not None:
-        raise UserError(
-            f"source.conditions: the rows of {rows.place} have several labels, but one label per"
-            " row is needed here",
-            "Give object thresholds as values instead of percentiles; evaluate on a dataset that is"
-            " built.",
-        )
+        where = f"source.conditions: {rows.place}"
+        raise refusal("unclear-label.several", where)
     labels = labels_of(rows, origin.label_column)
     named = [label for label in labels.known if isinstance(label, str)]
     if numbers and classes is not None and named:
@@ -291,14 +282,11 @@ def _labelled(
             keys = [f"{group}_{key}" for key in keys]
         keys_of.append(keys)
     if not any(keys_of):
-        raise UserError(
-            f"source: {first.rows.place} has no row of these classes", "Name another split."
-        )
+        where = f"source: {first.rows.place}"
+        raise refusal("no-images.classes", where)
     if any(part.class_names != first.class_names for part in parts):
-        raise UserError(
-            f"source: the configs of '{first.rows.dataset}' have different labels",
-            "Name one config.",
-        )
+        where = f"source: '{first.rows.dataset}'"
+        raise refusal("unclear-label.configs", where)
     paths: list[str] = []
     other_paths: list[str] = []
     all_paths = [part.rows.paths() for part in parts]

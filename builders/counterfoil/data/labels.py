@@ -7,9 +7,8 @@ Unlisted labels are refused. A condition is unknown where a cell is blank or hol
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -17,17 +16,17 @@ from numpy.typing import NDArray
 
 from counterfoil.arrays import Bools, Ints
 from counterfoil.data.labelled_images import NO_LABEL
+from counterfoil.data.messages import message, refusal
 from counterfoil.data.pins import InputDataset
 from counterfoil.data.tables import Rows
 from counterfoil.data.truth import RowTruth
 from counterfoil.data.written_objects import Size
-from counterfoil.errors import UserError, first_of
+from counterfoil.errors import Problems, UserError
 from counterfoil.recipe import RecipeClass
-from counterfoil.recipe.names import did_you_mean, plain_name, shown_labels
+from counterfoil.recipe.names import plain_name, shown_labels
 from counterfoil.recipe.schema_inputs import Conditions
 from counterfoil.recipe.tasks.labels import CONDITIONS
 from counterfoil.recipe.tasks.labels import UNKNOWN as UNKNOWN_CONDITIONS
-from counterfoil.report.words import format_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +71,8 @@ def labels_of(rows: Rows, column: str) -> Labels:
     values = rows.column(column)
     names = rows.class_names(column)
     if any(isinstance(value, list | tuple | np.ndarray) for value in values):
-        raise UserError(
-            f"source.label_column: {rows.place}: '{column}' holds lists, so a row has several"
-            " labels",
-            "List the labels that you want in source.conditions.",
-        )
+        where = f"source.label_column: {rows.place}"
+        raise refusal("unfit-column.lists", where, column)
     if names is not None:
         # By custom a number without a name (-1) means that a row has no label.
         name_of = dict(enumerate(names))
@@ -116,16 +112,15 @@ def match_names(
         ids[cls.id] = [position]
         names.setdefault(plain_name(cls.name), []).append(position)
     matched = {}
-    problems = []
+    problems = Problems(message)
     for label in labels:
         positions = ids.get(label) or names.get(plain_name(label), [])
         if len(positions) > 1:
             owners = ", ".join(classes[position].id for position in positions)
-            problems.append(f"{where}: label '{label}' is the name of several classes: {owners}")
+            problems.add("unclear-label.name", where, label, owners)
         elif positions:
             matched[label] = positions[0]
-    if problems:
-        raise UserError(problems, "Use the class ids for these labels.")
+    problems.refuse()
     known = [f"{cls.id} ({cls.name})" for cls in classes]
     _refuse_no_match(matched, labels, known, where)
     return matched
@@ -147,22 +142,24 @@ def match_numbers(
 
 
 def _refuse_no_match(
-    matched: Mapping[Any, int], labels: Sequence[object], known: Sequence[str], where: str
+    matched: Mapping[Any, int],
+    labels: Sequence[object],
+    known: Sequence[str],
+    where: str,
 ) -> None:
     if not matched:
         raise UserError(
             [
-                f"{where}: no label matches a class",
+                message("unknown-label.all", where),
                 f"  labels: {shown_labels(labels)}",
                 f"  classes: {shown_labels(known)}",
-            ],
-            "Use the classes' ids or names as labels, or name another label column.",
+            ]
         )
 
 
 # ChestX-ray14 separates the labels of a cell by this character: "Cardiomegaly|Effusion".
 SEPARATOR = "|"
-_MOST_PROBLEMS = 20
+_UNFIT = "unfit-column.condition"
 NONE = "none of the conditions"
 
 
@@ -205,7 +202,8 @@ class ConditionLabels(RowTruth):
         """Return the number of each row's set of conditions, int64 [n], and the names of all sets
         that occur."""
         values, numbers = np.unique(self.values, axis=0, return_inverse=True)
-        return numbers.reshape(-1).astype(np.int64), tuple(map(self._name_of_set, values))
+        names = tuple(map(self._name_of_set, values))
+        return numbers.reshape(-1).astype(np.int64), names
 
     def _name_of_set(self, values: NDArray[np.int8]) -> str:
         present = [self.names[k] for k in np.flatnonzero(values == PRESENT)]
@@ -250,14 +248,11 @@ def _by_labels(rows: Rows, column: str, conditions: Conditions) -> _Masks:
     names = rows.class_names(column)
     if names is not None:
         where = f"source.conditions.labels: {rows.place}"
-        lacking = []
+        lacking = Problems(message)
         for name in conditions.labels:
             if name not in names:  # no row could have it
-                lacking.append(f"{where} has no label '{name}'{did_you_mean(name, names)}")
-        if lacking:
-            raise UserError(
-                lacking[:_MOST_PROBLEMS], f"Its labels are {', '.join(names[:_MOST_PROBLEMS])}."
-            )
+                lacking.add("unknown-label.condition", where, name, names)
+        lacking.refuse()
     columns = {name: k for k, name in enumerate(conditions.labels)}
     columns |= dict.fromkeys(conditions.others, -1)
     shape = (len(values), len(conditions.labels))
@@ -274,26 +269,14 @@ def _by_labels(rows: Rows, column: str, conditions: Conditions) -> _Masks:
                 unknown.setdefault(label, []).append(row)
             elif columns[label] >= 0:
                 present[row, columns[label]] = True
-    problems = []
+    problems = Problems(message)
     if conditions.of_blank == "refuse":
-        problems += _empty_rows(rows, column, empty)
-    for label, with_label in islice(unknown.items(), _MOST_PROBLEMS):
+        _add_empty(problems, rows, column, empty)
+    for label, with_label in unknown.items():
         first, *others = with_label
-        shown = f"row {first} has"
-        if others:
-            shown = f"row {first} and {format_count(len(others), 'other')} have"
-        problems.append(
-            f"{rows.place}: {shown} the label '{label[:80]}', which the recipe does not know"
-            f"{did_you_mean(label[:80], list(columns))}"
-        )
-    if len(unknown) > _MOST_PROBLEMS:
-        problems.append(f"… and {len(unknown) - _MOST_PROBLEMS} more labels")
-    if problems:
-        raise UserError(
-            problems,
-            "List every label in source.conditions.labels, or in `others` if you do not need it. A"
-            f" row without a condition holds an empty list or one of the others. {_POLICIES}",
-        )
+        name = "unknown-label.rows" if others else "unknown-label.row"
+        problems.add(name, rows.place, label[:80], columns, row=first, others=len(others))
+    problems.refuse(message.advice["unknown-label.rows"])
     blank = np.zeros_like(present)
     blank[empty] = True
     return present, blank, np.zeros_like(present)
@@ -323,19 +306,18 @@ def _label_text(value: Any, names: tuple[str, ...] | None) -> str:
 def _by_columns(rows: Rows, _label_column: str, conditions: Conditions) -> _Masks:
     """Return what is present, blank and uncertain, bool [n, K] each, from one column for each
     condition."""
-    missing = [name for name in conditions.columns if name not in rows.columns]
-    if missing:
-        where = f"source.conditions.columns: {rows.place}"
-        lacking = []
-        for name in missing[:_MOST_PROBLEMS]:
-            near = did_you_mean(name, rows.columns)
-            lacking.append(f"{where} has no column '{name}'{near}")
-        raise UserError(lacking, f"Its columns are {', '.join(rows.columns)}.")
+    where = f"source.conditions.columns: {rows.place}"
+    lacking = Problems(message)
+    for name in conditions.columns:
+        if name not in rows.columns:
+            lacking.add("missing-column.condition", where, name, rows.columns)
+    lacking.refuse()
     allowed = [ABSENT, PRESENT, None]
     if conditions.unknown != "refuse":
         allowed.append(UNKNOWN)
-    problems: list[str] = []
-    masks = np.zeros((3, rows.count, len(conditions.columns)), dtype=bool)
+    problems = Problems(message)
+    shape = (3, rows.count, len(conditions.columns))
+    masks = np.zeros(shape, dtype=bool)
     present, blank, uncertain = masks
     for k, column in enumerate(conditions.columns):
         values = list(map(condition_number, rows.column(column)))
@@ -344,29 +326,19 @@ def _by_columns(rows: Rows, _label_column: str, conditions: Conditions) -> _Mask
         uncertain[:, k] = [value == UNKNOWN for value in values]
         if conditions.of_blank == "refuse":
             empty = [row for row, value in enumerate(values) if value is None]
-            problems += _empty_rows(rows, column, empty)
+            _add_empty(problems, rows, column, empty)
         wrong = [row for row, value in enumerate(values) if value not in allowed]
         if wrong:
             value = rows.column(column)[wrong[0]]
-            shown = repr(value[:40]) if isinstance(value, str) else str(value)[:40]
-            problems.append(
-                f"{rows.place}: column '{column}' has neither 0 nor 1 in"
-                f" {format_count(len(wrong), 'row')}, such as {shown} in row {wrong[0]}"
-            )
-    if problems:
-        raise UserError(
-            first_of(problems, _MOST_PROBLEMS),
-            "No value is taken for absent. Write 0 or 1 there, or leave the column out of"
-            f" source.conditions.columns. {_POLICIES}",
-        )
+            shown = str(value)[:40]
+            if isinstance(value, str):
+                shown = repr(shown)
+            where = f"{rows.place}: column '{column}'"
+            problems.add(_UNFIT, where, shown, rows=len(wrong), row=wrong[0])
+    problems.refuse(message.advice[_UNFIT])
     return present, blank, uncertain
 
 
-_POLICIES = (
-    "If blank and -1 mean that nobody knows, set source.conditions.unknown=ignore: each label is"
-    " then measured on the images that know it. To count them as absent, set unknown=absent (or"
-    " blank=absent for blank cells alone)."
-)
 _BLANKS = frozenset(("", "nan", "na", "n/a", "none", "null"))
 _TRUTHS = {"true": PRESENT, "false": ABSENT}
 
@@ -389,7 +361,12 @@ def condition_number(value: Any) -> Any:
     return None if is_nan else value
 
 
-def _empty_rows(rows: Rows, column: str, empty: Sequence[int]) -> Iterator[str]:
+def _add_empty(
+    problems: Problems,
+    rows: Rows,
+    column: str,
+    empty: Sequence[int],
+) -> None:
     if empty:
-        what = "1 row has" if len(empty) == 1 else f"{len(empty):,} rows have"
-        yield f"{rows.place}: {what} no value in '{column}', such as row {empty[0]}"
+        where = f"{rows.place}: column '{column}'"
+        problems.add("missing-label.blank", where, len(empty), row=empty[0])

@@ -14,12 +14,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from counterfoil.data.folders import pinned_content
+from counterfoil.data.messages import failure, message, refusal
 from counterfoil.data.pins import InputDataset, SourcePin
 from counterfoil.data.tables import MOST_BYTES as MOST_IMAGE_BYTES
 from counterfoil.data.tables import Rows
 from counterfoil.documents import sha256_json
-from counterfoil.errors import Problems, RunFailure, UserError, first_of, some_of
-from counterfoil.recipe.names import is_local, quoted
+from counterfoil.errors import Problems, quoted
+from counterfoil.recipe.names import is_local
 from counterfoil.recipe.rows_table import MOST_BYTES, MOST_LINES
 from counterfoil.regular_files import UnfitFile, read_regular
 
@@ -28,7 +29,6 @@ _METADATA = "metadata.csv"
 _FILE_NAME = "file_name"
 _TABLES = (".parquet", ".arrow")
 _MOST_COLUMNS = 200
-_HINT = "The first line names the columns, and each line after it is one image of the folder."
 
 
 def listed_rows(source: InputDataset, pin: SourcePin) -> Rows | None:
@@ -49,24 +49,17 @@ def listed_rows(source: InputDataset, pin: SourcePin) -> Rows | None:
     if files == "image" and files not in at and _FILE_NAME in at:
         files = _FILE_NAME
     if files not in at:
-        raise UserError(
-            f"{where}: has no column '{files}' with the names of the image files",
-            f"Its columns are {', '.join(at)}; name one as generator.image_column.",
-        )
+        raise refusal("missing-column.images", where, files, at)
     written = tuple(line[at[files]] for line in lines)
     names = [posixpath.normpath(text.strip()) for text in written]
-    problems = []
+    problems = Problems(message)
     for name in dict.fromkeys(names):
         if f"{name}/".startswith(("/", "../")) or "\\" in name:
-            problems.append(f"{where}: names {quoted(name)}, which does not lie in the folder")
+            problems.add("image-list.above", where, name)
     for name, times in Counter(names).items():
         if times > 1 and name != ".":
-            problems.append(
-                f"{where}: names {quoted(name)} more than once, expected an image of its own a line"
-            )
-    if problems:
-        hint = "Give each image a line, with its path in the folder, such as base/mug_0.png."
-        raise UserError(first_of(problems), hint)
+            problems.add("image-list.twice", where, name)
+    problems.refuse()
     existing = frozenset(content.listing.files)
 
     def images(chosen: Sequence[int]) -> Iterator[bytes | None]:
@@ -79,9 +72,7 @@ def listed_rows(source: InputDataset, pin: SourcePin) -> Rows | None:
             except UnfitFile:
                 image = None
             except OSError as error:
-                raise RunFailure(
-                    f"{folder / file} {error.strerror or 'cannot be read'}", "Restore it."
-                ) from error
+                raise failure("unreadable-data.listed", folder / file, error) from error
             yield image
 
     return Rows(
@@ -110,49 +101,41 @@ def _table_of(folder: Path) -> str | None:
         return _METADATA
     if len(tables) == 1:
         return tables[0]
-    raise UserError(
-        f"{folder}: has {len(tables)} CSV files ({some_of(tables)}), expected one",
-        f"Keep one that lists every image, or call it {_METADATA}.",
-    )
+    raise refusal("unclear-choice.tables", folder, len(tables), tables)
 
 
 def _read(path: Path, where: str) -> tuple[list[str], list[list[str]]]:
     """Return the column names and each line's values. An unnamed column is taken for the row
     numbers that pandas writes.
     """
-    problems = Problems(f"{where}, line ")
+    problems = Problems(message)
     lines: list[list[str]] = []
+    header: list[str] = []
     try:
         text = read_regular(path, MOST_BYTES, follow=False).decode("utf-8-sig")
     except OSError as error:
-        raise UserError(f"{where}: {error.strerror or 'cannot be read'}") from error
+        raise refusal("unreadable-data", where, error) from error
     except UnicodeDecodeError as error:
-        raise UserError(
-            f"{where}: is not UTF-8 text (byte {error.start})", "Save it as CSV in UTF-8."
-        ) from error
+        raise refusal("unreadable-data.utf8", where, byte=error.start) from error
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         header = [name.strip() for name in next(reader, [])]
         twice = [name for name, times in Counter(header).items() if times > 1]
         if twice or not header or len(header) > _MOST_COLUMNS:
-            problem = (
+            columns = (
                 f"the column {quoted(twice[0])} twice" if twice else f"{len(header):,} columns"
             )
-            raise UserError(
-                f"{where}, line 1: found {problem}, expected 1 to {_MOST_COLUMNS} names, each once",
-                _HINT,
-            )
+            raise refusal("image-list.header", f"{where}: line 1", columns, _MOST_COLUMNS)
         for line in filter(None, reader):
             if len(line) != len(header):
-                problems.add(f"{reader.line_num}: {len(line)} values, expected {len(header)}")
+                of_line = f"{where}: line {reader.line_num}"
+                problems.add("image-list.columns", of_line, len(line), len(header))
             lines.append(line)
             if len(lines) > MOST_LINES:
-                raise UserError(f"{where}: has more than {MOST_LINES:,} lines")
+                raise refusal("too-much-data.lines", where, expected=MOST_LINES)
     except csv.Error as error:
-        all_problems = first_of(problems.lines, count=problems.count)
-        all_problems.append(f"{where}, line {reader.line_num}: is not CSV: {error}")
-        raise UserError(all_problems, _HINT) from error
-    problems.refuse(_HINT)
+        problems.add("image-list.csv", f"{where}: line {reader.line_num}", error)
+    problems.refuse()
     if not lines:
-        raise UserError(f"{where}: lists no image", _HINT)
+        raise refusal("image-list.none", where)
     return header, lines

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.data.coco_folders import SEGMENTATION, coco_folder
 from counterfoil.data.folder_splits import DEFAULT_SPLIT, SPLIT_OF
 from counterfoil.data.image_folders import file_column, visible_files
+from counterfoil.data.messages import message, refusal
 from counterfoil.data.written_objects import (
     ObjectFolder,
     WrittenObjects,
     described_table,
     rows_of_split,
 )
-from counterfoil.errors import UserError, first_of
-from counterfoil.recipe.names import quoted
+from counterfoil.errors import Problems, quoted
 from counterfoil.report.words import format_count
 
 if TYPE_CHECKING:
@@ -84,25 +84,22 @@ def read_mask_folder(folder: Path, listing: Listing, column: str) -> MaskFolder 
             of_side.setdefault((*folders, name), []).append(path)
     if not images or not masks:
         return None
-    problems = []
+    problems = Problems(message)
     for side, paths_of in sides.items():
         for paths in paths_of.values():
             if len(paths) > 1:
                 names = " and ".join(map(quoted, paths[:2]))
-                problems.append(f"{folder}: {names} have one name among {side}")
-    lossy = [path for (path, *_) in masks.values() if not path.lower().endswith(".png")]
-    problems += [f"{folder}: the mask {quoted(path)} is no PNG" for path in lossy]
-    if problems:
-        raise UserError(
-            first_of(problems),
-            "Give each image one mask with its name: images/1.jpg and masks/1.png. A mask is a PNG,"
-            " for other formats may change the numbers of classes.",
-        )
+                problems.add("invalid-mask.names", folder, names, side=side)
+    for path, *_ in masks.values():
+        if not path.lower().endswith(".png"):
+            problems.add("invalid-mask.png", folder, path)
+    problems.refuse()
     splits: dict[str, list[tuple[str, str]]] = {}
     for key in sorted(images.keys() & masks.keys()):
         folders = [part.lower() for part in key[:-1]]
         split = next((SPLIT_OF[part] for part in folders if part in SPLIT_OF), DEFAULT_SPLIT)
-        splits.setdefault(split, []).append((images[key][0], masks[key][0]))
+        pair = images[key][0], masks[key][0]
+        splits.setdefault(split, []).append(pair)
     notes = []
     for noun, other, lonely in (
         ("image", "a mask", images.keys() - masks.keys()),
@@ -111,10 +108,7 @@ def read_mask_folder(folder: Path, listing: Listing, column: str) -> MaskFolder 
         if lonely:
             notes.append(f"{format_count(len(lonely), noun)} without {other}, and left out")
     if not splits:
-        raise UserError(
-            f"{folder}: no image has a mask of its name",
-            "Name both alike: images/1.jpg and masks/1.png.",
-        )
+        raise refusal("no-images.masks", folder)
     return MaskFolder(folder, splits, column, tuple(notes))
 
 

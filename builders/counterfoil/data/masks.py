@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 
 from counterfoil.arrays import Ints
 from counterfoil.data.mask_folders import OUTLINES
-from counterfoil.data.outlines import UnfitOutline, drawn, inside_of
+from counterfoil.data.messages import message, refusal
+from counterfoil.data.outlines import drawn, inside_of
 from counterfoil.data.truth import RowTruth, refuse_unclear_turns
 from counterfoil.documents import parse_json
-from counterfoil.errors import Problems, UserError, first_of, some_of
+from counterfoil.errors import Problems, UserError, some_of
 from counterfoil.progress import report_progress
-from counterfoil.recipe.names import did_you_mean, plain_name
+from counterfoil.recipe.names import plain_name
 from counterfoil.recipe.tasks import TASKS
 from counterfoil.recipe.tasks.masks import MASK, UNLABELLED
 from counterfoil.report.words import format_count
@@ -34,15 +35,7 @@ if TYPE_CHECKING:
     from counterfoil.recipe.schema_inputs import Source
 
 PixelClasses = NDArray[np.uint8]
-_HINT = (
-    "A mask is a PNG of one channel or with a palette, as large as its image (resize it by the nearest"
-    " pixel). Its values are the positions of source.masks.classes, or source.masks.numbers; 255 is"
-    " no class. docs/how-to/segmentation.md converts masks in colours."
-)
-_OUTLINES_HINT = (
-    "Masks are drawn from COCO's segmentation: polygons [[x1, y1, x2, y2, …]] or run lengths, in"
-    " pixels of the image. Correct these annotations, or remove their images from the file."
-)
+
 # The class of COCO's pixels outside all outlines, if a recipe has it.
 BACKGROUND = "background"
 # Colours are far apart for neighbouring numbers, and hold for 255 classes.
@@ -130,7 +123,8 @@ class SourceMasks(RowTruth):
     names: tuple[str, ...]
     numbers: tuple[int, ...]
 
-    hint: ClassVar[str] = _HINT
+    code: ClassVar[str] = "invalid-mask"
+    """The code of problems with its masks."""
 
     def columns(self, row: int, size: Size, stored: Size) -> dict[str, Any]:
         numbers = self.of_image(row, size)
@@ -150,11 +144,11 @@ class SourceMasks(RowTruth):
         counts = self.counted(chosen)
         if "exif" not in source.model_fields_set and rows.rendered is None:
             refuse_unclear_turns(counts.turned, rows, "masks")
-        counts.refuse(self.hint)
+        counts.refuse()
         pixels = counts.pixels
         unlabelled = int(pixels[UNLABELLED])
         if unlabelled == pixels.sum():
-            raise UserError(f"source.masks: no pixel of {rows.place} has a class", self.hint)
+            raise refusal(f"{self.code}.empty", f"source.masks: {rows.place}")
         notes = []
         if unlabelled:
             notes.append(f"{unlabelled / pixels.sum():.1%} of all pixels have no class")
@@ -166,7 +160,7 @@ class SourceMasks(RowTruth):
 
     def counted(self, chosen: Sequence[int]) -> MaskCounts:
         """Count the classes of the chosen rows. Photographs that cannot be opened are left out."""
-        counts = MaskCounts()
+        counts = MaskCounts(message)
         images = zip(chosen, self.rows.images(chosen), strict=True)
         for done, (row, encoded) in enumerate(images):
             if done % 100 == 0:
@@ -179,7 +173,7 @@ class SourceMasks(RowTruth):
                 try:
                     numbers = self.of_image(row, sides.stored)
                 except UserError as error:
-                    counts.add("; ".join(error.problems))
+                    counts.add_all(error)
                     continue
                 of_image = np.bincount(numbers.ravel(), minlength=UNLABELLED + 1)
                 counts.pixels += of_image
@@ -208,15 +202,11 @@ class SourceMasks(RowTruth):
         try:
             numbers = decoded_mask(encoded, size)
         except UnreadableImage as error:
-            raise UserError(f"{where}: {error}", _HINT) from error
+            raise refusal("invalid-mask", where, error) from error
         if not self.numbers:
             beyond = _beyond(numbers, len(self.names))
             if beyond is not None:
-                raise UserError(
-                    f"{where}: it has the number {beyond}, and the recipe names {len(self.names)}"
-                    " classes, from 0 on",
-                    _HINT,
-                )
+                raise refusal("invalid-mask.number", where, beyond, len(self.names))
             return numbers
         number_of = np.full(UNLABELLED + 1, UNLABELLED, np.uint8)
         number_of[list(self.numbers)] = np.arange(len(self.names))
@@ -231,7 +221,7 @@ class OutlinedMasks(SourceMasks):
     cells: Sequence[Any]
     number_of: Sequence[int]
 
-    hint: ClassVar[str] = _OUTLINES_HINT
+    code: ClassVar[str] = "invalid-outline"
 
     def written_size(self, row: int) -> Size | None:
         written = self.cells[row]["size"]
@@ -243,17 +233,16 @@ class OutlinedMasks(SourceMasks):
         categories, crowds, outlines, _ = (cell[name] for name in OUTLINES)
         written = self.written_size(row)
         if written is not None and written != size:
-            raise UserError(
-                f"{where}: the file says that its image has {_sides(written)} pixels, and the image"
-                f" has {_sides(size)}: use the images that were labelled",
-                self.hint,
-            )
+            raise refusal("invalid-outline.size", where, _sides(written), _sides(size))
         insides = []
         for number, outline in enumerate(outlines):
+            of_object = f"{where}: object {number}"
             try:
                 insides.append(inside_of(parse_json(outline.encode()), size))
             except ValueError as error:
-                raise UserError(f"{where}: object {number}: {error}", self.hint) from error
+                raise refusal("invalid-outline.json", of_object, error) from error
+            except UserError as error:
+                raise error.at(of_object) from error
         numbers = [self.number_of[category] for category in categories]
         names = [*map(plain_name, self.names)]
         empty = UNLABELLED
@@ -261,8 +250,8 @@ class OutlinedMasks(SourceMasks):
             empty = names.index(BACKGROUND)
         try:
             return drawn(insides, numbers, crowds, size, empty)
-        except UnfitOutline as error:
-            raise UserError(f"{where}: {error}", self.hint) from error
+        except UserError as error:
+            raise error.at(where) from error
 
 
 def masks_of(rows: Rows, source: Source) -> SourceMasks:
@@ -296,7 +285,10 @@ def _beyond(numbers: PixelClasses, classes: int) -> int | None:
 
 
 def column_masks(
-    rows: Rows, column: str, classes: Sequence[str], numbers: Sequence[int] = ()
+    rows: Rows,
+    column: str,
+    classes: Sequence[str],
+    numbers: Sequence[int] = (),
 ) -> SourceMasks:
     """Return the masks in a column, with the names and numbers of classes. Raises as `masks_of`."""
     rows.need("source.masks", column=column)
@@ -305,34 +297,25 @@ def column_masks(
     if categories is None:
         return SourceMasks(*common)
     if numbers:
-        raise UserError(
-            f"source.masks.numbers: found numbers, and the outlines of {rows.place} have names",
-            "Leave out source.masks.numbers, and name the categories as source.masks.classes.",
-        )
+        where = f"source.masks.numbers: {rows.place}"
+        raise refusal("invalid-outline.numbers", where)
     known = {plain_name(name): number for number, name in enumerate(categories)}
-    lacking = []
+    lacking = Problems(message)
     number_of = [UNLABELLED] * len(categories)
     for number, name in enumerate(classes):
         category = known.get(plain_name(name))
         if category is not None:
             number_of[category] = number
         elif plain_name(name) != BACKGROUND:
-            near = did_you_mean(name, categories)
-            lacking.append(f"source.masks.classes: {rows.place} has no category '{name}'{near}")
-    if lacking:
-        raise UserError(
-            first_of(lacking),
-            f"Its categories are {', '.join(categories)[:500]}. The class {BACKGROUND} is what is"
-            " outside all outlines.",
-        )
+            where = f"source.masks.classes: {rows.place}"
+            lacking.add("unknown-label.mask-class", where, name, categories)
+    lacking.refuse()
     cells = rows.column(column)
     for row, cell in enumerate(cells):
         if _is_outlined(cell, categories):
             continue
-        raise UserError(
-            f"source.masks: {rows.place}, row {row}: the column '{column}' holds no masks",
-            "Name a column of images as source.masks.column. Outlines are read from COCO files.",
-        )
+        where = f"source.masks: {rows.place}, row {row}"
+        raise refusal("unfit-column.masks", where, column)
     return OutlinedMasks(*common, cells, number_of)
 
 

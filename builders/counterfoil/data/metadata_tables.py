@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
+from counterfoil.data.messages import message, refusal
 from counterfoil.data.table_sizes import refuse_vast
-from counterfoil.errors import Problems, UserError, first_of, some_of
-from counterfoil.recipe.names import quoted
+from counterfoil.errors import Problems, quoted, some_of
 from counterfoil.regular_files import read_regular
 
 TABLES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
@@ -29,11 +29,6 @@ _FILE_NAME = "file_name"
 _OTHER_FILE = "_file_name"
 _MOST_BYTES = 1 << 30
 _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")
-_HINT = (
-    "The first line of a table names its columns, with commas between them: file_name,label. Each"
-    " line after it is an"
-    " image: its path from the folder of the table, such as mug/1.jpg."
-)
 
 
 @dataclass(frozen=True)
@@ -61,7 +56,7 @@ class Metadata:
         for line, path in enumerate(self.paths):
             first.setdefault(path, line)
         again = [line for line, path in enumerate(self.paths) if first[path] != line]
-        problems = []
+        problems = Problems(message)
         for column in deciding if again else ():
             values = self.values.column(column).to_pylist()
             for line in again:
@@ -69,18 +64,19 @@ class Metadata:
                 earlier = values[first[path]]
                 later = values[line]
                 if later != earlier:
-                    shown = f"{quoted(str(earlier))} and {quoted(str(later))}"
-                    problems.append(
-                        f"{folder}: two lines give {quoted(path)} the {column} {shown}"
-                        f" ({self.shown})"
-                    )
-        if problems:
-            raise UserError(first_of(problems), "Keep one line for each image.")
+                    where = f"{folder}: {self.shown}"
+                    both = f"{quoted(str(earlier))} and {quoted(str(later))}"
+                    problems.add("image-list.label", where, path, both, column=column)
+        problems.refuse()
         return again
 
 
 def read_metadata(
-    folder: Path, names: Sequence[str], images: Sequence[str], *, guess: bool
+    folder: Path,
+    names: Sequence[str],
+    images: Sequence[str],
+    *,
+    guess: bool,
 ) -> Metadata | None:
     """Return the lines of the tables `names`, or None if there is no table.
 
@@ -91,9 +87,7 @@ def read_metadata(
         return None
     endings = {posixpath.splitext(name)[1] for name in names}
     if len(endings) > 1:
-        raise UserError(
-            f"{folder} has tables of several forms: {some_of(names)}", "Keep tables of one form."
-        )
+        raise refusal("image-list.forms", folder, names)
     tables = _tables(folder, names, guess=guess)
     keys = []
     for name, table in zip(names, tables, strict=True):
@@ -106,7 +100,7 @@ def read_metadata(
     known = _Images(images)
     paths: list[str] = []
     numbers: list[int] = []
-    problems = Problems()
+    problems = Problems(message)
     for number, (name, table, key) in enumerate(zip(names, tables, keys, strict=True)):
         home, _, _ = name.rpartition("/")
         numbers += [number] * len(table)
@@ -119,12 +113,13 @@ def read_metadata(
                 path = known.path_of(home, cell)
                 if path is None and (column == key or cell):
                     shown = quoted(str(cell)) if cell else "no file"
-                    why = known.why(cell) or ", which is no image of the folder"
-                    problems.add(f"{folder / name}, image {line}: {column} names {shown}{why}")
+                    problem = "outside" if leaves_folder(cell) else "image"
+                    where = f"{folder / name}: image {line}: {column}"
+                    problems.add(f"image-list.{problem}", where, shown)
                 of_column.append(path)
-    problems.refuse(_HINT)
+    problems.refuse()
     if not paths:
-        raise UserError(f"{folder}: {some_of(names)} lists no image", _HINT)
+        raise refusal("image-list.empty", folder, names)
     values, files = _joined(tables, keys, others)
     return Metadata(tuple(names), tuple(paths), tuple(numbers), values, files)
 
@@ -156,7 +151,7 @@ class _Images:
 
     def path_of(self, home: str, written: Any) -> str | None:
         """Return the image that a line of a table in `home` names, or None."""
-        if not isinstance(written, str) or not written or self.why(written):
+        if not isinstance(written, str) or not written or leaves_folder(written):
             return None
         slashes = written.replace("\\", "/").strip()
         for text in (written, slashes):
@@ -167,14 +162,12 @@ class _Images:
         path = posixpath.normpath(posixpath.join(home, slashes))
         return self.composed.get(unicodedata.normalize("NFC", path))
 
-    def why(self, written: Any) -> str:
-        """Return what is wrong with the path that a line writes; empty if nothing is known to
-        be."""
-        text = str(written or "").replace("\\", "/")
-        outside = f"{posixpath.normpath(text)}/".startswith(("/", "../"))
-        if outside or "://" in text or PureWindowsPath(text).drive:
-            return ", which is no path inside the folder of the table"
-        return ""
+
+def leaves_folder(written: Any) -> bool:
+    """Return whether what a line writes is no path inside the folder of its table."""
+    text = str(written or "").replace("\\", "/")
+    outside = f"{posixpath.normpath(text)}/".startswith(("/", "../"))
+    return outside or "://" in text or bool(PureWindowsPath(text).drive)
 
 
 def _key_of(path: Path, columns: Sequence[str]) -> str:
@@ -184,9 +177,7 @@ def _key_of(path: Path, columns: Sequence[str]) -> str:
     if len(others) == 1:
         keys += others
     if not keys:
-        raise UserError(
-            f"{path} has no column {_FILE_NAME}; its columns are {some_of(columns)}", _HINT
-        )
+        raise refusal("missing-column.file-name", path, expected=columns)
     return keys[0]
 
 
@@ -206,15 +197,12 @@ def _joined(
         if len(plain) > 1:
             values = pa.concat_tables(plain, promote_options="default")
     except pa.ArrowException as error:
-        raise UserError(
-            "tables of one folder have columns of different types:"
-            f" {' '.join(str(error).split())[:200]}",
-            "Write the same columns with the same kinds of values in every table.",
-        ) from error
+        raise refusal("unfit-column.types", found=error) from error
     names = []
     for column, paths in further.items():
         names.append(column.removesuffix(_OTHER_FILE))
-        values = values.append_column(names[-1], pa.array(paths, pa.string()))
+        column_of_paths = pa.array(paths, pa.string())
+        values = values.append_column(names[-1], column_of_paths)
     return values, tuple(names)
 
 
@@ -229,12 +217,9 @@ def _tables(folder: Path, names: Sequence[str], *, guess: bool) -> list[Any]:
         try:
             tables.append(_table(path, read_regular(path, _MOST_BYTES), guess=guess))
         except UnicodeDecodeError as error:
-            hint = f"Save {Path(name).name} and other tables as UTF-8."
-            raise UserError(f"{path}: is not UTF-8 text (byte {error.start})", hint) from error
+            raise refusal("unreadable-data.utf8", path, byte=error.start) from error
         except (ValueError, pa.ArrowException) as error:
-            raise UserError(
-                f"{path}: cannot be read: {' '.join(str(error).split())[:200]}", _HINT
-            ) from error
+            raise refusal("unreadable-data.metadata-table", path, error) from error
     if guess or not names[0].endswith(".csv"):
         return tables
     # A column that one file lacks is empty there.

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from counterfoil.data.messages import message, refusal
 from counterfoil.data.truth import RowTruth, refuse_unclear_turns
 from counterfoil.data.written_objects import Size, add_object, from_shares, is_box, is_number
 from counterfoil.documents import parse_json
-from counterfoil.errors import Problems, UserError, first_of
-from counterfoil.recipe.names import did_you_mean, plain_name, quoted
+from counterfoil.errors import Problems
+from counterfoil.recipe.names import plain_name
 from counterfoil.recipe.tasks.objects import MOST_OBJECTS, OBJECTS, no_objects
-from counterfoil.report.words import format_count
 from counterfoil.store.decoding import UnreadableImage, picture_sides
 
 if TYPE_CHECKING:
@@ -36,10 +36,6 @@ _KEYS = {
 }
 # A cell may have a list for each of its parts too.
 _SPARE_LISTS = 100
-_HINT = (
-    "Name the column of boxes as source.objects, and their form as source.boxes (coco, yolo or"
-    " pascal)."
-)
 
 
 @dataclass(frozen=True)
@@ -95,14 +91,8 @@ class SourceObjects(RowTruth):
         """
         side = (1, 1)
         if not any(self.of_image(row, side, side)["bbox"] for row in chosen):
-            raise UserError(
-                f"source.objects: none of {format_count(len(chosen), 'image')} of {rows.place} has an"
-                " object of the recipe's"
-                f" {format_count(len(source.categories), 'category', 'categories')}",
-                "Check that images and labels belong together and that source.categories are those"
-                " of the dataset. A"
-                " detector has no AP on images without objects.",
-            )
+            where = f"source.objects: {rows.place}"
+            raise refusal("no-images.objects", where, len(chosen), len(source.categories))
         turned = 0
         if "exif" not in source.model_fields_set and rows.rendered is None:
             with_boxes = [row for row in chosen if self.cells[row]["bbox"]]
@@ -167,50 +157,52 @@ def cells_of(rows: Rows, column: str, form: BoxForm | None = None) -> list[Mappi
 
     form: the form of boxes, of which none may then have a side below 0.
     """
-    problems = Problems(f"source.objects: {rows.place}, row ")
+    problems = Problems(message)
     cells: list[Mapping[str, list[Any]]] = []
     for row, value in enumerate(rows.column(column)):
-        cell, problem = _parts(value)
+        where = f"source.objects: {rows.place}, row {row}"
+        cell = _parts(value, where, problems)
         cells.append(cell)
-        if problem is None and form is not None:
-            for box in cell["bbox"]:
-                _, _, *sides = in_pixels(box, form, (1, 1))
-                if min(sides) < 0:
-                    problem = f"has the box {quoted(str(box))}, with a side below 0 as {form}"
-                    break
-        if problem is not None:
-            problems.add(f"{row}: {problem}")
-    problems.refuse(_HINT)
+        if form is None:
+            continue
+        for box in cell["bbox"]:
+            _, _, *sides = in_pixels(box, form, (1, 1))
+            if min(sides) < 0:
+                problems.add("invalid-boxes.side", where, box, form=form)
+                break
+    problems.refuse()
     return cells
 
 
-def _parts(value: Any) -> tuple[dict[str, list[Any]], str | None]:
-    """Return the parts of one row's objects by name, and a message about what is wrong with these
-    parts, if anything.
-    """
+def _parts(value: Any, where: str, problems: Problems) -> dict[str, list[Any]]:
+    """Return the parts of one row's objects by name. What is wrong with them goes to `problems`."""
     empty = no_objects()
     if isinstance(value, str):  # a cell of a CSV file is text
         lists = value.count("[")
         if lists > MOST_OBJECTS + _SPARE_LISTS:
-            return empty, f"has {lists:,} lists, expected at most {MOST_OBJECTS:,} objects"
+            problems.add("invalid-boxes.lists", where, lists, MOST_OBJECTS)
+            return empty
         try:
             value = parse_json(value.encode()) if value.strip() else None
         except ValueError:
-            return empty, f"found {quoted(value)}, expected JSON of objects with bbox and category"
+            problems.add("invalid-boxes.json", where, value)
+            return empty
     if value is None:
-        return empty, None
+        return empty
     if isinstance(value, list | tuple):
         if not all(isinstance(entry, Mapping) for entry in value):
-            return empty, f"found {quoted(str(value))}, expected objects with bbox and category"
+            problems.add("invalid-boxes.objects", where, value)
+            return empty
         keys = list(dict.fromkeys(key for entry in value for key in entry))
         if not keys:
-            return empty, None
+            return empty
         columns = {}
         for key in keys:
             columns[key] = [entry.get(key) for entry in value]
         value = columns
     if not isinstance(value, Mapping):
-        return empty, f"found {type(value).__name__}, expected objects with bbox and category"
+        problems.add("invalid-boxes.objects", where, type(value).__name__)
+        return empty
     cell = {}
     for name, spellings in _KEYS.items():
         stored = [value.get(key) for key in spellings]
@@ -221,23 +213,26 @@ def _parts(value: Any) -> tuple[dict[str, list[Any]], str | None]:
     boxes = cell["bbox"]
     categories = cell["category"]
     if len(boxes) > MOST_OBJECTS:
-        return empty, f"has {len(boxes):,} objects, expected at most {MOST_OBJECTS:,}"
+        problems.add("invalid-boxes.many", where, len(boxes), MOST_OBJECTS)
+        return empty
     if len(categories) != len(boxes):
-        counts = f"{len(boxes):,} boxes and {len(categories):,} categories"
-        return empty, f"has {counts}, expected as many"
+        problems.add("invalid-boxes.counts", where, len(boxes), len(categories))
+        return empty
     for name in ("area", "iscrowd", "id"):
         if len(cell[name]) != len(boxes):
             cell[name] = []
     odd = next((box for box in boxes if not is_box(box)), None)
     if odd:
-        return empty, f"has the box {quoted(str(odd))}, expected four numbers"
+        problems.add("invalid-boxes.box", where, odd)
+        return empty
     if any(type(category) not in (int, str) for category in categories):
-        return empty, "has a category that is neither a name nor a number"
+        problems.add("invalid-boxes.category", where)
+        return empty
     if not all(is_number(area) and area >= 0 for area in cell["area"]):
         cell["area"] = []
     if not all(type(number) is int and abs(number) < 1 << 63 for number in cell["id"]):
         cell["id"] = []
-    return cell, None
+    return cell
 
 
 def _places(
@@ -249,15 +244,12 @@ def _places(
     """Return category in the data → index in `categories`. Categories match by name, or by number
     if the data has no names.
     """
+    where = f"source.categories: {rows.place}"
     used = {category for cell in cells for category in cell["category"]}
     if names is None and all(type(category) is int for category in used):
         beyond = sorted(category for category in used if not 0 <= category < len(categories))
         if beyond:
-            raise UserError(
-                f"source.categories: {rows.place} has an object of category {beyond[0]}, and the"
-                f" recipe names {len(categories)} categories, from 0 on",
-                "Name every category, in the order of their numbers.",
-            )
+            raise refusal("unknown-label.number", where, beyond[0], len(categories))
         return {index: index for index in range(len(categories))}
     of_data = sorted(map(str, used)) if names is None else names
     known = {plain_name(str(name)): name for name in of_data}
@@ -265,14 +257,10 @@ def _places(
     # If no names are declared, a missing category may just have no object in this split.
     if names is None and (not used or len(lacking) < len(categories)):
         lacking = []
-    if lacking:
-        where = f"source.categories: {rows.place}"
-        problems = []
-        for name in lacking:
-            near = did_you_mean(name, known.values())
-            problems.append(f"{where} has no category '{name[:80]}'{near}")
-        of_rows = ", ".join(map(str, known.values()))[:500]
-        raise UserError(first_of(problems), f"Its categories are {of_rows}.")
+    problems = Problems(message)
+    for name in lacking:
+        problems.add("unknown-label.category", where, name, of_data)
+    problems.refuse()
     place_of = {plain_name(name): index for index, name in enumerate(categories)}
     category_names = zip(used, used, strict=True) if names is None else enumerate(names)
     places = {}

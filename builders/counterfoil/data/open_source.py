@@ -13,6 +13,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.data.messages import refusal
 from counterfoil.data.pins import InputDataset, SourcePin, binary_columns, take_pin
 from counterfoil.data.tables import (
     Outline,
@@ -26,7 +27,7 @@ from counterfoil.data.tables import (
     table_outline,
 )
 from counterfoil.documents import sha256_json
-from counterfoil.errors import CounterfoilError, UserError
+from counterfoil.errors import CounterfoilError
 from counterfoil.models.names import COMMIT, LAB
 from counterfoil.recipe.names import MOST_LABELS, did_you_mean, is_local
 from counterfoil.recipe.tasks.masks import MASK
@@ -118,7 +119,9 @@ class OpenSource:
         """Load the rows of all `splits` that exist, or of the dataset's first split if none
         exists."""
         loaded = load_table(self.source, None, self.pin)
-        tables = loaded if isinstance(loaded, dict) else dict.fromkeys(splits[:1], loaded)
+        tables = loaded
+        if not isinstance(loaded, dict):
+            tables = dict.fromkeys(splits[:1], loaded)
         chosen = [split for split in dict.fromkeys(splits) if split in tables]
         chosen = chosen or [*tables][:1]
         return {split: self._rows(split, tables[split]) for split in chosen}
@@ -145,15 +148,12 @@ class OpenSource:
         splits have different names.
         """
         source = self.source
+        where = f"source: '{source.dataset}'"
+        column = source.label_column
         names = declared_names(source, self.pin)
         if names is None:
             if not fetch and not is_local(source.dataset) and not is_here(source, self.pin):
-                raise UserError(
-                    f"'{source.dataset}' is not on this machine and declares no label names:"
-                    " reading them would"
-                    f" download all of it",
-                    "`counterfoil build` fetches it.",
-                )
+                raise refusal("hub-unreachable.labels", where)
             from counterfoil.data.labels import labels_of
 
             read = []
@@ -161,12 +161,7 @@ class OpenSource:
                 known = labels_of(rows, source.label_column).known
                 texts = tuple(label for label in known if isinstance(label, str))
                 if len(texts) < len(known) or not texts:
-                    raise UserError(
-                        f"source: the labels of '{source.dataset}' (column '{source.label_column}')"
-                        " are numbers, and"
-                        " have no names",
-                        "Write each class out: {name: mug, source_label: 0}.",
-                    )
+                    raise refusal("unclear-label.numbers", where, column)
                 read.append((split, texts))
             first, names = read[0]
             # Text labels are numbered by the labels that occur, so two splits may number them
@@ -178,20 +173,12 @@ class OpenSource:
                     shown = []
                     for name, split in zip(pair, (first, other), strict=True):
                         shown.append(f"'{name}' in {split}" if name else f"none in {split}")
-                    raise UserError(
-                        f"source: label {label} of '{source.dataset}' is {' and '.join(shown)}: the"
-                        " number does not mean the same class in every split",
-                        "Give each split the same labels, or declare those of"
-                        f" '{source.label_column}' (a `ClassLabel`).",
+                    meanings = " and ".join(shown)
+                    raise refusal(
+                        "unclear-label.splits", where, meanings, label=label, column=column
                     )
         if len(names) > MOST_LABELS:
-            raise UserError(
-                f"source: '{source.dataset}' has {len(names):,} labels in the column"
-                f" '{source.label_column}', expected"
-                f" at most {MOST_LABELS:,}",
-                "Check that it is the label column (source.label_column), or write the classes out"
-                " with source_label.",
-            )
+            raise refusal("too-much-data.labels", where, len(names), MOST_LABELS, column=column)
         return names
 
 
@@ -320,11 +307,8 @@ class _LabSource(OpenSource):
     def rows(self, split: str, *, labelled: bool = True) -> Rows:
         world = self.world
         if split not in world.rows:
-            near = did_you_mean(split, world.rows)
-            raise UserError(
-                f"source: {world.name} has no split '{split}'{near}",
-                f"Its splits are {', '.join(world.rows)}.",
-            )
+            where = f"source: '{world.name}'"
+            raise refusal("unknown-split.dataset", where, split, world.rows)
 
         def images(rows: Sequence[int]) -> Iterator[bytes]:
             for row in rows:
@@ -416,12 +400,7 @@ def lab_dataset(name: str) -> LabDataset:
         return _planted(name, short.removeprefix(_PLANTED))
     known = ["wardrobe", "wardrobe-boxes", "wardrobe-masks"]
     known += [f"{_PLANTED}{kind}-0" for kind in KINDS]
-    near = did_you_mean(short, known)
-    raise UserError(
-        f"source.dataset: the lab has no '{short}'{near}",
-        f"Its datasets are {LAB}wardrobe, {LAB}wardrobe-boxes, {LAB}wardrobe-masks and"
-        f" {LAB}{_PLANTED}KIND-SEED.",
-    )
+    raise refusal("unknown-dataset.lab", "source.dataset", short, known)
 
 
 def _planted(name: str, world_name: str) -> LabDataset:
@@ -431,14 +410,18 @@ def _planted(name: str, world_name: str) -> LabDataset:
     if world is None:
         kind, _, seed = world_name.rpartition("-")
         if kind in planted.KINDS:
-            why = f": '{seed}' is not a seed"
+            hint = f": '{seed}' is not a seed"
         else:
             number = seed if seed.isdecimal() else 0
-            why = did_you_mean(world_name, [f"{known}-{number}" for known in planted.KINDS])
-        raise UserError(
-            f"source.dataset: the lab has no planted world '{world_name}'{why}",
-            f"Write {LAB}{_PLANTED}KIND-SEED with a kind of {', '.join(planted.KINDS)} and a seed"
-            f" of 0 to {planted.MOST_SEED}, such as {LAB}{_PLANTED}{planted.KINDS[0]}-0.",
+            hint = did_you_mean(world_name, [f"{known}-{number}" for known in planted.KINDS])
+        raise refusal(
+            "unknown-dataset.planted",
+            "source.dataset",
+            world_name,
+            planted.KINDS[0],
+            hint,
+            known=planted.KINDS,
+            most=planted.MOST_SEED,
         )
     columns = {"label": lambda split: world.labels(split).tolist(), "garment": world.garments}
     return LabDataset(name, planted.VERSION, world.class_names, planted.ROWS, columns, world.pixels)

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.arrays import Ints
+from counterfoil.data.messages import refusal
 from counterfoil.data.written_objects import Size, is_number
-from counterfoil.recipe.names import quoted
 from counterfoil.recipe.tasks.masks import UNLABELLED
 
 # pycocotools follows polygons in steps of a fifth of a pixel.
@@ -34,10 +34,6 @@ _LAST_BITS = 0x1F
 _SIGN = 0x10
 _MORE = 0x20
 _MOST_CHARACTERS = 7  # in a number of 32 bits
-
-
-class UnfitOutline(ValueError):
-    """An error for an outline that cannot be drawn. Its text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +71,12 @@ class Inside:
 def inside_of(segmentation: Any, size: Size) -> Inside:
     """Return the pixels of a COCO `segmentation` in an image of a width and height.
 
-    Raise UnfitOutline for anything else than a list of polygons, or run lengths of this size.
+    Raise UserError for anything else than a list of polygons, or run lengths of this size.
     """
     if isinstance(segmentation, Mapping):
         return Inside(_kept([_run_turns(segmentation, size)]))
     if not isinstance(segmentation, list) or not segmentation:
-        raise UnfitOutline(
-            f"found {quoted(str(segmentation))}, expected polygons [[x1, y1, x2, y2, …]] or run"
-            " lengths"
-        )
+        raise refusal("invalid-outline.form", found=segmentation)
     return Inside(_kept([_polygon_turns(polygon, size) for polygon in segmentation]))
 
 
@@ -98,9 +91,7 @@ def _polygon_turns(polygon: Any, size: Size) -> Ints:
     """
     listed = isinstance(polygon, list) and len(polygon) % 2 == 0
     if not listed or not all(map(is_number, polygon)):
-        raise UnfitOutline(
-            f"found the polygon {quoted(str(polygon))}, expected [x1, y1, x2, y2, …]"
-        )
+        raise refusal("invalid-outline.polygon", found=polygon)
     if len(polygon) < 6:
         return np.zeros(0, np.int64)
     width, height = size
@@ -125,7 +116,7 @@ def _polygon_turns(polygon: Any, size: Size) -> Ints:
 
 
 def _steps(corners: Ints) -> tuple[Ints, Ints]:
-    """Return the steps around a polygon: x and y, from corner to corner. Raise UnfitOutline for too
+    """Return the steps around a polygon: x and y, from corner to corner. Raise UserError for too
     many."""
     nexts = np.roll(corners, -1, axis=0)
     sides = np.abs(nexts - corners)
@@ -133,10 +124,7 @@ def _steps(corners: Ints) -> tuple[Ints, Ints]:
     total = lengths.sum(dtype=np.float64)
     if total > _MOST_STEPS:
         far = np.abs(corners).max() // _STEPS
-        raise UnfitOutline(
-            f"found a polygon that is {total / _STEPS:,.0f} pixels long, with a coordinate of"
-            f" {far:,}, expected corners in pixels of the image"
-        )
+        raise refusal("invalid-outline.long", found=total / _STEPS, far=far)
     # Each line goes along its longer side, from the lower end: both directions give the same pixels.
     main = np.where(sides[:, 0] >= sides[:, 1], 0, 1)
     lines = np.arange(len(corners))
@@ -167,21 +155,19 @@ def _run_turns(runs: Mapping[str, Any], size: Size) -> Ints:
     pixels = width * height
     written = runs.get("size")
     if written != [height, width]:
-        raise UnfitOutline(
-            f"found run lengths of the size {quoted(str(written))}, and the image has"
-            f" [{height}, {width}], its height and width"
-        )
+        sides = [height, width]
+        raise refusal("invalid-outline.runs", None, written, sides)
     counts = runs.get("counts")
     if isinstance(counts, str):
         counts = _uncompressed(counts)
     if not isinstance(counts, list) or len(counts) > pixels + 1:
-        raise UnfitOutline("found run lengths without counts, expected a list or text of them")
+        raise refusal("invalid-outline.counts")
     for count in counts:
         if type(count) is not int or not 0 <= count <= pixels:
-            raise UnfitOutline("found a run length that is no number of pixels")
+            raise refusal("invalid-outline.run")
     total = sum(counts)
     if total != pixels:
-        raise UnfitOutline(f"found run lengths of {total:,} pixels, and the image has {pixels:,}")
+        raise refusal("invalid-outline.total", found=total, expected=pixels)
     turns = np.cumsum(counts[:-1], dtype=np.int64)
     return _even(turns, pixels)
 
@@ -195,7 +181,7 @@ def _uncompressed(text: str) -> list[int]:
     for character in text:
         bits = ord(character) - _FIRST
         if not 0 <= bits < 2 * _MORE or characters == _MOST_CHARACTERS:
-            raise UnfitOutline("found compressed run lengths that are damaged")
+            raise refusal("invalid-outline.damaged")
         value |= (bits & _LAST_BITS) << _BITS * characters
         characters += 1
         if bits & _MORE:
@@ -208,7 +194,7 @@ def _uncompressed(text: str) -> list[int]:
         value = 0
         characters = 0
     if characters:
-        raise UnfitOutline("found compressed run lengths that are cut off")
+        raise refusal("invalid-outline.cut")
     return counts
 
 
@@ -228,14 +214,13 @@ def drawn(
     of equals that of the last; `empty` outside all. Crowds have no class and are below all others.
 
     Files order annotations as people drew them, not by depth. The smallest is seen whole: a cup on a
-    table stays a cup. Raise UnfitOutline if the outlines take too long to draw.
+    table stays a cup. Raise UserError if the outlines take too long to draw.
     """
     width, height = size
     total = sum(inside.end - inside.first for inside in insides)
     if total > _MOST_PIXELS:
-        raise UnfitOutline(
-            f"found {len(insides):,} outlines over {total:,} pixels in all, expected at most"
-            f" {_MOST_PIXELS:,}"
+        raise refusal(
+            "invalid-outline.many", outlines=len(insides), found=total, expected=_MOST_PIXELS
         )
     areas = [np.count_nonzero(inside.pixels()) for inside in insides]
     order = sorted(range(len(insides)), key=lambda each: (not crowds[each], -areas[each]))

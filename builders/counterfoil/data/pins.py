@@ -124,7 +124,8 @@ def cached_commit(source: InputDataset) -> str | None:
         repo_id=source.dataset, repo_type="dataset"
     )
     try:
-        commit = read_regular(folder / "refs" / (source.revision or "main"), 100).decode().strip()
+        reference = folder / "refs" / (source.revision or "main")
+        commit = read_regular(reference, 100).decode().strip()
     except (OSError, UnicodeDecodeError):
         commit = ""
     if COMMIT.fullmatch(commit):

@@ -11,12 +11,12 @@ from counterfoil.corrupting.corruptions import MATCH
 from counterfoil.data.labelled_sources import NamedDataset
 from counterfoil.data.labels import conditions_of, labels_of
 from counterfoil.data.listed_folders import listed_rows
+from counterfoil.data.messages import message, refusal
 from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin
 from counterfoil.data.truth import RowTruth
-from counterfoil.errors import UserError
 from counterfoil.models.names import refuse_elsewhere
-from counterfoil.recipe.names import LOCK, ROWS
+from counterfoil.recipe.names import ROWS
 from counterfoil.registry import part_named
 
 if TYPE_CHECKING:
@@ -67,18 +67,19 @@ def wrong_pool(recipe: Recipe, recorded: Any) -> Iterator[str]:
     pin = loadable_pool(recipe, recorded)
     if pin.document() != recorded:
         key = "source.dataset" if recipe.generator.get("dataset") is None else "generator.dataset"
-        yield f"{key}: {pin.dataset} is not the pool that {LOCK} pins"
+        yield message("changed-data.pool", key, pin.dataset)
 
 
 def pool_rows(recipe: Recipe, pin: SourcePin) -> Rows:
     """Return the rows of the split that a recipe takes or edits, at the pinned state."""
     generator = recipe.generator
+    split = generator.get("split")
     pool = pool_of(recipe)
     if recipe.kind.drawn_elsewhere:
         refuse_elsewhere(pool.dataset, "generator.dataset")
         rows = listed_rows(pool, pin)
         if rows is None:
-            rows = open_source(pool, pin=pin).rows(generator.get("split"), labelled=False)
+            rows = open_source(pool, pin=pin).rows(split, labelled=False)
         optional = {key: generator.get(key) for key in ("prompt_column", "seed_column")}
         named_columns = {key: name for key, name in optional.items() if f"{name}_column" != key}
         columns = ("label_column", "shift_column", "index_column", "license_column")
@@ -86,7 +87,7 @@ def pool_rows(recipe: Recipe, pin: SourcePin) -> Rows:
         rows.need("generator", **wanted, **named_columns)
         return rows
     labelled = generator.reads_labels and recipe.task.labelled
-    rows = open_source(pool, pin=pin).rows(generator.get("split"), labelled=labelled)
+    rows = open_source(pool, pin=pin).rows(split, labelled=labelled)
     named_columns = {key: generator.get(key) for key in ("license_column", "caption_column")}
     rows.need(**named_columns, objects=pool.objects)
     return rows
@@ -106,7 +107,7 @@ class Partners:
         partner cannot be decoded.
         """
         if row not in self.row_of:
-            raise UserError(f"{ROWS}: row {row} has no partner to match")
+            raise refusal("unfit-column.partner", ROWS, row)
         return self.read(self.row_of[row])
 
 
@@ -118,14 +119,12 @@ def matched_partners(recipe: Recipe, pin: SourcePin, rows: Rows) -> dict[str, Pa
         if shift.corruption != MATCH:
             continue
         pool = replace(pool_of(recipe), config=shift.name)
-        shifted = open_source(pool, pin=pin).rows(recipe.generator.get("split"), labelled=False)
+        split = recipe.generator.get("split")
+        shifted = open_source(pool, pin=pin).rows(split, labelled=False)
         row_by_pair: list[dict[str, int]] = []
         for table in (rows, shifted):
             if "pair" not in table.columns:
-                raise UserError(
-                    f"{table.place} has no column 'pair'",
-                    "corruption match takes the pairs of a dataset that `counterfoil build` made.",
-                )
+                raise refusal("missing-column.pair", table.place)
             pairs = enumerate(table.column("pair"))
             row_by_pair.append({pair: row for row, pair in pairs if isinstance(pair, str)})
         base, other = row_by_pair

@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from counterfoil.data.messages import message
 from counterfoil.data.open_source import names_at_hand, open_source
-from counterfoil.errors import CounterfoilError, RunFailure, UserError, first_of
+from counterfoil.errors import CounterfoilError, Problems
 from counterfoil.recipe import Recipe, load_own_recipe, load_recipe
 from counterfoil.recipe.layering import class_slug, same_classes
 from counterfoil.recipe.loader import with_classes
@@ -18,7 +19,6 @@ from counterfoil.recipe.names import (
     class_id_problem,
     label_by_name,
     named_problem,
-    quoted,
     refuse_disagreements,
 )
 from counterfoil.recipe.schema_inputs import ClassEntry
@@ -55,12 +55,14 @@ def resolve_classes(
     splits = (recipe.source.train_split, recipe.source.validation_split)
     names = [names] if isinstance(names, str) else names
     if recipe.names_every_label:
-        names = names_at_hand(recipe.source, splits) if names is None else names
+        if names is None:
+            names = names_at_hand(recipe.source, splits)
         if names is not None:
             refuse_disagreements(recipe.classes, names, f"'{recipe.source.dataset}'")
         return recipe
     try:
-        names = open_source(recipe.source).names(splits, fetch=fetch) if names is None else names
+        if names is None:
+            names = open_source(recipe.source).names(splits, fetch=fetch)
     except CounterfoilError as error:
         recorded = None if begun is None else _recorded(recipe, begun)
         if recorded is not None:
@@ -69,9 +71,7 @@ def resolve_classes(
             "Or write each class out, so that the input dataset is not needed: {name: mug,"
             " source_label: 0}."
         )
-        problems = [f"source.classes: {problem}" for problem in error.problems]
-        kind = RunFailure if isinstance(error, RunFailure) else UserError
-        raise kind(problems, " ".join(filter(None, (error.hint, hint)))) from error
+        raise error.at("source.classes", hint) from error
     where = f"'{recipe.source.dataset}'"
     entries = recipe.source.classes
     chosen = every_class(names, where) if entries is None else _labelled(entries, names, where)
@@ -85,28 +85,20 @@ def every_class(names: Sequence[str], where: str) -> tuple[ClassEntry, ...]:
     prompts need words."""
     entries: list[ClassEntry] = []
     owners: dict[str, str] = {}
-    problems: list[str] = []
+    problems = Problems(message)
+    key = f"source.classes: {where}"
     for label, name in enumerate(names):
         words = " ".join(name.replace("_", " ").split())
         slug = class_slug(words)
         if not slug or class_id_problem(slug) or len(words) > LONGEST_CLASS_NAME:
-            problems.append(f"no id can be made from the name {quoted(name)} (label {label})")
+            problems.add("unclear-label.id", key, name, label=label)
         elif slug in owners:
-            problems.append(
-                f"the names '{owners[slug][:80]}' and '{name[:80]}' would both have the id"
-                f" '{slug[:80]}'"
-            )
+            both = f"'{owners[slug][:80]}' and '{name[:80]}'"
+            problems.add("unclear-label.ids", key, slug, both)
         else:
             owners[slug] = name
             entries.append(ClassEntry(id=slug, name=words, source_label=label))
-    if problems:
-        raise UserError(
-            first_of(
-                [f"source.classes: {problem}, of the labels of {where}" for problem in problems]
-            ),
-            "Write the classes out, with an id of their own: {id: cup-2, name: cup, source_label:"
-            " 1}.",
-        )
+    problems.refuse()
     return tuple(entries)
 
 
@@ -114,30 +106,27 @@ def _labelled(
     entries: Sequence[ClassEntry], names: Sequence[str], where: str
 ) -> tuple[ClassEntry, ...]:
     """Return the classes with source labels. A class without a source label gets it by name."""
-    problems: list[str] = []
+    problems = Problems(message)
     labelled: list[ClassEntry] = []
     owners: dict[int, str] = {}
     for index, entry in enumerate(entries):
         if entry.source_label is None:
+            key = f"source.classes[{index}]"
             labels = label_by_name(entry.id, entry.name, names)
             problem = named_problem(entry.name, labels, names, where)
             if problem is not None:
-                problems.append(f"source.classes[{index}]: {problem}")
+                problems.add("unclear-label.named", key, problem)
                 continue
             label = labels[0]
             if label in owners:
-                problems.append(
-                    f"source.classes[{index}]: '{entry.name[:80]}' is label {label} of {where},"
-                    " which"
-                    f" already belongs to '{owners[label][:80]}'"
+                owner = owners[label]
+                problems.add(
+                    "unclear-label.taken", f"{key}: {where}", entry.name, label=label, first=owner
                 )
             entry = entry.model_copy(update={"source_label": label})
             owners[label] = entry.name
         labelled.append(entry)
-    if problems:
-        raise UserError(
-            first_of(problems), "Use the names of the labels, or give the label as source_label."
-        )
+    problems.refuse()
     return tuple(labelled)
 
 

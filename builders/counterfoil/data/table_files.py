@@ -15,13 +15,14 @@ from typing import Any, TypeGuard
 
 from counterfoil.data.folder_cards import CARD, card_yaml, read_card
 from counterfoil.data.image_folders import in_junk
+from counterfoil.data.messages import refusal
 from counterfoil.data.pins import InputDataset
 from counterfoil.documents import parse_json
-from counterfoil.errors import UserError, some_of
+from counterfoil.errors import UserError
 from counterfoil.foreign_tables import parquet_metadata
 from counterfoil.recipe.strict_yaml import refuse_unbounded
 from counterfoil.regular_files import UnfitFile, irregularity, open_regular, read_regular
-from counterfoil.report.words import format_count, format_list
+from counterfoil.report.words import format_list
 
 # The descriptions that `datasets` writes beside the files of a saved dataset, and the form of the
 # file names.
@@ -58,18 +59,12 @@ def refuse_unassigned(
         for name in of_split:
             splits.setdefault(names[str(name)], []).append(str(split))
     where = f"source: '{source.dataset}'"
-    hint = (
-        "Name each file after its split (train.parquet, test.parquet), put files into folders of"
-        " splits, or list the"
-        " files of each split in README.md (configs: data_files). Move other files out of the"
-        " dataset."
-    )
     twice = []
     for name, owners in splits.items():
         if len(owners) > 1:
             twice.append(f"{name} ({format_list(owners)})")
     if twice:
-        raise UserError(f"{where}: {some_of(twice)} would be read in several splits", hint)
+        raise refusal("unclear-split.twice", where, twice)
     endings = {posixpath.splitext(name)[1].lower() for name in splits}
     card = None if folder is None else read_card(folder, files, source.config)
     if card is None or card.files is None:
@@ -83,12 +78,7 @@ def refuse_unassigned(
                 left.append(name)
         if left:
             by_split = [f"{name} as {owners[0]}" for name, owners in splits.items()]
-            raise UserError(
-                f"{where}: {some_of(left)} {'belongs' if len(left) == 1 else 'belong'} to no split,"
-                " and"
-                f" {some_of(by_split)} would be read",
-                hint,
-            )
+            raise refusal("unclear-split.unread", where, left, by_split)
     parts: dict[tuple[str, ...], set[int]] = {}
     for match in filter(None, map(_PART.fullmatch, splits)):
         whole = match.group("before", "parts", "after")
@@ -97,17 +87,16 @@ def refuse_unassigned(
         expected = range(min(int(count), _MOST_PARTS))
         absent = sorted(set(expected).difference(present))
         if absent:
-            raise UserError(
-                f"{where}: {before} lacks {format_count(len(absent), 'part')} of {int(count):,}, such as"
-                f" {before}-{absent[0]:05}-of-{count}{after}",
-                "Fetch all parts, or rename those that you mean: train-a.parquet.",
-            )
+            lacking = f"{before}-{absent[0]:05}-of-{count}{after}"
+            where += f": {before}"
+            raise refusal("unreadable-data.parts", where, len(absent), int(count), first=lacking)
 
 
 def refuse_other_names(source: InputDataset, files: Iterable[Path]) -> None:
     """Raise UserError if Parquet files number their classes differently, because `datasets` uses
     the names of the first file.
     """
+    where = f"source: '{source.dataset}'"
     first: dict[str, tuple[Path, Any]] = {}
     for file in files:
         if file.suffix != ".parquet":
@@ -116,20 +105,15 @@ def refuse_other_names(source: InputDataset, files: Iterable[Path]) -> None:
             with open_regular(file) as opened:
                 described = parse_json(parquet_metadata(opened).get(b"huggingface", b"{}"))
         except UnfitFile as error:
-            raise UserError(f"source: '{source.dataset}': {file.name} {error.strerror}") from error
+            raise refusal("unreadable-data.file", f"{where}: {file.name}", error) from error
         info = described.get("info") if isinstance(described, dict) else None
         features = info.get("features") if isinstance(info, dict) else None
         for column, feature in features.items() if isinstance(features, dict) else ():
             names = feature.get("names") if isinstance(feature, dict) else None
             known, known_names = first.setdefault(column, (file, names))
             if names != known_names:
-                raise UserError(
-                    f"source: '{source.dataset}': the column {column!r} numbers its classes"
-                    " differently in"
-                    f" {known.name} and {file.name}, so labels of one would be read as the other's",
-                    "Write all files with the same names in the same order: datasets' cast_column"
-                    " does it.",
-                )
+                in_files = f"{known.name} and {file.name}"
+                raise refusal("unclear-label.files", where, column, in_files)
 
 
 def is_saved(path: Path) -> bool:
@@ -174,10 +158,7 @@ def refuse_odd_saved(source: InputDataset, path: Path) -> list[Path]:
 
 
 def _odd_saved(source: InputDataset, what: str) -> UserError:
-    return UserError(
-        f"source: '{source.dataset}': {what}, expected files in the same folder",
-        "A saved dataset is what dataset.save_to_disk(FOLDER) wrote: save it again.",
-    )
+    return refusal("unreadable-data.saved", f"source: '{source.dataset}'", what)
 
 
 def _described(file: Path) -> dict[str, Any]:
@@ -199,10 +180,8 @@ def refuse_outside(source: InputDataset, builder: Any, inside: Callable[[str], b
     pins them."""
     for name in data_files(builder):
         if not inside(name):
-            raise UserError(
-                f"source: '{source.dataset}' takes rows from {name[:200]}, which is not in it",
-                "An input dataset must contain all its files: move the files into it.",
-            )
+            where = f"source: '{source.dataset}'"
+            raise refusal("outside-dataset", where, name)
 
 
 def data_files(builder: Any) -> list[str]:

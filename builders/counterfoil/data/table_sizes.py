@@ -20,7 +20,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.data.messages import failure, refusal
 from counterfoil.foreign_tables import A_BYTE, SPARE, inner_arrays, parquet_bytes
 from counterfoil.regular_files import UnfitFile, open_regular
 
@@ -41,7 +41,10 @@ _SHARING = ("string_view", "binary_view", "list_view", "large_list_view", "run_e
 
 
 def refuse_vast(
-    files: Iterable[Path], where: str, ending: str | None = None, settings: Any = None
+    files: Iterable[Path],
+    where: str,
+    ending: str | None = None,
+    settings: Any = None,
 ) -> None:
     """Raise UserError for tables that take much more memory than their bytes, or are damaged.
 
@@ -58,14 +61,17 @@ def refuse_vast(
                 raise UnfitFile("takes too much memory for its size")
         except (UnfitFile, ValueError, TypeError, csv.Error, tarfile.TarError) as error:
             reason = error.strerror if isinstance(error, UnfitFile) else f"cannot be read: {error}"
-            raise UserError(
-                f"{where}: {path.name} {reason}", "Remove it, or write it again as Parquet."
-            ) from error
+            raise refusal("unreadable-data.table", f"{where}: {path.name}", reason) from error
         except OSError as error:
-            raise RunFailure(f"{path} {error.strerror or 'cannot be read'}") from error
+            raise failure("unreadable-data", path, error) from error
 
 
-def _bytes_of(file: IO[bytes], ending: str, settings: Any, most: int) -> int:
+def _bytes_of(
+    file: IO[bytes],
+    ending: str,
+    settings: Any,
+    most: int,
+) -> int:
     """Return how many bytes all rows of a table take at most; 0 for a file of another form."""
     head = file.read(2)
     file.seek(-min(4, file.seek(0, os.SEEK_END)), os.SEEK_END)

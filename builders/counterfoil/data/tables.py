@@ -34,6 +34,7 @@ from counterfoil.data.mask_folders import (
     read_mask_folder,
     read_outlined_folder,
 )
+from counterfoil.data.messages import failure, message, refusal
 from counterfoil.data.metadata_tables import as_written
 from counterfoil.data.object_folders import ObjectFolder, read_object_folder
 from counterfoil.data.pins import (
@@ -55,7 +56,7 @@ from counterfoil.data.table_files import (
 from counterfoil.data.table_sizes import refuse_vast
 from counterfoil.data.written_objects import notes_of
 from counterfoil.documents import sha256_json
-from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.errors import CounterfoilError, Problems, RunFailure, UserError
 from counterfoil.foreign_tables import inner_arrays
 from counterfoil.models.loading_errors import error_line, known_cause
 from counterfoil.models.names import refuse_elsewhere, refuse_shadowed
@@ -105,15 +106,12 @@ class Rows:
     def need(self, section: str = "source", **wanted: str | None) -> None:
         """Raise UserError for missing columns. `wanted` maps a key of the recipe's section to its
         column."""
-        problems = []
-        keys = []
+        problems = Problems(message)
         for key, column in wanted.items():
             if column is not None and column not in self.columns:
-                problems.append(f"{section}: '{self.dataset}' has no column '{column}'")
-                keys.append(f"{section}.{key}")
-        if problems:
-            hint = f"Its columns are {', '.join(self.columns)}; set {' and '.join(keys)}."
-            raise UserError(problems, hint)
+                where = f"{section}.{key}: '{self.dataset}'"
+                problems.add("missing-column", where, column, self.columns)
+        problems.refuse()
 
     def image(self, row: int) -> Image.Image:
         """Decode one row's image as RGB. Raise UserError if it cannot be decoded."""
@@ -124,11 +122,8 @@ class Rows:
         except UnreadableImage as error:
             paths = self.paths()
             file = "" if paths is None else f", {paths[row]}"
-            where = f"{self.place}, row {row}{file}"
-            raise UserError(
-                f"source: {where}: unreadable image ({error})",
-                "Remove or replace this row of the input dataset.",
-            ) from error
+            where = f"source: {self.place}, row {row}{file}"
+            raise refusal("unreadable-image.row", where, error) from error
 
     def numbers(self, column: str) -> list[int | None]:
         """Return a column's whole numbers, with None for a row without a number. Raise UserError
@@ -144,18 +139,12 @@ class Rows:
             if is_number and value == value // 1 and abs(value) < 1 << 63:
                 numbers.append(int(value))
             else:
-                raise UserError(
-                    f"source.label_column: {self.place}: '{column}' holds {str(value)[:40]!r}"
-                    f" ({type(value).__name__}) in row {row}, expected names or whole numbers as"
-                    " labels",
-                    "Write each label as text or as a whole number, or name another column as"
-                    " label_column.",
-                )
+                where = f"source.label_column: {self.place}, row {row}: '{column}'"
+                kind = type(value).__name__
+                raise refusal("unfit-column.label", where, str(value)[:40], type=kind)
         if numbers and all(number is None for number in numbers):
-            raise UserError(
-                f"source.label_column: {self.place}: '{column}' holds no value in any row",
-                "Fill in the labels, or name another column as label_column.",
-            )
+            where = f"source.label_column: {self.place}"
+            raise refusal("missing-label.column", where, column)
         return numbers
 
     def texts(self, column: str, key: str) -> tuple[str, ...]:
@@ -167,11 +156,9 @@ class Rows:
         names = self.class_names(column)
         empty = [row for row, value in enumerate(values) if value is None]
         if empty:
-            raise UserError(
-                f"source.{key}: {self.place}: {len(empty)} rows have no {column}, such as row"
-                f" {empty[0]}",
-                "Name a column that every row fills.",
-            )
+            where = f"source.{key}: {self.place}"
+            first = empty[0]
+            raise refusal("unfit-column.empty", where, len(empty), column=column, row=first)
         known = dict(enumerate(names or ()))
         return tuple(str(known.get(value, value)) for value in values)
 
@@ -208,7 +195,12 @@ _ENDINGS = {
 
 
 def rows_of_table(
-    source: InputDataset, split: str, pin: SourcePin, table: Any, *, labelled: bool
+    source: InputDataset,
+    split: str,
+    pin: SourcePin,
+    table: Any,
+    *,
+    labelled: bool,
 ) -> Rows:
     """Return the rows of a split's table. Raise UserError if the table lacks images, or if
     `labelled` and it lacks labels.
@@ -313,7 +305,8 @@ def table_outline(source: InputDataset, pin: SourcePin, most_bytes: int) -> Outl
     loaded = load_table(source, None, pin)
     tables = loaded if isinstance(loaded, dict) else {"train": loaded}
     if not tables:
-        raise UserError(f"source: '{source.dataset}' has no split")
+        where = f"source: '{source.dataset}'"
+        raise refusal("unknown-split.none", where)
     # A split of images without labels lacks a column, so the widest table is taken.
     widest = max(tables.values(), key=lambda table: len(table.features))
     rows = {str(split): len(table) for split, table in tables.items()}
@@ -391,10 +384,7 @@ def _refuse_no_dataset(name: str) -> None:
     if is_local(name):
         return
     if name in _PACKAGED_DATASETS_MODULES:
-        raise UserError(
-            f"source.dataset: '{name}' is a loader of files, not a dataset",
-            "Name the folder of the files: ./…",
-        )
+        raise refusal("unknown-dataset.loader", "source.dataset", name)
     refuse_shadowed(name, "source.dataset")
 
 
@@ -414,7 +404,12 @@ def _parts_of(feature: Any) -> Mapping[str, Any]:
     return inner if isinstance(inner, Mapping) else {}
 
 
-def _pinned(source: InputDataset, split: str, pin: SourcePin, mark: str | None) -> str | None:
+def _pinned(
+    source: InputDataset,
+    split: str,
+    pin: SourcePin,
+    mark: str | None,
+) -> str | None:
     """Hash the pin of a split's labels and images in order, without reading them. Return None if
     nothing pins them."""
     pinned: dict[str, Any] = {
@@ -496,12 +491,8 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
         if tables is not None:
             return tables
         if listing.linked:
-            raise UserError(
-                f"source: '{source.dataset}', split '{split}': {next(iter(listing.linked))} is a"
-                " link, and"
-                f" linked folders are read only in folders of image files",
-                "Replace the link with the folder itself.",
-            )
+            where = f"source: '{source.dataset}', split '{split}'"
+            raise refusal("unreadable-data.linked", where, next(iter(listing.linked)))
     # `datasets` recognises files by their times alone, so the cache of a folder is kept under the
     # hash of its content.
     cache = None
@@ -530,7 +521,12 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
     return _prepared(source, builder, split)
 
 
-def _of_images(source: InputDataset, folder: Path, listing: Listing, split: str | None) -> Any:
+def _of_images(
+    source: InputDataset,
+    folder: Path,
+    listing: Listing,
+    split: str | None,
+) -> Any:
     """Return the table of a split, or all tables by split, of a folder whose rows are image files;
     None for another."""
     read: ImageFolder | ObjectFolder | MaskFolder | OutlinedFolder | None = None
@@ -559,16 +555,19 @@ def _read_as_written(metadata_file: str, metadata_ext: str = "") -> Iterator[Any
     yield as_written(pa.Table.from_pandas(frame))
 
 
-def _plain_column(table: Any, name: str, source: InputDataset, split: str) -> Any:
+def _plain_column(
+    table: Any,
+    name: str,
+    source: InputDataset,
+    split: str,
+) -> Any:
     """Return a column's values. Raise UserError unless it holds numbers, texts or lists of these;
     other values would be decoded.
     """
-    if not _is_plain(table.features[name]):
-        raise UserError(
-            f"source: '{source.dataset}', split '{split}': column '{name}' holds"
-            f" {type(table.features[name]).__name__},"
-            " expected numbers, texts or lists of them"
-        )
+    where = f"source: '{source.dataset}', split '{split}', column '{name}'"
+    feature = table.features[name]
+    if not _is_plain(feature):
+        raise refusal("unfit-column.type", where, type(feature).__name__)
     with _in_words(source, split):
         alone = table.select_columns([name]).with_format("arrow")
         for column in alone.iter(_PATHS_AT_ONCE):
@@ -578,11 +577,7 @@ def _plain_column(table: Any, name: str, source: InputDataset, split: str) -> An
                     lengths = part.value_lengths().to_pylist()
                     longest = max([longest, *filter(None, lengths)])
             if longest > MOST_OBJECTS:
-                raise UserError(
-                    f"source: '{source.dataset}', split '{split}': a cell of the column '{name}'"
-                    " has a list of"
-                    f" {longest:,} values, expected at most {MOST_OBJECTS:,}"
-                )
+                raise refusal("too-much-data.cell", where, longest, MOST_OBJECTS)
         return table.with_format(None)[name][:]
 
 
@@ -639,17 +634,12 @@ def _hub_builder(source: InputDataset, commit: str | None) -> Any:
     # Without the Hub `datasets` takes the commit that it read last.
     folders = [folder for folder in prepared_folders(source) if folder.name == commit]
     if not folders:
-        raise RunFailure(
-            f"source: '{source.dataset}' is not here at commit {commit}, and the Hub cannot be"
-            " reached",
-            "Connect once to fetch it.",
-        )
+        where = f"source: '{source.dataset}'"
+        raise failure("hub-unreachable.commit", where, commit)
     if len(folders) > 1:
-        raise UserError(
-            f"source: '{source.dataset}' has several configs:"
-            f" {', '.join(folder.parts[-3] for folder in folders)}",
-            "Set source.config.",
-        )
+        names = [folder.parts[-3] for folder in folders]
+        where = f"source: '{source.dataset}'"
+        raise refusal("unclear-choice.configs", where, names)
     *_, name, config, version, _ = folders[0].parts
     return Cache(
         cache_dir=str(folders[0].parents[3]),
@@ -697,33 +687,32 @@ def _in_words(source: InputDataset, split: str | None) -> Iterator[None]:
     cards = logging.getLogger("huggingface_hub.repocard")
     before = cards.level
     cards.setLevel(logging.ERROR)
-    where = f"'{source.dataset}'" + ("" if split is None else f", split '{split}'")
+    where = f"source: '{source.dataset}'"
     try:
         yield
         obey_signal()  # where `datasets` hashes its tables, it catches everything
     except CounterfoilError:
         raise
     except Exception as error:  # files may hold anything, and libraries call further libraries
-        known = known_cause(f"source: '{source.dataset}'", error)
+        known = known_cause(where, error)
         if known is not None:
             raise known from error
+        if split is not None:
+            where += f", split '{split}'"
         kind: type[CounterfoilError] = UserError
         if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
             kind = RunFailure
         # For a damaged file, the cause of the error says what is wrong.
         inner = error.__cause__ if isinstance(error, DatasetsError) else None
         cause = inner or error
-        problem = error_line(cause)
-        hint = "Check the dataset's name, its config and its split."
+        reason = error_line(cause)
+        name = "unreadable-data.dataset"
         # `datasets` raises a plain ValueError that names this column.
-        if "file_name" in problem:
-            hint = (
-                f"The first line of {_METADATA} names its columns, with commas between them:"
-                " file_name,label."
-            )
+        if "file_name" in reason:
+            name = "unreadable-data.metadata"
         elif isinstance(cause, UnicodeDecodeError):
-            hint = f"Save {_METADATA} and other tables as UTF-8."
-        raise kind(f"source: {where} cannot be read: {problem}", hint) from error
+            name = "unreadable-data.encoding"
+        raise kind(message(name, where, reason)) from error
     finally:
         cards.setLevel(before)
 
@@ -754,22 +743,16 @@ def _bytes_of(cell: Any, inside: tuple[str, ...], where: str) -> bytes | None:
     if cell is None or cell.get("bytes") or not cell.get("path"):
         encoded = cell and (cell.get("bytes") or None)
         if encoded is not None and len(encoded) > MOST_BYTES:
-            raise UserError(
-                f"{where}: the image has {len(encoded):,} bytes, expected at most {MOST_BYTES:,}"
-            )
+            raise refusal("too-much-data.image", where, len(encoded), MOST_BYTES)
         return encoded
     name = cell["path"]
     try:
         # A relative path would depend on the working directory, so it is not opened.
-        real = os.path.realpath(name, strict=True) if os.path.isabs(name) else ""  # noqa: PTH117 (any text)
+        real = ""
+        if os.path.isabs(name):  # noqa: PTH117 (any text)
+            real = os.path.realpath(name, strict=True)
         if real.startswith(inside):
             return read_regular(real, MOST_BYTES)
     except (OSError, ValueError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(
-            f"{where}: the image {name[:200]} cannot be read: {reason}", "Restore it."
-        ) from error
-    raise UserError(
-        f"{where}: its image is the file {name[:200]}, which is not in the dataset",
-        "An input dataset must contain all its files: move the image into it.",
-    )
+        raise refusal("unreadable-image.file", f"{where}, {name[:200]}", error) from error
+    raise refusal("outside-dataset.image", where, name)

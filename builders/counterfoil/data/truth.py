@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.errors import UserError
-from counterfoil.report.words import format_count
+from counterfoil.data.messages import refusal
 
 if TYPE_CHECKING:
     from counterfoil.data.tables import Rows
@@ -38,12 +37,6 @@ class RowTruth:
 def refuse_unclear_turns(turned: int, rows: Rows, marks: str) -> None:
     """Raise UserError if EXIF tags turn some photographs. turned: their number in a source that
     does not say `exif`. marks: what is drawn on them, such as boxes."""
-    if not turned:
-        return
-    raise UserError(
-        f"source.exif: an EXIF tag turns {format_count(turned, 'photograph')} of {rows.place}, and the"
-        f" recipe does not say whether {marks} are of the photographs as turned or as stored",
-        f"Set source.exif to apply if {marks} were drawn on upright photographs, as most programs"
-        " show them and Ultralytics reads them, and to ignore if they were drawn on photographs as"
-        " stored.",
-    )
+    if turned:
+        where = f"source.exif: {rows.place}"
+        raise refusal("unclear-exif", where, turned, marks=marks)

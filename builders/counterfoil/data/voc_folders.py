@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.data.folder_splits import DEFAULT_SPLIT, shown_name, split_of_name
+from counterfoil.data.messages import message, refusal
 from counterfoil.data.written_objects import (
     ObjectFolder,
     Size,
@@ -23,19 +24,14 @@ from counterfoil.data.written_objects import (
     file_text,
     is_box,
 )
-from counterfoil.errors import Problems, UserError, some_of
-from counterfoil.recipe.names import quoted
+from counterfoil.errors import Problems, some_of
 from counterfoil.recipe.tasks.objects import categories_problem, no_objects
 from counterfoil.report.words import format_count
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
-_FORM = (
-    "A VOC folder has Annotations/*.xml, JPEGImages/ and, for splits, ImageSets/Main/train.txt,"
-    " val.txt and test.txt. A"
-    " file has objects with a name and a bndbox of xmin, ymin, xmax and ymax."
-)
+
 # An annotation of an image with 1,000 objects takes 300 kB.
 _MOST_XML = 4_000_000
 _DEEPEST = 20
@@ -71,31 +67,26 @@ def voc_folder(folder: Path, names: Sequence[str], images: Sequence[str]) -> Obj
     for file in annotations:
         matches = _images_of(file, by_stem.get(_stem(file), []))
         if len(matches) > 1:
-            raise UserError(
-                f"{folder}: {shown_name(file)} may be of {some_of(map(shown_name, matches))}",
-                "Give every image a name of its own, or keep one of them.",
-            )
+            known = some_of(map(shown_name, matches))
+            raise refusal("invalid-voc.several", folder, shown_name(file), known)
         if matches:
             image_of[file] = matches[0]
         else:
             without += 1
     if not image_of:
-        raise UserError(
-            f"{folder} has {len(annotations):,} files of annotations, and no image of their names",
-            _FORM,
-        )
+        raise refusal("invalid-voc.images", folder, len(annotations))
     if len(set(image_of.values())) < len(image_of):
-        raise UserError(
-            f"{folder}: an image has several files of annotations", "Keep one file for each image."
-        )
+        raise refusal("invalid-voc.again", folder)
     files, absent = _splits(folder, names, image_of, without)
     named: set[str] = set()
     for annotation in annotations.values():
         named.update(name for name, _, _ in annotation.objects)
     categories = sorted(named)
-    problem = categories_problem(categories) if categories else "no image has an object"
+    if not categories:
+        raise refusal("invalid-voc.objects", folder)
+    problem = categories_problem(categories)
     if problem is not None:
-        raise UserError(f"{folder}: categories: {problem}", _FORM)
+        raise refusal("invalid-voc.categories", folder, problem)
     index_of = {name: index for index, name in enumerate(categories)}
     splits: dict[str, list[WrittenObjects]] = {}
     for split, listed in files.items():
@@ -125,20 +116,21 @@ def _annotations(folder: Path, names: Sequence[str]) -> dict[str, _Annotation]:
     """Return the annotation files of a folder by name. Raise UserError with the problems of all
     files."""
     annotations: dict[str, _Annotation] = {}
-    problems = Problems(f"{folder}: ")
+    problems = Problems(message)
     for name in names:
         if not name.lower().endswith(".xml"):
             continue
         content = file_content(folder / name, _MOST_XML)
+        where = f"{folder}/{shown_name(name)}"
         try:
             root = _parsed(content)
         except ValueError as error:
-            problems.add(f"{shown_name(name)}: {error}")
+            problems.add("invalid-voc.xml", where, error)
             continue
         if root.tag == "annotation":
-            annotations[name] = _Annotation(_written_size(root), _objects(root, name, problems))
+            annotations[name] = _Annotation(_written_size(root), _objects(root, where, problems))
     if annotations:
-        problems.refuse(_FORM)
+        problems.refuse()
     return annotations
 
 
@@ -194,9 +186,10 @@ def _written_size(root: Element) -> Size | None:
     return (width, height) if width and height else None
 
 
-def _objects(root: Element, name: str, problems: Problems) -> list[tuple[str, list[float], bool]]:
+def _objects(root: Element, where: str, problems: Problems) -> list[tuple[str, list[float], bool]]:
     objects = []
     for number, entry in enumerate(root.findall("object"), start=1):
+        of_object = f"{where}: object {number}"
         category = (entry.findtext("name") or "").strip()
         bounds = entry.find("bndbox")
         texts = [""] * len(_CORNERS)
@@ -208,18 +201,11 @@ def _objects(root: Element, name: str, problems: Problems) -> list[tuple[str, li
         except ValueError:
             corners = []
         if not category:
-            problems.add(f"{shown_name(name)}: object {number} has no name")
+            problems.add("invalid-voc.name", of_object)
         elif not is_box(corners) or corners[2] < corners[0] or corners[3] < corners[1]:
-            shown = quoted(", ".join(texts))
-            problems.add(
-                f"{shown_name(name)}: object {number} has the bndbox {shown}, expected"
-                f" {', '.join(_CORNERS)}"
-            )
+            problems.add("invalid-voc.bndbox", of_object, ", ".join(texts))
         elif difficult not in ("0", "1"):
-            problems.add(
-                f"{shown_name(name)}: object {number}: difficult is {quoted(difficult)}, expected 0"
-                " or 1"
-            )
+            problems.add("invalid-voc.difficult", of_object, difficult)
         else:
             left, top, right, bottom = corners
             width = right - left + 1
@@ -255,7 +241,10 @@ def _images_of(file: str, images: Sequence[str]) -> Sequence[str]:
 
 
 def _splits(
-    folder: Path, names: Sequence[str], image_of: Mapping[str, str], without: int
+    folder: Path,
+    names: Sequence[str],
+    image_of: Mapping[str, str],
+    without: int,
 ) -> tuple[dict[str, list[str]], dict[str, int]]:
     """Return the annotation files of each split that have an image, and the number of listed images
     that lack one."""
@@ -277,10 +266,7 @@ def _splits(
         return dict(sorted(files.items())), absent
     file_of = {_stem(file): file for file in image_of}
     if len(file_of) < len(image_of):
-        raise UserError(
-            f"{folder}: ImageSets/Main names images, and several have one name",
-            "Name each image once.",
-        )
+        raise refusal("invalid-voc.twice", folder)
     absent = {}
     for split, name in chosen.items():
         listed: dict[str, None] = {}
@@ -293,7 +279,7 @@ def _splits(
         if not files[split]:
             del files[split]
     if not files:
-        raise UserError(f"{folder}: ImageSets/Main lists no image that has annotations", _FORM)
+        raise refusal("invalid-voc.lists", folder)
     return files, absent
 
 

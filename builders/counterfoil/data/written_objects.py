@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeGuard, TypeVar
 
 from counterfoil.data.image_folders import file_column, memory_table
-from counterfoil.errors import RunFailure, UserError
-from counterfoil.recipe.names import did_you_mean, quoted
+from counterfoil.data.messages import failure, refusal
+from counterfoil.errors import quoted
 from counterfoil.recipe.tasks.objects import OBJECTS, objects_feature
 from counterfoil.regular_files import read_regular
 from counterfoil.report.words import format_count
@@ -187,20 +187,18 @@ class ObjectFolder:
             if self.exif == "apply":
                 wanted = "ignore"
                 state = "stored"
-            raise UserError(
-                f"{self.folder}: an EXIF tag turns {format_count(len(turned), 'photograph')} such as"
-                f" {quoted(turned[0])},"
-                f" and the file has sizes and boxes of photographs as they are {state}",
-                f"Set source.exif to {wanted} in the recipe.",
+            raise refusal(
+                "unclear-exif.file",
+                self.folder,
+                turned[0],
+                wanted,
+                photographs=len(turned),
+                state=state,
             )
         if low > high:
-            raise UserError(
-                f"{self.folder}: {format_count(len(unlike), 'image')} of {len(written):,} have another"
-                " size than their file"
-                f" says, and no single ratio explains it: {unlike[0]}",
-                "Boxes are in pixels of the written size: use the images that were labelled, or"
-                " correct the file.",
-            )
+            name = "invalid-boxes.sizes"
+            first = unlike[0]
+            raise refusal(name, self.folder, len(unlike), len(written), first=first)
         ratio = min(max(total[0] / total[1], low), high)
         return (
             ratio,
@@ -211,15 +209,16 @@ class ObjectFolder:
 def rows_of_split(folder: Path, splits: Mapping[str, Sequence[T]], split: str) -> Sequence[T]:
     """Return the rows of a folder's split. Raise UserError if the folder has no such split."""
     if split not in splits:
-        raise UserError(
-            f"source: '{folder}' has no split '{split[:80]}'{did_you_mean(split, splits)}",
-            f"Its splits are {', '.join(splits)}.",
-        )
+        where = f"source: '{folder}'"
+        raise refusal("unknown-split.dataset", where, split, splits)
     return splits[split]
 
 
 def described_table(
-    columns: Mapping[str, Any], features: Any, notes: Sequence[str], split: str
+    columns: Mapping[str, Any],
+    features: Any,
+    notes: Sequence[str],
+    split: str,
 ) -> Any:
     """Return a split's columns as a table of `datasets`, with notes on how they were read."""
     description = _MARK + "\n".join(notes)
@@ -291,4 +290,4 @@ def file_content(path: Path, most: int) -> bytes:
     try:
         return read_regular(path, most, follow=False)
     except OSError as error:
-        raise RunFailure(f"{path} {error.strerror or 'cannot be read'}") from error
+        raise failure("unreadable-data", path, error) from error

@@ -9,6 +9,7 @@ from typing import Any
 
 from counterfoil.data.folder_cards import yaml_mapping
 from counterfoil.data.folder_splits import shown_name
+from counterfoil.data.messages import message, refusal
 from counterfoil.data.written_objects import (
     ObjectFolder,
     WrittenObjects,
@@ -17,27 +18,20 @@ from counterfoil.data.written_objects import (
     is_number,
     written_id,
 )
-from counterfoil.errors import Problems, UserError, some_of
-from counterfoil.recipe.names import quoted
+from counterfoil.errors import Problems, quoted
 from counterfoil.recipe.tasks.objects import MOST_OBJECTS, categories_problem, no_objects
 from counterfoil.report.words import format_count
 
-_YAML_FORM = (
-    "data.yaml has names (of the categories) and train, val, test: folders of images,"
-    " beside folders of labels."
-)
-_LABEL_FORM = (
-    "A line is a category's number and the box's centre and size as shares of the image: 0 0.5 0.5"
-    " 0.2 0.3. A polygon"
-    " is read as the box around it."
-)
 _SPLITS = {"train": "train", "val": "validation", "test": "test"}
 # Shares may leave the image by rounding. YOLO's loaders allow as much.
 _BEYOND = 0.01
 
 
 def yolo_folder(
-    folder: Path, names: Sequence[str], images: Sequence[str], split: str | None
+    folder: Path,
+    names: Sequence[str],
+    images: Sequence[str],
+    split: str | None,
 ) -> ObjectFolder | None:
     """Return a folder of YOLO files, with the objects of one split or of all, or None for another
     folder."""
@@ -59,9 +53,7 @@ def yolo_folder(
             listed[split_name] = paths
             absent[split_name] = missing
     if not listed:
-        raise UserError(
-            f"{yaml_path}: train, val and test name no folder that has an image", _YAML_FORM
-        )
+        raise refusal("invalid-yolo.folders", yaml_path)
     points = "kpt_shape" in document
     splits: dict[str, list[WrittenObjects]] = {}
     unused = set(labels)
@@ -73,20 +65,16 @@ def yolo_folder(
         for image, stem in files.items():
             first = image_of.setdefault(stem, image)
             if first != image and stem in labels:
-                raise UserError(
-                    f"{folder}: {shown_name(labels[stem])} may be the labels of {shown_name(first)}"
-                    " or of"
-                    f" {shown_name(image)}",
-                    "Give every image a name of its own, or keep one of them.",
-                )
-        problems = Problems(f"{folder}: ")
+                of = f"{shown_name(first)} or of {shown_name(image)}"
+                raise refusal("invalid-yolo.several", folder, shown_name(labels[stem]), of)
+        problems = Problems(message)
         splits[split_name] = []
         for path, stem in files.items():
             lists = no_objects()
             if split in (None, split_name) and stem in labels:
                 lists = _objects(folder, labels[stem], len(categories), points, problems)
             splits[split_name].append(WrittenObjects(path, lists))
-        problems.refuse(_LABEL_FORM)
+        problems.refuse()
     notes = []
     if unused:
         notes.append(
@@ -102,13 +90,11 @@ def _description(folder: Path, names: Sequence[str]) -> tuple[Path, Mapping[str,
     for name in names:
         if "/" in name or not name.lower().endswith((".yaml", ".yml")):
             continue
-        document = yaml_mapping(file_text(folder / name), str(folder / name), _YAML_FORM)
+        document = yaml_mapping(file_text(folder / name), str(folder / name))
         if isinstance(document.get("names"), list | Mapping):
             documents[name] = document
     if len(documents) > 1:
-        raise UserError(
-            f"{folder} has {some_of(documents)}, each with names of categories", "Keep one."
-        )
+        raise refusal("unclear-choice.yolo", folder, documents)
     if not documents:
         return None
     [(name, document)] = documents.items()
@@ -122,17 +108,15 @@ def _names(path: Path, document: Mapping[str, Any]) -> tuple[str, ...]:
     if isinstance(names, Mapping):
         by_number = {written_id(number): name for number, name in names.items()}
         if set(by_number) != set(range(len(names))):
-            raise UserError(
-                f"{path}: names has numbers that are not 0 to {len(names) - 1}", _YAML_FORM
-            )
+            raise refusal("invalid-yolo.numbers", path, expected=len(names) - 1)
         names = [by_number[number] for number in range(len(names))]
     count = document.get("nc")
     if type(count) is int and count != len(names):
-        raise UserError(f"{path}: nc is {count}, and names has {len(names)} names", _YAML_FORM)
+        raise refusal("invalid-yolo.count", path, count, len(names))
     texts = tuple(str(name) for name in names)
     problem = categories_problem(texts) if texts else "found no name"
     if problem is not None:
-        raise UserError(f"{path}: names: {problem}", _YAML_FORM)
+        raise refusal("invalid-yolo.names", path, problem)
     return texts
 
 
@@ -153,9 +137,7 @@ def _listed(
         if text is None:
             continue
         if not isinstance(text, str):
-            raise UserError(
-                f"{yaml_path}: found {quoted(str(text))}, expected the name of a folder", _YAML_FORM
-            )
+            raise refusal("invalid-yolo.folder", yaml_path, text)
         # Some exports write ../train/images for a folder that is beside the file.
         name = _inside(text)
         if not name.lower().endswith(".txt"):
@@ -194,21 +176,23 @@ def _stem_of_labels(image: str) -> str:
 
 
 def _objects(
-    folder: Path, file: str, categories: int, points: bool, problems: Problems
+    folder: Path,
+    file: str,
+    categories: int,
+    points: bool,
+    problems: Problems,
 ) -> dict[str, list[Any]]:
     """Return the objects of a file of labels, with boxes as shares of the image: centre and
     size."""
     objects = no_objects()
-    lines = file_text(folder / file).splitlines()
+    path = folder / file
+    lines = file_text(path).splitlines()
     for row, line in enumerate(lines, start=1):
         parts = line.split()
         if not parts:
             continue
         if len(objects["id"]) == MOST_OBJECTS:
-            raise UserError(
-                f"{folder / file} has over {MOST_OBJECTS:,} objects, expected at most as many",
-                _LABEL_FORM,
-            )
+            raise refusal("too-much-data.boxes", path, expected=MOST_OBJECTS)
         try:
             category = written_id(float(parts[0]))
             numbers = [float(part) for part in parts[1:]]
@@ -219,23 +203,20 @@ def _objects(
         # A fifth number is a score. In a pose file, the numbers after the box are points.
         has_box = many or len(numbers) in (4, 5) or (points and len(numbers) > 4)
         shares = numbers if many else numbers[:4]
-        expected = f"a number from 0 to {categories - 1} and four shares"
         known = isinstance(category, int) and 0 <= category < categories
         if not (known and has_box and all(map(is_number, numbers))):
-            problem = f"expected {expected}"
+            problem = "line"
         elif many and len(numbers) == 6 and float(parts[6]) >= 1 and parts[6].isdecimal():
-            problem = (
-                "which may be a box with a score and the number of a track, or a triangle;"
-                f" expected {expected}"
-            )
+            problem = "track"
         elif min(shares) < -_BEYOND or max(shares) > 1 + _BEYOND:
-            problem = f"expected {expected} from 0 to 1"
+            problem = "shares"
         elif not many and min(shares[2:]) < 0:
-            problem = f"expected {expected}, of which no side is below 0"
+            problem = "side"
         else:
             problem = ""
         if problem:
-            problems.add(f"{file}, line {row}: found {quoted(line.strip())}, {problem}")
+            where = f"{path}: line {row}"
+            problems.add(f"invalid-yolo.{problem}", where, line.strip(), categories - 1)
             continue
         if many:
             across = numbers[::2]

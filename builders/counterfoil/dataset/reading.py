@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
 from counterfoil.documents import document_differences, error_lines, in_one_line, sha256_json
-from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.errors import CounterfoilError, RunFailure, UserError, quoted
 from counterfoil.generate.screen.thresholds import (
     Measured,
     ThresholdEntry,
@@ -28,7 +28,6 @@ from counterfoil.plan.layout import Plan, RowTable, make_plan
 from counterfoil.recipe import Recipe, load_own_recipe
 from counterfoil.recipe.kinds import kind_of
 from counterfoil.recipe.layering import text_of, without_folders
-from counterfoil.recipe.names import quoted
 from counterfoil.recipe.rows_table import MOST_BYTES, ChosenKind
 from counterfoil.regular_files import open_regular
 from counterfoil.store.inside import list_files, read_inside, refuse_unfit

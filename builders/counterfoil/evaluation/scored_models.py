@@ -441,9 +441,7 @@ def choose_models(
                 trained=trained,
             )
         except CounterfoilError as error:
-            where = f"{line}: " if line else ""
-            problems = [f"{where}{problem}" for problem in error.problems]
-            errors.append(type(error)(problems, error.hint))
+            errors.append(error.at(line) if line else error)
     scales = _scales(options.scores_are, names, maps, errors)
     raise_together(errors)
     if way == "classes":
@@ -830,7 +828,7 @@ def read_stored(
         try:
             of_file = _read_answers(file, models, subject)
         except UserError as error:
-            problems += [f"gate: {problem}" for problem in error.problems]
+            problems += error.at("gate").problems
             continue
         for model, answers in of_file.items():
             stored[file, model] = answers

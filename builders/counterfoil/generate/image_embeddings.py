@@ -95,7 +95,7 @@ def read_image_embeddings(recipe: Recipe) -> ImageEmbeddings | None:
             try:
                 files[file] = read_tensors(named_path(file))
             except UserError as error:
-                problems += [f"{_key_of(shift)}.file: {problem}" for problem in error.problems]
+                problems += error.at(f"{_key_of(shift)}.file").problems
                 files[file] = {}
                 continue
         if files[file]:

@@ -8,7 +8,8 @@ from typing import Any
 from pydantic import Field, ValidationInfo, field_validator
 
 from counterfoil.corrupting.corruptions import CORRUPTIONS
-from counterfoil.recipe.names import did_you_mean, quoted
+from counterfoil.errors import quoted
+from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.section import Section, field_check, raise_problem
 from counterfoil.recipe.severity import MOST_SEVERE, SeveritySpec, as_shares, level_name
 

@@ -15,7 +15,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from counterfoil.errors import ProblemLine, UserError
+from counterfoil.errors import ProblemLine, UserError, nearest_name
 from counterfoil.recipe.keep.rule import FIRST_ROWS
 from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import (
@@ -30,7 +30,6 @@ from counterfoil.recipe.names import (
     chat_parts,
     did_you_mean,
     is_local,
-    nearest_name,
     without_folders,
 )
 from counterfoil.recipe.parts import embedding_specs

@@ -7,12 +7,12 @@ from __future__ import annotations
 import difflib
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from counterfoil.errors import ProblemLine, UserError, first_of, some_of
+from counterfoil.errors import ProblemLine, UserError, did_you_mean, first_of, quoted, some_of
 from counterfoil.recipe.messages import message
 
 if TYPE_CHECKING:
@@ -42,36 +42,11 @@ _NOT_REFUSED = r"(?!.*(?:--|\.\.|\.git$))"
 DATASET_NAME = re.compile(_NOT_REFUSED + _HUB_NAME)
 REPOSITORY = re.compile(f"{_NOT_REFUSED}{_HUB_NAME}/{_HUB_NAME}")
 LONGEST_CLASS_NAME = 200  # this is more than any text encoder reads
-_LONGEST_QUOTED = 60  # in messages
+
 
 # "base" is the name of prompts without a shift. The other names are configs, splits, or reserved by
 # `datasets`.
 RESERVED_GROUPS = frozenset({"base", "all", "default", "candidates", "rejected", "data"})
-
-
-def nearest_name(text: str, valid: Iterable[str]) -> str | None:
-    """Return the closest valid name, or None."""
-    if len(text) > LONGEST_CLASS_NAME:
-        return None  # comparing the text with thousands of names takes minutes
-    names = [name for name in valid if len(name) <= LONGEST_CLASS_NAME]
-    close = difflib.get_close_matches(text, names, n=1, cutoff=0.6)
-    if close:
-        return close[0]
-    folded = {name.casefold(): name for name in names}
-    return folded.get(text.casefold())
-
-
-def did_you_mean(text: str, valid: Iterable[str]) -> str:
-    """Return the clause "; did you mean 'x'?" for a message, or an empty text."""
-    name = nearest_name(text, valid)
-    return f"; did you mean '{name}'?" if name is not None else ""
-
-
-def quoted(text: str) -> str:
-    """Quote a text, and cut a long one."""
-    if len(text) > _LONGEST_QUOTED:
-        text = f"{text[: _LONGEST_QUOTED - 3]}..."
-    return f"'{text}'"
 
 
 def dataset_name_problem(name: str) -> ProblemLine | None:

@@ -14,10 +14,10 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from counterfoil.errors import ProblemLine
+from counterfoil.errors import ProblemLine, quoted
 from counterfoil.field_texts import paragraph_lines, texts_of
 from counterfoil.recipe.messages import message
-from counterfoil.recipe.names import LONGEST_NAME, did_you_mean, quoted
+from counterfoil.recipe.names import LONGEST_NAME, did_you_mean
 from counterfoil.recipe.parts import RecipePath, RecipeProblem
 from counterfoil.recipe.section import Section
 from counterfoil.recipe.strict_yaml import LocatedList, LocatedMapping, Origin

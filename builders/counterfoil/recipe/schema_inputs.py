@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from counterfoil.errors import quoted
 from counterfoil.recipe.names import (
     ELSEWHERE,
     LAB,
@@ -22,7 +23,6 @@ from counterfoil.recipe.names import (
     REPOSITORY,
     class_id_problem,
     nameless_problem,
-    quoted,
 )
 from counterfoil.recipe.prompts import template_problem
 from counterfoil.recipe.section import (

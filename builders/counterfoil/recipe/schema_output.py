@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from counterfoil.errors import quoted
 from counterfoil.recipe.corrupted import CorruptedSpec, computed_clash
 from counterfoil.recipe.keep.rule import FIRST_ROWS, NEWEST_ROWS, Column
 from counterfoil.recipe.names import (
@@ -16,7 +17,6 @@ from counterfoil.recipe.names import (
     REPOSITORY,
     did_you_mean,
     group_name_problem,
-    quoted,
 )
 from counterfoil.recipe.preprocessing import EVERY, PREPROCESSING, preprocessing_names
 from counterfoil.recipe.section import Section, field_check, raise_problem

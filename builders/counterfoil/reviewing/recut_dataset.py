@@ -22,7 +22,7 @@ from counterfoil.dataset.card.index_page import write_index
 from counterfoil.dataset.closing import close_dataset
 from counterfoil.dataset.reading import SoundDataset, read_dataset
 from counterfoil.documents import document_differences, sha256_json
-from counterfoil.errors import RunFailure, UserError, some_of
+from counterfoil.errors import RunFailure, UserError, quoted, some_of
 from counterfoil.generate.screen.doubts import ScreenDoubts, screen_doubts, warn_of_screen
 from counterfoil.generate.screen.thresholds import (
     FewImages,
@@ -41,7 +41,7 @@ from counterfoil.recipe.keep.cells import ACCEPTED, FAILED, decide_cell, keeps_i
 from counterfoil.recipe.keep.misclassified import TOP1
 from counterfoil.recipe.keep.rule import AskingRule, Verdict
 from counterfoil.recipe.loader import load_cut
-from counterfoil.recipe.names import quoted, without_folders
+from counterfoil.recipe.names import without_folders
 from counterfoil.recipe.tasks.task import UNIT
 from counterfoil.regular_files import named_path
 from counterfoil.report.words import format_count

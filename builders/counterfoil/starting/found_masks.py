@@ -33,6 +33,7 @@ from counterfoil.data.masks import (
     class_colours,
     column_masks,
 )
+from counterfoil.data.messages import message
 from counterfoil.data.open_source import open_source
 from counterfoil.data.pictures import evenly_spread
 from counterfoil.data.pins import SourcePin
@@ -170,7 +171,7 @@ def find_masks(
         turned = open_source(replace(origin, exif=exif), pin=pin)
         masks = column_masks(turned.rows(split, labelled=False), column, names)
     counts = masks.counted(looked)
-    counts.refuse(masks.hint)
+    counts.refuse()
     notes = [
         "masks are drawn from the outlines of a COCO file: of two objects the smaller is above,"
         f" crowds have no class, and the {BACKGROUND} is what is outside all outlines"
@@ -241,7 +242,7 @@ def _numbered(
         raise UserError(
             f"{masks.rows.place}: no pixel of its masks has a class: all have the number"
             f" {UNLABELLED}",
-            masks.hint,
+            message.advice[masks.code],
         )
     if not listed:
         return [f"class_{number}" for number in used], used

@@ -8,13 +8,12 @@ use.
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from counterfoil.errors import CounterfoilError
+from counterfoil.errors import CounterfoilError, ProblemLine
 from counterfoil.models.names import LAB
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import is_local
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from counterfoil.plan.layout import RowTable
 
 _SAMPLED = 200  # images, whose headers say how large they are
-_KEY = re.compile(r"[a-z_]+(?:\.[a-z_]+)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +64,18 @@ def look_at_source(recipe: Recipe) -> SourceRows:
             *others, last = error.problems
             if error.hint is not None:
                 end = "" if last.endswith("?") else "."
-                last += f"{end} {error.hint}"
+                last = last.with_end(f"{end} {error.hint}")
             lacks += _lacks(key, [*others, last], "missing")
     return SourceRows(table, exact, side, tuple(lacks))
 
 
 def _lacks(key: str, texts: Iterable[str], weight: Weight) -> Iterator[Lack]:
-    """Yield what a recipe lacks. A text that begins with a key of the recipe has this key."""
+    """Yield what a recipe lacks. A problem of a key of the recipe, or a note that begins with one, has
+    this key."""
     for text in texts:
-        named, _, rest = text.partition(": ")
-        section, _, _ = named.partition(".")
-        if _KEY.fullmatch(named) and section in Recipe.model_fields:
-            yield Lack(named, rest, weight)
+        path = ProblemLine.of(text).path or text.partition(": ")[0]
+        if path.partition(".")[0] in Recipe.model_fields:
+            yield Lack(path, text.removeprefix(f"{path}: "), weight)
         else:
             yield Lack(key, text, weight)
 

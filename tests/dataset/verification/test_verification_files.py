@@ -406,7 +406,7 @@ def test_where_there_is_no_dataset_nothing_is_verified(
 ) -> None:
     with pytest.raises(UserError, match="not a Counterfoil dataset"):
         verify(tmp_path)
-    with pytest.raises(UserError, match="there is no dataset"):
+    with pytest.raises(UserError, match=r"\[unknown-dataset\]"):
         verify(tmp_path / "nowhere")
     with pytest.raises(UserError, match="rerender is -1"):
         verify(datasets["parquet"], rerender=-1)

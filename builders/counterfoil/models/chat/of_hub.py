@@ -203,9 +203,7 @@ class ServedChat:
             return answer
         match answer:
             case RunFailure():
-                raise RunFailure(
-                    [f"{self._called}: {problem}" for problem in answer.problems], answer.hint
-                ) from None
+                raise answer.at(self._called) from None
             case httpx2.TimeoutException():
                 raise RunFailure(
                     f"{self._called}: no data for {self.silence:g} seconds", _AGAIN

@@ -10,10 +10,11 @@ from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Any, Self
 
 from counterfoil.arrays import Floats, Ints
+from counterfoil.errors import nearest_name
 from counterfoil.models.loading_errors import while_loading
 from counterfoil.models.score_scale import AnyScale
 from counterfoil.models.weights_files import weights_sha256
-from counterfoil.recipe.names import nearest_name, plain_name
+from counterfoil.recipe.names import plain_name
 from counterfoil.recipe.prompts import RecipeClass
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator
 
+from counterfoil.errors import quoted
 from counterfoil.recipe.kinds.kind import GENERATOR, GeneratorKind, KindInputs, SideInPixels
-from counterfoil.recipe.names import nameless_problem, quoted, without_folders
+from counterfoil.recipe.names import nameless_problem, without_folders
 from counterfoil.recipe.section import field_check
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from counterfoil.errors import quoted
 from counterfoil.recipe.keep.rule import Column
-from counterfoil.recipe.names import quoted
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem, as_mapping
 from counterfoil.recipe.section import Section, field_check
 from counterfoil.recipe.tasks.objects import categories_problem

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from counterfoil.errors import quoted
 from counterfoil.recipe.keep.registered import RegisteredRule, least_iou
 from counterfoil.recipe.keep.rule import Column
-from counterfoil.recipe.names import LONGEST_CLASS_NAME, plain_name, quoted
+from counterfoil.recipe.names import LONGEST_CLASS_NAME, plain_name
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem, as_mapping, as_sequence
 from counterfoil.recipe.tasks.task import PlacedTruth
 

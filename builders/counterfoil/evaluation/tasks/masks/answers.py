@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from counterfoil.data.labelled_images import rows_of
 from counterfoil.data.masks import PixelClasses, decoded_mask
-from counterfoil.errors import UserError, first_of, some_of
+from counterfoil.errors import UserError, first_of, quoted, some_of
 from counterfoil.evaluation.tasks.masks.subject import MaskSubject
 from counterfoil.evaluation.tasks.objects.categories import map_names
 from counterfoil.foreign_tables import IMAGES, TEXT, read_foreign_parquet
@@ -29,7 +29,7 @@ from counterfoil.models.segmenters.segmenter import Segmenter
 from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key, join_stretches
 from counterfoil.prediction.asking import AskedFunction, Pass
 from counterfoil.progress import track
-from counterfoil.recipe.names import PREDICTIONS, quoted
+from counterfoil.recipe.names import PREDICTIONS
 from counterfoil.recipe.tasks.masks import MASK, UNLABELLED
 from counterfoil.regular_files import UnfitFile, named_path, open_regular, read_regular
 from counterfoil.report.words import format_count

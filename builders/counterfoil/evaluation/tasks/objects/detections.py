@@ -29,7 +29,7 @@ from counterfoil.data.labelled_images import rows_of
 from counterfoil.data.written_objects import is_box, is_number
 from counterfoil.detection_stats import Detections
 from counterfoil.documents import csv_text, document_text, parse_entries
-from counterfoil.errors import UserError, first_of
+from counterfoil.errors import UserError, first_of, quoted
 from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.tasks.objects.categories import (
     CategoryMap,
@@ -52,7 +52,6 @@ from counterfoil.models.detectors import Detector
 from counterfoil.models.detectors.detector import refuse_unnamed_labels
 from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key
 from counterfoil.prediction.asking import AskedFunction, Pass
-from counterfoil.recipe.names import quoted
 from counterfoil.recipe.tasks.objects import MOST_OBJECTS
 from counterfoil.regular_files import UnfitFile, named_path, read_regular
 from counterfoil.report.words import safe_text

@@ -125,8 +125,7 @@ def prepared_distances(
         try:
             _refuse_unfit(name, subject)
         except CounterfoilError as error:
-            problems = [f"distances: {problem}" for problem in error.problems]
-            errors.append(type(error)(problems, error.hint))
+            errors.append(error.at("distances"))
     raise_together(errors)
     if not wanted and against is not None:
         raise UserError(
