@@ -82,11 +82,12 @@ def words_of(path: Path) -> Words:
             if docstring and "property" not in " ".join(marks):
                 words.docstrings.append((f"{shown(path)}:{node.lineno}", docstring))
             continue
-        name = ""
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             name = node.id
         elif isinstance(node, ast.arg):
             name = node.arg
+        else:
+            continue
         if name in VAGUE:
             words.vague.append((f"{shown(path)}:{node.lineno}", name))
     for token in tokenize.generate_tokens(io.StringIO(text).readline):

@@ -664,6 +664,10 @@ class AverageComparison:
         return min(self.first.images, self.last.images)
 
     @property
+    def counted(self) -> str:
+        return "images per class"
+
+    @property
     def centre(self) -> float:
         """The value, which the draws lie around."""
         if self.second is None:

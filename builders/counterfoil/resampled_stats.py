@@ -37,7 +37,7 @@ FEWEST_IMAGES = 10
 # times the difference between the mean score of the halves and the score of all images.
 _SPLITS = 40
 _BIAS_OF_HALVES = 2.0
-_STILL = 1e-6  # resamples that differ by less than this differ by rounding only
+STILL = 1e-6  # resamples that differ by less than this differ by rounding only
 _DRAWN_AT_ONCE = 100  # resamples whose draws are in memory at once
 
 
@@ -62,6 +62,10 @@ class Drawn:
     without: Floats | None = None
     """(units,) the value with each unit left out in turn, where it says better than resamples how
     far the value varies."""
+
+    @property
+    def counted(self) -> str:
+        return "units" if self.by_units else "images"
 
     @property
     def centre(self) -> float:
@@ -96,7 +100,7 @@ class Drawn:
         if self.without is not None:
             error = _error_with_one_more(self.without)
         middle = self.value - self.bias
-        if error <= _STILL:
+        if error <= STILL:
             below = above = 0.0
         elif self.signed or not 0 < middle < 1:
             one_more_image = 0.0
@@ -112,10 +116,10 @@ class Drawn:
             below = middle - low
             above = high - middle
         is_seen = self.signed and (self.by_units or self.without is not None)
-        if error <= _STILL or not is_seen:
+        if error <= STILL or not is_seen:
             below, above = mover_distances((below, above), self.unseen)
-        if below + above <= _STILL:
-            below = above = wilson_interval(0, self.images)[1]
+        if below + above <= STILL:
+            below = above = reach**2 / (self.images + reach**2)
         # A share of the base's score may itself be above 1, and a relative drop may be below -1.
         least = -1.0 if self.signed else 0.0
         low = min(self.value, max(least, middle - below))
@@ -197,6 +201,11 @@ class Number(Protocol):
 
     @property
     def images(self) -> float: ...
+
+    @property
+    def counted(self) -> str:
+        """What `images` is a number of, in words."""
+        ...
 
     @property
     def centre(self) -> float:
@@ -379,7 +388,7 @@ def mean_over_categories(
     bias = bias_of_halves * float(np.nan_to_num(higher).mean())
     highest = np.fmax.reduce(draws, axis=1)
     lowest = np.fmin.reduce(draws, axis=1)
-    still = ~(highest - lowest > _STILL)
+    still = ~(highest - lowest > STILL)
     unseen = (0.0, 0.0)
     if still.any():
         share = float(values[still].mean())

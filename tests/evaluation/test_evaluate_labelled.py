@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 
 from colour_world import COLOURS, EACH, FIRST, NAMES, build_colours
 from counterfoil.cli.main import app
+from counterfoil.comparing.compare_files import compare
 from counterfoil.documents import csv_text
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
@@ -203,13 +204,26 @@ def test_answers_are_a_documented_file(
     sharp = models["sharp"]
     result = evaluate(dataset, [sharp, models["no_red"]], out=tmp_path, device="cpu")
     table = pq.read_table(result.files["predictions"])
-    assert table.column_names[:5] == ["key", "shift", "label", "class_id", "class"]
+    assert table.column_names[:6] == ["key", "unit", "shift", "label", "class_id", "class"]
     rows = table.to_pylist()
     assert len(rows) == 3 * 3 * 12
     base = [row for row in rows if row["shift"] == "base"]
     assert sum(row[f"right.{sharp}"] for row in base) / len(base) == top1(result).value
     assert all((row[f"answer.{sharp}"] == row["label"]) == row[f"right.{sharp}"] for row in rows)
     assert all(0 < row[f"confidence.{sharp}"] <= 1 for row in rows)
+
+
+def test_a_photograph_counts_once_however_many_shifts_it_has(
+    dataset: Path, models: dict[str, str], tmp_path: Path
+) -> None:
+    both = [models["sharp"], models["no_red"]]
+    result = evaluate(dataset, both, out=tmp_path, device="cpu")
+    answers = result.files["predictions"]
+    rows = pq.read_table(answers).to_pylist()
+    base_keys = {row["key"] for row in rows if row["shift"] == "base"}
+    assert {row["unit"] for row in rows} == base_keys
+    compared = compare(answers, answers, score=[f"right.{name}" for name in both])
+    assert (compared.paired.images, compared.paired.units) == (len(rows), len(base_keys))
 
 
 def paths_below(photos: Path) -> set[str]:

@@ -741,6 +741,21 @@ def pair_texts(subject: Subject) -> list[str]:
     return [f"{label}_{index}" for label, index in zip(labels, indices, strict=True)]
 
 
+def unit_names(subject: Subject) -> list[str]:
+    """Return for each image the key of the first one of the same unit: what a pair shares, if the
+    images name no units."""
+    shared: list[object] = [*subject.keys]
+    if subject.units is not None:
+        shared = subject.units.of_image.tolist()
+    elif subject.base:
+        pairs = pair_texts(subject)
+        for row, group in enumerate(subject.shifts.tolist()):
+            if group == 0 or subject.groups[group].paired:
+                shared[row] = pairs[row]
+    first: dict[object, str] = {}
+    return [first.setdefault(unit, key) for unit, key in zip(shared, subject.keys, strict=True)]
+
+
 AnySubject = TypeVar("AnySubject", bound=Subject)
 
 

@@ -26,6 +26,8 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 from xml.etree import ElementTree
 
+import numpy as np
+
 from counterfoil.dataset.card.markdown import inline, markdown_table
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.evaluation.dataset import Subject
@@ -47,7 +49,14 @@ from counterfoil.report.words import (
     over_classes,
     points_cell,
 )
-from counterfoil.resampled_stats import Drawn, Number, joint_reach, resampled_ratio, weighted_sum
+from counterfoil.resampled_stats import (
+    STILL,
+    Drawn,
+    Number,
+    joint_reach,
+    resampled_ratio,
+    weighted_sum,
+)
 from counterfoil.stats import Estimate
 
 ANY = "any"
@@ -147,11 +156,12 @@ class Judged:
     """Fractions, with an interval that holds for all comparisons of the gate at once; None if
     nothing was measured."""
     images: float = 0.0
-    """The smaller side's images per class (harmonic mean); for a detector, its images with an
-    object; for `differs`, its images."""
+    """How many are measured of what `counted` says, on the smaller side."""
+    counted: str = "images"
+    """Images per class (their harmonic mean), images, or units: what an interval depends on."""
     needed: int | None = None
-    """The number of images per class with which the same value would decide the line; None if the
-    line is decided, or if no number would decide it."""
+    """How many of these would decide the line with the same value; None if the line is decided, or
+    if no number would decide it."""
     reason: str = ""
     """Why the line has its answer, if not because of its interval."""
     classes: tuple[int, int] = (0, 0)
@@ -175,7 +185,7 @@ class Judged:
         """
         estimate = number.interval(reach)
         images = number.images
-        judged = replace(self, estimate=estimate, images=images)
+        judged = replace(self, estimate=estimate, images=images, counted=number.counted)
         if self.reason:
             return judged
         value = estimate.value
@@ -197,9 +207,14 @@ class Judged:
         distance = value - limit
         if not distance:
             return judged
-        # An interval narrows with the square root of the number of images.
         open_end = value - low if distance > 0 else high - value
-        needed = math.ceil(images * (open_end / distance) ** 2)
+        times = open_end / abs(distance)
+        if np.nanstd(number.drawn) > STILL:
+            # An interval narrows with the square root of the number of images.
+            needed = math.ceil(images * times**2)
+        else:
+            # Wilson's interval of 0 or 1 narrows with their number.
+            needed = math.ceil(images * times + reach**2 * (times - 1))
         if needed > MOST_NEEDED:
             return judged
         return replace(judged, needed=needed)
@@ -601,7 +616,7 @@ def verdict_reason(judged: Judged) -> str:
     if judged.reason:
         return judged.reason
     measured, planned = judged.classes
-    unit = "images per class" if planned else "images"
+    unit = judged.counted
     limit = format_points(judged.line.limit)
     if judged.line.measure == "relative_drop":
         limit += " %"

@@ -564,7 +564,7 @@ def short_name(name: str) -> str:
     if name.startswith(CHAT):
         return chat_parts(name)[0]
     source, _, rest = name.partition(":")
-    if source in ("lab", "hf-hub"):
+    if rest and source in ("lab", "hf-hub"):
         return rest.removeprefix("timm/")
     return name
 

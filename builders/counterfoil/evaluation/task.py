@@ -23,7 +23,13 @@ from numpy.typing import NDArray
 from counterfoil.arrays import Bools, Ints
 from counterfoil.documents import csv_text, preview_column
 from counterfoil.errors import CounterfoilError, UserError, collected_in, raise_together
-from counterfoil.evaluation.dataset import ComparedImages, Group, OpenDataset, Subject
+from counterfoil.evaluation.dataset import (
+    ComparedImages,
+    Group,
+    OpenDataset,
+    Subject,
+    unit_names,
+)
 from counterfoil.evaluation.entries import NEAR_CHANCE, drop_words, entry_files, interval_words
 from counterfoil.evaluation.failure_folder import Failure
 from counterfoil.evaluation.failures import write_sheets
@@ -318,6 +324,7 @@ class Task(ABC):
         names = [group.name for group in subject.groups]
         texts: dict[str, Sequence[str | None]] = {
             "key": subject.keys,
+            "unit": unit_names(subject),
             "shift": [names[group] for group in subject.shifts.tolist()],
         }
         if subject.paths is not None:

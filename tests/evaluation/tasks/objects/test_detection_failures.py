@@ -75,7 +75,7 @@ def scenes(seed: int = 0) -> tuple[Objects, list[MeasuredModel]]:
         detectors.append(
             MeasuredModel(
                 name=name,
-                detections=ModelDetections(name, *[np.zeros(0, np.int64)] * 4),
+                detections=ModelDetections(name, *(np.zeros(0, np.float64) for _ in range(4))),
                 answers=tuple(answers),
                 matches=tuple(matches),
                 score=score,

@@ -117,12 +117,15 @@ class ClassLines:
                 label, *_ = line_labels
                 indices = [index for index in indices if label in groups[index].class_labels]
         else:
-            # A computed shift that every model refuses is gone.
+            # A computed shift that every model refuses, or takes anyway, is gone.
             no_shift = f"no model can be asked under {line.group}"
             known = indices_of_groups(self.subject)
             indices = []
             if line.group in known:
                 indices = [known[line.group]]
+            elif drop and (model, line.group) in self.own_ways:
+                yield self._own_way(line, model, line.group), None
+                return
         if not indices:
             undecided = Judged(
                 line,
@@ -137,15 +140,7 @@ class ClassLines:
             if (model, group.name) in self.own_ways and (drop or line.every):
                 # The answers are those to the base: a drop is 0, and lines ask the base itself.
                 if drop:
-                    verdict: Answer = "pass" if line.limit >= 0 else "fail"
-                    known_answer = Judged(
-                        line,
-                        model,
-                        group.name,
-                        verdict,
-                        reason=OWN,
-                    )
-                    yield known_answer, None
+                    yield self._own_way(line, model, group.name), None
                 continue
             class_ids = {cls.class_id for cls in answered.enough(index)}
             if drop:
@@ -192,6 +187,12 @@ class ClassLines:
                 level=group.level,
             )
             yield undecided, question
+
+    @staticmethod
+    def _own_way(line: GateLine, model: str, group: str) -> Judged:
+        """Judge a drop under a change that is how the model prepares images anyway: it is 0."""
+        verdict: Answer = "pass" if line.limit >= 0 else "fail"
+        return Judged(line, model, group, verdict, reason=OWN)
 
     def changes(
         self,

@@ -193,7 +193,8 @@ def corruptions_csv(results: Results) -> str | None:
                 row |= interval_columns(measure, measured.estimate(measure, **key))
             row |= interval_columns("effective_robustness", residual)
             row["effective_robustness_reference"] = line
-            row["comparable"] = error.note
+            relative = measured.one("relative_mCE", **key)
+            row["comparable"] = relative.note if relative else error.note
             rows.append(row)
     return csv_text(rows) if rows else None
 

@@ -135,6 +135,9 @@ def test_a_reference_without_errors_has_no_ratio() -> None:
     errors = np.array([[0.2, 0.4], [0.1, 0.3]])
     assert mean_ratio(errors, np.array([0.4, 0.8])).tolist() == pytest.approx([0.5, 0.3125])
     assert np.isnan(mean_ratio(errors, np.array([0.0, 0.8]))).all()
+    rounding = np.array([1 - 0.9 - 0.1, 0.8])
+    assert 0 < abs(rounding[0]) < 1e-15
+    assert np.isnan(mean_ratio(errors, abs(rounding))).all()
 
 
 def test_a_kind_is_wholly_stored_or_wholly_computed() -> None:

@@ -53,7 +53,11 @@ _ALEXNET_ERRORS = {
 _ALEXNET_CLEAN = 0.435
 _IMAGENET_CLASSES = 1000
 _NOT = "not comparable with published mCE"
-_NO_ERRORS = "; no value, because the reference loses nothing under some kind"
+_NO_ERRORS = "no relative mCE, because the reference loses nothing under some kind"
+# A share of images that is smaller is rounding.
+_NOTHING = 1e-9
+# The least share of resamples with a ratio that an interval is made of.
+_FEWEST_WITH_RATIO = 0.975
 _COMPARABLE = "comparable with published mCE if the images are ImageNet's validation set"
 COMPARABLE = f"{_COMPARABLE} at 224 px"
 
@@ -338,7 +342,9 @@ def _relative_to_references(
         return
     for reference in _references(answered, measured):
         for model, of_model in enumerate(answered.models):
-            if not measured.able[model]:
+            # What a model near chance loses is chance, as its rPC is.
+            by_chance = relative and answered.near_chance.models[model]
+            if by_chance or not measured.able[model]:
                 continue
             kinds = reference.kinds
             errors = 1 - measured.accuracy[model, kinds]
@@ -352,13 +358,14 @@ def _relative_to_references(
                 drawn_reference = drawn_reference - reference.clean_drawn[..., None]
             value = float(mean_ratio(errors, of_reference))
             note = reference.note
-            interval = None
+            interval = Estimate(value)
             if math.isnan(value):
-                note += _NO_ERRORS
-            elif of_model == reference.name:
-                interval = Estimate(value)
-            else:
-                interval = percentile_interval(value, mean_ratio(drawn, drawn_reference))
+                note += f"; {_NO_ERRORS}"
+                interval = None
+            elif of_model != reference.name:
+                ratios = mean_ratio(drawn, drawn_reference)
+                if np.isfinite(ratios).mean() >= _FEWEST_WITH_RATIO:
+                    interval = percentile_interval(value, ratios)
             key = {
                 "model": of_model,
                 "against": reference.name,
@@ -369,10 +376,10 @@ def _relative_to_references(
 
 def mean_ratio(errors: Floats, reference: Floats) -> Floats:
     """Return the mean over the last axis of errors divided by the reference's; NaN if one of these
-    is not above 0."""
+    is not above 0, but for rounding."""
     shape = np.broadcast_shapes(errors.shape, reference.shape)
     ratios = np.full(shape, np.nan)
-    np.divide(errors, reference, out=ratios, where=reference > 0)
+    np.divide(errors, reference, out=ratios, where=reference > _NOTHING)
     return ratios.mean(axis=-1)
 
 
