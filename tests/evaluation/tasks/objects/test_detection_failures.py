@@ -75,7 +75,7 @@ def scenes(seed: int = 0) -> tuple[Objects, list[MeasuredModel]]:
         detectors.append(
             MeasuredModel(
                 name=name,
-                detections=ModelDetections(name, images, boxes, labels, score),
+                detections=ModelDetections(name, images, detections.box, labels, score),
                 answers=tuple(answers),
                 matches=tuple(matches),
                 score=least,
