@@ -71,17 +71,17 @@ def scenes(seed: int = 0) -> tuple[Objects, list[MeasuredModel]]:
             detections = Detections.of(images, boxes, labels, score)
             answers.append(detections)
             matches.append(match_detections(objects, detections, IMAGES, len(CATEGORIES)))
-        score = best_f1_score(matches[0])
+        least = best_f1_score(matches[0])
         detectors.append(
             MeasuredModel(
                 name=name,
-                detections=ModelDetections(name, *(np.zeros(0, np.float64) for _ in range(4))),
+                detections=ModelDetections(name, images, detections.box, labels, score),
                 answers=tuple(answers),
                 matches=tuple(matches),
-                score=score,
+                score=least,
                 scores=(),
-                f1=np.stack([image_f1(each, score) for each in matches]),
-                errors=tuple(map(error_kinds, repeat(objects), answers, matches, repeat(score))),
+                f1=np.stack([image_f1(each, least) for each in matches]),
+                errors=tuple(map(error_kinds, repeat(objects), answers, matches, repeat(least))),
             )
         )
     return objects, detectors
