@@ -157,8 +157,6 @@ class Judged:
     nothing was measured."""
     images: float = 0.0
     """How many are measured of what `counted` says, on the smaller side."""
-    counted: str = "images"
-    """Images per class (their harmonic mean), images, or units: what an interval depends on."""
     needed: int | None = None
     """How many of these would decide the line with the same value; None if the line is decided, or
     if no number would decide it."""
@@ -170,6 +168,8 @@ class Judged:
     """The level of a graded shift."""
     base: float | None = None
     """Of a drop over some of the classes, what it is from."""
+    counted: str = "images"
+    """Images per class (their harmonic mean), images, or units: what an interval depends on."""
 
     def measured(
         self,
