@@ -79,7 +79,7 @@ def test_it_becomes_no_other_dataset(preview: Path, tmp_path: Path) -> None:
         assert problems == (
             f"{preview} holds a preview of 6 images a shift, and you asked for {words}",
         )
-    with pytest.raises(UserError, match="limit: found 0, expected 1 or more"):
+    with pytest.raises(UserError, match="limit is 0: expected 1 or more"):
         corrupted(tmp_path / "none", 0)
     result = CliRunner().invoke(
         app, ["build", "--from", str(preview), "--out", str(tmp_path), "--limit", "3"]

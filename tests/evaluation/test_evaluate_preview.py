@@ -114,7 +114,7 @@ def test_what_is_final_refuses_it(dataset: Path, named: str) -> None:
     for given, words in refused_of:
         problems = problems_of(evaluate, dataset, [named], device="cpu", limit=7, **given)
         assert problems == (f"this is a preview of 7 images a shift, which takes no {words}",)
-    with pytest.raises(UserError, match="limit: found 0, expected 1 or more"):
+    with pytest.raises(UserError, match="limit is 0: expected 1 or more"):
         evaluate(dataset, [named], device="cpu", limit=0)
     with pytest.raises(UserError, match=r"limit is 10+: expected 1 to 1,000,000"):
         evaluate(dataset, [named], device="cpu", limit=10**30)

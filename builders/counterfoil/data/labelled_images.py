@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from counterfoil.arrays import Ints
-from counterfoil.data.messages import failure, refusal
+from counterfoil.data.messages import failure
 from counterfoil.documents import sha256_json
 from counterfoil.regular_files import on_a_line
 from counterfoil.report.words import format_count, format_list
@@ -188,12 +188,8 @@ def evenly_chosen(
     preferred: Collection[str] = (),
 ) -> Ints:
     """Return at most `most` rows, ascending, spread over the labels as evenly as the rows allow.
-    `preferred` rows come first, then rows in the order of their hashed names.
-
-    Raise UserError if `most` is below one.
+    `preferred` rows come first, then rows in the order of their hashed names. most: at least one.
     """
-    if most < 1:
-        raise refusal("no-images.limit", "limit", most)
 
     def order(row: int) -> tuple[bool, str]:
         return names[row] not in preferred, _hashed(names[row])

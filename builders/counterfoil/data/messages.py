@@ -213,7 +213,6 @@ no-images: A folder, a split, a class or a cell of the recipe without an image.
       (file_name).
   masks: no image has a mask of its name
     > Name both alike: images/1.jpg and masks/1.png.
-  limit: found {found}, expected 1 or more
 
 image-list: A table of images with a wrong line.
   > The first line of a table names its columns, and each line after it is one image: its path from
