@@ -457,10 +457,10 @@ def effective_robustness_intervals(
     draws = base_draws - drops.replicates[:, places]
     replicates = effective_robustness(base_draws, draws, images)
     intervals = {}
-    for place, model in enumerate(places.tolist()):
-        value = float(values[place])
+    for column, model in enumerate(places.tolist()):
+        value = float(values[column])
         if math.isfinite(value):
-            drawn = replicates[:, place]
+            drawn = replicates[:, column]
             below, above = _beside(drops.agreed, model)
             # A larger drop means less robustness, so the two ends change places.
             beside = (above, below)

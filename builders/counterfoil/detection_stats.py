@@ -471,8 +471,8 @@ def _accumulate(
         share = right / np.maximum(total, 1)[:, None]
         # Count the values of RECALLS that the recall reaches. Only the nearest value needs a
         # comparison.
-        place = share * (len(RECALLS) - 1)
-        nearest = (place + 0.5).astype(np.int32)
+        position = share * (len(RECALLS) - 1)
+        nearest = (position + 0.5).astype(np.int32)
         reached = nearest + (RECALLS[nearest] <= share)
         steps = np.diff(reached, axis=1, prepend=0)
         steps[:, starts] = reached[:, starts]
@@ -535,8 +535,8 @@ def image_f1(matches: Matches, score: float) -> Floats:
     detections has an F1 of 1.
     """
     detected = matches.counting(score)
-    found = detected & matches.matched[0, 0]
-    right = np.bincount(matches.image[found], minlength=matches.images)
+    hits = detected & matches.matched[0, 0]
+    right = np.bincount(matches.image[hits], minlength=matches.images)
     whole = np.bincount(matches.image[detected], minlength=matches.images)
     whole += matches.objects_of_images()
     f1 = np.ones(matches.images)

@@ -466,8 +466,8 @@ def _stands_out(pairs: Pairs, *, within: bool) -> Bools:
     near = alike >= SURELY_ALIKE
     doubtful = (alike >= LEAST_ALIKE) & ~near
     for pair in np.flatnonzero(doubtful).tolist():
-        one, other = images[pair]
-        rivals = sorted(rests_of[one] + rests_of[other])
+        first, other = images[pair]
+        rivals = sorted(rests_of[first] + rests_of[other])
         # The pair itself is in both.
         rivals = rivals[2:]
         near[pair] = True

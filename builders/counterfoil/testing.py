@@ -192,8 +192,8 @@ def check_detector(name: str, images: Sequence[Image.Image] = ()) -> None:
         scores = answer["scores"]
         labels = answer["labels"]
         shapes = tuple(boxes.shape), tuple(scores.shape), tuple(labels.shape)
-        found = len(scores)
-        fit = shapes == ((found, 4), (found,), (found,))
+        count = len(scores)
+        fit = shapes == ((count, 4), (count,), (count,))
         assert fit, f"{name}: boxes, scores, labels: {shapes}"
         assert torch.isfinite(boxes).all(), f"{name}: not all boxes are finite"
         assert (boxes[:, 2:] >= boxes[:, :2]).all(), f"{name}: a box ends before it begins"

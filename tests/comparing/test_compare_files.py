@@ -186,7 +186,7 @@ def test_predictions_are_right_if_they_equal_the_labels(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "predictions", "said"),
+    ("labels", "predictions", "message"),
     [
         (["Cat", "dog"], ["cat ", "DOG"], ""),
         (["cat", "dog"], ["0", "1"], "no prediction is one of the labels: predictions are 0, 1,"),
@@ -194,7 +194,7 @@ def test_predictions_are_right_if_they_equal_the_labels(tmp_path: Path) -> None:
     ],
 )
 def test_predictions_that_are_spelt_otherwise_are_no_silent_zero(
-    labels: list[str], predictions: list[str], said: str, tmp_path: Path
+    labels: list[str], predictions: list[str], message: str, tmp_path: Path
 ) -> None:
     rows = []
     for number in range(12):
@@ -202,8 +202,8 @@ def test_predictions_that_are_spelt_otherwise_are_no_silent_zero(
         rows.append({"id": str(number), "prediction": predictions[number % 2], "label": label})
     first = written(tmp_path, "a.csv", rows)
     second = written(tmp_path, "b.csv", [row | {"prediction": row["label"]} for row in rows])
-    if said:
-        with pytest.raises(UserError, match=re.escape(said)):
+    if message:
+        with pytest.raises(UserError, match=re.escape(message)):
             counterfoil.compare(first, second)
     else:
         comparison = counterfoil.compare(first, second)

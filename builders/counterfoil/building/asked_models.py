@@ -185,8 +185,8 @@ def _kept_shares(
     pixels = hashlib.sha256(image.tobytes())
     shares = {}
     for column, text in texts.items():
-        asked = [judge.key, image.size, pixels.hexdigest(), text, _HOW_TO_ANSWER]
-        key = sha256_json(asked)
+        question_parts = [judge.key, image.size, pixels.hexdigest(), text, _HOW_TO_ANSWER]
+        key = sha256_json(question_parts)
         file = folder / key[:2] / key
         try:
             kept = float(read_regular(file, _LONGEST_NUMBER))

@@ -550,9 +550,9 @@ def published_figure(results: Results) -> str | None:
         places = []
         labels = []
         for tick in _PROBIT_TICKS:
-            place = ndtri(tick / 100)
-            if low <= place <= high:
-                places.append(place)
+            position = ndtri(tick / 100)
+            if low <= position <= high:
+                places.append(position)
                 labels.append(f"{tick:g}")
         axis.set_ticks(places, labels)
     panel.set(xlim=across, ylim=up)

@@ -18,7 +18,8 @@ import numpy as np
 
 from counterfoil.arrays import Floats, Ints
 from counterfoil.documents import csv_text
-from counterfoil.evaluation.dataset import OpenDataset, compared_images, limit_subject
+from counterfoil.evaluation.compared_images import compared_images
+from counterfoil.evaluation.dataset import OpenDataset, limit_subject
 from counterfoil.evaluation.failure_folder import Failure, ModelAnswer, classification
 from counterfoil.evaluation.gate import NamedClasses
 from counterfoil.evaluation.page import Tables

@@ -23,13 +23,8 @@ from numpy.typing import NDArray
 from counterfoil.arrays import Bools, Ints
 from counterfoil.documents import csv_text, preview_column
 from counterfoil.errors import CounterfoilError, UserError, collected_in, raise_together
-from counterfoil.evaluation.dataset import (
-    ComparedImages,
-    Group,
-    OpenDataset,
-    Subject,
-    unit_names,
-)
+from counterfoil.evaluation.compared_images import ComparedImages
+from counterfoil.evaluation.dataset import Group, OpenDataset, Subject, unit_names
 from counterfoil.evaluation.entries import NEAR_CHANCE, drop_words, entry_files, interval_words
 from counterfoil.evaluation.failure_folder import Failure
 from counterfoil.evaluation.failures import write_sheets
@@ -441,9 +436,9 @@ def difference_rows(
     best = [model for model in models if model in sound[:_MOST_COMPARED]]
     keys = []
     differences = []
-    for one, another in combinations(best, 2):
-        first = one.compared_with(another)
-        second = another.compared_with(one)
+    for lowest, another in combinations(best, 2):
+        first = lowest.compared_with(another)
+        second = another.compared_with(lowest)
         for index, group in enumerate(groups[1:], start=1):
             lost = first.drop(index, measure)
             other_lost = second.drop(index, measure)

@@ -851,8 +851,8 @@ def other_answers(
         device,
     )
     for name, of_model in answers.items():
-        asked = of_model.questions(discover_rows)
-        for questions, question in zip(by_audit, asked, strict=True):
+        every_question = of_model.questions(discover_rows)
+        for questions, question in zip(by_audit, every_question, strict=True):
             labels = question.labels[rows]
             failed = question.failed[rows]
             questions[name] = replace(question, labels=labels, failed=failed)

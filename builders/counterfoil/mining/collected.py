@@ -352,8 +352,8 @@ def collect_findings(
 
 
 def _audit_index(audits: Sequence[Audited], label: int) -> int:
-    asked = [label in audited.classes for audited in audits]
-    return asked.index(True)
+    has_class = [label in audited.classes for audited in audits]
+    return has_class.index(True)
 
 
 def _finding(

@@ -256,10 +256,10 @@ def check_labels(
             row = int(checked.rows[position])
             key = audited.keys[row]
             label = classes[int(labels[row])]
-            place = key, label.id
-            if place not in listed:
+            listing = key, label.id
+            if listing not in listed:
                 suggested = classes[int(checked.others[position])]
-                listed[place] = {
+                listed[listing] = {
                     "key": key,
                     "path": audited.paths.get(key),
                     "label_id": label.id,
@@ -271,7 +271,7 @@ def check_labels(
                     "depth": round(float(checked.depth[position]), 4),
                     "findings": [],
                 }
-            listed[place]["findings"].append(name)
+            listed[listing]["findings"].append(name)
     for line in listed.values():
         line["findings"] = " ".join(line["findings"])
     return checks, csv_text(listed.values()) or None

@@ -509,10 +509,10 @@ def _line_figure(
         parts.append(f'<line class="{look}" x1="2.50%" y1="{at}" x2="97.50%" y2="{at}"/>')
     circles = []
     centres = []
-    for place, (_, height, title) in zip(places, points, strict=True):
+    for bin_centre, (_, height, title) in zip(places, points, strict=True):
         along = 0.5
         if width > 0:
-            along = (place - first) / width
+            along = (bin_centre - first) / width
         x = f"{2.5 + 95 * along:.2f}%"
         centre = f"{y(height):g}"
         centres.append((x, centre))

@@ -261,8 +261,8 @@ def rule_errors(
         for shift, of_shift in strata.items():
             every_stratum += of_shift
             rows.append(RuleErrors(rule, shift, tasks[shift], screen_errors(of_shift)))
-        asked = set(chain.from_iterable(tasks.values()))
-        every_task = [task for task in TASKS if task in asked]
+        asked_tasks = set(chain.from_iterable(tasks.values()))
+        every_task = [task for task in TASKS if task in asked_tasks]
         rows.append(RuleErrors(rule, ALL, every_task, screen_errors(every_stratum)))
     return tuple(rows)
 

@@ -356,5 +356,5 @@ def chosen_token(scores: torch.Tensor, generator: torch.Generator | None) -> int
     last = int((reached < TOP_P).sum())
     whole = reached[: last + 1][-1]
     drawn = whole * torch.rand((), generator=generator, dtype=torch.float64)
-    place = int(torch.searchsorted(reached, drawn, right=True))
-    return int(tokens[min(place, last)])
+    position = int(torch.searchsorted(reached, drawn, right=True))
+    return int(tokens[min(position, last)])

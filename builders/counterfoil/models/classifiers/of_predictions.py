@@ -588,8 +588,8 @@ class RecordedClassifier(Classifier):
             where = f"model {self.name!r}: {self.table.path}"
             ways = {}
             for keys, paths in parts:
-                found = find_images(names, keys, paths or (), where)
-                ways[found.how] = None
+                matched = find_images(names, keys, paths or (), where)
+                ways[matched.how] = None
             notes += ways
         if answered is not None and answered < self.lines:
             notes.append(

@@ -54,10 +54,10 @@ def largest_difference(
     """
     if not _same_outputs(answered, first, second):
         return None
-    one = answered.scored[first].predictions
+    answers = answered.scored[first].predictions
     other = answered.scored[second].predictions
-    from_one = _largest(one, other, rows)
-    from_other = _largest(other, one, rows)
+    from_one = _largest(answers, other, rows)
+    from_other = _largest(other, answers, rows)
     largest = max(from_one, from_other)
     return largest if np.isfinite(largest) else None
 
@@ -87,11 +87,11 @@ def differing_share(answered: AllAnswers, rows: Ints, differs: Bools) -> Average
 
 
 def _same_outputs(answered: AllAnswers, first: int, second: int) -> bool:
-    one = answered.maps[first]
+    class_map = answered.maps[first]
     other = answered.maps[second]
-    if one.num_classes != other.num_classes or one.targets != other.targets:
+    if class_map.num_classes != other.num_classes or class_map.targets != other.targets:
         return False
-    names = {one.label_names, other.label_names} - {None}
+    names = {class_map.label_names, other.label_names} - {None}
     return len(names) < 2
 
 

@@ -10,13 +10,8 @@ import numpy as np
 from counterfoil.arrays import Bools, Floats
 from counterfoil.data.labelled_images import evenly_chosen
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.evaluation.dataset import (
-    ComparedImages,
-    OpenDataset,
-    limit_subject,
-    pair_texts,
-    rows_in_every_group,
-)
+from counterfoil.evaluation.compared_images import ComparedImages, rows_in_every_group
+from counterfoil.evaluation.dataset import OpenDataset, limit_subject, pair_texts
 from counterfoil.multilabel_stats import LabelTruth
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.tasks.labels import CONDITIONS, UNKNOWN

@@ -266,8 +266,8 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
         classes = []
         for number, cls in enumerate(subject.labels):
             classes.append(replace(cls, label=number))
-        asked = subject.dataset.of_rows(rows[image])
-        questions = replace(asked, classes=tuple(classes), labels=label)
+        asked_images = subject.dataset.of_rows(rows[image])
+        questions = replace(asked_images, classes=tuple(classes), labels=label)
         readable = np.ones(len(label), dtype=bool)
         partners = base_partners(
             label,
@@ -333,8 +333,8 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
             row = int(subject.rows[group, image])
             shift = self.subject.groups[group].name
             annotations = []
-            for place in np.flatnonzero(present).tolist():
-                annotations.append({"category_id": subject.labels[place].label})
+            for index in np.flatnonzero(present).tolist():
+                annotations.append({"category_id": subject.labels[index].label})
             yield Failure(row, shift, _labels(labels), annotations, of_models)
 
     def image_columns(self) -> tuple[Ints, dict[str, Any]]:

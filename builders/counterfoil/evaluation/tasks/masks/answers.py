@@ -300,8 +300,8 @@ def dataset_numbers(
     no class; and a sentence on how they were matched."""
     classes = subject.classes
     if names is None:
-        own = [*range(len(classes)), UNLABELLED]
-        return np.array(own, np.uint8), ""
+        own_numbers = [*range(len(classes)), UNLABELLED]
+        return np.array(own_numbers, np.uint8), ""
     matched = map_names(list(map(str, names)), classes, name)
     number_of = np.full(len(names) + 1, UNLABELLED, np.uint8)
     for number, label in matched.index_of.items():

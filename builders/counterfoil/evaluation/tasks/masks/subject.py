@@ -10,12 +10,8 @@ import numpy as np
 from counterfoil.arrays import Floats, Ints
 from counterfoil.data.masks import PixelClasses, decoded_mask
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.evaluation.dataset import (
-    ComparedImages,
-    OpenDataset,
-    compared_images,
-    stored_rows,
-)
+from counterfoil.evaluation.compared_images import ComparedImages, compared_images
+from counterfoil.evaluation.dataset import OpenDataset, stored_rows
 from counterfoil.recipe.tasks.masks import MASK, UNLABELLED
 from counterfoil.store.decoding import UnreadableImage, open_image
 from counterfoil.store.manifest import VERIFY

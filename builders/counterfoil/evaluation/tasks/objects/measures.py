@@ -25,7 +25,7 @@ from counterfoil.detection_stats import (
     image_f1,
     match_detections,
 )
-from counterfoil.evaluation.dataset import ComparedImages
+from counterfoil.evaluation.compared_images import ComparedImages
 from counterfoil.evaluation.task import ResampledModel
 from counterfoil.evaluation.tasks.classes.measures.severity import (
     level_row,

@@ -178,9 +178,9 @@ def crowded_sentence(
     recall = reachable[limited] / totals[limited]
     subject = format_count(int(crowded), "image has", "images have")
     bounds = []
-    for place in np.argsort(recall, kind="stable").tolist():
-        bound = format_percent(float(recall[place]))
-        bounds.append(f"{bound} ({categories[limited[place]]})")
+    for index in np.argsort(recall, kind="stable").tolist():
+        bound = format_percent(float(recall[index]))
+        bounds.append(f"{bound} ({categories[limited[index]]})")
     return (
         f"{subject} more than {MOST_DETECTIONS} objects of a category, at most {objects.max():,}."
         f" COCO counts {MOST_DETECTIONS} detections an image and category, so recall is at most"

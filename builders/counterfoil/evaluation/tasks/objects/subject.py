@@ -13,7 +13,8 @@ from counterfoil.arrays import Ints
 from counterfoil.data.written_objects import is_box, is_number
 from counterfoil.detection_stats import Objects
 from counterfoil.errors import RunFailure
-from counterfoil.evaluation.dataset import ComparedImages, OpenDataset, compared_images
+from counterfoil.evaluation.compared_images import ComparedImages, compared_images
+from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.recipe.tasks.objects import OBJECTS, objects_feature
 from counterfoil.store.decoding import UnreadableImage, open_image
 from counterfoil.store.manifest import VERIFY

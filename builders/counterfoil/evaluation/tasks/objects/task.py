@@ -317,16 +317,16 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         objects = np.tile(of_images, len(subject.rows))
         columns: dict[str, Any] = {"objects": objects}
         for model in self.models:
-            found = []
+            hits_of_groups = []
             false = []
             for matches in model.matches:
                 counted = matches.counting(model.score)
                 true = matches.matched[0, 0]
                 hits = matches.image[counted & true]
                 others = matches.image[counted & ~true]
-                found.append(np.bincount(hits, minlength=images))
+                hits_of_groups.append(np.bincount(hits, minlength=images))
                 false.append(np.bincount(others, minlength=images))
-            of_groups = np.concatenate(found)
+            of_groups = np.concatenate(hits_of_groups)
             columns[f"f1.{model.name}"] = np.concatenate(model.f1)
             columns[f"found.{model.name}"] = of_groups
             columns[f"missed.{model.name}"] = objects - of_groups

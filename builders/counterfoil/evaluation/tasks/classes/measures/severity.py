@@ -155,10 +155,10 @@ def trajectories_of(answered: AllAnswers, groups: Sequence[int]) -> Trajectories
             chosen.append(label)
     places = []
     rows_of_places = []
-    for place, group in enumerate((0, *groups)):
+    for column, group in enumerate((0, *groups)):
         of_group = answered.rows_of_labels(group, chosen)
         rows_of_places.append(of_group)
-        places.append(np.full_like(of_group, place))
+        places.append(np.full_like(of_group, column))
     rows = np.concatenate(rows_of_places)
     keys = np.stack([subject.labels, subject.indices])[:, rows]
     cells, scene = np.unique(keys, axis=1, return_inverse=True)
@@ -309,16 +309,16 @@ class _Curve:
             counted += usable
             base = accuracy[0], int(images[0])
             base_present, base_right = places[0]
-            for place, (present, right) in enumerate(places):
+            for column, (present, right) in enumerate(places):
                 both = base_present & present
                 first = base_right[both]
                 last = right[both]
-                level = accuracy[place], int(images[place])
+                level = accuracy[column], int(images[column])
                 reach = stats.distances_of_share(*level)
-                squares[:, place] += np.square(reach)
+                squares[:, column] += np.square(reach)
                 reach = stats.distances_of_difference(base, level, first, last)
-                squares_of_drops[:, place] += np.square(reach)
-                beside[:, place] = reach
+                squares_of_drops[:, column] += np.square(reach)
+                beside[:, column] = reach
                 pairs = len(first)
                 if pairs:
                     # If images are missing at a level and all pairs agree, use at least the
@@ -328,7 +328,7 @@ class _Curve:
                     reach = stats.distances_of_difference(
                         base_of_pairs, level_of_pairs, first, last
                     )
-                    beside[:, place] = np.maximum(beside[:, place], reach)
+                    beside[:, column] = np.maximum(beside[:, column], reach)
             drop = accuracy[0] - accuracy
             drawn_drop = drawn[:, :1] - drawn
             drop_ends.append(stats.percentile_ends(drop, drawn_drop, beside))
@@ -388,30 +388,30 @@ class _Curve:
             key = {"model": name, "group": scenes.shift}
             drop_rows = []
             curve = []
-            for place, at in enumerate(scenes.ats):
-                index = (..., place, model)
+            for column, at in enumerate(scenes.ats):
+                index = (..., column, model)
                 of_level = {
                     **key,
                     "at": at,
-                    "n": images[place],
+                    "n": images[column],
                     "units": self.units,
                 }
                 if not ending:
                     share = interval_of_draws(
-                        float(accuracy[place, model]),
+                        float(accuracy[column, model]),
                         self.replicates[index],
                         tuple(self.agreed[index]),
                         0.0,
                         self.units,
                     )
                     yield estimate_row(names.ACCURACY, share, **of_level)
-                if not place:
+                if not column:
                     continue
-                if drops is not None and place == top:
+                if drops is not None and column == top:
                     drop = drops.interval(model)
                 else:
                     drop = interval_of_draws(
-                        float(lost[place, model]),
+                        float(lost[column, model]),
                         drawn_drops[index],
                         tuple(self.agreed_drops[index]),
                         units=self.units,
@@ -431,9 +431,9 @@ class _Curve:
         for index, label in enumerate(self.labels.tolist()):
             values = self.by_class[index, :, model].tolist()
             drop_ends = self.drops_of_class[index, :, :, model].T
-            for place, at in enumerate(self.scenes.ats):
-                value = values[place]
-                n = int(self.counts[index, place])
+            for column, at in enumerate(self.scenes.ats):
+                value = values[column]
+                n = int(self.counts[index, column])
                 of_class = {
                     "class_id": classes[label].id,
                     "at": at,
@@ -444,8 +444,8 @@ class _Curve:
                 if self.units is None:
                     share = stats.wilson_estimate(round(value * n), n)
                 yield estimate_row(names.ACCURACY, share, **of_class)
-                if place:
-                    low, high = map(_finite, drop_ends[place].tolist())
+                if column:
+                    low, high = map(_finite, drop_ends[column].tolist())
                     lost = values[0] - value
                     drop = stats.Estimate(lost, low, high)
                     yield estimate_row(names.DROP, drop, **of_class)
@@ -545,10 +545,10 @@ def _compared(scenes: Trajectories, curve: _Curve) -> Iterator[ResultRow]:
     low = values - reach * error
     high = values + reach * error
     count = len(models)
-    for place, at in enumerate(scenes.ats):
-        n = int(curve.images[place])
+    for column, at in enumerate(scenes.ats):
+        n = int(curve.images[column])
         for pair, key in enumerate(keys):
-            ends = values[place, pair], low[place, pair], high[place, pair]
+            ends = values[column, pair], low[column, pair], high[column, pair]
             difference = stats.Estimate(*map(float, ends))
             yield estimate_row(
                 names.DIFFERENCE,
@@ -558,11 +558,11 @@ def _compared(scenes: Trajectories, curve: _Curve) -> Iterator[ResultRow]:
                 **key,
             )
         least_ahead, most_ahead = np.zeros((2, count, count))
-        least_ahead[first, other] = low[place]
-        least_ahead[other, first] = -high[place]
-        most_ahead[first, other] = high[place]
-        most_ahead[other, first] = -low[place]
-        ranks = trajectory_stats.model_ranks(least_ahead, most_ahead, accuracy[place])
+        least_ahead[first, other] = low[column]
+        least_ahead[other, first] = -high[column]
+        most_ahead[first, other] = high[column]
+        most_ahead[other, first] = -low[column]
+        ranks = trajectory_stats.model_ranks(least_ahead, most_ahead, accuracy[column])
         for name, of_model in zip(called, ranks.tolist(), strict=True):
             rank = stats.Estimate(*of_model)
             yield estimate_row(
@@ -674,12 +674,12 @@ def pick_strips(answered: AllAnswers, results: Results) -> list[FilmStrips]:
     strips: dict[str, FilmStrips] = {}
     for severity, model, name, keys, fails in chosen:
         frames = []
-        for place, at in enumerate(severity.ats):
+        for column, at in enumerate(severity.ats):
             failing = []
             for other, fail in zip(results.models, fails, strict=True):
-                if fail == place:
+                if fail == column:
                     failing.append(other.short_name)
-            picture = pictures[keys[place]]
+            picture = pictures[keys[column]]
             marked = model.short_name in failing
             frames.append(Frame(at, picture, tuple(failing), marked))
         of_shift = strips.setdefault(severity.shift, (severity, model, []))
