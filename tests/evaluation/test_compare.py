@@ -289,7 +289,7 @@ def test_a_head_that_loses_more_elsewhere_than_it_gains_is_said_to() -> None:
     result = compared(subject, correct)
     assert [group.says for group in result.groups] == ["loses", "gains", "loses"]
     assert result.verdict[0] == (
-        "It loses more than it gains: 40.0 points gained, summed over 1 group; 120.0 lost, summed"
+        "It loses more than it gains: 40.0 points gained, summed over 1 group; 120.0 points lost, summed"
         " over 2 groups."
     )
     better = compared(subject, correct[:, ::-1])

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 # An image that is decoded, as its file, and the seed of its random numbers.
 FileTransform = Callable[["Image", bytes, int], Any]
-OWN = "that is how images are prepared for it anyway"
+OWN = "images are prepared in this way anyway"
 _OPAQUE = "how images are prepared for it is not known"
 _NO_RESIZE = "it takes images as they are, without a resize"
 # A JPEG holds half as many chroma pixels a side (4:2:0) if its first component has factors 2 x 2.
