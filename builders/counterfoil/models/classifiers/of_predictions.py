@@ -184,7 +184,9 @@ def read_columns(table: AnswerTable, classes: Sequence[RecipeClass]) -> Predicti
     if repeated:
         raise UserError(f"{who} has the column {repeated[0][:40]!r} more than once")
     images = columns_called(KEYS, names)
-    if len(images) != 1 and {*images} != {"key", PATH}:
+    # --write-keys writes a path beside the key.
+    names_images_once = len(images) == 1 or {*images} == {"key", PATH}
+    if not names_images_once:
         raise UserError(
             f"{who} has the columns {shown}; expected key (or path or row), then a column of scores"
             " for each class, or one column with the answers",
@@ -447,16 +449,20 @@ def read_labels(
     elif exact_names and _folded(column) == LABEL:
         outputs = as_names
     elif fits_names and fits_ids and as_names != as_ids and (is_id or called_by_number):
+        # The values are names and ids, of different classes: one reading must be impossible.
         if Spellings.SEVERAL not in (*as_names, *as_ids):
             raise _two_readings(values, as_names, as_ids, column, classes, where)
         outputs = as_ids if Spellings.SEVERAL in as_names else as_names
     elif fits_names and not (is_id and fits_ids):
+        # Names come first, but not in a column of ids that ids fit.
         outputs = as_names
         if is_id:
             note = f"{column} holds names of classes"
     elif is_id or (fits_ids and (exact_ids or not called_by_number)):
+        # A number is an id unless it may be the name of another class.
         outputs = as_ids
     else:
+        # Some values are no class at all.
         outputs = [by_either.find(text) for text in values]
     if Spellings.SEVERAL in outputs:
         several = values[outputs.index(Spellings.SEVERAL)]
