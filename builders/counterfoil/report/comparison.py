@@ -301,7 +301,9 @@ def _whether_worth(average: Estimate, gains: list[ResultRow]) -> str:
     if not up and not down:
         return "Both models are right equally often in every group."
     gained = f"{format_points(sum(up))} points gained, summed over {format_count(len(up), 'group')}"
-    lost = f"{format_points(-sum(down))} points lost, summed over {format_count(len(down), 'group')}"
+    lost = (
+        f"{format_points(-sum(down))} points lost, summed over {format_count(len(down), 'group')}"
+    )
     sign = interval_sign(average)
     if sign < 0 and up:
         return f"It loses more than it gains: {gained}; {lost}."
