@@ -660,12 +660,15 @@ class AverageComparison:
 
     @property
     def images(self) -> float:
-        """The smaller side's images per class."""
-        return min(self.first.images, self.last.images)
+        """The smaller side's images per class, or its units if images share any."""
+        units = [side.units for side in (self.first, self.last) if side.units is not None]
+        return min(units or (self.first.images, self.last.images))
 
     @property
     def counted(self) -> str:
-        return "images per class"
+        if self.first.units is not None:
+            return "units"
+        return "images per class" if len(self.first.counts) > 1 else "images"
 
     @property
     def centre(self) -> float:

@@ -206,7 +206,8 @@ class CounterfoilError(Exception):
     def at(self, path: object, hint: str | None = None) -> CounterfoilError:
         """Return the error with a key or a file before its problems, and one more hint."""
         hints = filter(None, (self.hint, hint))
-        return type(self)([problem.at(path) for problem in self.problems], " ".join(hints) or None)
+        problems = [problem.at(path) for problem in self.problems]
+        return type(self)(problems, " ".join(hints))
 
     def __reduce__(self):
         # Workers send errors to the build process, so an error must keep its problems and its hint
@@ -345,7 +346,7 @@ def raise_together(errors: Sequence[CounterfoilError], hint: str | None = None) 
     if len(errors) == 1:
         error = errors[0]
         hints = filter(None, (error.hint, hint))
-        raise type(error)(error.problems, " ".join(hints) or None)
+        raise type(error)(error.problems, " ".join(hints))
     kind: type[CounterfoilError] = RunFailure
     lines: list[ProblemLine] = []
     for error in errors:

@@ -681,7 +681,7 @@ def unit_names(subject: Subject) -> list[str]:
         pairs = pair_texts(subject)
         for row, group in enumerate(subject.shifts.tolist()):
             if group == 0 or subject.groups[group].paired:
-                shared[row] = pairs[row]
+                shared[row] = ("pair", pairs[row])
     first: dict[object, str] = {}
     return [first.setdefault(unit, key) for unit, key in zip(shared, subject.keys, strict=True)]
 

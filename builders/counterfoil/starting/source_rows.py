@@ -63,7 +63,7 @@ def look_at_source(recipe: Recipe) -> SourceRows:
         except CounterfoilError as error:
             *others, last = error.problems
             if error.hint is not None:
-                end = "" if last.endswith("?") else "."
+                end = "" if last.endswith("?") or "? [" in last else "."
                 last = last.with_end(f"{end} {error.hint}")
             lacks += _lacks(key, [*others, last], "missing")
     return SourceRows(table, exact, side, tuple(lacks))
@@ -73,9 +73,14 @@ def _lacks(key: str, texts: Iterable[str], weight: Weight) -> Iterator[Lack]:
     """Yield what a recipe lacks. A problem of a key of the recipe, or a note that begins with one, has
     this key."""
     for text in texts:
-        path = ProblemLine.of(text).path or text.partition(": ")[0]
+        path = ProblemLine.of(text).path
+        beginning = f"{path}: "
+        if not text.startswith(beginning):
+            # A note has no path, and where a key is written stands behind it.
+            beginning = f"{text.partition(': ')[0]}: "
+            path = beginning.removesuffix(": ").partition(" (")[0]
         if path.partition(".")[0] in Recipe.model_fields:
-            yield Lack(path, text.removeprefix(f"{path}: "), weight)
+            yield Lack(path, text.removeprefix(beginning), weight)
         else:
             yield Lack(key, text, weight)
 

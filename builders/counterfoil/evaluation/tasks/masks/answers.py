@@ -135,7 +135,7 @@ def read_masks(name: str, subject: MaskSubject, names: Sequence[str] | None) -> 
         except UnreadableImage as error:
             problems.append(f"{name}: {key}: {error}")
         except UserError as error:
-            problems += [f"{problem} ({key})" for problem in error.problems]
+            problems += [problem.with_end(f" ({key})") for problem in error.problems]
     if problems:
         raise UserError(first_of(problems), _FORM)
     # The hash of a table is that of a folder of the same masks.

@@ -53,7 +53,7 @@ _ALEXNET_ERRORS = {
 _ALEXNET_CLEAN = 0.435
 _IMAGENET_CLASSES = 1000
 _NOT = "not comparable with published mCE"
-_NO_ERRORS = "no relative mCE, because the reference loses nothing under some kind"
+_NO_ERRORS = "because the reference has no error, or loses nothing, under some kind"
 # A share of images that is smaller is rounding.
 _NOTHING = 1e-9
 # The least share of resamples with a ratio that an interval is made of.
@@ -340,10 +340,13 @@ def _relative_to_references(
     measured = _measured(answered)
     if measured is None:
         return
+    near_chance = dict(zip(answered.models, answered.near_chance.models, strict=True))
     for reference in _references(answered, measured):
+        # What a model near chance loses is chance, as its rPC is.
+        if relative and near_chance.get(reference.name):
+            continue
         for model, of_model in enumerate(answered.models):
-            # What a model near chance loses is chance, as its rPC is.
-            by_chance = relative and answered.near_chance.models[model]
+            by_chance = relative and near_chance[of_model]
             if by_chance or not measured.able[model]:
                 continue
             kinds = reference.kinds
@@ -360,11 +363,15 @@ def _relative_to_references(
             note = reference.note
             interval = Estimate(value)
             if math.isnan(value):
-                note += f"; {_NO_ERRORS}"
+                what = "relative mCE" if relative else "mCE"
+                note += f"; no {what}, {_NO_ERRORS}"
                 interval = None
             elif of_model != reference.name:
                 ratios = mean_ratio(drawn, drawn_reference)
-                if np.isfinite(ratios).mean() >= _FEWEST_WITH_RATIO:
+                with_ratio = np.isfinite(ratios)
+                if with_ratio.mean() >= _FEWEST_WITH_RATIO:
+                    # A resample without a ratio lies above all others.
+                    ratios = np.where(with_ratio, ratios, np.nanmax(ratios))
                     interval = percentile_interval(value, ratios)
             key = {
                 "model": of_model,
