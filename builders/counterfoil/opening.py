@@ -369,10 +369,10 @@ class DirectoryPages:
     def _picture(self, path: str) -> Page:
         try:
             content = read_inside(self.directory, path, _MOST_PICTURE)
-            image = rgb_image(content)
+            shown = encode_webp(rgb_image(content), 90)
         except (UnreadableImage, OSError) as error:
             raise RunFailure(f"{path} cannot be shown: {error}") from error
-        return Page(encode_webp(image, 90), "image/webp")
+        return Page(shown, "image/webp")
 
     def _written(self, write: Callable[[Path, Path], object], saves: str) -> Page:
         with tempfile.TemporaryDirectory() as folder:

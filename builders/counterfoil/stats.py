@@ -382,10 +382,10 @@ def balanced_accuracy_interval(
     value = 0.0
     ends = []
     weight = 1 / (2 * len(right))
-    for fold, truth in enumerate(right):
+    for fold, (truth, answers) in enumerate(zip(right, predicted, strict=True)):
         for label in (True, False):
             rows = truth == label
-            hits = predicted[fold][rows] == label
+            hits = answers[rows] == label
             of_units = None if units is None else units[fold][rows]
             share = float(hits.mean())
             low, high = clustered_interval(*count_by_unit(hits, of_units))
@@ -916,7 +916,7 @@ def benjamini_hochberg(p: Sequence[float]) -> list[float]:
     tested."""
     if not len(p):
         return []
-    q_values = scipy.stats.false_discovery_control(p)
+    q_values = scipy.stats.false_discovery_control(np.asarray(p, np.float64))
     return q_values.tolist()
 
 

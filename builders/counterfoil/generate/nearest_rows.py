@@ -128,8 +128,9 @@ def _lists(
             nearest, best = lists[index]
             # A row must score higher than the last row of a full list, because earlier rows win
             # ties.
-            last = best[-1] if len(nearest) == length else -np.inf
-            better = np.flatnonzero(score > last)
+            better = np.arange(len(rows))
+            if len(nearest) == length:
+                better = np.flatnonzero(score > best[-1])
             if len(better):
                 all_rows = np.append(nearest, rows[better])
                 all_scores = np.append(best, score[better])

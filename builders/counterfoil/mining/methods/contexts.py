@@ -195,7 +195,6 @@ def context_shifts(
     tested = {}
     for finding in findings.findings:
         tested[finding.classes[0], finding.caption] = finding
-    audited = audit_origin(findings)
     chosen: dict[str, dict[str, Any]] = {}
     alone: dict[str, dict[str, Any]] = {}
     anyhow: dict[str, dict[str, Any]] = {}
@@ -218,7 +217,7 @@ def context_shifts(
             count = images_a_context(failed, settings.images, settings.at_most_images)
             images.append(count)
             finding = tested.get((cls.id, context.caption))
-            origin = {"role": "hard", "caption": context.caption, **audited}
+            origin = {"role": "hard", "caption": context.caption, **audit_origin(findings)}
             if finding is not None:
                 origin = mined_from(findings, finding) | {"confirmed": finding.confirmed}
             origin["rank"] = context.rank
@@ -228,7 +227,7 @@ def context_shifts(
         if not settings.controls:
             continue
         total = sum(images)
-        origin = {"role": CLASS_NAME, **audited}
+        origin = {"role": CLASS_NAME, **audit_origin(findings)}
         prompt = plain_prompt(settings)
         plain = mined_shift(prompt, None, CLASS_NAME, [cls], origin)
         alone[f"{stem}_{CLASS_NAME}"] = plain | _samples(total)
@@ -241,7 +240,11 @@ def context_shifts(
             images = [total // contexts + (index < total % contexts) for index in range(contexts)]
         names = unique_slugs([f"{stem} random {context.words}" for context in drawn])
         for name, context, count in zip(names, drawn, images, strict=True):
-            origin = {"role": "random_context", "caption": context.caption, **audited}
+            origin = {
+                "role": "random_context",
+                "caption": context.caption,
+                **audit_origin(findings),
+            }
             anyhow[name] = _shift(settings, recipe, cls, context, RANDOM_CONTEXTS, count, origin)
     return chosen | alone | anyhow
 

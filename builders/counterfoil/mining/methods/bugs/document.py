@@ -137,16 +137,16 @@ def finding_of(
     description = hypothesis.description
     about = dict(hypothesis.about)
     about[SHIFT_CAPTION] = description.caption
-    about |= background_facts(description, search.backgrounds.get(name))
     if description.styled:
         about[STYLED] = True
-    if hypothesis.evidence:
-        about["described"] = list(hypothesis.evidence[:_MOST_EVIDENCE])
-    if name in search.shortened_to:
-        about[SHORTENED_TO] = search.shortened_to[name]
+    about |= background_facts(description, search.backgrounds.get(name))
     for other in search.tested:
         if other.hypothesis.name == hypothesis.parent:
             about[SHORTENED_FROM] = other.hypothesis.description.words(cls.name)
+    if name in search.shortened_to:
+        about[SHORTENED_TO] = search.shortened_to[name]
+    if hypothesis.evidence:
+        about["described"] = list(hypothesis.evidence[:_MOST_EVIDENCE])
     estimate = search.estimates.get(name)
     reached = None
     if estimate is not None and estimate.n:
