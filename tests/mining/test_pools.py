@@ -481,7 +481,7 @@ def test_the_command_tells_what_was_chosen_and_what_was_left_out(
             "--pool-rows and --pool-labels: no pool is named",
         ),
         ({"pool": "test", "pool_rows": 0}, "pool_rows is 0: expected 1 or more"),
-        ({"pool": "./nowhere"}, "there is no folder ./nowhere"),
+        ({"pool": "./nowhere"}, "./nowhere: there is no such folder"),
     ],
 )
 def test_a_pool_that_is_none_is_refused_before_anything_is_looked_at(

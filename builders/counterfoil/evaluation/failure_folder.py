@@ -313,8 +313,7 @@ EXPORTS: Registry[Export] = Registry(
 
 
 def _json(document: Any) -> str:
-    text = json.dumps(document, ensure_ascii=False)
-    return visible_text(text)
+    return visible_text(json.dumps(document, ensure_ascii=False))
 
 
 def file_stem(name: str, number: int, taken: set[str]) -> str:

@@ -183,13 +183,13 @@ def index_here(name: str, revision: str | None) -> dict[str, Any] | None:
     return read_config(Path(file), name) if isinstance(file, str) else None
 
 
-def load_tokenizers(name: str, revision: str | None) -> list[Any]:
+def load_tokenizers(name: str, revision: str | None = None) -> list[Any]:
     from transformers import CLIPTokenizer
 
     return _clip_parts(name, revision, "tokenizer", CLIPTokenizer)
 
 
-def text_widths(name: str, revision: str | None) -> list[int]:
+def text_widths(name: str, revision: str | None = None) -> list[int]:
     from transformers import CLIPTextConfig
 
     return [

@@ -259,9 +259,10 @@ def _judge_text(checks: LabelChecks) -> str | None:
             shares[shift] = labels.label_error
     estimated = len(shares) > 0
     what = "estimated label error"
-    on = f"corrected on {checks.validated_on:,} validation images"
     none = "estimate"
-    if not estimated:
+    if estimated:
+        on = f"corrected on {checks.validated_on:,} validation images"
+    else:
         shares = {shift: labels.disagreement for shift, labels in judged.items()}
         what = "disagreement with the labels"
         on = "own error rate unknown"
