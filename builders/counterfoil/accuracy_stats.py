@@ -661,14 +661,18 @@ class AverageComparison:
     @property
     def images(self) -> float:
         """The smaller side's images per class, or its units if images share any."""
-        units = [side.units for side in (self.first, self.last) if side.units is not None]
-        return min(units or (self.first.images, self.last.images))
+        first = self.first
+        last = self.last
+        if first.units is None:
+            return min(first.images, last.images)
+        return min(first.units, last.units or 0)
 
     @property
     def counted(self) -> str:
-        if self.first.units is not None:
+        first = self.first
+        if first.units is not None:
             return "units"
-        return "images per class" if len(self.first.counts) > 1 else "images"
+        return "images per class" if len(first.counts) > 1 else "images"
 
     @property
     def centre(self) -> float:
@@ -707,7 +711,7 @@ class AverageComparison:
                 drawn=self.drawn,
                 bias=0.0,
                 unseen=(0.0, 0.0),
-                images=min(first.units, self.last.units or 0),
+                images=int(self.images),
                 signed=second is not None,
                 by_units=True,
             )

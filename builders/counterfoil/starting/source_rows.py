@@ -76,7 +76,7 @@ def _lacks(key: str, texts: Iterable[str], weight: Weight) -> Iterator[Lack]:
         path = ProblemLine.of(text).path
         beginning = f"{path}: "
         if not text.startswith(beginning):
-            # A note has no path, and where a key is written stands behind it.
+            # A note has no path, and a key may have its place in a file behind it.
             beginning = f"{text.partition(': ')[0]}: "
             path = beginning.removesuffix(": ").partition(" (")[0]
         if path.partition(".")[0] in Recipe.model_fields:
