@@ -162,3 +162,12 @@ def test_intervals_by_unit_hold_the_truth(lost: float, videos: int) -> None:
         low, _, high = interval_of(estimate)
         held += low <= lost <= high
     assert held >= 35  # at 95 %, fewer are seen in 1 of 100 runs
+
+
+def test_equal_resamples_have_an_interval_as_long_as_is_asked() -> None:
+    """Lengthen Wilson's interval of 0 too, if several intervals are to hold together."""
+    number = Drawn(0.0, np.zeros(50), 0.0, (0.0, 0.0), 40, signed=True)
+    for reach in (1.96, 3.0):
+        interval = number.interval(reach)
+        end = reach**2 / (40 + reach**2)
+        assert (interval.low, interval.high) == pytest.approx((-end, end))

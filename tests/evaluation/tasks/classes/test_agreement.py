@@ -21,6 +21,7 @@ from counterfoil.evaluation.tasks.classes.agreement import (
 )
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking
 from counterfoil.evaluation.tasks.classes.lines import ClassLines, line_measures
+from counterfoil.prediction.changes import OWN
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.inference import Predictions
 from counterfoil.recipe import RecipeClass
@@ -151,6 +152,37 @@ def judged(answered: AllAnswers, line: str) -> Judged:
     raise_together(errors)
     (result,) = judge_gate(ClassLines(answered), lines, ["new"]).judged
     return result
+
+
+@pytest.mark.parametrize("images", [30, 100])
+def test_as_many_images_as_a_line_names_decide_it(images: int) -> None:
+    shares = confidences(6000, 5)
+    few = answers_of(shares[: 2 * images], shares[: 2 * images])
+    needed = judged(few, "differs(old, fog) <= 0.5 %").needed
+    assert needed is not None
+    for factor, verdict in ((1.01, "pass"), (0.95, "undecided")):
+        many = shares[: 2 * int(needed * factor)]
+        assert judged(answers_of(many, many), "differs(old, fog) <= 0.5 %").verdict == verdict
+
+
+def test_units_are_counted_if_images_share_some() -> None:
+    shares = confidences(240, 5)
+    units = tuple(str(number % 12) for number in range(240))
+    answered = answers_of(shares, confidences(240, 6), units=units)
+    for line in ("accuracy(base) >= 30", "differs(old, fog) <= 90 %"):
+        answer = judged(answered, line)
+        assert (answer.counted, answer.images) == ("units", 12)
+
+
+def test_a_change_that_is_the_models_own_way_costs_it_nothing() -> None:
+    shares = confidences(60, 5)
+    comparing = ClassLines(answers_of(shares), own_ways={("new", "bicubic")})
+    lines, _ = read_gate(
+        ["drop(bicubic) <= 1", "drop(squash) <= 1"], lambda parsed: (), line_measures()
+    )
+    own, unknown = judge_gate(comparing, lines, ["new"]).judged
+    assert (own.verdict, unknown.verdict) == ("pass", "undecided")
+    assert own.reason == OWN
 
 
 def test_a_gate_asks_whether_an_export_is_the_same_model() -> None:
