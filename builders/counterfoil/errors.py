@@ -24,7 +24,7 @@ _LONGEST_COMPARED = 200
 _LONGEST_QUOTED = 60  # in messages
 _LONGEST_REASON = 200
 _LONGEST_VALUE = 1000
-# The gaps whose values stand in this order.
+# The gaps that the values of a call fill, one after another.
 _FACTS = ("found", "expected", "hint")
 
 
@@ -355,5 +355,5 @@ def raise_together(errors: Sequence[CounterfoilError], hint: str | None = None) 
             lines[-1] = lines[-1].with_end(f" ({error.hint})")
         if isinstance(error, UserError):
             kind = UserError
-    # Hints stand in the lines.
+    # The lines have the hints already.
     raise kind(lines, hint or "")

@@ -204,7 +204,7 @@ class Number(Protocol):
 
     @property
     def counted(self) -> str:
-        """What `images` is a number of, in words."""
+        """What `images` counts: images, images per class or units."""
         ...
 
     @property

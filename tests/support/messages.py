@@ -1,4 +1,4 @@
-"""What a package states of its table of messages."""
+"""Checks that every package makes of its table of messages."""
 
 from __future__ import annotations
 

@@ -655,7 +655,7 @@ def _numbered(images: LabelledImages) -> Ints:
 
 
 def ranks_in_cells(cells: Ints) -> Ints:
-    """Return for each item how many items of its cell stand before it."""
+    """Count, for each item, the earlier items of its cell."""
     by_cell = np.argsort(cells, kind="stable")
     ordered = cells[by_cell]
     first_of_cell = np.searchsorted(ordered, ordered)

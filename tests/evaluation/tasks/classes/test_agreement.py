@@ -180,9 +180,9 @@ def test_a_change_that_is_the_models_own_way_costs_it_nothing() -> None:
     lines, _ = read_gate(
         ["drop(bicubic) <= 1", "drop(squash) <= 1"], lambda parsed: (), line_measures()
     )
-    own, unknown = judge_gate(comparing, lines, ["new"]).judged
-    assert (own.verdict, unknown.verdict) == ("pass", "undecided")
-    assert own.reason == OWN
+    bicubic, squash = judge_gate(comparing, lines, ["new"]).judged
+    assert (bicubic.verdict, squash.verdict) == ("pass", "undecided")
+    assert bicubic.reason == OWN
 
 
 def test_a_gate_asks_whether_an_export_is_the_same_model() -> None:

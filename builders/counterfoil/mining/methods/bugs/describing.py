@@ -276,8 +276,8 @@ class ClusterDescriber:
     images: Mapping[str, LabelledImages]
     """The images of the clusters, by key prefix."""
     scored: list[tuple[str, str, int, float, float]] = field(default_factory=list)
-    """Of every description that was compared its cluster, text, number of pieces, and mean
-    log-likelihood on the cluster's images and on those that are right."""
+    """The compared descriptions: cluster, text, number of pieces, and mean log-likelihood on the
+    cluster's images and on those that are right."""
 
     def __call__(self, clusters: Sequence[FailureCluster]) -> list[Described]:
         descriptions = []
