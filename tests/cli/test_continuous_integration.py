@@ -19,6 +19,7 @@ import yaml
 from typer.testing import CliRunner
 
 import counterfoil
+import warm
 from counterfoil.cli.main import app
 from counterfoil.evaluation.gate import FAILED, UNDECIDED
 from counterfoil.lab.scenes import wardrobe_scene
@@ -105,21 +106,21 @@ class Runner:
         self.logs.mkdir()
         tools.mkdir()
         recorder = RECORDER.format(python=sys.executable, folder=str(self.logs))
-        command = "from counterfoil.cli.entry import main; main()"
-        scripts = dict.fromkeys(("gh", "curl", "pip"), recorder)
-        python = shlex.quote(sys.executable)
-        scripts["counterfoil"] = f'#!/bin/sh\nexec {python} -c "{command}" "$@"\n'
-        scripts["python"] = f'#!/bin/sh\nexec {python} "$@"\n'
-        for name, text in scripts.items():
-            (tools / name).write_text(text)
-            (tools / name).chmod(0o755)
         self.variables = {
             "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(SOURCE.parent),
             "HOME": str(folder),
             "XDG_CACHE_HOME": os.environ["XDG_CACHE_HOME"],
             "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
         }
+        command = "from counterfoil.cli.entry import main; main()"
+        scripts = dict.fromkeys(("gh", "curl", "pip"), recorder)
+        scripts["counterfoil"] = warm.script_of(command, self.variables)
+        scripts["python"] = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n'
+        for name, text in scripts.items():
+            (tools / name).write_text(text)
+            (tools / name).chmod(0o755)
 
     def run(self, script: str, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run a script as runners do: a file of bash that ends with the first command that

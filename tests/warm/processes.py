@@ -108,6 +108,29 @@ def start(
     return _nursery_for(env).start(request, input, stdin, talking)
 
 
+def script_of(code: str, env: Mapping[str, str]) -> str:
+    """Return an executable script that runs this code in a warm process, with the script's
+    arguments, streams, folder and environment. For shells that tests run."""
+    place = _nursery_for(env).place
+    path = [entry for entry in sys.path if entry]
+    return f"""#!{sys.executable} -IS
+import json, os, socket, sys
+request = {{
+    "words": ["-c", {code!r}, *sys.argv[1:]],
+    "environment": dict(os.environ),
+    "folder": os.getcwd(),
+    "path": {path!r},
+    "new_session": False,
+}}
+connection = socket.socket(socket.AF_UNIX)
+connection.connect({place!r})
+socket.send_fds(connection, [json.dumps(request).encode() + b"\\n"], [0, 1, 2])
+answers = connection.makefile()
+answers.readline()  # the number of the process
+sys.exit(int(answers.readline() or 1))
+"""
+
+
 class Running:
     """A process that was started warm."""
 
@@ -198,7 +221,7 @@ class Nursery:
         ]
         folder = Path(tempfile.gettempdir(), f"warm-{what}")
         folder.mkdir(mode=0o700, exist_ok=True)
-        self._place = str(folder / "socket")
+        self.place = str(folder / "socket")
         with FileLock(folder / "lock"):
             if (folder / "socket").exists():
                 return
@@ -213,7 +236,7 @@ class Nursery:
             line = [
                 sys.executable,
                 str(Path(__file__).with_name("nursery.py")),
-                self._place,
+                self.place,
                 str(keeper),
                 *modules,
             ]
@@ -253,7 +276,7 @@ class Nursery:
         """Fork a process with these as stdin, stdout and stderr; return the source of its exit
         code, and its number."""
         connection = socket.socket(socket.AF_UNIX)
-        connection.connect(self._place)
+        connection.connect(self.place)
         socket.send_fds(connection, [json.dumps(request).encode() + b"\n"], list(streams))
         return connection, int(self._number(connection))
 
