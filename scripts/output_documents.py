@@ -25,7 +25,7 @@ from counterfoil.dataset.label_checks import (
 from counterfoil.dataset.verification.problems import Problem, Rerendered
 from counterfoil.documents import unwrapped_schema
 from counterfoil.generate.screen.doubts import DoubtedClass
-from counterfoil.plan.estimate import JudgedQuota, RenderedBudget
+from counterfoil.plan.estimate import AskedBudget, ComputedBudget, JudgedQuota, RenderedBudget
 from counterfoil.report.labels import CheckedShare
 from counterfoil.reviewing.review_dataset import ReviewPage
 
@@ -306,6 +306,8 @@ class Check(TypedDict):
     shifts: list[CheckedShift]
     mine: NotRequired[RenderedBudget]
     judged: NotRequired[list[JudgedQuota]]
+    asked: NotRequired[list[AskedBudget]]
+    computed: NotRequired[ComputedBudget]
     buildable: bool
     lacks: Annotated[
         list[Lack], Field(description="What is not on this machine, and what is fetched first.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from counterfoil.plan.estimate import (
     SECONDS_AN_IMAGE,
     SPREAD,
     Cost,
+    computed_budget,
     estimate,
     format_quotas,
     judged_quotas,
@@ -27,6 +29,7 @@ from counterfoil.plan.estimate import (
 )
 from counterfoil.plan.layout import make_plan
 from counterfoil.recipe import Recipe, load_recipe
+from printed_json import check_printed_json
 from support.refusals import succeed
 
 EDITS = ("generator={kind: edit, split: validation}", "tokens=null")
@@ -265,6 +268,41 @@ def test_corruptions_cost_by_their_pixels_and_init_and_check_agree() -> None:
     assert int(least) == round((build / SPREAD + images / small_network) / 60)
     assert int(most) == round((build * SPREAD + images / large_network) / 60)
     assert walk_minutes(10, 32).startswith("a minute on two cores")
+
+
+def test_corruptions_that_are_computed_for_each_model_are_counted_and_timed() -> None:
+    plan = make_plan(load_recipe("imagenet-c-5k"))
+    budget = computed_budget(plan)
+    assert budget is not None
+    assert (budget.corruptions, budget.groups) == (15, 75)
+    assert budget.images == 75 * plan.n_samples
+    small_network, large_network = ANSWERS_A_SECOND.values()
+    # The corruptions themselves take time too.
+    assert budget.least_seconds > budget.images / small_network
+    assert budget.most_seconds > budget.images / large_network
+    shown = CliRunner().invoke(app, ["check", "imagenet-c-5k"]).stdout
+    assert f"{budget.images:,}" in shown and "75 groups of 15 corruptions" in shown
+    assert computed_budget(make_plan(load_recipe("wardrobe-corrupt"))) is None
+
+
+@pytest.mark.parametrize(
+    ("recipe", "changes", "key"),
+    [
+        ("imagenet-c-5k", (), "computed"),
+        (
+            "wardrobe-mini",
+            ("screen={keep: [{question: {model: m, base_url: 'http://host/v1', ask_shift: a}}]}",),
+            "asked",
+        ),
+    ],
+)
+def test_a_budget_in_json_fits_its_schema(recipe: str, changes: Sequence[str], key: str) -> None:
+    words = ["check", recipe, "--json"]
+    for change in changes:
+        words += ["--set", change]
+    printed = CliRunner().invoke(app, words).stdout
+    assert key in json.loads(printed)
+    check_printed_json(words, printed)
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/how-to/own-photos.md"])

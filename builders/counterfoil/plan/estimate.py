@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from counterfoil.plan.layout import Plan
 from counterfoil.recipe import Recipe
+from counterfoil.recipe.corrupted import computed_names
 from counterfoil.recipe.keep.misclassified import TOP1, MisclassifiedRule
 from counterfoil.recipe.keep.rule import AskingRule
 from counterfoil.recipe.names import LAB, without_folders
@@ -148,6 +149,7 @@ SECONDS_A_PIXEL = 1.3e-7
 # Other processors and images take a share of an estimate, or a multiple.
 SPREAD = 2.0
 CORES = 2
+INPUT_SIDE = 224  # the usual size of a model's input, in pixels
 # Images a second on two cores, at 224 pixels.
 ANSWERS_A_SECOND = {"ResNet-18": 35.0, "ResNet-50": 15.0}
 # `SECONDS_A_GIGABYTE` is a guess of the time to load weights that are not cached in memory and are
@@ -241,13 +243,17 @@ def _seconds_to_corrupt(side: int) -> float:
     return SECONDS_AN_IMAGE + SECONDS_A_PIXEL * side * side
 
 
+def _walk_seconds(images: int, build: float) -> tuple[float, float]:
+    """Return the least and most seconds of a build that takes `build` and of its scores."""
+    small, large = ANSWERS_A_SECOND.values()
+    return build / SPREAD + images / small, build * SPREAD + images / large
+
+
 def walk_minutes(images: int, side: int) -> str:
     """Return how long two cores build corrupted images and score them, from a ResNet-18 to a
     ResNet-50."""
     build = PLAIN_START_UP_SECONDS + images * _seconds_to_corrupt(side) / CORES
-    small, large = ANSWERS_A_SECOND.values()
-    shortest = build / SPREAD + images / small
-    longest = build * SPREAD + images / large
+    shortest, longest = _walk_seconds(images, build)
     least = max(1, round(shortest / 60))
     most = max(1, round(longest / 60))
     minutes = f"{least:,} to {most:,} minutes"
@@ -259,6 +265,33 @@ def walk_minutes(images: int, side: int) -> str:
         f"{minutes} on two cores, the less with a ResNet-18 and the more with a ResNet-50 at 224"
         " pixels"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedBudget:
+    """The cost for each model of the corruptions that are computed while models answer."""
+
+    corruptions: int
+    groups: int
+    """The number of corruptions by severity."""
+    images: int
+    """The number of corrupted images."""
+    least_seconds: float
+    """The time on two cores with a ResNet-18 at 224 pixels."""
+    most_seconds: float
+    """The time on two cores with a ResNet-50 at 224 pixels."""
+
+
+def computed_budget(plan: Plan) -> ComputedBudget | None:
+    """Return the cost of `evaluate.corrupted` for each model, or None without such corruptions."""
+    corrupted = plan.recipe.evaluate.corrupted
+    if not corrupted:
+        return None
+    groups = len(list(computed_names(corrupted)))
+    base = plan.recipe.all_shifts()[0]
+    images = groups * plan.n_samples_of(base)
+    seconds = images * _seconds_to_corrupt(INPUT_SIDE) / CORES
+    return ComputedBudget(len(corrupted), groups, images, *_walk_seconds(images, seconds))
 
 
 @dataclass(frozen=True, slots=True)
