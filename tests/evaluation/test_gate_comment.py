@@ -123,6 +123,27 @@ def test_the_worst_images_are_wrong_in_order_and_few(commented: Evaluation) -> N
     check_worst_images(commented, "new", MOST_IMAGES)
 
 
+def test_images_of_a_gate_that_compares_answers_are_those_that_differ(
+    source: Path, tmp_path: Path
+) -> None:
+    models = {"new": model_of(0.9), "old": model_of(1.1)}
+    gate = ["differs(old, www) <= 0", "accuracy(plain) >= 1"]
+    options = {**OPTIONS, "gate": gate}
+    evaluation = evaluate(source, models, out=tmp_path / "out", **options)
+    parts = comment_of(evaluation).partition("#### Worst images")[2].split("\n**")[1:]
+    predictions = pq.read_table(evaluation.files["predictions"]).to_pandas()
+    of_group = predictions[predictions["shift"] == "www"]
+    differ = of_group["answered.new"] != of_group["answered.old"]
+    assert 0 < differ.sum() < len(of_group)
+    assert f"{differ.sum()} images answered differently" in parts[0]
+    rows = table_rows(parts[0])
+    keys = [row[1].strip("`") for row in rows]
+    surest = of_group[differ].sort_values("confidence.new", ascending=False, kind="stable")
+    assert keys == surest["key"].tolist()[:MOST_IMAGES]
+    assert all(", not " in row[3] for row in rows)
+    assert "wrong image" in parts[1] and ", not " not in parts[1]
+
+
 def test_no_name_of_a_stranger_becomes_a_path_a_link_or_html(commented: Evaluation) -> None:
     text = comment_of(commented)
     folder = commented.files["gate"].parent

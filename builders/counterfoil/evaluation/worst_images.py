@@ -1,5 +1,6 @@
 """The worst wrong answers of the models that a gate judges, for the comment of a pull request: by
-group, as a sheet of small pictures and a list of keys.
+group, as a sheet of small pictures and a list of keys. If a group is there for `differs` lines
+alone, its images are those that two models answer differently.
 
 A comment shows no file of the machine that wrote it, so a sheet is a file beside gate.md, and
 gate.md links to it by its relative path. A job uploads the folder, and puts its address before the
@@ -10,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from counterfoil.dataset.card.contact_sheets import Sheet, line_height, wrapped
 from counterfoil.dataset.card.markdown import code, markdown_table
 from counterfoil.evaluation.failure_folder import failed_rows, file_stem
 from counterfoil.evaluation.failures import PAGE
-from counterfoil.evaluation.gate import FOLDER, GateResult, unlinked
+from counterfoil.evaluation.gate import DIFFERS, FOLDER, GateResult, Judged, unlinked
 from counterfoil.evaluation.scored_models import short_names
 from counterfoil.report.pictures import thumbnail
 from counterfoil.report.words import Table, TableColumn, cut_text, format_count, safe_text
@@ -51,17 +52,19 @@ class WrongImage:
 
 @dataclass(frozen=True)
 class WorstImages:
-    """The worst wrong answers in a group."""
+    """The worst wrong answers in a group, or those that differ."""
 
     group: str
     answer: str
     """The worst answer of a line of the gate that names the group, advisory lines aside."""
-    wrong: int
-    """The number of images that some judged model gets wrong."""
+    count: int
+    """The number of such images: wrong ones of some judged model, or those that differ."""
     images: Sequence[WrongImage]
     """At most MOST_IMAGES, the worst first."""
     file: str
     """The path of the sheet below the folder of gate.md."""
+    differing: bool
+    """Whether these are images that models answer differently."""
 
 
 def worst_images(task: Task, predictions: bytes, gate: GateResult) -> tuple[list[WorstImages], int]:
@@ -73,10 +76,14 @@ def worst_images(task: Task, predictions: bytes, gate: GateResult) -> tuple[list
     import pyarrow as pa
 
     answers = {}
+    deciding: dict[str, list[Judged]] = {}
     for verdict in ("pass", "undecided", "fail"):
         for judged in gate.judged:
             if judged.verdict == verdict and not judged.line.advisory:
+                if answers.get(judged.group) != verdict:
+                    deciding[judged.group] = []
                 answers[judged.group] = verdict
+                deciding[judged.group].append(judged)
     order = ("fail", "undecided", "pass", "")
 
     def rank(group: str) -> int:
@@ -91,12 +98,25 @@ def worst_images(task: Task, predictions: bytes, gate: GateResult) -> tuple[list
     stems: set[str] = set()
     failing: list[WorstImages] = []
     for group in groups:
-        of_group = wrong[wrong["shift"] == group].drop_duplicates("key")
+        lines = deciding.get(group, [])
+        differing = bool(lines) and all(judged.line.measure == DIFFERS for judged in lines)
+        of_group = wrong[wrong["shift"] == group]
+        if differing:
+            of_group = _differing_rows(type(task), predictions, group, lines)
+        of_group = of_group.drop_duplicates("key")
         if of_group.empty:
             continue
         images = []
         for row in of_group.head(MOST_IMAGES).to_dict("records"):
             truth, answer = task.failure_words(row)
+            if differing:
+                of_other = {
+                    **row,
+                    "answered": row["answered.of"],
+                    "confidence": row["confidence.of"],
+                }
+                _, other_answer = task.failure_words(of_other)
+                answer = f"{answer}, not {other_answer}"
             key = row["key"]
             model = short[row["model"]]
             images.append(WrongImage(key, row["path"] or key, truth, answer, model))
@@ -107,9 +127,34 @@ def worst_images(task: Task, predictions: bytes, gate: GateResult) -> tuple[list
             len(of_group),
             images,
             f"{FOLDER}/{stem}.webp",
+            differing,
         )
         failing.append(worst)
     return failing[:MOST_GROUPS], max(0, len(failing) - MOST_GROUPS)
+
+
+def _differing_rows(
+    task: type[Task], predictions: bytes, group: str, lines: Sequence[Judged]
+) -> Any:
+    """Return a row for each image and line whose two models answer differently, the surest answers
+    of the judged model first. Only classifiers have such lines."""
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(pa.BufferReader(predictions), filters=[("shift", "=", group)])
+    answers = table.to_pandas()
+    if "path" not in answers:
+        answers["path"] = None
+    frames = []
+    for judged in lines:
+        frame = answers[["key", "path", *task.truth_columns]].copy()
+        frame["model"] = judged.model
+        for column in ("answered", "confidence"):
+            frame[column] = answers[f"{column}.{judged.model}"]
+            frame[f"{column}.of"] = answers[f"{column}.{judged.line.other_model}"]
+        frames.append(frame[frame["answered"] != frame["answered.of"]])
+    return task.worst_first(pd.concat(frames))
 
 
 def worst_markdown(groups: Iterable[WorstImages], further: int) -> list[str]:
@@ -118,8 +163,10 @@ def worst_markdown(groups: Iterable[WorstImages], further: int) -> list[str]:
     parts = []
     for worst in groups:
         line = f" (gate: {worst.answer})" if worst.answer else ""
-        shown = format_count(worst.wrong, "wrong image")
-        if len(worst.images) < worst.wrong:
+        shown = format_count(worst.count, "wrong image")
+        if worst.differing:
+            shown = format_count(worst.count, "image") + " answered differently"
+        if len(worst.images) < worst.count:
             shown = f"{len(worst.images)} of {shown}"
         several = len({image.model for image in worst.images}) > 1
         names = ["image", "truth", "answer"]
