@@ -374,7 +374,7 @@ def balanced_accuracy_interval(
     array per fold.
 
     The balanced accuracy is the mean of two recalls in each fold, of right rows and of wrong rows.
-    Each recall has a `clustered_interval`, and `mover` joins the intervals. A bootstrap interval
+    Each recall has a `clustered_interval`, and `mover_distances` joins the intervals. A bootstrap interval
     would have no width if, for example, all of ten errors are found. The two recalls of a unit are
     treated as independent. This makes the interval wider than necessary, because they are
     negatively correlated.
@@ -445,7 +445,7 @@ def distances_with_correlation(
     other: tuple[Any, Any],
     correlation: Any,
 ) -> tuple[Any, Any]:
-    """Return `mover` of a difference of two correlated shares (Newcombe 1998, method 10). Numbers
+    """Return `mover_distances` of a difference of two correlated shares (Newcombe 1998, method 10). Numbers
     or arrays."""
     below, above = first
     other_below, other_above = other
@@ -816,7 +816,7 @@ def percentile_interval(
     """Return `value` with the 95 % percentile interval of its finite bootstrap replicates.
 
     beside: the distances below and above the value that an independent part adds, which no
-    replicate contains. `mover` adds them, and the widened interval is cut at `least` and at 1.
+    replicate contains. `mover_distances` adds them, and the widened interval is cut at `least` and at 1.
     Fewer than two replicates give no interval.
     """
     ends = percentile_ends(np.asarray(value), replicates, np.asarray(beside), least)

@@ -129,7 +129,7 @@ def label_error_of_shift(classes: Sequence[JudgedClass]) -> CheckedShare | None:
 
     By the delta method, changes of q, f and s of a class change the average by
     `w · (dq - (1 - p)·df - p·ds) / (s - f)`, where w is the share of images that the class has. The
-    average thus varies with three sums, over q, over f and over s. `mover` joins their intervals to
+    average thus varies with three sums, over q, over f and over s. `mover_distances` joins their intervals to
     the 95 % interval. Each sum is a weighted mean of shares with a Wilson interval. Classes are
     taken to vary together, which gives the widest interval.
     """
