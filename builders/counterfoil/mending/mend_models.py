@@ -98,8 +98,7 @@ BEST = "best"
 NONE = "none"
 _OF_NETWORKS = (
     "--fit network: each head here is the whole network, trained again from new weights. All had"
-    " the same epochs and"
-    " the same batches of training images."
+    " the same epochs and the same batches of training images."
 )
 
 
@@ -342,9 +341,8 @@ def _notes(
         if outputs < model.outputs:
             notes.append(
                 f"{outputs:,} of the {model.outputs:,} outputs of {model.name} belong to the"
-                f" {len(classes):,} classes"
-                " here. The other outputs are never right in training, so every refitted head"
-                " predicts them less."
+                f" {len(classes):,} classes here. The other outputs are never right in training, so"
+                " every refitted head predicts them less."
             )
         loose = [variant.name for variant in model.arms if not variant.settled]
         if loose:
@@ -447,8 +445,7 @@ def refuse_another_run(
     if other:
         raise UserError(
             f"{folder} holds the result of mending {named} on {known.recipe.name}, with other"
-            " settings:"
-            f" {'; '.join(other)}",
+            f" settings: {'; '.join(other)}",
             "Name another folder with --out, or remove that one.",
         )
 

@@ -145,9 +145,8 @@ def mend_source(
     if len(chosen) > MOST_CONTENTS // 2:
         raise UserError(
             f"--per-class {per_class}: a head would be fitted to {len(chosen):,} training images,"
-            " expected at most"
-            f" {MOST_CONTENTS // 2:,}: its folder lists each of them so that no evaluation uses"
-            " them",
+            f" expected at most {MOST_CONTENTS // 2:,}: its folder lists each of them so that no"
+            " evaluation uses them",
             "Name fewer, such as --per-class"
             f" {max(1, MOST_CONTENTS // 2 // max(1, len(recipe.classes)))}.",
         )
@@ -310,9 +309,8 @@ def _shared(ours: Known, known: Known) -> list[str]:
     noise = ours.seeds & known.seeds
     if noise:
         problems.append(
-            f"{format_count(len(noise), 'image')} of {ours.name} and images of {known.name} come from"
-            " the same noise: both"
-            " have the same samples.seed"
+            f"{format_count(len(noise), 'image')} of {ours.name} and images of {known.name} come"
+            " from the same noise: both have the same samples.seed"
         )
     return problems
 
@@ -346,9 +344,8 @@ def refuse_mined_on_judges(
                     rows = images if isinstance(images, str) else "rows without a name"
                     notes.append(
                         f"{name} was mined on {rows}, and no images tested here have that content."
-                        " They share"
-                        " no row unless they are the same images under another list of classes or"
-                        " another revision."
+                        " They share no row unless they are the same images under another list of"
+                        " classes or another revision."
                     )
                 if content in test:
                     problems.append(
@@ -364,14 +361,12 @@ def refuse_mined_on_judges(
                 if content in audited and not isinstance(half, str):
                     problems.append(
                         f"{called} was mined on {audited[content]} but does not say on which half:"
-                        " rows that"
-                        f" found its contexts may also test them; mine and build it again"
+                        " rows that found its contexts may also test them; mine and build it again"
                     )
                 elif content in audited and half != discover_sha256:
                     problems.append(
                         f"{called} was mined on other rows of {audited[content]} than the discover"
-                        " half here:"
-                        f" rows that found its contexts would also test them"
+                        " half here: rows that found its contexts would also test them"
                     )
     if problems:
         raise UserError(
@@ -413,18 +408,15 @@ def refuse_near_chance(
             f" {format_count(int(images[tested].sum()), 'image')} right; guessing gets"
             f" {100 * chances[tested].mean():.1f} %{which}",
             "The model does not recognise its classes in these images, so it cannot learn about its"
-            " failures"
-            " from them. `counterfoil evaluate` shows the same. Render them with a generator that"
-            " knows these"
-            " classes, or from your own photographs.",
+            " failures from them. `counterfoil evaluate` shows the same. Render them with a"
+            " generator that knows these classes, or from your own photographs.",
         )
     if not near:
         return ()
     return (
         f"{model} is near chance on the base of {dataset} for {len(near):,} of {len(tested):,}"
-        " classes"
-        f" ({', '.join(near[:_MOST_NAMES])}): its images of these classes probably show something"
-        " else.",
+        f" classes ({', '.join(near[:_MOST_NAMES])}): its images of these classes probably show"
+        " something else.",
     )
 
 

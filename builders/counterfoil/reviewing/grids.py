@@ -196,9 +196,8 @@ def _images_a_shift(
     if total > MOST_IMAGES:
         hint = f"Use at most {fits} per shift, or name" if fits else "Name"
         raise UserError(
-            f"a page holds at most {MOST_IMAGES:,} images, and {wanted:,} of each of"
-            f" {len(sizes):,} shifts are"
-            f" {total:,}",
+            f"a page holds at most {MOST_IMAGES:,} images, and {wanted:,} of each of {len(sizes):,}"
+            f" shifts are {total:,}",
             f"{hint} fewer shifts with --shift.",
         )
     return wanted

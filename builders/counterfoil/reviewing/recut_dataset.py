@@ -109,8 +109,7 @@ class CutLosses:
             shown = [f"{count:,} of {name}" for name, count in self.images.items()]
             lines.append(
                 f"deletes {format_count(sum(self.images.values()), 'image')} that no later cut can"
-                " restore:"
-                f" {some_of(shown, _MOST_SHIFTS, what='shifts')}"
+                f" restore: {some_of(shown, _MOST_SHIFTS, what='shifts')}"
             )
         if self.candidates:
             lines.append(

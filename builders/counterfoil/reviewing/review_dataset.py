@@ -253,8 +253,7 @@ def _opened(
         if before is not None and before != now:
             raise UserError(
                 f"the input dataset is not the one that the dataset was built from ({name}"
-                f" {str(before)[:12]}, here"
-                f" {str(now)[:12]})",
+                f" {str(before)[:12]}, here {str(now)[:12]})",
                 "If the folder moved, name it with --source PATH.",
             )
     images = labelled_split(lies, lies.validation_split, recipe.classes, pin, units=False)
@@ -437,8 +436,7 @@ def _shifts(
     if waiting and not set(names) - {*waiting, BASE}:
         raise UserError(
             f"{dataset.directory} is not cut yet: no image of a shift is accepted, because these"
-            " shifts have no"
-            f" threshold: {', '.join(waiting[:_MOST_NAMED])}",
+            f" shifts have no threshold: {', '.join(waiting[:_MOST_NAMED])}",
             f"Cut first: counterfoil calibrate {dataset.directory}",
         )
     return names, waiting

@@ -297,10 +297,8 @@ def find_data(wanted: InitOptions, *, drawn: bool) -> FoundData:
             notes.insert(
                 0,
                 f"there is only one split, {train}. It serves for training and for thresholds, so"
-                " object thresholds are"
-                " percentiles of training images. If your model was trained on them, its accuracy"
-                " there is no"
-                " reference",
+                " object thresholds are percentiles of training images. If your model was trained"
+                " on them, its accuracy there is no reference",
             )
         elif validation.lower().startswith(("test", "eval")):
             notes.insert(
@@ -490,8 +488,7 @@ def _found(
         raise UserError(
             f"there are {len(present):,} classes, expected at most {MOST_CLASSES:,}",
             "Name another column with --label-column, or write the recipe by hand. For an example,"
-            " run"
-            " counterfoil show imagenet-star.",
+            " run counterfoil show imagenet-star.",
         )
     if len(present) < 2:
         count = "no class" if not present else "only one class"
@@ -516,8 +513,7 @@ def _with_validation_images(
     if len(kept) < 2:
         raise UserError(
             f"split {validation}: only {len(kept)} of {len(classes)} classes have images there, and"
-            " a class's threshold"
-            " is a percentile of its own images",
+            " a class's threshold is a percentile of its own images",
             "Name another split with --validation-split.",
         )
     return kept, [
@@ -532,13 +528,11 @@ def _class_notes(classes: Sequence[FoundClass], validation: str) -> Iterator[str
         which = "all classes have" if len(few) == len(classes) else f"{some_of(few, _MOST_SHOWN)}:"
         yield (
             f"{which} fewer than {needs} images in split {validation}, so percentile {PERCENTILE}"
-            " is close to the"
-            " lowest score: weak thresholds"
+            " is close to the lowest score: weak thresholds"
         )
     odd = wordless([cls.name for cls in classes])
     if odd:
         yield (
             f"these class names contain no word to put into a prompt: {some_of(odd, _MOST_SHOWN)}."
-            " Give each"
-            " class a name in the recipe"
+            " Give each class a name in the recipe"
         )

@@ -125,8 +125,7 @@ def find_detector(
     write_together({config: text.encode()} | dict(others or {}))
     notes += (
         f"images go in as {_RESIZED[form['resize']]}, with colours from {colours}: the graph does"
-        " not say it, so check"
-        f" resize, mean and std in {config}",
+        f" not say it, so check resize, mean and std in {config}",
         names_note,
     )
     return FoundDetector(config, name, notes)

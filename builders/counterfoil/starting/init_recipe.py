@@ -141,22 +141,19 @@ def proposed_models(
     gigabytes = f"{free / 2**30:.0f} GB free"
     if large:
         reason = (
-            f"This machine has a GPU with {gigabytes}: the models of Vendrow 2023, seconds"
-            " per"
+            f"This machine has a GPU with {gigabytes}: the models of Vendrow 2023, seconds per"
             " image."
         )
     elif free:
         reason = (
-            f"This machine's GPU has {gigabytes}, too little for Stable Diffusion 2: a"
-            " smaller"
+            f"This machine's GPU has {gigabytes}, too little for Stable Diffusion 2: a smaller"
             " model."
         )
     else:
         reason = (
             "No GPU was found here. On a CPU each image takes minutes and this dataset days, so"
-            " build it on a machine"
-            " with a GPU. Without --generator and --clip, `init` proposes known changes to your own"
-            " images instead."
+            " build it on a machine with a GPU. Without --generator and --clip, `init` proposes"
+            " known changes to your own images instead."
         )
     return ProposedModels(drawn, screen, {"format": "jpg", "quality": 95}, reason)
 
@@ -234,9 +231,8 @@ def sources(
 def evaluated(more: str = "") -> list[str]:
     how = (
         "Name your own models here, or with `counterfoil evaluate --models`: local-dir:./my-model"
-        " (a folder that timm"
-        " saved, with outputs named after your classes), transformers:./my-model,"
-        " predictions:answers.csv."
+        " (a folder that timm saved, with outputs named after your classes),"
+        " transformers:./my-model, predictions:answers.csv."
     )
     return ["evaluate:", said(how + more), values({"models": []})]
 
@@ -288,32 +284,26 @@ def recipe_text(data: FoundData, models: ProposedModels, name: str, named: str) 
         values({"object_caption": OBJECT_CAPTION, "style_object_caption": STYLE_OBJECT_CAPTION}),
         said(
             f"Rejects an image if its CLIP score for its class is below percentile {PERCENTILE} of"
-            " the scores of that"
-            " class's images in the validation split."
+            " the scores of that class's images in the validation split."
         ),
         values({"object_threshold": {"percentile": PERCENTILE}}),
         said(
             "No number fits every CLIP and every shift, so you choose this threshold after the"
-            " build, by looking at"
-            " images. Until then no image of a shift is kept. `counterfoil calibrate` starts at"
-            " percentile"
-            f" {SHIFT_PERCENTILE} of a shift's own scores (the lowest {SHIFT_PERCENTILE} % are"
-            " rejected) and renders"
-            " nothing again. A number here, such as 0.2, applies at once to all shifts."
+            " build, by looking at images. Until then no image of a shift is kept. `counterfoil"
+            f" calibrate` starts at percentile {SHIFT_PERCENTILE} of a shift's own scores (the"
+            f" lowest {SHIFT_PERCENTILE} % are rejected) and renders nothing again. A number here,"
+            " such as 0.2, applies at once to all shifts."
         ),
         values({"shift_threshold": {"percentile": SHIFT_PERCENTILE}}),
         said(
             "Measures how much is visible in every image (contrast, black, white). {visible:"
-            " {contrast: 20}} would"
-            " reject images that are nearly one colour."
+            " {contrast: 20}} would reject images that are nearly one colour."
         ),
         "  keep: [{visible: {}}, thresholds]",
         said(
             "A second judge estimates how many labels may be wrong. It rejects no image. Name"
-            " another CLIP"
-            " (judge: open_clip:NAME/WEIGHTS) or a classifier of these classes. People can judge"
-            " too:"
-            " counterfoil review."
+            " another CLIP (judge: open_clip:NAME/WEIGHTS) or a classifier of these classes. People"
+            " can judge too: counterfoil review."
         ),
         "  judge: null",
         said(
@@ -368,10 +358,8 @@ SIDE = 256
 _LOSSLESS_BELOW = 97
 WITHOUT_GPU = (
     "Without a GPU, rendering an image takes minutes. So each shift is a known change to your own"
-    " photographs, which"
-    " needs no download and measures your model on your images. It cannot show new scenes. On a"
-    " machine with a GPU,"
-    f" --generator {LARGE_GENERATOR} renders them."
+    " photographs, which needs no download and measures your model on your images. It cannot show"
+    f" new scenes. On a machine with a GPU, --generator {LARGE_GENERATOR} renders them."
 )
 
 
@@ -442,8 +430,7 @@ def corrupt_recipe_text(data: FoundData, name: str, named: str) -> str:
     lines += [
         said(
             "Corruptions as defined by Hendrycks and Dietterich 2019, at a severity from 1 (slight)"
-            " to 5 (severe). The"
-            f" base is the unchanged image. Also available: {others}.",
+            f" to 5 (severe). The base is the unchanged image. Also available: {others}.",
             0,
         ),
         "prompts:",
@@ -455,8 +442,7 @@ def corrupt_recipe_text(data: FoundData, name: str, named: str) -> str:
         "samples:",
         said(
             "Images per class, the same ones under every shift. A smaller class gives all it has."
-            " Building and"
-            f" evaluating take {extent.time}."
+            f" Building and evaluating take {extent.time}."
         ),
         values({"candidates": extent.a_class, "seed": 0}),
         "",
@@ -740,9 +726,8 @@ def _left_for_time(data: FoundData) -> tuple[str, ...]:
     minutes, _, _ = walk_minutes(images, min(SIDE, data.side or SIDE)).partition(" on ")
     return (
         f"the recipe takes {taken:,} of {sum(counts):,} images, at most {extent.a_class} of a"
-        " class: to build and"
-        f" evaluate takes {extent.time}. To take all, set samples.candidates to {max(counts):,}"
-        f" ({minutes})",
+        f" class: to build and evaluate takes {extent.time}. To take all, set samples.candidates to"
+        f" {max(counts):,} ({minutes})",
     )
 
 

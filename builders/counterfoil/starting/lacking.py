@@ -89,8 +89,7 @@ def too_few_images(plan: Plan) -> Iterator[Lack]:
     if few:
         text = (
             f"{len(few):,} of {format_count(len(counts), 'class', 'classes')} have fewer than"
-            f" {least}"
-            f" images, {min(few)} at"
+            f" {least} images, {min(few)} at"
         )
         more = "drops leave them out. Add images, or set a smaller number"
         yield Lack("evaluate.min_images_per_class", f"{text} the fewest: {more}", "optional")
