@@ -606,9 +606,7 @@ def background_facts(
     words = [piece.words.removesuffix(".") for piece in background_of(description)]
     if not words:
         return {}
-    facts: dict[str, Any] = {}
-    facts["words"] = words
-    facts["all"] = len(words) == len(description.pieces)
+    facts: dict[str, Any] = {"words": words, "all": len(words) == len(description.pieces)}
     if counts is not None:
         for name in ("whole", "alone", "rest"):
             count = getattr(counts, name)
