@@ -295,30 +295,13 @@ def test_the_mended_model_is_not_measured_on_what_it_learned_from(
 def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(
     world: World, mended: MendResult, tmp_path: Path
 ) -> None:
-    using = [str(world.built), "dfr:clip", "dfr:place"]
+    given = (MODEL, world.recipe, [str(world.built), "dfr:clip", "dfr:place"], tmp_path / "out")
+    options: dict[str, Any] = {"effects": True, "save": "best", "device": "cpu"}
     with given_up(lambda stage: stage.name.endswith("heads") and stage.done == 2):
-        mend(
-            MODEL,
-            world.recipe,
-            using,
-            tmp_path / "out",
-            lambdas=GRID,
-            effects=True,
-            save="best",
-            device="cpu",
-        )
+        mend(*given, lambdas=GRID, **options)
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / ".mend").iterdir()}
     assert times and not (tmp_path / "out" / "mend.json").exists()
-    again = mend(
-        MODEL,
-        world.recipe,
-        using,
-        tmp_path / "out",
-        lambdas=GRID,
-        effects=True,
-        save="best",
-        device="cpu",
-    )
+    again = mend(*given, lambdas=GRID, **options)
     assert {path: path.stat().st_mtime_ns for path in times} == times
     for name in (
         "mend.json",
@@ -553,46 +536,8 @@ def content_of_test(world: World) -> str:
     return labelled_split(recipe.source, "test", recipe.classes).content
 
 
-def test_models_of_one_run_are_compared_and_loaded_once(
+def test_models_of_one_run_are_compared_loaded_once_and_kept_apart(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own_dataset = f"{world.built}:random_contexts"
-    loads = list[str]()
-    load = of_timm.load
-
-    def counted(name: str, *more: Any) -> Classifier:
-        loads.append(name)
-        return load(name, *more)
-
-    monkeypatch.setattr(of_timm, "load", counted)
-    result = mend(
-        [MODEL, "lab:lcnet_035"], world.recipe, str(world.built), tmp_path / "out", own={"lab:lcnet_035": own_dataset},
-        lambdas=(0.0, 1.0), save="best", device="cpu",
-    )  # fmt: skip
-    collective = result.mended.collective
-    assert collective is not None and collective.models == (MODEL, "lab:lcnet_035")
-    (first, upper), (lower, second) = collective.overlap
-    assert first == second == 1.0 and upper == lower and 0 <= (upper or 0) < 1
-    rows = {measured.set: measured.rows for measured in result.mended.models[0].arms[0].measured}
-    assert collective.failures[0] == rows["debug_seed"] + rows["debug_heldout"]  # of both halves
-    arms = [(row.model, row.arm, row.own) for row in collective.kept]
-    shared = name_of(world)
-    own_dataset = name_of(world, "random_contexts")
-    assert arms == [
-        (MODEL, shared, False),
-        ("lab:lcnet_035", shared, False),
-        ("lab:lcnet_035", own_dataset, True),
-    ]
-    assert collective.kept[0].kept is None  # nothing is its own
-    assert collective.kept[2].kept == 1.0
-    folders = {path.name for path in result.models.values()}
-    assert folders == {"lab_resnet10t", "lab_lcnet_035"}
-    # What was written is loaded again, which proves it.
-    assert [name for name in loads if not name.startswith("local-dir:")] == [MODEL, "lab:lcnet_035"]
-
-
-def test_models_of_one_base_name_keep_folders_and_names_of_their_own(
-    world: World, tmp_path: Path
 ) -> None:
     """Two runs' folders are both called `model`; and no document has a path of this machine."""
     copies = [tmp_path / "run1" / "model", tmp_path / "run2" / "model"]
@@ -601,26 +546,46 @@ def test_models_of_one_base_name_keep_folders_and_names_of_their_own(
         assert folder is not None
         shutil.copytree(folder, copy)
     models = [f"local-dir:{copy}" for copy in copies]
-    using = [str(world.built), f"{world.built}:random_contexts"]
-    result = mend(
-        models, world.recipe, using, tmp_path / "out", lambdas=[0.0, 1.0], save="best", device="cpu"
-    )
+    loads = list[str]()
+    load = of_timm.load
+
+    def counted(name: str, *more: Any) -> Classifier:
+        loads.append(name)
+        return load(name, *more)
+
+    monkeypatch.setattr(of_timm, "load", counted)
+    out = tmp_path / "out"
+    own = {models[1]: f"{world.built}:random_contexts"}
+    options: dict[str, Any] = {"own": own, "lambdas": (0.0, 1.0), "save": "best", "device": "cpu"}
+    result = mend(models, world.recipe, str(world.built), out, **options)
+    # What was written is loaded again, which proves it.
+    assert [name for name in loads if str(out) not in name] == models
+    first_name, second_name = names = ("local-dir:./model", "local-dir:./model (2)")
+    assert tuple(model.name for model in result.mended.models) == names
+    collective = result.mended.collective
+    assert collective is not None and collective.models == names
+    (first, upper), (lower, second) = collective.overlap
+    assert first == second == 1.0 and upper == lower and 0 <= (upper or 0) < 1
+    rows = {measured.set: measured.rows for measured in result.mended.models[0].arms[0].measured}
+    assert collective.failures[0] == rows["debug_seed"] + rows["debug_heldout"]  # of both halves
+    arms = [(row.model, row.arm, row.own) for row in collective.kept]
+    shared = name_of(world)
+    assert arms == [
+        (first_name, shared, False),
+        (second_name, shared, False),
+        (second_name, name_of(world, "random_contexts"), True),
+    ]
+    assert collective.kept[0].kept is None  # nothing is its own
+    assert collective.kept[2].kept == 1.0
     folders = [result.models[model] for model in models]
     assert [folder.name for folder in folders] == ["local-dir_._model", "local-dir_._model_2"]
     hashes = [load_classifier(f"local-dir:{folder}").sha256 for folder in folders]
-    assert (
-        hashes == [model.mended_sha256 for model in result.mended.models] and hashes[0] != hashes[1]
-    )
-    assert [model.name for model in result.mended.models] == [
-        "local-dir:./model",
-        "local-dir:./model (2)",
-    ]
+    assert hashes == [model.mended_sha256 for model in result.mended.models]
+    assert hashes[0] != hashes[1]
     saved_files = [folder / name for folder in folders for name in ("mended.json", "README.md")]
     for path in (*result.files.values(), *saved_files):
-        assert (
-            str(tmp_path) not in path.read_text()
-            and str(world.built.parent) not in path.read_text()
-        ), path
+        text = path.read_text()
+        assert str(tmp_path) not in text and str(world.built.parent) not in text, path
 
 
 def test_the_page_stands_alone_and_says_what_was_found(mended: MendResult) -> None:

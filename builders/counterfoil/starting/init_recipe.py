@@ -400,16 +400,7 @@ def init(given: InitOptions) -> InitResult:
     dataset = given.name or derived_name(last or "photos", ending)
     named = _from(path, data.origin)
     marked = data.placed
-    if marked is not None and (given.generator is not None or given.clip is not None):
-        raise UserError(
-            f"these images have {marked.task.marks}, and an image that is drawn has none",
-            "Leave out --generator and --clip, or name a column of labels with --label-column.",
-        )
-    if given.detector is not None and not isinstance(marked, FoundObjects):
-        raise UserError(
-            "these images have no boxes, so no detector can be evaluated on them",
-            "Leave out --detector.",
-        )
+    _refuse_unfit(marked, given)
     if marked is not None:
         text = placed_recipe_text(data, marked, dataset, named)
         reason = (
@@ -470,6 +461,20 @@ def _refuse_taken(path: Path, listed: Path, *, force: bool) -> None:
         raise UserError(
             f"{listed} is a folder, expected a file, the list of copies",
             "Move it, or name another recipe with --out.",
+        )
+
+
+def _refuse_unfit(marked: FoundTruth | None, given: InitOptions) -> None:
+    """Raise UserError for options that do not go with what images show."""
+    if marked is not None and (given.generator is not None or given.clip is not None):
+        raise UserError(
+            f"these images have {marked.task.marks}, and an image that is drawn has none",
+            "Leave out --generator and --clip, or name a column of labels with --label-column.",
+        )
+    if given.detector is not None and not isinstance(marked, FoundObjects):
+        raise UserError(
+            "these images have no boxes, so no detector can be evaluated on them",
+            "Leave out --detector.",
         )
 
 
