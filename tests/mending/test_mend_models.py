@@ -48,6 +48,7 @@ from mending.scenes_to_mend import (
     SPLITS,
     World,
     build_scenes,
+    mend_scenes,
     mined_layer,
     png,
     scene,
@@ -62,9 +63,7 @@ GRID = (0.0, 0.5, 2.0)
 def mended(world: World, tmp_path_factory: pytest.TempPathFactory) -> MendResult:
     out = tmp_path_factory.mktemp("mended") / "out"
     using = [str(world.built), "dfr:clip", "dfr:place"]
-    return mend(
-        MODEL, world.recipe, using, out, lambdas=GRID, effects=True, save="best", device="cpu"
-    )
+    return mend_scenes(world, out, using, lambdas=GRID, effects=True, save="best")
 
 
 def test_contexts_are_doubted_where_clip_does_not_know_the_classes(
@@ -74,10 +73,8 @@ def test_contexts_are_doubted_where_clip_does_not_know_the_classes(
     # CLIP reads the first words alone, so that every class has one caption, and no image is nearest
     # to its own.
     long = f"prompts.base.object_caption='{'a photo of a thing ' * 40}{{class}}'"
-    options = {"lambdas": (0.0,), "save": "none", "device": "cpu"}
-    result = mend(
-        MODEL, world.recipe, str(world.built), tmp_path / "out", overrides=[long], **options
-    )
+    out = tmp_path / "out"
+    result = mend_scenes(world, out, lambdas=(0.0,), save="none", overrides=[long])
     first, *others = result.mended.notes
     assert first.startswith("Warning: CLIP does not know these classes: it matches 0.0 %")
     assert any("may show another context than CLIP says" in note for note in others)
@@ -192,9 +189,7 @@ def test_what_the_confirm_half_confirmed_is_judged_by_the_test_alone(
         "role": "hard",
     }
     built = build_scenes(tmp_path / "built", world.recipe, mined_layer(record))
-    result = mend(
-        MODEL, world.recipe, str(built), tmp_path / "out", lambdas=GRID, save="none", device="cpu"
-    )
+    result = mend_scenes(world, tmp_path / "out", str(built), lambdas=GRID, save="none")
     model = result.mended.models[0]
     judged = model.variant("./built:contexts")
     other = mended.mended.models[0].variant(name_of(world))
@@ -295,13 +290,14 @@ def test_the_mended_model_is_not_measured_on_what_it_learned_from(
 def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(
     world: World, mended: MendResult, tmp_path: Path
 ) -> None:
-    given = (MODEL, world.recipe, [str(world.built), "dfr:clip", "dfr:place"], tmp_path / "out")
-    options: dict[str, Any] = {"effects": True, "save": "best", "device": "cpu"}
+    using = [str(world.built), "dfr:clip", "dfr:place"]
+    out = tmp_path / "out"
+    options: dict[str, Any] = {"effects": True, "save": "best"}
     with given_up(lambda stage: stage.name.endswith("heads") and stage.done == 2):
-        mend(*given, lambdas=GRID, **options)
+        mend_scenes(world, out, using, lambdas=GRID, **options)
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / ".mend").iterdir()}
     assert times and not (tmp_path / "out" / "mend.json").exists()
-    again = mend(*given, lambdas=GRID, **options)
+    again = mend_scenes(world, out, using, lambdas=GRID, **options)
     assert {path: path.stat().st_mtime_ns for path in times} == times
     for name in (
         "mend.json",
@@ -326,15 +322,7 @@ def test_balanced_groups_by_truth_and_by_clip_stand_beside(mended: MendResult) -
 def test_a_head_of_balanced_groups_is_a_model_too(world: World, tmp_path: Path) -> None:
     """Its folder names the rows that it was fitted to, all of them from the discover half."""
     out = tmp_path / "out"
-    result = mend(
-        MODEL,
-        world.recipe,
-        [str(world.built), "dfr:clip"],
-        out,
-        lambdas=[0.0],
-        save="dfr:clip",
-        device="cpu",
-    )
+    result = mend_scenes(world, out, [str(world.built), "dfr:clip"], lambdas=[0.0], save="dfr:clip")
     note = read_mended(out / "model", "m")
     variant = result.mended.models[0].variant("dfr:clip")
     assert (
@@ -494,23 +482,10 @@ def test_weights_of_training_rows_mend_too(world: World, tmp_path: Path) -> None
     ):
         write(**wrong)
         with pytest.raises(UserError, match=re.escape(says)):
-            mend(
-                MODEL,
-                world.recipe,
-                str(tmp_path / "w.parquet"),
-                tmp_path / "out",
-                lambdas=[0.0],
-                device="cpu",
-            )
+            mend_scenes(world, tmp_path / "out", str(tmp_path / "w.parquet"), lambdas=[0.0])
     write()
-    result = mend(
-        MODEL,
-        world.recipe,
-        str(tmp_path / "w.parquet"),
-        tmp_path / "out",
-        lambdas=GRID,
-        per_class=20,
-        device="cpu",
+    result = mend_scenes(
+        world, tmp_path / "out", str(tmp_path / "w.parquet"), lambdas=GRID, per_class=20
     )
     variant = result.mended.models[0].arms[1]
     assert any("was mined on others" in note for note in result.mended.notes)
@@ -631,16 +606,9 @@ def test_another_run_in_the_same_folder_is_not_written_over(
         ("per_class", "--per-"),
     ):
         with pytest.raises(UserError, match=f"with other settings: {words}"):
-            mend(
-                MODEL,
-                world.recipe,
-                using,
-                mended.directory,
-                device="cpu",
-                **{option: other[option]},
-            )
+            mend_scenes(world, mended.directory, using, **{option: other[option]})
     with pytest.raises(UserError, match="--with: dfr:place too"):
-        mend(MODEL, world.recipe, using[:2], mended.directory, device="cpu")
+        mend_scenes(world, mended.directory, using[:2])
 
 
 def test_a_mended_model_is_not_mended_again(
@@ -700,9 +668,7 @@ def test_the_command_prints_heads_beside_controls(world: World, mended: MendResu
 def test_what_is_not_shown_to_help_leaves_no_model_unless_somebody_asks(
     world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    result = mend(
-        MODEL, world.recipe, str(world.built), tmp_path / "out", lambdas=[0.0], device="cpu"
-    )
+    result = mend_scenes(world, tmp_path / "out", lambdas=[0.0])
     (model,) = result.mended.models
     assert (model.saved, model.best, result.models) == (
         None,
@@ -726,9 +692,9 @@ def test_what_is_not_shown_to_help_leaves_no_model_unless_somebody_asks(
 def test_too_few_training_images_are_said_before_the_work_and_are_the_first_reason(
     world: World, tmp_path: Path
 ) -> None:
-    options: dict[str, Any] = {"lambdas": (0.0, 0.5), "per_class": 1, "device": "cpu"}
+    using = f"{world.built}:contexts"
     with pytest.warns(CounterfoilWarning) as heard:
-        result = mend(MODEL, world.recipe, f"{world.built}:contexts", tmp_path / "out", **options)
+        result = mend_scenes(world, tmp_path / "out", using, lambdas=(0.0, 0.5), per_class=1)
     advice = next(
         str(warning.message) for warning in heard if "training images" in str(warning.message)
     )
@@ -812,14 +778,7 @@ def test_corrupted_photographs_need_no_clip(
         mend(MODEL, recipe, using, tmp_path / "itself", test="validation", **given)
     no_clip = ["screen.model=ViT-B-32", "screen.weights=openai"]
     with pytest.raises(RunFailure, match="ViT-B-32"):
-        mend(
-            MODEL,
-            world.recipe,
-            str(world.built),
-            tmp_path / "words",
-            overrides=no_clip,
-            device="cpu",
-        )
+        mend_scenes(world, tmp_path / "words", overrides=no_clip)
 
 
 def test_the_document_fits_the_schema_that_is_shipped(mended: MendResult) -> None:

@@ -26,6 +26,7 @@ from mending.scenes_to_mend import (
     MODEL,
     World,
     build_scenes,
+    mend_scenes,
     mined_layer,
     write_recipe,
 )
@@ -48,8 +49,8 @@ def refused(
 def test_contexts_that_judging_rows_named_are_refused(world: World, tmp_path: Path) -> None:
     """Images mined on other halves of this validation split are refused; with the same halves they
     are taken."""
-    taken: dict[str, Any] = {"lambdas": [0.0], "save": "none", "device": "cpu"}
-    first = mend(MODEL, world.recipe, str(world.built), tmp_path / "first", **taken).mended
+    taken: dict[str, Any] = {"lambdas": [0.0], "save": "none"}
+    first = mend_scenes(world, tmp_path / "first", **taken).mended
     audited = first.audited
     on = [{"name": "validation", "content": audited.on[0].content}]
 
@@ -58,7 +59,7 @@ def test_contexts_that_judging_rows_named_are_refused(world: World, tmp_path: Pa
         return str(build_scenes(tmp_path / name, world.recipe, layer))
 
     same = built("same", on=on, discover_sha256=audited.discover.sha256, seed=0)
-    mend(MODEL, world.recipe, same, tmp_path / "taken", **taken)
+    mend_scenes(world, tmp_path / "taken", same, **taken)
     other = built("other", on=on, discover_sha256="0" * 64, seed=1)
     assert "than the discover half here" in refused(world, tmp_path, other).problems[0]
     on = [{"name": "test", "content": first.test.content}]
@@ -134,9 +135,7 @@ def test_a_class_that_a_control_lacks_is_told(world: World, tmp_path: Path) -> N
             shift["classes"] = ["05", "07"]
     layer["prompts"]["base"]["classes"] = ["05", "07"]
     built = build_scenes(tmp_path / "built", world.recipe, layer)
-    document = mend(
-        MODEL, world.recipe, str(built), tmp_path / "out", lambdas=[0.0], save="none", device="cpu"
-    ).mended
+    document = mend_scenes(world, tmp_path / "out", str(built), lambdas=[0.0], save="none").mended
     variant = document.models[0].variant("./built:contexts")
     assert variant.images == IMAGES and variant.offered == 4 * IMAGES
     (note,) = [note for note in document.notes if "equal numbers" in note]
@@ -162,8 +161,7 @@ def test_no_model_of_another_run_stands_beside_a_document(
     out = tmp_path / "out"
 
     def mended(save: str) -> MendResult:
-        using = str(world.built)
-        return mend(MODEL, world.recipe, using, out, lambdas=[0.0], save=save, device="cpu")
+        return mend_scenes(world, out, lambdas=[0.0], save=save)
 
     mended("best")
     assert (out / "model" / "mended.json").exists()
@@ -207,7 +205,7 @@ def test_what_lies_in_the_folder_and_is_none_of_ours_is_left_and_told(
         "strange model": "it holds thesis.txt",
     }
     with pytest.raises(UserError, match=says[kind]):
-        mend(MODEL, world.recipe, str(world.built), folder, device="cpu")
+        mend_scenes(world, folder)
     assert not list(folder.glob(".mend/*"))
 
 
