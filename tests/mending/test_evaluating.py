@@ -882,8 +882,7 @@ def class_loss(name: str, gain: float, low: float, high: float, rows: int = 60) 
                 replace(class_loss("", -0.04, -0.06, -0.01), set="context:in_fog"),
             ),
             "cat loses 12.3 points (6.3 to 18.7), the most of 3 that lose; the 95 % interval is for"
-            " one alone of 2"
-            " classes and 1 context.",
+            " one alone of 2 classes and 1 context.",
         ),
         (
             (replace(class_loss("", -0.04, -0.06, -0.01), set="context:in_fog"),),

@@ -433,15 +433,9 @@ def test_the_command_mends_a_module_of_ones_own_code_and_writes_its_head(
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    words = [
-        "mend",
-        "--model",
-        "python:code_to_mend:made",
-        "--on",
-        str(world.recipe),
-        "--with",
-        str(world.built),
-    ]
+    words = (
+        f"mend --model python:code_to_mend:made --on {world.recipe} --with {world.built}"
+    ).split()
     ran = succeed(
         *words, "--lambda", "0,0.5,2", "--save", "best", "--device", "cpu", "--out", "own"
     )
@@ -627,27 +621,10 @@ def test_models_of_one_name_have_folders_of_their_own() -> None:
 
 
 def test_the_command_prints_heads_beside_controls(world: World, mended: MendResult) -> None:
-    words = [
-        "--model",
-        MODEL,
-        "--on",
-        str(world.recipe),
-        "--with",
-        str(world.built),
-        "dfr:clip",
-        "dfr:place",
-    ]
-    words += [
-        "--lambda",
-        "0,0.5,2",
-        "--effects",
-        "--save",
-        "best",
-        "--device",
-        "cpu",
-        "--out",
-        str(mended.directory),
-    ]
+    words = (
+        f"--model {MODEL} --on {world.recipe} --with {world.built} dfr:clip dfr:place"
+        f" --lambda 0,0.5,2 --effects --save best --device cpu --out {mended.directory}"
+    ).split()
     done = succeed("mend", *words)
     for text in (
         f"{name_of(world)}: This is not shown to help: keep your model.",

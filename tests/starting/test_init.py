@@ -493,8 +493,7 @@ def test_labels_that_only_rows_tell_are_a_lack(loopback: LoopbackHub, tmp_path: 
         return warm.run(words, environment, cwd=tmp_path)
 
     check = (
-        "from counterfoil.cli.main import main; import sys; sys.argv = ['counterfoil',"
-        " 'check',"
+        "from counterfoil.cli.main import main; import sys; sys.argv = ['counterfoil', 'check',"
         " 'own.yaml']; main()"
     )
     refused = python(check)
