@@ -153,7 +153,12 @@ def build_scenes(
         "inputs": sha256_json(inputs),
     }
     with DatasetStore.open(
-        out, plan, hashes, inputs, {"device": "cpu"}, recipe_yaml=dump_recipe(plan.recipe)
+        out,
+        plan,
+        hashes,
+        inputs,
+        {"device": "cpu"},
+        recipe_yaml=dump_recipe(plan.recipe),
     ) as store:
         for shard in store.pending():
             store.writer.write(

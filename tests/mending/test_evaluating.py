@@ -328,7 +328,16 @@ def compared(
     value: float, low: float | None, high: float | None, ahead: int, behind: int
 ) -> GainDifference:
     return GainDifference(
-        "", "", 100, value, low, high, None, ahead, behind, sign_test(ahead, behind)
+        "",
+        "",
+        100,
+        value,
+        low,
+        high,
+        None,
+        ahead,
+        behind,
+        sign_test(ahead, behind),
     )
 
 
@@ -675,7 +684,16 @@ def difference(
     value = 0.1 * side
     p = 2 / 2**12 if side else 1.0
     return GainDifference(
-        against, on, 100, value, value - 0.05, value + 0.05, lam, ahead, behind, p
+        against,
+        on,
+        100,
+        value,
+        value - 0.05,
+        value + 0.05,
+        lam,
+        ahead,
+        behind,
+        p,
     )
 
 

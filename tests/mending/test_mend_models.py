@@ -437,7 +437,15 @@ def test_the_command_mends_a_module_of_ones_own_code_and_writes_its_head(
         f"mend --model python:code_to_mend:made --on {world.recipe} --with {world.built}"
     ).split()
     ran = succeed(
-        *words, "--lambda", "0,0.5,2", "--save", "best", "--device", "cpu", "--out", "own"
+        *words,
+        "--lambda",
+        "0,0.5,2",
+        "--save",
+        "best",
+        "--device",
+        "cpu",
+        "--out",
+        "own",
     )
     head = load_file("own/model-head.safetensors")
     loaded = head_of(load_classifier(f"local-dir:{mended.models[MODEL]}"))
@@ -726,7 +734,13 @@ def test_corrupted_photographs_need_no_clip(
     build(recipe, tmp_path / "corrupted", overrides=learned, device="cpu", workers=1)
     using = str(tmp_path / "corrupted")
     mended = mend(
-        MODEL, recipe, using, tmp_path / "out", lambdas=GRID, save="none", device="cpu"
+        MODEL,
+        recipe,
+        using,
+        tmp_path / "out",
+        lambdas=GRID,
+        save="none",
+        device="cpu",
     ).mended
     page = (tmp_path / "out" / "report.html").read_text()
     assert "<dt>changed photographs</dt>" in page and "drawn image" not in page

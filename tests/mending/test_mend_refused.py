@@ -280,7 +280,14 @@ def model(recipe: Path, drawn: Path, tmp_path_factory: pytest.TempPathFactory) -
     out = tmp_path_factory.mktemp("mended") / "out"
     using = f"{drawn}:in_the_snow"
     result = mend(
-        MODEL, recipe, using, out, lambdas=(0.5, 2.0), per_class=5, save=using, device="cpu"
+        MODEL,
+        recipe,
+        using,
+        out,
+        lambdas=(0.5, 2.0),
+        per_class=5,
+        save=using,
+        device="cpu",
     )
     return f"local-dir:{result.models[MODEL]}"
 

@@ -88,7 +88,13 @@ def layer(hardest: Hardest, origin: PoolOrigin, folder: Path, *sets: str, **chan
     ]
     changed = {"source": {"classes": classes}, **changes}
     files = pool_files(
-        hardest, origin, recipe, below, "wardrobe-mini", changed, {"method": "directions"}
+        hardest,
+        origin,
+        recipe,
+        below,
+        "wardrobe-mini",
+        changed,
+        {"method": "directions"},
     )
     return laid(files, folder)
 

@@ -348,7 +348,13 @@ def test_shared_noise_makes_the_test_stricter_and_never_looser() -> None:
     st.sampled_from(["0", "n02093428"]), st.integers(0, 10_000), st.integers(0, 10_000),
 )  # fmt: skip
 def test_a_rounds_noise_is_no_others(
-    seed: int, halves: int, method: str, target: str, class_id: str, index: int, other_index: int
+    seed: int,
+    halves: int,
+    method: str,
+    target: str,
+    class_id: str,
+    index: int,
+    other_index: int,
 ) -> None:
     noise_seed = seed_for(seed, PURPOSE, method, target, halves)
     others = [

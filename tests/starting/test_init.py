@@ -437,7 +437,13 @@ def test_the_first_extent_is_worth_measuring_and_small(classes: int, images: int
     )
     extent = extent_of(
         FoundData(
-            NamedDataset("x"), {"test": classes * images}, "train", "test", (), found_classes, ()
+            NamedDataset("x"),
+            {"test": classes * images},
+            "train",
+            "test",
+            (),
+            found_classes,
+            (),
         )
     )
     assert 5 <= extent.a_class <= 50 and len(extent.kinds) >= 3

@@ -399,7 +399,12 @@ def _finding(
     if carried.rendered is not None:
         rates = compared(*carried.rendered, result.level)
         p = score_test(*carried.rendered, run.mine.margin)
-        test = document.RenderedTest(rates.set, rates.rest, rates.difference, p)
+        test = document.RenderedTest(
+            rates.set,
+            rates.rest,
+            rates.difference,
+            p,
+        )
     of_others = []
     if hypothesis.answered is None:
         for name, answers in others.items():
@@ -437,7 +442,10 @@ def _finding(
 
 
 def _shown(
-    tests: HypothesisTests, carried: Carried, rows: Ints, scores: AnyFloats
+    tests: HypothesisTests,
+    carried: Carried,
+    rows: Ints,
+    scores: AnyFloats,
 ) -> tuple[list[document.Evidence], list[document.Evidence]]:
     """Return the evidence of a hypothesis and its easiest images. rows: the set on the confirm half,
     the clearest row first, with `scores`."""
@@ -446,7 +454,14 @@ def _shown(
     classes = tests.run.recipe.classes
     names = output_names(tests.run.recipe, audited.target.class_map)
     outputs = audited.target.predictions.prediction[audited.rows]
-    images = _Images(audited.keys, audited.labels, outputs, classes, names, audited.paths)
+    images = _Images(
+        audited.keys,
+        audited.labels,
+        outputs,
+        classes,
+        names,
+        audited.paths,
+    )
     counted = hypothesis.counted(audited.failed, audited.taken_for)
     shown = images.both(rows, scores, counted, "confirm")
     rendered = tests.rendered
@@ -465,7 +480,10 @@ def _shown(
     discover = audited.halves.discover
     shown += images.both(discover[hypothesis.evidence], hypothesis.scores, counted, "discover")
     easiest = images.evidence(
-        discover[hypothesis.easiest], hypothesis.easiest_scores, audited.failed, "discover"
+        discover[hypothesis.easiest],
+        hypothesis.easiest_scores,
+        audited.failed,
+        "discover",
     )
     return shown, easiest
 
@@ -487,7 +505,11 @@ class _Images:
     paths: Mapping[str, str]
 
     def both(
-        self, rows: Ints, scores: AnyFloats, counted: Bools, half: _Half
+        self,
+        rows: Ints,
+        scores: AnyFloats,
+        counted: Bools,
+        half: _Half,
     ) -> list[document.Evidence]:
         """Return evidence of the first right and the first wrong rows, in their order."""
         failed = counted[rows]
@@ -498,7 +520,11 @@ class _Images:
         return self.evidence(rows[first], scores[first], counted, half)
 
     def evidence(
-        self, rows: Ints, scores: AnyFloats, counted: Bools, half: _Half
+        self,
+        rows: Ints,
+        scores: AnyFloats,
+        counted: Bools,
+        half: _Half,
     ) -> list[document.Evidence]:
         """Return evidence of rows (m,). counted: (n,), whether a row counts as failing."""
         evidence = []

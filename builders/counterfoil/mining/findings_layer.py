@@ -351,7 +351,10 @@ def audit_origin(findings: Findings) -> dict[str, Any]:
         "method": method.name,
         # Files and folders have their names alone.
         "settings": _plain(method.settings, without_folders),
-        "target": {"name": without_folders(target.name), "sha256": target.sha256},
+        "target": {
+            "name": without_folders(target.name),
+            "sha256": target.sha256,
+        },
         "on": images,
         "failure": findings.failure,
         "margin": findings.margin,

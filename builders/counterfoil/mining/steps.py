@@ -97,12 +97,23 @@ def mine_images(
     seen = see_images(run, method, inputs)
     outcome = find_hypotheses(seen)
     rendered = render_round(seen.run, outcome)
-    tests = HypothesisTests.of(seen.run, seen.audits, seen.captions, outcome, rendered)
+    tests = HypothesisTests.of(
+        seen.run,
+        seen.audits,
+        seen.captions,
+        outcome,
+        rendered,
+    )
     findings, files = describe(tests, seen, inputs)
     filtered = None
     if training_images is not None and seen.clip is not None:
         filtered, more_files = training_files(
-            training_images, run, seen.audits, outcome, seen.clip.embedder, findings
+            training_images,
+            run,
+            seen.audits,
+            outcome,
+            seen.clip.embedder,
+            findings,
         )
         files |= more_files
     return write_mined(run.folder, findings, tests.images, files, filtered)

@@ -221,7 +221,11 @@ def context_shifts(
             if finding is not None:
                 origin = mined_from(findings, finding) | {"confirmed": finding.confirmed}
             counts = {key: getattr(context, key) for key in _COUNTED}
-            origin |= {"rank": context.rank, "counts": counts, "lift": context.lift}
+            origin |= {
+                "rank": context.rank,
+                "counts": counts,
+                "lift": context.lift,
+            }
             chosen[name] = _shift(settings, recipe, cls, context, CHOSEN_CONTEXTS, count, origin)
         if not settings.controls:
             continue
