@@ -210,7 +210,7 @@ def test_a_round_and_the_layer_of_findings_keep_what_the_pairs_of_a_recipe_share
     result = mined(photographs, tmp_path / "out", "samples.pairs=attention")
     folder = result.directory / ROUND
     assert all(finding.rendered is not None for finding in result.findings.findings)
-    assert verify(folder / "dataset", rerender=4, device="cpu").problems == ()
+    assert verify(folder / "dataset", rerender=2, device="cpu").problems == ()
     for recipe in (load_recipe(folder / "recipe.yaml"), load_recipe(result.directory / LAYER)):
         assert recipe.samples.pairs == "attention"
         assert {recipe.beside_base(shift) for shift in recipe.all_shifts()[1:]} == {True}

@@ -101,9 +101,7 @@ def search_bugs(
     labels = tuple(class_names)
     round_asked = RoundAsked(1, "baseline", settings.baseline, {}, labels)
     base = draw(round_asked)
-    images = seeds
-    if images is None:
-        images = FailedImages(base.keys, base.labels, base.failed, base.answers)
+    images = base if seeds is None else seeds
     clusters: list[FailureCluster] = []
     baseline: list[ClassAudit] = []
     for cls in classes:
@@ -268,7 +266,7 @@ def unique_name(stem: str, taken: Container[str]) -> str:
 
 
 def _clusters(
-    images: FailedImages,
+    images: FailedImages | DrawnRound,
     label: int,
     look: Features,
     run: MiningRun,
