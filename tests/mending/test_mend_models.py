@@ -532,8 +532,13 @@ def test_models_of_one_run_are_compared_loaded_once_and_kept_apart(
 
     monkeypatch.setattr(of_timm, "load", counted)
     out = tmp_path / "out"
-    own = {models[1]: f"{world.built}:random_contexts"}
-    options: dict[str, Any] = {"own": own, "lambdas": (0.0, 1.0), "save": "best", "device": "cpu"}
+    second_dataset = {models[1]: f"{world.built}:random_contexts"}
+    options: dict[str, Any] = {
+        "own": second_dataset,
+        "lambdas": (0.0, 1.0),
+        "save": "best",
+        "device": "cpu",
+    }
     result = mend(models, world.recipe, str(world.built), out, **options)
     # What was written is loaded again, which proves it.
     assert [name for name in loads if str(out) not in name] == models

@@ -156,8 +156,8 @@ def test_an_empty_group_and_classes_of_another_recipe_are_refused_together(
 def test_no_model_of_another_run_stands_beside_a_document(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The numbers of an earlier run's model differ from the document, and so do those of a document
-    beside a model whose writing ended."""
+    """Remove the model of an earlier run, whose numbers differ from the document, and the document
+    before another model is written."""
     out = tmp_path / "out"
 
     def mended(save: str) -> MendResult:

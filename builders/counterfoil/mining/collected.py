@@ -497,7 +497,7 @@ class _Images:
 
     keys: Sequence[str]
     labels: Ints
-    outputs: Ints
+    outputs: np.ndarray
     """(n,), what the target answers."""
     classes: Sequence[RecipeClass]
     names: Sequence[str]

@@ -113,7 +113,8 @@ def adversarial_layer(
     changes: dict[str, Any] = {"name": derived_name(below.name, PURPOSE), **carried}
     if shifts:
         changes["prompts"] = {"shifts": shifts}
-    samples = {"seed": seed_for(below.samples.seed, PURPOSE, method, target, seed)}
+    drawn_seed = seed_for(below.samples.seed, PURPOSE, method, target, seed)
+    samples: dict[str, int | None] = {"seed": drawn_seed}
     if below.samples.candidates is not None:
         samples["candidates"] = None
     changes["samples"] = samples | {"accepted": accepted, "at_most": at_most}
