@@ -242,7 +242,14 @@ class HypothesisTests:
         tested = []
         for test, result in zip(tests, results, strict=True):
             tested.append(Carried(*test, result))
-        return cls(run, audits, captions, outcome, rendered, tested)
+        return cls(
+            run,
+            audits,
+            captions,
+            outcome,
+            rendered,
+            tested,
+        )
 
     @property
     def images(self) -> list[tuple[str, LabelledImages]]:
