@@ -339,7 +339,8 @@ def review(given: ReviewOptions) -> ReviewPage:
     # Grids of shifts mix in base images: those on the page, if there are any.
     base = [image for image in chosen.images if image.kept and image.shift == BASE]
     if not base:
-        base = [image for image in every if image.shift == BASE and image.label in chosen.classes]
+        classes = chosen.classes
+        base = [image for image in every if image.shift == BASE and image.label in classes]
         base.sort(key=lambda image: random_rank(seed, BASE, image.key))
         del base[IMAGES_A_SHIFT:]
     real = {}
