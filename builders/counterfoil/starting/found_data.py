@@ -464,7 +464,7 @@ def _classes(
         )
     names = names or opened.names(splits)
     if not outline.read:
-        return names, _found(names, range(len(names)), None), []
+        return names, _found(names, range(len(names)), {}), []
     number = {name: label for label, name in enumerate(names)}
     counts: dict[str, Counter[int | None]] = {}
     for split, rows in opened.rows_by_split(splits).items():
@@ -486,7 +486,7 @@ def _classes(
 
 
 def _found(
-    names: Sequence[str], present: Sequence[int], images: Mapping[int, Mapping[str, int]] | None
+    names: Sequence[str], present: Sequence[int], images: Mapping[int, Mapping[str, int]]
 ) -> list[FoundClass]:
     if len(present) > MOST_CLASSES:
         raise UserError(
@@ -500,9 +500,8 @@ def _found(
             f"there is {count}, expected at least two", "Give images of two classes or more."
         )
     in_prompts = prompt_names([names[label] for label in present])
-    images_of = {} if images is None else images
     return [
-        FoundClass(name, label, images_of.get(label))
+        FoundClass(name, label, images.get(label))
         for name, label in zip(in_prompts, present, strict=True)
     ]
 
