@@ -364,9 +364,7 @@ def _audit_index(audits: Sequence[Audited], label: int) -> int:
 
 
 def _finding(
-    tests: HypothesisTests,
-    carried: Carried,
-    others: Mapping[str, Question],
+    tests: HypothesisTests, carried: Carried, others: Mapping[str, Question]
 ) -> document.Finding:
     """Return a hypothesis with its test and evidence. Rendered images come first if they are the
     only test."""
@@ -383,7 +381,6 @@ def _finding(
     if hypothesis.answered is not None:
         answered = recipe_classes[hypothesis.answered].name
     confirm_rows = audited.halves.confirm
-    discover_rows = audited.halves.discover
     half = audited.labelled.chosen(confirm_rows)
     is_tested = hypothesis.tested_on(half.features, half.labels)
     tested_rows = np.flatnonzero(is_tested)
@@ -418,7 +415,7 @@ def _finding(
             of_other = replace(half, failed=answers.failed[confirm_rows])
             in_set, rest = map(rate_of, hypothesis.count(of_other))
             of_others.append(document.OtherClassifier(name, in_set, rest))
-    discover_half = audited.labelled.chosen(discover_rows)
+    discover_half = audited.labelled.chosen(audited.halves.discover)
     return document.Finding(
         name=hypothesis.name,
         classes=tuple(cls.id for cls in classes),
