@@ -14,6 +14,7 @@ from scipy.stats import binom
 from counterfoil.lab.planted import (
     CORRUPTED,
     FLIPPED,
+    GARMENTS,
     KINDS,
     MOST_SEED,
     NOISE,
@@ -49,18 +50,18 @@ def _within(count: int, total: int, share: float) -> bool:
     "world", [planted_world("rare", 0), planted_world("correlation", 0)], ids=_named
 )
 def test_garments_of_the_splits_are_disjoint_and_are_those_of_the_rows(world: PlantedWorld) -> None:
-    garments = {split: set(world.garments(split)) for split in ("train", "validation", "test")}
-    # Only the first rows of the largest split: its garments come from a set that the others do not
-    # use.
-    proof = [world.scene("proof", row) for row in range(SOME)]
-    assert {scene.split for scene in proof} == {"heldout"}
-    garments["proof"] = set(load_garments("heldout").ids)
-    for first, second in combinations(garments.values(), 2):
+    garments = [set(load_garments(GARMENTS[split]).ids) for split in SPLITS]
+    for first, second in combinations(garments, 2):
         assert first and second and not first & second
     for split in SPLITS:
         for row in range(50):
             scene = world.scene(split, row)
+            assert scene.split == GARMENTS[split]
             assert load_garments(scene.split).labels[scene.garment] == scene.label
+    photographs = load_garments(GARMENTS["test"])
+    shown = world.garments("test")
+    assert len(shown) == ROWS["test"]
+    assert all(shown[row] == photographs.ids[world.scene("test", row).garment] for row in range(50))
 
 
 @pytest.mark.parametrize("world", WORLDS, ids=_named)

@@ -21,6 +21,7 @@ import numpy as np
 from clip_verdicts import clip_verdict
 from counterfoil.documents import sha256_json
 from counterfoil.lab.world import Scene, load_garments, render
+from counterfoil.mending.mend_models import MendResult, mend
 from counterfoil.plan.layout import Plan, Sample, make_plan
 from counterfoil.recipe import dump_recipe, load_recipe
 from counterfoil.store.dataset_store import DatasetStore
@@ -152,7 +153,12 @@ def build_scenes(
         "inputs": sha256_json(inputs),
     }
     with DatasetStore.open(
-        out, plan, hashes, inputs, {"device": "cpu"}, recipe_yaml=dump_recipe(plan.recipe)
+        out,
+        plan,
+        hashes,
+        inputs,
+        {"device": "cpu"},
+        recipe_yaml=dump_recipe(plan.recipe),
     ) as store:
         for shard in store.pending():
             store.writer.write(
@@ -200,3 +206,10 @@ class World:
 
     recipe: Path
     built: Path
+
+
+def mend_scenes(
+    world: World, out: Path, using: str | list[str] | None = None, **options: Any
+) -> MendResult:
+    """Mend the ResNet with the world's dataset, or with others."""
+    return mend(MODEL, world.recipe, using or str(world.built), out, device="cpu", **options)

@@ -328,7 +328,16 @@ def compared(
     value: float, low: float | None, high: float | None, ahead: int, behind: int
 ) -> GainDifference:
     return GainDifference(
-        "", "", 100, value, low, high, None, ahead, behind, sign_test(ahead, behind)
+        "",
+        "",
+        100,
+        value,
+        low,
+        high,
+        None,
+        ahead,
+        behind,
+        sign_test(ahead, behind),
     )
 
 
@@ -675,7 +684,16 @@ def difference(
     value = 0.1 * side
     p = 2 / 2**12 if side else 1.0
     return GainDifference(
-        against, on, 100, value, value - 0.05, value + 0.05, lam, ahead, behind, p
+        against,
+        on,
+        100,
+        value,
+        value - 0.05,
+        value + 0.05,
+        lam,
+        ahead,
+        behind,
+        p,
     )
 
 
@@ -882,8 +900,7 @@ def class_loss(name: str, gain: float, low: float, high: float, rows: int = 60) 
                 replace(class_loss("", -0.04, -0.06, -0.01), set="context:in_fog"),
             ),
             "cat loses 12.3 points (6.3 to 18.7), the most of 3 that lose; the 95 % interval is for"
-            " one alone of 2"
-            " classes and 1 context.",
+            " one alone of 2 classes and 1 context.",
         ),
         (
             (replace(class_loss("", -0.04, -0.06, -0.01), set="context:in_fog"),),

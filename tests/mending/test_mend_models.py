@@ -48,6 +48,7 @@ from mending.scenes_to_mend import (
     SPLITS,
     World,
     build_scenes,
+    mend_scenes,
     mined_layer,
     png,
     scene,
@@ -62,9 +63,7 @@ GRID = (0.0, 0.5, 2.0)
 def mended(world: World, tmp_path_factory: pytest.TempPathFactory) -> MendResult:
     out = tmp_path_factory.mktemp("mended") / "out"
     using = [str(world.built), "dfr:clip", "dfr:place"]
-    return mend(
-        MODEL, world.recipe, using, out, lambdas=GRID, effects=True, save="best", device="cpu"
-    )
+    return mend_scenes(world, out, using, lambdas=GRID, effects=True, save="best")
 
 
 def test_contexts_are_doubted_where_clip_does_not_know_the_classes(
@@ -74,10 +73,8 @@ def test_contexts_are_doubted_where_clip_does_not_know_the_classes(
     # CLIP reads the first words alone, so that every class has one caption, and no image is nearest
     # to its own.
     long = f"prompts.base.object_caption='{'a photo of a thing ' * 40}{{class}}'"
-    options = {"lambdas": (0.0,), "save": "none", "device": "cpu"}
-    result = mend(
-        MODEL, world.recipe, str(world.built), tmp_path / "out", overrides=[long], **options
-    )
+    out = tmp_path / "out"
+    result = mend_scenes(world, out, lambdas=(0.0,), save="none", overrides=[long])
     first, *others = result.mended.notes
     assert first.startswith("Warning: CLIP does not know these classes: it matches 0.0 %")
     assert any("may show another context than CLIP says" in note for note in others)
@@ -192,9 +189,7 @@ def test_what_the_confirm_half_confirmed_is_judged_by_the_test_alone(
         "role": "hard",
     }
     built = build_scenes(tmp_path / "built", world.recipe, mined_layer(record))
-    result = mend(
-        MODEL, world.recipe, str(built), tmp_path / "out", lambdas=GRID, save="none", device="cpu"
-    )
+    result = mend_scenes(world, tmp_path / "out", str(built), lambdas=GRID, save="none")
     model = result.mended.models[0]
     judged = model.variant("./built:contexts")
     other = mended.mended.models[0].variant(name_of(world))
@@ -296,29 +291,13 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(
     world: World, mended: MendResult, tmp_path: Path
 ) -> None:
     using = [str(world.built), "dfr:clip", "dfr:place"]
+    out = tmp_path / "out"
+    options: dict[str, Any] = {"effects": True, "save": "best"}
     with given_up(lambda stage: stage.name.endswith("heads") and stage.done == 2):
-        mend(
-            MODEL,
-            world.recipe,
-            using,
-            tmp_path / "out",
-            lambdas=GRID,
-            effects=True,
-            save="best",
-            device="cpu",
-        )
+        mend_scenes(world, out, using, lambdas=GRID, **options)
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / ".mend").iterdir()}
     assert times and not (tmp_path / "out" / "mend.json").exists()
-    again = mend(
-        MODEL,
-        world.recipe,
-        using,
-        tmp_path / "out",
-        lambdas=GRID,
-        effects=True,
-        save="best",
-        device="cpu",
-    )
+    again = mend_scenes(world, out, using, lambdas=GRID, **options)
     assert {path: path.stat().st_mtime_ns for path in times} == times
     for name in (
         "mend.json",
@@ -343,15 +322,7 @@ def test_balanced_groups_by_truth_and_by_clip_stand_beside(mended: MendResult) -
 def test_a_head_of_balanced_groups_is_a_model_too(world: World, tmp_path: Path) -> None:
     """Its folder names the rows that it was fitted to, all of them from the discover half."""
     out = tmp_path / "out"
-    result = mend(
-        MODEL,
-        world.recipe,
-        [str(world.built), "dfr:clip"],
-        out,
-        lambdas=[0.0],
-        save="dfr:clip",
-        device="cpu",
-    )
+    result = mend_scenes(world, out, [str(world.built), "dfr:clip"], lambdas=[0.0], save="dfr:clip")
     note = read_mended(out / "model", "m")
     variant = result.mended.models[0].variant("dfr:clip")
     assert (
@@ -462,17 +433,19 @@ def test_the_command_mends_a_module_of_ones_own_code_and_writes_its_head(
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    words = [
-        "mend",
-        "--model",
-        "python:code_to_mend:made",
-        "--on",
-        str(world.recipe),
-        "--with",
-        str(world.built),
-    ]
+    words = (
+        f"mend --model python:code_to_mend:made --on {world.recipe} --with {world.built}"
+    ).split()
     ran = succeed(
-        *words, "--lambda", "0,0.5,2", "--save", "best", "--device", "cpu", "--out", "own"
+        *words,
+        "--lambda",
+        "0,0.5,2",
+        "--save",
+        "best",
+        "--device",
+        "cpu",
+        "--out",
+        "own",
     )
     head = load_file("own/model-head.safetensors")
     loaded = head_of(load_classifier(f"local-dir:{mended.models[MODEL]}"))
@@ -511,23 +484,10 @@ def test_weights_of_training_rows_mend_too(world: World, tmp_path: Path) -> None
     ):
         write(**wrong)
         with pytest.raises(UserError, match=re.escape(says)):
-            mend(
-                MODEL,
-                world.recipe,
-                str(tmp_path / "w.parquet"),
-                tmp_path / "out",
-                lambdas=[0.0],
-                device="cpu",
-            )
+            mend_scenes(world, tmp_path / "out", str(tmp_path / "w.parquet"), lambdas=[0.0])
     write()
-    result = mend(
-        MODEL,
-        world.recipe,
-        str(tmp_path / "w.parquet"),
-        tmp_path / "out",
-        lambdas=GRID,
-        per_class=20,
-        device="cpu",
+    result = mend_scenes(
+        world, tmp_path / "out", str(tmp_path / "w.parquet"), lambdas=GRID, per_class=20
     )
     variant = result.mended.models[0].arms[1]
     assert any("was mined on others" in note for note in result.mended.notes)
@@ -553,46 +513,8 @@ def content_of_test(world: World) -> str:
     return labelled_split(recipe.source, "test", recipe.classes).content
 
 
-def test_models_of_one_run_are_compared_and_loaded_once(
+def test_models_of_one_run_are_compared_loaded_once_and_kept_apart(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own_dataset = f"{world.built}:random_contexts"
-    loads = list[str]()
-    load = of_timm.load
-
-    def counted(name: str, *more: Any) -> Classifier:
-        loads.append(name)
-        return load(name, *more)
-
-    monkeypatch.setattr(of_timm, "load", counted)
-    result = mend(
-        [MODEL, "lab:lcnet_035"], world.recipe, str(world.built), tmp_path / "out", own={"lab:lcnet_035": own_dataset},
-        lambdas=(0.0, 1.0), save="best", device="cpu",
-    )  # fmt: skip
-    collective = result.mended.collective
-    assert collective is not None and collective.models == (MODEL, "lab:lcnet_035")
-    (first, upper), (lower, second) = collective.overlap
-    assert first == second == 1.0 and upper == lower and 0 <= (upper or 0) < 1
-    rows = {measured.set: measured.rows for measured in result.mended.models[0].arms[0].measured}
-    assert collective.failures[0] == rows["debug_seed"] + rows["debug_heldout"]  # of both halves
-    arms = [(row.model, row.arm, row.own) for row in collective.kept]
-    shared = name_of(world)
-    own_dataset = name_of(world, "random_contexts")
-    assert arms == [
-        (MODEL, shared, False),
-        ("lab:lcnet_035", shared, False),
-        ("lab:lcnet_035", own_dataset, True),
-    ]
-    assert collective.kept[0].kept is None  # nothing is its own
-    assert collective.kept[2].kept == 1.0
-    folders = {path.name for path in result.models.values()}
-    assert folders == {"lab_resnet10t", "lab_lcnet_035"}
-    # What was written is loaded again, which proves it.
-    assert [name for name in loads if not name.startswith("local-dir:")] == [MODEL, "lab:lcnet_035"]
-
-
-def test_models_of_one_base_name_keep_folders_and_names_of_their_own(
-    world: World, tmp_path: Path
 ) -> None:
     """Two runs' folders are both called `model`; and no document has a path of this machine."""
     copies = [tmp_path / "run1" / "model", tmp_path / "run2" / "model"]
@@ -601,26 +523,51 @@ def test_models_of_one_base_name_keep_folders_and_names_of_their_own(
         assert folder is not None
         shutil.copytree(folder, copy)
     models = [f"local-dir:{copy}" for copy in copies]
-    using = [str(world.built), f"{world.built}:random_contexts"]
-    result = mend(
-        models, world.recipe, using, tmp_path / "out", lambdas=[0.0, 1.0], save="best", device="cpu"
-    )
+    loads = list[str]()
+    load = of_timm.load
+
+    def counted(name: str, *more: Any) -> Classifier:
+        loads.append(name)
+        return load(name, *more)
+
+    monkeypatch.setattr(of_timm, "load", counted)
+    out = tmp_path / "out"
+    second_dataset = {models[1]: f"{world.built}:random_contexts"}
+    options: dict[str, Any] = {
+        "own": second_dataset,
+        "lambdas": (0.0, 1.0),
+        "save": "best",
+        "device": "cpu",
+    }
+    result = mend(models, world.recipe, str(world.built), out, **options)
+    # What was written is loaded again, which proves it.
+    assert [name for name in loads if str(out) not in name] == models
+    first_name, second_name = names = ("local-dir:./model", "local-dir:./model (2)")
+    assert tuple(model.name for model in result.mended.models) == names
+    collective = result.mended.collective
+    assert collective is not None and collective.models == names
+    (first, upper), (lower, second) = collective.overlap
+    assert first == second == 1.0 and upper == lower and 0 <= (upper or 0) < 1
+    rows = {measured.set: measured.rows for measured in result.mended.models[0].arms[0].measured}
+    assert collective.failures[0] == rows["debug_seed"] + rows["debug_heldout"]  # of both halves
+    arms = [(row.model, row.arm, row.own) for row in collective.kept]
+    shared = name_of(world)
+    assert arms == [
+        (first_name, shared, False),
+        (second_name, shared, False),
+        (second_name, name_of(world, "random_contexts"), True),
+    ]
+    assert collective.kept[0].kept is None  # nothing is its own
+    assert collective.kept[2].kept == 1.0
     folders = [result.models[model] for model in models]
     assert [folder.name for folder in folders] == ["local-dir_._model", "local-dir_._model_2"]
     hashes = [load_classifier(f"local-dir:{folder}").sha256 for folder in folders]
-    assert (
-        hashes == [model.mended_sha256 for model in result.mended.models] and hashes[0] != hashes[1]
-    )
-    assert [model.name for model in result.mended.models] == [
-        "local-dir:./model",
-        "local-dir:./model (2)",
-    ]
+    assert hashes == [model.mended_sha256 for model in result.mended.models]
+    assert hashes[0] != hashes[1]
     saved_files = [folder / name for folder in folders for name in ("mended.json", "README.md")]
     for path in (*result.files.values(), *saved_files):
-        assert (
-            str(tmp_path) not in path.read_text()
-            and str(world.built.parent) not in path.read_text()
-        ), path
+        text = path.read_text()
+        assert str(tmp_path) not in text and str(world.built.parent) not in text, path
 
 
 def test_the_page_stands_alone_and_says_what_was_found(mended: MendResult) -> None:
@@ -666,16 +613,9 @@ def test_another_run_in_the_same_folder_is_not_written_over(
         ("per_class", "--per-"),
     ):
         with pytest.raises(UserError, match=f"with other settings: {words}"):
-            mend(
-                MODEL,
-                world.recipe,
-                using,
-                mended.directory,
-                device="cpu",
-                **{option: other[option]},
-            )
+            mend_scenes(world, mended.directory, using, **{option: other[option]})
     with pytest.raises(UserError, match="--with: dfr:place too"):
-        mend(MODEL, world.recipe, using[:2], mended.directory, device="cpu")
+        mend_scenes(world, mended.directory, using[:2])
 
 
 def test_a_mended_model_is_not_mended_again(
@@ -694,27 +634,10 @@ def test_models_of_one_name_have_folders_of_their_own() -> None:
 
 
 def test_the_command_prints_heads_beside_controls(world: World, mended: MendResult) -> None:
-    words = [
-        "--model",
-        MODEL,
-        "--on",
-        str(world.recipe),
-        "--with",
-        str(world.built),
-        "dfr:clip",
-        "dfr:place",
-    ]
-    words += [
-        "--lambda",
-        "0,0.5,2",
-        "--effects",
-        "--save",
-        "best",
-        "--device",
-        "cpu",
-        "--out",
-        str(mended.directory),
-    ]
+    words = (
+        f"--model {MODEL} --on {world.recipe} --with {world.built} dfr:clip dfr:place"
+        f" --lambda 0,0.5,2 --effects --save best --device cpu --out {mended.directory}"
+    ).split()
     done = succeed("mend", *words)
     for text in (
         f"{name_of(world)}: This is not shown to help: keep your model.",
@@ -735,9 +658,7 @@ def test_the_command_prints_heads_beside_controls(world: World, mended: MendResu
 def test_what_is_not_shown_to_help_leaves_no_model_unless_somebody_asks(
     world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    result = mend(
-        MODEL, world.recipe, str(world.built), tmp_path / "out", lambdas=[0.0], device="cpu"
-    )
+    result = mend_scenes(world, tmp_path / "out", lambdas=[0.0])
     (model,) = result.mended.models
     assert (model.saved, model.best, result.models) == (
         None,
@@ -761,9 +682,9 @@ def test_what_is_not_shown_to_help_leaves_no_model_unless_somebody_asks(
 def test_too_few_training_images_are_said_before_the_work_and_are_the_first_reason(
     world: World, tmp_path: Path
 ) -> None:
-    options: dict[str, Any] = {"lambdas": (0.0, 0.5), "per_class": 1, "device": "cpu"}
+    using = f"{world.built}:contexts"
     with pytest.warns(CounterfoilWarning) as heard:
-        result = mend(MODEL, world.recipe, f"{world.built}:contexts", tmp_path / "out", **options)
+        result = mend_scenes(world, tmp_path / "out", using, lambdas=(0.0, 0.5), per_class=1)
     advice = next(
         str(warning.message) for warning in heard if "training images" in str(warning.message)
     )
@@ -818,7 +739,13 @@ def test_corrupted_photographs_need_no_clip(
     build(recipe, tmp_path / "corrupted", overrides=learned, device="cpu", workers=1)
     using = str(tmp_path / "corrupted")
     mended = mend(
-        MODEL, recipe, using, tmp_path / "out", lambdas=GRID, save="none", device="cpu"
+        MODEL,
+        recipe,
+        using,
+        tmp_path / "out",
+        lambdas=GRID,
+        save="none",
+        device="cpu",
     ).mended
     page = (tmp_path / "out" / "report.html").read_text()
     assert "<dt>changed photographs</dt>" in page and "drawn image" not in page
@@ -847,14 +774,7 @@ def test_corrupted_photographs_need_no_clip(
         mend(MODEL, recipe, using, tmp_path / "itself", test="validation", **given)
     no_clip = ["screen.model=ViT-B-32", "screen.weights=openai"]
     with pytest.raises(RunFailure, match="ViT-B-32"):
-        mend(
-            MODEL,
-            world.recipe,
-            str(world.built),
-            tmp_path / "words",
-            overrides=no_clip,
-            device="cpu",
-        )
+        mend_scenes(world, tmp_path / "words", overrides=no_clip)
 
 
 def test_the_document_fits_the_schema_that_is_shipped(mended: MendResult) -> None:

@@ -17,7 +17,7 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset, rows_in_pool
 from counterfoil.mending import mend_models
-from counterfoil.mending.mend_models import mend
+from counterfoil.mending.mend_models import MendResult, mend
 from counterfoil.models.mended import MendedNote, read_mended
 from counterfoil.recipe import load_recipe
 from counterfoil.store.decoding import pixels_sha256
@@ -26,6 +26,7 @@ from mending.scenes_to_mend import (
     MODEL,
     World,
     build_scenes,
+    mend_scenes,
     mined_layer,
     write_recipe,
 )
@@ -38,14 +39,9 @@ def refused(
     world: World, tmp_path: Path, *using: str, models: Any = MODEL, **more: Any
 ) -> UserError:
     with pytest.raises(UserError) as error:
-        mend(
-            models,
-            more.pop("on", world.recipe),
-            using or [str(world.built)],
-            tmp_path / "out",
-            device="cpu",
-            **more,
-        )
+        on = more.pop("on", world.recipe)
+        given = using or [str(world.built)]
+        mend(models, on, given, tmp_path / "out", device="cpu", **more)
     assert not (tmp_path / "out" / "mend.json").exists()
     return error.value
 
@@ -53,41 +49,22 @@ def refused(
 def test_contexts_that_judging_rows_named_are_refused(world: World, tmp_path: Path) -> None:
     """Images mined on other halves of this validation split are refused; with the same halves they
     are taken."""
-    audited = mend(
-        MODEL,
-        world.recipe,
-        str(world.built),
-        tmp_path / "first",
-        lambdas=[0.0],
-        save="none",
-        device="cpu",
-    )
-    audited_rows = audited.mended.audited
-    for seed, half, wanted in ((1, "0" * 64, False), (0, audited_rows.discover.sha256, True)):
-        on = [{"name": "validation", "content": audited_rows.on[0].content}]
-        record = {"on": on, "discover_sha256": half, "seed": seed}
-        built = build_scenes(
-            tmp_path / f"built{seed}", world.recipe, mined_layer(record, ["contexts"])
-        )
-        if wanted:
-            mend(
-                MODEL,
-                world.recipe,
-                str(built),
-                tmp_path / "taken",
-                lambdas=[0.0],
-                save="none",
-                device="cpu",
-            )
-            continue
-        error = refused(world, tmp_path, str(built))
-        assert "than the discover half here" in error.problems[0]
-    record = {
-        "on": [{"name": "test", "content": audited.mended.test.content}],
-        "discover_sha256": "1" * 64,
-    }
-    built = build_scenes(tmp_path / "tested", world.recipe, mined_layer(record, ["contexts"]))
-    assert "which is the test here" in refused(world, tmp_path, str(built)).problems[0]
+    taken: dict[str, Any] = {"lambdas": [0.0], "save": "none"}
+    first = mend_scenes(world, tmp_path / "first", **taken).mended
+    audited = first.audited
+    on = [{"name": "validation", "content": audited.on[0].content}]
+
+    def built(name: str, **record: Any) -> str:
+        layer = mined_layer(record, ["contexts"])
+        return str(build_scenes(tmp_path / name, world.recipe, layer))
+
+    same = built("same", on=on, discover_sha256=audited.discover.sha256, seed=0)
+    mend_scenes(world, tmp_path / "taken", same, **taken)
+    other = built("other", on=on, discover_sha256="0" * 64, seed=1)
+    assert "than the discover half here" in refused(world, tmp_path, other).problems[0]
+    on = [{"name": "test", "content": first.test.content}]
+    tested = built("tested", on=on, discover_sha256="1" * 64)
+    assert "which is the test here" in refused(world, tmp_path, tested).problems[0]
 
 
 def test_images_on_both_sides_are_refused(
@@ -158,9 +135,7 @@ def test_a_class_that_a_control_lacks_is_told(world: World, tmp_path: Path) -> N
             shift["classes"] = ["05", "07"]
     layer["prompts"]["base"]["classes"] = ["05", "07"]
     built = build_scenes(tmp_path / "built", world.recipe, layer)
-    document = mend(
-        MODEL, world.recipe, str(built), tmp_path / "out", lambdas=[0.0], save="none", device="cpu"
-    ).mended
+    document = mend_scenes(world, tmp_path / "out", str(built), lambdas=[0.0], save="none").mended
     variant = document.models[0].variant("./built:contexts")
     assert variant.images == IMAGES and variant.offered == 4 * IMAGES
     (note,) = [note for note in document.notes if "equal numbers" in note]
@@ -178,43 +153,33 @@ def test_an_empty_group_and_classes_of_another_recipe_are_refused_together(
     )
 
 
-def test_what_ends_while_a_model_is_written_leaves_no_document_of_another(
+def test_no_model_of_another_run_stands_beside_a_document(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Remove the model of an earlier run, whose numbers differ from the document, and the document
+    before another model is written."""
     out = tmp_path / "out"
-    mend(MODEL, world.recipe, str(world.built), out, lambdas=GRID, save="none", device="cpu")
+
+    def mended(save: str) -> MendResult:
+        return mend_scenes(world, out, lambdas=[0.0], save=save)
+
+    mended("best")
+    assert (out / "model" / "mended.json").exists()
+    result = mended("none")
+    assert not (out / "model").exists() and result.models == {} and (out / "mend.json").exists()
 
     def ended(*_: object, **__: object) -> str:
         raise RunFailure("the disk is full")
 
-    monkeypatch.setattr(mend_models, "write_with_head", ended)
-    with pytest.raises(RunFailure, match="disk is full"):
-        mend(
-            MODEL,
-            world.recipe,
-            str(world.built),
-            out,
-            lambdas=(0.0, 5.0),
-            save="best",
-            device="cpu",
-        )
+    with monkeypatch.context() as patch:
+        patch.setattr(mend_models, "write_with_head", ended)
+        with pytest.raises(RunFailure, match="disk is full"):
+            mended("best")
     assert not (out / "mend.json").exists()
-
-
-def test_a_model_that_this_run_does_not_leave_is_removed(world: World, tmp_path: Path) -> None:
-    """Remove the model of an earlier run, because its numbers differ from the document beside
-    it."""
-    out = tmp_path / "out"
-    mend(MODEL, world.recipe, str(world.built), out, lambdas=[0.0], save="best", device="cpu")
-    assert (out / "model" / "mended.json").exists()
-    result = mend(
-        MODEL, world.recipe, str(world.built), out, lambdas=[0.0], save="none", device="cpu"
-    )
-    assert not (out / "model").exists() and result.models == {} and (out / "mend.json").exists()
     # Without a mended.json the folder is the user's own.
-    (out / "model").mkdir()
+    (out / "model").mkdir(exist_ok=True)
     (out / "model" / "config.json").write_text("{}")
-    mend(MODEL, world.recipe, str(world.built), out, lambdas=[0.0], save="none", device="cpu")
+    mended("none")
     assert (out / "model" / "config.json").exists()
 
 
@@ -240,7 +205,7 @@ def test_what_lies_in_the_folder_and_is_none_of_ours_is_left_and_told(
         "strange model": "it holds thesis.txt",
     }
     with pytest.raises(UserError, match=says[kind]):
-        mend(MODEL, world.recipe, str(world.built), folder, device="cpu")
+        mend_scenes(world, folder)
     assert not list(folder.glob(".mend/*"))
 
 
@@ -315,7 +280,14 @@ def model(recipe: Path, drawn: Path, tmp_path_factory: pytest.TempPathFactory) -
     out = tmp_path_factory.mktemp("mended") / "out"
     using = f"{drawn}:in_the_snow"
     result = mend(
-        MODEL, recipe, using, out, lambdas=(0.5, 2.0), per_class=5, save=using, device="cpu"
+        MODEL,
+        recipe,
+        using,
+        out,
+        lambdas=(0.5, 2.0),
+        per_class=5,
+        save=using,
+        device="cpu",
     )
     return f"local-dir:{result.models[MODEL]}"
 
@@ -368,7 +340,7 @@ def test_it_is_measured_on_edits_of_other_rows_alone(
     model: str, drawn: Path, recipe: Path, tmp_path: Path
 ) -> None:
     for seed in range(1, 9):  # the seed chooses the rows
-        other = edits(recipe, tmp_path / f"{seed}", 1, seed)
+        other = edits(recipe, tmp_path / f"{seed}", 4, seed)
         common = edited_rows(other) & edited_rows(drawn)
         if common:
             with pytest.raises(

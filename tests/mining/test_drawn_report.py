@@ -580,9 +580,8 @@ def test_the_command_prints_pairs_with_their_e_values_and_images_drawn(
     # Rates, difference and interval are of fresh pairs; pairs, E and q are of the test.
     sandal = "sandal in the snow 48 (42 to 54) 9 (6 to 13) 39 (32 to 46) 64 1.5 × 10⁷ 5.4e-07"
     pullover = (
-        "pullover at night (perhaps under 5 points) 25 (21 to 29) 15 (12 to 19) 10 (4 to"
-        " 16)"
-        " 128 350 0.0075"
+        "pullover at night (perhaps under 5 points) 25 (21 to 29) 15 (12 to 19) 10 (4 to 16) 128"
+        " 350 0.0075"
     )
     assert sandal.split() in rows
     assert pullover.split() in rows

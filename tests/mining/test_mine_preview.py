@@ -49,7 +49,7 @@ def test_it_audits_so_many_rows_and_says_so(tmp_path: Path) -> None:
         assert table.fieldnames[-1] == "preview"
         assert {line["preview"] for line in table} == ({"60"} if findings.findings else set())
     with pytest.raises(UserError, match="holds findings of another images"):
-        mine_sneakers(tmp_path, "mine.settings.permutations=null", method="slices")
+        mine_sneakers(tmp_path, "mine.settings.permutations=null", method="slices", limit=30)
 
 
 def test_every_split_gives_rows_of_all_classes() -> None:

@@ -33,6 +33,7 @@ from counterfoil.mining.findings_layer import (
     replacement,
 )
 from counterfoil.mining.mine_recipe import mine
+from counterfoil.mining.mined_files import MineResult
 from counterfoil.mining.report import LABELS_WORTH, page_thumbnail
 from counterfoil.plan.layout import make_plan
 from counterfoil.recipe import Recipe, layer_text, load_recipe
@@ -51,6 +52,12 @@ def mined(once_a_run: Once) -> Path:
 @pytest.fixture(scope="module")
 def findings(mined: Path) -> Findings:
     return parse_document(Findings, (mined / "findings.json").read_bytes(), "findings.json")
+
+
+@pytest.fixture(scope="module")
+def sliced(tmp_path_factory: pytest.TempPathFactory) -> MineResult:
+    out = tmp_path_factory.mktemp("sliced")
+    return mine_sneakers(out, "mine.settings.permutations=null", method="slices")
 
 
 @pytest.fixture(scope="module")
@@ -124,15 +131,7 @@ def test_the_same_inputs_give_the_same_bytes_and_a_killed_run_goes_on(
     mined: Path, tmp_path: Path
 ) -> None:
     with given_up(lambda stage: True):  # ends at the first stage
-        mine(
-            "wardrobe-star",
-            tmp_path,
-            overrides=OVERRIDES,
-            target=WORLD,
-            on=["validation"],
-            device="cpu",
-            workers=1,
-        )
+        mine_sneakers(tmp_path)
     assert not FILES & {path.name for path in tmp_path.iterdir()}
     mine_sneakers(tmp_path)
     for name in FILES:
@@ -283,6 +282,7 @@ def test_photographs_of_any_grain_fit_into_the_page() -> None:
 
 def test_without_a_clip_groups_are_tested_that_need_no_words(
     findings: Findings,
+    sliced: MineResult,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -325,10 +325,7 @@ def test_without_a_clip_groups_are_tested_that_need_no_words(
         "sneaker, the whole class" in shown
         and "Without words, because no CLIP is available" in shown
     )
-    by_method = mine_sneakers(
-        tmp_path / "asked", "mine.settings.permutations=null", method="slices"
-    )
-    assert replace(by_method.findings, doubts=result.doubts, recipe=result.recipe) == result
+    assert replace(sliced.findings, doubts=result.doubts, recipe=result.recipe) == result
     with pytest.raises(UserError, match="renders images of words"):
         mine_sneakers(
             tmp_path / "drawn",
@@ -348,9 +345,8 @@ def test_without_a_clip_groups_are_tested_that_need_no_words(
 
 
 def test_all_classifiers_rank_the_labels_to_check(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    sliced: MineResult, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    result = mine_sneakers(tmp_path, "mine.settings.permutations=null", method="slices")
     recipe = load_recipe("wardrobe-star", OVERRIDES)
     parts = opened_parts(recipe, ["validation"], open_source(recipe.source))
     models = (WORLD, "lab:resnet10t")
@@ -359,7 +355,7 @@ def test_all_classifiers_rank_the_labels_to_check(
     )
     ranks = {name: rankdata(answer.predictions.true_confidence) for name, answer in answers.items()}
     row_of = {key: number for number, key in enumerate(parts[0].keys)}
-    with result.files["rows"].open() as file:
+    with sliced.files["rows"].open() as file:
         lines = [line for line in csv.DictReader(file) if line["label_rank"]]
     order = [
         row_of[line["key"]] for line in sorted(lines, key=lambda line: int(line["label_rank"]))
@@ -369,13 +365,13 @@ def test_all_classifiers_rank_the_labels_to_check(
     assert all((np.diff(rank[order]) < 0).any() for rank in ranks.values())  # none of them alone
     listed = [row_of[line["key"]] for line in lines if line["look_at_label"] == "true"]
     assert sorted(listed) == sorted(order[:12])  # of 1,200
-    assert result.findings.answered is not None
-    assert result.findings.answered.labels_in_all == 12
-    page = result.files["report"].read_text()
+    assert sliced.findings.answered is not None
+    assert sliced.findings.answered.labels_in_all == 12
+    page = sliced.files["report"].read_text()
     assert (
         LABELS_WORTH in page and "12 failing images with the least confidence in the label" in page
     )
-    print_mined(result)
+    print_mined(sliced)
     assert "12 labels to check" in " ".join(capsys.readouterr().out.split())
 
 

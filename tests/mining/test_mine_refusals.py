@@ -38,7 +38,13 @@ def of_sandals(fails: Callable[[Scene], bool]) -> Callable[[Scene], bool]:
 def mined(world: Path, out: Path, target: str, *sets: str, **more: Any) -> MineResult:
     overrides = [*recipe_sets(world), *sets]
     return mine(
-        "wardrobe-mini", out, overrides=overrides, target=target, device="cpu", workers=1, **more
+        "wardrobe-mini",
+        out,
+        overrides=overrides,
+        target=target,
+        device="cpu",
+        workers=1,
+        **more,
     )
 
 

@@ -44,7 +44,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 def test_its_hypotheses_are_tested_and_reported(tmp_path: Path) -> None:
     settings = ("mine.settings.permutations=null", "mine.settings.first=2", "mine.others=[]")
-    result = mine_sneakers(tmp_path / "out", *settings, method="first_groups")
+    result = mine_sneakers(tmp_path / "out", *settings, method="first_groups", limit=300)
     assert result.findings.method.name == "first_groups"
     assert len(result.findings.findings) == 2
     assert result.files["report"].is_file()

@@ -54,8 +54,7 @@ LABELS = np.array([0, 0, 0, 0, 0, 2, 2, 2, 2, -1])
 DECISIONS = np.array([0.5, -2.0, -2.0, NAN, -3.0, 0.9, 0.1, 0.4, NAN, -9.0])
 CLASSES = (
     "source.classes=[{id: '00', name: t-shirt, source_label: 0}, {id: '05', name: sandal,"
-    " source_label: 5},"
-    " {id: '08', name: bag, source_label: 8}]"
+    " source_label: 5}, {id: '08', name: bag, source_label: 8}]"
 )
 
 
@@ -89,7 +88,13 @@ def layer(hardest: Hardest, origin: PoolOrigin, folder: Path, *sets: str, **chan
     ]
     changed = {"source": {"classes": classes}, **changes}
     files = pool_files(
-        hardest, origin, recipe, below, "wardrobe-mini", changed, {"method": "directions"}
+        hardest,
+        origin,
+        recipe,
+        below,
+        "wardrobe-mini",
+        changed,
+        {"method": "directions"},
     )
     return laid(files, folder)
 

@@ -210,7 +210,7 @@ def test_a_round_and_the_layer_of_findings_keep_what_the_pairs_of_a_recipe_share
     result = mined(photographs, tmp_path / "out", "samples.pairs=attention")
     folder = result.directory / ROUND
     assert all(finding.rendered is not None for finding in result.findings.findings)
-    assert verify(folder / "dataset", rerender=4, device="cpu").problems == ()
+    assert verify(folder / "dataset", rerender=2, device="cpu").problems == ()
     for recipe in (load_recipe(folder / "recipe.yaml"), load_recipe(result.directory / LAYER)):
         assert recipe.samples.pairs == "attention"
         assert {recipe.beside_base(shift) for shift in recipe.all_shifts()[1:]} == {True}
@@ -348,7 +348,13 @@ def test_shared_noise_makes_the_test_stricter_and_never_looser() -> None:
     st.sampled_from(["0", "n02093428"]), st.integers(0, 10_000), st.integers(0, 10_000),
 )  # fmt: skip
 def test_a_rounds_noise_is_no_others(
-    seed: int, halves: int, method: str, target: str, class_id: str, index: int, other_index: int
+    seed: int,
+    halves: int,
+    method: str,
+    target: str,
+    class_id: str,
+    index: int,
+    other_index: int,
 ) -> None:
     noise_seed = seed_for(seed, PURPOSE, method, target, halves)
     others = [

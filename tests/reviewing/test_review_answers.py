@@ -374,9 +374,8 @@ def test_an_evaluation_says_what_people_said(reviewed: tuple[Path, Review], tmp_
     assert evaluation.to_json()["label_checks"]["shifts"][2]["people"]["shift_images"] == 36
     assert labels_text(checks) == (
         "labels: images in which people see the class: 100.0 % (90.3 to 100.0) under base, at least"
-        " 88.9 %"
-        f" ({100 * swap.class_selected.low:.1f} to {100 * swap.class_selected.high:.1f}) under swap"
-        " (3 people)"
+        f" 88.9 % ({100 * swap.class_selected.low:.1f} to {100 * swap.class_selected.high:.1f})"
+        " under swap (3 people)"
     )
 
 

@@ -437,7 +437,13 @@ def test_the_first_extent_is_worth_measuring_and_small(classes: int, images: int
     )
     extent = extent_of(
         FoundData(
-            NamedDataset("x"), {"test": classes * images}, "train", "test", (), found_classes, ()
+            NamedDataset("x"),
+            {"test": classes * images},
+            "train",
+            "test",
+            (),
+            found_classes,
+            (),
         )
     )
     assert 5 <= extent.a_class <= 50 and len(extent.kinds) >= 3
@@ -493,8 +499,7 @@ def test_labels_that_only_rows_tell_are_a_lack(loopback: LoopbackHub, tmp_path: 
         return warm.run(words, environment, cwd=tmp_path)
 
     check = (
-        "from counterfoil.cli.main import main; import sys; sys.argv = ['counterfoil',"
-        " 'check',"
+        "from counterfoil.cli.main import main; import sys; sys.argv = ['counterfoil', 'check',"
         " 'own.yaml']; main()"
     )
     refused = python(check)

@@ -427,14 +427,18 @@ def test_size_and_tokens_are_compared_without_heavy_libraries(folder: str) -> No
     assert done.stdout.split("\n")[:2] == ["True", "[]"]
 
 
+def write_narrow_photographs(folder: Path, ending: str) -> None:
+    for number in range(300):
+        file = folder / ("mug", "star")[number % 2] / f"{number}.{ending}"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (16, 64), (number % 256, 0, 0)).save(file)
+
+
 def test_the_size_of_photographs_is_taken_from_a_sample_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for number in range(300):
-        file = tmp_path / "photos" / ("mug", "star")[number % 2] / f"{number}.png"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (16, 64), (number % 256, 0, 0)).save(file)
+    write_narrow_photographs(tmp_path / "photos", "png")
     recipe = init("photos", device="cpu").recipe
     assert sampled_pictures(recipe) == (32, ())
     Image.new("I;16", (16, 64)).save(tmp_path / "photos" / "mug" / "0.png")
@@ -453,10 +457,7 @@ def test_small_jpeg_files_are_counted_among_the_files_that_were_opened(
 ) -> None:
     """`init` opens all 300 files and `check` 200 of them: each count says of how many it is."""
     monkeypatch.chdir(tmp_path)
-    for number in range(300):
-        file = tmp_path / "photos" / ("mug", "star")[number % 2] / f"{number}.jpg"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (16, 64), (number % 256, 0, 0)).save(file)
+    write_narrow_photographs(tmp_path / "photos", "jpg")
     started = init("photos", device="cpu")
     assert any(
         note.startswith("300 images are JPEG already and under 85 pixels") for note in started.notes

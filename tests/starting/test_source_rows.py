@@ -105,6 +105,25 @@ def test_check_names_other_things_that_a_folder_lacks(tmp_path: Path, missing: s
     assert any(missing.partition("=")[2] in lack.text for lack in lacks), lacks
 
 
+def test_a_note_and_a_problem_have_the_key_that_they_are_about(tmp_path: Path) -> None:
+    blank = ["source.conditions.blank=absent"]
+    faces = load_recipe(of_conditions(tmp_path, "smiling, glasses"), blank)
+    table = tmp_path / "faces" / "metadata.csv"
+    table.write_text(table.read_text().replace("2.png,0,1", "2.png,,1"))
+    (note,) = look_at_source(faces).lacks
+    assert (note.key, note.weight) == ("source.conditions", "optional")
+    assert note.text == "1 of 6 labels are blank and count as absent"
+    recipe = of_classes(tmp_path)
+    for star in (tmp_path / "photos" / "star").iterdir():
+        star.write_bytes(star.read_bytes()[:300])
+    stars = ["source.classes=[{name: ladder, source_label: 0}, {name: star, source_label: 2}]"]
+    lacks = look_at_source(load_recipe(recipe, stars)).lacks
+    (problem,) = [lack for lack in lacks if lack.key == "source"]
+    assert problem.weight == "missing" and problem.text.startswith(
+        "class 'star' (star) has no image"
+    )
+
+
 def test_a_dataset_of_the_hub_is_not_looked_at_and_check_says_so(tmp_path: Path) -> None:
     recipe = load_recipe(of_conditions(tmp_path, "smiling"), ["source.dataset=someone/faces"])
     source = look_at_source(recipe)

@@ -21,7 +21,7 @@ from counterfoil.data.pins import InputDataset
 from counterfoil.data.tables import Rows
 from counterfoil.data.truth import RowTruth
 from counterfoil.data.written_objects import Size
-from counterfoil.errors import Problems, UserError
+from counterfoil.errors import ProblemLine, Problems, UserError
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.names import plain_name, shown_labels
 from counterfoil.recipe.schema_inputs import Conditions
@@ -232,8 +232,8 @@ def conditions_of(rows: Rows, source: InputDataset) -> ConditionLabels:
             taken = "unknown, and left out label by label"
         count = int(mask.sum())
         if count:
-            share = f"{count:,} of {mask.size:,} labels"
-            notes.append(f"source.conditions: {share} are {what} and count as {taken}")
+            note = ProblemLine(f"{count:,} of {mask.size:,} labels are {what} and count as {taken}")
+            notes.append(note.at("source.conditions"))
     return ConditionLabels(conditions.names, values, tuple(notes))
 
 

@@ -18,7 +18,7 @@ from counterfoil.lab import scenery
 from counterfoil.lab.portable import portable_blur
 from counterfoil.lab.scenes import OUTDOORS, neutral_background, one_of
 from counterfoil.lab.vocabulary import CLASSES, COLOURS, PATTERNS
-from counterfoil.lab.world import cut_out, dress, load_garments
+from counterfoil.lab.world import cut_out, dress, load_garments, put_on
 
 SIDE = 96
 ROWS = {"train": 8000, "validation": 1000, "audit": 3000}
@@ -125,8 +125,7 @@ def render_boxes(scene: BoxScene) -> np.ndarray:
         shadow[2:, 1:] = portable_blur(coverage, 1.6, "symmetric")[:-2, :-1]
         alpha = coverage[..., None]
         image = image * (1 - 0.38 * shadow[..., None] * (1 - alpha))
-        rim = np.clip(1 - np.abs(coverage - 0.5) * 2, 0, 1)[..., None]
-        image = (image * (1 - alpha) + cloth * alpha) * (1 - 0.35 * rim)
+        image = put_on(image, cloth, coverage)
     return (np.clip(image, 0, 1) * 255 + 0.5).astype(np.uint8)
 
 

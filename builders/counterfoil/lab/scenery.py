@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -17,7 +18,7 @@ from counterfoil.lab.portable import cosine, exponential, portable_blur, power, 
 
 SIDE = 64
 VARIANTS = 48
-_ROWS, _COLUMNS = np.mgrid[0:SIDE, 0:SIDE].astype(np.float32)
+ROW_OF_PIXEL, COLUMN_OF_PIXEL = np.mgrid[0:SIDE, 0:SIDE].astype(np.float32)
 
 
 def rgb(*shares: float) -> np.ndarray:
@@ -43,13 +44,13 @@ def _noise(rng: np.random.Generator, sigma: float | tuple[float, float]) -> np.n
 
 
 def _sky(top: np.ndarray, bottom: np.ndarray, horizon: int) -> np.ndarray:
-    t = np.clip(_ROWS / horizon, 0, 1)[..., None]
+    t = np.clip(ROW_OF_PIXEL / horizon, 0, 1)[..., None]
     return top * (1 - t) + bottom * t
 
 
 def _ground(image: np.ndarray, ground: np.ndarray, horizon: int | np.ndarray) -> np.ndarray:
     """Put the ground below the horizon, which is one row, or a row for each column."""
-    return np.where((horizon <= _ROWS)[..., None], ground, image)
+    return np.where((horizon <= ROW_OF_PIXEL)[..., None], ground, image)
 
 
 def _wall(rng: np.random.Generator) -> np.ndarray:
@@ -62,9 +63,11 @@ def _wall(rng: np.random.Generator) -> np.ndarray:
         (228, 228, 226),
     ]
     tone = _colour(*tones[rng.integers(len(tones))])
-    image = tone * (1.02 - 0.10 * (_ROWS / SIDE))[..., None] + 0.008 * _noise(rng, 6)[..., None]
+    image = (
+        tone * (1.02 - 0.10 * (ROW_OF_PIXEL / SIDE))[..., None] + 0.008 * _noise(rng, 6)[..., None]
+    )
     horizon = int(rng.integers(48, 56))
-    floor = tone * _colour(205, 190, 172) * (0.95 + 0.1 * (_ROWS - horizon) / 16)[..., None]
+    floor = tone * _colour(205, 190, 172) * (0.95 + 0.1 * (ROW_OF_PIXEL - horizon) / 16)[..., None]
     image = _ground(image, floor, horizon)
     image[horizon - 1 : horizon + 1] = np.clip(tone * 1.08, 0, 1)
     return image
@@ -73,22 +76,24 @@ def _wall(rng: np.random.Generator) -> np.ndarray:
 def _brick(rng: np.random.Generator) -> np.ndarray:
     height = 8
     width = 16
-    course = _ROWS // height
+    course = ROW_OF_PIXEL // height
     offset = (course % 2) * (width / 2) + rng.integers(width)
-    column = np.floor((_COLUMNS + offset) / width)
+    column = np.floor((COLUMN_OF_PIXEL + offset) / width)
     shade = sine(course * 12.9 + column * 78.2 + rng.random() * 99) * 0.09
     base = _colour(168, 74, 56) + shade[..., None] + 0.03 * _noise(rng, 0.8)[..., None]
-    mortar = (_ROWS % height < 1.5) | ((_COLUMNS + offset) % width < 1.5)
+    mortar = (ROW_OF_PIXEL % height < 1.5) | ((COLUMN_OF_PIXEL + offset) % width < 1.5)
     return np.where(mortar[..., None], _colour(206, 198, 188), base)
 
 
 def _wood(rng: np.random.Generator) -> np.ndarray:
     board = int(rng.integers(12, 16))
-    row = (_ROWS + rng.integers(board)) // board
+    row = (ROW_OF_PIXEL + rng.integers(board)) // board
     tone = sine(row * 9.7 + rng.random() * 99) * 0.06
-    grain = _noise(rng, (0.7, 7)) * 0.045 + 0.03 * sine(_ROWS * 1.7 + 3 * _noise(rng, (3, 12)))
+    grain = _noise(rng, (0.7, 7)) * 0.045 + 0.03 * sine(
+        ROW_OF_PIXEL * 1.7 + 3 * _noise(rng, (3, 12))
+    )
     image = _colour(158, 106, 62) + (tone + grain)[..., None]
-    seam = _ROWS % board < 1
+    seam = ROW_OF_PIXEL % board < 1
     return np.where(seam[..., None], image * 0.55, image)
 
 
@@ -99,7 +104,7 @@ def _grass(rng: np.random.Generator) -> np.ndarray:
     ground = (
         _colour(74, 154, 44)
         + blades[..., None] * _colour(26, 34, 14)
-        - 0.05 * (_ROWS / SIDE)[..., None]
+        - 0.05 * (ROW_OF_PIXEL / SIDE)[..., None]
     )
     edge = horizon + 1.2 * _noise(rng, (0.1, 1.2))[0]
     return _ground(image, ground, edge)
@@ -111,14 +116,14 @@ def _beach(rng: np.random.Generator) -> np.ndarray:
     image = _sky(_colour(120, 190, 240), _colour(214, 238, 250), horizon)
     sea = _colour(34, 126, 190) + 0.05 * _noise(rng, (0.7, 3))[..., None]
     image = _ground(image, sea, horizon)
-    line = shore + 1.0 * sine(_COLUMNS[0] / 7 + rng.random() * 6)
+    line = shore + 1.0 * sine(COLUMN_OF_PIXEL[0] / 7 + rng.random() * 6)
     sand = (
         _colour(229, 200, 142)
         + 0.028 * _noise(rng, 0.6)[..., None]
         + 0.015 * _noise(rng, (1.5, 8))[..., None]
     )
     image = _ground(image, sand, line)
-    foam = np.abs(_ROWS - line) < 1.1
+    foam = np.abs(ROW_OF_PIXEL - line) < 1.1
     return np.where(foam[..., None], _colour(246, 250, 250), image)
 
 
@@ -128,8 +133,8 @@ def _forest(rng: np.random.Generator) -> np.ndarray:
     for _ in range(int(rng.integers(4, 7))):
         centre = uniform(rng, 0, SIDE)
         width = uniform(rng, 3, 6)
-        bend = centre + 1.5 * sine(_ROWS / 18 + rng.random() * 6)
-        distance = (_COLUMNS - bend) / width
+        bend = centre + 1.5 * sine(ROW_OF_PIXEL / 18 + rng.random() * 6)
+        distance = (COLUMN_OF_PIXEL - bend) / width
         trunk = np.abs(distance) < 0.5
         bark = _colour(92, 62, 40) * (1.15 - 0.9 * np.abs(distance + 0.15))[..., None]
         image = np.where(trunk[..., None], bark + 0.02 * _noise(rng, (2, 0.5))[..., None], image)
@@ -138,8 +143,8 @@ def _forest(rng: np.random.Generator) -> np.ndarray:
 
 
 def _water(rng: np.random.Generator) -> np.ndarray:
-    wave = sine(_ROWS * uniform(rng, 0.75, 0.95) + 2.2 * _noise(rng, (3, 9)))
-    depth = (_ROWS / SIDE)[..., None]
+    wave = sine(ROW_OF_PIXEL * uniform(rng, 0.75, 0.95) + 2.2 * _noise(rng, (3, 9)))
+    depth = (ROW_OF_PIXEL / SIDE)[..., None]
     image = _colour(46, 128, 196) * (1 - 0.35 * depth) + wave[..., None] * _colour(22, 30, 34)
     glint = np.clip(wave - 0.75, 0, 1) * (_noise(rng, (0.8, 2)) > 0.4)
     return image + glint[..., None] * 1.6
@@ -150,10 +155,10 @@ def _road(rng: np.random.Generator) -> np.ndarray:
         _colour(92, 92, 96) + 0.035 * _noise(rng, 0.5)[..., None] + 0.02 * _noise(rng, 5)[..., None]
     )
     centre = uniform(rng, 18, 46)
-    stripe = (np.abs(_COLUMNS - centre) < 1.6) & ((_ROWS + rng.integers(16)) % 16 < 9)
+    stripe = (np.abs(COLUMN_OF_PIXEL - centre) < 1.6) & ((ROW_OF_PIXEL + rng.integers(16)) % 16 < 9)
     image = np.where(stripe[..., None], _colour(240, 226, 150), image)
     edge = centre + (34 if centre < 32 else -34)
-    kerb = np.abs(_COLUMNS - edge) < 1.2
+    kerb = np.abs(COLUMN_OF_PIXEL - edge) < 1.2
     return np.where(kerb[..., None], _colour(226, 226, 226), image)
 
 
@@ -162,14 +167,16 @@ def _rocks(rng: np.random.Generator) -> np.ndarray:
     points = uniform(rng, -4, SIDE + 4, (count, 2)).astype(np.float32)
     tones = uniform(rng, 0.42, 0.68, count).astype(np.float32)
     distance = _distance(
-        _ROWS[..., None] - points[:, 0], (_COLUMNS[..., None] - points[:, 1]) * 0.8
+        ROW_OF_PIXEL[..., None] - points[:, 0], (COLUMN_OF_PIXEL[..., None] - points[:, 1]) * 0.8
     )
     order = np.argsort(distance, axis=-1, kind="stable")[..., :2]
     near = np.take_along_axis(distance, order, -1)
     gap = near[..., 1] - near[..., 0]
     owner = order[..., 0]
     light = np.clip(
-        (points[owner, 0] - _ROWS) * 0.02 + (points[owner, 1] - _COLUMNS) * 0.01, -0.14, 0.16
+        (points[owner, 0] - ROW_OF_PIXEL) * 0.02 + (points[owner, 1] - COLUMN_OF_PIXEL) * 0.01,
+        -0.14,
+        0.16,
     )
     stone = (tones[owner] + light + 0.03 * _noise(rng, 0.7))[..., None] * _colour(250, 240, 226)
     crack = np.clip(gap / 2.2, 0.25, 1)[..., None]
@@ -179,11 +186,11 @@ def _rocks(rng: np.random.Generator) -> np.ndarray:
 def _snow(rng: np.random.Generator) -> np.ndarray:
     horizon = int(rng.integers(16, 26))
     image = _sky(_colour(150, 168, 194), _colour(200, 212, 226), horizon)
-    drift = horizon + 2.0 * sine(_COLUMNS[0] / 9 + rng.random() * 6)
+    drift = horizon + 2.0 * sine(COLUMN_OF_PIXEL[0] / 9 + rng.random() * 6)
     ground = (
         _colour(236, 241, 249)
         + 0.02 * _noise(rng, (1.5, 6))[..., None]
-        - 0.05 * (1 - _ROWS / SIDE)[..., None]
+        - 0.05 * (1 - ROW_OF_PIXEL / SIDE)[..., None]
     )
     return _ground(image, ground, drift)
 
@@ -204,10 +211,14 @@ def backgrounds(name: str) -> np.ndarray:
 def reaches() -> np.ndarray:
     """Return the order in which a new background replaces another, in 0…1 [48, 64, 64]: in patches,
     from below."""
-    fields = _variants(24, lambda rng: _noise(rng, 4) - 3 * _ROWS / SIDE)
+    fields = _variants(24, lambda rng: _noise(rng, 4) - 3 * ROW_OF_PIXEL / SIDE)
     # Stable, for other sorts may order equal heights differently on another processor.
     ranks = fields.reshape(VARIANTS, -1).argsort(1, kind="stable").argsort(1)
     return ((ranks + 0.5) / SIDE**2).astype(np.float32).reshape(fields.shape)
+
+
+def _disc(draw: ImageDraw.ImageDraw, x: float, y: float, r: float, fill: Any) -> None:
+    draw.ellipse((x - r, y - r, x + r, y + r), fill=fill)
 
 
 _Painter = Callable[[ImageDraw.ImageDraw, np.random.Generator], None]
@@ -235,7 +246,7 @@ def flakes(share: float) -> np.ndarray:
             y = uniform(rng, 0, SIDE * 3)
             r = uniform(rng, 1.6, 3.4)
             if number + 0.5 < share * 46:
-                draw.ellipse((x - r, y - r, x + r, y + r), fill=255)
+                _disc(draw, x, y, r, 255)
 
     return _masks(12, 3, paint)
 
@@ -263,11 +274,11 @@ def _paint_night(draw: ImageDraw.ImageDraw, rng: np.random.Generator) -> None:
         x = uniform(rng, 0, SIDE * 4)
         y = SIDE * 2.4 * float(power(rng.random(), 1.3))
         r = uniform(rng, 1.4, 3.0)
-        draw.ellipse((x - r, y - r, x + r, y + r), fill=int(uniform(rng, 150, 255)))
+        _disc(draw, x, y, r, int(uniform(rng, 150, 255)))
     x = uniform(rng, 24, SIDE * 4 - 24)
     y = uniform(rng, 22, 46)
     r = uniform(rng, 15, 20)
-    draw.ellipse((x - r, y - r, x + r, y + r), fill=255)
+    _disc(draw, x, y, r, 255)
 
 
 @cache
@@ -300,10 +311,10 @@ def _rays(across: np.ndarray, down: np.ndarray, phase: float) -> np.ndarray:
 def _sun(rng: np.random.Generator) -> np.ndarray:
     x = uniform(rng, 2, 14)
     y = uniform(rng, 2, 12)
-    distance = _distance(_COLUMNS - x, _ROWS - y)
-    rays = np.clip(_rays(_COLUMNS - x, _ROWS - y, rng.random() * 6), 0, 1) * exponential(
-        -distance / 20
-    )
+    distance = _distance(COLUMN_OF_PIXEL - x, ROW_OF_PIXEL - y)
+    rays = np.clip(
+        _rays(COLUMN_OF_PIXEL - x, ROW_OF_PIXEL - y, rng.random() * 6), 0, 1
+    ) * exponential(-distance / 20)
     return np.clip(
         np.clip(9 - distance, 0, 1) + 0.75 * exponential(-distance / 13) + 0.5 * rays, 0, 1
     )
@@ -318,7 +329,7 @@ def suns() -> np.ndarray:
 def _low_sun(rng: np.random.Generator) -> np.ndarray:
     x = uniform(rng, 6, 20)
     y = uniform(rng, 18, 26)
-    distance = _distance(_COLUMNS - x, (_ROWS - y) * 1.2)
+    distance = _distance(COLUMN_OF_PIXEL - x, (ROW_OF_PIXEL - y) * 1.2)
     return np.clip(np.clip(6.5 - distance, 0, 1) + 0.6 * exponential(-distance / 12), 0, 1)
 
 
@@ -329,13 +340,13 @@ def low_suns() -> np.ndarray:
 
 
 def _spotlight(rng: np.random.Generator) -> np.ndarray:
-    pool = exponential(-(((_COLUMNS - 32) / 19) ** 2 + ((_ROWS - 34) / 23) ** 2))
+    pool = exponential(-(((COLUMN_OF_PIXEL - 32) / 19) ** 2 + ((ROW_OF_PIXEL - 34) / 23) ** 2))
     cones = np.zeros((SIDE, SIDE), np.float32)
     for x0 in (uniform(rng, -3, 4), SIDE - uniform(rng, -3, 4)):
         slope = (32 - x0) / 46
-        offset = _COLUMNS - (x0 + slope * _ROWS)
-        cones += exponential(-((offset / (1.5 + 0.16 * _ROWS)) ** 2)) * np.clip(
-            1 - _ROWS / 52, 0, 1
+        offset = COLUMN_OF_PIXEL - (x0 + slope * ROW_OF_PIXEL)
+        cones += exponential(-((offset / (1.5 + 0.16 * ROW_OF_PIXEL)) ** 2)) * np.clip(
+            1 - ROW_OF_PIXEL / 52, 0, 1
         )
     return np.clip(pool + 0.75 * cones, 0, 1)
 
@@ -392,8 +403,8 @@ def _paint_flower(draw: ImageDraw.ImageDraw, rng: np.random.Generator) -> None:
     for k in range(6):
         cx = x + cosine(turn + k * math.pi / 3) * r
         cy = y + sine(turn + k * math.pi / 3) * r
-        draw.ellipse((cx - r * 0.8, cy - r * 0.8, cx + r * 0.8, cy + r * 0.8), fill=petal)
-    draw.ellipse((x - r * 0.62, y - r * 0.62, x + r * 0.62, y + r * 0.62), fill=(250, 206, 60))
+        _disc(draw, cx, cy, r * 0.8, petal)
+    _disc(draw, x, y, r * 0.62, (250, 206, 60))
 
 
 @cache
@@ -431,7 +442,7 @@ def _cells(
             -1,
         )
 
-    pixels = np.stack([_COLUMNS.ravel(), _ROWS.ravel()], -1)
+    pixels = np.stack([COLUMN_OF_PIXEL.ravel(), ROW_OF_PIXEL.ravel()], -1)
     owner = KDTree(local(points)).query(local(pixels))[1]
     centre = np.clip(np.rint(points[owner]), 0, SIDE - 1).astype(np.int64)
     return centre[:, 1] * SIDE + centre[:, 0]
@@ -455,8 +466,8 @@ def stitches() -> tuple[np.ndarray, np.ndarray]:
     for _ in range(24):
         angle = rng.choice([-0.8, 0.8]) + uniform(rng, -0.1, 0.1)
         index = _cells(rng, (1.0, 1.8), angle, 1.6)
-        along = (_COLUMNS - (index % SIDE).reshape(SIDE, SIDE)) * cosine(angle)
-        along += (_ROWS - (index // SIDE).reshape(SIDE, SIDE)) * sine(angle)
+        along = (COLUMN_OF_PIXEL - (index % SIDE).reshape(SIDE, SIDE)) * cosine(angle)
+        along += (ROW_OF_PIXEL - (index // SIDE).reshape(SIDE, SIDE)) * sine(angle)
         maps.append(index)
         threads.append(1.12 - 0.30 * np.abs(along))
     return np.stack(maps), np.clip(np.stack(threads), 0.55, 1.15)[..., None].astype(np.float32)
@@ -466,7 +477,7 @@ def stitches() -> tuple[np.ndarray, np.ndarray]:
 def linen() -> np.ndarray:
     """Return woven cloth behind an embroidery [48, 64, 64, 3]."""
     tones = [_colour(232, 222, 200), _colour(220, 214, 204), _colour(236, 226, 190)]
-    weave = 0.045 * (sine(_ROWS * math.pi / 1.5) * sine(_COLUMNS * math.pi / 1.5))
+    weave = 0.045 * (sine(ROW_OF_PIXEL * math.pi / 1.5) * sine(COLUMN_OF_PIXEL * math.pi / 1.5))
 
     def woven(rng: np.random.Generator) -> np.ndarray:
         tone = tones[rng.integers(3)]
@@ -486,6 +497,10 @@ def hatching() -> tuple[np.ndarray, np.ndarray]:
     dark = []
     for _ in range(24):
         wobble = 0.8 * _noise(rng, 4)
-        mid.append(0.5 + 0.5 * sine((_COLUMNS + _ROWS) * 1.35 + wobble + rng.random() * 6))
-        dark.append(0.5 + 0.5 * sine((_COLUMNS - _ROWS) * 1.35 + wobble + rng.random() * 6))
+        mid.append(
+            0.5 + 0.5 * sine((COLUMN_OF_PIXEL + ROW_OF_PIXEL) * 1.35 + wobble + rng.random() * 6)
+        )
+        dark.append(
+            0.5 + 0.5 * sine((COLUMN_OF_PIXEL - ROW_OF_PIXEL) * 1.35 + wobble + rng.random() * 6)
+        )
     return np.stack(mid).astype(np.float32), np.stack(dark).astype(np.float32)

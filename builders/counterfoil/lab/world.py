@@ -19,7 +19,7 @@ from scipy import ndimage
 
 from counterfoil.lab import scenery
 from counterfoil.lab.portable import cosine, portable_blur, power, sine
-from counterfoil.lab.scenery import SIDE
+from counterfoil.lab.scenery import COLUMN_OF_PIXEL, ROW_OF_PIXEL, SIDE
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, SHIFTS_BY_NAME
 
 GARMENT_SIDE = 28
@@ -67,7 +67,6 @@ _TINTS: dict[str, tuple[float, float, float]] = {
 _INK_ON_LIGHT = scenery.rgb(0.16, 0.14, 0.30)
 _INK_ON_DARK = scenery.rgb(0.97, 0.96, 0.92)
 _LIGHT_TINTS = frozenset({"white", "yellow", "pink", "orange"})
-_ROWS, _COLUMNS = np.mgrid[0:SIDE, 0:SIDE].astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +110,11 @@ class _Chances:
     side_left: bool
     variants: np.ndarray
     phase: np.ndarray
+
+    def pick(self, library: np.ndarray, use: int) -> np.ndarray:
+        """Return the variant of a library that the scene has for one of six uses."""
+        chosen = library[self.variants[use]]
+        return chosen[:, ::-1] if self.flip_scene else chosen
 
 
 def cut_out(photograph: np.ndarray, side: int, flip: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -161,8 +165,8 @@ def dress(colour: str, pattern: str, brightness: np.ndarray, phase: np.ndarray) 
     tint = np.asarray(_TINTS[colour], np.float32)
     # The share of the second ink, [64, 64] in 0…1.
     mask = None
-    rows = _ROWS + phase[0] * 8
-    columns = _COLUMNS + phase[1] * 8
+    rows = ROW_OF_PIXEL + phase[0] * 8
+    columns = COLUMN_OF_PIXEL + phase[1] * 8
     if pattern == "striped":
         mask = np.clip(2.5 * sine(rows * 2 * np.pi / 8) + 0.5, 0, 1)
     elif pattern == "dotted":
@@ -183,27 +187,26 @@ def dress(colour: str, pattern: str, brightness: np.ndarray, phase: np.ndarray) 
     return np.clip(cloth * shade + sheen, 0, 1)
 
 
-def _pick(library: np.ndarray, variant: int, flip: bool) -> np.ndarray:
-    chosen = library[variant]
-    return chosen[:, ::-1] if flip else chosen
+def put_on(image: np.ndarray, cloth: np.ndarray, coverage: np.ndarray) -> np.ndarray:
+    """Draw cloth with a dark rim over a picture, both [height, width, 3]."""
+    alpha = coverage[..., None]
+    rim = np.clip(1 - np.abs(coverage - 0.5) * 2, 0, 1)[..., None]
+    return (image * (1 - alpha) + cloth * alpha) * (1 - 0.35 * rim)
 
 
 def _backdrop(scene: Scene, target: Scene, strength: float, chances: _Chances) -> np.ndarray:
     """Return the background: in a share `strength` of the picture the target's, elsewhere the
     scene's."""
-    variant = chances.variants[0]
-    flip = chances.flip_scene
-    image = _pick(scenery.backgrounds(target.background), variant, flip)
+    image = chances.pick(scenery.backgrounds(target.background), 0)
     if target.background != scene.background:
-        reached = _pick(scenery.reaches(), variant, flip)[..., None] < strength
-        image = np.where(
-            reached, image, _pick(scenery.backgrounds(scene.background), variant, flip)
-        )
+        reached = chances.pick(scenery.reaches(), 0)[..., None] < strength
+        before = chances.pick(scenery.backgrounds(scene.background), 0)
+        image = np.where(reached, image, before)
     falling = strength * (target.background == "snow") + (1 - strength) * (
         scene.background == "snow"
     )
     if falling:
-        flake = _pick(scenery.flakes(falling), chances.variants[1], flip)
+        flake = chances.pick(scenery.flakes(falling), 1)
         image = image + (1 - image) * flake * 0.9
     return image
 
@@ -211,26 +214,24 @@ def _backdrop(scene: Scene, target: Scene, strength: float, chances: _Chances) -
 def _light_up(scene: Scene, image: np.ndarray, front: np.ndarray, chances: _Chances) -> np.ndarray:
     """Apply the light to an image; `front` [64, 64, 1] is the coverage of garment and companion."""
     behind = 1 - front
-    variant = chances.variants[2]
-    flip = chances.flip_scene
     if scene.light == "sunlight":
-        sun = _pick(scenery.suns(), variant, flip)
+        sun = chances.pick(scenery.suns(), 2)
         image = np.clip((image - 0.5) * 1.16 + 0.58, 0, 1) * scenery.rgb(1.04, 1.0, 0.86)
         return image + (scenery.rgb(1.0, 0.97, 0.72) - image) * sun * (behind * 0.55 + 0.45)
     if scene.light == "dusk":
-        t = (_ROWS / (SIDE - 1))[..., None]
+        t = (ROW_OF_PIXEL / (SIDE - 1))[..., None]
         tint = scenery.rgb(0.62, 0.42, 0.70) * (1 - t) + scenery.rgb(1.0, 0.60, 0.40) * t
         image = image * tint
-        glow = _pick(scenery.low_suns(), variant, flip)
+        glow = chances.pick(scenery.low_suns(), 2)
         return image + (scenery.rgb(1.0, 0.62, 0.22) - image) * glow * (behind * 0.75 + 0.2)
     if scene.light == "night":
         dark = image * scenery.rgb(0.26, 0.30, 0.52) + scenery.rgb(0.0, 0.0, 0.04)
         lit = image * scenery.rgb(0.52, 0.55, 0.78)
         image = dark * behind + lit * front
-        lamps = _pick(scenery.night_sky(), variant, flip) * behind
+        lamps = chances.pick(scenery.night_sky(), 2) * behind
         return image + (scenery.rgb(1.0, 0.98, 0.84) - image) * lamps
     if scene.light == "studio":
-        spot = _pick(scenery.spotlights(), variant, flip)
+        spot = chances.pick(scenery.spotlights(), 2)
         grey = image.mean(-1, keepdims=True)
         backdrop = (0.5 * image + 0.5 * grey) * (0.14 + 0.66 * spot) + 0.22 * spot
         garment = image * (0.62 + 0.5 * spot)
@@ -243,15 +244,15 @@ def _weather(
 ) -> np.ndarray:
     """Apply the weather to a lit image; less strength gives fewer streaks of rain, or thinner
     fog."""
-    variant = chances.variants[3]
-    flip = chances.flip_scene
     if scene.weather == "rain":
         grey = image.mean(-1, keepdims=True)
         image = _mix(image, (0.6 * image + 0.4 * grey) * scenery.rgb(0.66, 0.72, 0.82), strength)
-        streaks = _pick(scenery.rain_streaks(strength), variant, flip)
+        streaks = chances.pick(scenery.rain_streaks(strength), 3)
         return image + (scenery.rgb(0.86, 0.91, 0.97) - image) * streaks * 0.8
     if scene.weather == "fog":
-        thick = 0.70 - 0.28 * front + 0.06 * sine(_ROWS / 9 + chances.phase[0] * 6)[..., None]
+        thick = (
+            0.70 - 0.28 * front + 0.06 * sine(ROW_OF_PIXEL / 9 + chances.phase[0] * 6)[..., None]
+        )
         return image + (scenery.rgb(0.83, 0.85, 0.87) - image) * (thick * strength)
     return image
 
@@ -277,7 +278,7 @@ def _styled(scene: Scene, image: np.ndarray, front: np.ndarray, chances: _Chance
         rim = portable_blur(front[..., 0], 0.7, "symmetric")
         outline = _steepness(rim)
         mid, dark = (layer[variant % 24] for layer in scenery.hatching())
-        paper = 0.97 - 0.03 * cosine(_ROWS * 0.9) * cosine(_COLUMNS * 1.1)
+        paper = 0.97 - 0.03 * cosine(ROW_OF_PIXEL * 0.9) * cosine(COLUMN_OF_PIXEL * 1.1)
         body = front[..., 0]
         tone = np.clip(0.72 - grey, 0, 0.5) * mid * 0.7 + np.clip(0.42 - grey, 0, 0.4) * dark * 0.9
         ink = (
@@ -347,12 +348,12 @@ def _rendered(scene: Scene, target: Scene, strength: float) -> np.ndarray:
     if scene.companion != "none":
         library = scenery.people() if scene.companion == "person" else scenery.flowers()
         # The sprite is at the left, or flipped; the garment is placed on the other side.
-        sprite = _pick(library, chances.variants[1], chances.side_left)
+        sprite = library[chances.variants[1]]
+        if chances.side_left:
+            sprite = sprite[:, ::-1]
         image = image * (1 - sprite[..., 3:]) + sprite[..., :3]
         front = np.maximum(front, sprite[..., 3:])
-    rim = np.clip(1 - np.abs(coverage - 0.5) * 2, 0, 1)[..., None]
-    image = image * (1 - alpha) + garment * alpha
-    image = image * (1 - 0.35 * rim)
+    image = put_on(image, garment, coverage)
     lit = _light_up(target, image, front, chances)
     if target.light != scene.light:
         lit = _mix(_light_up(scene, image, front, chances), lit, strength)

@@ -299,11 +299,10 @@ class VariantResult:
             low = format_points(lead.low, signed=True)
             interval = f"{low} to {format_points(lead.high, signed=True)}"
         text = (
-            f" On {format_count(lead.rows, noun)} it gains {format_points(lead.difference, signed=True)} points"
-            f" ({interval}) more than"
+            f" On {format_count(lead.rows, noun)} it gains"
+            f" {format_points(lead.difference, signed=True)} points ({interval}) more than"
             f" {control_words(lead.against, lead.lam)}, the nearest control; it learned from"
-            f" {self.images:,} of"
-            f" {format_count(self.offered, 'image')}."
+            f" {self.images:,} of {format_count(self.offered, 'image')}."
         )
         if lead.side or lead.low is None:
             return text

@@ -613,9 +613,8 @@ def judge_variant(
         if len(at_zero) == 1:
             they = "its own λ this control is"
         notes.append(
-            f"λ = 0 was chosen for {' and for '.join(map(control_words, at_zero))}. At"
-            f" {they} the head"
-            " retrained alone, so there is no second comparison."
+            f"λ = 0 was chosen for {' and for '.join(map(control_words, at_zero))}. At {they} the"
+            " head retrained alone, so there is no second comparison."
         )
     if missing:
         notes.append(missing)

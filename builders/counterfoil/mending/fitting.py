@@ -182,8 +182,7 @@ def _descend(objective: _Objective, begun: Floats, epochs: int) -> tuple[Floats,
     if not losses[-1] <= losses[0] * _HIGHER:
         raise RunFailure(
             f"gradient descent at rate {RATE:g} diverges on these features: the objective is"
-            f" {losses[-1]:.3g} after"
-            f" {epochs:,} epochs, and was {losses[0]:.3g} before",
+            f" {losses[-1]:.3g} after {epochs:,} epochs, and was {losses[0]:.3g} before",
             "Fit by L-BFGS (--fit lbfgs), which finds the minimum of the same objective.",
         )
     return at, epochs

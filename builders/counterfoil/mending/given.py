@@ -257,8 +257,7 @@ def read_train_weights(
     if origin.get("train_content") != whole.content or sorted(weighed_keys) != sorted(whole.keys):
         raise UserError(
             f"--with {name}: its rows are not those of {whole.name}: it was written for another"
-            " split or another list"
-            " of classes",
+            " split or another list of classes",
             f"{_NEXT} with the recipe of --on.",
         )
     known = dict(zip(weighed_keys, weights.tolist(), strict=True))

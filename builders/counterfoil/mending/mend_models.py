@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -98,8 +98,7 @@ BEST = "best"
 NONE = "none"
 _OF_NETWORKS = (
     "--fit network: each head here is the whole network, trained again from new weights. All had"
-    " the same epochs and"
-    " the same batches of training images."
+    " the same epochs and the same batches of training images."
 )
 
 
@@ -177,7 +176,9 @@ def kept_gain(gain_own: float | None, other: float | None) -> float | None:
     return other / gain_own
 
 
-def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> Mended:
+def run_document(
+    prepared: Prepared, mended_models: Sequence[MendedModel], asked: AskedFor
+) -> Mended:
     """Return the document of models that were mended on the same rows."""
     source = prepared.source
     settings = prepared.settings
@@ -185,28 +186,12 @@ def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> Me
     first = mended_models[0]
     audit = first.audit
     halves = audit.halves
-    summaries = [model.summary for model in mended_models]
-    shown = _shown_variants(summaries)
-    models = _renamed(summaries, shown)
+    models, shown = _renamed([model.summary for model in mended_models])
     own_variants = []
     for model in mended_models:
         variants = prepared.own.get(model.summary.name, ())
         mended = [variant.name for variant in variants if variant.role == "mended"]
         own_variants.append([shown[name] for name in mended])
-    contexts = []
-    for index, context in enumerate(prepared.contexts):
-        cls = source.recipe.classes[context.label]
-        is_shown = first.context == index
-        context_shown = ContextShown(
-            context.name,
-            cls.id,
-            cls.name,
-            context.caption,
-            context.rank,
-            discover=int(is_shown[halves.discover].sum()),
-            confirm=int(is_shown[halves.confirm].sum()),
-        )
-        contexts.append(context_shown)
     classes = source.class_names
     headlines = []
     for model in models:
@@ -219,19 +204,6 @@ def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> Me
     for part in prepared.audited:
         images = AuditedImages(without_folders(part.name), part.content, len(part))
         audited_on.append(images)
-    learned = []
-    for variant, debug in prepared.drawn():
-        images = ImagesLearned(
-            name=without_folders(debug.dataset),
-            group=debug.group,
-            content=debug.content,
-            recipe=debug.recipe,
-            seed=debug.samples_seed,
-            role=variant.role,
-            images=variant.images,
-            offered=variant.offered,
-        )
-        learned.append(images)
     how = settings.how
     return Mended(
         version=MEND_VERSION,
@@ -271,13 +243,43 @@ def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> Me
             epochs={"sgd": EPOCHS, NETWORK: settings.epochs}.get(how),
             batch=network.BATCH if how == NETWORK else None,
         ),
-        datasets=tuple(learned),
-        contexts=tuple(contexts),
+        datasets=tuple(_images_learned(prepared)),
+        contexts=tuple(_contexts_shown(prepared, first)),
         models=models,
         collective=collective_of(models, failed, own_variants),
-        asked=asked_names(prepared.given, prepared.own_given, source.mine),
+        asked=asked,
         notes=_notes(prepared, mended_models, models),
     )
+
+
+def _contexts_shown(prepared: Prepared, mended: MendedModel) -> Iterator[ContextShown]:
+    halves = mended.audit.halves
+    for index, context in enumerate(prepared.contexts):
+        cls = prepared.source.recipe.classes[context.label]
+        is_shown = mended.context == index
+        yield ContextShown(
+            context.name,
+            cls.id,
+            cls.name,
+            context.caption,
+            context.rank,
+            discover=int(is_shown[halves.discover].sum()),
+            confirm=int(is_shown[halves.confirm].sum()),
+        )
+
+
+def _images_learned(prepared: Prepared) -> Iterator[ImagesLearned]:
+    for variant, debug in prepared.drawn():
+        yield ImagesLearned(
+            name=without_folders(debug.dataset),
+            group=debug.group,
+            content=debug.content,
+            recipe=debug.recipe,
+            seed=debug.samples_seed,
+            role=variant.role,
+            images=variant.images,
+            offered=variant.offered,
+        )
 
 
 def test_name(source: MendSource) -> str:
@@ -298,25 +300,20 @@ def asked_names(
     )
 
 
-def _shown_variants(models: Sequence[ModelMended]) -> dict[str, str]:
-    """Return the names of variants in documents, by their names."""
-    arms = [arm for model in models for arm in model.arms]
-    shown = shown_names(arm.name for arm in arms if arm.of is None)
-    for arm in arms:
+def _renamed(models: Sequence[ModelMended]) -> tuple[tuple[ModelMended, ...], dict[str, str]]:
+    """Return the same models, with the names of models and variants in documents, and these names of
+    variants by their own."""
+    every = [arm for model in models for arm in model.arms]
+    shown = shown_names(arm.name for arm in every if arm.of is None)
+    for arm in every:
         if arm.of is not None:
             shown[arm.name] = arm.name.removesuffix(arm.of) + shown[arm.of]
-    return shown
-
-
-def _renamed(models: Sequence[ModelMended], shown: Mapping[str, str]) -> tuple[ModelMended, ...]:
-    """Return the same models, with the names of models and variants in documents."""
     names = shown_names(model.name for model in models)
     renamed = []
     for model in models:
-        arms = []
-        for arm in model.arms:
-            of = shown.get(arm.of or "")
-            arms.append(replace(arm, name=shown[arm.name], of=of))
+        arms = [
+            replace(arm, name=shown[arm.name], of=shown.get(arm.of or "")) for arm in model.arms
+        ]
         model = replace(
             model,
             name=names[model.name],
@@ -325,7 +322,7 @@ def _renamed(models: Sequence[ModelMended], shown: Mapping[str, str]) -> tuple[M
             arms=tuple(arms),
         )
         renamed.append(model)
-    return tuple(renamed)
+    return tuple(renamed), shown
 
 
 def _notes(
@@ -342,9 +339,8 @@ def _notes(
         if outputs < model.outputs:
             notes.append(
                 f"{outputs:,} of the {model.outputs:,} outputs of {model.name} belong to the"
-                f" {len(classes):,} classes"
-                " here. The other outputs are never right in training, so every refitted head"
-                " predicts them less."
+                f" {len(classes):,} classes here. The other outputs are never right in training, so"
+                " every refitted head predicts them less."
             )
         loose = [variant.name for variant in model.arms if not variant.settled]
         if loose:
@@ -447,8 +443,7 @@ def refuse_another_run(
     if other:
         raise UserError(
             f"{folder} holds the result of mending {named} on {known.recipe.name}, with other"
-            " settings:"
-            f" {'; '.join(other)}",
+            f" settings: {'; '.join(other)}",
             "Name another folder with --out, or remove that one.",
         )
 
@@ -645,8 +640,8 @@ def mend(options: MendOptions) -> MendResult:
         used_device = resolve_device(options.device)
         make_folder(folder)
         with directory_lock(folder):
-            datasets = asked_names(given, given_by_model, source.mine)
-            refuse_another_run(folder, source, names, settings, datasets)
+            asked = asked_names(given, given_by_model, source.mine)
+            refuse_another_run(folder, source, names, settings, asked)
             prepared = prepare_inputs(source, given, given_by_model, settings)
             if options.fit == NETWORK:
                 images = sum(map(len, prepared.pixels.values()))
@@ -666,7 +661,7 @@ def mend(options: MendOptions) -> MendResult:
             ]
             for classifier in classifiers.values():
                 classifier.released()  # moves a module that was passed in back to its device
-            mended = run_document(prepared, mended_models)
+            mended = run_document(prepared, mended_models, asked)
             return write_mended(folder, mended, mended_models, prepared)
 
 

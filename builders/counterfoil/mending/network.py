@@ -70,8 +70,7 @@ class Network:
         if size > _MOST_BYTES:
             raise UserError(
                 f"model {classifier.name!r}: --fit network holds all {images:,} images in memory,"
-                f" {size / 1e9:.0f} GB;"
-                f" expected at most {_MOST_BYTES / 1e9:.0f}",
+                f" {size / 1e9:.0f} GB; expected at most {_MOST_BYTES / 1e9:.0f}",
                 "Name fewer training images (--per-class) and smaller splits, or refit the head:"
                 " --fit lbfgs",
             )
@@ -81,8 +80,7 @@ class Network:
         if is_callable and kept:
             raise UserError(
                 f"model {classifier.name!r}: --fit network begins at new weights, and the module of"
-                " its parameter"
-                f" {kept[0]} has no reset_parameters()",
+                f" its parameter {kept[0]} has no reset_parameters()",
                 "Give that module one, name a timm model, or refit the head: --fit lbfgs",
             )
         # a person's module stays as it is

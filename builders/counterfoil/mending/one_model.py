@@ -89,8 +89,7 @@ from counterfoil.report.words import format_count, format_points
 _TIE = 1e-3
 LEARNED_NOTHING = (
     "λ = 0 was chosen: on the discover half, no larger weight {helped} without losing more"
-    " elsewhere. So this is the"
-    " head retrained alone."
+    " elsewhere. So this is the head retrained alone."
 )
 # Effects are measured with these numbers of images per context.
 _IMAGES = (1, 2, 5, 10, 20, 50, 100)
@@ -220,8 +219,7 @@ def refuse_infinite_features(model: str, features: AnyFloats, images: str) -> No
     if wrong:
         raise RunFailure(
             f"model {model!r}: the features of {wrong:,} of {len(features):,} images of {images}"
-            " are not"
-            " finite numbers",
+            " are not finite numbers",
             "Its weights may be damaged, or overflow on this device; another one may do: --device"
             " cpu",
         )
@@ -685,10 +683,8 @@ def _judged(
             "No λ is allowed: the head retrained on"
             f" {format_count(len(fitting.train_rows), 'training image')} alone loses"
             f" {format_points(lost)} points on the discover half, and at most"
-            f" {format_points(MOST_LOSS)} are"
-            " allowed. With more training images (--per-class, or more photographs) it may lose"
-            " less; λ was chosen"
-            " relative to that head."
+            f" {format_points(MOST_LOSS)} are allowed. With more training images (--per-class, or"
+            " more photographs) it may lose less; λ was chosen relative to that head."
         )
         if result.lam == 0:
             outcome = "not known"

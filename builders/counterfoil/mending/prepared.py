@@ -23,7 +23,7 @@ from counterfoil.data.labelled_sources import labelled_split
 from counterfoil.data.open_source import OpenSource, open_source
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.errors import CounterfoilError, UserError, raise_together, some_of
-from counterfoil.evaluation.dataset import is_built, open_dataset
+from counterfoil.evaluation.dataset import OpenDataset, is_built, open_dataset
 from counterfoil.mending.given import (
     IMAGES,
     POOL,
@@ -109,11 +109,8 @@ def mend_source(
     audited: Sequence[str] | None,
     pools: Collection[str] = (),
 ) -> MendSource:
-    """Open the images of a recipe for mending. Raise UserError for a recipe that mending cannot
-    use.
-
-    pools: splits that images are chosen from.
-    """
+    """Open the images of a recipe for mending. pools: splits that images are chosen from. Raise
+    UserError for a recipe that mending cannot use."""
     recipe = resolve_classes(load_recipe(on, overrides))
     if per_class is not None and per_class < 1:
         raise UserError(f"--per-class: found {per_class}, expected 1 or more")
@@ -145,29 +142,19 @@ def mend_source(
     if len(chosen) > MOST_CONTENTS // 2:
         raise UserError(
             f"--per-class {per_class}: a head would be fitted to {len(chosen):,} training images,"
-            " expected at most"
-            f" {MOST_CONTENTS // 2:,}: its folder lists each of them so that no evaluation uses"
-            " them",
+            f" expected at most {MOST_CONTENTS // 2:,}: its folder lists each of them so that no"
+            " evaluation uses them",
             "Name fewer, such as --per-class"
             f" {max(1, MOST_CONTENTS // 2 // max(1, len(recipe.classes)))}.",
         )
     build = None
-    made_from = None
+    taken = {train: "the head learns from it", **dict.fromkeys(mine.on, "it is audited")}
     if len(mine.on) == 1 and mine.on[0] not in splits and is_built(mine.on[0]):
         # A built dataset can be audited alone: then its noise, edits and base are known.
         opened = open_dataset(mine.on[0])
-        rows = np.arange(len(opened.keys))
-        base = np.flatnonzero(opened.shifts == 0).tolist()
-        build = AuditedBuild(
-            frozenset(seeds_of(opened, rows)),
-            edited_rows(opened, rows, recipe),
-            frozenset(opened.keys[row] for row in base),
-        )
+        build = _audited_build(opened, recipe)
         if build.edited:
-            made_from = opened.recipe.generator.get("split")
-    taken = {train: "the head learns from it", **dict.fromkeys(mine.on, "it is audited")}
-    if made_from is not None:
-        taken[made_from] = "the audited images are made from it"
+            taken[opened.recipe.generator.get("split")] = "the audited images are made from it"
     for pool in pools:
         if pool in taken or pool not in splits:
             why = taken.get(pool, "there is none of that name")
@@ -190,6 +177,16 @@ def mend_source(
         test=tested,
         audited=build,
         per_class=per_class,
+    )
+
+
+def _audited_build(opened: OpenDataset, recipe: Recipe) -> AuditedBuild:
+    rows = np.arange(len(opened.keys))
+    base = np.flatnonzero(opened.shifts == 0).tolist()
+    return AuditedBuild(
+        frozenset(seeds_of(opened, rows)),
+        edited_rows(opened, rows, recipe),
+        frozenset(opened.keys[row] for row in base),
     )
 
 
@@ -310,9 +307,8 @@ def _shared(ours: Known, known: Known) -> list[str]:
     noise = ours.seeds & known.seeds
     if noise:
         problems.append(
-            f"{format_count(len(noise), 'image')} of {ours.name} and images of {known.name} come from"
-            " the same noise: both"
-            " have the same samples.seed"
+            f"{format_count(len(noise), 'image')} of {ours.name} and images of {known.name} come"
+            " from the same noise: both have the same samples.seed"
         )
     return problems
 
@@ -346,9 +342,8 @@ def refuse_mined_on_judges(
                     rows = images if isinstance(images, str) else "rows without a name"
                     notes.append(
                         f"{name} was mined on {rows}, and no images tested here have that content."
-                        " They share"
-                        " no row unless they are the same images under another list of classes or"
-                        " another revision."
+                        " They share no row unless they are the same images under another list of"
+                        " classes or another revision."
                     )
                 if content in test:
                     problems.append(
@@ -364,14 +359,12 @@ def refuse_mined_on_judges(
                 if content in audited and not isinstance(half, str):
                     problems.append(
                         f"{called} was mined on {audited[content]} but does not say on which half:"
-                        " rows that"
-                        f" found its contexts may also test them; mine and build it again"
+                        " rows that found its contexts may also test them; mine and build it again"
                     )
                 elif content in audited and half != discover_sha256:
                     problems.append(
                         f"{called} was mined on other rows of {audited[content]} than the discover"
-                        " half here:"
-                        f" rows that found its contexts would also test them"
+                        " half here: rows that found its contexts would also test them"
                     )
     if problems:
         raise UserError(
@@ -413,18 +406,15 @@ def refuse_near_chance(
             f" {format_count(int(images[tested].sum()), 'image')} right; guessing gets"
             f" {100 * chances[tested].mean():.1f} %{which}",
             "The model does not recognise its classes in these images, so it cannot learn about its"
-            " failures"
-            " from them. `counterfoil evaluate` shows the same. Render them with a generator that"
-            " knows these"
-            " classes, or from your own photographs.",
+            " failures from them. `counterfoil evaluate` shows the same. Render them with a"
+            " generator that knows these classes, or from your own photographs.",
         )
     if not near:
         return ()
     return (
         f"{model} is near chance on the base of {dataset} for {len(near):,} of {len(tested):,}"
-        " classes"
-        f" ({', '.join(near[:_MOST_NAMES])}): its images of these classes probably show something"
-        " else.",
+        f" classes ({', '.join(near[:_MOST_NAMES])}): its images of these classes probably show"
+        " something else.",
     )
 
 
@@ -478,7 +468,6 @@ class Prepared:
     variants: tuple[Variant, ...]
     own: Mapping[str, tuple[Variant, ...]]
     """Model → the variants of its own dataset."""
-    own_given: Mapping[str, Given]
     groups: Mapping[str, Mapping[str, str]]
     """The value that names the groups → (audited key → group)."""
     contexts: tuple[Context, ...]
@@ -553,36 +542,43 @@ def prepare_inputs(
         given=tuple(given),
         variants=variants,
         own=own_variants,
-        own_given=given_by_model,
         groups=groups,
         contexts=tuple(contexts.values()),
         pixels={},
         audited=audited,
     )
-    drawn = [debug for _, debug in prepared.drawn()]
     every = [source.train]
-    for debug in drawn:
+    for _, debug in prepared.drawn():
         every += [debug.images, debug.edited]
     pixels: dict[str, tuple[str | None, ...]] = {}
     for labelled in (*every, *audited, source.test):
         if labelled is not None and labelled.content not in pixels:
             pixels[labelled.content] = pixels_of(labelled)
-    dataset = recipe.source.dataset
+    prepared = replace(prepared, pixels=pixels)
+    _refuse_overlaps(prepared)
+    return prepared
+
+
+def _refuse_overlaps(prepared: Prepared) -> None:
+    """Raise UserError for images that both teach and judge."""
+    source = prepared.source
+    dataset = source.recipe.source.dataset
 
     def known(labelled: LabelledImages, name: str) -> Known:
-        return Known(name, labelled.keys, pixels[labelled.content], labelled.units, dataset)
+        pixels = prepared.pixels[labelled.content]
+        return Known(name, labelled.keys, pixels, labelled.units, dataset)
 
     learned = [known(source.train, f"the training images ({source.train.name})")]
-    for debug in drawn:
+    for _, debug in prepared.drawn():
         edited = frozenset()
         if debug.edited is not None:
             edited = frozenset(debug.edited.keys)
         of_debug = known(debug.images, f"the images of {debug.name}")
         learned.append(replace(of_debug, seeds=debug.seeds, edited=edited, edited_of=dataset))
     judged = []
-    for part in audited:
+    build = source.audited
+    for part in prepared.audited:
         rows = known(part, f"the audited images ({part.name})")
-        build = source.audited
         if build is not None:
             rows = replace(
                 rows, of=part.name, seeds=build.seeds, edited=build.edited, edited_of=dataset
@@ -593,4 +589,3 @@ def prepare_inputs(
     if test is not None:
         tested.append(known(test, f"the test ({test.name})"))
     refuse_shared(learned, judged, tested)
-    return replace(prepared, pixels=pixels)

@@ -307,9 +307,7 @@ class CaptionGrammar(WordFile):
             nouns = self.hyponyms.get(cls.name, ())
         elif called is not None:
             nouns = (called,)
-        fillings: dict[str, Sequence[str | None]] = {}
-        fillings[CLASS] = (cls.name,)
-        fillings[NOUN] = nouns
+        fillings: dict[str, Sequence[str | None]] = {CLASS: (cls.name,), NOUN: nouns}
         for word in ABOUT_CLASS:
             fillings[word] = (getattr(cls, word),)
         for part, key in PARTS.items():
@@ -350,12 +348,6 @@ class CaptionGrammar(WordFile):
             advice = "Give the grammar `templates` with more words, or `captions`."
             return [(f"has no caption other than its reference '{reference_text}'", advice)]
         return ClassCaptions(reference_text, tuple(captions))
-
-
-def bundled_captions() -> tuple[str, ...]:
-    folder = bundled_folder() / CaptionGrammar.kind
-    names = [path.stem for path in folder.glob("*.yaml")]
-    return tuple(sorted(names))
 
 
 def _filled(

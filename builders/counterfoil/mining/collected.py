@@ -31,7 +31,7 @@ from counterfoil.mining.hypotheses import (
 from counterfoil.mining.rounds import NO_PROMPT, ROUND, AnsweredRound
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.progress import track
-from counterfoil.recipe import Recipe
+from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.stats import (
     MISSING,
@@ -242,7 +242,14 @@ class HypothesisTests:
         tested = []
         for test, result in zip(tests, results, strict=True):
             tested.append(Carried(*test, result))
-        return cls(run, audits, captions, outcome, rendered, tested)
+        return cls(
+            run,
+            audits,
+            captions,
+            outcome,
+            rendered,
+            tested,
+        )
 
     @property
     def images(self) -> list[tuple[str, LabelledImages]]:
@@ -357,9 +364,7 @@ def _audit_index(audits: Sequence[Audited], label: int) -> int:
 
 
 def _finding(
-    tests: HypothesisTests,
-    carried: Carried,
-    others: Mapping[str, Question],
+    tests: HypothesisTests, carried: Carried, others: Mapping[str, Question]
 ) -> document.Finding:
     """Return a hypothesis with its test and evidence. Rendered images come first if they are the
     only test."""
@@ -376,7 +381,6 @@ def _finding(
     if hypothesis.answered is not None:
         answered = recipe_classes[hypothesis.answered].name
     confirm_rows = audited.halves.confirm
-    discover_rows = audited.halves.discover
     half = audited.labelled.chosen(confirm_rows)
     is_tested = hypothesis.tested_on(half.features, half.labels)
     tested_rows = np.flatnonzero(is_tested)
@@ -393,20 +397,10 @@ def _finding(
                 failed = tested.failed[order[:k]]
                 accuracy = float(1 - failed.mean())
                 curve.append(document.CurvePoint(k, accuracy))
-    names = output_names(run.recipe, audited.target.class_map)
-    images = _AuditImages(audited, names, run.recipe)
-    counted = hypothesis.counted(audited.failed, audited.taken_for)
     rows = confirm_rows[tested_rows[inside]]
-    first = _first_of_both(counted[rows])
-    scores = closeness[inside]
-    shown = images.evidence(rows[first], scores[first], counted, "confirm")
+    evidence, easiest = _shown(tests, carried, rows, closeness[inside])
     test = None
-    if tests.rendered is not None and carried.rendered is not None:
-        drawn_set = tests.rendered.sets[hypothesis.name]
-        first = _first_of_both(tests.rendered.failed[drawn_set.rows])
-        rows = drawn_set.rows[first]
-        drawn = images.drawn(tests.rendered, rows, drawn_set.scores[first])
-        shown = drawn + shown if carried.rows is None else shown + drawn
+    if carried.rendered is not None:
         rates = compared(*carried.rendered, result.level)
         p = score_test(*carried.rendered, run.mine.margin)
         test = document.RenderedTest(
@@ -415,23 +409,13 @@ def _finding(
             rates.difference,
             p,
         )
-    rows = discover_rows[hypothesis.evidence]
-    first = _first_of_both(counted[rows])
-    scores = hypothesis.scores[first]
-    shown += images.evidence(rows[first], scores, counted, "discover")
-    easiest = images.evidence(
-        discover_rows[hypothesis.easiest],
-        hypothesis.easiest_scores,
-        audited.failed,
-        "discover",
-    )
     of_others = []
     if hypothesis.answered is None:
         for name, answers in others.items():
             of_other = replace(half, failed=answers.failed[confirm_rows])
             in_set, rest = map(rate_of, hypothesis.count(of_other))
             of_others.append(document.OtherClassifier(name, in_set, rest))
-    discover_half = audited.labelled.chosen(discover_rows)
+    discover_half = audited.labelled.chosen(audited.halves.discover)
     return document.Finding(
         name=hypothesis.name,
         classes=tuple(cls.id for cls in classes),
@@ -447,7 +431,7 @@ def _finding(
         p=result.p,
         q=result.q,
         discover=compared(*hypothesis.count(discover_half)),
-        evidence=tuple(shown),
+        evidence=tuple(evidence),
         caption_check=_caption_check(audited, tests.captions, hypothesis),
         nearest_curve=tuple(curve),
         others=tuple(of_others),
@@ -461,68 +445,106 @@ def _finding(
     )
 
 
-@dataclass(frozen=True)
-class _AuditImages:
-    """The images of an audit as evidence."""
+def _shown(
+    tests: HypothesisTests,
+    carried: Carried,
+    rows: Ints,
+    scores: AnyFloats,
+) -> tuple[list[document.Evidence], list[document.Evidence]]:
+    """Return the evidence of a hypothesis and its easiest images. rows: the set on the confirm half,
+    the clearest row first, with `scores`."""
+    hypothesis = carried.hypothesis
+    audited = tests.audits[carried.audit]
+    classes = tests.run.recipe.classes
+    names = output_names(tests.run.recipe, audited.target.class_map)
+    outputs = audited.target.predictions.prediction[audited.rows]
+    images = _Images(
+        audited.keys,
+        audited.labels,
+        outputs,
+        classes,
+        names,
+        audited.paths,
+    )
+    counted = hypothesis.counted(audited.failed, audited.taken_for)
+    shown = images.both(rows, scores, counted, "confirm")
+    rendered = tests.rendered
+    if rendered is not None and carried.rendered is not None:
+        drawn = _Images(
+            [f"{rendered.images.name}/{key}" for key in rendered.images.keys],
+            rendered.images.labels,
+            rendered.predictions.prediction,
+            classes,
+            names,
+            {},
+        )
+        of_set = rendered.sets[hypothesis.name]
+        evidence = drawn.both(of_set.rows, of_set.scores, rendered.failed, "rendered")
+        shown = evidence + shown if carried.rows is None else shown + evidence
+    discover = audited.halves.discover
+    shown += images.both(discover[hypothesis.evidence], hypothesis.scores, counted, "discover")
+    easiest = images.evidence(
+        discover[hypothesis.easiest],
+        hypothesis.easiest_scores,
+        audited.failed,
+        "discover",
+    )
+    return shown, easiest
 
-    audited: Audited
-    answers: list[str]
+
+_Half = Literal["discover", "confirm", "rendered"]
+
+
+@dataclass(frozen=True)
+class _Images:
+    """n images that may be shown as evidence."""
+
+    keys: Sequence[str]
+    labels: Ints
+    outputs: np.ndarray
+    """(n,), what the target answers."""
+    classes: Sequence[RecipeClass]
+    names: Sequence[str]
     """The name of each output."""
-    recipe: Recipe
+    paths: Mapping[str, str]
+
+    def both(
+        self,
+        rows: Ints,
+        scores: AnyFloats,
+        counted: Bools,
+        half: _Half,
+    ) -> list[document.Evidence]:
+        """Return evidence of the first right and the first wrong rows, in their order."""
+        failed = counted[rows]
+        wrong = np.cumsum(failed)
+        right = np.cumsum(~failed)
+        rank = np.where(failed, wrong, right)
+        first = rank <= _MOST_EVIDENCE // 2
+        return self.evidence(rows[first], scores[first], counted, half)
 
     def evidence(
         self,
         rows: Ints,
         scores: AnyFloats,
         counted: Bools,
-        half: Literal["discover", "confirm"],
+        half: _Half,
     ) -> list[document.Evidence]:
         """Return evidence of rows (m,). counted: (n,), whether a row counts as failing."""
-        audited = self.audited
         evidence = []
         for row, score in zip(rows.tolist(), scores.tolist(), strict=True):
-            key = audited.keys[row]
-            output = audited.target.predictions.prediction[audited.rows[row]]
+            key = self.keys[row]
             image = document.Evidence(
                 key,
                 score,
                 failed=bool(counted[row]),
                 half=half,
-                label=self.recipe.classes[audited.labels[row]].name,
-                answered=self.answers[output],
-                path=audited.paths.get(key),
+                label=self.classes[self.labels[row]].name,
+                answered=self.names[self.outputs[row]],
+                path=self.paths.get(key),
             )
             evidence.append(image)
         return evidence
-
-    def drawn(
-        self,
-        rendered: AnsweredRound,
-        rows: Ints,
-        scores: AnyFloats,
-    ) -> list[document.Evidence]:
-        """Return evidence of rows (m,) of a round."""
-        images = rendered.images
-        evidence = []
-        for row, score in zip(rows.tolist(), scores.tolist(), strict=True):
-            image = document.Evidence(
-                f"{images.name}/{images.keys[row]}",
-                score,
-                failed=bool(rendered.failed[row]),
-                half="rendered",
-                label=self.recipe.classes[images.labels[row]].name,
-                answered=self.answers[rendered.predictions.prediction[row]],
-            )
-            evidence.append(image)
-        return evidence
-
-
-def _first_of_both(failed: Bools) -> Ints:
-    """Return the indices of the first right and the first wrong rows, in their order."""
-    wrong = np.cumsum(failed)
-    right = np.cumsum(~failed)
-    rank = np.where(failed, wrong, right)
-    return np.flatnonzero(rank <= _MOST_EVIDENCE // 2)
 
 
 def output_names(recipe: Recipe, class_map: ClassMap) -> list[str]:

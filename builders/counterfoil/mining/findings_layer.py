@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -98,19 +98,15 @@ def shifts_layer(
         classes.update(shift["classes"])
         replaced = {}
         if name in specs:
-            spec = specs[name]
-            replaced = spec.model_dump(mode="json", exclude_none=True)
+            replaced = specs[name].model_dump(mode="json", exclude_none=True)
         all_shifts[name] = replacement(replaced, shift)
-    ids = [cls.id for cls in run.recipe.classes if cls.id in classes]
-    base = {"classes": ids}
+    base = {"classes": [cls.id for cls in run.recipe.classes if cls.id in classes]}
     prompts = merged_deeply(carried.get("prompts", {}), {"base": base})
     prompts["shifts"] = all_shifts
     layer = carried | {"prompts": prompts}
     # Drop the LoRA weights of levels, because otherwise every image would be rendered with them.
-    levelled = {}
-    for shift in run.recipe.all_shifts():
-        if shift.lora is not None:
-            levelled[shift.lora] = None
+    loras = [shift.lora for shift in run.recipe.all_shifts()]
+    levelled = dict.fromkeys(lora for lora in loras if lora is not None)
     if levelled:
         layer = merged_deeply(layer, {"generator": {"lora": levelled}})
     layer = merged_deeply(layer, changes)
@@ -137,7 +133,7 @@ def laid_over(
     the resolved classes. Raise UserError if the overrides change such classes.
     """
     below = load_recipe(source)
-    carried = _plain(with_overrides(LocatedMapping(), overrides))
+    carried = _plain(with_overrides(LocatedMapping(), overrides), str)
     # The layer names a bundled recipe, or a path from its own folder.
     path = find_recipe(source)
     extends = os.path.relpath(path.resolve(), folder.resolve())
@@ -265,10 +261,8 @@ def drawing_prompt(
         return prompt_of(hypothesis.caption, classes)
     if len(labels) > 1:
         return None
-    drawn = set()
-    for other in outcome.hypotheses:
-        if other.role == "hard" and other.labels == labels:
-            drawn.add(other.caption)
+    same = [other for other in outcome.hypotheses if other.labels == labels]
+    drawn = {other.caption for other in same if other.role == "hard"}
     for hard in outcome.notes[labels[0]].hard:
         if hard.score < 0 and hard.caption not in drawn:
             return prompt_of(hard.caption, classes)
@@ -292,23 +286,22 @@ def prompt_of(caption: str, classes: Sequence[RecipeClass]) -> str:
 
 def mined_from(findings: Findings, finding: Finding) -> dict[str, Any]:
     """Return a shift's origin for its recipe: its rates, its test, and the audited images."""
-    origin: dict[str, Any] = {}
-    origin["finding"] = finding.name
-    origin["words"] = finding.words
+    origin: dict[str, Any] = {"finding": finding.name, "words": finding.words}
     if finding.marks:
         origin["marks"] = list(finding.marks)
-    origin["role"] = finding.role
-    origin["caption"] = finding.caption
+    origin |= {"role": finding.role, "caption": finding.caption}
     if finding.role == "far_from" and finding.prompt is not None:
         origin["drawn_by"] = finding.prompt
     origin["classes"] = list(finding.class_names[:_MOST_NAMES])
     origin |= audit_origin(findings)
-    origin["set"] = _numbers(finding.set)
-    origin["rest"] = _numbers(finding.rest)
-    origin["difference"] = finding.difference.value
-    origin["interval"] = _ends(finding.difference.reported_interval)
-    origin["p"] = finding.p
-    origin["q"] = finding.q
+    origin |= {
+        "set": _numbers(finding.set),
+        "rest": _numbers(finding.rest),
+        "difference": finding.difference.value,
+        "interval": _ends(finding.difference.reported_interval),
+        "p": finding.p,
+        "q": finding.q,
+    }
     pairs = finding.pairs
     rendered = finding.rendered
     if pairs is not None:
@@ -353,13 +346,11 @@ def audit_origin(findings: Findings) -> dict[str, Any]:
     """Return what was audited, and by which method, for `mined_from`."""
     method = findings.method
     target = findings.target
-    images = []
-    for part in findings.on:
-        name = without_folders(part.name)
-        images.append({"name": name, "content": part.content})
+    images = [{"name": without_folders(part.name), "content": part.content} for part in findings.on]
     origin: dict[str, Any] = {
         "method": method.name,
-        "settings": _shared(method.settings),
+        # Files and folders have their names alone.
+        "settings": _plain(method.settings, without_folders),
         "target": {
             "name": without_folders(target.name),
             "sha256": target.sha256,
@@ -376,15 +367,13 @@ def audit_origin(findings: Findings) -> dict[str, Any]:
     return origin
 
 
-def _shared(value: Any) -> Any:
-    """Return a method's settings for a recipe: files and folders by their names alone."""
+def _plain(value: Any, of_text: Callable[[str], str]) -> Any:
+    """Return a value of plain mappings and lists, without the lines where it was written."""
     if isinstance(value, Mapping):
-        return {key: _shared(item) for key, item in value.items()}
+        return {key: _plain(item, of_text) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return list(map(_shared, value))
-    if isinstance(value, str):
-        return without_folders(value)
-    return value
+        return [_plain(item, of_text) for item in value]
+    return of_text(value) if isinstance(value, str) else value
 
 
 def _numbers(rate: Rate) -> dict[str, Any]:
@@ -410,11 +399,10 @@ def mined_shift(
 ) -> dict[str, Any]:
     """Return a shift of kind `mined`. caption: to screen it by. alone: the caption without its
     class."""
-    ids = [cls.id for cls in classes]
     shift: dict[str, Any] = {
         "kind": "mined",
         "group": group,
-        "classes": ids,
+        "classes": [cls.id for cls in classes],
         "prompt": prompt,
     }
     if caption is not None:
@@ -439,12 +427,3 @@ def _added(caption: str, classes: Sequence[RecipeClass]) -> str | None:
     words = re.sub(r"^(a|an|the)(\s|$)", "", words)
     added = f"{words} {after.strip()}".strip()
     return f"{_A_PHOTO} {added}" if added else None
-
-
-def _plain(value: Any) -> Any:
-    """Return a value without the lines where it was written."""
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return list(map(_plain, value))
-    return value

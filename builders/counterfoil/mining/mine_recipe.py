@@ -3,8 +3,7 @@ recipe."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from counterfoil.data.folders import refuse_among_inputs
@@ -62,7 +61,11 @@ def mine(given: MineOptions) -> MineResult:
             "limit": run.mine.limit,
         }
         refuse_unfit_options(run, method, requested | training, callables)
-        with locked_folder(run):
+        folder = run.folder
+        try_folder(folder)
+        refuse_among_inputs(folder, run.recipe.source.dataset)
+        make_folder(folder)
+        with directory_lock(folder):
             if isinstance(method, SearchMethod):
                 return method.search(run)
             return mine_images(run, method, callables, training)
@@ -167,13 +170,3 @@ def refuse_unfit_options(
     problems = undrawn_problems(run.recipe, mine, f"mine.confirm: '{mine.confirm}'")
     if problems:
         raise UserError(problems, "Test on the confirm half: --confirm rows")
-
-
-@contextmanager
-def locked_folder(run: MiningRun) -> Iterator[None]:
-    """Hold the run's folder alone. The folder is made if it is missing."""
-    try_folder(run.folder)
-    refuse_among_inputs(run.folder, run.recipe.source.dataset)
-    make_folder(run.folder)
-    with directory_lock(run.folder):
-        yield

@@ -164,10 +164,7 @@ def pool_files(
         "pool": pool_name,
         "split": pool.reference.split,
         "labels": pool.labels,
-        "decisions": [
-            float(decisions.min()),
-            float(decisions.max()),
-        ],
+        "decisions": [float(decisions.min()), float(decisions.max())],
         "unreadable": hardest.unreadable,
     }
     base = recipe.prompts.base
@@ -262,15 +259,8 @@ def weights_parquet(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows = []
-    for key in keys:
-        _, _, row = key.rpartition("_")
-        rows.append(int(row))
-    columns: dict[str, pa.Array] = {}
-    columns["key"] = pa.array(keys, pa.string())
-    columns["row"] = pa.array(rows, pa.int64())
-    for name, values in weights.items():
-        columns[name] = pa.array(values, pa.float64())
+    rows = [int(key.rpartition("_")[2]) for key in keys]
+    columns = {"key": pa.array(keys, pa.string()), "row": pa.array(rows, pa.int64()), **weights}
     metadata = None
     if origin is not None:
         text = json.dumps(origin, sort_keys=True, ensure_ascii=False)

@@ -78,7 +78,22 @@ def mine_images(
 ) -> MineResult:
     """Find and test failures among existing images, and write the files. training: options of
     `open_training`."""
-    inputs = open_inputs(run, method, callables, training)
+    recipe = run.recipe
+    source = open_source(recipe.source)  # once, so that all rows of this run come from one commit
+    for classifier in callables:
+        classifier.images = lambda: opened_images(recipe, run.mine, source)[0]
+    training_images = open_training(run, source, **training)
+    captions = None if method.captions is None else method.captions(run)
+    others = other_models(recipe, run.mine, run.mine.others)
+    pooled_names = method.pooled(run.settings)
+    pooled = other_models(recipe, run.mine, pooled_names, _POOLED)
+    elsewhere = None
+    if not callables and (len(run.devices) > 1 or run.device == "cpu"):
+        # Workers predict on several devices or on the CPU; a single GPU is used by this process.
+        engine = engine_for(run.devices, run.workers)
+        elsewhere = Placement(engine, run.device, tuple(recipe.classes))
+    target = ask_target(recipe, run.mine, source, run.device, elsewhere)
+    inputs = MiningInputs(target, captions, training_images, others, pooled)
     seen = see_images(run, method, inputs)
     outcome = find_hypotheses(seen)
     rendered = render_round(seen.run, outcome)
@@ -91,14 +106,13 @@ def mine_images(
     )
     findings, files = describe(tests, seen, inputs)
     filtered = None
-    if inputs.training is not None and seen.clip is not None:
-        embedder = seen.clip.embedder
+    if training_images is not None and seen.clip is not None:
         filtered, more_files = training_files(
-            inputs.training,
+            training_images,
             run,
             seen.audits,
             outcome,
-            embedder,
+            seen.clip.embedder,
             findings,
         )
         files |= more_files
@@ -119,32 +133,6 @@ class MiningInputs:
     """Further classifiers that findings are measured on."""
     pooled: Mapping[str, ClassMap]
     """Further classifiers whose failures the method uses too."""
-
-
-def open_inputs(
-    run: MiningRun,
-    method: FindMethod,
-    callables: Sequence[HandedOver],
-    training: Mapping[str, Any],
-) -> MiningInputs:
-    """Open all that the run needs, and ask the target about its images."""
-    recipe = run.recipe
-    mine = run.mine
-    source = open_source(recipe.source)  # once, so that all rows of this run come from one commit
-    for classifier in callables:
-        classifier.images = lambda: opened_images(recipe, mine, source)[0]
-    training_images = open_training(run, source, **training)
-    captions = None if method.captions is None else method.captions(run)
-    others = other_models(recipe, mine, mine.others)
-    pooled_names = method.pooled(run.settings)
-    pooled = other_models(recipe, mine, pooled_names, _POOLED)
-    elsewhere = None
-    if not callables and (len(run.devices) > 1 or run.device == "cpu"):
-        # Workers predict on several devices or on the CPU; a single GPU is used by this process.
-        engine = engine_for(run.devices, run.workers)
-        elsewhere = Placement(engine, run.device, tuple(recipe.classes))
-    target = ask_target(recipe, mine, source, run.device, elsewhere)
-    return MiningInputs(target, captions, training_images, others, pooled)
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,7 @@ _MOST_PROBLEMS = 10  # problems of one file
 _LONGEST_LABEL = 255
 _HINT = (
     "answers.json comes from the download button of the page that `counterfoil review` writes. A"
-    " page fits only the"
-    " dataset that it was written for, unchanged."
+    " page fits only the dataset that it was written for, unchanged."
 )
 
 
@@ -214,8 +213,7 @@ def _problems(
     if page.content != questions.content:
         yield (
             "is for another dataset, or for this one before it changed: content"
-            f" {page.content!r:.40}, expected"
-            f" {questions.content[:12]}…"
+            f" {page.content!r:.40}, expected {questions.content[:12]}…"
         )
         return
     answered: set[tuple[str, str, str]] = set()
@@ -224,8 +222,7 @@ def _problems(
         labels = questions.classes if grid.task == "class" else questions.shifts[1:]
         if grid.label not in labels:
             yield (
-                f"grid {number}: found the {grid.task} {grid.label!r:.40}, which the dataset"
-                " does"
+                f"grid {number}: found the {grid.task} {grid.label!r:.40}, which the dataset does"
                 " not have"
             )
             continue

@@ -110,12 +110,15 @@ def _opaque(*words: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The images to ask about, the labels of their classes, and the number wanted for each
-    shift."""
+    """The images to ask about, and the number wanted for each shift."""
 
-    images: tuple[CandidateImage, ...]
-    classes: tuple[int, ...]
+    images: Sequence[CandidateImage]
     each: int
+
+    @property
+    def classes(self) -> list[int]:
+        """The labels of the images' classes."""
+        return sorted({image.label for image in self.images})
 
 
 def choose_images(
@@ -154,8 +157,7 @@ def choose_images(
         # Take one image of each class in turn.
         turns.sort(key=lambda turn: turn[:2])
         chosen += [image for *_, image in turns[:wanted]]
-    classes = sorted({image.label for image in chosen})
-    return Chosen(tuple(chosen), tuple(classes), wanted)
+    return Chosen(chosen, wanted)
 
 
 def draw_screened(
@@ -178,8 +180,7 @@ def draw_screened(
     for of_stratum in strata.values():
         of_stratum.sort(key=lambda image: random_rank(seed, "screen", image.key))
         chosen += of_stratum[: max(1, wanted // 2)]
-    classes = sorted({image.label for image in chosen})
-    return Chosen(tuple(chosen), tuple(classes), wanted)
+    return Chosen(chosen, wanted)
 
 
 def _images_a_shift(
@@ -196,9 +197,8 @@ def _images_a_shift(
     if total > MOST_IMAGES:
         hint = f"Use at most {fits} per shift, or name" if fits else "Name"
         raise UserError(
-            f"a page holds at most {MOST_IMAGES:,} images, and {wanted:,} of each of"
-            f" {len(sizes):,} shifts are"
-            f" {total:,}",
+            f"a page holds at most {MOST_IMAGES:,} images, and {wanted:,} of each of {len(sizes):,}"
+            f" shifts are {total:,}",
             f"{hint} fewer shifts with --shift.",
         )
     return wanted

@@ -98,11 +98,13 @@ def answered_shifts(
             if isinstance(rule, AskingRule):
                 columns |= rule.columns()
                 limits |= rule.limits()
-        of_clip = _of_clip(score)
-        answered = AnsweredShift(
-            score.shift.name,
-            [of_clip],
-        )
+        objects = score.object_scores
+        passes = objects >= score.object_thresholds
+        low = float(objects.min(initial=1))
+        high = float(objects.max(initial=-1))
+        ends = (low, max(high, low + _LEAST_WIDTH))
+        of_clip = histogram("Object score of CLIP", objects, passes, ends)
+        answered = AnsweredShift(score.shift.name, [of_clip])
         for name, limit in limits.items():
             values = score.answers[name]
             is_answered = ~np.isnan(values)
@@ -111,37 +113,12 @@ def answered_shifts(
             title = columns[name].description.removesuffix(".")
             least = np.float32(0 if limit is None else limit)
             known = values[is_answered]
-            of_answer = histogram(
-                title,
-                known,
-                known >= least,
-                (0.0, 1.0),
-                limit,
-            )
+            of_answer = histogram(title, known, known >= least, (0.0, 1.0), limit)
             answered.histograms.append(of_answer)
             on_page = np.zeros(values.size, bool)
             on_page[list(place_of)] = True
             ranks = spread_ranks(values, on_page, MOST_AN_ANSWER)
-            strip = []
-            for rank in ranks:
-                answer = float(values[rank])
-                strip.append((place_of[rank], answer))
-            answered.strips[title] = strip
+            answered.strips[title] = [(place_of[rank], float(values[rank])) for rank in ranks]
         if answered.strips:
             shifts.append(answered)
     return shifts
-
-
-def _of_clip(score: ShiftScores) -> Histogram:
-    """Return the histogram of CLIP's object score."""
-    objects = score.object_scores
-    passes = objects >= score.object_thresholds
-    low = float(objects.min(initial=1))
-    high = float(objects.max(initial=-1))
-    ends = (low, max(high, low + _LEAST_WIDTH))
-    return histogram(
-        "Object score of CLIP",
-        objects,
-        passes,
-        ends,
-    )

@@ -109,8 +109,7 @@ class CutLosses:
             shown = [f"{count:,} of {name}" for name, count in self.images.items()]
             lines.append(
                 f"deletes {format_count(sum(self.images.values()), 'image')} that no later cut can"
-                " restore:"
-                f" {some_of(shown, _MOST_SHIFTS, what='shifts')}"
+                f" restore: {some_of(shown, _MOST_SHIFTS, what='shifts')}"
             )
         if self.candidates:
             lines.append(
@@ -171,8 +170,9 @@ def recut(given: RecutOptions) -> RecutResult:
             stack.enter_context(directory_lock(directory))
         dataset = read_dataset(directory, "thresholds", "receipts", "rows").finished()
         recipe = load_cut(directory / RECIPE, named_path(given.cut))
-        before = dataset.recipe.screen_document
-        changed = tuple(document_differences(before, recipe.screen_document))
+        changed = tuple(
+            document_differences(dataset.recipe.screen_document, recipe.screen_document)
+        )
         receipts = dataset.receipts
         thresholds = dataset.thresholds
         if out is not None or recipe.portable_yaml != dataset.recipe.portable_yaml:
@@ -194,7 +194,26 @@ def recut(given: RecutOptions) -> RecutResult:
         if out is None:
             # a cut that was killed after it replaced the dataset left the old page
             write_index(directory)
-        return _result(out or directory, recipe, dataset, receipts, thresholds, changed)
+        warn_of_screen(recipe, thresholds)
+        counts = counts_of(receipts)
+        target = out or directory
+        before = sum(
+            receipt.rows["data"] + receipt.rows["rejected"] for receipt in dataset.receipts
+        )
+        now = sum(receipt.rows["data"] + receipt.rows["rejected"] for receipt in receipts)
+        return RecutResult(
+            directory=target,
+            counts=counts,
+            candidates=sum(sum(reasons.values()) for reasons in counts.values()),
+            accepted=sum(reasons.get(ACCEPTED, 0) for reasons in counts.values()),
+            shards=len(receipts),
+            images_dropped=before - now,
+            manifest_sha256=json.loads((target / MANIFEST).read_bytes())["sha256"],
+            changed=changed,
+            open_shifts=open_shifts(recipe),
+            few_images=thresholds.few_images(),
+            screen_doubts=screen_doubts(recipe, thresholds),
+        )
 
 
 def _place(
@@ -564,30 +583,3 @@ def _judges(
     """Return the failure rule by which each judge is asked about a shift's images."""
     rules = {judge: recipe.failure_asked(shift, judge) for judge in recipe.judges}
     return {judge: rule for judge, rule in rules.items() if rule is not None}
-
-
-def _result(
-    directory: Path,
-    recipe: Recipe,
-    old: SoundDataset,
-    receipts: Sequence[Receipt],
-    thresholds: Thresholds,
-    changed: tuple[str, ...],
-) -> RecutResult:
-    warn_of_screen(recipe, thresholds)
-    counts = counts_of(receipts)
-    before = sum(receipt.rows["data"] + receipt.rows["rejected"] for receipt in old.receipts)
-    now = sum(receipt.rows["data"] + receipt.rows["rejected"] for receipt in receipts)
-    return RecutResult(
-        directory=directory,
-        counts=counts,
-        candidates=sum(sum(reasons.values()) for reasons in counts.values()),
-        accepted=sum(reasons.get(ACCEPTED, 0) for reasons in counts.values()),
-        shards=len(receipts),
-        images_dropped=before - now,
-        manifest_sha256=json.loads((directory / MANIFEST).read_bytes())["sha256"],
-        changed=changed,
-        open_shifts=open_shifts(recipe),
-        few_images=thresholds.few_images(),
-        screen_doubts=screen_doubts(recipe, thresholds),
-    )

@@ -253,8 +253,7 @@ def _opened(
         if before is not None and before != now:
             raise UserError(
                 f"the input dataset is not the one that the dataset was built from ({name}"
-                f" {str(before)[:12]}, here"
-                f" {str(now)[:12]})",
+                f" {str(before)[:12]}, here {str(now)[:12]})",
                 "If the folder moved, name it with --source PATH.",
             )
     images = labelled_split(lies, lies.validation_split, recipe.classes, pin, units=False)
@@ -340,7 +339,8 @@ def review(given: ReviewOptions) -> ReviewPage:
     # Grids of shifts mix in base images: those on the page, if there are any.
     base = [image for image in chosen.images if image.kept and image.shift == BASE]
     if not base:
-        base = [image for image in every if image.shift == BASE and image.label in chosen.classes]
+        classes = chosen.classes
+        base = [image for image in every if image.shift == BASE and image.label in classes]
         base.sort(key=lambda image: random_rank(seed, BASE, image.key))
         del base[IMAGES_A_SHIFT:]
     real = {}
@@ -437,8 +437,7 @@ def _shifts(
     if waiting and not set(names) - {*waiting, BASE}:
         raise UserError(
             f"{dataset.directory} is not cut yet: no image of a shift is accepted, because these"
-            " shifts have no"
-            f" threshold: {', '.join(waiting[:_MOST_NAMED])}",
+            f" shifts have no threshold: {', '.join(waiting[:_MOST_NAMED])}",
             f"Cut first: counterfoil calibrate {dataset.directory}",
         )
     return names, waiting

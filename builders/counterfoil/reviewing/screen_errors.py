@@ -238,7 +238,15 @@ def rule_errors(
     """Return a row for every rule that drops an image and every shift that people were asked about,
     the rules together last. Empty if no answer is of a page of `--screen`.
     """
-    tasks = _asked_tasks(raters, questions)
+    pages: set[tuple[str, ReviewTask]] = set()
+    for rater in raters:
+        for grid in rater.grids:
+            own = questions.own_images(grid)
+            pages |= {(own[id].shift, grid.task) for id in own.keys() & rater.sampled}
+    tasks: dict[str, list[ReviewTask]] = {}
+    for shift, task in product(questions.shifts, TASKS):
+        if (shift, task) in pages:
+            tasks.setdefault(shift, []).append(task)
     answers = _right_answers(raters, questions, tasks)
     of_shifts = [each for each in screened if each.image.shift in tasks]
     dropping: set[str] = set()
@@ -265,23 +273,6 @@ def rule_errors(
         every_task = [task for task in TASKS if task in asked_tasks]
         rows.append(RuleErrors(rule, ALL, every_task, screen_errors(every_stratum)))
     return tuple(rows)
-
-
-def _asked_tasks(
-    raters: Sequence[RaterAnswers],
-    questions: Asked,
-) -> dict[str, list[ReviewTask]]:
-    """Return what pages of `--screen` asked about each shift, in the order of `TASKS`."""
-    asked_tasks: set[tuple[str, ReviewTask]] = set()
-    for rater in raters:
-        for grid in rater.grids:
-            images = questions.own_images(grid)
-            asked_tasks |= {(images[id].shift, grid.task) for id in images.keys() & rater.sampled}
-    tasks: dict[str, list[ReviewTask]] = {}
-    for shift, task in product(questions.shifts, TASKS):
-        if (shift, task) in asked_tasks:
-            tasks.setdefault(shift, []).append(task)
-    return tasks
 
 
 def _right_answers(

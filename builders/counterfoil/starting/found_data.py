@@ -22,6 +22,7 @@ from counterfoil.data.labelled_sources import NamedDataset
 from counterfoil.data.labels import ABSENT, PRESENT, UNKNOWN, condition_number, labels_of
 from counterfoil.data.open_source import OpenSource, open_source
 from counterfoil.data.pictures import MOST_BYTES, MOST_LOOKED_AT, evenly_spread, look_at_pictures
+from counterfoil.data.pins import SourcePin
 from counterfoil.data.tables import Outline, plain_folder
 from counterfoil.errors import RunFailure, UserError, first_of, some_of
 from counterfoil.generate.screen.thresholds import images_needed
@@ -46,7 +47,6 @@ from counterfoil.starting.found_objects import (
     turned_photographs,
 )
 from counterfoil.starting.options import InitOptions
-from counterfoil.starting.split_copies import SplitCopies
 
 # Ids that stand for names elsewhere: WordNet's, and plain numbers.
 _NO_WORD = re.compile(r"n\d{8}|[\d_.\- ]+")
@@ -195,8 +195,6 @@ class FoundData:
     """The median shorter side of opened images, in pixels."""
     placed: FoundTruth | None = None
     """The boxes or masks of images, which have no classes."""
-    copies: tuple[SplitCopies, ...] = ()
-    """Copies of training images in other splits."""
 
 
 def find_data(wanted: InitOptions, *, drawn: bool) -> FoundData:
@@ -278,6 +276,19 @@ def find_data(wanted: InitOptions, *, drawn: bool) -> FoundData:
         train, validation = _splits(outline, wanted)
         marked = find_masks(origin, opened.pin, validation, column, masks)
         return _placed(origin, outline, train, validation, marked)
+    return _find_classes(origin, opened.pin, outline, folder, wanted, drawn=drawn)
+
+
+def _find_classes(
+    origin: NamedDataset,
+    pin: SourcePin,
+    outline: Outline,
+    folder: ImageFolder | None,
+    wanted: InitOptions,
+    *,
+    drawn: bool,
+) -> FoundData:
+    """Return what was found of images with one class each. Raise the errors of `find_data`."""
     flat = []
     if folder is not None:
         flat = list(filter(folder.is_flat, folder.splits))
@@ -285,34 +296,32 @@ def find_data(wanted: InitOptions, *, drawn: bool) -> FoundData:
     outline = replace(outline, rows=with_classes)
     origin = replace(origin, image_column=_image_column(outline, wanted))
     train, validation = _splits(outline, wanted)
-    several = _several_labels(open_source(origin, pin=opened.pin), outline, validation)
-    origin = replace(origin, label_column=_label_column(outline, wanted, several))
+    several = _several_labels(open_source(origin, pin=pin), outline, validation)
+    columns = [name for name, kind in outline.columns.items() if kind == "classes"]
+    for kind in ("text", "integers"):
+        columns = columns or [name for name in _LABEL_NAMES if outline.columns.get(name) == kind]
+    column = _column(wanted.label_column, columns, outline, "labels", "--label-column", several)
+    origin = replace(origin, label_column=column)
     splits = tuple(dict.fromkeys((train, validation)))
-    labelled = open_source(origin, pin=opened.pin)
-    names, classes, left_out = _classes(labelled, outline, splits, several)
+    names, classes, left_out = _classes(open_source(origin, pin=pin), outline, splits, several)
     kept, without = _with_validation_images(classes, validation)
-    notes = [*left_out, *without]
-    if drawn:
-        if train == validation:
-            notes.insert(
-                0,
-                f"there is only one split, {train}. It serves for training and for thresholds, so"
-                " object thresholds are"
-                " percentiles of training images. If your model was trained on them, its accuracy"
-                " there is no"
-                " reference",
-            )
-        elif validation.lower().startswith(("test", "eval")):
-            notes.insert(
-                0, f"there is no validation split, so thresholds are percentiles of {validation}"
-            )
-        notes += _class_notes(kept, validation)
-    elif train == validation:
-        notes.insert(
-            0,
-            f"all images are in one split, {train}: accuracy is too high on images that your model"
-            " was trained on",
+    notes = []
+    if train == validation and drawn:
+        notes.append(
+            f"there is only one split, {train}. It serves for training and for thresholds, so"
+            " object thresholds are percentiles of training images. If your model was trained on"
+            " them, its accuracy there is no reference"
         )
+    elif train == validation:
+        notes.append(
+            f"all images are in one split, {train}: accuracy is too high on images that your model"
+            " was trained on"
+        )
+    elif drawn and validation.lower().startswith(("test", "eval")):
+        notes.append(f"there is no validation split, so thresholds are percentiles of {validation}")
+    notes += left_out + without
+    if drawn:
+        notes += _class_notes(kept, validation)
     if not outline.read:
         notes.append(
             f"images are not counted: that would download {(outline.bytes or 0) / 1e9:,.0f} GB"
@@ -346,13 +355,6 @@ def _image_column(outline: Outline, wanted: InitOptions, masks: str | None = Non
     if len(images) > 1 and masks is None:
         more = "If one of them holds masks, name it with --mask-column."
     return _column(wanted.image_column, images, outline, "images", "--image-column", more)
-
-
-def _label_column(outline: Outline, wanted: InitOptions, several: str) -> str:
-    labels = [name for name, kind in outline.columns.items() if kind == "classes"]
-    for kind in ("text", "integers"):
-        labels = labels or [name for name in _LABEL_NAMES if outline.columns.get(name) == kind]
-    return _column(wanted.label_column, labels, outline, "labels", "--label-column", several)
 
 
 def _several_labels(opened: OpenSource, outline: Outline, split: str) -> str:
@@ -462,7 +464,7 @@ def _classes(
         )
     names = names or opened.names(splits)
     if not outline.read:
-        return names, _found(names, range(len(names)), None), []
+        return names, _found(names, range(len(names)), {}), []
     number = {name: label for label, name in enumerate(names)}
     counts: dict[str, Counter[int | None]] = {}
     for split, rows in opened.rows_by_split(splits).items():
@@ -484,14 +486,13 @@ def _classes(
 
 
 def _found(
-    names: Sequence[str], present: Sequence[int], images: Mapping[int, Mapping[str, int]] | None
+    names: Sequence[str], present: Sequence[int], images: Mapping[int, Mapping[str, int]]
 ) -> list[FoundClass]:
     if len(present) > MOST_CLASSES:
         raise UserError(
             f"there are {len(present):,} classes, expected at most {MOST_CLASSES:,}",
             "Name another column with --label-column, or write the recipe by hand. For an example,"
-            " run"
-            " counterfoil show imagenet-star.",
+            " run counterfoil show imagenet-star.",
         )
     if len(present) < 2:
         count = "no class" if not present else "only one class"
@@ -499,9 +500,8 @@ def _found(
             f"there is {count}, expected at least two", "Give images of two classes or more."
         )
     in_prompts = prompt_names([names[label] for label in present])
-    images_of = {} if images is None else images
     return [
-        FoundClass(name, label, images_of.get(label))
+        FoundClass(name, label, images.get(label))
         for name, label in zip(in_prompts, present, strict=True)
     ]
 
@@ -516,8 +516,7 @@ def _with_validation_images(
     if len(kept) < 2:
         raise UserError(
             f"split {validation}: only {len(kept)} of {len(classes)} classes have images there, and"
-            " a class's threshold"
-            " is a percentile of its own images",
+            " a class's threshold is a percentile of its own images",
             "Name another split with --validation-split.",
         )
     return kept, [
@@ -532,13 +531,11 @@ def _class_notes(classes: Sequence[FoundClass], validation: str) -> Iterator[str
         which = "all classes have" if len(few) == len(classes) else f"{some_of(few, _MOST_SHOWN)}:"
         yield (
             f"{which} fewer than {needs} images in split {validation}, so percentile {PERCENTILE}"
-            " is close to the"
-            " lowest score: weak thresholds"
+            " is close to the lowest score: weak thresholds"
         )
     odd = wordless([cls.name for cls in classes])
     if odd:
         yield (
             f"these class names contain no word to put into a prompt: {some_of(odd, _MOST_SHOWN)}."
-            " Give each"
-            " class a name in the recipe"
+            " Give each class a name in the recipe"
         )

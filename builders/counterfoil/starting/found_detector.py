@@ -125,8 +125,7 @@ def find_detector(
     write_together({config: text.encode()} | dict(others or {}))
     notes += (
         f"images go in as {_RESIZED[form['resize']]}, with colours from {colours}: the graph does"
-        " not say it, so check"
-        f" resize, mean and std in {config}",
+        f" not say it, so check resize, mean and std in {config}",
         names_note,
     )
     return FoundDetector(config, name, notes)
@@ -163,8 +162,16 @@ def _look_at(name: str, path: Path) -> _Look:
     outputs = run_graph(graph, pixels)
     graph.close()
     free = not any(isinstance(side, int) for side in spatial)
-    names = _names_in(graph.metadata.get("names"))
-    return _Look(name, outputs, (sizes[1], sizes[0]), free, names)
+    # Ultralytics stores the labels in a graph: {0: 'person', 1: 'bicycle'}.
+    names = _literal(graph.metadata.get("names"))
+    if isinstance(names, dict) and len(names) <= MOST_CLASSES:
+        numbers = range(len(names))
+        if set(names) == set(numbers):
+            names = [names[number] for number in numbers]
+    labels = None
+    if isinstance(names, list) and names and all(map(is_text, names)):
+        labels = tuple(names)
+    return _Look(name, outputs, (sizes[1], sizes[0]), free, labels)
 
 
 def _literal(text: str | None) -> Any:
@@ -175,19 +182,6 @@ def _literal(text: str | None) -> Any:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return None
-
-
-def _names_in(text: str | None) -> tuple[str, ...] | None:
-    """Return the labels that Ultralytics stores in a graph, {0: 'person', 1: 'bicycle'}; None
-    without any."""
-    names = _literal(text)
-    if isinstance(names, dict) and len(names) <= MOST_CLASSES:
-        numbers = range(len(names))
-        if set(names) == set(numbers):
-            names = [names[number] for number in numbers]
-    if not isinstance(names, list) or not names or not all(is_text(label) for label in names):
-        return None
-    return tuple(names)
 
 
 def _form_of(

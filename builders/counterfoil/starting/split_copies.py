@@ -61,15 +61,13 @@ _MOST_REMEMBERED = 1 << 30
 _FORM = b"fingerprints 2\n"
 _DIGEST = 32
 _UNLABELLED = frozenset((None, NO_LABEL))
-_COLUMNS = (
-    "image",
-    "train_image",
-    "kind",
-    "mirrored",
-    "alike",
-    "label",
-    "train_label",
-)
+_COLUMNS = ("image", "train_image", "kind", "mirrored", "alike", "label", "train_label")
+
+
+# What JSON has of a split.
+_COUNTS = (
+    "train", "tested", "compared", "unreadable", "plain", "radius", "exact", "near", "other_label", "repeated",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,18 +198,7 @@ class SplitCopies:
 
     def document(self) -> dict[str, Any]:
         """Return the counts for JSON."""
-        return {
-            "train": self.train,
-            "tested": self.tested,
-            "compared": dict(self.compared),
-            "unreadable": dict(self.unreadable),
-            "plain": dict(self.plain),
-            "radius": self.radius,
-            "exact": self.exact,
-            "near": self.near,
-            "other_label": self.other_label,
-            "repeated": self.repeated,
-        }
+        return {name: getattr(self, name) for name in _COUNTS}
 
 
 def _disagrees(pair: Mapping[str, Any]) -> bool:
@@ -428,6 +415,18 @@ def _compared(train: _Split, tested: _Split) -> SplitCopies:
     every = 0
     for pair in pairs:
         every += int(images_of[pair["tested"]]) * len(rows_of[int(pair["train"])])
+    of_firsts: dict[int, set[str | None]] = {}
+    for first, rows in rows_of.items():
+        of_firsts[first] = {train.labels[row] for row in rows} - _UNLABELLED
+    of_copies: dict[int, set[str | None]] = {}
+    for pair in pairs:
+        labels = of_copies.setdefault(int(pair["tested"]), set())
+        labels |= of_firsts[int(pair["train"])]
+    other_label = 0
+    for label, first in zip(tested.labels, firsts.tolist(), strict=True):
+        if label not in _UNLABELLED:
+            # A copy of it has another label.
+            other_label += bool(of_copies.get(first, set()) - {label})
     return SplitCopies(
         train=train.name,
         tested=tested.name,
@@ -438,7 +437,7 @@ def _compared(train: _Split, tested: _Split) -> SplitCopies:
         radius=copies.radius,
         exact=int(exact.sum()),
         near=int((copied & ~exact).sum()),
-        other_label=_other_labels(copies, rows_of, train, tested),
+        other_label=other_label,
         repeated=len(np.unique(within["train"])),
         pairs=listed,
         unlisted=every - len(listed),
@@ -452,28 +451,6 @@ def _rows_of(firsts: Ints, wanted: Ints) -> dict[int, list[int]]:
         if first in rows_of:
             rows_of[first].append(row)
     return rows_of
-
-
-def _other_labels(
-    copies: Copies,
-    rows_of: Mapping[int, Sequence[int]],
-    train: _Split,
-    tested: _Split,
-) -> int:
-    """Return how many tested images have a label that a copy of them has not."""
-    labels_of: dict[int, set[str | None]] = {}
-    for first, rows in rows_of.items():
-        labels_of[first] = {train.labels[row] for row in rows} - _UNLABELLED
-    labels_of_copies: dict[int, set[str | None]] = {}
-    for pair in copies.pairs:
-        labels = labels_of_copies.setdefault(int(pair["tested"]), set())
-        labels |= labels_of[int(pair["train"])]
-    count = 0
-    for label, first in zip(tested.labels, copies.tested_firsts.tolist(), strict=True):
-        if label not in _UNLABELLED:
-            others = labels_of_copies.get(first, set()) - {label}
-            count += bool(others)
-    return count
 
 
 def _pairs(

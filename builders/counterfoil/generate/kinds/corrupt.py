@@ -19,7 +19,7 @@ from counterfoil.data.pool import (
     truth_of,
     units_of_rows,
 )
-from counterfoil.errors import UserError, some_of
+from counterfoil.errors import ProblemLine, UserError, some_of
 from counterfoil.generate.kinds.kind import (
     ChosenTable,
     ImageMaker,
@@ -103,7 +103,8 @@ class CorruptMaker(ImageMaker):
         for cls in recipe.classes:
             if cls.id in wanted and not table[cls.id]:
                 class_name = f"class '{cls.id}' ({cls.name})"
-                empty.append(f"source: {class_name} has no image in {rows.place}{lacks}")
+                problem = ProblemLine(f"{class_name} has no image in {rows.place}{lacks}")
+                empty.append(problem.at("source"))
         if empty:
             raise UserError(
                 empty, "Drop the class from source.classes, or name another split: generator.split."

@@ -220,9 +220,12 @@ def context_shifts(
             origin = {"role": "hard", "caption": context.caption, **audit_origin(findings)}
             if finding is not None:
                 origin = mined_from(findings, finding) | {"confirmed": finding.confirmed}
-            origin["rank"] = context.rank
-            origin["counts"] = {key: getattr(context, key) for key in _COUNTED}
-            origin["lift"] = context.lift
+            counts = {key: getattr(context, key) for key in _COUNTED}
+            origin |= {
+                "rank": context.rank,
+                "counts": counts,
+                "lift": context.lift,
+            }
             chosen[name] = _shift(settings, recipe, cls, context, CHOSEN_CONTEXTS, count, origin)
         if not settings.controls:
             continue
@@ -348,9 +351,7 @@ def _of_class(
 ) -> tuple[ClassNote, list[Hypothesis]]:
     class_rows = np.flatnonzero(half.labels == label)
     failed = half.failed[class_rows]
-    failed_by_classifier = [failed]
-    for failures in half.pooled.values():
-        failed_by_classifier.append(failures[class_rows])
+    failed_by_classifier = [failed, *(pooled[class_rows] for pooled in half.pooled.values())]
     failed_by_any = np.any(failed_by_classifier, axis=0)
     if not failed_by_any.any():
         return ClassNote(reason="no failure on the discover half"), []
@@ -403,11 +404,8 @@ def _of_class(
         inside = np.flatnonzero(assigned == index)
         of_context = np.asarray(features[inside], dtype=np.float32)
         cosines = of_context @ vectors[index]
-        order = np.lexsort((-cosines, ~failed[inside]))
-        order = order[:_MOST_EVIDENCE]
-        about = {"rank": rank}
-        for key in _ABOUT:
-            about[key] = getattr(counts[index], key)
+        order = np.lexsort((-cosines, ~failed[inside]))[:_MOST_EVIDENCE]
+        about = {"rank": rank} | {key: getattr(counts[index], key) for key in _ABOUT}
         hypothesis = Hypothesis(
             name=names[rank],
             labels=(label,),

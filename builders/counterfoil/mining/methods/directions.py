@@ -21,7 +21,6 @@ from counterfoil.mining.captions import (
     ANY,
     CaptionGrammar,
     Gathered,
-    bundled_captions,
     gather_captions,
     words_of,
 )
@@ -45,6 +44,7 @@ from counterfoil.mining.methods.svm import (
     unit_rows,
     whiten,
 )
+from counterfoil.recipe.layering import bundled_folder
 from counterfoil.recipe.schema_mine import DirectionsSettings, Mine
 
 # Two scores of a caption c, which adds c - r to its reference r. `difference` is the score of the
@@ -265,7 +265,8 @@ def grammar_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
     captions = gather_captions(grammar, run.recipe.classes, settings.noun)
     if named is not None:
         return captions, ()
-    others = ", ".join(name for name in bundled_captions() if name != ANY)
+    files = (bundled_folder() / CaptionGrammar.kind).glob("*.yaml")
+    others = ", ".join(sorted({path.stem for path in files} - {ANY}))
     note = (
         f"captions come from the grammar '{ANY}', which fits any class names; to use another, pass"
         f" --set mine.settings.captions= with {others} or your own file"

@@ -80,8 +80,7 @@ def find_slices(
         # Rows that count as failing come first. Among them and among the others, rows that are most
         # clearly in the set come first.
         counted = hypothesis.counted(half.failed[rows], half.taken_for[rows])
-        order = np.lexsort((-closeness, ~counted))
-        order = order[:_MOST_EVIDENCE]
+        order = np.lexsort((-closeness, ~counted))[:_MOST_EVIDENCE]
         evidence = rows[order]
         scores = closeness[order].astype(np.float64)
         named = replace(hypothesis, name=name, evidence=evidence, scores=scores)

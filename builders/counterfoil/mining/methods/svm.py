@@ -8,10 +8,11 @@ the strength.
 from __future__ import annotations
 
 import contextlib
+import operator
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
@@ -128,11 +129,34 @@ class SmallC:
     """The largest score for such C."""
 
 
-class KernelSolver:
+class _FoldSolver:
+    """Predicts the test rows of folds. A subclass fits an SVM; trains, tests: for each fold, what it
+    reads of the rows."""
+
+    reaches: ClassVar[Callable[[Floats, int], Bools]]
+    """Whether decisions reach the threshold, as the library's `predict` has it."""
+    folds: Sequence[Fold]
+    trains: list[Floats]
+    tests: list[Floats]
+
+    def predicted(self, fold: int, right: Bools, C: float) -> Bools:
+        """Predict the fold's test rows with an SVM that is fitted to its training rows. right:
+        (n,), for all rows."""
+        train_right = right[self.folds[fold].train]
+        weights, intercept = self.fit(self.trains[fold], train_right, C)
+        return self.reaches(self.tests[fold] @ weights + intercept, 0)
+
+    def fit(self, rows: Floats, right: Bools, C: float) -> tuple[Floats, float]:
+        """Return a weight for each column of `rows`, and the intercept."""
+        raise NotImplementedError
+
+
+class KernelSolver(_FoldSolver):
     """Solves SVMs with libsvm from inner products, (n, n) doubles. Copies for two folds need as
     much memory again."""
 
     name: Literal["kernel"] = "kernel"
+    reaches = operator.ge
 
     def __init__(self, points: Floats, folds: Sequence[Fold]) -> None:
         from scipy.linalg import get_blas_funcs
@@ -147,32 +171,12 @@ class KernelSolver:
         lengths = [dot(row, row) for row in points]
         np.fill_diagonal(self.kernel, lengths)
         # The arrays are contiguous, so that libsvm reads them without a copy.
-        self.trains: list[Floats] = []
-        self.tests: list[Floats] = []
-        for fold in folds:
-            within = np.ix_(fold.train, fold.train)
-            self.trains.append(self.kernel[within])
-            between = np.ix_(fold.test, fold.train)
-            self.tests.append(self.kernel[between])
-
-    def predicted(
-        self,
-        fold: int,
-        right: Bools,
-        C: float,
-    ) -> Bools:
-        """Predict the fold's test rows with an SVM that is fitted to its training rows. right:
-        (n,), for all rows."""
-        train = self.folds[fold].train
-        train_right = right[train]
-        duals, intercept = self._fit(self.trains[fold], train_right, C)
-        decisions = self.tests[fold] @ duals + intercept
-        return decisions >= 0  # as `SVC.predict` has it
+        self.trains = [self.kernel[np.ix_(fold.train, fold.train)] for fold in folds]
+        self.tests = [self.kernel[np.ix_(fold.test, fold.train)] for fold in folds]
 
     def small(self, fold: int, right: Bools) -> SmallC:
-        train = self.folds[fold].train
-        test = self.folds[fold].test
-        train_right = right[train]
+        rows = self.folds[fold]
+        train_right = right[rows.train]
         duals = balanced_signs(train_right)
         trained = self.trains[fold] @ duals
         tested = self.tests[fold] @ duals
@@ -181,75 +185,49 @@ class KernelSolver:
         middle = (highest + lowest) / 2
         # With an intercept at an end of the interval, all rows are predicted as one side, and the
         # score is one half.
-        return _small_c(trained, tested, middle, right[test], least=0.5)
+        return _small_c(trained, tested, middle, right[rows.test], least=0.5)
 
     def plane(self, right: Bools, C: float) -> tuple[Floats, float]:
         """Return the weights (width,) and the intercept of the SVM that is fitted to all rows."""
-        duals, intercept = self._fit(self.kernel, right, C)
+        duals, intercept = self.fit(self.kernel, right, C)
         return duals @ self.points, intercept
 
-    def _fit(
-        self,
-        kernel: Floats,
-        right: Bools,
-        C: float,
-    ) -> tuple[Floats, float]:
+    def fit(self, rows: Floats, right: Bools, C: float) -> tuple[Floats, float]:
         from sklearn.svm import SVC
 
         weights = balanced_weights(right)
         model = SVC(kernel="precomputed", class_weight=weights, C=C)
-        model.fit(kernel, right.astype(np.int64))
+        model.fit(rows, right.astype(np.int64))
         duals = np.zeros(len(right))
         duals[model.support_] = model.dual_coef_[0]
         return duals, float(model.intercept_[0])
 
 
-class LinearSolver:
+class LinearSolver(_FoldSolver):
     """Solves SVMs with liblinear, if a class has too many rows for a kernel. The intercept is
     penalised too."""
 
     name: Literal["linear"] = "linear"
+    reaches = operator.gt
 
-    def __init__(
-        self,
-        points: Floats,
-        folds: Sequence[Fold],
-        seed: int,
-    ) -> None:
+    def __init__(self, points: Floats, folds: Sequence[Fold], seed: int) -> None:
         self.points = points
         self.folds = folds
         self.seed = seed
         self.trains = [points[fold.train] for fold in folds]
         self.tests = [points[fold.test] for fold in folds]
 
-    def predicted(
-        self,
-        fold: int,
-        right: Bools,
-        C: float,
-    ) -> Bools:
-        train = self.folds[fold].train
-        train_right = right[train]
-        weights, intercept = self._fit(self.trains[fold], train_right, C)
-        return self.tests[fold] @ weights + intercept > 0
-
     def small(self, fold: int, right: Bools) -> SmallC:
-        train = self.folds[fold].train
-        test = self.folds[fold].test
-        weights = balanced_signs(right[train]) @ self.trains[fold]
+        rows = self.folds[fold]
+        weights = balanced_signs(right[rows.train]) @ self.trains[fold]
         trained = self.trains[fold] @ weights
         tested = self.tests[fold] @ weights
-        return _small_c(trained, tested, 0.0, right[test], least=0.0)
+        return _small_c(trained, tested, 0.0, right[rows.test], least=0.0)
 
     def plane(self, right: Bools, C: float) -> tuple[Floats, float]:
-        return self._fit(self.points, right, C)
+        return self.fit(self.points, right, C)
 
-    def _fit(
-        self,
-        points: Floats,
-        right: Bools,
-        C: float,
-    ) -> tuple[Floats, float]:
+    def fit(self, rows: Floats, right: Bools, C: float) -> tuple[Floats, float]:
         from sklearn.svm import LinearSVC
 
         model: Any = LinearSVC(
@@ -261,7 +239,7 @@ class LinearSolver:
             random_state=self.seed,
             max_iter=10_000,
         )
-        model.fit(points, right.astype(np.int64))
+        model.fit(rows, right.astype(np.int64))
         weights = model.coef_[0].copy()
         return weights, float(model.intercept_[0])
 

@@ -130,14 +130,29 @@ class World:
         labels = columns["labels"]
         shifts = columns["shifts"]
         images = LabelledImages(
-            request.name, "", keys, labels, shifts, names, lambda wanted: iter(())
+            request.name,
+            "",
+            keys,
+            labels,
+            shifts,
+            names,
+            lambda wanted: iter(()),
         )
         failed = columns["failed"].astype(bool)
         # A wrong answer is the next class.
         answers = np.where(failed, labels + 1, labels)
         indices = columns["indices"]
         return DrawnRound(
-            request, request.number, names, shifts, labels, indices, failed, answers, keys, images
+            request,
+            request.number,
+            names,
+            shifts,
+            labels,
+            indices,
+            failed,
+            answers,
+            keys,
+            images,
         )
 
 

@@ -16,12 +16,13 @@ from small_search import RECIPE, SANDAL_CLASS, TARGET, World, run_of, searched
 
 from counterfoil import mine
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.mining.findings_layer import _shared
+from counterfoil.mining.findings_layer import _plain
 from counterfoil.mining.methods.bugs.drawing import RoundDrawer
 from counterfoil.mining.methods.bugs.search import FailedImages, refuse_small_search, search_bugs
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.failures import refuse_unanswered
 from counterfoil.recipe import load_recipe
+from counterfoil.recipe.names import without_folders
 from support.refusals import problems_of
 from tiny_captioners import llava, vision_encoder_decoder
 
@@ -218,7 +219,7 @@ def test_paths_in_the_settings_are_from_the_recipe_that_names_them_and_told_by_t
         str(tmp_path / "photos" / "boot.png")
     ]
     # Neither the published recipe nor the record in a mined shift names a folder of this machine.
-    for text in (recipe.portable_yaml, json.dumps(_shared(resolved))):
+    for text in (recipe.portable_yaml, json.dumps(_plain(resolved, without_folders))):
         assert str(tmp_path) not in text and "boot.png" in text and "./built" in text
 
 

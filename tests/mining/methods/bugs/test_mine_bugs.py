@@ -552,10 +552,8 @@ def test_check_prices_it(tmp_path: Path) -> None:
     )
     assert format_quotas((red, snow)) == (
         "at most 8 candidates per cell, 24 in all, until 2 are kept that lab:resnet10t gets wrong;"
-        " at the failure rates"
-        " in mined_from (25 %), a kept image takes about 4 candidates that pass the screen, and a"
-        " cell about 8;"
-        " 1 of 2 shifts give no rate."
+        " at the failure rates in mined_from (25 %), a kept image takes about 4 candidates that"
+        " pass the screen, and a cell about 8; 1 of 2 shifts give no rate."
     )
 
 

@@ -243,11 +243,26 @@ class Drawn:
         labels = np.full(len(failed), SANDAL)
         names = ("base", *request.cells)
         images = LabelledImages(
-            request.name, "", keys, labels, shifts, names, lambda wanted: iter(())
+            request.name,
+            "",
+            keys,
+            labels,
+            shifts,
+            names,
+            lambda wanted: iter(()),
         )
         answers = np.where(failed, SANDAL + 1, labels)
         return DrawnRound(
-            request, request.number, names, shifts, labels, indices, failed, answers, keys, images
+            request,
+            request.number,
+            names,
+            shifts,
+            labels,
+            indices,
+            failed,
+            answers,
+            keys,
+            images,
         )
 
 

@@ -45,10 +45,9 @@ _ARTICLE = re.compile(r"\b(an?|the)\s+$", re.IGNORECASE)
 _PLAIN_PICTURES = word_set("photo photograph picture image pic snapshot")
 _PICTURES = _PLAIN_PICTURES | word_set(
     "painting drawing sketch embroidery illustration cartoon rendering render depiction sculpture"
-    " statue figurine "
-    "print engraving etching mosaic tattoo artwork art graffiti silhouette portrait x-ray scan"
-    " screenshot sticker "
-    "poster origami toy view shot closeup close-up watercolor watercolour collage still"
+    " statue figurine print engraving etching mosaic tattoo artwork art graffiti silhouette"
+    " portrait x-ray scan screenshot sticker poster origami toy view shot closeup close-up"
+    " watercolor watercolour collage still"
 )
 # Beginnings of captions that add nothing.
 _THERE_IS = re.compile(
@@ -483,8 +482,7 @@ BACKGROUND = "background"
 Explains = Literal["background", "rest", "either", "both"]
 _PLACES = word_set(
     "in on at by near against under beneath over beside besides behind underneath inside outside"
-    " above below around "
-    "along across among amid amidst between into onto through upon within"
+    " above below around along across among amid amidst between into onto through upon within"
 )
 # Words that name a place without a noun: "a sandal outside".
 _ALONE = word_set("inside outside indoors outdoors underwater nearby")
@@ -501,20 +499,15 @@ _OF_SEVERAL = [
 ]
 _STANDING = word_set(
     "sitting standing lying laying hanging resting leaning floating flying walking running jumping"
-    " swimming sleeping "
-    "posing playing placed parked"
+    " swimming sleeping posing playing placed parked"
 )
 _NO_PLACES = word_set(
     "night nighttime day daytime morning noon midday afternoon evening dusk dawn sunset sunrise"
-    " twilight midnight "
-    "spring summer autumn fall winter time "
-    "light lights lighting sunlight sun sunshine daylight moonlight flash shade shadow shadows dark"
-    " darkness "
-    "rain fog mist storm wind weather "
-    "person people man men woman women boy girl child children hand hands foot feet head "
+    " twilight midnight spring summer autumn fall winter time light lights lighting sunlight sun"
+    " sunshine daylight moonlight flash shade shadow shadows dark darkness rain fog mist storm wind"
+    " weather person people man men woman women boy girl child children hand hands foot feet head "
     "focus colour color colours colors black white style view frame picture photo photograph image"
-    " foreground motion "
-    "detail quality resolution size shape angle distance camera"
+    " foreground motion detail quality resolution size shape angle distance camera"
 )
 _IS = word_set("is are was were")
 _NOTHING_OF_ITS_OWN = word_set("there this that these those here")
@@ -613,9 +606,7 @@ def background_facts(
     words = [piece.words.removesuffix(".") for piece in background_of(description)]
     if not words:
         return {}
-    facts: dict[str, Any] = {}
-    facts["words"] = words
-    facts["all"] = len(words) == len(description.pieces)
+    facts: dict[str, Any] = {"words": words, "all": len(words) == len(description.pieces)}
     if counts is not None:
         for name in ("whole", "alone", "rest"):
             count = getattr(counts, name)

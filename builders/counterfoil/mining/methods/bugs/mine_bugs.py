@@ -110,17 +110,14 @@ def adversarial_layer(
             f"{below.name} has no mined shift, so there are no failures to collect",
             "Name the recipe that `counterfoil mine` wrote where it confirmed findings.",
         )
-    name = derived_name(below.name, PURPOSE)
-    changes: dict[str, Any] = {"name": name, **carried}
+    changes: dict[str, Any] = {"name": derived_name(below.name, PURPOSE), **carried}
     if shifts:
         changes["prompts"] = {"shifts": shifts}
-    samples: dict[str, Any] = {}
-    samples["seed"] = seed_for(below.samples.seed, PURPOSE, method, target, seed)
+    drawn_seed = seed_for(below.samples.seed, PURPOSE, method, target, seed)
+    samples: dict[str, int | None] = {"seed": drawn_seed}
     if below.samples.candidates is not None:
         samples["candidates"] = None
-    samples["accepted"] = accepted
-    samples["at_most"] = at_most
-    changes["samples"] = samples
+    changes["samples"] = samples | {"accepted": accepted, "at_most": at_most}
     return layer_text(changes, below, extends)
 
 

@@ -24,15 +24,13 @@ JOINING = word_set("and or")
 _WHERE = word_set("inside outside around above below behind underneath nearby")
 _PREPOSITIONS = _WHERE | word_set(
     "in on at by with without against near under beneath over beside besides into onto through"
-    " across along among "
-    "amid amidst between during from for within upon towards toward like"
+    " across along among amid amidst between during from for within upon towards toward like"
 )
 # A noun follows these even without an article: "a person wearing sandals".
 _TRANSITIVE = word_set("wearing holding carrying riding eating using touching")
 _PARTICIPLES = _TRANSITIVE | word_set(
     "sitting standing lying laying hanging resting leaning floating flying walking running jumping"
-    " swimming sleeping "
-    "posing looking facing playing"
+    " swimming sleeping posing looking facing playing"
 )
 # These words open a phrase only together with the word after them: "next to", "surrounded by".
 _WITH_TO = word_set("next close adjacent")

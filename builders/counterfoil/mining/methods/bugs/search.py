@@ -101,9 +101,7 @@ def search_bugs(
     labels = tuple(class_names)
     round_asked = RoundAsked(1, "baseline", settings.baseline, {}, labels)
     base = draw(round_asked)
-    images = seeds
-    if images is None:
-        images = FailedImages(base.keys, base.labels, base.failed, base.answers)
+    images = base if seeds is None else seeds
     clusters: list[FailureCluster] = []
     baseline: list[ClassAudit] = []
     for cls in classes:
@@ -122,26 +120,7 @@ def search_bugs(
                 )
                 audit = replace(audit, reason=reason)
         baseline.append(audit)
-    # Several clusters can give the same class and description. Only the first of these clusters
-    # gives a hypothesis.
-    by_words: dict[tuple[int, Description], BugHypothesis] = {}
-    undescribed = []  # clusters that give no hypothesis, each with the reason
-    for cluster, described in zip(clusters, describe(clusters), strict=True):
-        if described.description is None:
-            undescribed.append((cluster, described.reason or ""))
-            continue
-        key = cluster.label, described.description
-        if key in by_words:
-            undescribed.append((cluster, f"it has the same description as {by_words[key].name}"))
-            continue
-        taken = [hypothesis.name for hypothesis in by_words.values()]
-        name = name_of(class_names[cluster.label], described.description, taken)
-        about = {
-            "captions": list(described.captions),
-            "log_likelihood": described.log_likelihood,
-        }
-        by_words[key] = BugHypothesis(name, *key, evidence=cluster.keys, about=about)
-    hypotheses = list(by_words.values())
+    hypotheses, undescribed = _worded(clusters, describe(clusters), class_names)
     search = BugSearch(tuple(baseline), (base,), undescribed=tuple(undescribed))
     if not hypotheses:
         return search
@@ -178,6 +157,34 @@ def search_bugs(
         shortened_to=shortened_to,
         estimates=estimates,
     )
+
+
+def _worded(
+    clusters: Sequence[FailureCluster],
+    descriptions: Sequence[Described],
+    class_names: Mapping[int, str],
+) -> tuple[list[BugHypothesis], list[tuple[FailureCluster, str]]]:
+    """Return the hypotheses of clusters, and the clusters that give none, each with the reason. Of
+    several clusters with the same class and description, the first gives a hypothesis.
+    """
+    by_words: dict[tuple[int, Description], BugHypothesis] = {}
+    undescribed = []
+    for cluster, described in zip(clusters, descriptions, strict=True):
+        if described.description is None:
+            undescribed.append((cluster, described.reason or ""))
+            continue
+        key = cluster.label, described.description
+        if key in by_words:
+            undescribed.append((cluster, f"it has the same description as {by_words[key].name}"))
+            continue
+        taken = [hypothesis.name for hypothesis in by_words.values()]
+        name = name_of(class_names[cluster.label], described.description, taken)
+        about = {
+            "captions": list(described.captions),
+            "log_likelihood": described.log_likelihood,
+        }
+        by_words[key] = BugHypothesis(name, *key, evidence=cluster.keys, about=about)
+    return list(by_words.values()), undescribed
 
 
 def refuse_small_search(classes: int, run: MiningRun) -> None:
@@ -259,7 +266,7 @@ def unique_name(stem: str, taken: Container[str]) -> str:
 
 
 def _clusters(
-    images: FailedImages,
+    images: FailedImages | DrawnRound,
     label: int,
     look: Features,
     run: MiningRun,
