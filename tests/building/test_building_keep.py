@@ -34,7 +34,16 @@ from counterfoil.store.layout import What
 from counterfoil.store.reading import read_receipts, read_rows, read_shard
 from counterfoil.store.rows import TableForm
 from loopback_hub import LoopbackHub, Reader, client_environment
-from tiny_builds import CLASSES, SHIFTS, build_arguments, command, killed, published, tiny
+from tiny_builds import (
+    CLASSES,
+    SHIFTS,
+    build_arguments,
+    command,
+    half_done,
+    killed,
+    published,
+    tiny,
+)
 
 TOP = ("screen.keep=[thresholds, {top: {k: 1, by: shift}}]", "screen.keep_rejected=true")
 
@@ -70,9 +79,9 @@ def test_the_best_of_each_cell_is_kept_and_the_base_whole(best: Path) -> None:
 
 def test_it_is_whole_and_a_killed_build_goes_on(best: Path, tmp_path: Path) -> None:
     assert verify(best).problems == ()
-    killed(build_arguments(tmp_path / "out", *TOP), tmp_path / "out", 3)
-    tiny(tmp_path / "out", *TOP)
-    assert published(tmp_path / "out") == published(best)
+    out = half_done(best, tmp_path / "out", "red", "pencil_sketch")
+    assert tiny(out, *TOP).images_made == 12
+    assert published(out) == published(best)
 
 
 def test_other_rules_are_a_cut_and_the_bytes_of_a_fresh_build(
@@ -196,19 +205,17 @@ def test_a_killed_build_goes_on_to_the_same_bytes(wrong: Path, tmp_path: Path) -
     assert published(tmp_path / "out") == published(wrong)
 
 
-def test_other_settings_of_known_judges_are_a_cut(tmp_path: Path) -> None:
+def test_other_settings_of_known_judges_are_a_cut(undisturbed: Path, tmp_path: Path) -> None:
     rule = WRONG[0].removeprefix("screen.keep=").replace("]}}", "], at_least: 2}}")
-    whole = [change for change in QUOTA if not change.startswith("prompts.shifts.red.samples")]
-    whole.append("prompts.shifts.red=null")
-    tiny(tmp_path / "whole", *whole)
+    tiny(tmp_path / "whole", WRONG[0], "screen.keep_rejected=true")
     (tmp_path / "cut.yaml").write_text(f"screen: {{keep: {rule}}}\n")
     recut(tmp_path / "whole", tmp_path / "cut.yaml", tmp_path / "cut")
-    tiny(tmp_path / "fresh", *whole, f"screen.keep={rule}")
+    tiny(tmp_path / "fresh", f"screen.keep={rule}", "screen.keep_rejected=true")
     assert published(tmp_path / "cut") == published(tmp_path / "fresh")
-    (tmp_path / "none.yaml").write_text("screen: {keep: thresholds}\n")
+    assert reasons(tmp_path / "cut") != reasons(tmp_path / "whole")
+    (tmp_path / "none.yaml").write_text("screen: {keep: thresholds, keep_rejected: false}\n")
     recut(tmp_path / "whole", tmp_path / "none.yaml", tmp_path / "none")
-    tiny(tmp_path / "plain", *whole, "screen.keep=thresholds")
-    assert published(tmp_path / "none") == published(tmp_path / "plain")
+    assert published(tmp_path / "none") == published(undisturbed)
 
 
 def test_a_judge_that_was_never_asked_is_no_cut(wrong: Path, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from counterfoil.store.rows import TableForm
 from lab_training.corpora import unbiased_scene
 from loopback_hub import LoopbackHub, Reader, client_environment
 from support.images import encoded
-from tiny_builds import CLASSES, command, killed, published, run_command
+from tiny_builds import CLASSES, command, half_done, published, run_command
 
 # Labels of the wardrobe go round: row r is of class r % 10.
 ROWS = (
@@ -401,25 +401,7 @@ def test_nobody_ranks_the_pool_again(
     dataset: tuple[Path, BuildResult], pool: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Resumed and repeated builds keep the rows of the first build."""
-    settings = [
-        word for change in (*RETRIEVAL, f"generator.dataset={pool}") for word in ("--set", change)
-    ]
-    again = tmp_path / "again"
-    killed(
-        [
-            "build",
-            "wardrobe-mini",
-            "--out",
-            str(again),
-            "--workers",
-            "1",
-            "--device",
-            "cpu",
-            *settings,
-        ],
-        again,
-        2,
-    )
+    again = half_done(dataset[0], tmp_path / "again", "red")
 
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("the pool is ranked again")

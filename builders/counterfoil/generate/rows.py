@@ -211,10 +211,7 @@ class EditRenderer(Renderer):
             for index, source in sources.items():
                 sample = samples[index]
                 arguments = self._plain_arguments(sample)
-                with (
-                    own_randomness(sample.seed, self.pipeline._execution_device),
-                    self._ids_in_bounds(),
-                ):
+                with own_randomness(sample.seed, self.device), self._ids_in_bounds():
                     pixels = self._call_pipeline({**arguments, "image": source}, [sample])
                 yield [index], as_pictures(pixels)
             return
@@ -319,7 +316,7 @@ class InvertedRows:
         upcast = number_type == torch.float16 and vae.config.get("force_upcast")
         if upcast:
             vae.to(torch.float32)
-        pixels = pixels.to(device=self.pipeline._execution_device, dtype=vae.dtype)
+        pixels = pixels.to(device=self.renderer.device, dtype=vae.dtype)
         latents = vae.encode(pixels).latent_dist.mode()
         if upcast:
             vae.to(number_type)
