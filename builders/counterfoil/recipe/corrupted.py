@@ -57,10 +57,8 @@ def corruption_problem(name: str, others: Sequence[str] = ()) -> str | None:
 class CorruptedSpec(Section):
     """A corruption that is computed while models answer, at each model's own size."""
 
-    corruption: str = Field(
-        description="The corruption, by name, as in `prompts.shifts` of kind corrupt.",
-        json_schema_extra={"enum": [*CORRUPTIONS]},
-    )
+    corruption: str = Field(json_schema_extra={"enum": [*CORRUPTIONS]})
+    """The corruption, by name, as in `prompts.shifts` of kind corrupt."""
     severity: SeveritySpec | None = None
     """One severity, from 1 to 5 (null: 3), or several: `{by: corruption, levels: [1, 3, 5]}`."""
 

@@ -55,13 +55,15 @@ def describe_sections() -> None:
 
     It takes time, so classes are made without.
     """
+    changed = False
     for section in _SECTIONS:
         texts = texts_of(section)
         fields = section.model_fields
         bare = [name for name in texts.keys() & fields.keys() if fields[name].description is None]
         for name in bare:
             fields[name].description = paragraph_lines(texts[name])
-        if bare:
+        changed = changed or bool(bare)
+        if changed:  # its own fields, or those of a section that it has
             section.model_rebuild(force=True)
 
 

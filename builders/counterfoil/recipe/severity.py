@@ -36,28 +36,14 @@ class SeverityLevels(Section):
 
     written_as = "a list of levels, or `realised:`"
 
-    raw: tuple[_Level, ...] | None = Field(
-        default=None,
-        min_length=1,
-        max_length=MOST_LEVELS,
-        description="Shares of the way from the base, rising.",
-    )
-    realised: tuple[_Level, ...] | None = Field(
-        default=None,
-        min_length=1,
-        max_length=MOST_LEVELS,
-        description="Shares of the gain in the screening CLIP's shift score, rising. `build` looks"
-        " for the share of the"
-        " way that reaches each of them.",
-    )
-    scales: tuple[_Level, ...] | None = Field(
-        default=None,
-        min_length=1,
-        max_length=MOST_LEVELS,
-        description="The shares of the way that reach `realised`. `build` measures them, whatever"
-        " stands here, and"
-        " writes them into the dataset's recipe.",
-    )
+    raw: tuple[_Level, ...] | None = Field(default=None, min_length=1, max_length=MOST_LEVELS)
+    """Shares of the way from the base, rising."""
+    realised: tuple[_Level, ...] | None = Field(default=None, min_length=1, max_length=MOST_LEVELS)
+    """Shares of the gain in the screening CLIP's shift score, rising. `build` looks for the share
+    of the way that reaches each of them."""
+    scales: tuple[_Level, ...] | None = Field(default=None, min_length=1, max_length=MOST_LEVELS)
+    """The shares of the way that reach `realised`. `build` measures them, whatever stands here, and
+    writes them into the dataset's recipe."""
 
     @model_validator(mode="before")
     @classmethod
@@ -105,28 +91,17 @@ class SeveritySpec(Section):
 
     written_as = "a mapping with `levels`, or with kind corrupt a whole number"
 
-    fixed: int | None = Field(
-        default=None, ge=1, le=MOST_SEVERE, description="kind corrupt: one severity, 1 to 5."
-    )
-    by: By | None = Field(
-        default=None,
-        description="How a picture gets there. `prompt`: between the base's encoded prompt and the"
-        " shift's. `steps`:"
-        " the shift's prompt in the last share of the steps. `lora`: the scale of a LoRA. `mix`: as"
-        " `prompt`, for rows"
-        " that are edited. `corruption`: the severities 1 to 5 of a corruption, as fifths. null:"
-        " `prompt`, or what the"
-        " generator's kind has.",
-    )
-    lora: str | None = Field(
-        default=None,
-        description="by: lora: which of generator.lora. It is used at level × its scale, and in no"
-        " other shift.",
-    )
-    levels: SeverityLevels | None = Field(
-        default=None,
-        description="Levels above 0 up to 1, rising; or `realised:` with shares of CLIP's gain.",
-    )
+    fixed: int | None = Field(default=None, ge=1, le=MOST_SEVERE)
+    """kind corrupt: one severity, 1 to 5."""
+    by: By | None = None
+    """How a picture gets there. `prompt`: between the base's encoded prompt and the shift's.
+    `steps`: the shift's prompt in the last share of the steps. `lora`: the scale of a LoRA. `mix`:
+    as `prompt`, for rows that are edited. `corruption`: the severities 1 to 5 of a corruption, as
+    fifths. null: `prompt`, or what the generator's kind has."""
+    lora: str | None = None
+    """by: lora: which of generator.lora. It is used at level × its scale, and in no other shift."""
+    levels: SeverityLevels | None = None
+    """Levels above 0 up to 1, rising; or `realised:` with shares of CLIP's gain."""
 
     @model_validator(mode="before")
     @classmethod

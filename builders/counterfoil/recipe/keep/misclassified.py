@@ -68,12 +68,10 @@ class MisclassifiedRule(KeepRule):
     after: ClassVar[tuple[str, ...]] = ("thresholds",)
     reasons: ClassVar[tuple[str, ...]] = ("answered_right",)
 
-    models: tuple[str, ...] = Field(
-        min_length=1,
-        max_length=100,
-        description="The judges: names of classifiers, as in `evaluate.models`.",
-    )
-    at_least: int = Field(default=1, ge=1, description="How many of the judges must be wrong.")
+    models: tuple[str, ...] = Field(min_length=1, max_length=100)
+    """The judges: names of classifiers, as in `evaluate.models`."""
+    at_least: int = Field(default=1, ge=1)
+    """How many of the judges must be wrong."""
     failure: str = Field(default=TOP1, description=f"When an answer is wrong. {FAILURE_MEANS}")
 
     @field_validator("models")

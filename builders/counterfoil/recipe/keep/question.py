@@ -31,36 +31,21 @@ class QuestionRule(AskingRule):
     reasons: ClassVar[tuple[str, ...]] = ("answered_no", "shift_answered_no")
     texts: ClassVar[Mapping[str, bool]] = {"ask": False, "ask_shift": True}
 
-    model: str = Field(
-        min_length=1,
-        description="The model that answers: `transformers:NAME` or `transformers:FOLDER` runs in"
-        " the build; with `base_url`, the name that the server knows.",
-    )
-    base_url: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Address of a server that speaks OpenAI's protocol; null: the model runs in the"
-        " build. Its key is read from OPENAI_API_KEY and not stored.",
-    )
-    ask: str = Field(
-        default="Is there a {class} in this picture?",
-        description="Question about the object, which yes or no answers; `{class}` is the name.",
-    )
-    yes_at_least: float | None = Field(
-        default=None, ge=0, le=1, description="Lowest probability of yes; null: only measured."
-    )
-    ask_shift: str | None = Field(
-        default=None,
-        description="Question about the shift, such as `Does this picture show {shift}?`;"
-        " `{shift}` is the caption of the shift, and a shift without one is not asked. null: not"
-        " asked.",
-    )
-    shift_yes_at_least: float | None = Field(
-        default=None,
-        ge=0,
-        le=1,
-        description="Lowest probability of yes to `ask_shift`; null: only measured.",
-    )
+    model: str = Field(min_length=1)
+    """The model that answers: `transformers:NAME` or `transformers:FOLDER` runs in the build; with
+    `base_url`, the name that the server knows."""
+    base_url: str | None = Field(default=None, min_length=1)
+    """Address of a server that speaks OpenAI's protocol; null: the model runs in the build. Its key
+    is read from OPENAI_API_KEY and not stored."""
+    ask: str = "Is there a {class} in this picture?"
+    """Question about the object, which yes or no answers; `{class}` is the name."""
+    yes_at_least: float | None = Field(default=None, ge=0, le=1)
+    """Lowest probability of yes; null: only measured."""
+    ask_shift: str | None = None
+    """Question about the shift, such as `Does this picture show {shift}?`; `{shift}` is the caption
+    of the shift, and a shift without one is not asked. null: not asked."""
+    shift_yes_at_least: float | None = Field(default=None, ge=0, le=1)
+    """Lowest probability of yes to `ask_shift`; null: only measured."""
 
     _has_a_name = field_check("model", by=nameless_problem)
     _reached = field_check("base_url", by=address_problem)

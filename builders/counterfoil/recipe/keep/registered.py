@@ -39,20 +39,10 @@ class RegisteredRule(KeepRule):
     may_lack: ClassVar[tuple[str, ...]] = (TRANSLATION_X, TRANSLATION_Y, ZOOM)
     compares: ClassVar[bool] = True
 
-    translation: float | None = Field(
-        default=None,
-        ge=0,
-        le=0.3,
-        description="Largest translation, as a share of the width or the height; null: only"
-        " measured.",
-    )
-    zoom: float | None = Field(
-        default=None,
-        ge=1,
-        le=1.4,
-        description="Largest zoom in either direction: 1.05 keeps 1/1.05 to 1.05; null: only"
-        " measured.",
-    )
+    translation: float | None = Field(default=None, ge=0, le=0.3)
+    """Largest translation, as a share of the width or the height; null: only measured."""
+    zoom: float | None = Field(default=None, ge=1, le=1.4)
+    """Largest zoom in either direction: 1.05 keeps 1/1.05 to 1.05; null: only measured."""
 
     def scores(self) -> tuple[str, ...]:
         return tuple(self.measures)

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from pydantic import Field
-
 from counterfoil.recipe.section import Section
 
 if TYPE_CHECKING:
@@ -137,7 +135,8 @@ class AskingRule(KeepRule):
 
     texts: ClassVar[Mapping[str, bool]] = {}
 
-    model: str = Field(description="The model that is asked.")
+    model: str
+    """The model that is asked."""
 
     @property
     def address(self) -> str | None:

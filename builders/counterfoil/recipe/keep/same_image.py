@@ -28,13 +28,8 @@ class SameImageRule(KeepRule):
     measures: ClassVar[Mapping[str, tuple[float, float]]] = {SOURCE_SIMILARITY: (-1, 1)}
     compares: ClassVar[bool] = True
 
-    similarity: float | None = Field(
-        default=None,
-        ge=-1,
-        le=1,
-        description="Lowest cosine of the image and its row in the screen's CLIP; null: only"
-        " measured.",
-    )
+    similarity: float | None = Field(default=None, ge=-1, le=1)
+    """Lowest cosine of the image and its row in the screen's CLIP; null: only measured."""
 
     def scores(self) -> tuple[str, ...]:
         return (SOURCE_SIMILARITY,)

@@ -39,13 +39,8 @@ class VisibleRule(KeepRule):
         WHITE: (0, 1),
     }
 
-    contrast: float | None = Field(
-        default=None,
-        ge=0,
-        le=255,
-        description="Lowest contrast: 95th minus 5th percentile of the channel that varies most,"
-        " from 0 to 255.",
-    )
+    contrast: float | None = Field(default=None, ge=0, le=255)
+    """Lowest contrast: 95th minus 5th percentile of the channel that varies most, from 0 to 255."""
     black: float | None = Field(
         default=None,
         ge=0,

@@ -27,21 +27,13 @@ _MOST_LORAS = 16
 class Lora(Section):
     """LoRA weights that are added to layers of the generator."""
 
-    path: str = Field(
-        min_length=1,
-        description="A safetensors file, a folder with one, a Hub id, or a Hub id with the file in"
-        " it"
-        " (`user/name/weights/snow.safetensors`).",
-    )
-    revision: str | None = Field(
-        default=None, description="Branch, tag or commit on the Hub; the lock pins it."
-    )
-    scale: float = Field(
-        default=1.0,
-        ge=-_LARGEST_SCALE,
-        le=_LARGEST_SCALE,
-        description="What the weights are multiplied by.",
-    )
+    path: str = Field(min_length=1)
+    """A safetensors file, a folder with one, a Hub id, or a Hub id with the file in it
+    (`user/name/weights/snow.safetensors`)."""
+    revision: str | None = None
+    """Branch, tag or commit on the Hub; the lock pins it."""
+    scale: float = Field(default=1.0, ge=-_LARGEST_SCALE, le=_LARGEST_SCALE)
+    """What the weights are multiplied by."""
 
 
 class DiffusersKind(DrawingKind):
@@ -51,37 +43,20 @@ class DiffusersKind(DrawingKind):
     levels = ("prompt", "steps", "lora")
 
     kind: Literal["diffusers"] = "diffusers"
-    adapter: str | None = Field(
-        default=None,
-        min_length=1,
-        description="IP-Adapter with which the model takes image embeddings: `lab:decoder`, a Hub"
-        " id, a Hub id"
-        " with the file in it (`user/name/models/adapter.safetensors`), or a folder. Only samples"
-        " with an embedding"
-        " use it.",
-    )
-    adapter_revision: str | None = Field(
-        default=None,
-        description="Branch, tag or commit of the adapter on the Hub; the lock pins it.",
-    )
-    lora: dict[str, Lora] = Field(
-        default_factory=dict,
-        description="LoRA weights by name, used together, each at its scale. They need"
-        " `counterfoil[lora]`.",
-    )
-    guidance_interval: tuple[float, float] | None = Field(
-        default=None,
-        description="Guide only in this part of the steps, such as `[0.2, 0.8]`; null: in every"
-        " step. A step"
-        " without guidance takes half the time (Stable Diffusion 1, 2 and XL).",
-    )
-    compile: bool = Field(
-        default=False,
-        description="Compile the model's repeated blocks when a worker renders its first image. It"
-        " is faster on"
-        " CUDA, but gives other bytes, so it counts as another stack. On a CPU it needs a C++"
-        " compiler.",
-    )
+    adapter: str | None = Field(default=None, min_length=1)
+    """IP-Adapter with which the model takes image embeddings: `lab:decoder`, a Hub id, a Hub id
+    with the file in it (`user/name/models/adapter.safetensors`), or a folder. Only samples with an
+    embedding use it."""
+    adapter_revision: str | None = None
+    """Branch, tag or commit of the adapter on the Hub; the lock pins it."""
+    lora: dict[str, Lora] = Field(default_factory=dict)
+    """LoRA weights by name, used together, each at its scale. They need `counterfoil[lora]`."""
+    guidance_interval: tuple[float, float] | None = None
+    """Guide only in this part of the steps, such as `[0.2, 0.8]`; null: in every step. A step
+    without guidance takes half the time (Stable Diffusion 1, 2 and XL)."""
+    compile: bool = False
+    """Compile the model's repeated blocks when a worker renders its first image. It is faster on
+    CUDA, but gives other bytes, so it counts as another stack. On a CPU it needs a C++ compiler."""
 
     _adapter_has_a_name = field_check("adapter", by=nameless_problem)
 

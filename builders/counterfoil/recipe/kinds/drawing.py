@@ -109,41 +109,27 @@ class DrawingKind(GeneratorKind):
     draws = True
     models = (GENERATOR,)
 
-    model: str = Field(
-        min_length=1, description="`lab:sd`, a Hub id, or a folder of a diffusers pipeline."
-    )
-    scheduler: str | None = Field(
-        default=None,
-        description="diffusers scheduler without the word Scheduler (`DDIM`); null keeps the"
-        " model's.",
-    )
-    steps: int = Field(default=50, ge=1, le=1000, description="Denoising steps.")
-    guidance: float = Field(
-        default=7.5, ge=0, description="Classifier-free guidance scale; 1 or less turns it off."
-    )
-    size: SideInPixels | None = Field(
-        default=None, description="Rendered side in pixels; null: the model's."
-    )
-    negative_prompt: str | None = Field(default=None, description="Text to steer away from.")
-    options: dict[str, Any] = Field(
-        default_factory=dict,
-        description="Further arguments of the pipeline call, by its own names"
-        " (`max_sequence_length: 256`):"
-        " numbers, text, true, false, null and lists of these.",
-        json_schema_extra=OPTIONS_SCHEMA,
-    )
-    offload: Literal["none", "model", "sequential"] = Field(
-        default="none",
-        description="Where unused weights stay: on the GPU (`none`), or in main memory, moved part"
-        " by part"
-        " (`model`) or layer by layer (`sequential`, slow). It changes no image.",
-    )
-    quantize: Literal["bnb-8bit", "bnb-4bit", "torchao-int8"] | None = Field(
-        default=None,
-        description="Quantise the weights to fewer bits. The first part of the value names the"
-        " library, which is"
-        " an optional extra.",
-    )
+    model: str = Field(min_length=1)
+    """`lab:sd`, a Hub id, or a folder of a diffusers pipeline."""
+    scheduler: str | None = None
+    """diffusers scheduler without the word Scheduler (`DDIM`); null keeps the model's."""
+    steps: int = Field(default=50, ge=1, le=1000)
+    """Denoising steps."""
+    guidance: float = Field(default=7.5, ge=0)
+    """Classifier-free guidance scale; 1 or less turns it off."""
+    size: SideInPixels | None = None
+    """Rendered side in pixels; null: the model's."""
+    negative_prompt: str | None = None
+    """Text to steer away from."""
+    options: dict[str, Any] = Field(default_factory=dict, json_schema_extra=OPTIONS_SCHEMA)
+    """Further arguments of the pipeline call, by its own names (`max_sequence_length: 256`):
+    numbers, text, true, false, null and lists of these."""
+    offload: Literal["none", "model", "sequential"] = "none"
+    """Where unused weights stay: on the GPU (`none`), or in main memory, moved part by part
+    (`model`) or layer by layer (`sequential`, slow). It changes no image."""
+    quantize: Literal["bnb-8bit", "bnb-4bit", "torchao-int8"] | None = None
+    """Quantise the weights to fewer bits. The first part of the value names the library, which is
+    an optional extra."""
 
     _model_has_a_name = field_check("model", by=nameless_problem)
 

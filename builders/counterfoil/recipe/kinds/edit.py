@@ -24,18 +24,11 @@ class EditKind(DrawingKind, AlteringKind):
     meanings: ClassVar[Mapping[str, str]] = {"seed": "Seed of the random part of the edit."}
 
     kind: Literal["edit"] = "edit"
-    caption_column: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Column of the input dataset with a caption per row, for `{caption}` in"
-        " prompts.",
-    )
-    captioner: str | None = Field(
-        default=None,
-        min_length=1,
-        description="The captioner that writes captions if no column holds them, named like the"
-        " captioners of `mine`.",
-    )
+    caption_column: str | None = Field(default=None, min_length=1)
+    """Column of the input dataset with a caption per row, for `{caption}` in prompts."""
+    captioner: str | None = Field(default=None, min_length=1)
+    """The captioner that writes captions if no column holds them, named like the captioners of
+    `mine`."""
 
     _captioner_has_a_name = field_check("captioner", by=nameless_problem)
 

@@ -25,8 +25,10 @@ SCORE = "retrieval_score"
 class RetrievalClip(Section):
     """The CLIP that ranks a pool."""
 
-    model: str = Field(min_length=1, description="As screen.model.")
-    weights: str | None = Field(default=None, description="As screen.weights.")
+    model: str = Field(min_length=1)
+    """As screen.model."""
+    weights: str | None = None
+    """As screen.weights."""
 
     _has_a_name = field_check("model", by=nameless_problem)
 
@@ -58,14 +60,11 @@ class RetrieveKind(PoolKind):
     }
 
     kind: Literal["retrieve"] = "retrieve"
-    clip: RetrievalClip | None = Field(
-        default=None, description="The CLIP that ranks the pool; null: the screen's."
-    )
-    repeats: bool = Field(
-        default=False,
-        description="Whether a row may be retrieved for several prompts, as in Dataset Interfaces;"
-        " by default each row is retrieved once.",
-    )
+    clip: RetrievalClip | None = None
+    """The CLIP that ranks the pool; null: the screen's."""
+    repeats: bool = False
+    """Whether a row may be retrieved for several prompts, as in Dataset Interfaces; by default each
+    row is retrieved once."""
 
     def inputs(self, recipe: Recipe, pinned: Mapping[str, Any]) -> KindInputs:
         clip = recipe.ranking_clip

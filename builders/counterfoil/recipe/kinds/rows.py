@@ -22,53 +22,27 @@ class RowsKind(PoolKind):
     drawn elsewhere."""
 
     kind: Literal["rows"] = "rows"
-    dataset: str | None = Field(
-        default=None,
-        min_length=1,
-        description="The pool, named like source.dataset; null: source.dataset itself. Without"
-        " `rows`: the images that"
-        " were drawn elsewhere, a folder with one CSV file, or a table.",
-    )
-    label_column: str = Field(
-        default="label",
-        description="Column of the pool's labels. The label of a row must match its class.",
-    )
-    shift_column: str = Field(
-        default="shift",
-        min_length=1,
-        description="Images drawn elsewhere: column with the name of the shift, or `base`.",
-    )
-    prompt_column: str = Field(
-        default="prompt",
-        min_length=1,
-        description="Images drawn elsewhere: column with the prompt of each image, if there is one.",
-    )
-    seed_column: str = Field(
-        default="seed",
-        min_length=1,
-        description="Images drawn elsewhere: column with the seed of each image, if there is one."
-        " Images of one class"
-        " and seed are pairs.",
-    )
-    index_column: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Images drawn elsewhere: column with the number of each image in its cell."
-        " Pairs then share class,"
-        " seed and index. null: seeds order the images.",
-    )
-    labels: Literal["column", "predicted"] = Field(
-        default="column",
-        description="Where a row's class comes from. `column`: the pool's labels, which are"
-        " checked. `predicted`: a"
-        " classifier's answers, which nothing checks.",
-    )
-    rows: dict[str, dict[str, tuple[int, ...]]] | None = Field(
-        default=None,
-        description="A mapping shift → class id → rows of the pool, or a CSV file with columns"
-        " shift,class_id,row."
-        " null: the images were drawn elsewhere, and the columns of `dataset` say what each is.",
-    )
+    dataset: str | None = Field(default=None, min_length=1)
+    """The pool, named like source.dataset; null: source.dataset itself. Without `rows`: the images
+    that were drawn elsewhere, a folder with one CSV file, or a table."""
+    label_column: str = "label"
+    """Column of the pool's labels. The label of a row must match its class."""
+    shift_column: str = Field(default="shift", min_length=1)
+    """Images drawn elsewhere: column with the name of the shift, or `base`."""
+    prompt_column: str = Field(default="prompt", min_length=1)
+    """Images drawn elsewhere: column with the prompt of each image, if there is one."""
+    seed_column: str = Field(default="seed", min_length=1)
+    """Images drawn elsewhere: column with the seed of each image, if there is one. Images of one
+    class and seed are pairs."""
+    index_column: str | None = Field(default=None, min_length=1)
+    """Images drawn elsewhere: column with the number of each image in its cell. Pairs then share
+    class, seed and index. null: seeds order the images."""
+    labels: Literal["column", "predicted"] = "column"
+    """Where a row's class comes from. `column`: the pool's labels, which are checked. `predicted`:
+    a classifier's answers, which nothing checks."""
+    rows: dict[str, dict[str, tuple[int, ...]]] | None = None
+    """A mapping shift → class id → rows of the pool, or a CSV file with columns shift,class_id,row.
+    null: the images were drawn elsewhere, and the columns of `dataset` say what each is."""
 
     def problem(self) -> str | None:
         if not self.rows:
