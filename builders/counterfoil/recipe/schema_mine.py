@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from counterfoil.errors import UserError
 from counterfoil.recipe.keep.misclassified import FAILURE_MEANS, failure_problem
@@ -26,7 +26,7 @@ from counterfoil.recipe.problems import problem_lines
 from counterfoil.recipe.prompts import RecipeClass, template_problem
 from counterfoil.recipe.rows_table import one_line
 from counterfoil.recipe.schema_prompts import free_form_problem
-from counterfoil.recipe.section import Section, field_check, raise_problem
+from counterfoil.recipe.section import Section, field_check
 from counterfoil.recipe.strict_yaml import LocatedMapping
 from counterfoil.registry import Registry
 
@@ -204,6 +204,13 @@ class ExampleDescription(Section):
     """Its description: a few short sentences."""
 
 
+def _base_problem(base: str) -> str | None:
+    problem = template_problem(base, with_class=True, about_class=True)
+    if problem is None and base.count(_CLASS_PLACE) != 1:
+        return f"found '{base}', expected {_CLASS_PLACE} once"
+    return problem
+
+
 class BugsSettings(MethodSection):
     """Settings of `bugs` (Wiles 2022, section 3): render images, find failures, describe and test
     them."""
@@ -260,15 +267,7 @@ class BugsSettings(MethodSection):
     at_most: int = Field(default=1000, ge=1, le=1_000_000)
     """Maximum number of images per description that adversarial.yaml renders."""
 
-    @field_validator("base")
-    @classmethod
-    def _names_the_class(cls, base: str | None) -> str | None:
-        if base is None:
-            return None
-        raise_problem(template_problem(base, with_class=True, about_class=True))
-        if base.count(_CLASS_PLACE) != 1:
-            raise_problem(f"found '{base}', expected {_CLASS_PLACE} once")
-        return base
+    _names_the_class = field_check("base", by=_base_problem)
 
     def problem(self) -> str | None:
         if self.batch > self.pairs:

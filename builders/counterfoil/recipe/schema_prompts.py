@@ -28,7 +28,7 @@ from counterfoil.recipe.names import (
 )
 from counterfoil.recipe.prompts import CLASS_ID, embedding_key_problem, template_problem
 from counterfoil.recipe.schema_output import CellSamples
-from counterfoil.recipe.section import Section, field_check, raise_problem
+from counterfoil.recipe.section import Section, field_check
 from counterfoil.recipe.severity import SeveritySpec
 
 
@@ -315,6 +315,12 @@ class Prompts(Section):
     """Shifts by name (a-z, 0-9, `_`)."""
 
 
+def _others_problem(threshold: ObjectThresholdSpec) -> str | None:
+    if threshold.value is None and threshold.percentile is None:
+        return "found classes alone, expected also `value:` or `percentile:` for the others"
+    return None
+
+
 class Screen(Section):
     """How CLIP decides which candidates are accepted."""
 
@@ -369,11 +375,4 @@ class Screen(Section):
             return "missing object_threshold, expected a number, or `percentile:`"
         return None
 
-    @field_validator("object_threshold")
-    @classmethod
-    def _of_every_class(cls, value: ObjectThresholdSpec) -> ObjectThresholdSpec:
-        if value.value is None and value.percentile is None:
-            raise_problem(
-                "found classes alone, expected also `value:` or `percentile:` for the others"
-            )
-        return value
+    _of_every_class = field_check("object_threshold", by=_others_problem)

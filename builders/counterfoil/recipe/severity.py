@@ -9,9 +9,9 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_serializer, model_validator
+from pydantic import Field, model_serializer, model_validator
 
-from counterfoil.recipe.section import Section
+from counterfoil.recipe.section import Section, field_check
 
 SEVERITY = "severity"
 REALISED = "severity_realised"
@@ -29,6 +29,20 @@ def as_shares(levels: Any) -> Any:
     if 1 < max(levels, default=0) <= MOST_SEVERE:
         return tuple(value / MOST_SEVERE for value in levels)
     return levels
+
+
+def _unordered(values: tuple[float, ...]) -> str | None:
+    if all(earlier < later for earlier, later in pairwise(values)):
+        return None
+    shown = ", ".join(f"{value:g}" for value in values)
+    return f"found [{shown}], expected rising levels"
+
+
+def _too_fine(values: tuple[float, ...]) -> str | None:
+    for value in values:
+        if round(value, 2) != value:
+            return f"found {value:g}, expected levels of at most two decimals"
+    return None
 
 
 class SeverityLevels(Section):
@@ -50,21 +64,8 @@ class SeverityLevels(Section):
     def _list_is_raw(cls, data: Any) -> Any:
         return {"raw": data} if isinstance(data, list | tuple) else data
 
-    @field_validator("raw", "realised", "scales")
-    @classmethod
-    def _rising(cls, values: tuple[float, ...] | None) -> tuple[float, ...] | None:
-        if values is not None and any(later <= earlier for earlier, later in pairwise(values)):
-            shown = ", ".join(f"{value:g}" for value in values)
-            raise ValueError(f"found [{shown}], expected rising levels")
-        return values
-
-    @field_validator("raw", "realised")
-    @classmethod
-    def _in_percent(cls, values: tuple[float, ...] | None) -> tuple[float, ...] | None:
-        for value in values or ():
-            if round(value, 2) != value:
-                raise ValueError(f"found {value:g}, expected levels of at most two decimals")
-        return values
+    _rising = field_check("raw", "realised", "scales", by=_unordered)
+    _in_percent = field_check("raw", "realised", by=_too_fine)
 
     def problem(self) -> str | None:
         if (self.raw is None) == (self.realised is None):

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from counterfoil.errors import ProblemLine
 from counterfoil.recipe.keep.rule import Column, KeepRule, Verdict
@@ -61,6 +61,18 @@ def answered_class(name: str) -> str | None:
     return None if class_id in ("", name) else class_id
 
 
+def _judges_problem(models: tuple[str, ...]) -> ProblemLine | None:
+    repeated = [name for name, times in Counter(models).items() if times > 1]
+    if repeated:
+        return message("duplicate.judge", found=repeated[0])
+    for model in models:
+        if not judge_column(model, ""):
+            return message("invalid-name.classifier", found=model)
+        if model.removeprefix(ELSEWHERE).startswith(CHAT):
+            return message("wrong-type.chat-judge", found=model)
+    return None
+
+
 class MisclassifiedRule(KeepRule):
     """Keep images that at least a given number of classifiers, the judges, get wrong."""
 
@@ -74,19 +86,7 @@ class MisclassifiedRule(KeepRule):
     """How many of the judges must be wrong."""
     failure: str = Field(default=TOP1, description=f"When an answer is wrong. {FAILURE_MEANS}")
 
-    @field_validator("models")
-    @classmethod
-    def _one_column_each(cls, models: tuple[str, ...]) -> tuple[str, ...]:
-        repeated = [name for name, times in Counter(models).items() if times > 1]
-        if repeated:
-            raise ValueError(message("duplicate.judge", found=repeated[0]))
-        for model in models:
-            if not judge_column(model, ""):
-                raise ValueError(message("invalid-name.classifier", found=model))
-            if model.removeprefix(ELSEWHERE).startswith(CHAT):
-                raise ValueError(message("wrong-type.chat-judge", found=model))
-        return models
-
+    _one_column_each = field_check("models", by=_judges_problem)
     _known_failure = field_check("failure", by=failure_problem)
 
     def problem(self) -> str | None:

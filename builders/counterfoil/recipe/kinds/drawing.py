@@ -103,6 +103,11 @@ def _option_problem(name: str, value: Any) -> str | None:
     return f"found {type(value).__name__}, {expected}"
 
 
+def _scheduler_problem(name: str) -> str | None:
+    short = name.removesuffix("Scheduler")
+    return None if short == name else f"found {quoted(name)}, expected it short: {quoted(short)}"
+
+
 class DrawingKind(GeneratorKind):
     """A kind whose images a diffusion model draws."""
 
@@ -132,6 +137,8 @@ class DrawingKind(GeneratorKind):
     an optional extra."""
 
     _model_has_a_name = field_check("model", by=nameless_problem)
+    _short_name = field_check("scheduler", by=_scheduler_problem)
+    _plain_values = field_validator("options")(checked_options)
 
     def named_models(self) -> dict[str, str]:
         return {"generator.model": self.model}
@@ -139,18 +146,3 @@ class DrawingKind(GeneratorKind):
     def inputs(self, recipe: Recipe, pinned: Mapping[str, Any]) -> KindInputs:
         models = pinned.get("models") or {}
         return [("generator", without_folders(self.model), models.get(GENERATOR) or {})]
-
-    @field_validator("options")
-    @classmethod
-    def _plain_values(cls, value: dict[str, Any]) -> dict[str, Any]:
-        return checked_options(value)
-
-    @field_validator("scheduler")
-    @classmethod
-    def _short_name(cls, value: str | None) -> str | None:
-        if value is not None and value.endswith("Scheduler"):
-            raise ValueError(
-                f"found {quoted(value)}, expected it short:"
-                f" {quoted(value.removesuffix('Scheduler'))}"
-            )
-        return value
