@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from counterfoil.corrupting.corrupt import corrupt
-from counterfoil.corrupting.match import apply_gain, contrast_match
+from counterfoil.corrupting.corrupt import apply_gain, contrast_match, corrupt
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate.pictures import DrawnAhead, ImageRenderer, as_pictures, padded_to
 from counterfoil.generate.render import Renderer, own_randomness

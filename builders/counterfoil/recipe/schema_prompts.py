@@ -41,19 +41,13 @@ class ThresholdSpec(Section):
     """
 
     written_as = "a number, or `value:` or `percentile:`"
+    short = ("value", (int, float))
 
     value: float | None = Field(default=None, ge=-1, le=1)
     """Lowest cosine similarity that passes."""
     percentile: float | None = Field(default=None, ge=0, le=100)
     """Percentile of scores. Object: over validation images of the class. Shift: over all candidates
     of the shift; the shift has no threshold until `counterfoil calibrate`."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _number_is_value(cls, data: Any) -> Any:
-        if isinstance(data, int | float) and not isinstance(data, bool):
-            return {"value": data}
-        return data
 
     def problem(self) -> str | None:
         if self.value is not None and self.percentile is not None:

@@ -19,6 +19,8 @@ class Section(BaseModel):
 
     # The words with which messages name the expected form of a section.
     written_as: ClassVar[str] = "a mapping of keys"
+    # The key for which a bare value stands, and the types of such a value.
+    short: ClassVar[tuple[str, tuple[type, ...]] | None] = None
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     def __init_subclass__(cls, **settings: Any) -> None:
@@ -29,7 +31,9 @@ class Section(BaseModel):
     @classmethod
     def _null_is_unset(cls, data: Any) -> Any:
         if not isinstance(data, Mapping):
-            return data
+            key, types = cls.short or ("", ())
+            is_short = isinstance(data, types) and not isinstance(data, bool)
+            return {key: data} if is_short else data
         return {
             key: value
             for key, value in data.items()

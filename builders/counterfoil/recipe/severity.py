@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_serializer, model_validator
+from pydantic import Field, model_serializer
 
 from counterfoil.recipe.section import Section, field_check
 
@@ -49,6 +49,7 @@ class SeverityLevels(Section):
     """The levels of a shift: shares of the way, or of the gain in CLIP's shift score."""
 
     written_as = "a list of levels, or `realised:`"
+    short = ("raw", (list, tuple))
 
     raw: tuple[_Level, ...] | None = Field(default=None, min_length=1, max_length=MOST_LEVELS)
     """Shares of the way from the base, rising."""
@@ -58,11 +59,6 @@ class SeverityLevels(Section):
     scales: tuple[_Level, ...] | None = Field(default=None, min_length=1, max_length=MOST_LEVELS)
     """The shares of the way that reach `realised`. `build` measures them, whatever stands here, and
     writes them into the dataset's recipe."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _list_is_raw(cls, data: Any) -> Any:
-        return {"raw": data} if isinstance(data, list | tuple) else data
 
     _rising = field_check("raw", "realised", "scales", by=_unordered)
     _in_percent = field_check("raw", "realised", by=_too_fine)
@@ -91,6 +87,7 @@ class SeveritySpec(Section):
     instead."""
 
     written_as = "a mapping with `levels`, or with kind corrupt a whole number"
+    short = ("fixed", (int, float))
 
     fixed: int | None = Field(default=None, ge=1, le=MOST_SEVERE)
     """kind corrupt: one severity, 1 to 5."""
@@ -103,12 +100,6 @@ class SeveritySpec(Section):
     """by: lora: which of generator.lora. It is used at level × its scale, and in no other shift."""
     levels: SeverityLevels | None = None
     """Levels above 0 up to 1, rising; or `realised:` with shares of CLIP's gain."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _number_is_fixed(cls, data: Any) -> Any:
-        is_number = isinstance(data, int | float) and not isinstance(data, bool)
-        return {"fixed": data} if is_number else data
 
     def problem(self) -> str | None:
         has_number = self.fixed is not None

@@ -3,7 +3,7 @@ asked."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -93,10 +93,7 @@ class DetectedRule(AskingRule):
         if any(value < later for value, later in pairwise(lists[CONFIDENCES] or ())):
             yield CONFIDENCES, "expected the highest first"
 
-    def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
-        return [self._reason(verdict) for verdict in left]
-
-    def _reason(self, verdict: Verdict) -> str | None:
+    def reason_of(self, verdict: Verdict) -> str | None:
         confidences, areas = (verdict.scores.get(name) for name in self.scores())
         # A candidate that was not looked at is not dropped.
         if self.confidence_at_least is None or confidences is None or areas is None:

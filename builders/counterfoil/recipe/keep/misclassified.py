@@ -113,15 +113,11 @@ class MisclassifiedRule(KeepRule):
     def judges(self) -> tuple[str, ...]:
         return self.models
 
-    def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
+    def reason_of(self, verdict: Verdict) -> str | None:
         value = 0 if self.decides == RIGHT else 1
-        names = self.scores()
         # A judge without an answer does not count as wrong.
-        reasons: list[str | None] = []
-        for verdict in left:
-            wrong = sum(verdict.scores.get(name) == value for name in names)
-            reasons.append(None if wrong >= self.at_least else "answered_right")
-        return reasons
+        wrong = sum(verdict.scores.get(name) == value for name in self.scores())
+        return None if wrong >= self.at_least else "answered_right"
 
 
 def failure_of(rules: Sequence[KeepRule], judge: str) -> str | None:

@@ -3,7 +3,7 @@ whether an image shows a text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import Field
@@ -94,14 +94,10 @@ class QuestionRule(AskingRule):
             if value is not None and not 0 <= value <= 1:
                 yield name, "expected from 0 to 1"
 
-    def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
-        reasons: list[str | None] = []
-        for verdict in left:
-            low = []
-            for reason, (name, least) in zip(self.reasons, self.limits().items(), strict=False):
-                share = verdict.scores.get(name)
-                # A candidate without an answer is not dropped.
-                if least is not None and share is not None and share < as_stored(least):
-                    low.append(reason)
-            reasons.append(low[0] if low else None)
-        return reasons
+    def reason_of(self, verdict: Verdict) -> str | None:
+        for reason, (name, least) in zip(self.reasons, self.limits().items(), strict=False):
+            share = verdict.scores.get(name)
+            # A candidate without an answer is not dropped.
+            if least is not None and share is not None and share < as_stored(least):
+                return reason
+        return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
@@ -79,10 +79,7 @@ class RegisteredRule(KeepRule):
             columns[ZOOM] = as_stored(round(registration.zoom, 4))
         return columns
 
-    def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
-        return [self._reason(verdict) for verdict in left]
-
-    def _reason(self, verdict: Verdict) -> str | None:
+    def reason_of(self, verdict: Verdict) -> str | None:
         if self.translation is None and self.zoom is None:
             return None
         right = verdict.scores.get(TRANSLATION_X)

@@ -123,6 +123,11 @@ class KeepRule(Section):
     def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
         """Return for each remaining candidate of a cell, in order of index, the reason to drop it,
         or None."""
+        return [self.reason_of(verdict) for verdict in left]
+
+    def reason_of(self, verdict: Verdict) -> str | None:
+        """Return the reason to drop a candidate, or None. A rule that compares the candidates of a
+        cell overrides `dropped` instead."""
         raise NotImplementedError
 
 

@@ -3,7 +3,7 @@ shows no class."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
@@ -71,10 +71,7 @@ class VisibleRule(KeepRule):
     def measure(self, pixels: NDArray[Any]) -> dict[str, float]:
         return visibility(pixels)
 
-    def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
-        return [self._reason(verdict) for verdict in left]
-
-    def _reason(self, verdict: Verdict) -> str | None:
+    def reason_of(self, verdict: Verdict) -> str | None:
         contrast, black, white = (verdict.scores.get(name) for name in self.scores())
         if (
             self.contrast is not None
