@@ -234,8 +234,9 @@ def test_a_resolved_recipe_loads_back_equal(name: str) -> None:
         changes.append("source.classes=[{id: '00', name: t-shirt, source_label: 0}]")
     recipe = load_recipe(name, changes)
     text = dump_recipe(recipe)
-    assert load_recipe_text(text) == recipe
-    assert dump_recipe(load_recipe_text(text)) == text
+    loaded = load_recipe_text(text)
+    assert loaded == recipe
+    assert dump_recipe(loaded) == text
 
 
 @pytest.mark.parametrize("name", NAMES)
