@@ -108,9 +108,11 @@ def test_however_shards_are_dealt_the_bytes_are_the_same(
     assert published(tmp_path / "dataset") == published(alone[name])
     # Every shard of a span is reported once, as it is written.
     progress = [event for event in heard if isinstance(event, BuildProgress)]
+    assert progress == heard
     done = [event.shards_done for event in progress]
-    assert done == sorted(done)
-    assert set(done) == set(range(result.shards + 1))
+    images_done = [event.images_done for event in progress]
+    assert done == sorted(done) and images_done == sorted(images_done)
+    assert set(done) == set(range(result.shards + 1)) and result.shards_made == result.shards
     counted = [
         sum(sum(reasons.values()) for reasons in event.counts.values()) for event in progress
     ]
