@@ -24,7 +24,7 @@ from counterfoil.recipe.names import (
     nameless_problem,
 )
 from counterfoil.recipe.prompts import template_problem
-from counterfoil.recipe.section import LARGEST_SIDE, Section, field_check, written_keys
+from counterfoil.recipe.section import LARGEST_SIDE, NonEmpty, Section, field_check, written_keys
 from counterfoil.recipe.tasks import TASKS, derive_task
 from counterfoil.recipe.tasks.objects import categories_problem
 from counterfoil.recipe.tasks.task import EVERY_IMAGE
@@ -188,7 +188,7 @@ class Source(SectionsOfTasks):
     """What an image has: one of the `classes`, `objects` with boxes, any number of `labels`
     (`conditions` without classes), or `masks`. null: what the other keys say; a task that disagrees
     with them is an error."""
-    dataset: str = Field(min_length=1)
+    dataset: NonEmpty
     """`lab:wardrobe`, a Hub id, or a folder (`./…`, `/…`)."""
     config: str | None = None
     """Config of the input dataset."""
@@ -202,7 +202,7 @@ class Source(SectionsOfTasks):
     """Column that holds the images."""
     label_column: str = "label"
     """Column that holds the integer labels."""
-    unit_column: str | None = Field(default=None, min_length=1)
+    unit_column: NonEmpty | None = None
     """Column that names what rows share (a garment, a patient, a photo); null: rows are
     independent."""
     exif: Literal["apply", "ignore"] = "ignore"
@@ -217,7 +217,7 @@ class Source(SectionsOfTasks):
     """The classes in label order, each a name or a mapping, or the path of a YAML file with that
     list; null: every class of the input dataset, with its names and in its order."""
 
-    objects: str | None = Field(default=None, min_length=1)
+    objects: NonEmpty | None = None
     """For detectors: the column with the objects of each image, their boxes and categories. Folders
     in the form of COCO, YOLO or Pascal VOC have it as `objects`. null: images have classes."""
     categories: tuple[str, ...] = ()
@@ -304,7 +304,7 @@ class LearnSettings(Section):
     """Keep each vector at the norm it started with."""
     vectors: int = Field(default=1, ge=1, le=32)
     """Vectors per token. Each takes one place in the prompt."""
-    initial_word: str | None = Field(default=None, min_length=1)
+    initial_word: NonEmpty | None = None
     """Word that every token starts from (`pet`), as the mean of its sub-tokens; null: the class's
     name."""
     templates: tuple[str, ...] = Field(default=TEMPLATES, min_length=1)

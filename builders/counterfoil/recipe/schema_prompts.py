@@ -28,7 +28,7 @@ from counterfoil.recipe.names import (
 )
 from counterfoil.recipe.prompts import CLASS_ID, embedding_key_problem, template_problem
 from counterfoil.recipe.schema_output import CellSamples
-from counterfoil.recipe.section import Section, field_check
+from counterfoil.recipe.section import NonEmpty, Section, field_check
 from counterfoil.recipe.severity import SeveritySpec
 
 
@@ -213,7 +213,7 @@ Kind = Literal[
 class EmbeddingSpec(Section):
     """CLIP image embeddings to render samples from, with a prompt or without one."""
 
-    file: str = Field(min_length=1)
+    file: NonEmpty
     """A safetensors file of vectors by key, from the CLIP that the generator was made for."""
     key: str = f"{{{CLASS_ID}}}"
     """Key of the vector in the file. `{class_id}` stands for the id of each class."""
@@ -318,7 +318,7 @@ def _others_problem(threshold: ObjectThresholdSpec) -> str | None:
 class Screen(Section):
     """How CLIP decides which candidates are accepted."""
 
-    model: str | None = Field(default=None, min_length=1)
+    model: NonEmpty | None = None
     """`lab:clip`, an open_clip name, `local-dir:…` or `hf-hub:…`. kind corrupt does not need it:
     without it nothing is screened and every row is kept."""
     weights: str | None = None
@@ -333,7 +333,7 @@ class Screen(Section):
     """Default threshold of the shift score."""
     keep: tuple[KeepStep, ...] = DEFAULT_KEEP
     """The keep rules, applied in order. Each rule sees what the rules before it kept."""
-    judge: str | None = Field(default=None, min_length=1)
+    judge: NonEmpty | None = None
     """A second judge: any classifier, named as in `evaluate.models` (`open_clip:…` is a second
     CLIP). It predicts every candidate but rejects none; the dataset reports how often it disagrees
     with the labels."""

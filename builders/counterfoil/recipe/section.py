@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from counterfoil.field_texts import paragraph_lines, texts_of
 
 # Readers of a stranger's dataset allocate an image of this side at most. Generators draw about 2048
 # pixels.
 LARGEST_SIDE = 4096
+NonEmpty = Annotated[str, Field(min_length=1)]
 
 
 class Section(BaseModel):

@@ -11,7 +11,7 @@ from pydantic import Field
 from counterfoil.recipe.keep.rule import AskingRule, Column, Verdict, as_stored
 from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import address_problem, nameless_problem, runs_here
-from counterfoil.recipe.section import field_check
+from counterfoil.recipe.section import NonEmpty, field_check
 
 if TYPE_CHECKING:
     from counterfoil.recipe.prompts import Shift
@@ -31,10 +31,10 @@ class QuestionRule(AskingRule):
     reasons: ClassVar[tuple[str, ...]] = ("answered_no", "shift_answered_no")
     texts: ClassVar[Mapping[str, bool]] = {"ask": False, "ask_shift": True}
 
-    model: str = Field(min_length=1)
+    model: NonEmpty
     """The model that answers: `transformers:NAME` or `transformers:FOLDER` runs in the build; with
     `base_url`, the name that the server knows."""
-    base_url: str | None = Field(default=None, min_length=1)
+    base_url: NonEmpty | None = None
     """Address of a server that speaks OpenAI's protocol; null: the model runs in the build. Its key
     is read from OPENAI_API_KEY and not stored."""
     ask: str = "Is there a {class} in this picture?"

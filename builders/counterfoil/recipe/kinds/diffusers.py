@@ -14,7 +14,7 @@ from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import class_id_problem, nameless_problem, without_folders
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem, as_mapping, embedding_specs
 from counterfoil.recipe.schema_output import HeldFromBase, first_compared
-from counterfoil.recipe.section import Section, field_check
+from counterfoil.recipe.section import NonEmpty, Section, field_check
 
 if TYPE_CHECKING:
     from counterfoil.recipe.schema import Recipe
@@ -27,7 +27,7 @@ _MOST_LORAS = 16
 class Lora(Section):
     """LoRA weights that are added to layers of the generator."""
 
-    path: str = Field(min_length=1)
+    path: NonEmpty
     """A safetensors file, a folder with one, a Hub id, or a Hub id with the file in it
     (`user/name/weights/snow.safetensors`)."""
     revision: str | None = None
@@ -60,7 +60,7 @@ class DiffusersKind(DrawingKind):
     levels = ("prompt", "steps", "lora")
 
     kind: Literal["diffusers"] = "diffusers"
-    adapter: str | None = Field(default=None, min_length=1)
+    adapter: NonEmpty | None = None
     """IP-Adapter with which the model takes image embeddings: `lab:decoder`, a Hub id, a Hub id
     with the file in it (`user/name/models/adapter.safetensors`), or a folder. Only samples with an
     embedding use it."""

@@ -12,7 +12,7 @@ from pydantic import Field, field_validator
 from counterfoil.errors import quoted
 from counterfoil.recipe.kinds.kind import GENERATOR, GeneratorKind, KindInputs, SideInPixels
 from counterfoil.recipe.names import nameless_problem, without_folders
-from counterfoil.recipe.section import field_check
+from counterfoil.recipe.section import NonEmpty, field_check
 
 if TYPE_CHECKING:
     from counterfoil.recipe.schema import Recipe
@@ -114,7 +114,7 @@ class DrawingKind(GeneratorKind):
     draws = True
     models = (GENERATOR,)
 
-    model: str = Field(min_length=1)
+    model: NonEmpty
     """`lab:sd`, a Hub id, or a folder of a diffusers pipeline."""
     scheduler: str | None = None
     """diffusers scheduler without the word Scheduler (`DDIM`); null keeps the model's."""

@@ -16,7 +16,7 @@ from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import nameless_problem, without_folders
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem, embedding_specs
 from counterfoil.recipe.rows_table import ChosenKind
-from counterfoil.recipe.section import LARGEST_SIDE, Section, field_check
+from counterfoil.recipe.section import LARGEST_SIDE, NonEmpty, Section, field_check
 
 if TYPE_CHECKING:
     from counterfoil.recipe.prompts import Shift
@@ -246,7 +246,7 @@ class PoolKind(RowKind):
     noiseless: ClassVar[bool] = True
     no_tokens: ClassVar[str] = message("wrong-kind.pool-tokens")
 
-    dataset: str | None = Field(default=None, min_length=1)
+    dataset: NonEmpty | None = None
     """The pool, named like source.dataset; null: source.dataset itself."""
     config: str | None = None
     """Config of the pool."""

@@ -6,13 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import Field
-
 from counterfoil.recipe.keep.rule import Column
 from counterfoil.recipe.kinds.kind import RETRIEVAL, KindInputs, PoolKind
 from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import nameless_problem, without_folders
-from counterfoil.recipe.section import Section, field_check
+from counterfoil.recipe.section import NonEmpty, Section, field_check
 
 if TYPE_CHECKING:
     from counterfoil.recipe.schema import Recipe
@@ -25,7 +23,7 @@ SCORE = "retrieval_score"
 class RetrievalClip(Section):
     """The CLIP that ranks a pool."""
 
-    model: str = Field(min_length=1)
+    model: NonEmpty
     """As screen.model."""
     weights: str | None = None
     """As screen.weights."""

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import Field
-
 from counterfoil.recipe.kinds.kind import PoolKind
 from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem, as_mapping, as_sequence
-from counterfoil.recipe.section import written_keys
+from counterfoil.recipe.section import NonEmpty, written_keys
 
 # Keys of images that were drawn elsewhere.
 _GIVEN = ("shift_column", "prompt_column", "seed_column", "index_column")
@@ -22,19 +20,19 @@ class RowsKind(PoolKind):
     drawn elsewhere."""
 
     kind: Literal["rows"] = "rows"
-    dataset: str | None = Field(default=None, min_length=1)
+    dataset: NonEmpty | None = None
     """The pool, named like source.dataset; null: source.dataset itself. Without `rows`: the images
     that were drawn elsewhere, a folder with one CSV file, or a table."""
     label_column: str = "label"
     """Column of the pool's labels. The label of a row must match its class."""
-    shift_column: str = Field(default="shift", min_length=1)
+    shift_column: NonEmpty = "shift"
     """Images drawn elsewhere: column with the name of the shift, or `base`."""
-    prompt_column: str = Field(default="prompt", min_length=1)
+    prompt_column: NonEmpty = "prompt"
     """Images drawn elsewhere: column with the prompt of each image, if there is one."""
-    seed_column: str = Field(default="seed", min_length=1)
+    seed_column: NonEmpty = "seed"
     """Images drawn elsewhere: column with the seed of each image, if there is one. Images of one
     class and seed are pairs."""
-    index_column: str | None = Field(default=None, min_length=1)
+    index_column: NonEmpty | None = None
     """Images drawn elsewhere: column with the number of each image in its cell. Pairs then share
     class, seed and index. null: seeds order the images."""
     labels: Literal["column", "predicted"] = "column"
