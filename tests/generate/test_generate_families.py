@@ -119,7 +119,7 @@ def test_neighbours_places_and_padding_change_no_bit(
         image is not None and image.shape == (32, 32, 3) and image.std() > 0.01 for image in drawn
     )
     other = replace(samples[0], prompt=samples[1].prompt)
-    mixed = Renderer(pipeline, recipe).render([other, samples[3], samples[0]])
+    mixed: list[Any] = Renderer(pipeline, recipe).render([other, samples[3], samples[0]])
     assert_same_images(mixed[1:], [drawn[3], drawn[0]])
     assert not np.array_equal(mixed[0], drawn[0]), "the prompt decides the picture"
     assert_same_images(
