@@ -437,8 +437,8 @@ def test_a_row_that_is_none_is_reported_to_who_mends_with_it(
 def test_it_is_published_with_its_rows(
     dataset: tuple[Path, BuildResult], loopback: LoopbackHub, tmp_path: Path
 ) -> None:
-    there = published_rows(dataset[0], loopback, REPO, tmp_path, "key", "source_row")
-    source_rows = {row["key"]: row["source_row"] for row in there}
+    from_hub = published_rows(dataset[0], loopback, REPO, tmp_path, "key", "source_row")
+    source_rows = {row["key"]: row["source_row"] for row in from_hub}
     assert source_rows == {row["key"]: row["source_row"] for row in rows_of(dataset[0])}
 
 

@@ -266,9 +266,9 @@ def test_a_judge_that_is_not_there_is_reported_before_a_build(
 def test_it_is_published_and_loaded_with_its_columns(
     wrong: Path, loopback: LoopbackHub, tmp_path: Path
 ) -> None:
-    there = published_rows(wrong, loopback, REPO, tmp_path, "key", *COLUMNS)
+    from_hub = published_rows(wrong, loopback, REPO, tmp_path, "key", *COLUMNS)
     accepted = {row["key"]: row for row in rows_of(wrong, "data")}
-    read = {row["key"]: row for row in there}
+    read = {row["key"]: row for row in from_hub}
     assert set(read) == set(accepted)
     for key, row in read.items():
         assert [row[name] for name in COLUMNS] == [accepted[key][name] for name in COLUMNS]

@@ -99,8 +99,8 @@ def test_levels_have_no_slider_and_one_entry_in_a_cut(levelled: Path, tmp_path: 
 def test_it_is_published_with_its_levels(
     levelled: Path, loopback: LoopbackHub, tmp_path: Path
 ) -> None:
-    there = published_rows(levelled, loopback, "someone/levelled", tmp_path, "key", "severity")
-    assert {row["key"]: row["severity"] for row in there} == severities(levelled)
+    from_hub = published_rows(levelled, loopback, "someone/levelled", tmp_path, "key", "severity")
+    assert {row["key"]: row["severity"] for row in from_hub} == severities(levelled)
 
 
 def test_it_is_mined_with_its_levels(levelled: Path) -> None:

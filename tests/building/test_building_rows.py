@@ -480,10 +480,10 @@ def test_it_is_published_and_made_again_from_there(
     dataset: tuple[Path, BuildResult], pool: Path, loopback: LoopbackHub, tmp_path: Path
 ) -> None:
     columns = ("key", "source_row", "retrieval_rank", "retrieval_score")
-    there = published_rows(dataset[0], loopback, POOL, tmp_path, *columns)
-    here = rows_retrieved(dataset[0])
+    from_hub = published_rows(dataset[0], loopback, POOL, tmp_path, *columns)
+    local = rows_retrieved(dataset[0])
     read, stored = (
-        {row["key"]: [row[c] for c in columns] for row in rows} for rows in (there, here)
+        {row["key"]: [row[c] for c in columns] for row in rows} for rows in (from_hub, local)
     )
     assert read == stored
     arguments = [

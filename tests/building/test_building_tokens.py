@@ -151,13 +151,13 @@ def test_it_is_made_again_from_what_it_tells(by_token: Path, tmp_path: Path) -> 
 
 @pytest.mark.whole
 def test_it_is_published_with_them(by_token: Path, loopback: LoopbackHub, tmp_path: Path) -> None:
-    there = published_rows(by_token, loopback, REPO, tmp_path, "key")
+    from_hub = published_rows(by_token, loopback, REPO, tmp_path, "key")
     token_files = {path for path in loopback.branch(REPO) if path.startswith("tokens/")}
     assert token_files == {
         "tokens/manifest.json",
         *(f"tokens/{class_id}.safetensors" for class_id in IDS),
     }
-    assert {row["key"] for row in there} == set(images(by_token))
+    assert {row["key"] for row in from_hub} == set(images(by_token))
 
 
 def test_another_generator_and_another_class_are_refused(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ class Section(BaseModel):
 
     # The words with which messages name the expected form of a section.
     written_as: ClassVar[str] = "a mapping of keys"
-    # The key for which a bare value stands, and the types of such a value.
+    # The key that a bare value is written for, and the types of such a value.
     short: ClassVar[tuple[str, tuple[type, ...]] | None] = None
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
