@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from counterfoil.documents import STRICT, unwrapped_schema
 from counterfoil.mending.document import Mended
 from counterfoil.mining.findings import Findings
-from counterfoil.recipe.json_schema import recipe_json_schema_text
+from counterfoil.recipe.json_schema import recipe_json_schema
 from counterfoil.report.results import Results
 from output_documents import output_json_schema, without_titles
 
@@ -30,19 +30,20 @@ def schema_text(kind: type[Any], title: str) -> str:
         schema = TypeAdapter(kind).json_schema(mode="serialization")
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title}
     body = without_titles(unwrapped_schema(schema))
-    return json.dumps(head | body, indent=2, ensure_ascii=False) + "\n"
+    return printed(head | body)
+
+
+def printed(schema: Any) -> str:
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
 def main() -> None:
     for name, text in (
-        ("recipe.schema.json", recipe_json_schema_text()),
+        ("recipe.schema.json", printed(recipe_json_schema())),
         ("findings.schema.json", schema_text(Findings, "Counterfoil findings")),
         ("results.schema.json", schema_text(Results, "Counterfoil results")),
         ("mend.schema.json", schema_text(Mended, "Counterfoil mended heads")),
-        (
-            "output.schema.json",
-            json.dumps(output_json_schema(), indent=2, ensure_ascii=False) + "\n",
-        ),
+        ("output.schema.json", printed(output_json_schema())),
     ):
         (RECIPES / name).write_text(text, encoding="utf-8")
         print(RECIPES / name)

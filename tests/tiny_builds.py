@@ -4,6 +4,7 @@ hold."""
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -95,6 +96,17 @@ def build_arguments(out: Path, *changes: str, workers: int = 1) -> list[str]:
 def run_command(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
     words, environment = command(*arguments)
     return warm.run(words, environment)
+
+
+def half_done(whole: Path, out: Path, *groups: str) -> Path:
+    """Copy a dataset as a kill leaves it: without its manifest, and with shards of these groups
+    without a receipt."""
+    shutil.copytree(whole, out)
+    (out / "manifest.json").unlink()
+    for group in groups:
+        for receipt in (out / "receipts").glob(f"{group}-*.json"):
+            receipt.unlink()
+    return out
 
 
 def killed(arguments: Sequence[str], out: Path, shards: int) -> None:

@@ -132,6 +132,17 @@ def uncallable(registered: Any) -> str | None:
     return None if callable(registered) else "no function"
 
 
+def extending(base: type) -> Callable[[Any], str | None]:
+    """Return a check that an object is a class that extends `base`."""
+
+    def problem(registered: Any) -> str | None:
+        if isinstance(registered, type) and issubclass(registered, base):
+            return None
+        return f"no class that extends `{base.__name__}`"
+
+    return problem
+
+
 def with_functions(*functions: str) -> Callable[[Any], str | None]:
     """Return a check that an object has these functions."""
 

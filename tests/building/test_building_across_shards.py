@@ -28,7 +28,7 @@ from counterfoil.recipe import load_recipe
 from counterfoil.store.dataset_store import DatasetStore
 from counterfoil.store.reading import read_receipts, read_rows
 from driven import done_of
-from tiny_builds import SHARDS, TINY, images, published, tiny
+from tiny_builds import TINY, images, published, tiny
 
 # Nine shards of one cell, three images each, in batches of five: no batch ends with its shard
 # before the last.
@@ -102,8 +102,21 @@ def test_however_shards_are_dealt_the_bytes_are_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(build_dataset, "shard_spans", dealt)
-    tiny(tmp_path / "dataset", *PLANS[name], workers=workers)
+    heard: list[object] = []
+    with listening(heard.append):
+        result = tiny(tmp_path / "dataset", *PLANS[name], workers=workers)
     assert published(tmp_path / "dataset") == published(alone[name])
+    # Every shard of a span is reported once, as it is written.
+    progress = [event for event in heard if isinstance(event, BuildProgress)]
+    assert progress == heard
+    done = [event.shards_done for event in progress]
+    images_done = [event.images_done for event in progress]
+    assert done == sorted(done) and images_done == sorted(images_done)
+    assert set(done) == set(range(result.shards + 1)) and result.shards_made == result.shards
+    counted = [
+        sum(sum(reasons.values()) for reasons in event.counts.values()) for event in progress
+    ]
+    assert len(set(counted)) == result.shards + 1 and counted[-1] == progress[-1].images_done
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -185,26 +198,6 @@ def test_what_a_lost_worker_wrote_of_its_span_is_not_made_again(
         if sample.class_id == "05" and sample.shift == "base"
     ] == []
     assert first[0] in receipts and len(receipts) == 4
-
-
-def test_every_shard_of_a_span_is_reported_once_as_it_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    half = SHARDS // 2
-    monkeypatch.setattr(
-        build_dataset, "shard_spans", lambda plan, shards, workers: [shards[:half], shards[half:]]
-    )
-    heard: list[object] = []
-    with listening(heard.append):
-        tiny(tmp_path / "out", workers=2)
-    progress = [event for event in heard if isinstance(event, BuildProgress)]
-    done = [event.shards_done for event in progress]
-    assert done == sorted(done)
-    assert set(done) == set(range(SHARDS + 1))
-    counted = [
-        sum(sum(reasons.values()) for reasons in event.counts.values()) for event in progress
-    ]
-    assert len(set(counted)) == SHARDS + 1 and counted[-1] == progress[-1].images
 
 
 # Quota cells: the first n that pass, by index, in full batches, on every worker.

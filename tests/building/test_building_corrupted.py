@@ -27,9 +27,9 @@ from counterfoil.generate.rows import CorruptedRows
 from counterfoil.plan.layout import sample_seed
 from counterfoil.progress import listening
 from counterfoil.recipe import load_recipe
-from counterfoil.store.reading import read_receipts, read_rows, read_shard
-from counterfoil.store.rows import TableForm
+from counterfoil.store.reading import read_receipts, read_rows
 from drawn_folders import draw_folder
+from support.built_rows import table_rows
 from tiny_builds import CLASSES, published
 
 SETTINGS = (
@@ -71,12 +71,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rows_of(directory: Path) -> list[dict[str, Any]]:
-    form = TableForm.of(load_recipe(directory))
-    return [
-        row
-        for receipt in read_receipts(directory)
-        for row in read_shard(directory, receipt, COLUMNS, "data", form)
-    ]
+    return table_rows(directory, *COLUMNS)
 
 
 def pixels(row: dict[str, Any]) -> np.ndarray:

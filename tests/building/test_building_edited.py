@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-import warm
 from counterfoil.building.build_dataset import BuildResult, build
 from counterfoil.building.regenerate_dataset import regenerate
 from counterfoil.data.labelled_sources import row_key
@@ -43,13 +42,13 @@ from counterfoil.recipe.rows_table import read_chosen_rows
 from counterfoil.reviewing.recut_dataset import recut
 from counterfoil.reviewing.screen_scores import scores_of
 from counterfoil.store.lock import read_lock, write_lock
-from counterfoil.store.reading import read_receipts, read_shard
-from counterfoil.store.rows import TableForm
+from counterfoil.store.reading import read_receipts
 from fuzzing.templates import sealed
 from lab_training.corpora import unbiased_scene
-from loopback_hub import LoopbackHub, Reader, client_environment
+from loopback_hub import LoopbackHub
+from support.built_rows import published_rows, table_rows
 from support.images import encoded
-from tiny_builds import CLASSES, command, images, published, tiny
+from tiny_builds import CLASSES, images, published, tiny
 
 REPO = "someone/edited"
 SCENES = [10 * number + label for number in range(4) for label in (0, 5, 8)]
@@ -128,13 +127,7 @@ def dataset(source: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
 
 
 def rows_of(directory: Path, *columns: str) -> list[dict[str, Any]]:
-    form = TableForm.of(load_recipe(directory))
-    names = [*COLUMNS, *columns]
-    return [
-        row
-        for receipt in read_receipts(directory)
-        for row in read_shard(directory, receipt, names, "data", form)
-    ]
+    return table_rows(directory, *COLUMNS, *columns)
 
 
 def test_every_shift_edits_the_same_rows_of_its_classes(dataset: tuple[Path, BuildResult]) -> None:
@@ -444,13 +437,8 @@ def test_a_row_that_is_none_is_reported_to_who_mends_with_it(
 def test_it_is_published_with_its_rows(
     dataset: tuple[Path, BuildResult], loopback: LoopbackHub, tmp_path: Path
 ) -> None:
-    words, environment = command("publish", str(dataset[0]), REPO, "--yes")
-    warm.run(
-        words, client_environment(loopback, tmp_path / "home", inherited=environment), check=True
-    )
-    with Reader(loopback, tmp_path / "reader") as reader:
-        splits = reader.rows(REPO, columns=["key", "source_row"])
-    source_rows = {row["key"]: row["source_row"] for rows in splits.values() for row in rows}
+    from_hub = published_rows(dataset[0], loopback, REPO, tmp_path, "key", "source_row")
+    source_rows = {row["key"]: row["source_row"] for row in from_hub}
     assert source_rows == {row["key"]: row["source_row"] for row in rows_of(dataset[0])}
 
 
@@ -542,13 +530,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 def candidates(out: Path) -> list[dict[str, Any]]:
     """Return every candidate's row, with the columns that only some recipes have."""
-    form = TableForm.of(load_recipe(out / "recipe.yaml"))
-    columns = ["key", "shift", "source_row", "source_similarity", "reason"]
-    return [
-        row
-        for receipt in read_receipts(out)
-        for row in read_shard(out, receipt, columns, "candidates", form)
-    ]
+    columns = ("key", "shift", "source_row", "source_similarity", "reason")
+    return table_rows(out, *columns, what="candidates")
 
 
 def test_it_is_the_cosine_of_what_is_stored_and_its_row(built: Built) -> None:
@@ -599,12 +582,8 @@ def test_edits_are_registered_with_their_rows(tmp_path: Path) -> None:
     tiny(out, *EDITS, "screen.keep=[registered, thresholds]")
     recipe = load_recipe(out / "recipe.yaml")
     rule = red_rule(recipe)
-    names = ["key", "shift", "source_row", "reason", *rule.measures]
-    rows = [
-        row
-        for receipt in read_receipts(out)
-        for row in read_shard(out, receipt, names, "candidates", TableForm.of(recipe))
-    ]
+    names = ("key", "shift", "source_row", "reason", *rule.measures)
+    rows = table_rows(out, *names, what="candidates")
     stored = images(out)
     for row in rows[::5]:
         original = render(wardrobe_scene("validation", row["source_row"]))
@@ -631,11 +610,8 @@ def test_edits_are_registered_with_their_rows(tmp_path: Path) -> None:
 
 
 def recut_reasons(out: Path) -> dict[str, str]:
-    form = TableForm.of(load_recipe(out / "recipe.yaml"))
     return {
-        row["key"]: row["reason"]
-        for receipt in read_receipts(out)
-        for row in read_shard(out, receipt, ["key", "reason"], "candidates", form)
+        row["key"]: row["reason"] for row in table_rows(out, "key", "reason", what="candidates")
     }
 
 

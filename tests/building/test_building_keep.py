@@ -7,7 +7,6 @@ import io
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from timm.data.config import resolve_model_data_config
 from timm.data.transforms_factory import create_transform
 from timm.models import save_for_hf
 
-import warm
 from counterfoil.building.build_dataset import build
 from counterfoil.building.regenerate_dataset import regenerate
 from counterfoil.dataset.verification import verify
@@ -31,10 +29,18 @@ from counterfoil.models.names import LAB_WEIGHTS
 from counterfoil.recipe import load_recipe
 from counterfoil.reviewing.recut_dataset import recut
 from counterfoil.store.layout import What
-from counterfoil.store.reading import read_receipts, read_rows, read_shard
-from counterfoil.store.rows import TableForm
-from loopback_hub import LoopbackHub, Reader, client_environment
-from tiny_builds import CLASSES, SHIFTS, build_arguments, command, killed, published, tiny
+from counterfoil.store.reading import read_receipts, read_rows
+from loopback_hub import LoopbackHub
+from support.built_rows import published_rows, table_rows
+from tiny_builds import (
+    CLASSES,
+    SHIFTS,
+    build_arguments,
+    half_done,
+    killed,
+    published,
+    tiny,
+)
 
 TOP = ("screen.keep=[thresholds, {top: {k: 1, by: shift}}]", "screen.keep_rejected=true")
 
@@ -70,9 +76,9 @@ def test_the_best_of_each_cell_is_kept_and_the_base_whole(best: Path) -> None:
 
 def test_it_is_whole_and_a_killed_build_goes_on(best: Path, tmp_path: Path) -> None:
     assert verify(best).problems == ()
-    killed(build_arguments(tmp_path / "out", *TOP), tmp_path / "out", 3)
-    tiny(tmp_path / "out", *TOP)
-    assert published(tmp_path / "out") == published(best)
+    out = half_done(best, tmp_path / "out", "red", "pencil_sketch")
+    assert tiny(out, *TOP).images_made == 12
+    assert published(out) == published(best)
 
 
 def test_other_rules_are_a_cut_and_the_bytes_of_a_fresh_build(
@@ -118,19 +124,11 @@ def wrong(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def rows_of(directory: Path, what: What = "candidates", *more: str) -> Iterator[dict[str, Any]]:
-    form = TableForm.of(load_recipe(directory))
-    columns = [
-        "key",
-        "shift",
-        "label",
-        "class_id",
-        *([] if what == "data" else ["reason"]),
-        *form.added,
-        *more,
-    ]
-    for receipt in read_receipts(directory):
-        yield from read_shard(directory, receipt, columns, what, form)
+def rows_of(directory: Path, what: What = "candidates", *more: str) -> list[dict[str, Any]]:
+    columns = ["key", "shift", "label", "class_id", *more]
+    if what != "data":
+        columns.append("reason")
+    return table_rows(directory, *columns, what=what, added=True)
 
 
 def test_only_what_is_answered_wrongly_is_kept_and_the_base_whole(wrong: Path) -> None:
@@ -196,19 +194,17 @@ def test_a_killed_build_goes_on_to_the_same_bytes(wrong: Path, tmp_path: Path) -
     assert published(tmp_path / "out") == published(wrong)
 
 
-def test_other_settings_of_known_judges_are_a_cut(tmp_path: Path) -> None:
+def test_other_settings_of_known_judges_are_a_cut(undisturbed: Path, tmp_path: Path) -> None:
     rule = WRONG[0].removeprefix("screen.keep=").replace("]}}", "], at_least: 2}}")
-    whole = [change for change in QUOTA if not change.startswith("prompts.shifts.red.samples")]
-    whole.append("prompts.shifts.red=null")
-    tiny(tmp_path / "whole", *whole)
+    tiny(tmp_path / "whole", WRONG[0], "screen.keep_rejected=true")
     (tmp_path / "cut.yaml").write_text(f"screen: {{keep: {rule}}}\n")
     recut(tmp_path / "whole", tmp_path / "cut.yaml", tmp_path / "cut")
-    tiny(tmp_path / "fresh", *whole, f"screen.keep={rule}")
+    tiny(tmp_path / "fresh", f"screen.keep={rule}", "screen.keep_rejected=true")
     assert published(tmp_path / "cut") == published(tmp_path / "fresh")
-    (tmp_path / "none.yaml").write_text("screen: {keep: thresholds}\n")
+    assert reasons(tmp_path / "cut") != reasons(tmp_path / "whole")
+    (tmp_path / "none.yaml").write_text("screen: {keep: thresholds, keep_rejected: false}\n")
     recut(tmp_path / "whole", tmp_path / "none.yaml", tmp_path / "none")
-    tiny(tmp_path / "plain", *whole, "screen.keep=thresholds")
-    assert published(tmp_path / "none") == published(tmp_path / "plain")
+    assert published(tmp_path / "none") == published(undisturbed)
 
 
 def test_a_judge_that_was_never_asked_is_no_cut(wrong: Path, tmp_path: Path) -> None:
@@ -270,13 +266,9 @@ def test_a_judge_that_is_not_there_is_reported_before_a_build(
 def test_it_is_published_and_loaded_with_its_columns(
     wrong: Path, loopback: LoopbackHub, tmp_path: Path
 ) -> None:
-    words, environment = command("publish", str(wrong), REPO, "--yes")
-    hub_environment = client_environment(loopback, tmp_path / "home", inherited=environment)
-    warm.run(words, hub_environment, check=True)
-    with Reader(loopback, tmp_path / "reader") as reader:
-        splits = reader.rows(REPO, columns=["key", *COLUMNS])
+    from_hub = published_rows(wrong, loopback, REPO, tmp_path, "key", *COLUMNS)
     accepted = {row["key"]: row for row in rows_of(wrong, "data")}
-    read = {row["key"]: row for rows in splits.values() for row in rows}
+    read = {row["key"]: row for row in from_hub}
     assert set(read) == set(accepted)
     for key, row in read.items():
         assert [row[name] for name in COLUMNS] == [accepted[key][name] for name in COLUMNS]
@@ -321,13 +313,6 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def rows_in(directory: Path, what: What = "candidates", *more: str) -> Iterator[dict[str, Any]]:
-    form = TableForm.of(load_recipe(directory))
-    columns = ["key", "shift", "label", *([] if what == "data" else ["reason"]), *form.added, *more]
-    for receipt in read_receipts(directory):
-        yield from read_shard(directory, receipt, columns, what, form)
-
-
 @cache
 def first_three(directory: Path) -> dict[str, list[int]]:
     """Return key → the first three outputs for each stored image, by the model's own code alone."""
@@ -335,7 +320,7 @@ def first_three(directory: Path) -> dict[str, list[int]]:
     transform = model.transform()
     outputs = {}
     for what in ("data", "rejected"):
-        for row in rows_in(directory, what, "image"):
+        for row in rows_of(directory, what, "image"):
             with Image.open(io.BytesIO(row["image"]["bytes"])) as image:
                 logits = model.logits(transform(image.convert("RGB")).unsqueeze(0), "cpu")
             outputs[row["key"]] = torch.topk(logits[0], 3).indices.tolist()
@@ -352,7 +337,7 @@ def fails(rule: str, label: int, answers: list[int]) -> bool:
 def test_what_is_kept_is_what_fails_by_the_rule_of_its_shift(failed: Path) -> None:
     answers = first_three(failed)
     seen = set()
-    for row in rows_in(failed):
+    for row in rows_of(failed):
         failed_found = row["resnet10t_failed"]
         if row["shift"] == "base":
             assert failed_found is None and row["reason"] == "accepted"
@@ -393,7 +378,7 @@ def test_a_cut_goes_to_the_first_answer_and_to_no_rule_that_was_not_asked(
     tiny(tmp_path / "fresh", *BY_RULE, f"prompts.shifts.red.keep={keep('top1')}")
     assert published(tmp_path / "first") == published(tmp_path / "fresh")
     # Where the first answer is asked for, nothing of another rule is recorded.
-    failed_found = {row["shift"]: row["resnet10t_failed"] for row in rows_in(tmp_path / "first")}
+    failed_found = {row["shift"]: row["resnet10t_failed"] for row in rows_of(tmp_path / "first")}
     assert (
         failed_found["red"] is None is failed_found["base"]
         and failed_found["in_the_snow"] is not None
@@ -404,7 +389,7 @@ def test_a_cut_goes_to_the_first_answer_and_to_no_rule_that_was_not_asked(
 def test_transfer_is_over_what_failed_by_the_rule(failed: Path) -> None:
     evaluation = evaluate(failed, [JUDGE, "lab:lcnet_035"], device="cpu")
     [transfer] = evaluation.transfer
-    accepted = [row for row in rows_in(failed, "data") if row["shift"] != "base"]
+    accepted = [row for row in rows_of(failed, "data") if row["shift"] != "base"]
     assert (
         transfer.images == len(accepted)
         and {shift.name: shift.failure for shift in transfer.shifts} == RULES

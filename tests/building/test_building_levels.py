@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import warm
 from counterfoil.building import realised_levels
 from counterfoil.building.build_dataset import BuildProgress
 from counterfoil.building.realised_levels import POINTS, scales_reaching
@@ -22,12 +21,11 @@ from counterfoil.mining.audited import opened_parts
 from counterfoil.recipe import load_recipe
 from counterfoil.reviewing.calibrate_dataset import calibrate
 from counterfoil.reviewing.recut_dataset import recut
-from counterfoil.store.reading import read_receipts, read_shard
-from counterfoil.store.rows import TableForm
 from driven import given_up
-from loopback_hub import LoopbackHub, Reader, client_environment
+from loopback_hub import LoopbackHub
 from shared_datasets import Once
-from tiny_builds import command, images, published, tiny
+from support.built_rows import published_rows, table_rows
+from tiny_builds import images, published, tiny
 
 LEVELS = ("prompts.shifts.in_the_snow.severity={levels: [.25, .6, 1]}",)
 REALISED = "prompts.shifts.in_the_snow.severity={levels: {realised: [.5, 1]}}"
@@ -40,12 +38,7 @@ def levelled(once_a_run: Once) -> Path:
 
 def severities(directory: Path) -> dict[str, float | None]:
     """Return key → severity of every accepted image."""
-    form = TableForm.of(load_recipe(directory))
-    return {
-        row["key"]: row["severity"]
-        for receipt in read_receipts(directory)
-        for row in read_shard(directory, receipt, ["key", "severity"], "data", form)
-    }
+    return {row["key"]: row["severity"] for row in table_rows(directory, "key", "severity")}
 
 
 def test_every_other_image_is_the_one_without_levels(levelled: Path, undisturbed: Path) -> None:
@@ -102,18 +95,15 @@ def test_levels_have_no_slider_and_one_entry_in_a_cut(levelled: Path, tmp_path: 
     assert {unit["threshold"] for unit in snow} == {None}
 
 
-def test_it_is_published_and_mined_with_its_levels(
+@pytest.mark.whole
+def test_it_is_published_with_its_levels(
     levelled: Path, loopback: LoopbackHub, tmp_path: Path
 ) -> None:
-    words, environment = command("publish", str(levelled), "someone/levelled", "--yes")
-    warm.run(
-        words, client_environment(loopback, tmp_path / "home", inherited=environment), check=True
-    )
-    with Reader(loopback, tmp_path / "reader") as reader:
-        splits = reader.rows("someone/levelled", columns=["key", "severity"])
-    assert {row["key"]: row["severity"] for rows in splits.values() for row in rows} == severities(
-        levelled
-    )
+    from_hub = published_rows(levelled, loopback, "someone/levelled", tmp_path, "key", "severity")
+    assert {row["key"]: row["severity"] for row in from_hub} == severities(levelled)
+
+
+def test_it_is_mined_with_its_levels(levelled: Path) -> None:
     recipe = load_recipe(levelled)
     (images,) = opened_parts(recipe, [str(levelled)], open_source(recipe.source))
     assert images.units is not None

@@ -15,26 +15,17 @@ from counterfoil.evaluation.tasks.objects.subject import open_objects
 from counterfoil.starting.init_recipe import init
 from support.boxes import coco_folder
 from support.colour_detector import ColourDetector
-from tiny_builds import killed, published
+from tiny_builds import half_done, published
 
-# A cell is not divided, so there is a shard a group: the base and eight changes.
-KINDS = (
-    "gaussian_noise",
-    "shot_noise",
-    "motion_blur",
-    "defocus_blur",
-    "fog",
-    "snow",
-    "darker",
-    "contrast",
-)
+# A cell is not divided, so there is a shard a group: the base and two changes.
+KINDS = ("gaussian_noise", "fog")
 SETTINGS = (
     "prompts.shifts={}",
     f"prompts.shifts={{{', '.join(f'{kind}: {{corruption: {kind}, severity: 3}}' for kind in KINDS)}}}",
     "generator.size=96",
     "output={format: parquet, image: {format: png, quality: null}}",
 )
-IMAGES = 30
+IMAGES = 12
 
 
 def test_a_killed_build_with_objects_ends_with_the_same_bytes(tmp_path: Path) -> None:
@@ -43,18 +34,9 @@ def test_a_killed_build_with_objects_ends_with_the_same_bytes(tmp_path: Path) ->
     again = tmp_path / "again"
     init(tmp_path / "coco", recipe, device="cpu")
     build(recipe, tmp_path / "whole", overrides=SETTINGS, device="cpu", workers=1)
-    settings = [word for setting in SETTINGS for word in ("--set", setting)]
-    killed(
-        ["build", str(recipe), "--out", str(again), "--workers", "1", "--device", "cpu", *settings],
-        again,
-        2,
-    )
-    done = len(list((again / "receipts").glob("*.json")))
-    assert 2 <= done <= len(KINDS)
-    assert (
-        build(recipe, again, overrides=SETTINGS, device="cpu", workers=1).shards_made
-        == 1 + len(KINDS) - done
-    )
+    half_done(tmp_path / "whole", again, *KINDS)
+    result = build(recipe, again, overrides=SETTINGS, device="cpu", workers=1)
+    assert result.shards_made == len(KINDS)
     assert published(again) == published(tmp_path / "whole")
     subject = open_objects(open_dataset(again))
     assert (

@@ -13,12 +13,11 @@ from counterfoil.building.regenerate_dataset import regenerate
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
-from counterfoil.recipe import load_recipe
 from counterfoil.recipe.schema_output import PAIRED_BY
 from counterfoil.reviewing.recut_dataset import recut
-from counterfoil.store.reading import read_receipts, read_rows, read_shard
-from counterfoil.store.rows import TableForm
+from counterfoil.store.reading import read_rows
 from driven import given_up
+from support.built_rows import table_rows
 from tiny_builds import SHARDS, images, published, tiny
 
 BESIDE = "samples.pairs=attention"
@@ -26,13 +25,8 @@ BESIDE = "samples.pairs=attention"
 
 def paired_by(directory: Path) -> dict[str, str | None]:
     """Return key → what its pair shares by the tables of candidates and of images, which agree."""
-    form = TableForm.of(load_recipe(directory))
     tables = [
-        {
-            row["key"]: row[PAIRED_BY]
-            for receipt in read_receipts(directory)
-            for row in read_shard(directory, receipt, ["key", PAIRED_BY], what, form)
-        }
+        {row["key"]: row[PAIRED_BY] for row in table_rows(directory, "key", PAIRED_BY, what=what)}
         for what in ("candidates", "data")
     ]
     assert tables[1].items() <= tables[0].items()
@@ -152,13 +146,8 @@ def test_a_cut_keeps_what_pairs_share(beside_base: Path, tmp_path: Path) -> None
     assert verify(tmp_path / "cut").problems == ()
 
 
-def test_it_is_evaluated_in_pairs(tmp_path: Path) -> None:
-    one_shift = ("prompts.shifts.red=null", "prompts.shifts.pencil_sketch=null")
-    # at a size at which the model is no guesser
-    tiny(tmp_path / "dataset", BESIDE, *one_shift, "generator.size=null")
+def test_it_is_evaluated_in_pairs(beside_base: Path, tmp_path: Path) -> None:
     options = {"device": "cpu", "min_images_per_class": 1}
-    evaluation = evaluate(
-        tmp_path / "dataset", ["lab:resnet10t"], out=tmp_path / "results", **options
-    )
-    assert evaluation.results.paired and len(evaluation.scores) == 1
+    evaluation = evaluate(beside_base, ["lab:resnet10t"], out=tmp_path / "results", **options)
+    assert evaluation.results.paired and len(evaluation.scores) == 3
     assert all(score.pairs == score.images > 0 for score in evaluation.scores)

@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +24,14 @@ from PIL import Image
 
 import warm
 from counterfoil.building import shard as shard_making
-from counterfoil.building.build_dataset import BuildProgress
 from counterfoil.building.shard import Made, ShardMaker
 from counterfoil.errors import UserError
 from counterfoil.generate.pictures import DrawnAhead, ImageRenderer, encode_image, encoding_threads
 from counterfoil.generate.screen.scores import Scorer
 from counterfoil.generate.screen.thresholds import Thresholds
-from counterfoil.generate.tokens.learn_tokens import TokenProgress
 from counterfoil.models.clip import load_clip
 from counterfoil.plan.layout import Plan, Sample, make_plan
-from counterfoil.progress import Stage, listening
+from counterfoil.progress import listening
 from counterfoil.recipe import load_recipe
 from counterfoil.store.manifest import verify_files
 from counterfoil.store.reading import read_receipts, read_rows
@@ -188,21 +185,6 @@ def test_a_build_is_whole(undisturbed: Path) -> None:
         with Image.open(io.BytesIO(content)) as picture:
             assert (picture.size, picture.mode, picture.format) == ((32, 32), "RGB", "PNG")
     assert len(set(images(undisturbed).values())) == len(keys)
-
-
-def test_two_worker_processes_make_the_same_directory(undisturbed: Path, tmp_path: Path) -> None:
-    heard: list[BuildProgress | TokenProgress | Stage] = []
-    with listening(heard.append):
-        result = tiny(tmp_path / "dataset", workers=2)
-    assert published(tmp_path / "dataset") == published(undisturbed)
-    assert (result.shards_made, result.images_made) == (SHARDS, 24)
-    builds = [event for event in heard if isinstance(event, BuildProgress)]
-    assert builds == heard
-    assert (builds[0].shards_done, builds[-1].shards_done) == (0, SHARDS)
-    assert builds[-1].images_done == 24
-    for before, after in pairwise(builds):
-        assert before.shards_done <= after.shards_done
-        assert before.images_done <= after.images_done
 
 
 def test_nothing_published_tells_where_it_was_made(undisturbed: Path) -> None:

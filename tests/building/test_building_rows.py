@@ -30,12 +30,12 @@ from counterfoil.recipe import load_recipe, prompt_for
 from counterfoil.recipe.rows_table import PoolRow, RowsByCell
 from counterfoil.reviewing.recut_dataset import recut
 from counterfoil.store.lock import read_lock
-from counterfoil.store.reading import read_receipts, read_rows, read_shard
-from counterfoil.store.rows import TableForm
+from counterfoil.store.reading import read_rows
 from lab_training.corpora import unbiased_scene
-from loopback_hub import LoopbackHub, Reader, client_environment
+from loopback_hub import LoopbackHub, client_environment
+from support.built_rows import published_rows, table_rows
 from support.images import encoded
-from tiny_builds import CLASSES, command, killed, published, run_command
+from tiny_builds import CLASSES, command, half_done, published, run_command
 
 # Labels of the wardrobe go round: row r is of class r % 10.
 ROWS = (
@@ -74,13 +74,7 @@ def chosen(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rows_of(directory: Path, *columns: str) -> list[dict[str, Any]]:
-    form = TableForm.of(load_recipe(directory))
-    names = ["key", "shift", "class_id", "index", "source_row", *columns]
-    return [
-        row
-        for receipt in read_receipts(directory)
-        for row in read_shard(directory, receipt, names, "data", form)
-    ]
+    return table_rows(directory, "key", "shift", "class_id", "index", "source_row", *columns)
 
 
 def test_each_sample_is_the_row_that_the_recipe_says(chosen: Path) -> None:
@@ -280,22 +274,7 @@ def dataset(pool: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
 
 
 def rows_retrieved(directory: Path, *columns: str) -> list[dict[str, Any]]:
-    form = TableForm.of(load_recipe(directory))
-    names = [
-        "key",
-        "shift",
-        "class_id",
-        "index",
-        "source_row",
-        "retrieval_rank",
-        "retrieval_score",
-        *columns,
-    ]
-    return [
-        row
-        for receipt in read_receipts(directory)
-        for row in read_shard(directory, receipt, names, "data", form)
-    ]
+    return rows_of(directory, "retrieval_rank", "retrieval_score", *columns)
 
 
 def test_each_prompt_takes_the_nearest_that_is_left_round_by_round(
@@ -401,25 +380,7 @@ def test_nobody_ranks_the_pool_again(
     dataset: tuple[Path, BuildResult], pool: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Resumed and repeated builds keep the rows of the first build."""
-    settings = [
-        word for change in (*RETRIEVAL, f"generator.dataset={pool}") for word in ("--set", change)
-    ]
-    again = tmp_path / "again"
-    killed(
-        [
-            "build",
-            "wardrobe-mini",
-            "--out",
-            str(again),
-            "--workers",
-            "1",
-            "--device",
-            "cpu",
-            *settings,
-        ],
-        again,
-        2,
-    )
+    again = half_done(dataset[0], tmp_path / "again", "red")
 
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("the pool is ranked again")
@@ -518,18 +479,13 @@ def test_a_retrieval_is_cut_again(
 def test_it_is_published_and_made_again_from_there(
     dataset: tuple[Path, BuildResult], pool: Path, loopback: LoopbackHub, tmp_path: Path
 ) -> None:
-    words, environment = command("publish", str(dataset[0]), POOL, "--yes")
-    hub_environment = client_environment(loopback, tmp_path / "home", inherited=environment)
-    warm.run(words, hub_environment, check=True)
-    columns = ["key", "source_row", "retrieval_rank", "retrieval_score"]
-    with Reader(loopback, tmp_path / "reader") as reader:
-        splits = reader.rows(POOL, columns=columns)
-    published_rows = {
-        row["key"]: [row[name] for name in columns] for rows in splits.values() for row in rows
-    }
-    assert published_rows == {
-        row["key"]: [row[name] for name in columns] for row in rows_retrieved(dataset[0])
-    }
+    columns = ("key", "source_row", "retrieval_rank", "retrieval_score")
+    from_hub = published_rows(dataset[0], loopback, POOL, tmp_path, *columns)
+    local = rows_retrieved(dataset[0])
+    read, stored = (
+        {row["key"]: [row[c] for c in columns] for row in rows} for rows in (from_hub, local)
+    )
+    assert read == stored
     arguments = [
         "build",
         "--from",

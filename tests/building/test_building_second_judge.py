@@ -9,7 +9,6 @@ import json
 import shutil
 import warnings
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +40,9 @@ from counterfoil.reviewing.recut_dataset import recut
 from counterfoil.store.layout import What, user_cache
 from counterfoil.store.lock import read_lock
 from counterfoil.store.manifest import write_manifest
-from counterfoil.store.reading import read_receipts, read_shard
 from counterfoil.store.rows import TableForm
 from drawn_folders import draw_folder
+from support.built_rows import table_rows
 from support.refusals import succeed
 from tiny_builds import TINY, images, published, run_command, tiny
 
@@ -75,18 +74,11 @@ def judged(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def rows_of(directory: Path, what: What = "candidates", *more: str) -> Iterator[dict[str, Any]]:
-    form = TableForm.of(load_recipe(directory))
-    columns = [
-        "key",
-        "shift",
-        "class_id",
-        *([] if what == "data" else ["reason"]),
-        *form.added,
-        *more,
-    ]
-    for receipt in read_receipts(directory):
-        yield from read_shard(directory, receipt, columns, what, form)
+def rows_of(directory: Path, what: What = "candidates", *more: str) -> list[dict[str, Any]]:
+    columns = ["key", "shift", "class_id", *more]
+    if what != "data":
+        columns.append("reason")
+    return table_rows(directory, *columns, what=what, added=True)
 
 
 def second_clip(folder: Path) -> Path:

@@ -14,7 +14,6 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import counterfoil
-import warm
 from counterfoil.building.build_dataset import build
 from counterfoil.building.inputs import pins_of
 from counterfoil.building.regenerate_dataset import regenerate
@@ -32,10 +31,11 @@ from counterfoil.reviewing.recut_dataset import recut
 from counterfoil.store.lock import read_lock
 from counterfoil.store.reading import read_rows
 from lab_training.oracle import Oracle
-from loopback_hub import LoopbackHub, Reader, client_environment
+from loopback_hub import LoopbackHub
 from miniature_pipelines import stable_diffusion_1
+from support.built_rows import published_rows
 from support.refusals import problems_of
-from tiny_builds import command, images, published, tiny
+from tiny_builds import images, published, tiny
 
 NAMES = {"00": "t-shirt", "05": "sandal", "08": "bag"}
 
@@ -147,23 +147,17 @@ def test_it_is_made_again_from_what_it_tells(by_token: Path, tmp_path: Path) -> 
     again = counterfoil.regenerate(by_token, tmp_path / "again", device="cpu", workers=1)
     assert again.comparison is not None and again.comparison.identical
     assert published(tmp_path / "again") == published(by_token)
-    counterfoil.build(str(by_token), tmp_path / "recipe", device="cpu", workers=1)
-    assert images(tmp_path / "recipe") == images(by_token)
 
 
+@pytest.mark.whole
 def test_it_is_published_with_them(by_token: Path, loopback: LoopbackHub, tmp_path: Path) -> None:
-    words, environment = command("publish", str(by_token), REPO, "--yes")
-    warm.run(
-        words, client_environment(loopback, tmp_path / "home", inherited=environment), check=True
-    )
+    from_hub = published_rows(by_token, loopback, REPO, tmp_path, "key")
     token_files = {path for path in loopback.branch(REPO) if path.startswith("tokens/")}
     assert token_files == {
         "tokens/manifest.json",
         *(f"tokens/{class_id}.safetensors" for class_id in IDS),
     }
-    with Reader(loopback, tmp_path / "reader") as reader:
-        splits = reader.rows(REPO, columns=["key"])
-    assert {row["key"] for rows in splits.values() for row in rows} == set(images(by_token))
+    assert {row["key"] for row in from_hub} == set(images(by_token))
 
 
 def test_another_generator_and_another_class_are_refused(tmp_path: Path) -> None:

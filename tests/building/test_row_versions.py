@@ -19,8 +19,8 @@ from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.keep.rule import EVERY_ROWS, NEWEST_ROWS
-from counterfoil.store.reading import read_receipts, read_shard
 from counterfoil.store.rows import LAST_COLUMNS, ROW_COLUMNS, TableForm, table_columns
+from support.built_rows import table_rows
 from support.recipes import problems
 from tiny_builds import CLASSES
 
@@ -74,13 +74,7 @@ def test_new_builds_have_the_newest_version_and_keep_it(tmp_path: Path) -> None:
     dataset = built(tmp_path / "dataset")
     assert json.loads((dataset / "lock.json").read_text())["plan"]["row_version"] == NEWEST_ROWS
     assert load_recipe(dataset).row_version == NEWEST_ROWS
-    form = TableForm.of(load_recipe(dataset))
-    rows = [
-        row
-        for receipt in read_receipts(dataset)
-        for row in read_shard(dataset, receipt, ["unit"], "data", form)
-    ]
-    assert {type(row["unit"]) for row in rows} == {int}
+    assert {type(row["unit"]) for row in table_rows(dataset, "unit")} == {int}
     assert problems(
         build,
         "wardrobe-corrupt",

@@ -24,13 +24,14 @@ from scipy.special import ndtri
 
 from counterfoil.corrupting import corruption_kinds
 from counterfoil.corrupting.corrupt import (
+    apply_gain,
     constants_of,
+    contrast_match,
     corrupt,
     corrupted_by,
     random_arrays,
 )
 from counterfoil.corrupting.corruptions import CORRUPTIONS, HELD_OUT
-from counterfoil.corrupting.match import apply_gain, contrast_match
 
 PUBLISHED = {
     32: {

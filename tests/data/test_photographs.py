@@ -136,7 +136,8 @@ def test_a_build_turns_the_photographs_of_such_a_recipe(photos: Path, tmp_path: 
     sizes = {}
     for exif in ("ignore", "apply"):
         changes = [f"source.exif={exif}", "prompts.shifts={fog: {corruption: fog, severity: 3}}"]
-        built = build(load_recipe(tmp_path / "own.yaml", changes), tmp_path / exif, device="cpu")
+        recipe = load_recipe(tmp_path / "own.yaml", changes)
+        built = build(recipe, tmp_path / exif, device="cpu", workers=1)
         images = labelled_source(NamedDataset(str(built.directory), "all", config="base"))
         sizes[exif] = sorted(
             image.size for _, raw in images.images() if (image := images.decoded(raw)) is not None

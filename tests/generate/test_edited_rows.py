@@ -160,9 +160,17 @@ def latents_of(pipeline: Any, image: Image.Image) -> torch.Tensor:
 
 @pytest.mark.parametrize("guidance", [3.0, pytest.param(0.0, marks=pytest.mark.whole)])
 # Pipelines of one call an image are compared with plain calls below. The last keeps what it
-# computed of an image from step to step.
+# computed of an image from step to step. SD 2 is of the family of SD 1.
 @pytest.mark.parametrize(
-    "name", [*INVERTED, "InstructPix2Pix", "FLUX.1 Kontext", "FLUX.2 klein KV"]
+    "name",
+    [
+        "SD 1",
+        pytest.param("SD 2", marks=pytest.mark.whole),
+        "XL",
+        "InstructPix2Pix",
+        "FLUX.1 Kontext",
+        "FLUX.2 klein KV",
+    ],
 )
 def test_neighbours_places_and_padding_change_no_bit(
     name: str, guidance: float, loaded: Any, edits: MakeRecipe, plain: Recipe, unrounded: None
@@ -178,18 +186,14 @@ def test_neighbours_places_and_padding_change_no_bit(
         image is not None and image.shape == (side, side, 3) and image.std() > 0.01
         for image in drawn
     )
-    assert_same_images(
-        EditRenderer(pipeline, recipe, row_image).render([batch[3], batch[0]]), [drawn[3], drawn[0]]
-    )
-    mixed = [batch[4], batch[2], batch[5], batch[1]]
-    assert_same_images(
-        EditRenderer(pipeline, recipe, row_image).render(mixed)[1::2], [drawn[2], drawn[1]]
-    )
-    assert_same_images(EditRenderer(pipeline, recipe, row_image).render([batch[1]]), [drawn[1]])
-    # Another row, or another prompt, is another image.
+    renderer = EditRenderer(pipeline, recipe, row_image)
+    assert_same_images(renderer.render([batch[3], batch[0]]), [drawn[3], drawn[0]])
+    assert_same_images(renderer.render([batch[1]]), [drawn[1]])
     changed = [replace(batch[0], row=7), replace(batch[0], prompt="a hat")]
-    other: list[Any] = EditRenderer(pipeline, recipe, row_image).render(changed)
-    assert all((image != drawn[0]).any() for image in other)
+    mixed: list[Any] = renderer.render([changed[0], batch[2], changed[1], batch[1]])
+    assert_same_images(mixed[1::2], [drawn[2], drawn[1]])
+    # Another row, or another prompt, is another image.
+    assert all((image != drawn[0]).any() for image in mixed[::2])
     assert (pipeline.scheduler, dict(model.attn_processors)) == before
 
 

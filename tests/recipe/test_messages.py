@@ -100,6 +100,7 @@ EXPECTED = {
     "source.classes=[3]": "found the number 3, expected a class: a name, or a mapping with name",
     "prompts.base=3": "found the number 3, expected a prompt, or a mapping of keys",
     "generator.size=63": "found the number 63, expected a multiple of 8",
+    "generator.size=x": "found 'x', expected a whole number from 8 to 4096",
     "samples.seed=-1": "found the number -1, expected a whole number from 0 to below 9007199254740992",
     "prompts.shifts.red.severity={levels: [0, .5]}": "found the number 0, expected a number above 0"
     " to 1",

@@ -10,9 +10,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from counterfoil import paired_stats, stats
-from counterfoil.corrupting.corrupt import corrupt
+from counterfoil.corrupting.corrupt import apply_gain, contrast_match, corrupt
 from counterfoil.corrupting.corruptions import CORRUPTIONS
-from counterfoil.corrupting.match import apply_gain, contrast_match
 from counterfoil.lab import scenery
 from counterfoil.lab.boxes import boxes_scene, class_mask, objects_in, render_boxes
 from counterfoil.lab.planted import KINDS, planted_world

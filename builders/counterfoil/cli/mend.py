@@ -4,6 +4,7 @@ its controls."""
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from counterfoil.cli.options import Given, with_options
@@ -20,7 +21,9 @@ from counterfoil.mending.options import MendCommand, MendOptions
 from counterfoil.report.words import format_count, format_points
 
 if TYPE_CHECKING:
-    from counterfoil.mending.document import Collective, SetMeasured, VariantResult
+    from rich.console import Console
+
+    from counterfoil.mending.document import Collective, ModelMended, SetMeasured, VariantResult
     from counterfoil.mending.mend_models import MendResult
 
 PIPED_WIDTH = 140
@@ -53,15 +56,7 @@ def mend(given: Given) -> None:
 def _print(result: MendResult) -> None:
     from rich.markup import escape
 
-    from counterfoil.mending.document import (
-        CLASS,
-        CONTEXT,
-        FEWEST_LISTED,
-        HELDOUT,
-        SEED,
-        SET_NOTES,
-        TITLES,
-    )
+    from counterfoil.mending.document import FEWEST_LISTED, HELDOUT, SEED, SET_NOTES, TITLES
 
     console = make_console(PIPED_WIDTH)
     mended = result.mended
@@ -95,27 +90,7 @@ def _print(result: MendResult) -> None:
         for arm in model.arms:
             if arm.verdict is not None:
                 console.print(f"{arm.name}: {arm.verdict}", markup=False, highlight=False)
-        shown = [arm for arm in model.arms if arm.role != "bound"]
-        for kind, what in ((CONTEXT, "context"), (CLASS, "class")):
-            changed = model.changed(kind)
-            rows = []
-            for measured in changed[:MOST_ROWS]:
-                name = measured.set.removeprefix(kind)
-                label = mended.classes.get(name, name) if kind == CLASS else name
-                row = [escape(label), f"{measured.rows:,}", format_points(measured.before)]
-                for arm in shown:
-                    if arm is model.shown_first:
-                        gain = _gain(measured)
-                    else:
-                        of_arm = arm.of_set(measured.set)
-                        gain = format_points(of_arm.after if of_arm else None)
-                    row.append(gain)
-                rows.append(row)
-            if rows:
-                columns = (what, "rows", "before (%)", *map(_head, shown))
-                print_rows(console, columns, rows)
-            if len(changed) > MOST_ROWS:
-                print_line(f"{len(changed) - MOST_ROWS:,} more in mend.csv.")
+        _print_changed(console, model, mended.classes)
         if model.shown_first.few:
             print_line(
                 f"{format_count(model.shown_first.few, 'context')} with fewer than {FEWEST_LISTED} rows"
@@ -139,6 +114,35 @@ def _print(result: MendResult) -> None:
         )
     if not result.models and not result.heads:
         print_note("No model was saved. To save the best one anyway, pass --save best.")
+
+
+def _print_changed(console: Console, model: ModelMended, classes: Mapping[str, str]) -> None:
+    """Print the contexts and classes whose accuracy changed most."""
+    from rich.markup import escape
+
+    from counterfoil.mending.document import CLASS, CONTEXT
+
+    shown = [arm for arm in model.arms if arm.role != "bound"]
+    for kind, what in ((CONTEXT, "context"), (CLASS, "class")):
+        changed = model.changed(kind)
+        rows = []
+        for measured in changed[:MOST_ROWS]:
+            name = measured.set.removeprefix(kind)
+            label = classes.get(name, name) if kind == CLASS else name
+            row = [escape(label), f"{measured.rows:,}", format_points(measured.before)]
+            for arm in shown:
+                if arm is model.shown_first:
+                    gain = _gain(measured)
+                else:
+                    of_arm = arm.of_set(measured.set)
+                    gain = format_points(of_arm.after if of_arm else None)
+                row.append(gain)
+            rows.append(row)
+        if rows:
+            columns = (what, "rows", "before (%)", *map(_head, shown))
+            print_rows(console, columns, rows)
+        if len(changed) > MOST_ROWS:
+            print_line(f"{len(changed) - MOST_ROWS:,} more in mend.csv.")
 
 
 def _print_collective(collective: Collective) -> None:

@@ -26,6 +26,8 @@ from counterfoil.report.words import format_count
 from counterfoil.starting.options import InitOptions
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from counterfoil.plan.estimate import (
         AskedBudget,
         ComputedBudget,
@@ -310,7 +312,6 @@ def _print_tables(
     questions: Sequence[AskedBudget],
     computed: ComputedBudget | None,
 ) -> None:
-    from rich import box
     from rich.filesize import decimal
     from rich.markup import escape
     from rich.table import Table
@@ -389,6 +390,21 @@ def _print_tables(
             " 224 pixels",
         )
 
+    console = make_console(_WIDTH)
+    console.print(f"[bold]{escape(plan.recipe.name)}[/bold] is valid.\n")
+    console.print(totals)
+    if quotas:
+        from counterfoil.plan.estimate import format_quotas
+
+        console.print(f"\n[bold]Wrong answers[/bold]: {escape(format_quotas(quotas))}")
+    _print_shifts(console, plan)
+
+
+def _print_shifts(console: Console, plan: Plan) -> None:
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
     shifts = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     shifts.add_column("shift", no_wrap=True)
     shifts.add_column("kind", no_wrap=True)
@@ -408,13 +424,6 @@ def _print_tables(
             _threshold(shift.threshold),
             escape(plan.recipe.kind.made_by(shift)),
         )
-    console = make_console(_WIDTH)
-    console.print(f"[bold]{escape(plan.recipe.name)}[/bold] is valid.\n")
-    console.print(totals)
-    if quotas:
-        from counterfoil.plan.estimate import format_quotas
-
-        console.print(f"\n[bold]Wrong answers[/bold]: {escape(format_quotas(quotas))}")
     console.print(shifts)
     if away := plan.recipe.levels_away_from_base:
         names = ", ".join(away)

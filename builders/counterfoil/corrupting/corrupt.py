@@ -17,6 +17,7 @@ import numpy as np
 from PIL import Image
 
 from counterfoil.corrupting import corruption_kinds, held_out_kinds
+from counterfoil.corrupting.corruption_kinds import luma
 from counterfoil.corrupting.corruptions import CORRUPTIONS, SEVERITIES, SMALL_BELOW, Corruption
 
 SMALLEST_SIDE = 8
@@ -126,3 +127,27 @@ def constants_of(name: str, severity: int, height: int, width: int) -> Any:
     if corruption.small and min(height, width) < SMALL_BELOW:
         constants = corruption.small
     return constants[severity - 1]
+
+
+# The corruption `match`, a control for a drawn shift.
+
+
+def contrast_match(base: np.ndarray, shifted: np.ndarray) -> tuple[float, float]:
+    """Return the gain and offset that give the base the mean and standard deviation of the shifted
+    picture's luma.
+
+    Both pictures are uint8 [height, width, 3], and their sizes may differ. A base of one grey level
+    gets gain 1.
+    """
+    base_luma = luma(base)
+    shifted_luma = luma(shifted)
+    deviation = float(base_luma.std())
+    # In a picture of one grey level, rounding alone makes the luma differ from its mean.
+    gain = float(shifted_luma.std()) / deviation if deviation > 1e-6 else 1.0
+    return gain, float(shifted_luma.mean()) - gain * float(base_luma.mean())
+
+
+def apply_gain(base: np.ndarray, gain: float, offset: float) -> np.ndarray:
+    """Multiply every level by the gain, add the offset, and clip the result to black and white."""
+    levels = np.rint(np.clip(np.arange(256) * gain + offset, 0, 255)).astype(np.uint8)
+    return levels[base]

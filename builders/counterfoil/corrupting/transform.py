@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from counterfoil.corrupting.corrupt import corrupt
 from counterfoil.corrupting.corruptions import CORRUPTIONS
@@ -81,16 +81,13 @@ class Corrupt:
             return corrupted.as_subclass(type(image))
         if isinstance(image, np.ndarray) and image.ndim == 4:
             return np.stack([self._corrupted(pixels) for pixels in image])
-        rng = random.Random(self._seed_of(image)) if self.seed is not None else random
+        rng: Any = random
+        if self.seed is not None:
+            digest = hashlib.sha256(np.asarray(image).tobytes()).hexdigest()
+            rng = random.Random(f"{self.seed} {digest}")
         name = rng.choice(self.names)
         severity = rng.choice(self.severities)
         return corrupt(image, name, severity, seed=rng.getrandbits(63))
-
-    def _seed_of(self, image: np.ndarray | Image.Image) -> str:
-        import hashlib
-
-        digest = hashlib.sha256(np.asarray(image).tobytes()).hexdigest()
-        return f"{self.seed} {digest}"
 
     def _refuse_moved(self, other: Any) -> None:
         """Raise ValueError if pixels may move and there are boxes or masks beside the image."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,20 +49,7 @@ def coco_folder(
     documents = _documents(folder, names)
     if not documents:
         return None
-    by_split: dict[str, list[str]] = {}
-    for name in documents:
-        # The split is in the name of the file, or else in the name of the file's folder
-        # (train/_annotations.coco.json).
-        home, _, file = name.rpartition("/")
-        stem, _ = posixpath.splitext(file)
-        split_name = split_of_name(stem) or split_of_name(home)
-        by_split.setdefault(split_name or DEFAULT_SPLIT, []).append(name)
-    twice = Problems(message)
-    for files in by_split.values():
-        if len(files) > 1:
-            shown = some_of(map(shown_name, files))
-            twice.add("unclear-split.coco", folder, shown)
-    twice.refuse()
+    by_split = _by_split(folder, documents)
     categories = {name: _categories(folder / name, documents[name]) for name in documents}
     first = next(iter(documents))
     in_order = [*categories[first].values()]
@@ -77,7 +64,7 @@ def coco_folder(
     absent = {}
     annotations: list[Mapping[str, Any]] = []
     used: set[int] = set()
-    for split_name, (name,) in sorted(by_split.items()):
+    for split_name, name in sorted(by_split.items()):
         path = folder / name
         document = documents[name]
         rows, lacking = _rows(path, name, document, categories[name], by_basename, outlines)
@@ -144,6 +131,24 @@ def _documents(folder: Path, names: Sequence[str]) -> dict[str, Any]:
         if all(isinstance(document.get(key), list) for key in _KEYS):
             documents[name] = document
     return documents
+
+
+def _by_split(folder: Path, names: Iterable[str]) -> dict[str, str]:
+    """Return the COCO file of each split."""
+    by_split: dict[str, list[str]] = {}
+    for name in names:
+        # The split is in the name of the file, or else in the name of the file's folder
+        # (train/_annotations.coco.json).
+        home, _, file = name.rpartition("/")
+        stem, _ = posixpath.splitext(file)
+        split_name = split_of_name(stem) or split_of_name(home)
+        by_split.setdefault(split_name or DEFAULT_SPLIT, []).append(name)
+    twice = Problems(message)
+    for files in by_split.values():
+        if len(files) > 1:
+            twice.add("unclear-split.coco", folder, some_of(map(shown_name, files)))
+    twice.refuse()
+    return {split: name for split, (name,) in by_split.items()}
 
 
 def _basename(name: str) -> str:

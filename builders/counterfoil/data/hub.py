@@ -237,9 +237,9 @@ def diagnose(error: Exception, what: str) -> AnotherTry:
     if isinstance(error, ValueError) and _MALFORMED.search(text):
         return AnotherTry(text)
     # the client of the storage, which renews its tokens
-    if type(error).__module__.partition(".")[0] == "hf_xet":
-        return AnotherTry(text or type(error).__name__)
-    if isinstance(error, RuntimeError | httpx2.HTTPError):  # an upload or an answer broke off
+    of_storage = type(error).__module__.partition(".")[0] == "hf_xet"
+    # or an upload or an answer broke off
+    if of_storage or isinstance(error, RuntimeError | httpx2.HTTPError):
         return AnotherTry(text or type(error).__name__)
     if isinstance(error, json.JSONDecodeError):
         return AnotherTry("an answer ended too early")

@@ -69,6 +69,8 @@ class Renderer(ImageRenderer):
         effect on this pipeline.
         """
         self.pipeline = pipeline
+        # The pipeline searches all its modules for it.
+        self.device: torch.device = pipeline._execution_device
         self.embeddings = embeddings
         self.adapter = adapter
         self.loras = loras
@@ -209,10 +211,7 @@ class Renderer(ImageRenderer):
             drawn = []
             for sample in samples:
                 # An unknown pipeline may draw from torch's global state.
-                with (
-                    self._ids_in_bounds(),
-                    own_randomness(sample.seed, self.pipeline._execution_device),
-                ):
+                with self._ids_in_bounds(), own_randomness(sample.seed, self.device):
                     drawn.append(self._call_pipeline(self._plain_arguments(sample), [sample]))
             return as_pictures(torch.cat(drawn))
         padded = padded_to(self.generator.batch_size, samples)
@@ -224,8 +223,7 @@ class Renderer(ImageRenderer):
         if vectors:
             assert self.family.conditioned is not None
             unet = self.pipeline.unet
-            device = self.pipeline._execution_device
-            stacked = torch.from_numpy(np.stack(vectors)).to(device=device, dtype=unet.dtype)
+            stacked = torch.from_numpy(np.stack(vectors)).to(device=self.device, dtype=unet.dtype)
             guided = self.guided and unet.config.get("time_cond_proj_dim") is None
             arguments |= self.family.conditioned(stacked, guided)
             if self.adapter is not None:
@@ -337,8 +335,7 @@ class Renderer(ImageRenderer):
             " into a new directory)."
         )
         model = f"generator.model: '{self.generator.model}'"
-        device = str(self.pipeline._execution_device)
-        return explain_computing(model, doing, device, less_memory=less_memory)
+        return explain_computing(model, doing, str(self.device), less_memory=less_memory)
 
 
 @contextlib.contextmanager

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from counterfoil.corrupting.corrupt import corrupt
-from counterfoil.corrupting.match import apply_gain, contrast_match
+from counterfoil.corrupting.corrupt import apply_gain, contrast_match, corrupt
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate.pictures import DrawnAhead, ImageRenderer, as_pictures, padded_to
 from counterfoil.generate.render import Renderer, own_randomness
@@ -211,10 +210,7 @@ class EditRenderer(Renderer):
             for index, source in sources.items():
                 sample = samples[index]
                 arguments = self._plain_arguments(sample)
-                with (
-                    own_randomness(sample.seed, self.pipeline._execution_device),
-                    self._ids_in_bounds(),
-                ):
+                with own_randomness(sample.seed, self.device), self._ids_in_bounds():
                     pixels = self._call_pipeline({**arguments, "image": source}, [sample])
                 yield [index], as_pictures(pixels)
             return
@@ -319,7 +315,7 @@ class InvertedRows:
         upcast = number_type == torch.float16 and vae.config.get("force_upcast")
         if upcast:
             vae.to(torch.float32)
-        pixels = pixels.to(device=self.pipeline._execution_device, dtype=vae.dtype)
+        pixels = pixels.to(device=self.renderer.device, dtype=vae.dtype)
         latents = vae.encode(pixels).latent_dist.mode()
         if upcast:
             vae.to(number_type)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -22,26 +22,20 @@ def severities_are_levels(value: Any, info: ValidationInfo) -> Any:
     return {**value, "levels": as_shares(value["levels"])}
 
 
-def computed_names(corrupted: Mapping[str, CorruptedSpec]) -> Iterator[tuple[str, str]]:
-    """Yield each shift that is computed and the name of each of its groups, one for a severity."""
-    for shift, spec in corrupted.items():
-        severity = spec.severity
-        if severity is None or severity.levels is None:
-            yield shift, shift
-            continue
-        for level in severity.levels.asked:
-            yield shift, level_name(shift, level, corrupts=True)
-
-
 def computed_clash(corrupted: Mapping[str, CorruptedSpec], taken: Collection[str]) -> str | None:
-    """Return a name that two computed shifts have, or that is taken; else None."""
-    seen: dict[str, str] = {}
-    for shift, group in computed_names(corrupted):
+    """Return a name that two computed shifts have, or that is taken; else None. A shift has a group
+    for each of its severities."""
+    seen: set[str] = set()
+    for shift, spec in corrupted.items():
         if shift in taken:
             return shift
-        if group in taken or group in seen or (group != shift and group in corrupted):
-            return group
-        seen[group] = shift
+        severity = spec.severity
+        levels = (1,) if severity is None or severity.levels is None else severity.levels.asked
+        for level in levels:
+            group = level_name(shift, level, corrupts=True)
+            if group in taken or group in seen or (group != shift and group in corrupted):
+                return group
+            seen.add(group)
     return None
 
 
@@ -57,10 +51,8 @@ def corruption_problem(name: str, others: Sequence[str] = ()) -> str | None:
 class CorruptedSpec(Section):
     """A corruption that is computed while models answer, at each model's own size."""
 
-    corruption: str = Field(
-        description="The corruption, by name, as in `prompts.shifts` of kind corrupt.",
-        json_schema_extra={"enum": [*CORRUPTIONS]},
-    )
+    corruption: str = Field(json_schema_extra={"enum": [*CORRUPTIONS]})
+    """The corruption, by name, as in `prompts.shifts` of kind corrupt."""
     severity: SeveritySpec | None = None
     """One severity, from 1 to 5 (null: 3), or several: `{by: corruption, levels: [1, 3, 5]}`."""
 

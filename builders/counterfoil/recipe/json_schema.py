@@ -7,7 +7,6 @@ every section twice: one form for whole recipes, one for layers.
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -70,10 +69,6 @@ def recipe_json_schema() -> dict[str, Any]:
         "$defs": dict(sorted((sections | parts).items())),
     }
     return unwrapped_schema(schema)
-
-
-def recipe_json_schema_text() -> str:
-    return json.dumps(recipe_json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 def _add_what_validators_check(sections: dict[str, Any]) -> None:

@@ -220,8 +220,11 @@ def _expected(field: Any, details: ErrorDetails) -> str:
             return f"a multiple of {context.get('multiple_of')}"
     if field is None:
         return details["msg"].removeprefix("Input should be ")
-    bounds = _bounds(field) if isinstance(field, FieldInfo) else ""
     plain = _without_none(_annotation(field))
+    if get_origin(plain) is typing.Annotated:  # the bounds are in the type
+        field = FieldInfo.from_annotation(plain)
+        plain = field.annotation
+    bounds = _bounds(field) if isinstance(field, FieldInfo) else ""
     if get_origin(plain) is typing.Literal:
         return " or ".join(map(str, get_args(plain))) + bounds
     if get_origin(plain) is tuple:
@@ -269,9 +272,6 @@ def _field_at(model: type[BaseModel], path: Sequence[str | int]) -> Any:
             field = plain.model_fields.get(str(part))
         elif get_origin(plain) in (dict, tuple):
             field = get_args(plain)[1 if get_origin(plain) is dict else 0]
-            # the bounds of an item have the same form as those of a field
-            if get_origin(field) is typing.Annotated:
-                field = FieldInfo.from_annotation(field)
         else:
             return None
         if field is None:

@@ -10,7 +10,6 @@ from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
     create_model,
-    field_validator,
     model_serializer,
     model_validator,
 )
@@ -25,13 +24,7 @@ from counterfoil.recipe.names import (
     nameless_problem,
 )
 from counterfoil.recipe.prompts import template_problem
-from counterfoil.recipe.section import (
-    LARGEST_SIDE,
-    Section,
-    field_check,
-    raise_problem,
-    written_keys,
-)
+from counterfoil.recipe.section import LARGEST_SIDE, NonEmpty, Section, field_check, written_keys
 from counterfoil.recipe.tasks import TASKS, derive_task
 from counterfoil.recipe.tasks.objects import categories_problem
 from counterfoil.recipe.tasks.task import EVERY_IMAGE
@@ -135,6 +128,13 @@ TEMPLATES = (
 )
 
 
+def _index_problem(indices: tuple[int, ...]) -> str | None:
+    for index in indices:
+        if not 0 <= index <= 999:
+            return f"found {index}, expected ImageNet-1k indices from 0 to 999"
+    return None
+
+
 class ClassEntry(Section):
     """A class of the dataset; its label is its position in the list."""
 
@@ -163,13 +163,7 @@ class ClassEntry(Section):
 
     _slug = field_check("id", by=class_id_problem)
 
-    @field_validator("imagenet")
-    @classmethod
-    def _indices(cls, value: tuple[int, ...]) -> tuple[int, ...]:
-        for index in value:
-            if not 0 <= index <= 999:
-                raise_problem(f"found {index}, expected ImageNet-1k indices from 0 to 999")
-        return value
+    _indices = field_check("imagenet", by=_index_problem)
 
 
 _OF_TASKS: dict[str, Any] = {}
@@ -194,7 +188,7 @@ class Source(SectionsOfTasks):
     """What an image has: one of the `classes`, `objects` with boxes, any number of `labels`
     (`conditions` without classes), or `masks`. null: what the other keys say; a task that disagrees
     with them is an error."""
-    dataset: str = Field(min_length=1)
+    dataset: NonEmpty
     """`lab:wardrobe`, a Hub id, or a folder (`./…`, `/…`)."""
     config: str | None = None
     """Config of the input dataset."""
@@ -208,7 +202,7 @@ class Source(SectionsOfTasks):
     """Column that holds the images."""
     label_column: str = "label"
     """Column that holds the integer labels."""
-    unit_column: str | None = Field(default=None, min_length=1)
+    unit_column: NonEmpty | None = None
     """Column that names what rows share (a garment, a patient, a photo); null: rows are
     independent."""
     exif: Literal["apply", "ignore"] = "ignore"
@@ -223,7 +217,7 @@ class Source(SectionsOfTasks):
     """The classes in label order, each a name or a mapping, or the path of a YAML file with that
     list; null: every class of the input dataset, with its names and in its order."""
 
-    objects: str | None = Field(default=None, min_length=1)
+    objects: NonEmpty | None = None
     """For detectors: the column with the objects of each image, their boxes and categories. Folders
     in the form of COCO, YOLO or Pascal VOC have it as `objects`. null: images have classes."""
     categories: tuple[str, ...] = ()
@@ -289,6 +283,11 @@ class Source(SectionsOfTasks):
         )
 
 
+def _templates_problem(templates: tuple[str, ...]) -> str | None:
+    problems = (template_problem(template, with_class=True) for template in templates)
+    return next(filter(None, problems), None)
+
+
 class LearnSettings(Section):
     """How class tokens are learned by textual inversion. Defaults: the released code of Vendrow
     2023."""
@@ -305,7 +304,7 @@ class LearnSettings(Section):
     """Keep each vector at the norm it started with."""
     vectors: int = Field(default=1, ge=1, le=32)
     """Vectors per token. Each takes one place in the prompt."""
-    initial_word: str | None = Field(default=None, min_length=1)
+    initial_word: NonEmpty | None = None
     """Word that every token starts from (`pet`), as the mean of its sub-tokens; null: the class's
     name."""
     templates: tuple[str, ...] = Field(default=TEMPLATES, min_length=1)
@@ -321,12 +320,13 @@ class LearnSettings(Section):
     seed: int = Field(default=0, ge=0, lt=2**53)
     """Seed of image order, noise, times, templates and flips."""
 
-    @field_validator("templates")
-    @classmethod
-    def _templates(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for template in value:
-            raise_problem(template_problem(template, with_class=True))
-        return value
+    _templates = field_check("templates", by=_templates_problem)
+
+
+def _tokens_problem(path: str) -> str | None:
+    if path.startswith(("/", "./", "../", LAB, ELSEWHERE)) or REPOSITORY.fullmatch(path):
+        return None
+    return f"found {quoted(path)}, expected a folder (./{path[:40]}) or a Hub id (user/name)"
 
 
 class Tokens(Section):
@@ -339,16 +339,7 @@ class Tokens(Section):
     learn: LearnSettings | None = None
     """Learn the tokens from the input dataset."""
 
-    @field_validator("path")
-    @classmethod
-    def _folder_or_repository(cls, value: str | None) -> str | None:
-        folders = ("/", "./", "../", LAB, ELSEWHERE)
-        if value is None or value.startswith(folders) or REPOSITORY.fullmatch(value):
-            return value
-        folder = f"./{value[:40]}"
-        raise ValueError(
-            f"found {quoted(value)}, expected a folder ({folder}) or a Hub id (user/name)"
-        )
+    _folder_or_repository = field_check("path", by=_tokens_problem)
 
     def problem(self) -> str | None:
         if (self.path is None) == (self.learn is None):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from counterfoil.errors import UserError
 from counterfoil.recipe.keep.misclassified import FAILURE_MEANS, failure_problem
@@ -26,7 +26,7 @@ from counterfoil.recipe.problems import problem_lines
 from counterfoil.recipe.prompts import RecipeClass, template_problem
 from counterfoil.recipe.rows_table import one_line
 from counterfoil.recipe.schema_prompts import free_form_problem
-from counterfoil.recipe.section import Section, field_check, raise_problem
+from counterfoil.recipe.section import NonEmpty, Section, field_check
 from counterfoil.recipe.strict_yaml import LocatedMapping
 from counterfoil.registry import Registry
 
@@ -120,10 +120,10 @@ class Mine(Section):
     """How `counterfoil mine` searches for failures of a classifier. It changes no image of a
     dataset."""
 
-    method: str = Field(default="directions", min_length=1)
+    method: NonEmpty = "directions"
     """Method that finds hypotheses: {names of methods}. slices needs no CLIP and runs where none is
     available."""
-    target: str | None = Field(default=None, min_length=1)
+    target: NonEmpty | None = None
     """The classifier to audit, named as in evaluate.models: `predictions:FILE` for one that runs
     elsewhere."""
     on: tuple[str, ...] = Field(default=("validation",), min_length=1)
@@ -198,17 +198,24 @@ class MethodSection(Section):
 class ExampleDescription(Section):
     """An image with a description by a person, for captioners that take examples."""
 
-    image: str = Field(min_length=1)
+    image: NonEmpty
     """Path of the image, from the recipe's folder."""
     text: str = Field(min_length=1, max_length=1000)
     """Its description: a few short sentences."""
+
+
+def _base_problem(base: str) -> str | None:
+    problem = template_problem(base, with_class=True, about_class=True)
+    if problem is None and base.count(_CLASS_PLACE) != 1:
+        return f"found '{base}', expected {_CLASS_PLACE} once"
+    return problem
 
 
 class BugsSettings(MethodSection):
     """Settings of `bugs` (Wiles 2022, section 3): render images, find failures, describe and test
     them."""
 
-    captioner: str = Field(min_length=1)
+    captioner: NonEmpty
     """The captioner that describes failures: one of the Hub, `local-dir:…` or `lab:captioner`."""
     base: str | None = None
     """Prompt for a class, with {class}; null: the recipe's base. Wiles 2022: `a realistic
@@ -260,15 +267,7 @@ class BugsSettings(MethodSection):
     at_most: int = Field(default=1000, ge=1, le=1_000_000)
     """Maximum number of images per description that adversarial.yaml renders."""
 
-    @field_validator("base")
-    @classmethod
-    def _names_the_class(cls, base: str | None) -> str | None:
-        if base is None:
-            return None
-        raise_problem(template_problem(base, with_class=True, about_class=True))
-        if base.count(_CLASS_PLACE) != 1:
-            raise_problem(f"found '{base}', expected {_CLASS_PLACE} once")
-        return base
+    _names_the_class = field_check("base", by=_base_problem)
 
     def problem(self) -> str | None:
         if self.batch > self.pairs:
@@ -303,11 +302,11 @@ class ChatSettings(Section):
     """A chat model that proposes contexts. Its key comes from the login or the environment, never
     from the recipe."""
 
-    model: str | None = Field(default=None, min_length=1)
+    model: NonEmpty | None = None
     """A chat model of the Hub's providers, or one that `base_url` serves.
     `transformers:NAME[@REVISION]` and `local-dir:PATH` run in this process. null: replay the
     recorded `answers`."""
-    base_url: str | None = Field(default=None, min_length=1)
+    base_url: NonEmpty | None = None
     """An address that speaks OpenAI's protocol, such as http://localhost:8000/v1 (vLLM, llama.cpp,
     Ollama, `transformers serve`). If it needs a key, set OPENAI_API_KEY in the environment."""
     most: int = Field(default=8, ge=1, le=100)
@@ -320,7 +319,7 @@ class ChatSettings(Section):
     """0: the likeliest answer; more than 0: sampled answers."""
     most_tokens: int = Field(default=512, ge=16, le=32_768)
     """Maximum number of tokens per answer."""
-    answers: str | None = Field(default=None, min_length=1)
+    answers: NonEmpty | None = None
     """Recorded answers (`answers.json` of an earlier run), as a path from the recipe's folder.
     Questions in it are answered from it; the model is not asked again."""
 
@@ -345,7 +344,7 @@ class ContextsSettings(MethodSection):
     """What contexts describe: background, colour, size or light. Any other needs `question`."""
     question: str | None = Field(default=None, max_length=1000)
     """The question to the chat model, with {class}; null: the question of the axis."""
-    contexts: str | None = Field(default=None, min_length=1)
+    contexts: NonEmpty | None = None
     """Contexts that people wrote: a bundled list (`wardrobe`, `wardrobe-colours`, `cifar10`,
     `cifar100`, `imagenet`), or a YAML file of your own."""
     chat: ChatSettings | None = None
@@ -433,7 +432,7 @@ _Section = TypeVar("_Section", bound=Section)
 class DirectionsSettings(MethodSection):
     """The settings of the method `directions`."""
 
-    captions: str | None = Field(default=None, min_length=1)
+    captions: NonEmpty | None = None
     """Candidate captions: a bundled grammar (`any`, `cifar`, `imagenet`, `wardrobe`), or a file;
     null: `any`, which fits any class names."""
     noun: Literal["class", "category", "hyponyms"] = "class"

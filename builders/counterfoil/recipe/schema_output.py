@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -146,6 +147,21 @@ class ImageOutput(Section):
         return self.quality if self.quality is not None else DEFAULT_QUALITY.get(self.format)
 
 
+def _rows_problem(version: int) -> str | None:
+    if version <= NEWEST_ROWS:
+        return None
+    return f"found {version}, expected at most {NEWEST_ROWS}: later rows need a newer Counterfoil"
+
+
+def _split_problem(name: str) -> str | None:
+    if GROUP_NAME.fullmatch(name) and name != "all" and len(name) <= LONGEST_NAME:
+        return None
+    return (
+        f"found {quoted(name)}, expected a split name of a-z, 0-9 and '_', other than 'all', of at"
+        f" most {LONGEST_NAME} characters"
+    )
+
+
 class Output(Section):
     """How the dataset is stored."""
 
@@ -161,26 +177,16 @@ class Output(Section):
     """Version of the rows' columns. A dataset's own recipe keeps it, so that a newer release reads
     and builds its rows as they are. null: the newest."""
 
-    @field_validator("row_version")
-    @classmethod
-    def _known_rows(cls, value: int | None) -> int | None:
-        if value is not None and value > NEWEST_ROWS:
-            raise ValueError(
-                f"found {value}, expected at most {NEWEST_ROWS}: later rows need a newer"
-                " Counterfoil"
-            )
-        return value
+    _known_rows = field_check("row_version", by=_rows_problem)
+    _split = field_check("split", by=_split_problem)
 
-    @field_validator("split")
-    @classmethod
-    def _split(cls, value: str) -> str:
-        if not GROUP_NAME.fullmatch(value) or value == "all" or len(value) > LONGEST_NAME:
-            raise ValueError(
-                f"found {quoted(value)}, expected a split name of a-z, 0-9 and '_', other than"
-                " 'all', of at most"
-                f" {LONGEST_NAME} characters"
-            )
-        return value
+
+def _changes_problem(names: tuple[str, ...]) -> str | None:
+    for name in names:
+        if name not in _CHANGES:
+            known = did_you_mean(name, _CHANGES) or f" ({', '.join(PREPROCESSING)})"
+            return f"found {quoted(name)}, expected the name of a change{known}"
+    return None
 
 
 class Evaluate(Section):
@@ -203,15 +209,7 @@ class Evaluate(Section):
     """Shifts by name that corrupt the base images at each model's own size and crop. They are
     computed when models are evaluated, and not stored."""
 
-    @field_validator("preprocessing")
-    @classmethod
-    def _known_changes(cls, values: tuple[str, ...]) -> tuple[str, ...]:
-        for name in values:
-            if name not in _CHANGES:
-                near = did_you_mean(name, _CHANGES)
-                known = near or f" ({', '.join(PREPROCESSING)})"
-                raise_problem(f"found {quoted(name)}, expected the name of a change{known}")
-        return values
+    _known_changes = field_check("preprocessing", by=_changes_problem)
 
     @field_validator("corrupted")
     @classmethod
@@ -225,88 +223,6 @@ class Evaluate(Section):
         if clash is not None:
             raise_problem(f"found two computed shifts {quoted(clash)}, expected different names")
         return values
-
-
-class Publish(Section):
-    """Where the dataset is published, who made it, and how to cite it."""
-
-    repo: str | None = None
-    """The dataset's repository on the Hub, `user/name`."""
-    private: bool = True
-    """Whether the repository is private."""
-    tags: tuple[str, ...] = ()
-    """Tags added to the card."""
-    authors: tuple[str, ...] | None = None
-    """Authors of the dataset, in citation order: `Jane Doe` or `Doe, Jane`. Put an organisation in
-    braces, as in BibTeX: `{Institute of Things}`. null: the owner of the repository."""
-    year: int | None = Field(default=None, ge=1900, le=2999)
-    """Year of the citation."""
-    version: str | None = None
-    """Version of the dataset, as in `1.0.0`."""
-    url: str | None = None
-    """Address of the dataset or its paper. null: its repository on the Hub."""
-    doi: str | None = None
-    """DOI of the dataset, `10.NNNN/…`, without the resolver's address."""
-    contact: str | None = None
-    """Contact: an email address or the address of a page."""
-    evaluation_framework: str | None = None
-    """Describes the dataset as a benchmark for the Hub: writes `eval.yaml` with this framework, an
-    identifier of the Hub's list, and with a task for the base and each shift. null: no such file is
-    written."""
-
-    _address = field_check("url", by=lambda url: _address_problem(url))
-    _version = field_check("version", by=lambda text: _line_problem(text, "a version"))
-    _contact = field_check("contact", by=lambda text: _line_problem(text, "a contact"))
-
-    @field_validator("repo")
-    @classmethod
-    def _repository(cls, value: str | None) -> str | None:
-        raise_problem(
-            f"found {quoted(value)}, expected user/name"
-            if value and not REPOSITORY.fullmatch(value)
-            else None
-        )
-        return value
-
-    @field_validator("authors")
-    @classmethod
-    def _names(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        if value is not None and not 1 <= len(value) <= MOST_AUTHORS:
-            expected = f"from 1 to {MOST_AUTHORS:,} (null: the owner of the repository)"
-            raise ValueError(f"found {len(value):,} authors, expected {expected}")
-        for author in value or ():
-            raise_problem(_line_problem(author, "an author"))
-            raise_problem(
-                "found braces without a name in them" if not author.strip("{} ") else None
-            )
-        return value
-
-    @field_validator("evaluation_framework")
-    @classmethod
-    def _framework(cls, value: str | None) -> str | None:
-        if value is not None and (len(value) > LONGEST_LINE or not FRAMEWORK.fullmatch(value)):
-            raise ValueError(
-                f"found {value[:80]!r}, expected an identifier of the Hub's list, such as"
-                " 'math-arena'"
-            )
-        if value == "inspect-ai":
-            raise ValueError(
-                "found 'inspect-ai', whose tasks hold questions and scorers for language models;"
-                " for these, write"
-                " eval.yaml yourself"
-            )
-        return value
-
-    @field_validator("doi")
-    @classmethod
-    def _identifier(cls, value: str | None) -> str | None:
-        if value is not None and (len(value) > LONGEST_LINE or not DOI.fullmatch(value)):
-            inside = re.search(rf"{DOI.pattern}$", value[:LONGEST_LINE])
-            meant = f"; did you mean '{inside[0]}'?" if inside else ""
-            raise ValueError(
-                f"found {value[:80]!r}, expected a DOI such as '10.1234/abc', and no address{meant}"
-            )
-        return value
 
 
 def _line_problem(text: str, expected: str) -> str | None:
@@ -340,3 +256,79 @@ def _address_problem(address: str) -> str | None:
     form = f"http or https, ASCII, at most {LONGEST_ADDRESS} characters"
     expected = f"an address such as https://example.org/cranes ({form})"
     return None if sound else f"found {address[:80]!r}, expected {expected}"
+
+
+def _repository_problem(name: str) -> str | None:
+    if not name or REPOSITORY.fullmatch(name):
+        return None
+    return f"found {quoted(name)}, expected user/name"
+
+
+def _authors_problem(authors: tuple[str, ...]) -> str | None:
+    if not 1 <= len(authors) <= MOST_AUTHORS:
+        expected = f"from 1 to {MOST_AUTHORS:,} (null: the owner of the repository)"
+        return f"found {len(authors):,} authors, expected {expected}"
+    for author in authors:
+        problem = _line_problem(author, "an author")
+        if problem is not None:
+            return problem
+        if not author.strip("{} "):
+            return "found braces without a name in them"
+    return None
+
+
+def _framework_problem(name: str) -> str | None:
+    if len(name) > LONGEST_LINE or not FRAMEWORK.fullmatch(name):
+        return (
+            f"found {name[:80]!r}, expected an identifier of the Hub's list, such as 'math-arena'"
+        )
+    if name == "inspect-ai":
+        return (
+            "found 'inspect-ai', whose tasks hold questions and scorers for language models; for"
+            " these, write eval.yaml yourself"
+        )
+    return None
+
+
+def _doi_problem(doi: str) -> str | None:
+    if len(doi) <= LONGEST_LINE and DOI.fullmatch(doi):
+        return None
+    inside = re.search(rf"{DOI.pattern}$", doi[:LONGEST_LINE])
+    meant = f"; did you mean '{inside[0]}'?" if inside else ""
+    return f"found {doi[:80]!r}, expected a DOI such as '10.1234/abc', and no address{meant}"
+
+
+class Publish(Section):
+    """Where the dataset is published, who made it, and how to cite it."""
+
+    repo: str | None = None
+    """The dataset's repository on the Hub, `user/name`."""
+    private: bool = True
+    """Whether the repository is private."""
+    tags: tuple[str, ...] = ()
+    """Tags added to the card."""
+    authors: tuple[str, ...] | None = None
+    """Authors of the dataset, in citation order: `Jane Doe` or `Doe, Jane`. Put an organisation in
+    braces, as in BibTeX: `{Institute of Things}`. null: the owner of the repository."""
+    year: int | None = Field(default=None, ge=1900, le=2999)
+    """Year of the citation."""
+    version: str | None = None
+    """Version of the dataset, as in `1.0.0`."""
+    url: str | None = None
+    """Address of the dataset or its paper. null: its repository on the Hub."""
+    doi: str | None = None
+    """DOI of the dataset, `10.NNNN/…`, without the resolver's address."""
+    contact: str | None = None
+    """Contact: an email address or the address of a page."""
+    evaluation_framework: str | None = None
+    """Describes the dataset as a benchmark for the Hub: writes `eval.yaml` with this framework, an
+    identifier of the Hub's list, and with a task for the base and each shift. null: no such file is
+    written."""
+
+    _repository = field_check("repo", by=_repository_problem)
+    _address = field_check("url", by=_address_problem)
+    _version = field_check("version", by=partial(_line_problem, expected="a version"))
+    _contact = field_check("contact", by=partial(_line_problem, expected="a contact"))
+    _names = field_check("authors", by=_authors_problem)
+    _framework = field_check("evaluation_framework", by=_framework_problem)
+    _identifier = field_check("doi", by=_doi_problem)

@@ -28,7 +28,7 @@ from counterfoil.recipe.names import (
 )
 from counterfoil.recipe.prompts import CLASS_ID, embedding_key_problem, template_problem
 from counterfoil.recipe.schema_output import CellSamples
-from counterfoil.recipe.section import Section, field_check, raise_problem
+from counterfoil.recipe.section import NonEmpty, Section, field_check
 from counterfoil.recipe.severity import SeveritySpec
 
 
@@ -41,19 +41,13 @@ class ThresholdSpec(Section):
     """
 
     written_as = "a number, or `value:` or `percentile:`"
+    short = ("value", (int, float))
 
     value: float | None = Field(default=None, ge=-1, le=1)
     """Lowest cosine similarity that passes."""
     percentile: float | None = Field(default=None, ge=0, le=100)
     """Percentile of scores. Object: over validation images of the class. Shift: over all candidates
     of the shift; the shift has no threshold until `counterfoil calibrate`."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _number_is_value(cls, data: Any) -> Any:
-        if isinstance(data, int | float) and not isinstance(data, bool):
-            return {"value": data}
-        return data
 
     def problem(self) -> str | None:
         if self.value is not None and self.percentile is not None:
@@ -219,7 +213,7 @@ Kind = Literal[
 class EmbeddingSpec(Section):
     """CLIP image embeddings to render samples from, with a prompt or without one."""
 
-    file: str = Field(min_length=1)
+    file: NonEmpty
     """A safetensors file of vectors by key, from the CLIP that the generator was made for."""
     key: str = f"{{{CLASS_ID}}}"
     """Key of the vector in the file. `{class_id}` stands for the id of each class."""
@@ -315,10 +309,16 @@ class Prompts(Section):
     """Shifts by name (a-z, 0-9, `_`)."""
 
 
+def _others_problem(threshold: ObjectThresholdSpec) -> str | None:
+    if threshold.value is None and threshold.percentile is None:
+        return "found classes alone, expected also `value:` or `percentile:` for the others"
+    return None
+
+
 class Screen(Section):
     """How CLIP decides which candidates are accepted."""
 
-    model: str | None = Field(default=None, min_length=1)
+    model: NonEmpty | None = None
     """`lab:clip`, an open_clip name, `local-dir:…` or `hf-hub:…`. kind corrupt does not need it:
     without it nothing is screened and every row is kept."""
     weights: str | None = None
@@ -333,7 +333,7 @@ class Screen(Section):
     """Default threshold of the shift score."""
     keep: tuple[KeepStep, ...] = DEFAULT_KEEP
     """The keep rules, applied in order. Each rule sees what the rules before it kept."""
-    judge: str | None = Field(default=None, min_length=1)
+    judge: NonEmpty | None = None
     """A second judge: any classifier, named as in `evaluate.models` (`open_clip:…` is a second
     CLIP). It predicts every candidate but rejects none; the dataset reports how often it disagrees
     with the labels."""
@@ -369,11 +369,4 @@ class Screen(Section):
             return "missing object_threshold, expected a number, or `percentile:`"
         return None
 
-    @field_validator("object_threshold")
-    @classmethod
-    def _of_every_class(cls, value: ObjectThresholdSpec) -> ObjectThresholdSpec:
-        if value.value is None and value.percentile is None:
-            raise_problem(
-                "found classes alone, expected also `value:` or `percentile:` for the others"
-            )
-        return value
+    _of_every_class = field_check("object_threshold", by=_others_problem)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from counterfoil.field_texts import paragraph_lines, texts_of
 
 # Readers of a stranger's dataset allocate an image of this side at most. Generators draw about 2048
 # pixels.
 LARGEST_SIDE = 4096
+NonEmpty = Annotated[str, Field(min_length=1)]
 
 
 class Section(BaseModel):
@@ -19,6 +20,8 @@ class Section(BaseModel):
 
     # The words with which messages name the expected form of a section.
     written_as: ClassVar[str] = "a mapping of keys"
+    # The key that a bare value is written for, and the types of such a value.
+    short: ClassVar[tuple[str, tuple[type, ...]] | None] = None
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     def __init_subclass__(cls, **settings: Any) -> None:
@@ -29,7 +32,9 @@ class Section(BaseModel):
     @classmethod
     def _null_is_unset(cls, data: Any) -> Any:
         if not isinstance(data, Mapping):
-            return data
+            key, types = cls.short or ("", ())
+            is_short = isinstance(data, types) and not isinstance(data, bool)
+            return {key: data} if is_short else data
         return {
             key: value
             for key, value in data.items()
@@ -55,13 +60,15 @@ def describe_sections() -> None:
 
     It takes time, so classes are made without.
     """
+    changed = False
     for section in _SECTIONS:
         texts = texts_of(section)
         fields = section.model_fields
         bare = [name for name in texts.keys() & fields.keys() if fields[name].description is None]
         for name in bare:
             fields[name].description = paragraph_lines(texts[name])
-        if bare:
+        changed = changed or bool(bare)
+        if changed:  # its own fields, or those of a section that it has
             section.model_rebuild(force=True)
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_serializer, model_validator
+from pydantic import Field, model_serializer
 
-from counterfoil.recipe.section import Section
+from counterfoil.recipe.section import Section, field_check
 
 SEVERITY = "severity"
 REALISED = "severity_realised"
@@ -31,54 +31,37 @@ def as_shares(levels: Any) -> Any:
     return levels
 
 
+def _unordered(values: tuple[float, ...]) -> str | None:
+    if all(earlier < later for earlier, later in pairwise(values)):
+        return None
+    shown = ", ".join(f"{value:g}" for value in values)
+    return f"found [{shown}], expected rising levels"
+
+
+def _too_fine(values: tuple[float, ...]) -> str | None:
+    for value in values:
+        if round(value, 2) != value:
+            return f"found {value:g}, expected levels of at most two decimals"
+    return None
+
+
 class SeverityLevels(Section):
     """The levels of a shift: shares of the way, or of the gain in CLIP's shift score."""
 
     written_as = "a list of levels, or `realised:`"
+    short = ("raw", (list, tuple))
 
-    raw: tuple[_Level, ...] | None = Field(
-        default=None,
-        min_length=1,
-        max_length=MOST_LEVELS,
-        description="Shares of the way from the base, rising.",
-    )
-    realised: tuple[_Level, ...] | None = Field(
-        default=None,
-        min_length=1,
-        max_length=MOST_LEVELS,
-        description="Shares of the gain in the screening CLIP's shift score, rising. `build` looks"
-        " for the share of the"
-        " way that reaches each of them.",
-    )
-    scales: tuple[_Level, ...] | None = Field(
-        default=None,
-        min_length=1,
-        max_length=MOST_LEVELS,
-        description="The shares of the way that reach `realised`. `build` measures them, whatever"
-        " stands here, and"
-        " writes them into the dataset's recipe.",
-    )
+    raw: tuple[_Level, ...] | None = Field(default=None, min_length=1, max_length=MOST_LEVELS)
+    """Shares of the way from the base, rising."""
+    realised: tuple[_Level, ...] | None = Field(default=None, min_length=1, max_length=MOST_LEVELS)
+    """Shares of the gain in the screening CLIP's shift score, rising. `build` looks for the share
+    of the way that reaches each of them."""
+    scales: tuple[_Level, ...] | None = Field(default=None, min_length=1, max_length=MOST_LEVELS)
+    """The shares of the way that reach `realised`. `build` measures them, whatever stands here, and
+    writes them into the dataset's recipe."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _list_is_raw(cls, data: Any) -> Any:
-        return {"raw": data} if isinstance(data, list | tuple) else data
-
-    @field_validator("raw", "realised", "scales")
-    @classmethod
-    def _rising(cls, values: tuple[float, ...] | None) -> tuple[float, ...] | None:
-        if values is not None and any(later <= earlier for earlier, later in pairwise(values)):
-            shown = ", ".join(f"{value:g}" for value in values)
-            raise ValueError(f"found [{shown}], expected rising levels")
-        return values
-
-    @field_validator("raw", "realised")
-    @classmethod
-    def _in_percent(cls, values: tuple[float, ...] | None) -> tuple[float, ...] | None:
-        for value in values or ():
-            if round(value, 2) != value:
-                raise ValueError(f"found {value:g}, expected levels of at most two decimals")
-        return values
+    _rising = field_check("raw", "realised", "scales", by=_unordered)
+    _in_percent = field_check("raw", "realised", by=_too_fine)
 
     def problem(self) -> str | None:
         if (self.raw is None) == (self.realised is None):
@@ -104,35 +87,19 @@ class SeveritySpec(Section):
     instead."""
 
     written_as = "a mapping with `levels`, or with kind corrupt a whole number"
+    short = ("fixed", (int, float))
 
-    fixed: int | None = Field(
-        default=None, ge=1, le=MOST_SEVERE, description="kind corrupt: one severity, 1 to 5."
-    )
-    by: By | None = Field(
-        default=None,
-        description="How a picture gets there. `prompt`: between the base's encoded prompt and the"
-        " shift's. `steps`:"
-        " the shift's prompt in the last share of the steps. `lora`: the scale of a LoRA. `mix`: as"
-        " `prompt`, for rows"
-        " that are edited. `corruption`: the severities 1 to 5 of a corruption, as fifths. null:"
-        " `prompt`, or what the"
-        " generator's kind has.",
-    )
-    lora: str | None = Field(
-        default=None,
-        description="by: lora: which of generator.lora. It is used at level × its scale, and in no"
-        " other shift.",
-    )
-    levels: SeverityLevels | None = Field(
-        default=None,
-        description="Levels above 0 up to 1, rising; or `realised:` with shares of CLIP's gain.",
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _number_is_fixed(cls, data: Any) -> Any:
-        is_number = isinstance(data, int | float) and not isinstance(data, bool)
-        return {"fixed": data} if is_number else data
+    fixed: int | None = Field(default=None, ge=1, le=MOST_SEVERE)
+    """kind corrupt: one severity, 1 to 5."""
+    by: By | None = None
+    """How a picture gets there. `prompt`: between the base's encoded prompt and the shift's.
+    `steps`: the shift's prompt in the last share of the steps. `lora`: the scale of a LoRA. `mix`:
+    as `prompt`, for rows that are edited. `corruption`: the severities 1 to 5 of a corruption, as
+    fifths. null: `prompt`, or what the generator's kind has."""
+    lora: str | None = None
+    """by: lora: which of generator.lora. It is used at level × its scale, and in no other shift."""
+    levels: SeverityLevels | None = None
+    """Levels above 0 up to 1, rising; or `realised:` with shares of CLIP's gain."""
 
     def problem(self) -> str | None:
         has_number = self.fixed is not None

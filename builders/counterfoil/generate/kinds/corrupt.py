@@ -6,12 +6,13 @@ A row is usable if its image decodes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from counterfoil.corrupting.corrupt import SMALLEST_SIDE
 from counterfoil.data.pins import SourcePin
 from counterfoil.data.pool import (
+    Partners,
     licences_of_rows,
     matched_partners,
     pool_rows,
@@ -19,6 +20,7 @@ from counterfoil.data.pool import (
     truth_of,
     units_of_rows,
 )
+from counterfoil.data.tables import Rows
 from counterfoil.errors import ProblemLine, UserError, some_of
 from counterfoil.generate.kinds.kind import (
     ChosenTable,
@@ -35,6 +37,15 @@ from counterfoil.recipe.rows_table import PoolRow
 from counterfoil.report.words import format_count
 
 _MOST_NAMED = 10
+
+
+def _decodes(row: int, holders: Sequence[Rows | Partners]) -> bool:
+    """Return whether the pool and all partners have an image of a row, the pool's large enough."""
+    try:
+        picture, *_ = [holder.image(row) for holder in holders]
+    except UserError:
+        return False
+    return min(picture.size) >= SMALLEST_SIDE
 
 
 class CorruptMaker(ImageMaker):
@@ -81,14 +92,7 @@ class CorruptMaker(ImageMaker):
                     break
                 if any(row not in partner.row_of for partner in paired):
                     continue
-                if not decode:
-                    chosen.append(PoolRow(row))
-                    continue
-                try:
-                    pictures = [rows.image(row), *(partner.image(row) for partner in paired)]
-                except UserError:
-                    pictures = []
-                if pictures and min(pictures[0].size) >= SMALLEST_SIDE:
+                if not decode or _decodes(row, [rows, *paired]):
                     chosen.append(PoolRow(row))
                 else:
                     unreadable += 1

@@ -5,6 +5,7 @@ The rows get captions if prompts contain them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -67,51 +68,35 @@ class EditMaker(DiffusersMaker):
         # by row; None if no prompt contains a caption
         captions: Mapping[int, str | None] | None = None
         captioner: Mapping[str, Any] = {}
-        without_caption = 0
-        cut = 0
-        unreadable = 0
+        left = Counter[str]()
         prompts = _Prompts(recipe)
         column = recipe.generator.get("caption_column")
         if column is not None:
             captions = dict(enumerate(map(_usable, rows.column(column))))
         elif captions_asked(recipe):
             captions, captioner = _captions_of_captioner(
-                recipe,
-                pool,
-                ordered,
-                wanted,
-                prompts,
-                device,
+                recipe, pool, ordered, wanted, prompts, device
             )
         table: dict[tuple[str | None, str], list[PoolRow]] = {}
         problems: list[str] = []
         for cls in classes:
-            chosen = list[PoolRow]()
-            wordless = 0
-            too_long = 0
+            chosen = table[None, cls.id] = list[PoolRow]()
+            of_class_left = Counter[str]()
             for row in ordered[cls.id]:
                 if len(chosen) == wanted[cls.id]:
                     break
-                if truth is not None and not _decodes(rows, row):
-                    unreadable += 1
-                    continue
                 caption = None if captions is None else captions.get(row)
-                if captions is not None and caption is None:
-                    wordless += 1
+                if truth is not None and not _decodes(rows, row):
+                    of_class_left["unreadable"] += 1
+                elif captions is not None and caption is None:
+                    of_class_left["wordless"] += 1
                 elif not prompts.read_whole(cls, caption):
-                    too_long += 1
+                    of_class_left["long"] += 1
                 else:
                     chosen.append(PoolRow(row, caption=caption))
-            without_caption += wordless
-            cut += too_long
-            table[None, cls.id] = chosen
+            left += of_class_left
             if len(chosen) < wanted[cls.id]:
-                lack = f", {wordless:,} more without a caption" if wordless else ""
-                if too_long:
-                    lack += (
-                        f", {too_long:,} more with one too long for the {prompts.most} tokens"
-                        " of a prompt"
-                    )
+                lack = _lack(of_class_left, prompts.most)
                 problems.append(
                     f"samples: class '{cls.id}' ({cls.name}) has {len(chosen):,} rows in"
                     f" {rows.place}{lack}, expected {wanted[cls.id]:,}, one for each candidate"
@@ -131,18 +116,14 @@ class EditMaker(DiffusersMaker):
         notes = list[str]()
         if truth is not None:
             (of_every_image,) = table.values()
-            numbers = [chosen.row for chosen in of_every_image]
-            notes += truth.checked(recipe.source, rows, numbers)
-        if unreadable:
-            notes.append(left_out(unreadable, "an image that does not decode"))
-        if without_caption:
-            notes.append(left_out(without_caption, f"no usable caption in {rows.place}"))
-        if cut:
-            long = (
-                f"a caption too long for the {prompts.most} prompt tokens that"
-                f" {recipe.drawing.model} reads"
-            )
-            notes.append(left_out(cut, long))
+            notes += truth.checked(recipe.source, rows, [row.row for row in of_every_image])
+        reasons = {
+            "unreadable": "an image that does not decode",
+            "wordless": f"no usable caption in {rows.place}",
+            "long": f"a caption too long for the {prompts.most} prompt tokens that"
+            f" {recipe.drawing.model} reads",
+        }
+        notes += [left_out(left[why], reason) for why, reason in reasons.items() if left[why]]
         return ChosenTable(edited, {"sha256": edited.sha256, **captioner}, tuple(notes))
 
     def renderer(self, materials: Materials) -> EditRenderer:
@@ -229,6 +210,14 @@ def _captions_of_captioner(
         "sha256": captioner.sha256,
     }
     return caption_of, {"captioner": pin}
+
+
+def _lack(left: Counter[str], most: int) -> str:
+    """Return what the rows of a class lack that were left out."""
+    lack = f", {left['wordless']:,} more without a caption" if left["wordless"] else ""
+    if left["long"]:
+        lack += f", {left['long']:,} more with one too long for the {most} tokens of a prompt"
+    return lack
 
 
 def _decodes(rows: Rows, row: int) -> bool:

@@ -1,7 +1,5 @@
 """Decide which candidates of a cell are kept: verdicts, keep rules, quotas and tables."""
 
-from typing import Any
-
 from counterfoil.recipe.keep.detected import DetectedRule
 from counterfoil.recipe.keep.misclassified import MisclassifiedRule
 from counterfoil.recipe.keep.question import QuestionRule
@@ -11,14 +9,7 @@ from counterfoil.recipe.keep.same_image import SameImageRule
 from counterfoil.recipe.keep.thresholds import ThresholdsRule
 from counterfoil.recipe.keep.top import TopRule
 from counterfoil.recipe.keep.visible import VisibleRule
-from counterfoil.registry import Registry
-
-
-def _problem(registered: Any) -> str | None:
-    if isinstance(registered, type) and issubclass(registered, KeepRule):
-        return None
-    return "no class that extends `KeepRule`"
-
+from counterfoil.registry import Registry, extending
 
 # Maps the name of a rule in recipes and in the schema to the rule: of our own and of installed
 # plugins.
@@ -34,5 +25,5 @@ KEEP_RULES: Registry[type[KeepRule]] = Registry(
         "detected": DetectedRule,
         "registered": RegisteredRule,
     },
-    _problem,
+    extending(KeepRule),
 )

@@ -3,7 +3,7 @@ asked."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -34,31 +34,19 @@ class DetectedRule(AskingRule):
     reasons: ClassVar[tuple[str, ...]] = ("not_detected", "too_many", "too_small")
     texts: ClassVar[Mapping[str, bool]] = {"text": False}
 
-    model: str = Field(
-        description="The detector, OWLv2, OWL-ViT or Grounding DINO: `transformers:NAME` or"
-        " `transformers:FOLDER`.",
-    )
-    text: str = Field(
-        default="a photo of a {class}", description="What it looks for; `{class}` is the name."
-    )
-    confidence_at_least: float | None = Field(
-        default=None,
-        ge=LEAST_CONFIDENCE,
-        le=1,
-        description="Lowest confidence of a box that counts; null: only measured.",
-    )
-    count_at_least: int = Field(
-        default=1, ge=1, le=MOST_BOXES, description="Fewest objects to be found."
-    )
-    count_at_most: int | None = Field(
-        default=None, ge=1, lt=MOST_BOXES, description="Most objects to be found; null: any number."
-    )
-    area_at_least: float | None = Field(
-        default=None,
-        gt=0,
-        le=1,
-        description="Lowest share of the image that the box of the largest object covers.",
-    )
+    model: str
+    """The detector, OWLv2, OWL-ViT or Grounding DINO: `transformers:NAME` or
+    `transformers:FOLDER`."""
+    text: str = "a photo of a {class}"
+    """What it looks for; `{class}` is the name."""
+    confidence_at_least: float | None = Field(default=None, ge=LEAST_CONFIDENCE, le=1)
+    """Lowest confidence of a box that counts; null: only measured."""
+    count_at_least: int = Field(default=1, ge=1, le=MOST_BOXES)
+    """Fewest objects to be found."""
+    count_at_most: int | None = Field(default=None, ge=1, lt=MOST_BOXES)
+    """Most objects to be found; null: any number."""
+    area_at_least: float | None = Field(default=None, gt=0, le=1)
+    """Lowest share of the image that the box of the largest object covers."""
 
     _named = field_check("model", by=text_detector_problem)
 
@@ -105,10 +93,7 @@ class DetectedRule(AskingRule):
         if any(value < later for value, later in pairwise(lists[CONFIDENCES] or ())):
             yield CONFIDENCES, "expected the highest first"
 
-    def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
-        return [self._reason(verdict) for verdict in left]
-
-    def _reason(self, verdict: Verdict) -> str | None:
+    def reason_of(self, verdict: Verdict) -> str | None:
         confidences, areas = (verdict.scores.get(name) for name in self.scores())
         # A candidate that was not looked at is not dropped.
         if self.confidence_at_least is None or confidences is None or areas is None:

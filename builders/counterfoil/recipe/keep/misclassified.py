@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from counterfoil.errors import ProblemLine
 from counterfoil.recipe.keep.rule import Column, KeepRule, Verdict
@@ -61,6 +61,18 @@ def answered_class(name: str) -> str | None:
     return None if class_id in ("", name) else class_id
 
 
+def _judges_problem(models: tuple[str, ...]) -> ProblemLine | None:
+    repeated = [name for name, times in Counter(models).items() if times > 1]
+    if repeated:
+        return message("duplicate.judge", found=repeated[0])
+    for model in models:
+        if not judge_column(model, ""):
+            return message("invalid-name.classifier", found=model)
+        if model.removeprefix(ELSEWHERE).startswith(CHAT):
+            return message("wrong-type.chat-judge", found=model)
+    return None
+
+
 class MisclassifiedRule(KeepRule):
     """Keep images that at least a given number of classifiers, the judges, get wrong."""
 
@@ -68,27 +80,13 @@ class MisclassifiedRule(KeepRule):
     after: ClassVar[tuple[str, ...]] = ("thresholds",)
     reasons: ClassVar[tuple[str, ...]] = ("answered_right",)
 
-    models: tuple[str, ...] = Field(
-        min_length=1,
-        max_length=100,
-        description="The judges: names of classifiers, as in `evaluate.models`.",
-    )
-    at_least: int = Field(default=1, ge=1, description="How many of the judges must be wrong.")
+    models: tuple[str, ...] = Field(min_length=1, max_length=100)
+    """The judges: names of classifiers, as in `evaluate.models`."""
+    at_least: int = Field(default=1, ge=1)
+    """How many of the judges must be wrong."""
     failure: str = Field(default=TOP1, description=f"When an answer is wrong. {FAILURE_MEANS}")
 
-    @field_validator("models")
-    @classmethod
-    def _one_column_each(cls, models: tuple[str, ...]) -> tuple[str, ...]:
-        repeated = [name for name, times in Counter(models).items() if times > 1]
-        if repeated:
-            raise ValueError(message("duplicate.judge", found=repeated[0]))
-        for model in models:
-            if not judge_column(model, ""):
-                raise ValueError(message("invalid-name.classifier", found=model))
-            if model.removeprefix(ELSEWHERE).startswith(CHAT):
-                raise ValueError(message("wrong-type.chat-judge", found=model))
-        return models
-
+    _one_column_each = field_check("models", by=_judges_problem)
     _known_failure = field_check("failure", by=failure_problem)
 
     def problem(self) -> str | None:
@@ -115,15 +113,11 @@ class MisclassifiedRule(KeepRule):
     def judges(self) -> tuple[str, ...]:
         return self.models
 
-    def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
+    def reason_of(self, verdict: Verdict) -> str | None:
         value = 0 if self.decides == RIGHT else 1
-        names = self.scores()
         # A judge without an answer does not count as wrong.
-        reasons: list[str | None] = []
-        for verdict in left:
-            wrong = sum(verdict.scores.get(name) == value for name in names)
-            reasons.append(None if wrong >= self.at_least else "answered_right")
-        return reasons
+        wrong = sum(verdict.scores.get(name) == value for name in self.scores())
+        return None if wrong >= self.at_least else "answered_right"
 
 
 def failure_of(rules: Sequence[KeepRule], judge: str) -> str | None:

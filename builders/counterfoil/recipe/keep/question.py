@@ -3,7 +3,7 @@ whether an image shows a text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import Field
@@ -11,7 +11,7 @@ from pydantic import Field
 from counterfoil.recipe.keep.rule import AskingRule, Column, Verdict, as_stored
 from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import address_problem, nameless_problem, runs_here
-from counterfoil.recipe.section import field_check
+from counterfoil.recipe.section import NonEmpty, field_check
 
 if TYPE_CHECKING:
     from counterfoil.recipe.prompts import Shift
@@ -31,36 +31,21 @@ class QuestionRule(AskingRule):
     reasons: ClassVar[tuple[str, ...]] = ("answered_no", "shift_answered_no")
     texts: ClassVar[Mapping[str, bool]] = {"ask": False, "ask_shift": True}
 
-    model: str = Field(
-        min_length=1,
-        description="The model that answers: `transformers:NAME` or `transformers:FOLDER` runs in"
-        " the build; with `base_url`, the name that the server knows.",
-    )
-    base_url: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Address of a server that speaks OpenAI's protocol; null: the model runs in the"
-        " build. Its key is read from OPENAI_API_KEY and not stored.",
-    )
-    ask: str = Field(
-        default="Is there a {class} in this picture?",
-        description="Question about the object, which yes or no answers; `{class}` is the name.",
-    )
-    yes_at_least: float | None = Field(
-        default=None, ge=0, le=1, description="Lowest probability of yes; null: only measured."
-    )
-    ask_shift: str | None = Field(
-        default=None,
-        description="Question about the shift, such as `Does this picture show {shift}?`;"
-        " `{shift}` is the caption of the shift, and a shift without one is not asked. null: not"
-        " asked.",
-    )
-    shift_yes_at_least: float | None = Field(
-        default=None,
-        ge=0,
-        le=1,
-        description="Lowest probability of yes to `ask_shift`; null: only measured.",
-    )
+    model: NonEmpty
+    """The model that answers: `transformers:NAME` or `transformers:FOLDER` runs in the build; with
+    `base_url`, the name that the server knows."""
+    base_url: NonEmpty | None = None
+    """Address of a server that speaks OpenAI's protocol; null: the model runs in the build. Its key
+    is read from OPENAI_API_KEY and not stored."""
+    ask: str = "Is there a {class} in this picture?"
+    """Question about the object, which yes or no answers; `{class}` is the name."""
+    yes_at_least: float | None = Field(default=None, ge=0, le=1)
+    """Lowest probability of yes; null: only measured."""
+    ask_shift: str | None = None
+    """Question about the shift, such as `Does this picture show {shift}?`; `{shift}` is the caption
+    of the shift, and a shift without one is not asked. null: not asked."""
+    shift_yes_at_least: float | None = Field(default=None, ge=0, le=1)
+    """Lowest probability of yes to `ask_shift`; null: only measured."""
 
     _has_a_name = field_check("model", by=nameless_problem)
     _reached = field_check("base_url", by=address_problem)
@@ -109,14 +94,10 @@ class QuestionRule(AskingRule):
             if value is not None and not 0 <= value <= 1:
                 yield name, "expected from 0 to 1"
 
-    def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
-        reasons: list[str | None] = []
-        for verdict in left:
-            low = []
-            for reason, (name, least) in zip(self.reasons, self.limits().items(), strict=False):
-                share = verdict.scores.get(name)
-                # A candidate without an answer is not dropped.
-                if least is not None and share is not None and share < as_stored(least):
-                    low.append(reason)
-            reasons.append(low[0] if low else None)
-        return reasons
+    def reason_of(self, verdict: Verdict) -> str | None:
+        for reason, (name, least) in zip(self.reasons, self.limits().items(), strict=False):
+            share = verdict.scores.get(name)
+            # A candidate without an answer is not dropped.
+            if least is not None and share is not None and share < as_stored(least):
+                return reason
+        return None

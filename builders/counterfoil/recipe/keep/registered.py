@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
@@ -39,20 +39,10 @@ class RegisteredRule(KeepRule):
     may_lack: ClassVar[tuple[str, ...]] = (TRANSLATION_X, TRANSLATION_Y, ZOOM)
     compares: ClassVar[bool] = True
 
-    translation: float | None = Field(
-        default=None,
-        ge=0,
-        le=0.3,
-        description="Largest translation, as a share of the width or the height; null: only"
-        " measured.",
-    )
-    zoom: float | None = Field(
-        default=None,
-        ge=1,
-        le=1.4,
-        description="Largest zoom in either direction: 1.05 keeps 1/1.05 to 1.05; null: only"
-        " measured.",
-    )
+    translation: float | None = Field(default=None, ge=0, le=0.3)
+    """Largest translation, as a share of the width or the height; null: only measured."""
+    zoom: float | None = Field(default=None, ge=1, le=1.4)
+    """Largest zoom in either direction: 1.05 keeps 1/1.05 to 1.05; null: only measured."""
 
     def scores(self) -> tuple[str, ...]:
         return tuple(self.measures)
@@ -89,10 +79,7 @@ class RegisteredRule(KeepRule):
             columns[ZOOM] = as_stored(round(registration.zoom, 4))
         return columns
 
-    def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
-        return [self._reason(verdict) for verdict in left]
-
-    def _reason(self, verdict: Verdict) -> str | None:
+    def reason_of(self, verdict: Verdict) -> str | None:
         if self.translation is None and self.zoom is None:
             return None
         right = verdict.scores.get(TRANSLATION_X)

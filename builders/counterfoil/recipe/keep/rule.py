@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from pydantic import Field
-
 from counterfoil.recipe.section import Section
 
 if TYPE_CHECKING:
@@ -125,6 +123,11 @@ class KeepRule(Section):
     def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
         """Return for each remaining candidate of a cell, in order of index, the reason to drop it,
         or None."""
+        return [self.reason_of(verdict) for verdict in left]
+
+    def reason_of(self, verdict: Verdict) -> str | None:
+        """Return the reason to drop a candidate, or None. A rule that compares the candidates of a
+        cell overrides `dropped` instead."""
         raise NotImplementedError
 
 
@@ -137,7 +140,8 @@ class AskingRule(KeepRule):
 
     texts: ClassVar[Mapping[str, bool]] = {}
 
-    model: str = Field(description="The model that is asked.")
+    model: str
+    """The model that is asked."""
 
     @property
     def address(self) -> str | None:

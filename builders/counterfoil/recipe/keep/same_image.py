@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
@@ -28,13 +28,8 @@ class SameImageRule(KeepRule):
     measures: ClassVar[Mapping[str, tuple[float, float]]] = {SOURCE_SIMILARITY: (-1, 1)}
     compares: ClassVar[bool] = True
 
-    similarity: float | None = Field(
-        default=None,
-        ge=-1,
-        le=1,
-        description="Lowest cosine of the image and its row in the screen's CLIP; null: only"
-        " measured.",
-    )
+    similarity: float | None = Field(default=None, ge=-1, le=1)
+    """Lowest cosine of the image and its row in the screen's CLIP; null: only measured."""
 
     def scores(self) -> tuple[str, ...]:
         return (SOURCE_SIMILARITY,)
@@ -45,17 +40,12 @@ class SameImageRule(KeepRule):
         )
         return {SOURCE_SIMILARITY: Column("float32", description)}
 
-    def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
-        if self.similarity is None:
-            return [None] * len(left)
-        least = as_stored(self.similarity)
+    def reason_of(self, verdict: Verdict) -> str | None:
+        cosine = verdict.scores.get(SOURCE_SIMILARITY)
         # A candidate without a cosine is not dropped.
-        reasons: list[str | None] = []
-        for verdict in left:
-            cosine = verdict.scores.get(SOURCE_SIMILARITY)
-            is_other = cosine is not None and cosine < least
-            reasons.append("other_image" if is_other else None)
-        return reasons
+        if self.similarity is None or cosine is None:
+            return None
+        return "other_image" if cosine < as_stored(self.similarity) else None
 
 
 def similarity(image: np.ndarray, source: np.ndarray) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 from counterfoil.recipe.keep.rule import CLIP_SCORES, KeepRule, Verdict
@@ -16,12 +15,8 @@ class ThresholdsRule(KeepRule):
     def scores(self) -> tuple[str, ...]:
         return CLIP_SCORES
 
-    def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
-        reasons: list[str | None] = []
-        for verdict in left:
-            low = [name for name in CLIP_SCORES if verdict.is_low(name)]
-            if len(low) < 2:
-                reasons.append(f"low_{low[0]}" if low else None)
-            else:
-                reasons.append("low_both")
-        return reasons
+    def reason_of(self, verdict: Verdict) -> str | None:
+        low = [name for name in CLIP_SCORES if verdict.is_low(name)]
+        if len(low) == 2:
+            return "low_both"
+        return f"low_{low[0]}" if low else None

@@ -17,10 +17,10 @@ class TopRule(KeepRule):
     whole_cell: ClassVar[bool] = True
     reasons: ClassVar[tuple[str, ...]] = ("below_top",)
 
-    k: int = Field(ge=1, le=1_000_000, description="Number of candidates to keep per cell.")
-    by: Literal["object", "shift"] = Field(
-        default="shift", description="The score that ranks them, highest first."
-    )
+    k: int = Field(ge=1, le=1_000_000)
+    """Number of candidates to keep per cell."""
+    by: Literal["object", "shift"] = "shift"
+    """The score that ranks them, highest first."""
 
     def scores(self) -> tuple[str, ...]:
         return (self.by,)

@@ -3,7 +3,7 @@ shows no class."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
@@ -39,13 +39,8 @@ class VisibleRule(KeepRule):
         WHITE: (0, 1),
     }
 
-    contrast: float | None = Field(
-        default=None,
-        ge=0,
-        le=255,
-        description="Lowest contrast: 95th minus 5th percentile of the channel that varies most,"
-        " from 0 to 255.",
-    )
+    contrast: float | None = Field(default=None, ge=0, le=255)
+    """Lowest contrast: 95th minus 5th percentile of the channel that varies most, from 0 to 255."""
     black: float | None = Field(
         default=None,
         ge=0,
@@ -76,10 +71,7 @@ class VisibleRule(KeepRule):
     def measure(self, pixels: NDArray[Any]) -> dict[str, float]:
         return visibility(pixels)
 
-    def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
-        return [self._reason(verdict) for verdict in left]
-
-    def _reason(self, verdict: Verdict) -> str | None:
+    def reason_of(self, verdict: Verdict) -> str | None:
         contrast, black, white = (verdict.scores.get(name) for name in self.scores())
         if (
             self.contrast is not None

@@ -17,14 +17,7 @@ from counterfoil.recipe.kinds.kind import GENERATOR, RETRIEVAL, ROW, AlteringKin
 from counterfoil.recipe.kinds.retrieve import RANK, SCORE, RetrieveKind
 from counterfoil.recipe.kinds.rows import RowsKind
 from counterfoil.recipe.messages import message
-from counterfoil.registry import Registry
-
-
-def _problem(registered: Any) -> str | None:
-    if isinstance(registered, type) and issubclass(registered, GeneratorKind):
-        return None
-    return "no class that extends `GeneratorKind`"
-
+from counterfoil.registry import Registry, extending
 
 # Maps the name of a kind in recipes to its section: of our own kinds and of installed plugins.
 KINDS: Registry[type[GeneratorKind]] = Registry(
@@ -36,7 +29,7 @@ KINDS: Registry[type[GeneratorKind]] = Registry(
         "edit": EditKind,
         "corrupt": CorruptKind,
     },
-    _problem,
+    extending(GeneratorKind),
 )
 
 

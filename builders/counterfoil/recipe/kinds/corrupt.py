@@ -6,8 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import Field
-
 from counterfoil.corrupting.corruptions import MATCH
 from counterfoil.recipe.keep.rule import Column
 from counterfoil.recipe.kinds.kind import AlteringKind, SideInPixels
@@ -42,11 +40,8 @@ class CorruptKind(AlteringKind):
     }
 
     kind: Literal["corrupt"] = "corrupt"
-    size: SideInPixels | None = Field(
-        default=None,
-        description="Larger rows are first reduced to this shorter side in pixels; null: rows keep"
-        " their size.",
-    )
+    size: SideInPixels | None = None
+    """Larger rows are first reduced to this shorter side in pixels; null: rows keep their size."""
 
     @classmethod
     def may_share_split(cls, parts: RecipeParts) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from counterfoil.recipe.kinds.drawing import DrawingKind
 from counterfoil.recipe.kinds.kind import KindInputs
@@ -14,7 +14,7 @@ from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import class_id_problem, nameless_problem, without_folders
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem, as_mapping, embedding_specs
 from counterfoil.recipe.schema_output import HeldFromBase, first_compared
-from counterfoil.recipe.section import Section, field_check, raise_problem
+from counterfoil.recipe.section import NonEmpty, Section, field_check
 
 if TYPE_CHECKING:
     from counterfoil.recipe.schema import Recipe
@@ -27,21 +27,30 @@ _MOST_LORAS = 16
 class Lora(Section):
     """LoRA weights that are added to layers of the generator."""
 
-    path: str = Field(
-        min_length=1,
-        description="A safetensors file, a folder with one, a Hub id, or a Hub id with the file in"
-        " it"
-        " (`user/name/weights/snow.safetensors`).",
-    )
-    revision: str | None = Field(
-        default=None, description="Branch, tag or commit on the Hub; the lock pins it."
-    )
-    scale: float = Field(
-        default=1.0,
-        ge=-_LARGEST_SCALE,
-        le=_LARGEST_SCALE,
-        description="What the weights are multiplied by.",
-    )
+    path: NonEmpty
+    """A safetensors file, a folder with one, a Hub id, or a Hub id with the file in it
+    (`user/name/weights/snow.safetensors`)."""
+    revision: str | None = None
+    """Branch, tag or commit on the Hub; the lock pins it."""
+    scale: float = Field(default=1.0, ge=-_LARGEST_SCALE, le=_LARGEST_SCALE)
+    """What the weights are multiplied by."""
+
+
+def _interval_problem(interval: tuple[float, float]) -> str | None:
+    begin, end = interval
+    if 0 <= begin < end <= 1:
+        return None
+    return f"found [{begin:g}, {end:g}], expected two shares of the steps, rising from 0 to 1"
+
+
+def _loras_problem(loras: Mapping[str, Lora]) -> str | None:
+    if len(loras) > _MOST_LORAS:
+        return f"found {len(loras)}, expected at most {_MOST_LORAS}"
+    for name, lora in loras.items():
+        problem = class_id_problem(name) or nameless_problem(lora.path)
+        if problem is not None:
+            return problem
+    return None
 
 
 class DiffusersKind(DrawingKind):
@@ -51,39 +60,24 @@ class DiffusersKind(DrawingKind):
     levels = ("prompt", "steps", "lora")
 
     kind: Literal["diffusers"] = "diffusers"
-    adapter: str | None = Field(
-        default=None,
-        min_length=1,
-        description="IP-Adapter with which the model takes image embeddings: `lab:decoder`, a Hub"
-        " id, a Hub id"
-        " with the file in it (`user/name/models/adapter.safetensors`), or a folder. Only samples"
-        " with an embedding"
-        " use it.",
-    )
-    adapter_revision: str | None = Field(
-        default=None,
-        description="Branch, tag or commit of the adapter on the Hub; the lock pins it.",
-    )
-    lora: dict[str, Lora] = Field(
-        default_factory=dict,
-        description="LoRA weights by name, used together, each at its scale. They need"
-        " `counterfoil[lora]`.",
-    )
-    guidance_interval: tuple[float, float] | None = Field(
-        default=None,
-        description="Guide only in this part of the steps, such as `[0.2, 0.8]`; null: in every"
-        " step. A step"
-        " without guidance takes half the time (Stable Diffusion 1, 2 and XL).",
-    )
-    compile: bool = Field(
-        default=False,
-        description="Compile the model's repeated blocks when a worker renders its first image. It"
-        " is faster on"
-        " CUDA, but gives other bytes, so it counts as another stack. On a CPU it needs a C++"
-        " compiler.",
-    )
+    adapter: NonEmpty | None = None
+    """IP-Adapter with which the model takes image embeddings: `lab:decoder`, a Hub id, a Hub id
+    with the file in it (`user/name/models/adapter.safetensors`), or a folder. Only samples with an
+    embedding use it."""
+    adapter_revision: str | None = None
+    """Branch, tag or commit of the adapter on the Hub; the lock pins it."""
+    lora: dict[str, Lora] = Field(default_factory=dict)
+    """LoRA weights by name, used together, each at its scale. They need `counterfoil[lora]`."""
+    guidance_interval: tuple[float, float] | None = None
+    """Guide only in this part of the steps, such as `[0.2, 0.8]`; null: in every step. A step
+    without guidance takes half the time (Stable Diffusion 1, 2 and XL)."""
+    compile: bool = False
+    """Compile the model's repeated blocks when a worker renders its first image. It is faster on
+    CUDA, but gives other bytes, so it counts as another stack. On a CPU it needs a C++ compiler."""
 
     _adapter_has_a_name = field_check("adapter", by=nameless_problem)
+    _shares = field_check("guidance_interval", by=_interval_problem)
+    _lora_names = field_check("lora", by=_loras_problem)
 
     def named_models(self) -> dict[str, str]:
         adapter = {} if self.adapter is None else {"generator.adapter": self.adapter}
@@ -120,28 +114,6 @@ class DiffusersKind(DrawingKind):
         for path, _ in embedding_specs(parts.recipe):
             yield path, message("pairs-conflict.embedding")
         yield from _held_problems(parts.samples.held, parts.generator.steps)
-
-    @field_validator("guidance_interval")
-    @classmethod
-    def _shares(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
-        if value is not None and not 0 <= value[0] < value[1] <= 1:
-            shown = f"[{value[0]:g}, {value[1]:g}]"
-            raise ValueError(f"found {shown}, expected two shares of the steps, rising from 0 to 1")
-        return value
-
-    @field_validator("lora")
-    @classmethod
-    def _lora_names(cls, value: dict[str, Lora]) -> dict[str, Lora]:
-        raise_problem(
-            f"found {len(value)}, expected at most {_MOST_LORAS}"
-            if len(value) > _MOST_LORAS
-            else None
-        )
-        problems = [
-            class_id_problem(name) or nameless_problem(lora.path) for name, lora in value.items()
-        ]
-        raise_problem(next((problem for problem in problems if problem is not None), None))
-        return value
 
     def problem(self) -> str | None:
         if self.compile and self.offload == "sequential":

@@ -12,7 +12,7 @@ from pydantic import Field, field_validator
 from counterfoil.errors import quoted
 from counterfoil.recipe.kinds.kind import GENERATOR, GeneratorKind, KindInputs, SideInPixels
 from counterfoil.recipe.names import nameless_problem, without_folders
-from counterfoil.recipe.section import field_check
+from counterfoil.recipe.section import NonEmpty, field_check
 
 if TYPE_CHECKING:
     from counterfoil.recipe.schema import Recipe
@@ -103,49 +103,42 @@ def _option_problem(name: str, value: Any) -> str | None:
     return f"found {type(value).__name__}, {expected}"
 
 
+def _scheduler_problem(name: str) -> str | None:
+    short = name.removesuffix("Scheduler")
+    return None if short == name else f"found {quoted(name)}, expected it short: {quoted(short)}"
+
+
 class DrawingKind(GeneratorKind):
     """A kind whose images a diffusion model draws."""
 
     draws = True
     models = (GENERATOR,)
 
-    model: str = Field(
-        min_length=1, description="`lab:sd`, a Hub id, or a folder of a diffusers pipeline."
-    )
-    scheduler: str | None = Field(
-        default=None,
-        description="diffusers scheduler without the word Scheduler (`DDIM`); null keeps the"
-        " model's.",
-    )
-    steps: int = Field(default=50, ge=1, le=1000, description="Denoising steps.")
-    guidance: float = Field(
-        default=7.5, ge=0, description="Classifier-free guidance scale; 1 or less turns it off."
-    )
-    size: SideInPixels | None = Field(
-        default=None, description="Rendered side in pixels; null: the model's."
-    )
-    negative_prompt: str | None = Field(default=None, description="Text to steer away from.")
-    options: dict[str, Any] = Field(
-        default_factory=dict,
-        description="Further arguments of the pipeline call, by its own names"
-        " (`max_sequence_length: 256`):"
-        " numbers, text, true, false, null and lists of these.",
-        json_schema_extra=OPTIONS_SCHEMA,
-    )
-    offload: Literal["none", "model", "sequential"] = Field(
-        default="none",
-        description="Where unused weights stay: on the GPU (`none`), or in main memory, moved part"
-        " by part"
-        " (`model`) or layer by layer (`sequential`, slow). It changes no image.",
-    )
-    quantize: Literal["bnb-8bit", "bnb-4bit", "torchao-int8"] | None = Field(
-        default=None,
-        description="Quantise the weights to fewer bits. The first part of the value names the"
-        " library, which is"
-        " an optional extra.",
-    )
+    model: NonEmpty
+    """`lab:sd`, a Hub id, or a folder of a diffusers pipeline."""
+    scheduler: str | None = None
+    """diffusers scheduler without the word Scheduler (`DDIM`); null keeps the model's."""
+    steps: int = Field(default=50, ge=1, le=1000)
+    """Denoising steps."""
+    guidance: float = Field(default=7.5, ge=0)
+    """Classifier-free guidance scale; 1 or less turns it off."""
+    size: SideInPixels | None = None
+    """Rendered side in pixels; null: the model's."""
+    negative_prompt: str | None = None
+    """Text to steer away from."""
+    options: dict[str, Any] = Field(default_factory=dict, json_schema_extra=OPTIONS_SCHEMA)
+    """Further arguments of the pipeline call, by its own names (`max_sequence_length: 256`):
+    numbers, text, true, false, null and lists of these."""
+    offload: Literal["none", "model", "sequential"] = "none"
+    """Where unused weights stay: on the GPU (`none`), or in main memory, moved part by part
+    (`model`) or layer by layer (`sequential`, slow). It changes no image."""
+    quantize: Literal["bnb-8bit", "bnb-4bit", "torchao-int8"] | None = None
+    """Quantise the weights to fewer bits. The first part of the value names the library, which is
+    an optional extra."""
 
     _model_has_a_name = field_check("model", by=nameless_problem)
+    _short_name = field_check("scheduler", by=_scheduler_problem)
+    _plain_values = field_validator("options")(checked_options)
 
     def named_models(self) -> dict[str, str]:
         return {"generator.model": self.model}
@@ -153,18 +146,3 @@ class DrawingKind(GeneratorKind):
     def inputs(self, recipe: Recipe, pinned: Mapping[str, Any]) -> KindInputs:
         models = pinned.get("models") or {}
         return [("generator", without_folders(self.model), models.get(GENERATOR) or {})]
-
-    @field_validator("options")
-    @classmethod
-    def _plain_values(cls, value: dict[str, Any]) -> dict[str, Any]:
-        return checked_options(value)
-
-    @field_validator("scheduler")
-    @classmethod
-    def _short_name(cls, value: str | None) -> str | None:
-        if value is not None and value.endswith("Scheduler"):
-            raise ValueError(
-                f"found {quoted(value)}, expected it short:"
-                f" {quoted(value.removesuffix('Scheduler'))}"
-            )
-        return value

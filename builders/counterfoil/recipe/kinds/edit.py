@@ -6,14 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import ClassVar, Literal
 
-from pydantic import Field
-
 from counterfoil.recipe.kinds.drawing import DrawingKind
 from counterfoil.recipe.kinds.kind import AlteringKind
 from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import nameless_problem
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem, embedding_specs
-from counterfoil.recipe.section import field_check
+from counterfoil.recipe.section import NonEmpty, field_check
 
 
 class EditKind(DrawingKind, AlteringKind):
@@ -24,18 +22,11 @@ class EditKind(DrawingKind, AlteringKind):
     meanings: ClassVar[Mapping[str, str]] = {"seed": "Seed of the random part of the edit."}
 
     kind: Literal["edit"] = "edit"
-    caption_column: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Column of the input dataset with a caption per row, for `{caption}` in"
-        " prompts.",
-    )
-    captioner: str | None = Field(
-        default=None,
-        min_length=1,
-        description="The captioner that writes captions if no column holds them, named like the"
-        " captioners of `mine`.",
-    )
+    caption_column: NonEmpty | None = None
+    """Column of the input dataset with a caption per row, for `{caption}` in prompts."""
+    captioner: NonEmpty | None = None
+    """The captioner that writes captions if no column holds them, named like the captioners of
+    `mine`."""
 
     _captioner_has_a_name = field_check("captioner", by=nameless_problem)
 

@@ -16,7 +16,7 @@ from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import nameless_problem, without_folders
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem, embedding_specs
 from counterfoil.recipe.rows_table import ChosenKind
-from counterfoil.recipe.section import LARGEST_SIDE, Section, field_check
+from counterfoil.recipe.section import LARGEST_SIDE, NonEmpty, Section, field_check
 
 if TYPE_CHECKING:
     from counterfoil.recipe.prompts import Shift
@@ -104,21 +104,14 @@ class GeneratorKind(Section):
     """Sentences of the card in place of those in `cards/kind-of-a-plugin.txt.j2`, by their names
     there."""
 
-    revision: str | None = Field(
-        default=None, description="Branch, tag or commit on the Hub; the lock pins it."
-    )
-    saved_size: int | None = Field(
-        default=None, ge=8, le=LARGEST_SIDE, description="Stored side in pixels; null: as rendered."
-    )
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        default="auto", description="Number format; `auto` is bfloat16 on CUDA and float32 on CPU."
-    )
-    batch_size: int = Field(
-        default=8,
-        ge=1,
-        le=4096,
-        description="Images per batch. Another batch size gives other bytes.",
-    )
+    revision: str | None = None
+    """Branch, tag or commit on the Hub; the lock pins it."""
+    saved_size: int | None = Field(default=None, ge=8, le=LARGEST_SIDE)
+    """Stored side in pixels; null: as rendered."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Number format; `auto` is bfloat16 on CUDA and float32 on CPU."""
+    batch_size: int = Field(default=8, ge=1, le=4096)
+    """Images per batch. Another batch size gives other bytes."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
@@ -188,16 +181,11 @@ class GeneratorKind(Section):
 class RowKind(GeneratorKind):
     """A kind that takes rows of a split."""
 
-    split: str = Field(
-        default="train",
-        description="Split of the rows; to edit or corrupt them, one that models do not learn from.",
-    )
-    license_column: str | None = Field(
-        default=None,
-        description="Column with the licence of each row. The dataset gets a licence column. Edited"
-        " and corrupted rows"
-        " have one without this key too: it holds the input dataset's licence.",
-    )
+    split: str = "train"
+    """Split of the rows; to edit or corrupt them, one that models do not learn from."""
+    license_column: str | None = None
+    """Column with the licence of each row. The dataset gets a licence column. Edited and corrupted
+    rows have one without this key too: it holds the input dataset's licence."""
 
     def columns(self) -> dict[str, Column]:
         columns = super().columns()
@@ -258,17 +246,12 @@ class PoolKind(RowKind):
     noiseless: ClassVar[bool] = True
     no_tokens: ClassVar[str] = message("wrong-kind.pool-tokens")
 
-    dataset: str | None = Field(
-        default=None,
-        min_length=1,
-        description="The pool, named like source.dataset; null: source.dataset itself.",
-    )
-    config: str | None = Field(default=None, description="Config of the pool.")
-    image_column: str = Field(
-        default="image",
-        description="Column of the pool that holds the images; in a CSV file, the names of the"
-        " image files.",
-    )
+    dataset: NonEmpty | None = None
+    """The pool, named like source.dataset; null: source.dataset itself."""
+    config: str | None = None
+    """Config of the pool."""
+    image_column: str = "image"
+    """Column of the pool that holds the images; in a CSV file, the names of the image files."""
 
     _has_a_name = field_check("dataset", by=nameless_problem)
 

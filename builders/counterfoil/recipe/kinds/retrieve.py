@@ -6,13 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import Field
-
 from counterfoil.recipe.keep.rule import Column
 from counterfoil.recipe.kinds.kind import RETRIEVAL, KindInputs, PoolKind
 from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import nameless_problem, without_folders
-from counterfoil.recipe.section import Section, field_check
+from counterfoil.recipe.section import NonEmpty, Section, field_check
 
 if TYPE_CHECKING:
     from counterfoil.recipe.schema import Recipe
@@ -25,8 +23,10 @@ SCORE = "retrieval_score"
 class RetrievalClip(Section):
     """The CLIP that ranks a pool."""
 
-    model: str = Field(min_length=1, description="As screen.model.")
-    weights: str | None = Field(default=None, description="As screen.weights.")
+    model: NonEmpty
+    """As screen.model."""
+    weights: str | None = None
+    """As screen.weights."""
 
     _has_a_name = field_check("model", by=nameless_problem)
 
@@ -58,14 +58,11 @@ class RetrieveKind(PoolKind):
     }
 
     kind: Literal["retrieve"] = "retrieve"
-    clip: RetrievalClip | None = Field(
-        default=None, description="The CLIP that ranks the pool; null: the screen's."
-    )
-    repeats: bool = Field(
-        default=False,
-        description="Whether a row may be retrieved for several prompts, as in Dataset Interfaces;"
-        " by default each row is retrieved once.",
-    )
+    clip: RetrievalClip | None = None
+    """The CLIP that ranks the pool; null: the screen's."""
+    repeats: bool = False
+    """Whether a row may be retrieved for several prompts, as in Dataset Interfaces; by default each
+    row is retrieved once."""
 
     def inputs(self, recipe: Recipe, pinned: Mapping[str, Any]) -> KindInputs:
         clip = recipe.ranking_clip

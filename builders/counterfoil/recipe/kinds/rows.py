@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import Field
-
 from counterfoil.recipe.kinds.kind import PoolKind
 from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem, as_mapping, as_sequence
-from counterfoil.recipe.section import written_keys
+from counterfoil.recipe.section import NonEmpty, written_keys
 
 # Keys of images that were drawn elsewhere.
 _GIVEN = ("shift_column", "prompt_column", "seed_column", "index_column")
@@ -22,53 +20,27 @@ class RowsKind(PoolKind):
     drawn elsewhere."""
 
     kind: Literal["rows"] = "rows"
-    dataset: str | None = Field(
-        default=None,
-        min_length=1,
-        description="The pool, named like source.dataset; null: source.dataset itself. Without"
-        " `rows`: the images that"
-        " were drawn elsewhere, a folder with one CSV file, or a table.",
-    )
-    label_column: str = Field(
-        default="label",
-        description="Column of the pool's labels. The label of a row must match its class.",
-    )
-    shift_column: str = Field(
-        default="shift",
-        min_length=1,
-        description="Images drawn elsewhere: column with the name of the shift, or `base`.",
-    )
-    prompt_column: str = Field(
-        default="prompt",
-        min_length=1,
-        description="Images drawn elsewhere: column with the prompt of each image, if there is one.",
-    )
-    seed_column: str = Field(
-        default="seed",
-        min_length=1,
-        description="Images drawn elsewhere: column with the seed of each image, if there is one."
-        " Images of one class"
-        " and seed are pairs.",
-    )
-    index_column: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Images drawn elsewhere: column with the number of each image in its cell."
-        " Pairs then share class,"
-        " seed and index. null: seeds order the images.",
-    )
-    labels: Literal["column", "predicted"] = Field(
-        default="column",
-        description="Where a row's class comes from. `column`: the pool's labels, which are"
-        " checked. `predicted`: a"
-        " classifier's answers, which nothing checks.",
-    )
-    rows: dict[str, dict[str, tuple[int, ...]]] | None = Field(
-        default=None,
-        description="A mapping shift → class id → rows of the pool, or a CSV file with columns"
-        " shift,class_id,row."
-        " null: the images were drawn elsewhere, and the columns of `dataset` say what each is.",
-    )
+    dataset: NonEmpty | None = None
+    """The pool, named like source.dataset; null: source.dataset itself. Without `rows`: the images
+    that were drawn elsewhere, a folder with one CSV file, or a table."""
+    label_column: str = "label"
+    """Column of the pool's labels. The label of a row must match its class."""
+    shift_column: NonEmpty = "shift"
+    """Images drawn elsewhere: column with the name of the shift, or `base`."""
+    prompt_column: NonEmpty = "prompt"
+    """Images drawn elsewhere: column with the prompt of each image, if there is one."""
+    seed_column: NonEmpty = "seed"
+    """Images drawn elsewhere: column with the seed of each image, if there is one. Images of one
+    class and seed are pairs."""
+    index_column: NonEmpty | None = None
+    """Images drawn elsewhere: column with the number of each image in its cell. Pairs then share
+    class, seed and index. null: seeds order the images."""
+    labels: Literal["column", "predicted"] = "column"
+    """Where a row's class comes from. `column`: the pool's labels, which are checked. `predicted`:
+    a classifier's answers, which nothing checks."""
+    rows: dict[str, dict[str, tuple[int, ...]]] | None = None
+    """A mapping shift → class id → rows of the pool, or a CSV file with columns shift,class_id,row.
+    null: the images were drawn elsewhere, and the columns of `dataset` say what each is."""
 
     def problem(self) -> str | None:
         if not self.rows:

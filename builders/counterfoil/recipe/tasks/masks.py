@@ -10,7 +10,7 @@ from pydantic import Field
 from counterfoil.errors import quoted
 from counterfoil.recipe.keep.rule import Column
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem, as_mapping
-from counterfoil.recipe.section import Section, field_check
+from counterfoil.recipe.section import NonEmpty, Section, field_check
 from counterfoil.recipe.tasks.objects import categories_problem
 from counterfoil.recipe.tasks.task import PlacedTruth, SourceTask
 
@@ -27,7 +27,7 @@ class Masks(Section):
     """For semantic segmenters: each image has a mask, a PNG with the number of each pixel's class,
     255 for none. null: images have no masks."""
 
-    column: str = Field(default=MASK, min_length=1)
+    column: NonEmpty = MASK
     """Column that holds the masks. A folder with `images` and `masks`, or with COCO files that have
     outlines, has it by any name."""
     classes: tuple[str, ...] = Field(min_length=1, max_length=UNLABELLED)
