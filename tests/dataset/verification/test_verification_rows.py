@@ -113,7 +113,7 @@ def test_many_wrong_rows_are_one_problem_with_their_number(parquet: Path) -> Non
     receipt = receipt_with(parquet, "candidates", 4)
     path = doctor(parquet, receipt, "candidates", lambda rows: [{**row, "seed": 5} for row in rows])
     problems = [problem.what for problem in problem_of(verify(parquet), path)]
-    assert problems == [problems[0]] and problems[0].endswith("(and 3 more such rows)")
+    assert problems == [problems[0]] and " and in 3 more such rows: seed is 5" in problems[0]
 
 
 def test_another_shards_file_in_the_place_of_one_is_found_by_its_keys(dataset: Path) -> None:
@@ -394,7 +394,7 @@ def faults_of(rule: str, shift: str = "red", label: int = 0, **changes: Any) -> 
         PINS,
         faults,
     )
-    return [line.removeprefix("is wrong in k: ") for line in faults.lines()]
+    return [line.text.removeprefix("is wrong in k: ") for line in faults.lines()]
 
 
 @pytest.mark.parametrize(
@@ -467,7 +467,7 @@ def measured_faults(shift: str, object_score: float | None = 0.5, **measured: An
         plan,
         faults,
     )
-    return [line.removeprefix("is wrong in k: ") for line in faults.lines()]
+    return [line.text.removeprefix("is wrong in k: ") for line in faults.lines()]
 
 
 def test_a_measure_is_reported_exactly_where_its_shift_asks() -> None:

@@ -12,9 +12,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from counterfoil.errors import UserError
 from counterfoil.recipe.strict_yaml import read_yaml
 from counterfoil.report.words import Table
+from counterfoil.store.messages import refusal
 
 # What starts something anywhere in a line: code, emphasis, links, tables, HTML, formulas,
 # strikethrough.
@@ -136,7 +136,7 @@ def split_card(text: str, where: str) -> tuple[dict[str, Any], str]:
     if metadata is None:
         metadata = {}
     if not isinstance(metadata, dict):
-        raise UserError(f"{where}: its metadata is {str(metadata)[:80]!r}, expected a mapping")
+        raise refusal("wrong-card.metadata", where, metadata)
     return json.loads(json.dumps(metadata, default=str)), text[match.end() :]
 
 

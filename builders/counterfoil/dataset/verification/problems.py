@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from counterfoil.data.hub import HubDataset
+from counterfoil.errors import ProblemLine
 from counterfoil.regular_files import on_a_line
 from counterfoil.store.layout import (
     CARD,
@@ -30,14 +31,16 @@ _MADE_FOLDERS = {*WHATS, RECEIPTS, FIGURES}
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A damaged file. `what` continues its path ("is missing"); `repair` is a command or advice."""
+    """A damaged file. `what` continues its path ("is missing"); `repair` is a command or advice;
+    `code` is the stable name of the kind of problem."""
 
     path: str
     what: str
     repair: str
+    code: str
 
     def __str__(self) -> str:
-        return f"{on_a_line(self.path)} {self.what}"
+        return f"{on_a_line(self.path)}: {self.what} [{self.code}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +107,15 @@ class ProblemsFound:
         self._problems: dict[Problem, None] = {}
         self._damaged: set[str] = set()
 
-    def add(self, path: str, what: str, repair: str | None = None) -> None:
-        """Add a problem. By default, its repair is the usual repair of such a file."""
+    def add(self, path: str, problem: ProblemLine, repair: str | None = None) -> None:
+        """Add a problem of a file. By default, its repair is the usual repair of such a file."""
+        repair = repair or self.repairs.of(path)
         self._damaged.add(path)
-        self._problems[Problem(path, what, repair or self.repairs.of(path))] = None
+        self._problems[Problem(path, problem.text, repair, problem.code)] = None
 
-    def unexpected(self, path: str, what: str) -> None:
+    def unexpected(self, path: str, problem: ProblemLine) -> None:
         if path not in self._damaged:
-            self.add(path, what, self.repairs.of_unexpected())
+            self.add(path, problem, self.repairs.of_unexpected())
 
     def is_damaged(self, path: str) -> bool:
         return path in self._damaged
