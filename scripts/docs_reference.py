@@ -260,12 +260,12 @@ def _without_gaps(sentence: str) -> str:
     text = ""
     for words, gap, spec, conversion in Formatter().parse(sentence):
         text += words
-        if gap in (None, "hint", "about", "places"):
+        if gap in (None, "hint", "about", "places", "by", "holder", "numbers"):
             continue
         text += "'…'" if conversion == "q" else "…"
         if spec and "|" in spec:
             text += f" {spec.partition('|')[2]}"
-    return text
+    return text.replace("……", "…")
 
 
 def _inline_code(text: str) -> str:

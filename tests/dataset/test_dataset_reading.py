@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from counterfoil.dataset.verification import verify
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.store.manifest import write_manifest
 from counterfoil.store.replacement import replacement_folder
+from support.files import edit
 
 PARTS = ("thresholds", "tokens", "receipts")
 RECEIPT = "receipts/red-00000.json"
@@ -22,12 +22,6 @@ RECEIPT = "receipts/red-00000.json"
 @pytest.fixture
 def dataset(undisturbed: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(undisturbed, tmp_path / "dataset"))
-
-
-def edited(path: Path, change: Callable[[dict], object]) -> None:
-    document = json.loads(path.read_text())
-    change(document)
-    path.write_text(json.dumps(document))
 
 
 def refusal(directory: Path, *parts: Part) -> CounterfoilError:
@@ -66,12 +60,12 @@ DAMAGES: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "no JSON": ("lock.json", lambda d: (d / "lock.json").write_text("{"), "is damaged"),
     "other documents": (
         "lock.json",
-        lambda d: edited(d / "lock.json", lambda lock: lock["inputs"].update(tokens={})),
+        lambda d: edit(d / "lock.json", lambda lock: lock["inputs"].update(tokens={})),
         "is changed: its 'inputs' does not match",
     ),
     "other groups": (
         "lock.json",
-        lambda d: edited(d / "lock.json", lambda lock: lock["groups"].pop()),
+        lambda d: edit(d / "lock.json", lambda lock: lock["groups"].pop()),
         "its groups and their shards are not those of the plan",
     ),
     "no thresholds": ("thresholds.json", lambda d: (d / "thresholds.json").unlink(), "is missing"),
@@ -82,7 +76,7 @@ DAMAGES: dict[str, tuple[str, Callable[[Path], object], str]] = {
     ),
     "other thresholds": (
         "thresholds.json",
-        lambda d: edited(
+        lambda d: edit(
             d / "thresholds.json", lambda t: t["object"]["base"]["00"].update(value=0.5)
         ),
         "differs from the recipe",
@@ -90,7 +84,7 @@ DAMAGES: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "a damaged receipt": (RECEIPT, lambda d: (d / RECEIPT).write_text("{"), "is damaged"),
     "a receipt of another dataset": (
         RECEIPT,
-        lambda d: edited(d / RECEIPT, lambda receipt: receipt["hashes"].update(plan="0" * 64)),
+        lambda d: edit(d / RECEIPT, lambda receipt: receipt["hashes"].update(plan="0" * 64)),
         "belongs to another dataset",
     ),
     "a lock of other bytes": (

@@ -52,10 +52,9 @@ def test_what_a_build_makes_is_repaired_by_building(dataset: Path) -> None:
             assert problem.repair == BUILD.format(dataset)
 
 
-def test_tokens_are_restored_from_a_copy(datasets: dict[str, Path], tmp_path: Path) -> None:
-    directory = Path(shutil.copytree(datasets["tokens"], tmp_path / "dataset"))
-    (directory / "tokens/05.safetensors").unlink()
-    verification = verify(directory)
+def test_tokens_are_restored_from_a_copy(with_tokens: Path) -> None:
+    (with_tokens / "tokens/05.safetensors").unlink()
+    verification = verify(with_tokens)
     assert [problem.path for problem in verification.problems] == ["tokens/05.safetensors"]
     assert verification.problems[0].repair.startswith("restore it from a copy")
     assert any("prompts were not compared" in note for note in verification.notes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -165,11 +165,11 @@ class Verification:
     def whole(self) -> bool:
         return not self.problems
 
-    def by_repair(self) -> Mapping[str, tuple[Problem, ...]]:
+    def by_repair(self) -> Mapping[str, Sequence[Problem]]:
         by_repair: dict[str, list[Problem]] = {}
         for problem in self.problems:
             by_repair.setdefault(problem.repair, []).append(problem)
-        return {repair: tuple(problems) for repair, problems in by_repair.items()}
+        return by_repair
 
     def to_json(self) -> dict[str, Any]:
         return {"whole": self.whole, **asdict(self), "directory": str(self.directory)}

@@ -16,6 +16,7 @@ import numpy as np
 from counterfoil.data.pool import loadable_pool, wrong_pool
 from counterfoil.dataset.reading import StandingDataset, wrong_model
 from counterfoil.dataset.verification.problems import Outcome, Rerendered
+from counterfoil.dataset.verification.shards import tables_with_images
 from counterfoil.errors import ProblemLine, UserError
 from counterfoil.generate.kinds import Materials, maker_of
 from counterfoil.generate.pictures import decode_image, psnr
@@ -28,12 +29,11 @@ from counterfoil.store.layout import LOCK, RECIPE, What
 from counterfoil.store.lock import stack_differences
 from counterfoil.store.messages import message, refusal
 from counterfoil.store.reading import read_file
-from counterfoil.store.receipts import Receipt, StoredFile
+from counterfoil.store.receipts import Receipt
 
 _MODEL = "generator.model"
 _ADAPTER = "generator.adapter"
 _SOURCE = "source.dataset"
-_WITH_IMAGES: tuple[What, ...] = ("data", "rejected")
 _COLUMNS = ("key", "shift", "class_id", "label", "index", "pair", "prompt", "seed", "image")
 
 
@@ -120,12 +120,7 @@ def choose_rows(
 ) -> list[ChosenRow]:
     """Choose at most `count` rows that have images, from `sound` files, with a seed. Return them in
     plan order."""
-    tables: list[tuple[Receipt, What, StoredFile]] = []
-    for receipt in receipts:
-        for what in _WITH_IMAGES:
-            file = receipt.file(what)
-            if file is not None and sound(file.path):
-                tables.append((receipt, what, file))
+    tables = list(tables_with_images(receipts, sound))
     total = sum(file.rows for _, _, file in tables)
     drawn = random.Random(seed).sample(range(total), min(count, total))
     wanted = sorted(drawn)

@@ -9,7 +9,7 @@ import json
 import math
 import tarfile
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -44,7 +44,7 @@ from counterfoil.store.decoding import FORMATS, UnreadableImage, load_image, ope
 from counterfoil.store.layout import What, receipt_path, shard_path
 from counterfoil.store.messages import message
 from counterfoil.store.reading import read_file, unreadable
-from counterfoil.store.receipts import Receipt, filled_of, reasons_of
+from counterfoil.store.receipts import Receipt, StoredFile, filled_of, reasons_of
 from counterfoil.store.rows import (
     LAST_COLUMNS,
     PLANNED,
@@ -666,17 +666,29 @@ class ShardCheck:
         self.findings.add(path, problem, repair)
 
 
+def tables_with_images(
+    receipts: Iterable[Receipt],
+    sound: Callable[[str], bool],
+) -> Iterator[tuple[Receipt, What, StoredFile]]:
+    """Yield the tables of shards that hold images, if their files are sound."""
+    for receipt in receipts:
+        for what in ("data", "rejected"):
+            file = receipt.file(what)
+            if file is not None and sound(file.path):
+                yield receipt, what, file
+
+
 def decode_images(
     directory: Path,
-    files: Sequence[tuple[str, str, What]],
+    tables: Iterable[tuple[Receipt, What, StoredFile]],
     findings: ProblemsFound,
     pool: Executor,
 ) -> int:
-    """Check without a plan that the images of files (path, receipt, table) decode. Return the
-    number of images."""
+    """Check without a plan that the images of tables decode. Return the number of images."""
     images = 0
-    for path, receipt, what in files:
-        repair = findings.repairs.of_shard(receipt)
+    for receipt, what, file in tables:
+        path = file.path
+        repair = findings.repairs.of_shard(receipt.path)
         faults = RowFaults()
         try:
             for rows in read_file(directory / path, what, ["key", "image"]):

@@ -27,7 +27,7 @@ from counterfoil.dataset.verification.rerendering import (
     rendering_fault,
     rerender_rows,
 )
-from counterfoil.dataset.verification.shards import ShardCheck, decode_images
+from counterfoil.dataset.verification.shards import ShardCheck, decode_images, tables_with_images
 from counterfoil.documents import document_bytes, parse_json
 from counterfoil.errors import CounterfoilError, ProblemLine
 from counterfoil.generate.kinds import Materials
@@ -175,13 +175,8 @@ class _Reading:
             plan = None  # only the damaged table lists the rows
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             if plan is None:
-                with_images: list[tuple[str, str, layout.What]] = []
-                for receipt in self.receipts.values():
-                    for what in ("data", "rejected"):
-                        file = receipt.file(what)
-                        if file is not None and self.is_sound(file.path):
-                            with_images.append((file.path, receipt.path, what))
-                return 0, decode_images(self.directory, with_images, self.findings, pool)
+                tables = tables_with_images(self.receipts.values(), self.is_sound)
+                return 0, decode_images(self.directory, tables, self.findings, pool)
             check = ShardCheck(plan, self.described, self.files.entries, self.findings, pool)
             for shard in plan.shards:
                 receipt = self.receipts.get((shard.group, shard.number))
