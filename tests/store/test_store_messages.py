@@ -31,7 +31,7 @@ def test_every_sentence_has_a_code_of_its_own_table_and_every_code_a_sentence() 
 
 
 def test_each_sentence_is_stated_with_the_values_of_its_gaps() -> None:
-    stated = [found for package in PACKAGES for found in statements(package, message)]
+    stated = [each for package in PACKAGES for each in statements(package, message)]
     assert [name for name, values in stated if gaps_of(message, name) - values] == []
     written = {name for package in PACKAGES for name in mentioned(package, message)}
     assert {*message.sentences} - written == CHOSEN

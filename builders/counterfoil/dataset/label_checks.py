@@ -412,7 +412,9 @@ class Selection:
         selected = next((each for each in self.shifts if each.name == shift), None)
         if selected is None:
             return None
-        return selected.by_class if task == "class" else selected.by_shift
+        if task == "class":
+            return selected.by_class
+        return selected.by_shift
 
     def to_json(self) -> dict[str, Any]:
         values = plain_value(self)

@@ -203,7 +203,12 @@ class SoundDataset(StandingDataset):
         done = len(self.receipts)
         shards = self.plan.n_shards
         if done < shards or not (self.directory / MANIFEST).is_file():
-            raise refusal("not-finished", self.directory, done, shards)
+            raise refusal(
+                "not-finished",
+                self.directory,
+                done,
+                shards,
+            )
 
 
 def read_dataset(directory: Path, *parts: Part, own: bool = True) -> StandingDataset:
@@ -314,15 +319,25 @@ class _Reader:
         """Add the fault of a file whose reader raised an error. more: lines after those of it."""
         lines = [f"{type(error).__name__}: {error}"]
         if isinstance(error, CounterfoilError):
-            own = str(self.directory / path)
-            lines = [problem.removeprefix(own).lstrip(": ") for problem in error.problems]
+            prefix = str(self.directory / path)
+            lines = [problem.removeprefix(prefix).lstrip(": ") for problem in error.problems]
         lines += more
-        self._fault(path, "damaged-file.details", lines=lines, consequence=consequence)
+        self._fault(
+            path,
+            "damaged-file.details",
+            lines=lines,
+            consequence=consequence,
+        )
 
     def _odd(self, paths: Iterable[str]) -> None:
         """Add a fault for irregular files."""
         for path in paths:
-            self._fault(path, "irregular-file", self.odd[path], consequence=True)
+            self._fault(
+                path,
+                "irregular-file",
+                self.odd[path],
+                consequence=True,
+            )
 
     def _sha256(self, path: str) -> str | None:
         """Return the hash of a file, or None if the file cannot be read."""
@@ -334,8 +349,8 @@ class _Reader:
 
     def _no_hash(self, path: str, *, consequence: bool = False) -> None:
         """Add a fault for a file that has no hash."""
-        there = (self.directory / path).exists()
-        name = "damaged-file.details" if there else "missing-file"
+        exists = (self.directory / path).exists()
+        name = "damaged-file.details" if exists else "missing-file"
         self._fault(path, name, consequence=consequence)
 
     def _lock(self) -> Lock | None:
@@ -362,7 +377,9 @@ class _Reader:
 
     def _pinned(self, name: str) -> Any:
         """Return an input that the lock pins, or None."""
-        return None if self.lock is None else self.lock.inputs.get(name)
+        if self.lock is None:
+            return None
+        return self.lock.inputs.get(name)
 
     def recipe(self) -> Recipe | None:
         lock = self.lock
@@ -453,7 +470,13 @@ class _Reader:
                 self._no_hash(path)
             elif self.lock is not None and sha256 != pinned:
                 by = f" by {LOCK}"
-                problem = message("changed-file.sha256", None, sha256, str(pinned), by=by)
+                problem = message(
+                    "changed-file.sha256",
+                    None,
+                    sha256,
+                    str(pinned),
+                    by=by,
+                )
                 self.faults.append(Fault(path, problem, consequence=True))
             else:
                 continue
@@ -481,7 +504,12 @@ class _Reader:
         pinned = self._pinned("embeddings")
         if embeddings.hashes() != pinned:
             lines = document_differences(pinned, embeddings.hashes(), "embeddings")
-            return self._fault(EMBEDDINGS, "changed-file.embeddings", lines=lines, consequence=True)
+            return self._fault(
+                EMBEDDINGS,
+                "changed-file.embeddings",
+                lines=lines,
+                consequence=True,
+            )
         return embeddings
 
     def table(self, recipe: Recipe, kind: ChosenKind) -> RowTable | None:
@@ -494,7 +522,12 @@ class _Reader:
             return self._unreadable(ROWS, error, consequence=True)
         problems = list(islice(table.problems(recipe), _MOST_LINES))
         if problems:
-            return self._fault(ROWS, "not-as-pinned.rows", lines=problems, consequence=True)
+            return self._fault(
+                ROWS,
+                "not-as-pinned.rows",
+                lines=problems,
+                consequence=True,
+            )
         # A pin may hold more than the hash, such as the model that wrote captions.
         pin = self._pinned(kind) or {}
         if self.lock is not None and pin.get("sha256") != table.sha256:
@@ -589,14 +622,29 @@ def wrong_model(
         scheme = LOCAL if plain.startswith(LOCAL) else ""
         example = f"{scheme}/PATH/{Path(plain.removeprefix(LOCAL)).name}"
         found = "; ".join(error.problems)
-        yield message("not-as-pinned.folder", key, found, key=key, example=example)
+        problem = message(
+            "not-as-pinned.folder",
+            key,
+            found,
+            key=key,
+            example=example,
+        )
+        yield problem
         return
     sha256 = None if folder is None else folder_sha256(folder)
     if folder is None and revision is None:
-        yield message("not-as-pinned.commit", key, name)
+        problem = message("not-as-pinned.commit", key, name)
+        yield problem
     elif sha256 != pinned_sha256:
         actual = f"sha256 {sha256}" if sha256 else "a name of the Hub"
         pinned = f"sha256 {pinned_sha256}"
         if not pinned_sha256:
             pinned = f"commit {revision} of the Hub"
-        yield message("not-as-pinned.model", key, actual, pinned, name=name)
+        problem = message(
+            "not-as-pinned.model",
+            key,
+            actual,
+            pinned,
+            name=name,
+        )
+        yield problem

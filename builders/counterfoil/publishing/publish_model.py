@@ -339,8 +339,9 @@ def _model_paths(directory: Path) -> list[str]:
         if not (directory / name).exists():
             problems.append(f"{directory}: {name} is missing")
     if problems:
+        shown = first_of(problems, _MOST_TOLD)
         raise UserError(
-            first_of(problems, _MOST_TOLD),
+            shown,
             f"A model's folder has {CONFIG} and {WEIGHTS}, and may have {CARD}, {MENDED} and a"
             " LICENSE. Move everything else out of it.",
         )

@@ -112,7 +112,9 @@ class ShardWriter:
 
     def made_before(self, shard: Shard) -> Receipt | None:
         path = self.directory / receipt_path(shard.group, shard.number)
-        return read_receipt(path) if path.exists() else None
+        if not path.exists():
+            return None
+        return read_receipt(path)
 
     def refuse_removed(self) -> None:
         """Raise RunFailure if the directory lost its lock, since it would become half a dataset."""
@@ -306,7 +308,8 @@ class DatasetStore:
 
     def done(self) -> int:
         """Count the shards of the whole plan that have a receipt."""
-        return self.plan.n_shards - len(self.plan.shards_without(finished_shards(self.directory)))
+        pending = self.plan.shards_without(finished_shards(self.directory))
+        return self.plan.n_shards - len(pending)
 
     def _no_longer_finished(self) -> None:
         """If shards are pending, remove the manifest, because it would claim that the dataset is
@@ -375,22 +378,24 @@ class DatasetStore:
                 size = path.stat().st_size if path.is_file() else None
                 if size != file.size:
                     word = "missing" if size is None else "size"
-                    problems.append(
-                        message(
-                            f"damaged-shard.{word}",
-                            path,
-                            size,
-                            file.size,
-                            receipt=receipt.path,
-                            directory=self.directory,
-                        )
+                    problem = message(
+                        f"damaged-shard.{word}",
+                        path,
+                        size,
+                        file.size,
+                        receipt=receipt.path,
+                        directory=self.directory,
                     )
+                    problems.append(problem)
         if problems:
             raise RunFailure(problems)
         for what in WHATS:
             strays = [path for path in _files_below(self.directory, what) if path not in known]
             if strays:
-                unlisted = [message("unexpected-file", self.directory / path) for path in strays]
+                unlisted = []
+                for path in strays:
+                    problem = message("unexpected-file", self.directory / path)
+                    unlisted.append(problem)
                 raise RunFailure(unlisted)
         return receipts
 
@@ -446,13 +451,15 @@ def _refuse_unknown_files(directory: Path, lock: Lock) -> None:
                 unknown.append(path)
     if unknown:
         shown = first_of([f"  {path}" for path in unknown], 10)
-        raise UserError([message("other-build.files", directory), *shown])
+        problem = message("other-build.files", directory)
+        raise UserError([problem, *shown])
 
 
 def _files_below(directory: Path, folder: str) -> list[str]:
     if not (directory / folder).is_dir():
         return []
-    return [f"{folder}/{path}" for path in list_files(directory / folder, hidden=True).files]
+    listing = list_files(directory / folder, hidden=True)
+    return [f"{folder}/{path}" for path in listing.files]
 
 
 def _write_if_new(directory: Path, path: str, content: bytes) -> None:

@@ -71,7 +71,8 @@ def writing_lock(folder: Path) -> Iterator[None]:
             message = f"Waiting for another process{_shown(holder)}, which is writing to {folder}."
             report_progress("writing the report", 0, 1, message)
     minutes = _OPENING_WAITS / 60
-    raise failure("in-use.report", folder, holder=_shown(holder), minutes=minutes)
+    owner = _shown(holder)
+    raise failure("in-use.report", folder, holder=owner, minutes=minutes)
 
 
 @contextlib.contextmanager
@@ -82,7 +83,8 @@ def opening_lock(directory: Path) -> Iterator[None]:
     path = directory / OPENING_LOCK
     with _system_lock(path, _OPENING_WAITS) as held:
         if not held:
-            raise failure("in-use.opening", directory, minutes=_OPENING_WAITS / 60)
+            minutes = _OPENING_WAITS / 60
+            raise failure("in-use.opening", directory, minutes=minutes)
         with _whole(directory, _LOOKING_WAITS):
             # A network file system may remember that a file does not exist. Listing the file's
             # folder makes it look again.
@@ -99,12 +101,14 @@ def part_lock(directory: Path, part: PlanPart) -> Iterator[bool]:
     """
     others = _held_parts(directory, but=part)
     if other := next((held for held in others if held.of != part.of), None):
-        holder = _shown(_holder(directory, other))
+        file = _holder(directory, other)
+        holder = _shown(file)
         raise refusal("in-use.other-parts", directory, part, other.of, holder=holder)
     holder = _holder(directory, part)
     with _system_lock(_lock_of(directory, part), 0.0) as held:
         if not held:
-            raise refusal("in-use.part", directory, part, holder=_shown(holder))
+            owner = _shown(holder)
+            raise refusal("in-use.part", directory, part, holder=owner)
         with _named(holder, f"{os.getpid()} {socket.gethostname()}\n"):
             yield not others
 
@@ -121,7 +125,8 @@ def _whole(directory: Path, seconds: float) -> Iterator[None]:
     holder = directory / DIRECTORY_LOCK_HOLDER
     with _system_lock(path, seconds) as held:
         if not held:
-            raise refusal("in-use.process", directory, holder=_shown(holder))
+            owner = _shown(holder)
+            raise refusal("in-use.process", directory, holder=owner)
         with _named(holder, f"{os.getpid()}\n"):
             yield
 
@@ -180,11 +185,13 @@ def _held_parts(directory: Path, but: PlanPart | None = None) -> list[PlanPart]:
 
 
 def _lock_of(directory: Path, part: PlanPart) -> Path:
-    return directory / PART_LOCKS / f"{part.number}-of-{part.of}.lock"
+    name = f"{part.number}-of-{part.of}.lock"
+    return directory / PART_LOCKS / name
 
 
 def _holder(directory: Path, part: PlanPart) -> Path:
-    return directory / PART_LOCKS / f"{part.number}-of-{part.of}.pid"
+    name = f"{part.number}-of-{part.of}.pid"
+    return directory / PART_LOCKS / name
 
 
 def _shown(holder: Path) -> str:

@@ -109,13 +109,17 @@ def read_lock(directory: Path) -> Lock | None:
     """Read a directory's lock, if it has one. Raise RunFailure for a damaged lock, and UserError
     for a lock of another version.
     """
-    return read_own(directory, LOCK, Lock) if (directory / LOCK).exists() else None
+    if not (directory / LOCK).exists():
+        return None
+    return read_own(directory, LOCK, Lock)
 
 
 def _extent(lock: Lock) -> str:
     samples = lock.plan.get("samples")
     limit = samples.get("limit") if isinstance(samples, Mapping) else None
-    return f"a preview of {limit} images a shift" if isinstance(limit, int) else "a whole dataset"
+    if isinstance(limit, int):
+        return f"a preview of {limit} images a shift"
+    return "a whole dataset"
 
 
 def refuse_other_hashes(directory: Path, existing: Lock, lock: Lock) -> None:
@@ -128,14 +132,16 @@ def refuse_other_hashes(directory: Path, existing: Lock, lock: Lock) -> None:
         if existing.hashes.get(name) == lock.hashes.get(name):
             continue
         word = "inputs" if name == "inputs" else "plan"
-        problems.append(message(f"other-build.{word}", directory, name))
+        problem = message(f"other-build.{word}", directory, name)
+        problems.append(problem)
         lines = document_differences(getattr(existing, name), getattr(lock, name))
         if not lines:
             lines = document_differences(existing.hashes, lock.hashes, "hash")
         problems += [f"  {line}" for line in lines]
     if not problems and existing.groups != lock.groups:
         problems = [message("other-build.shards", directory)]
-        problems += [f"  {line}" for line in document_differences(existing.groups, lock.groups)]
+        lines = document_differences(existing.groups, lock.groups)
+        problems += [f"  {line}" for line in lines]
     if problems:
         raise UserError(problems)
 
@@ -161,7 +167,8 @@ def refuse_other_stack(
     lines = stack_differences(existing, stack)
     if lines:
         problem = message("other-stack", directory)
-        raise UserError([problem, *(f"  {line}" for line in lines)])
+        details = [f"  {line}" for line in lines]
+        raise UserError([problem, *details])
 
 
 # True class id → answered class id → number of images.

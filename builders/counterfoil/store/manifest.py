@@ -167,7 +167,8 @@ def changed_files(
     problems = []
     for file, exists in file_faults(directory, files, openable):
         name = "changed-file.receipt" if exists else "missing-file"
-        problems.append(message(name, directory / file.path))
+        problem = message(name, directory / file.path)
+        problems.append(problem)
     return problems
 
 
@@ -178,7 +179,10 @@ def changed_data(directory: Path, receipts: Iterable[Receipt]) -> list[ProblemLi
     present = [path for path in list_files(directory).files if path.startswith("data/")]
     strays = dict.fromkeys(present).keys() - {file.path for file in listed}
     problems = changed_files(directory, listed, set(present))
-    return problems + [message("unexpected-file", directory / path) for path in sorted(strays)]
+    for path in sorted(strays):
+        problem = message("unexpected-file", directory / path)
+        problems.append(problem)
+    return problems
 
 
 def refuse_changed(changed: Sequence[ProblemLine], hint: str = VERIFY) -> None:
@@ -202,7 +206,11 @@ class FileCheck:
 def verify_files(directory: Path) -> list[str]:
     """Return a line for each file that is missing, changed or unexpected. The list is empty for a
     complete dataset."""
-    return [problem.only_at(on_a_line(path)) for path, problem in check_files(directory).problems]
+    lines: list[str] = []
+    for path, problem in check_files(directory).problems:
+        shown = on_a_line(path)
+        lines.append(problem.only_at(shown))
+    return lines
 
 
 def check_files(directory: Path) -> FileCheck:
@@ -212,15 +220,18 @@ def check_files(directory: Path) -> FileCheck:
     listing = list_files(directory)
     everywhere = list_files(directory, hidden=True).unfit
     for path, what in sorted(everywhere.items()):
-        problems.append((path, message("irregular-file", None, what)))
+        problem = message("irregular-file", None, what)
+        problems.append((path, problem))
     listed: dict[str, Entry] | None = None
     if not os.path.lexists(directory / MANIFEST):
-        problems.append((MANIFEST, message("not-finished.manifest")))
+        problem = message("not-finished.manifest")
+        problems.append((MANIFEST, problem))
     elif MANIFEST not in everywhere:
         try:
             listed = parse_manifest(read_inside(directory, MANIFEST), MANIFEST)
         except OSError as error:
-            problems.append((MANIFEST, message("damaged-file", None, error)))
+            problem = message("damaged-file", None, error)
+            problems.append((MANIFEST, problem))
         except UserError as error:
             problems.append((MANIFEST, error.problems[0]))
     present = [path for path in listing.files if path != MANIFEST]
@@ -233,15 +244,18 @@ def check_files(directory: Path) -> FileCheck:
             try:
                 entries[path] = hashed.result()
             except OSError as error:
-                problems.append((path, message("damaged-file", None, error)))
+                problem = message("damaged-file", None, error)
+                problems.append((path, problem))
     if listed is not None:
         existing = {*present, *listing.unfit}
         for path in listed:
             if path not in existing:
-                problems.append((path, message("missing-file")))
+                problem = message("missing-file")
+                problems.append((path, problem))
         for path in present:
             if path not in listed:
-                problems.append((path, message("unexpected-file.manifest")))
+                problem = message("unexpected-file.manifest")
+                problems.append((path, problem))
             elif path in entries:
                 problem = file_difference(entries[path], listed[path])
                 if problem is not None:
@@ -257,7 +271,19 @@ def file_difference(
     """Describe how a file differs from its expected size and sha256. Return None if both are as
     expected. by: who expects them, for the end of the line."""
     if entry.size != expected.size:
-        return message("changed-file.size", None, entry.size, expected.size, by=by)
+        return message(
+            "changed-file.size",
+            None,
+            entry.size,
+            expected.size,
+            by=by,
+        )
     if entry.sha256 != expected.sha256:
-        return message("changed-file.sha256", None, entry.sha256, expected.sha256, by=by)
+        return message(
+            "changed-file.sha256",
+            None,
+            entry.sha256,
+            expected.sha256,
+            by=by,
+        )
     return None

@@ -149,7 +149,13 @@ def unreadable(path: Path, error: Exception) -> ProblemLine:
     kind = type(error).__name__
     reason = error if str(error) else "no more is known"
     directory = path.parents[2]
-    return message("damaged-shard.read", path, reason, kind=kind, directory=directory)
+    return message(
+        "damaged-shard.read",
+        path,
+        reason,
+        kind=kind,
+        directory=directory,
+    )
 
 
 def _refuse_odd_values(path: Path, batch: pa.RecordBatch) -> None:
@@ -158,14 +164,15 @@ def _refuse_odd_values(path: Path, batch: pa.RecordBatch) -> None:
     import numpy as np
     import pyarrow as pa
 
+    directory = path.parents[2]
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if name in REQUIRED and column.null_count:
-            raise failure("damaged-shard.empty", path, column=name, directory=path.parents[2])
+            raise failure("damaged-shard.empty", path, column=name, directory=directory)
         values = column.flatten() if pa.types.is_list(column.type) else column
         if pa.types.is_floating(values.type):
             numbers = values.drop_null().to_numpy(zero_copy_only=False)
             if not np.isfinite(numbers).all():
-                raise failure("damaged-shard.number", path, column=name, directory=path.parents[2])
+                raise failure("damaged-shard.number", path, column=name, directory=directory)
 
 
 def _groups(directory: Path) -> list[str]:
@@ -204,15 +211,19 @@ def planned_rows(
         planned_id, candidates = cells.get((shift, label), (None, 0))
         is_sample = planned_id is not None and planned_id == class_id and 0 <= index < candidates
         if not is_sample or key != sample_key(shift, class_id, index):
-            found = [f"{name} {str(row[name])[:_LONGEST]!r}" for name in IDENTITY]
+            shown = [f"{name} {str(row[name])[:_LONGEST]!r}" for name in IDENTITY]
             word = "row"
         elif key in seen:
-            found = key
+            shown = key
             word = "repeated"
         else:
             seen.add(key)
             yield row
             continue
         raise failure(
-            f"unplanned-shard.{word}", path, found, receipt=receipt.path, directory=directory
+            f"unplanned-shard.{word}",
+            path,
+            shown,
+            receipt=receipt.path,
+            directory=directory,
         )

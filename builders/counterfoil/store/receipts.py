@@ -238,23 +238,34 @@ def receipt_faults(
         lines = document_differences(recorded, hashes, "hashes")
         if lines:
             shown = "; ".join(lines[:_MOST_DIFFERENCES])
-            yield message("wrong-receipt.hashes", None, shown)
+            problem = message("wrong-receipt.hashes", None, shown)
+            yield problem
     if receipt.path != standing.path:
         number = receipt.shard
-        yield message("wrong-receipt.shard", group=receipt.group, number=number)
+        problem = message("wrong-receipt.shard", group=receipt.group, number=number)
+        yield problem
     reasons = sum(map(Counter, receipt.counts.values()), Counter[str]())
     accepted = ("accepted", "data", reasons[ACCEPTED])
     for what, table, count in (accepted, ("candidates", "candidates", reasons.total())):
         rows = receipt.rows[table]
         if rows != count:
-            yield message("wrong-receipt.rows", None, count, rows, what=what)
+            problem = message(
+                "wrong-receipt.rows",
+                None,
+                count,
+                rows,
+                what=what,
+            )
+            yield problem
     if shard is None or split is None or format is None:
         return
     if receipt.of != shard.of:
-        yield message("wrong-receipt.of", None, receipt.of, shard.of)
+        problem = message("wrong-receipt.of", None, receipt.of, shard.of)
+        yield problem
     shifts = {cell.shift for cell in shard.cells}
     if set(receipt.counts) != shifts:
-        yield message("wrong-receipt.shifts", None, sorted(receipt.counts), sorted(shifts))
+        problem = message("wrong-receipt.shifts", None, sorted(receipt.counts), sorted(shifts))
+        yield problem
     listed = sorted((file.path, file.rows) for file in receipt.files)
     planned = []
     for what, path in shard_paths(shard, split, format).items():
@@ -262,7 +273,8 @@ def receipt_faults(
             planned.append((path, receipt.rows[what]))
     planned.sort()
     if listed != planned:
-        yield message("wrong-receipt.files", None, _shown(listed), _shown(planned))
+        problem = message("wrong-receipt.files", None, _shown(listed), _shown(planned))
+        yield problem
 
 
 def _shown(files: Iterable[tuple[str, int]]) -> str:

@@ -81,7 +81,9 @@ def fenced(text: str, language: str) -> str:
 
 def address(text: str) -> str:
     """Return a web address as a link that shows itself, any other text as code."""
-    return f"<{text}>" if _ADDRESS.fullmatch(text) else code(text)
+    if _ADDRESS.fullmatch(text):
+        return f"<{text}>"
+    return code(text)
 
 
 def _escaped(line: str) -> str:

@@ -69,7 +69,9 @@ class Repairs:
         """Return the repair of a shard whose files match its receipt but have wrong rows: rebuild
         the shard."""
         again = f"rm {shlex.quote(str(self.directory / receipt))} && {self.build}"
-        return again if self.reference is None else self._published
+        if self.reference is None:
+            return again
+        return self._published
 
     def of_unfit(self, path: str) -> str:
         if self.reference is not None:
@@ -78,7 +80,9 @@ class Repairs:
         return f"remove it (rm {path_text}), and then: {self.of(path)}"
 
     def of_unexpected(self) -> str:
-        return f"move it out of {self._here}" if self.reference is None else self._published
+        if self.reference is None:
+            return f"move it out of {self._here}"
+        return self._published
 
     @property
     def _here(self) -> str:

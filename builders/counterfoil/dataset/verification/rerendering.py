@@ -64,7 +64,8 @@ def pinned_generator(dataset: StandingDataset, overrides: Sequence[str]) -> Mate
         key = override.partition("=")[0]
         if key.strip() not in allowed:
             named = " or ".join(allowed)
-            problems.append(message("cannot-rerender.set", f"--set {override}", expected=named))
+            problem = message("cannot-rerender.set", f"--set {override}", expected=named)
+            problems.append(problem)
     if problems:
         raise UserError(problems)
     if recipe is None or dataset.lock is None:
@@ -217,7 +218,14 @@ def rendering_fault(row: Rerendered) -> ProblemLine | None:
         damaged = row.outcome == "not rendered" or is_different
     if not damaged:
         return None
-    return message(name, None, row.outcome, LEAST_PSNR, row=row.key, numbers=numbers)
+    return message(
+        name,
+        None,
+        row.outcome,
+        LEAST_PSNR,
+        row=row.key,
+        numbers=numbers,
+    )
 
 
 # Above 40 dB, people see no difference between two 8-bit images; below 30 dB, most do. Other stacks

@@ -157,7 +157,13 @@ def _check_cell(
         for name in _SCORES:
             score = row[name]
             if score is not None and not math.isfinite(score):
-                faults.add(name, row["key"], "wrong-row.number", score, column=name)
+                faults.add(
+                    name,
+                    row["key"],
+                    "wrong-row.number",
+                    score,
+                    column=name,
+                )
         screened = planned_shift.caption is not None and row["object_score"] is not None
         if screened and row["shift_score"] is None:
             faults.wrong("shift_score", row, "a number")
@@ -182,7 +188,13 @@ def _check_cell(
         rendered = quota_draws(rules, verdicts, batches, cell.accepted)
         if rendered != len(rows):
             key = f"{cell.shift}_{class_id}"
-            faults.add("quota", key, "wrong-row.quota", len(rows), rendered)
+            faults.add(
+                "quota",
+                key,
+                "wrong-row.quota",
+                len(rows),
+                rendered,
+            )
     reasons = decide_cell(rules, verdicts, cell.accepted)
     for row, reason in zip(rows, reasons, strict=True):
         if row["reason"] != reason:
@@ -205,12 +217,27 @@ class RowFaults:
             # Anything except a plain key is quoted, because the file is not trusted.
             plain = isinstance(key, str) and key.replace("_", "").replace("-", "").isalnum()
             shown_key = key if plain else shown_value(key)
-            self._first[alike] = (shown_key, message(name, None, *values, **others))
+            self._first[alike] = (
+                shown_key,
+                message(
+                    name,
+                    None,
+                    *values,
+                    **others,
+                ),
+            )
 
     def wrong(self, column: str, row: Row, expected: str) -> None:
         """Add a fault of a column in a row. expected: what is right, in words."""
         value = shown_value(row[column])
-        self.add(column, row["key"], "wrong-row.value", value, expected, column=column)
+        self.add(
+            column,
+            row["key"],
+            "wrong-row.value",
+            value,
+            expected,
+            column=column,
+        )
 
     def differs(self, column: str, row: Row, expected: Any) -> None:
         self.wrong(column, row, shown_value(expected))
@@ -218,7 +245,13 @@ class RowFaults:
     def contradicted(self, column: str, row: Row) -> None:
         """Add a fault of a column that the judge's answer in the same row contradicts."""
         value = shown_value(row[column])
-        self.add(column, row["key"], "wrong-row.contradicted", value, column=column)
+        self.add(
+            column,
+            row["key"],
+            "wrong-row.contradicted",
+            value,
+            column=column,
+        )
 
     def lines(self) -> Iterator[ProblemLine]:
         for alike, (key, problem) in self._first.items():
@@ -272,7 +305,12 @@ def check_judged(
             # An image with invalid scores may still have the judge's answer.
             if all(value is None for value in values):
                 if rule is not None and row["object_score"] is not None:
-                    faults.add(answer, row["key"], "wrong-row.no-answer", column=answer)
+                    faults.add(
+                        answer,
+                        row["key"],
+                        "wrong-row.no-answer",
+                        column=answer,
+                    )
             elif rule is None:
                 faults.wrong(answer, row, "none")
             elif None in values or not 0 < row[confidence] <= 1:
@@ -460,7 +498,13 @@ class ShardCheck:
                 key, shard = self._first[size, path]
                 faults = RowFaults()
                 for _ in range(count):
-                    faults.add("size", key, "wrong-image.size", _sides(size), _sides(usual))
+                    faults.add(
+                        "size",
+                        key,
+                        "wrong-image.size",
+                        _sides(size),
+                        _sides(usual),
+                    )
                 self._report(path, shard, faults)
 
     def _check_candidates(self, shard: Shard, receipt: Receipt | None) -> list[Row] | None:
@@ -481,7 +525,12 @@ class ShardCheck:
         most_planned = max(_MOST_PLANNED, 10 * len(rows))
         if not has_quota and shard.candidates > most_planned:
             # A plan may have a million rows per cell, so missing rows are not listed one by one.
-            problem = message("wrong-table.plan", None, len(rows), shard.candidates)
+            problem = message(
+                "wrong-table.plan",
+                None,
+                len(rows),
+                shard.candidates,
+            )
             self._add(path, shard, problem)
             return None
         faults = check_candidates(rows, shard, self.plan, self.dataset)
@@ -492,10 +541,16 @@ class ShardCheck:
         if counts != receipt.counts:
             recorded = json.dumps(receipt.counts, sort_keys=True)
             expected = json.dumps(counts, sort_keys=True)
-            problem = message("wrong-receipt.counts", None, recorded, expected)
+            problem = message(
+                "wrong-receipt.counts",
+                None,
+                recorded,
+                expected,
+            )
             self._add(receipt.path, shard, problem)
         elif receipt.filled is not None and receipt.filled != filled_of(shard, rows):
-            self._add(receipt.path, shard, message("wrong-receipt.filled"))
+            problem = message("wrong-receipt.filled")
+            self._add(receipt.path, shard, problem)
         return rows
 
     def _check_images(
@@ -526,7 +581,8 @@ class ShardCheck:
             optional = {row["key"] for row in expected if row["reason"] == FAILED}
         if not readable:
             if len(expected) > len(optional) and not self.findings.is_damaged(path):
-                self._add(path, shard, message("missing-file.candidates"))
+                problem = message("missing-file.candidates")
+                self._add(path, shard, problem)
             return
         faults = RowFaults()
         count = 0
@@ -558,7 +614,13 @@ class ShardCheck:
             return
         listed = receipt.rows[what]
         if listed != count:
-            problem = message("wrong-receipt.table", None, listed, count, table=path)
+            problem = message(
+                "wrong-receipt.table",
+                None,
+                listed,
+                count,
+                table=path,
+            )
             self._add(receipt.path, shard, problem)
 
     def _look(
@@ -586,18 +648,41 @@ class ShardCheck:
             named = image.get("path")
             expected = f"{key}.{image_format}"
             if named != expected:
-                faults.add("path", key, "wrong-image.name", json.dumps(named), expected)
+                faults.add(
+                    "path",
+                    key,
+                    "wrong-image.name",
+                    json.dumps(named),
+                    expected,
+                )
             if look.fault is not None:
-                faults.add("image", key, "wrong-image.decode", look.fault)
+                faults.add(
+                    "image",
+                    key,
+                    "wrong-image.decode",
+                    look.fault,
+                )
             elif (look.format, look.mode) != (expected_format, "RGB"):
                 values = (look.format, expected_format)
-                faults.add("format", key, "wrong-image.format", *values, mode=look.mode)
+                faults.add(
+                    "format",
+                    key,
+                    "wrong-image.format",
+                    *values,
+                    mode=look.mode,
+                )
             elif size is None:
                 if recipe.kind.draws:  # images of a pool have their own sizes
                     self._sizes[look.size, path] += 1
                     self._first.setdefault((look.size, path), (str(key), shard))
             elif look.size != size:
-                faults.add("size", key, "wrong-image.size", _sides(look.size), _sides(size))
+                faults.add(
+                    "size",
+                    key,
+                    "wrong-image.size",
+                    _sides(look.size),
+                    _sides(size),
+                )
         if recipe.task.row_fault is not None:
             row_fault = part_named(recipe.task.row_fault)
             self._look_at_truth(rows, looks, row_fault, faults)
@@ -622,7 +707,12 @@ class ShardCheck:
         truth_faults = self.pool.map(row_fault, source, decoded, sizes)
         for row, fault in zip(decoded, truth_faults, strict=True):
             if fault is not None:
-                faults.add("truth", row["key"], "wrong-image.truth", fault)
+                faults.add(
+                    "truth",
+                    row["key"],
+                    "wrong-image.truth",
+                    fault,
+                )
         for name in self._pictures:
             for row in rows:
                 key = row["key"]
@@ -633,7 +723,13 @@ class ShardCheck:
                 first_key, first = self._pairs.setdefault(pair, (key, digest))
                 if digest != first:
                     other = shown_value(first_key)
-                    faults.add(name, key, "wrong-image.picture", expected=other, column=name)
+                    faults.add(
+                        name,
+                        key,
+                        "wrong-image.picture",
+                        expected=other,
+                        column=name,
+                    )
 
     @contextlib.contextmanager
     def _reported(self, path: str, shard: Shard) -> Iterator[None]:
@@ -696,7 +792,12 @@ def decode_images(
                 looks = pool.map(look_at, map(_encoded, rows))
                 for row, look in zip(rows, looks, strict=True):
                     if look.fault is not None:
-                        faults.add("image", row["key"], "wrong-image.decode", look.fault)
+                        faults.add(
+                            "image",
+                            row["key"],
+                            "wrong-image.decode",
+                            look.fault,
+                        )
         except Exception as error:  # damaged files may raise anything
             findings.add(path, _not_read(directory / path, error), repair)
         for problem in faults.lines():
@@ -705,7 +806,9 @@ def decode_images(
 
 
 def _not_read(path: Path, error: Exception) -> ProblemLine:
-    return error.problems[0] if isinstance(error, CounterfoilError) else unreadable(path, error)
+    if isinstance(error, CounterfoilError):
+        return error.problems[0]
+    return unreadable(path, error)
 
 
 def _encoded(row: Row) -> Any:
@@ -753,4 +856,9 @@ def _tar_fault(path: Path, what: What, recipe: Recipe) -> ProblemLine | None:
 def _other_columns(wrong: list[str], lacking: list[str]) -> ProblemLine:
     wrong_columns = some_of(wrong, _MOST_NAMED) or "none"
     missing = some_of(lacking, _MOST_NAMED) or "none"
-    return message("wrong-table.columns", None, wrong_columns, missing)
+    return message(
+        "wrong-table.columns",
+        None,
+        wrong_columns,
+        missing,
+    )

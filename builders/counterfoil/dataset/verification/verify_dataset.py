@@ -194,9 +194,11 @@ class _Reading:
                 expected = document_bytes(timm_info(receipts))
                 path = layout.TIMM_INFO
                 if path not in self.files.entries:
-                    self.findings.add(path, message("missing-file"))
+                    problem = message("missing-file")
+                    self.findings.add(path, problem)
                 elif self.is_sound(path) and read_inside(self.directory, path) != expected:
-                    self.findings.add(path, message("wrong-card.info"))
+                    problem = message("wrong-card.info")
+                    self.findings.add(path, problem)
         if layout.CROISSANT in self.files.entries:
             check_croissant(self.directory, self.files.entries, self.findings)
 
@@ -273,7 +275,8 @@ def read_shard_receipts(
         faults: list[ProblemLine] = []
         if path not in files.entries:
             if not changed:
-                faults.append(message("missing-file"))
+                problem = message("missing-file")
+                faults.append(problem)
         elif receipt is None:
             if standing.unreadable is not None:
                 faults.append(standing.unreadable)
@@ -292,15 +295,18 @@ def read_shard_receipts(
             if findings.is_damaged(file.path):
                 continue
             if file.path not in files.entries:
-                findings.add(file.path, message("missing-file"))
+                problem = message("missing-file")
+                findings.add(file.path, problem)
             elif problem := file_difference(files.entries[file.path], file, f" by {path}"):
                 findings.add(file.path, problem)
     for path in files.entries if plan is not None else ():
         folder = path.partition("/")[0]
         if folder == layout.RECEIPTS and path not in known:
-            findings.unexpected(path, message("unexpected-file.plan"))
+            problem = message("unexpected-file.plan")
+            findings.unexpected(path, problem)
         elif folder in layout.WHATS and path not in listed | planned:
-            findings.unexpected(path, message("unexpected-file.listed"))
+            problem = message("unexpected-file.listed")
+            findings.unexpected(path, problem)
     if described.lock is not None:
         others = other_stacks(described.lock.stack, receipts.values())
         for lines, count in others.items():
@@ -325,7 +331,8 @@ def check_card(
 ) -> None:
     """Compare README.md with the receipts of all shards, and add differences to `findings`."""
     if not (directory / layout.CARD).exists():
-        findings.add(layout.CARD, message("missing-file"))
+        problem = message("missing-file")
+        findings.add(layout.CARD, problem)
         return
     try:
         text = read_inside(directory, layout.CARD).decode()
@@ -365,12 +372,23 @@ def check_croissant(
         actual = "there is no such file"
         if entry is not None:
             actual = f"the file has {entry.sha256[:12]}…"
-        problem = message("wrong-card.hash", None, actual, str(sha256), file=path)
+        problem = message(
+            "wrong-card.hash",
+            None,
+            actual,
+            str(sha256),
+            file=path,
+        )
         findings.add(layout.CROISSANT, problem)
 
 
 def _not_read(error: Exception) -> ProblemLine:
-    return message("wrong-card.read", None, error, kind=type(error).__name__)
+    return message(
+        "wrong-card.read",
+        None,
+        error,
+        kind=type(error).__name__,
+    )
 
 
 def config_faults(
@@ -395,20 +413,31 @@ def config_faults(
             split_info = info.pop(name, None)
             shown = f"config '{name[0]}', split '{name[1]}'"
             if split_info is None:
-                yield message("wrong-card.no-info", name=shown)
+                problem = message("wrong-card.no-info", name=shown)
+                yield problem
                 continue
             rows = sum(stored[path].rows for path in paths)
             size = sum(stored[path].size for path in paths)
             for key, unit, count in (("num_examples", "rows", rows), ("num_bytes", "bytes", size)):
                 listed = split_info.get(key)
                 if listed != count:
-                    yield message("wrong-card.counts", None, listed, count, unit=unit, name=shown)
+                    problem = message(
+                        "wrong-card.counts",
+                        None,
+                        listed,
+                        count,
+                        unit=unit,
+                        name=shown,
+                    )
+                    yield problem
     for config, split in info:
         shown = f"config '{config}', split '{split}'"
-        yield message("wrong-card.no-config", name=shown)
+        problem = message("wrong-card.no-config", name=shown)
+        yield problem
     left = [path for path in stored if path not in matched]
     if left:
-        yield message("wrong-card.unloaded", None, left)
+        problem = message("wrong-card.unloaded", None, left)
+        yield problem
 
 
 def yield_faults(text: str, receipts: Sequence[Receipt]) -> Iterator[ProblemLine]:
@@ -426,7 +455,8 @@ def yield_faults(text: str, receipts: Sequence[Receipt]) -> Iterator[ProblemLine
     names = {row[0][1].strip("`") for row in table}
     for column_of, name in counts:
         if column_of == header and name not in names:
-            yield message("wrong-card.no-yields", None, name)
+            problem = message("wrong-card.no-yields", None, name)
+            yield problem
     for row in table:
         name = row[0][1].strip("`")
         reasons = counts[header, name]
@@ -438,7 +468,15 @@ def yield_faults(text: str, receipts: Sequence[Receipt]) -> Iterator[ProblemLine
             if is_reason or column in (_CANDIDATES, _REASONS_AFTER):
                 count = expected.get(column.strip("`"), 0)
                 if cell.replace(",", "") != str(count):
-                    yield message("wrong-card.yields", None, cell, count, row=name, column=column)
+                    problem = message(
+                        "wrong-card.yields",
+                        None,
+                        cell,
+                        count,
+                        row=name,
+                        column=column,
+                    )
+                    yield problem
             is_reason = is_reason or column == _REASONS_AFTER
 
 
