@@ -47,6 +47,7 @@ from counterfoil.recipe.schema import Recipe
 from counterfoil.recipe.schema_mine import METHOD_SETTINGS
 from counterfoil.recipe.section import describe_sections
 from counterfoil.recipe.tasks import TASKS
+from counterfoil.store import messages as store_messages
 from counterfoil.store.rows import LAST_COLUMNS, ROW_COLUMNS
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -87,10 +88,10 @@ function is first used.
 """
 _ERRORS_OPENING = """# Errors
 
-Each line about a mistake in a recipe or an input dataset ends with a code in brackets, such as `[unknown-class]`. The
+Each line about a mistake in a recipe or a dataset ends with a code in brackets, such as `[unknown-class]`. The
 code stays the same when the words change, so scripts and searches can use it. In Python, `error.problems` of a
 `UserError` or a `RunFailure` are the lines; each has its `code` and its `path`, the key or file that is wrong.
-`error.hint` is what to do.
+`error.hint` is what to do. `counterfoil verify --json` lists problems with their `code`, `path` and `repair`.
 
 Here is what each code means, with the lines that end with it and what to do then. `…` stands for a value.
 """
@@ -98,6 +99,7 @@ Here is what each code means, with the lines that end with it and what to do the
 MESSAGES: dict[str, MessageTable] = {
     "Recipes": recipe_messages.message,
     "Input datasets": data_messages.message,
+    "Built datasets": store_messages.message,
 }
 _OPTIONS_OPENING = """# Options
 
@@ -258,12 +260,12 @@ def _without_gaps(sentence: str) -> str:
     text = ""
     for words, gap, spec, conversion in Formatter().parse(sentence):
         text += words
-        if gap in (None, "hint", "about", "places"):
+        if gap in (None, "hint", "about", "places", "by", "holder", "numbers"):
             continue
         text += "'…'" if conversion == "q" else "…"
         if spec and "|" in spec:
             text += f" {spec.partition('|')[2]}"
-    return text
+    return text.replace("……", "…")
 
 
 def _inline_code(text: str) -> str:

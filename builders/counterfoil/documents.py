@@ -24,7 +24,7 @@ from typing import Annotated, Any, ClassVar, Protocol, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
-from counterfoil.errors import CounterfoilError, UserError, first_of
+from counterfoil.errors import UserError, first_of
 from counterfoil.field_texts import paragraph_lines
 from counterfoil.regular_files import on_a_line, read_regular, visible_text
 
@@ -467,16 +467,6 @@ def _shown(value: Any) -> str:
         return "absent"
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…"
-
-
-def error_lines(error: Exception, path: Path) -> tuple[str, ...]:
-    if not isinstance(error, CounterfoilError):
-        return (f"{type(error).__name__}: {error}",)
-    lines = []
-    for line in error.problems:
-        line = line.removeprefix(f"{path} ")
-        lines.append(line.removeprefix(f"{path}: "))
-    return tuple(lines)
 
 
 def in_one_line(lines: Sequence[str]) -> str:

@@ -56,6 +56,11 @@ class ProblemLine(str):
         problem.advice = advice
         return problem
 
+    @property
+    def text(self) -> str:
+        """The line without its key or file and without its code."""
+        return self.removeprefix(f"{self.path}: ").removesuffix(f" [{self.code}]")
+
     @classmethod
     def of(cls, line: str) -> ProblemLine:
         """Return a problem as it is, and a plain line as a problem without a code."""
@@ -69,6 +74,11 @@ class ProblemLine(str):
         if isinstance(path, str):
             key = path.partition(": ")[0]
         return ProblemLine(f"{where}: {self}", self.code, key, self.values, self.advice)
+
+    def only_at(self, path: object) -> ProblemLine:
+        """Return the problem with this key or file instead of its own."""
+        line = f"{self.text} [{self.code}]"
+        return ProblemLine(line, self.code, "", self.values, self.advice).at(path)
 
     def with_end(self, text: str) -> ProblemLine:
         """Return the problem with a text after its line."""

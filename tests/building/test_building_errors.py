@@ -174,7 +174,7 @@ def test_a_place_that_takes_no_files_is_reported_before_libraries_are_loaded(
     # No model has this name: if anything were loaded first, the message would be about the model.
     run = run_command(build_arguments(out, "generator.model=lab:none"))
     assert run.returncode == 2, run.stderr
-    assert "cannot write in" in run.stderr or "too long for a path" in run.stderr
+    assert "cannot write here" in run.stderr or "too long for a path" in run.stderr
     assert "internal error" not in run.stderr
     assert sorted(tmp_path.rglob("*")) == before
 

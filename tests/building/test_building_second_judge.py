@@ -317,9 +317,9 @@ def test_a_strangers_lock_that_pins_no_counts_is_refused_though_its_hashes_agree
         receipt = json.loads(path.read_text())
         path.write_bytes(document_bytes(receipt | {"hashes": lock["hashes"]}))
     write_manifest(tmp_path / "forged", {})
-    with pytest.raises(RunFailure, match=r"lock\.json does not pin"):
+    with pytest.raises(RunFailure, match=r"lock\.json: does not pin"):
         evaluate(tmp_path / "forged", [JUDGE])
-    with pytest.raises(RunFailure, match=r"lock\.json does not pin"):
+    with pytest.raises(RunFailure, match=r"lock\.json: does not pin"):
         regenerate(tmp_path / "forged", tmp_path / "again", device="cpu", workers=1)
     assert "lock.json" in {problem.path for problem in verify(tmp_path / "forged").problems}
 

@@ -241,7 +241,7 @@ def test_words_of_the_recipe_are_proved_by_the_manifest(copy: Path, tmp_path: Pa
     with (copy / "recipe.yaml").open("a") as file:
         file.write("# mine\n")
     with pytest.raises(
-        RunFailure, match=r"recipe\.yaml does not match its entry in manifest\.json"
+        RunFailure, match=r"recipe\.yaml: does not match its entry in manifest\.json"
     ):
         again(copy, tmp_path / "again")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from counterfoil.dataset.verification import verify
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.store.manifest import write_manifest
 from counterfoil.store.replacement import replacement_folder
+from support.files import edit
 
 PARTS = ("thresholds", "tokens", "receipts")
 RECEIPT = "receipts/red-00000.json"
@@ -22,12 +22,6 @@ RECEIPT = "receipts/red-00000.json"
 @pytest.fixture
 def dataset(undisturbed: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(undisturbed, tmp_path / "dataset"))
-
-
-def edited(path: Path, change: Callable[[dict], object]) -> None:
-    document = json.loads(path.read_text())
-    change(document)
-    path.write_text(json.dumps(document))
 
 
 def refusal(directory: Path, *parts: Part) -> CounterfoilError:
@@ -66,12 +60,12 @@ DAMAGES: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "no JSON": ("lock.json", lambda d: (d / "lock.json").write_text("{"), "is damaged"),
     "other documents": (
         "lock.json",
-        lambda d: edited(d / "lock.json", lambda lock: lock["inputs"].update(tokens={})),
+        lambda d: edit(d / "lock.json", lambda lock: lock["inputs"].update(tokens={})),
         "is changed: its 'inputs' does not match",
     ),
     "other groups": (
         "lock.json",
-        lambda d: edited(d / "lock.json", lambda lock: lock["groups"].pop()),
+        lambda d: edit(d / "lock.json", lambda lock: lock["groups"].pop()),
         "its groups and their shards are not those of the plan",
     ),
     "no thresholds": ("thresholds.json", lambda d: (d / "thresholds.json").unlink(), "is missing"),
@@ -82,7 +76,7 @@ DAMAGES: dict[str, tuple[str, Callable[[Path], object], str]] = {
     ),
     "other thresholds": (
         "thresholds.json",
-        lambda d: edited(
+        lambda d: edit(
             d / "thresholds.json", lambda t: t["object"]["base"]["00"].update(value=0.5)
         ),
         "differs from the recipe",
@@ -90,7 +84,7 @@ DAMAGES: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "a damaged receipt": (RECEIPT, lambda d: (d / RECEIPT).write_text("{"), "is damaged"),
     "a receipt of another dataset": (
         RECEIPT,
-        lambda d: edited(d / RECEIPT, lambda receipt: receipt["hashes"].update(plan="0" * 64)),
+        lambda d: edit(d / RECEIPT, lambda receipt: receipt["hashes"].update(plan="0" * 64)),
         "belongs to another dataset",
     ),
     "a lock of other bytes": (
@@ -107,10 +101,10 @@ def test_a_fault_is_named_by_its_file_and_refused(name: str, dataset: Path) -> N
     damage(dataset)
     (fault,) = read_dataset(dataset, *PARTS).causes()
     assert fault.path == path
-    assert what in str(fault)
+    assert what in fault.line
     refused = refusal(dataset, *PARTS)
     assert isinstance(refused, RunFailure)
-    assert f"{dataset / path} " in refused.problems[0]
+    assert refused.problems[0].path == str(dataset / path)
     assert ("build --from" if path == RECEIPT else "restore") in (refused.hint or "")
 
 
@@ -127,8 +121,8 @@ def test_other_words_of_a_recipe_are_no_damage(dataset: Path) -> None:
     recipe = dataset / "recipe.yaml"
     recipe.write_text(recipe.read_text() + "# mine\n")
     assert read_dataset(dataset, *PARTS).finished().recipe_yaml.endswith("# mine\n")
-    assert [str(fault) for fault in read_dataset(dataset, "words").faults] == [
-        "does not match its entry in manifest.json"
+    assert [fault.line for fault in read_dataset(dataset, "words").faults] == [
+        "does not match its entry in manifest.json [changed-file]"
     ]
 
 
@@ -136,7 +130,7 @@ def test_a_swap_that_cannot_be_settled_is_reported_by_everybody(dataset: Path) -
     replacement_folder(dataset).mkdir(parents=True)
     (replacement_folder(dataset).parent / "swap.json").write_text('{"new": 3}')
     for open_it in (lambda: read_dataset(dataset), lambda: verify(dataset)):
-        with pytest.raises(RunFailure, match=r"swap\.json is not the journal of a swap: new: "):
+        with pytest.raises(RunFailure, match=r"swap\.json: is not the journal of a swap: new: "):
             open_it()
 
 
@@ -175,7 +169,7 @@ def test_a_recipe_elsewhere_is_not_read(name: str, dataset: Path, tmp_path: Path
     assert reading.recipe is None
     problems = refusal(dataset, "receipts").problems
     assert any("link" in line for line in problems)
-    assert "nobody may see" not in " ".join([*map(str, reading.faults), *problems])
+    assert "nobody may see" not in " ".join([*(fault.line for fault in reading.faults), *problems])
 
 
 def test_what_a_killed_cut_left_is_settled_in_ones_own_directory_alone(dataset: Path) -> None:

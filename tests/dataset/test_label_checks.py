@@ -363,13 +363,6 @@ def test_the_interval_of_a_shift_holds_the_truth(
     assert width < 1.6 * (alone.high - alone.low)
 
 
-def test_counts_that_cannot_be_are_refused() -> None:
-    with pytest.raises(ValueError, match="impossible counts"):
-        JudgedClass(images=1, disagreed=2, of_class=1, wrong=0, others=1, told_apart=1)
-    with pytest.raises(ValueError, match="not a share"):
-        share_of(0, 0)
-
-
 def test_a_judge_that_never_disagrees_makes_nothing_certain() -> None:
     """Fewer disagreements than its errors on validation images allow: they do not carry over."""
     judged = JudgedClass(

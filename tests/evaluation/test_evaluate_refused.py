@@ -396,7 +396,7 @@ def test_a_table_in_no_receipt_is_refused(
     dataset: Path, tmp_path: Path, models: dict[str, str]
 ) -> None:
     (dataset / "data" / "swap" / "more.parquet").write_bytes(shard(dataset).read_bytes())
-    with pytest.raises(RunFailure, match=r"more\.parquet is in no receipt"):
+    with pytest.raises(RunFailure, match=r"more\.parquet: is in no receipt"):
         evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out")
 
 

@@ -390,7 +390,7 @@ def test_a_cache_that_cannot_be_written_is_refused_before_a_model_looks(
     heard: list[object] = []
     with (
         listening(heard.append),
-        pytest.raises(UserError, match=r"cannot write in .*file/cache") as refused,
+        pytest.raises(UserError, match=r"file/cache.*: cannot write here") as refused,
     ):
         evaluate("someone/colours", list(models.values()), out=tmp_path / "report", device="cpu")
     assert "XDG_CACHE_HOME" in (refused.value.hint or "")

@@ -7,11 +7,12 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
-from publishing_cases import Publisher
+from publishing_cases import Publisher, call
 
 from loopback_hub import LoopbackHub, Reader
 from shared_datasets import Once
@@ -53,16 +54,44 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
 @pytest.fixture
 def loopback(start_loopback: Callable[..., LoopbackHub], kept: Kept) -> LoopbackHub:
     """Return a Hub without quotas and faults, empty, at the endpoint of the one before."""
+    return _started(start_loopback, kept)
+
+
+@pytest.fixture
+def hub_of_first(
+    start_loopback: Callable[..., LoopbackHub], kept: Kept, folder_of_first: Callable[[], Path]
+) -> LoopbackHub:
+    """Return a Hub as `loopback`, where the first version is published."""
+    return _started(start_loopback, kept, folder=folder_of_first())
+
+
+def _started(start_loopback: Callable[..., LoopbackHub], kept: Kept, **options: Any) -> LoopbackHub:
     hub = None
     if kept.endpoint:
         with suppress(OSError):  # another process can take the port meanwhile
-            hub = start_loopback(port=int(kept.endpoint.rpartition(":")[2]))
-    hub = hub or start_loopback()
+            hub = start_loopback(port=int(kept.endpoint.rpartition(":")[2]), **options)
+    hub = hub or start_loopback(**options)
     if hub.endpoint != kept.endpoint:
         kept.publishers.clear()
         kept.endpoint = hub.endpoint
     shutil.rmtree(kept.home, ignore_errors=True)
     return hub
+
+
+@pytest.fixture(scope="session")
+def first_published(first: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a Hub where the first version is published. Read only."""
+    folder = tmp_path_factory.mktemp("published")
+    with LoopbackHub(folder / "hub") as hub, Publisher(hub, folder / "home") as publisher:
+        publisher.publish(call(first))
+    return folder / "hub"
+
+
+@pytest.fixture
+def folder_of_first(first_published: Path, tmp_path: Path) -> Callable[[], Path]:
+    """Return a function that copies this folder, for a Hub of a test."""
+    names = (f"of-first-{number}" for number in count())
+    return lambda: Path(shutil.copytree(first_published, tmp_path / next(names)))
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from typing import Any
 
 import warm
 from counterfoil.store.layout import INDEX
-from loopback_hub import LoopbackHub, Reader, client_environment
+from loopback_hub import LoopbackHub, Reader, client, client_environment
 
 HERE = Path(__file__).parent
 REPO = "someone/garments"
@@ -121,6 +121,13 @@ def keys_of(directory: Path) -> dict[str, list[str]]:
         # in this recipe each shift is a group
         by_split.setdefault(row["shift"], []).append(row["key"])
     return {split: sorted(keys) for split, keys in by_split.items()}
+
+
+def add_by_hand(hub: LoopbackHub, path: str, content: bytes = b"mine") -> None:
+    """Add a file to the repository, as a person does."""
+    client(hub, observer=True).upload_file(
+        path_or_fileobj=content, path_in_repo=path, repo_id=REPO, repo_type="dataset"
+    )
 
 
 def changing(hub: LoopbackHub) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from publishing_cases import REPO, call, contents, published
+from publishing_cases import REPO, add_by_hand, call, contents, published
 
 from counterfoil.dataset.card.markdown import with_marks, without_marks
 from counterfoil.dataset.verification import verify
@@ -18,7 +18,7 @@ from counterfoil.publishing.files import RemoteFile, hash_file
 from counterfoil.publishing.kept_card import kept_card
 from counterfoil.publishing.remote import Branch
 from counterfoil.publishing.sending import Sender
-from loopback_hub import LoopbackHub, client
+from loopback_hub import LoopbackHub
 
 Start = Callable[..., Any]
 PROMPT = "extra_gated_prompt: Say who you are.\nextra_gated_fields: {Name: text}\n"
@@ -120,17 +120,14 @@ def test_where_the_marks_are_gone_words_are_not_lost() -> None:
 
 
 def test_what_people_wrote_on_the_hub_survives_a_new_version(
-    loopback: LoopbackHub, first: Path, second: Path, start_publisher: Start, tmp_path: Path
+    hub_of_first: LoopbackHub, second: Path, start_publisher: Start, tmp_path: Path
 ) -> None:
-    process = start_publisher(loopback)
-    process.publish(call(first))
-    text = published(loopback)["README.md"].decode()
+    process = start_publisher(hub_of_first)
+    text = published(hub_of_first)["README.md"].decode()
     text = text.replace("---\n", "---\n" + PROMPT, 1) + "\n## Ask us\n\nBy post.\n"
-    client(loopback).upload_file(
-        path_or_fileobj=text.encode(), path_in_repo="README.md", repo_id=REPO, repo_type="dataset"
-    )
+    add_by_hand(hub_of_first, "README.md", text.encode())
     answer = process.publish(call(second))
-    files = published(loopback)
+    files = published(hub_of_first)
     local = contents(second)
     assert {name for name in files if files[name] != local.get(name)} == {
         "README.md",

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 from huggingface_hub.utils import are_progress_bars_disabled
-from publishing_cases import REPO, Publisher, call, contents, keys_of, published, read
+from publishing_cases import REPO, Publisher, add_by_hand, call, contents, keys_of, published, read
 
 from counterfoil.errors import UserError
 from counterfoil.publishing.publish_dataset import Sending, publish
 from counterfoil.store.directory_lock import directory_lock
 from driven import given_up
-from loopback_hub import Fault, Faults, LoopbackHub, Reader, client
+from loopback_hub import Fault, Faults, LoopbackHub, Reader
 
 Start = Callable[..., Publisher]
 
@@ -108,14 +108,13 @@ def test_more_files_than_a_commit_carries_go_through_a_pull_request(
 
 
 def test_a_pull_request_can_stay_open(
-    loopback: LoopbackHub, first: Path, second: Path, start_publisher: Start
+    hub_of_first: LoopbackHub, first: Path, second: Path, start_publisher: Start
 ) -> None:
-    process = start_publisher(loopback)
-    process.publish(call(first))
+    process = start_publisher(hub_of_first)
     done = process.publish(call(second, create_pr=True))["published"]
-    assert published(loopback) == contents(first)
-    assert published(loopback, f"refs/pr/{done['pull_request']}") == contents(second)
-    assert loopback.repository(REPO).pull_requests[done["pull_request"]].status == "open"
+    assert published(hub_of_first) == contents(first)
+    assert published(hub_of_first, f"refs/pr/{done['pull_request']}") == contents(second)
+    assert hub_of_first.repository(REPO).pull_requests[done["pull_request"]].status == "open"
     # The same command continues it, and another content replaces it.
     assert (
         process.publish(call(second, create_pr=True))["published"]["pull_request"]
@@ -124,29 +123,24 @@ def test_a_pull_request_can_stay_open(
 
 
 def test_a_branch_of_its_own(
-    loopback: LoopbackHub, first: Path, second: Path, start_publisher: Start
+    hub_of_first: LoopbackHub, first: Path, second: Path, start_publisher: Start
 ) -> None:
-    process = start_publisher(loopback)
-    process.publish(call(first))
+    process = start_publisher(hub_of_first)
     process.publish(call(second, revision="next"))
-    assert published(loopback) == contents(first)
-    assert published(loopback, "next") == contents(second)
+    assert published(hub_of_first) == contents(first)
+    assert published(hub_of_first, "next") == contents(second)
     refused = process.ask(call(first, revision="next", files_per_commit=3))
     assert refused["exit_code"] == 2
     assert "--files-per-commit" in refused["hint"]
 
 
 def test_files_of_others_stay(
-    loopback: LoopbackHub, first: Path, second: Path, start_publisher: Start
+    hub_of_first: LoopbackHub, first: Path, second: Path, start_publisher: Start
 ) -> None:
-    process = start_publisher(loopback)
-    process.publish(call(first))
-    api = client(loopback)
-    api.upload_file(
-        path_or_fileobj=b"words", path_in_repo="LICENSE", repo_id=REPO, repo_type="dataset"
-    )
+    process = start_publisher(hub_of_first)
+    add_by_hand(hub_of_first, "LICENSE", b"words")
     answer = process.publish(call(second))
-    assert published(loopback) == {**contents(second), "LICENSE": b"words"}
+    assert published(hub_of_first) == {**contents(second), "LICENSE": b"words"}
     assert any("LICENSE" in line for line in answer["preview"])
 
 
@@ -248,15 +242,14 @@ def test_a_publication_killed_at_any_request_goes_on(
     first: Path,
     second: Path,
     start_publisher: Start,
+    folder_of_first: Callable[[], Path],
     files_per_commit: int,
 ) -> None:
-    quiet = start_loopback()
-    publish_with_kills(quiet, first, start_publisher, [])
+    quiet = start_loopback(folder_of_first())
     (requests,) = publish_with_kills(
         quiet, second, start_publisher, [], files_per_commit=files_per_commit
     )
-    hub = start_loopback()
-    publish_with_kills(hub, first, start_publisher, [])
+    hub = start_loopback(folder_of_first())
     # Early, among the uploads, and through the commits and the merge, which come before the loading
     # back.
     changing = requests * 2 // 3
@@ -284,11 +277,11 @@ def test_an_answer_that_is_lost_is_no_second_change(
     first: Path,
     second: Path,
     start_publisher: Start,
+    folder_of_first: Callable[[], Path],
     path: str,
 ) -> None:
-    hub = start_loopback(faults=Faults())
+    hub = start_loopback(folder_of_first(), faults=Faults())
     process = start_publisher(hub)
-    process.publish(call(first))
     hub.faults.add(Fault.lose_answer("POST", path))
     many = "main" not in path
     answer = process.publish(call(second, tag="v2", files_per_commit=12 if many else 100))
@@ -301,25 +294,21 @@ def test_an_answer_that_is_lost_is_no_second_change(
 
 @pytest.mark.release(of="hub")
 def test_a_commit_of_somebody_else_in_between_is_kept(
-    loopback: LoopbackHub, first: Path, second: Path, start_publisher: Start
+    hub_of_first: LoopbackHub, first: Path, second: Path, start_publisher: Start
 ) -> None:
-    process = start_publisher(loopback)
-    process.publish(call(first))
-    others = client(loopback, observer=True)
+    process = start_publisher(hub_of_first)
 
     def interfere(request: object) -> None:
         if "/preupload/" in str(request) and not others_done:
             others_done.append(True)
-            others.upload_file(
-                path_or_fileobj=b"mine", path_in_repo="NOTES", repo_id=REPO, repo_type="dataset"
-            )
+            add_by_hand(hub_of_first, "NOTES")
 
     others_done: list[bool] = []
-    loopback.on_request = interfere
+    hub_of_first.on_request = interfere
     process.publish(call(second))
-    loopback.on_request = None
+    hub_of_first.on_request = None
     assert others_done
-    assert published(loopback) == {**contents(second), "NOTES": b"mine"}
+    assert published(hub_of_first) == {**contents(second), "NOTES": b"mine"}
 
 
 @pytest.mark.release(of="hub")
@@ -335,19 +324,15 @@ def test_expired_addresses_and_quotas_are_waited_out(
 
 @pytest.mark.release(of="hub")
 def test_a_pull_request_of_an_older_base_is_begun_anew(
-    loopback: LoopbackHub, first: Path, second: Path, start_publisher: Start
+    hub_of_first: LoopbackHub, first: Path, second: Path, start_publisher: Start
 ) -> None:
-    process = start_publisher(loopback)
-    process.publish(call(first))
+    process = start_publisher(hub_of_first)
     process.publish(call(second, create_pr=True))
-    others = client(loopback, observer=True)
-    others.upload_file(
-        path_or_fileobj=b"mine", path_in_repo="NOTES", repo_id=REPO, repo_type="dataset"
-    )
+    add_by_hand(hub_of_first, "NOTES")
     process.publish(call(second, files_per_commit=12))
-    assert published(loopback) == {**contents(second), "NOTES": b"mine"}
+    assert published(hub_of_first) == {**contents(second), "NOTES": b"mine"}
     assert [
-        pull_request.status for pull_request in loopback.repository(REPO).pull_requests.values()
+        pull_request.status for pull_request in hub_of_first.repository(REPO).pull_requests.values()
     ] == [
         "closed",
         "merged",
@@ -383,9 +368,9 @@ def test_a_storm_and_ten_kills_end_with_the_directory(
     second: Path,
     start_publisher: Start,
     start_reader: Callable[..., Reader],
+    folder_of_first: Callable[[], Path],
 ) -> None:
-    hub = start_loopback()
-    start_publisher(hub).publish(call(first))
+    hub = start_loopback(folder_of_first())
     hub.faults = Faults.storm(seed=11, rate=0.15)
     whole = [contents(first), contents(second)]
     chance = random.Random(11)
@@ -416,33 +401,32 @@ def test_a_storm_and_ten_kills_end_with_the_directory(
     ],
 )
 def test_a_reader_between_any_two_requests_finds_a_whole_version(
-    loopback: LoopbackHub,
+    hub_of_first: LoopbackHub,
     first: Path,
     second: Path,
     start_publisher: Start,
     start_reader: Callable[..., Reader],
     files_per_commit: int,
 ) -> None:
-    process = start_publisher(loopback)
-    reading = start_reader(loopback)
-    process.publish(call(first))
+    process = start_publisher(hub_of_first)
+    reading = start_reader(hub_of_first)
     versions = [keys_of(first), keys_of(second)]
     whole = [contents(first), contents(second)]
     seen: list[int] = []
     current: list[int] = []
 
     def look(request: object) -> None:
-        current.append(whole.index(published(loopback)))  # ValueError for a mixture
-        # A load takes as long as twenty requests; where nothing has changed, every fourth is
+        current.append(whole.index(published(hub_of_first)))  # ValueError for a mixture
+        # A load takes as long as twenty requests; where nothing has changed, every twelfth is
         # enough.
-        if len(current) % 4 == 1 or current[-2:] == [0, 1]:
+        if len(current) % 12 == 1 or current[-2:] == [0, 1]:
             keys = read(reading)
             seen.append(versions.index(keys) if keys in versions else -1)
             assert seen[-1] == current[-1]
 
-    loopback.on_request = look
+    hub_of_first.on_request = look
     process.publish(call(second, files_per_commit=files_per_commit))
-    loopback.on_request = None
+    hub_of_first.on_request = None
     assert seen == sorted(seen)
     assert set(seen) == {0, 1}
     assert len(current) > 20

@@ -15,7 +15,16 @@ from typing import Any
 
 import pytest
 import yaml
-from publishing_cases import REPO, Publisher, call, changing, contents, published, with_package
+from publishing_cases import (
+    REPO,
+    Publisher,
+    add_by_hand,
+    call,
+    changing,
+    contents,
+    published,
+    with_package,
+)
 
 import warm
 from counterfoil.documents import document_bytes
@@ -93,9 +102,7 @@ def test_a_repository_of_something_else_is_not_emptied(
 ) -> None:
     api = client(loopback)
     api.create_repo(REPO, repo_type="dataset", private=True)
-    api.upload_file(
-        path_or_fileobj=b"1,2", path_in_repo="data/mine.csv", repo_id=REPO, repo_type="dataset"
-    )
+    add_by_hand(loopback, "data/mine.csv", b"1,2")
     before = loopback.branch(REPO)
     refused = start_publisher(loopback).ask(call(first))
     assert refused["exit_code"] == 2
@@ -109,9 +116,7 @@ def test_another_dataset_keeps_its_card(
     api = client(loopback)
     api.create_repo(REPO, repo_type="dataset", private=True)
     for path in ("README.md", "train.parquet"):
-        api.upload_file(
-            path_or_fileobj=b"mine", path_in_repo=path, repo_id=REPO, repo_type="dataset"
-        )
+        add_by_hand(loopback, path)
     before = loopback.branch(REPO)
     assert start_publisher(loopback).ask(call(first))["exit_code"] == 2
     assert loopback.branch(REPO) == before
@@ -119,19 +124,15 @@ def test_another_dataset_keeps_its_card(
 
 @pytest.mark.parametrize("files_per_commit", [100, 12])
 def test_a_gitignore_there_leaves_nothing_out_unsaid(
-    loopback: LoopbackHub, first: Path, second: Path, start_publisher: Start, files_per_commit: int
+    hub_of_first: LoopbackHub, second: Path, start_publisher: Start, files_per_commit: int
 ) -> None:
-    process = start_publisher(loopback)
-    process.publish(call(first))
-    api = client(loopback)
-    api.upload_file(
-        path_or_fileobj=b"receipts/\n", path_in_repo=".gitignore", repo_id=REPO, repo_type="dataset"
-    )
-    before = published(loopback)
+    process = start_publisher(hub_of_first)
+    add_by_hand(hub_of_first, ".gitignore", b"receipts/\n")
+    before = published(hub_of_first)
     refused = process.ask(call(second, files_per_commit=files_per_commit))
     assert refused["exit_code"] == 2
     assert ".gitignore" in refused["error"][0]
-    assert published(loopback) == before
+    assert published(hub_of_first) == before
 
 
 def test_private_is_not_said_of_a_public_repository(

@@ -421,7 +421,8 @@ def test_a_run_that_was_killed_is_mended_by_the_same_command(
     # killed between the table and its document, nothing closed
     REVIEWED.write(copy, {"selection.csv": table})
     assert verify_files(copy) == [
-        "manifest.json is missing: the dataset is not finished, or this is not a dataset"
+        "manifest.json: is missing: the dataset is not finished, or this is not a dataset"
+        " [not-finished]"
     ]
     closed = copy_of(copy, tmp_path / "closed")
     close_again(closed)

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from store_cases import build, cached_copy, plan_of
 
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import RunFailure
 from counterfoil.store.atomic import remove_durably, write_atomically
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.layout import PRIVATE
-from counterfoil.store.manifest import published_paths, verify_files
+from counterfoil.store.manifest import check_files, published_paths, verify_files
 from counterfoil.store.replacement import (
     closed_or_as_before,
     replace_dataset,
@@ -25,6 +25,7 @@ from counterfoil.store.replacement import (
     settle_directory,
 )
 from support.files import flipped, published, write_all
+from support.refusals import refuses
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def test_one_flipped_bit_in_any_file_shows(dataset: Path) -> None:
             assert problems, f"{name}: byte {position}"
             if name != "manifest.json":
                 assert len(problems) == 1
-                assert problems[0].startswith(f"{name} is changed: sha256")
+                assert problems[0].startswith(f"{name}: is changed: sha256")
         path.write_bytes(content)
     assert verify_files(dataset) == []
 
@@ -65,7 +66,9 @@ def test_one_flipped_bit_anywhere_in_the_manifest_shows(tmp_path: Path) -> None:
     chance = random.Random(1)
     for position in chance.sample(range(len(content)), 150):
         path.write_bytes(flipped(content, position, chance.randrange(8)))
-        assert any("manifest.json is" in problem for problem in verify_files(tmp_path)), position
+        assert any(problem.startswith("manifest.json: ") for problem in verify_files(tmp_path)), (
+            position
+        )
 
 
 def test_missing_unexpected_and_resized_files_are_reported_apart(dataset: Path) -> None:
@@ -73,9 +76,9 @@ def test_missing_unexpected_and_resized_files_are_reported_apart(dataset: Path) 
     (dataset / "figures/extra.png").write_bytes(b"")
     (dataset / "README.md").write_text("# Cranes, and more\n")
     assert sorted(verify_files(dataset)) == [
-        "README.md is changed: 19 bytes, expected 9",
-        "figures/extra.png is unexpected: the manifest does not list it",
-        "recipe.yaml is missing",
+        "README.md: is changed: 19 bytes, expected 9 [changed-file]",
+        "figures/extra.png: is unexpected: the manifest does not list it [unexpected-file]",
+        "recipe.yaml: is missing [missing-file]",
     ]
 
 
@@ -110,14 +113,9 @@ def test_a_copy_of_the_hubs_client_whose_links_lead_to_its_blobs_is_whole_too(
     ],
 )
 def test_a_manifest_of_another_form_is_reported(tmp_path: Path, content: str) -> None:
-    assert verify_files(tmp_path) == [
-        "manifest.json is missing: the dataset is not finished, or this is not a dataset"
-    ]
+    assert [problem.code for _, problem in check_files(tmp_path).problems] == ["not-finished"]
     (tmp_path / "manifest.json").write_text(content)
-    (line,) = verify_files(tmp_path)
-    assert line.startswith(
-        ("manifest.json is damaged: ", "manifest.json is not the manifest that Counterfoil writes")
-    )
+    assert [problem.code for _, problem in check_files(tmp_path).problems] == ["damaged-file"]
 
 
 def test_nothing_in_a_dataset_names_this_machine(dataset: Path) -> None:
@@ -293,7 +291,7 @@ def test_what_was_only_begun_is_cleared_away(tmp_path: Path) -> None:
 
 def test_nothing_is_settled_under_another_process(tmp_path: Path) -> None:
     begun(tmp_path)
-    with directory_lock(tmp_path), pytest.raises(UserError, match="in use by another process"):
+    with directory_lock(tmp_path), refuses("in-use", tmp_path):
         settle_directory(tmp_path)
     assert replacement_folder(tmp_path).is_dir()
 

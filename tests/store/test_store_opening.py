@@ -20,6 +20,7 @@ from counterfoil.store.dataset_store import ShardWriter
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.reading import read_rows
 from support.files import published
+from support.refusals import refuses
 
 
 def refusal(out: Path, plan=None, **options) -> UserError:
@@ -41,7 +42,7 @@ def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path: Path) ->
 def test_a_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "out"
     path.write_text("")
-    with pytest.raises(UserError, match="is a file, expected a folder"), opened(path, plan_of()):
+    with refuses("unusable-output", path), opened(path, plan_of()):
         pass
 
 
@@ -154,7 +155,7 @@ def test_a_file_that_a_killed_run_left_is_replaced_or_removed(tmp_path: Path) ->
 def test_finishing_waits_for_every_shard(tmp_path: Path) -> None:
     with (
         opened(tmp_path, plan_of()) as store,
-        pytest.raises(RunFailure, match=r"7 shards are not done.*base-00000"),
+        refuses("not-finished", tmp_path, "7 shards are", "base-00000", kind=RunFailure),
     ):
         store.finish("", {})
     assert not (tmp_path / "README.md").exists()
@@ -168,16 +169,16 @@ def test_finishing_notices_a_lost_or_a_stray_file(tmp_path: Path) -> None:
     path.unlink()
     with (
         opened(tmp_path, plan) as store,
-        pytest.raises(RunFailure, match=r"missing, expected .* receipts/base-00000"),
+        refuses("damaged-shard", None, "is missing, but receipts/base-00000", kind=RunFailure),
     ):
         store.finish("")
-    with pytest.raises(RunFailure, match=r"is missing, but receipts/base-00000\.json lists it"):
+    with refuses("damaged-shard", None, "is missing, but receipts/base-00000", kind=RunFailure):
         list(read_rows(tmp_path))
     path.write_bytes(content)
     stray = tmp_path / "data/nowhere/test-00000-of-00002.parquet"
     stray.parent.mkdir()
     stray.write_bytes(b"")
-    with opened(tmp_path, plan) as store, pytest.raises(RunFailure, match="is in no receipt"):
+    with opened(tmp_path, plan) as store, refuses("unexpected-file", kind=RunFailure):
         store.finish("")
 
 
@@ -189,7 +190,7 @@ def test_a_receipt_from_elsewhere_or_damaged_is_noticed(tmp_path: Path) -> None:
     path.write_text(json.dumps({**receipt, "hashes": {**receipt["hashes"], "plan": "other"}}))
     with (
         opened(tmp_path, plan) as store,
-        pytest.raises(RunFailure, match="belongs to another dataset"),
+        refuses("damaged-shard", None, "another dataset", kind=RunFailure),
     ):
         store.finish("")
     twice = [*receipt["files"], receipt["files"][0]]
@@ -201,7 +202,7 @@ def test_a_receipt_from_elsewhere_or_damaged_is_noticed(tmp_path: Path) -> None:
         path.write_text(damaged)
         with (
             opened(tmp_path, plan) as store,
-            pytest.raises(RunFailure, match=r"base-00000\.json is"),
+            refuses("damaged-file", tmp_path / "receipts/base-00000.json", kind=RunFailure),
         ):
             store.finish("")
 
@@ -262,7 +263,7 @@ def test_the_lock_of_a_killed_process_blocks_nobody(tmp_path: Path) -> None:
         os._exit(0)
     while not (tmp_path / "held").exists():
         time.sleep(0.005)
-    with pytest.raises(UserError, match=f"process id {child}"), directory_lock(tmp_path):
+    with refuses("in-use", tmp_path, f"process id {child}"), directory_lock(tmp_path):
         pass
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)

@@ -25,6 +25,7 @@ from counterfoil.store.directory_lock import directory_lock, marked_folder
 from counterfoil.store.inside import list_files
 from counterfoil.store.reading import read_receipts
 from support.files import published
+from support.refusals import refuses
 
 FIRST = PlanPart(1, 2)
 SECOND = PlanPart(2, 2)
@@ -120,9 +121,7 @@ def test_a_part_that_is_made_is_refused_to_a_second_process_and_reported_by_whom
 ) -> None:
     out = tmp_path / "dataset"
     with held_elsewhere(out, FIRST) as child:
-        with pytest.raises(
-            UserError, match=rf"part 1/2 of .* by another process \(process id {child}\)"
-        ):
+        with refuses("in-use", out, f"(process id {child}) is making part 1/2"):
             make_part(out, plan_of(), FIRST)
         assert make_part(out, plan_of(), SECOND) == 3
     assert make_part(out, plan_of(), FIRST) == 4, "the lock of a killed process blocks nobody"
@@ -133,9 +132,7 @@ def test_who_needs_a_directory_alone_is_refused_while_a_part_is_made(tmp_path: P
     with held_elsewhere(out, SECOND) as child:
         for alone in (lambda: opened(out, plan_of()), lambda: directory_lock(out)):
             with (
-                pytest.raises(
-                    UserError, match=rf"are building parts of it: 2/2 \(process id {child}\)"
-                ),
+                refuses("in-use", out, f"parts of it: 2/2 (process id {child})"),
                 alone(),
             ):
                 pass
@@ -146,7 +143,7 @@ def test_who_needs_a_directory_alone_is_refused_while_a_part_is_made(tmp_path: P
 def test_a_part_is_refused_while_another_process_has_the_directory_alone(tmp_path: Path) -> None:
     with opened(tmp_path, plan_of()) as store:
         before = published(tmp_path)
-        with pytest.raises(UserError, match="is in use by another process"):
+        with refuses("in-use", None, "by another process"):
             make_part(tmp_path, plan_of(), FIRST)
         assert published(tmp_path) == before
         write_pending(store, plan_of())
@@ -161,7 +158,7 @@ def test_parts_of_two_numbers_are_never_made_together(
     plan = plan_of()
     with (
         opened(tmp_path, plan, part=first),
-        pytest.raises(UserError, match=rf"in {first.of} parts .* found --shards {second}"),
+        refuses("in-use", None, f"in {first.of} parts", f"found --shards {second}"),
     ):
         make_part(tmp_path, plan, second)
     assert make_part(tmp_path, plan, second) == shards, "one after another they may"
@@ -176,7 +173,7 @@ def test_a_part_begins_by_the_lock_and_the_attachments_of_the_first(tmp_path: Pa
         other = {**INPUTS, "generator": {"model": "lab:sd", "sha256": "cd" * 32}}
         for recipe, pins in ((plan_of("generator.steps=30"), INPUTS), (plan, other)):
             with (
-                pytest.raises(UserError, match="was built"),
+                refuses("other-build"),
                 opened(tmp_path, recipe, part=SECOND, inputs=pins),
             ):
                 pass
@@ -203,7 +200,7 @@ def test_another_stack_beside_a_part_is_refused_though_no_shard_is_done(tmp_path
     plan = plan_of()
     with opened(tmp_path, plan, part=FIRST) as first:
         with (
-            pytest.raises(UserError, match="another stack") as refused,
+            refuses("other-stack") as refused,
             opened(tmp_path, plan, stack=OTHER, part=SECOND),
         ):
             pass
@@ -239,7 +236,7 @@ def test_a_finished_dataset_stays_finished_unless_the_part_has_something_to_do(
 
 def test_a_folder_of_something_else_is_refused_to_a_part(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(UserError, match="not empty"):
+    with refuses("unusable-output", None, "not empty"):
         make_part(tmp_path, plan_of(), FIRST)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
@@ -289,7 +286,7 @@ def test_a_folder_that_is_another_is_refused(
         for other in (second, tmp_path / "absent"):
             with pytest.raises(UserError) as refused:
                 replace(mark, folder=other).refuse_unseen()
-            assert f"{other} is a different folder on" in refused.value.problems[0]
+            assert f"{other}: is a different folder on" in refused.value.problems[0]
             assert "--collect" in (refused.value.hint or "")
 
 

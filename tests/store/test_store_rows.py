@@ -19,7 +19,6 @@ from store_cases import all_candidates, build, candidate_of, candidates_of, open
 
 import warm
 from clip_verdicts import clip_verdict
-from counterfoil.errors import UserError
 from counterfoil.plan.layout import Plan
 from counterfoil.recipe import RecipeClass
 from counterfoil.store.dataset_store import DatasetStore
@@ -44,6 +43,7 @@ from counterfoil.store.rows import (
     webdataset_features,
 )
 from support.files import published
+from support.refusals import refuses
 
 NAMES = ["crane (a)", "crane (b)", "coot"]
 
@@ -219,9 +219,9 @@ def test_columns_and_groups_are_chosen(tmp_path: Path, format: str) -> None:
     ]
     with pytest.raises(ValueError, match="has no column reason; it has key, "):
         list(read_rows(tmp_path, columns=["reason"]))
-    with pytest.raises(UserError, match="no group 'grass'") as caught:
+    with refuses("unknown-group", tmp_path, "'grass'") as caught:
         list(read_rows(tmp_path, groups=["grass"]))
-    assert caught.value.hint == "It has: base, weather, nowhere."
+    assert caught.value.hint == "Its groups are base, weather, nowhere."
 
 
 def test_rows_of_an_unfinished_dataset_are_those_with_a_receipt(
@@ -238,7 +238,7 @@ def test_rows_of_an_unfinished_dataset_are_those_with_a_receipt(
 
 
 def test_a_folder_without_a_dataset_is_not_read(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"is not a Counterfoil dataset: it has no lock.json"):
+    with refuses("no-dataset"):
         list(read_rows(tmp_path))
 
 

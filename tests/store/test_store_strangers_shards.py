@@ -21,6 +21,7 @@ import counterfoil.store.shard_files
 from counterfoil.documents import document_bytes
 from counterfoil.errors import RunFailure
 from counterfoil.store.reading import planned_rows, read_file, read_receipts, read_rows, read_shard
+from support.refusals import refuses
 
 
 @pytest.fixture
@@ -243,7 +244,7 @@ def test_reading_one_shard_holds_it_against_its_receipt_too(parquet: Path) -> No
     receipt = read_receipts(parquet)[0]
     table = pq.read_table(shard(parquet))
     pq.write_table(pa.concat_tables([table, table]), shard(parquet))
-    with pytest.raises(RunFailure, match="has more rows"):
+    with refuses("damaged-shard", None, "has more rows", kind=RunFailure):
         list(read_shard(parquet, receipt))
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from string import Formatter
+from typing import Any
 
-from counterfoil.errors import MessageTable
+from counterfoil.errors import MessageTable, ProblemLine
 
 # What makes a problem of a sentence, and the values that these take by their positions.
 _STATING = {"message", "refusal", "failure", "add"}
@@ -24,6 +26,26 @@ def gaps_of(table: MessageTable, name: str) -> set[str]:
     advice = table.advice.get(name) or table.advice.get(code) or ""
     names = gaps(table.sentences[name]) | gaps(advice)
     return names - {"hint"}
+
+
+def said(table: MessageTable, name: str) -> ProblemLine:
+    """Return a sentence with the kinds of values that its gaps are for, checked to be said whole."""
+    advice = table.advice.get(name) or table.advice.get(name.partition(".")[0]) or ""
+    values: dict[str, Any] = {"hint": ""}
+    for _, gap, spec, _ in Formatter().parse(f"{table.sentences[name]} {advice}"):
+        if gap is None or gap in values:
+            continue
+        values[gap] = "text"
+        if "|" in (spec or "") or re.fullmatch(r",|,?\.0f|g|0\d+d", spec or ""):
+            values[gap] = 2
+        elif spec in ("some", "first"):
+            values[gap] = ["a", "b"]
+    problem = table(name, "a.b", **values)
+    assert problem.startswith("a.b: ")
+    assert problem.endswith(f" [{problem.code}]")
+    assert problem.path == "a.b"
+    assert values.keys() - {"hint"} == gaps_of(table, name)
+    return problem
 
 
 def statements(package: Path, table: MessageTable) -> Iterator[tuple[str, set[str]]]:

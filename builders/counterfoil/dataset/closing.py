@@ -8,12 +8,12 @@ from pathlib import Path
 from counterfoil.dataset.card.card import make_card
 from counterfoil.dataset.card.index_page import write_index
 from counterfoil.dataset.reading import SoundDataset, read_dataset
-from counterfoil.errors import RunFailure
 from counterfoil.plan.layout import make_plan
 from counterfoil.store.dataset_store import DatasetStore
-from counterfoil.store.layout import MANIFEST
+from counterfoil.store.layout import LOCK, MANIFEST
 from counterfoil.store.lock import read_lock
 from counterfoil.store.manifest import content_of_receipts
+from counterfoil.store.messages import failure
 from counterfoil.store.replacement import closed_or_as_before
 from counterfoil.store.sealed_folder import EVALUATED, SEALED_FOLDERS, SealedFolder
 
@@ -32,9 +32,7 @@ def close_dataset(
     """
     lock = read_lock(store.directory)
     if lock is None:
-        raise RunFailure(
-            f"{store.directory} lost its lock while it was being built", "Build it again."
-        )
+        raise failure("changed-meanwhile.lock", store.directory / LOCK)
     receipts = store.checked_receipts()
     with closed_or_as_before(store.directory):
         if results is not None:
@@ -86,8 +84,5 @@ def close_again(
         allow_mixed=True,
     ) as store:
         if results is not None and content != content_of_receipts(store.receipts()):
-            raise RunFailure(
-                f"{directory} has changed in the meantime, so the results are not stored in it",
-                "Run the same command again.",
-            )
+            raise failure("changed-meanwhile.data", directory)
         return close_dataset(store, results, folder)

@@ -13,8 +13,8 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
-from counterfoil.documents import document_differences, error_lines, in_one_line, sha256_json
-from counterfoil.errors import CounterfoilError, RunFailure, UserError, quoted
+from counterfoil.documents import document_differences, in_one_line, sha256_json
+from counterfoil.errors import CounterfoilError, ProblemLine, RunFailure, UserError, quoted
 from counterfoil.generate.screen.thresholds import (
     Measured,
     ThresholdEntry,
@@ -44,7 +44,7 @@ from counterfoil.store.layout import (
 from counterfoil.store.lock import HASHES, LEVELS, Lock, read_lock, stack_differences, validation_of
 from counterfoil.store.manifest import Entry as FileEntry
 from counterfoil.store.manifest import read_manifest
-from counterfoil.store.reading import no_dataset
+from counterfoil.store.messages import failure, message, refusal
 from counterfoil.store.receipts import Receipt, receipt_faults, repair_hint, standing_shards
 from counterfoil.store.replacement import settle_directory
 
@@ -56,10 +56,6 @@ if TYPE_CHECKING:
 # "rows": the table of rows that a build retrieved, edited or was given.
 Part = Literal["thresholds", "tokens", "embeddings", "rows", "receipts", "words"]
 
-_OTHER_RECIPE = (
-    "Restore it from a copy. To change thresholds, use `counterfoil calibrate --apply`. For any"
-    " other change, build another dataset: `counterfoil build RECIPE --out NEW`."
-)
 _MOST_LINES = 20
 # Errors that reading a file may raise besides our own errors, because a stranger may have written
 # the file.
@@ -74,20 +70,24 @@ class Fault:
     """A fault of a file of the dataset."""
 
     path: str
-    what: str
-    """The problem, as words that follow the path."""
+    problem: ProblemLine
     lines: tuple[str, ...] = ()
     """Details."""
     mistake: bool = False
     """Whether the fault loses no data."""
     consequence: bool = False
     """Whether the fault may follow from another fault."""
-    hint: str = RESTORE
+    hint: str | None = None
+    """What to do, if it is not the advice of the problem."""
 
-    def __str__(self) -> str:
-        if not self.lines:
-            return self.what
-        return f"{self.what}: {in_one_line(self.lines)}"
+    @property
+    def line(self) -> ProblemLine:
+        """The problem with its details, without its path."""
+        text = self.problem.text
+        if self.lines:
+            text += f": {in_one_line(self.lines)}"
+        code = self.problem.code
+        return ProblemLine(f"{text} [{code}]", code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,19 +154,18 @@ class StandingDataset:
         if self.unfit is not None:
             raise self.unfit
         if not (self.directory / LOCK).exists():
-            raise no_dataset(self.directory)
+            raise refusal("no-dataset", self.directory)
         faults = self.causes()
         if faults:
-            lines = []
+            lines: list[str] = []
             for fault in faults[:_MOST_FAULTS]:
-                colon = ":" if fault.lines else ""
-                lines.append(f"{self.directory / fault.path} {fault.what}{colon}")
+                lines.append(fault.problem.only_at(self.directory / fault.path))
                 lines += [f"  {more}" for more in fault.lines]
             more = len(faults) - _MOST_FAULTS
             if more > 0:
                 lines.append(f"… and {more} more; `counterfoil verify` lists them all")
             kind = UserError if all(fault.mistake for fault in faults) else RunFailure
-            hints = {fault.hint for fault in faults}
+            hints = {fault.hint or fault.problem.advice or RESTORE for fault in faults}
             raise kind(lines, hints.pop() if len(hints) == 1 else RESTORE)
         known: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
         known["listed"] = self.listed or {}
@@ -204,9 +203,11 @@ class SoundDataset(StandingDataset):
         done = len(self.receipts)
         shards = self.plan.n_shards
         if done < shards or not (self.directory / MANIFEST).is_file():
-            raise UserError(
-                f"{self.directory} is not finished: {done} of {shards} shards are done",
-                "Run `counterfoil build` with the same --out first; it resumes where it stopped.",
+            raise refusal(
+                "not-finished",
+                self.directory,
+                done,
+                shards,
             )
 
 
@@ -225,10 +226,7 @@ def read_dataset(directory: Path, *parts: Part, own: bool = True) -> StandingDat
     except RunFailure as error:
         unfit = error
     except OSError as error:
-        unfit = RunFailure(
-            f"{directory} cannot be read: {error.strerror}",
-            "Make it readable, or name another one.",
-        )
+        unfit = failure("damaged-file.folder", directory, error)
     if unfit is None and own and os.access(directory, os.W_OK):
         settle_directory(directory)
     # Links and other irregular files are not read, because the readers of recipe and tokens would
@@ -298,17 +296,48 @@ class _Reader:
         self.sha256_of = functools.cache(self._sha256)
         self.lock = self._lock()
 
-    def _fault(self, path: str, what: str, lines: Sequence[str] = (), **more: Any) -> None:
-        self.faults.append(Fault(path, what, tuple(lines), **more))
+    def _fault(
+        self,
+        path: str,
+        name: str,
+        *values: object,
+        lines: Iterable[str] = (),
+        consequence: bool = False,
+    ) -> None:
+        """Add the fault of a file that a sentence states."""
+        problem = message(name, None, *values)
+        self.faults.append(Fault(path, problem, tuple(lines), consequence=consequence))
 
-    def _unreadable(self, path: str, error: Exception, **more: Any) -> None:
-        lines = error_lines(error, self.directory / path)
-        self._fault(path, "cannot be read", lines, **more)
+    def _unreadable(
+        self,
+        path: str,
+        error: Exception,
+        *,
+        more: Iterable[str] = (),
+        consequence: bool = False,
+    ) -> None:
+        """Add the fault of a file whose reader raised an error. more: lines after those of it."""
+        lines = [f"{type(error).__name__}: {error}"]
+        if isinstance(error, CounterfoilError):
+            prefix = str(self.directory / path)
+            lines = [problem.removeprefix(prefix).lstrip(": ") for problem in error.problems]
+        lines += more
+        self._fault(
+            path,
+            "damaged-file.details",
+            lines=lines,
+            consequence=consequence,
+        )
 
     def _odd(self, paths: Iterable[str]) -> None:
         """Add a fault for irregular files."""
         for path in paths:
-            self._fault(path, f"is {self.odd[path]}", consequence=True)
+            self._fault(
+                path,
+                "irregular-file",
+                self.odd[path],
+                consequence=True,
+            )
 
     def _sha256(self, path: str) -> str | None:
         """Return the hash of a file, or None if the file cannot be read."""
@@ -318,37 +347,39 @@ class _Reader:
         except OSError:
             return None
 
-    def _no_hash(self, path: str) -> str:
-        """Return what is wrong with a file that has no hash."""
-        return "cannot be read" if (self.directory / path).exists() else "is missing"
+    def _no_hash(self, path: str, *, consequence: bool = False) -> None:
+        """Add a fault for a file that has no hash."""
+        exists = (self.directory / path).exists()
+        name = "damaged-file.details" if exists else "missing-file"
+        self._fault(path, name, consequence=consequence)
 
     def _lock(self) -> Lock | None:
         try:
             lock = read_lock(self.directory)
-        except UserError as error:  # the lock is of another version
-            what, *lines = error_lines(error, self.directory / LOCK)
-            return self._fault(LOCK, what, lines, mistake=True, hint=error.hint or RESTORE)
-        except (CounterfoilError, *_ODD) as error:
-            lines = error_lines(error, self.directory / LOCK)
-            if not isinstance(error, CounterfoilError):
-                lines = ("cannot be read", *lines)
-            return self._fault(LOCK, lines[0], lines[1:])
+        except CounterfoilError as error:
+            of_another_version = isinstance(error, UserError)
+            self.faults.append(Fault(LOCK, error.problems[0], mistake=of_another_version))
+            return None
+        except _ODD as error:
+            return self._unreadable(LOCK, error)
         if lock is None:
-            return self._fault(LOCK, "is missing")
+            return self._fault(LOCK, "missing-file")
         sound = True
         for name in HASHES:
             if lock.hashes.get(name) != sha256_json(getattr(lock, name)):
-                self._fault(LOCK, f"is changed: its '{name}' does not match its hash")
+                self._fault(LOCK, "changed-file.lock", name)
                 sound = False
         if not sound:
             return None
         if not _pins_as_a_build(lock):
-            self._fault(LOCK, "does not pin models and tokens as a build does")
+            self._fault(LOCK, "not-as-pinned.lock")
         return lock
 
     def _pinned(self, name: str) -> Any:
         """Return an input that the lock pins, or None."""
-        return None if self.lock is None else self.lock.inputs.get(name)
+        if self.lock is None:
+            return None
+        return self.lock.inputs.get(name)
 
     def recipe(self) -> Recipe | None:
         lock = self.lock
@@ -357,7 +388,7 @@ class _Reader:
         if linked:
             return self._odd(linked)
         if not path.exists():
-            return self._fault(RECIPE, "is missing")
+            return self._fault(RECIPE, "missing-file")
         try:
             recipe = load_own_recipe(self.directory)
             lines: list[str] = []
@@ -372,18 +403,19 @@ class _Reader:
                 lines += document_differences(locked_scales, recipe.scales, LEVELS)
             groups = {shard.group: shard.of for shard in make_plan(recipe).shards}
         except (CounterfoilError, *_ODD) as error:
-            lines = list(error_lines(error, path))
+            lines = []
             plugins = self._pinned("plugins")
             if isinstance(plugins, Mapping):
                 for what, package in plugins.items():
                     package_name = quoted(str(package))
                     lines.append(f"its {quoted(str(what))} is of the package {package_name}")
-            return self._fault(RECIPE, "cannot be read", lines)
+            return self._unreadable(RECIPE, error, more=lines)
         if lines:
-            what = f"is not the recipe that {LOCK} was written for ({LOCK} there, {RECIPE} here)"
-            return self._fault(RECIPE, what, lines, mistake=True, hint=_OTHER_RECIPE)
+            problem = message("not-as-pinned.recipe")
+            self.faults.append(Fault(RECIPE, problem, tuple(lines), mistake=True))
+            return None
         if lock is not None and list(lock.groups.items()) != list(groups.items()):
-            self._fault(LOCK, "is changed: its groups and their shards are not those of the plan")
+            self._fault(LOCK, "changed-file.groups")
         return recipe
 
     def thresholds(
@@ -399,21 +431,19 @@ class _Reader:
             content = read_inside(self.directory, THRESHOLDS)
             stored = Thresholds.read(content)
             if self.lock is not None and stored.pin() != self._pinned("thresholds"):
-                what = f"is changed: its measured thresholds are not those that {LOCK} pins"
-                stored = self._fault(THRESHOLDS, what)
+                stored = self._fault(THRESHOLDS, "changed-file.thresholds")
             else:
                 captions = {shift.name: shift.object_caption for shift in recipe.all_shifts()}
                 known = stored.measured(captions)
         except FileNotFoundError:
-            self._fault(THRESHOLDS, "is missing")
+            self._fault(THRESHOLDS, "missing-file")
         except ValueError as error:
-            stored = self._fault(THRESHOLDS, "is damaged", (str(error),))
+            stored = self._fault(THRESHOLDS, "damaged-file.form", error)
         except _ODD as error:
             stored = self._unreadable(THRESHOLDS, error)
         if needs_validation(recipe, known):
             if stored is not None:
-                what = "lacks thresholds that the recipe takes from validation images"
-                self._fault(THRESHOLDS, what, consequence=True)
+                self._fault(THRESHOLDS, "not-as-pinned.no-thresholds", consequence=True)
             return None, known
         known_classes = None if stored is None else stored.known
         expected = resolve_thresholds(recipe, None, known)
@@ -421,7 +451,7 @@ class _Reader:
         if stored is not None and content != expected.content():
             lines = document_differences(expected.document(), stored.document())
             lines = lines or ["the same values, written differently"]
-            self._fault(THRESHOLDS, "differs from the recipe (“there”)", lines)
+            self._fault(THRESHOLDS, "not-as-pinned.thresholds", lines=lines)
         return expected, known
 
     def tokens(self, recipe: Recipe) -> ClassTokens | None:
@@ -437,10 +467,17 @@ class _Reader:
             pinned = pins.get(cls.id) if isinstance(pins, Mapping) else None
             sha256 = self.sha256_of(path)
             if sha256 is None:
-                self._fault(path, self._no_hash(path))
+                self._no_hash(path)
             elif self.lock is not None and sha256 != pinned:
-                shown = f"sha256 {sha256[:12]}…, expected {str(pinned)[:12]}… by {LOCK}"
-                self._fault(path, f"is changed: {shown}", consequence=True)
+                by = f" by {LOCK}"
+                problem = message(
+                    "changed-file.sha256",
+                    None,
+                    sha256,
+                    str(pinned),
+                    by=by,
+                )
+                self.faults.append(Fault(path, problem, consequence=True))
             else:
                 continue
             sound = False
@@ -461,18 +498,18 @@ class _Reader:
         try:
             embeddings = read_image_embeddings(recipe)
         except (CounterfoilError, *_ODD) as error:
-            lines = error.problems if isinstance(error, CounterfoilError) else (str(error)[:200],)
-            return self._fault(EMBEDDINGS, "cannot be read", lines)
+            return self._unreadable(EMBEDDINGS, error)
         if embeddings is None or self.lock is None:
             return embeddings
         pinned = self._pinned("embeddings")
         if embeddings.hashes() != pinned:
             lines = document_differences(pinned, embeddings.hashes(), "embeddings")
-            what = (
-                f"is changed: its vectors are not those that {LOCK} pins ({LOCK} there,"
-                f" {EMBEDDINGS} here)"
+            return self._fault(
+                EMBEDDINGS,
+                "changed-file.embeddings",
+                lines=lines,
+                consequence=True,
             )
-            return self._fault(EMBEDDINGS, what, lines, consequence=True)
         return embeddings
 
     def table(self, recipe: Recipe, kind: ChosenKind) -> RowTable | None:
@@ -480,18 +517,21 @@ class _Reader:
             content = read_inside(self.directory, ROWS, MOST_BYTES)
             table = RowTable.read(content, ROWS, kind)
         except FileNotFoundError:
-            return self._fault(ROWS, "is missing")
+            return self._fault(ROWS, "missing-file")
         except (CounterfoilError, *_ODD) as error:
             return self._unreadable(ROWS, error, consequence=True)
         problems = list(islice(table.problems(recipe), _MOST_LINES))
         if problems:
-            what = "is not a table of the recipe's rows"
-            return self._fault(ROWS, what, problems, consequence=True)
+            return self._fault(
+                ROWS,
+                "not-as-pinned.rows",
+                lines=problems,
+                consequence=True,
+            )
         # A pin may hold more than the hash, such as the model that wrote captions.
         pin = self._pinned(kind) or {}
         if self.lock is not None and pin.get("sha256") != table.sha256:
-            what = f"is changed: its rows are not those that {LOCK} pins"
-            return self._fault(ROWS, what, consequence=True)
+            return self._fault(ROWS, "changed-file.rows", consequence=True)
         return table
 
     def receipts(self, plan: Plan) -> Iterator[Receipt]:
@@ -501,28 +541,29 @@ class _Reader:
         try:
             for standing in standing_shards(self.directory, plan.shards):
                 if standing.shard is None:
-                    what = "is of a shard that the recipe does not plan"
-                    hint = "Move it out of the directory, or restore the dataset from a copy."
-                    self._fault(standing.path, what, hint=hint)
+                    self._fault(standing.path, "unexpected-file.shard")
                     continue
-                wrong = standing.unreadable
-                if standing.receipt is not None:
-                    wrong = tuple(receipt_faults(standing, hashes))
-                if wrong:
-                    what, *lines = wrong
-                    self._fault(standing.path, what, lines, hint=repair_hint(self.directory))
+                problems: list[ProblemLine] = []
+                if standing.unreadable is not None:
+                    problems = [standing.unreadable]
+                elif standing.receipt is not None:
+                    problems = list(receipt_faults(standing, hashes))
+                if problems:
+                    lines = tuple(problem.text for problem in problems[1:])
+                    hint = repair_hint(self.directory)
+                    self.faults.append(Fault(standing.path, problems[0], lines, hint=hint))
                 elif standing.receipt is not None:
                     yield standing.receipt
         except OSError as error:
-            self._fault(RECEIPTS, f"cannot be read: {error.strerror}")
+            self._fault(RECEIPTS, "damaged-file", error)
 
     def compare(self, path: str, entry: FileEntry) -> None:
         """Add a fault if a file differs from its entry in the manifest."""
         sha256 = self.sha256_of(path)
         if sha256 is None:
-            self._fault(path, self._no_hash(path), consequence=True)
+            self._no_hash(path, consequence=True)
         elif sha256 != entry.sha256:
-            self._fault(path, f"does not match its entry in {MANIFEST}", consequence=True)
+            self._fault(path, "changed-file.entry", consequence=True)
 
 
 def _pins_as_a_build(lock: Lock) -> bool:
@@ -568,7 +609,7 @@ def wrong_model(
     key: str,
     name: str,
     pin: Mapping[str, Any] | None,
-) -> Iterator[str]:
+) -> Iterator[ProblemLine]:
     """Yield a problem if a model's folder is missing or has other content, or its commit on the Hub
     is unknown."""
     pin = pin or {}
@@ -580,14 +621,30 @@ def wrong_model(
         plain = without_folders(name)
         scheme = LOCAL if plain.startswith(LOCAL) else ""
         example = f"{scheme}/PATH/{Path(plain.removeprefix(LOCAL)).name}"
-        yield f"{key}: {'; '.join(error.problems)}; give its path, as in --set {key}={example}"
+        found = "; ".join(error.problems)
+        problem = message(
+            "not-as-pinned.folder",
+            key,
+            found,
+            key=key,
+            example=example,
+        )
+        yield problem
         return
     sha256 = None if folder is None else folder_sha256(folder)
     if folder is None and revision is None:
-        yield f"{key}: {LOCK} has no commit of {name}, so its version is unknown"
+        problem = message("not-as-pinned.commit", key, name)
+        yield problem
     elif sha256 != pinned_sha256:
         actual = f"sha256 {sha256}" if sha256 else "a name of the Hub"
         pinned = f"sha256 {pinned_sha256}"
         if not pinned_sha256:
             pinned = f"commit {revision} of the Hub"
-        yield f"{key}: '{name}' is not the one that {LOCK} pins: found {actual}, expected {pinned}"
+        problem = message(
+            "not-as-pinned.model",
+            key,
+            actual,
+            pinned,
+            name=name,
+        )
+        yield problem

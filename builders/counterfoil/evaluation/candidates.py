@@ -130,7 +130,7 @@ def read_mined(
                 file = receipt.file(table)
                 if file is not None:
                     files.append(file)
-        refuse_changed(directory, changed_files(directory, files))
+        refuse_changed(changed_files(directory, files))
         unpicked = _unpicked(dataset, receipts, judged)
         dropped: dict[str, int] = {}
         for shift in judged:

@@ -402,7 +402,7 @@ def open_dataset(source: str | Path) -> OpenDataset:
             VERIFY,
         )
     hint = f"`counterfoil verify {source}` names everything that is damaged and how to repair it."
-    refuse_changed(directory, changed_data(directory, receipts), hint)
+    refuse_changed(changed_data(directory, receipts), hint)
     keys, shifts, labels, indices = _accepted_rows(finished)
     if not np.any(shifts == 0):
         raise UserError(

@@ -18,7 +18,7 @@ from counterfoil import progress
 from counterfoil.data.hub import PATIENCE, attentive_client
 from counterfoil.dataset.card.markdown import marked_text, split_card, with_marks
 from counterfoil.dataset.card.metadata import license_metadata
-from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
+from counterfoil.errors import CounterfoilError, RunFailure, UserError, first_of, raise_together
 from counterfoil.models.classifiers import ClassifierFacts, describe_classifier, load_classifier
 from counterfoil.models.config_files import is_text, read_config, shown_setting
 from counterfoil.models.mended import MENDED, MendedNote, read_mended
@@ -339,10 +339,9 @@ def _model_paths(directory: Path) -> list[str]:
         if not (directory / name).exists():
             problems.append(f"{directory}: {name} is missing")
     if problems:
-        if len(problems) > _MOST_TOLD:
-            problems[_MOST_TOLD:] = [f"and {len(problems) - _MOST_TOLD} more"]
+        shown = first_of(problems, _MOST_TOLD)
         raise UserError(
-            problems,
+            shown,
             f"A model's folder has {CONFIG} and {WEIGHTS}, and may have {CARD}, {MENDED} and a"
             " LICENSE. Move everything else out of it.",
         )

@@ -230,7 +230,7 @@ def review_answers(given: AnswersOptions) -> Review:
     hint = (
         f"`counterfoil verify {directory}` lists everything that is damaged, and how to repair it."
     )
-    refuse_changed(directory, changed_data(directory, dataset.receipts), hint)
+    refuse_changed(changed_data(directory, dataset.receipts), hint)
     selection = selection_of(raters, task_list)
     before, _ = Selection.of_dataset(directory, content)
     shifts = list(task_list.shifts)

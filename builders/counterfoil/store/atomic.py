@@ -21,9 +21,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from counterfoil.errors import RunFailure, UserError
 from counterfoil.store.inside import is_outside, read_inside, refuse_written_inside
 from counterfoil.store.layout import TEMPORARY_SUFFIX, WRITTEN
+from counterfoil.store.messages import failure, refusal
 
 if sys.platform != "win32":
     import fcntl
@@ -76,13 +76,10 @@ def disk_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        problem = f"cannot write {path}: {os.strerror(error.errno) if error.errno else error}"
         if error.errno in _FORBIDDEN:
-            hint = "Choose a folder that you may write to, or change the permissions of this one."
-            raise UserError(problem, hint) from error
-        remedy = "Make room" if error.errno in _FULL else "Check the disk and the path,"
-        hint = f"{remedy} and run the same command again: finished shards are kept."
-        raise RunFailure(problem, hint) from error
+            raise refusal("cannot-write.forbidden", path, error) from error
+        word = "full" if error.errno in _FULL else "disk"
+        raise failure(f"cannot-write.{word}", path, error) from error
 
 
 def make_folder(folder: Path) -> None:
@@ -114,7 +111,7 @@ def try_folder(folder: Path, *, of_dataset: bool = False) -> None:
     try:
         refuse_written_inside(folder.parent if of_dataset else folder)
         if folder.is_file():
-            raise UserError(f"{folder} is a file, expected a folder", "Name another folder.")
+            raise refusal("unusable-output.file", folder)
         while not parent.exists():
             missing.append(parent)
             parent = parent.parent
@@ -128,14 +125,9 @@ def try_folder(folder: Path, *, of_dataset: bool = False) -> None:
                 with contextlib.suppress(OSError):
                     created.rmdir()
     except OSError as error:
-        reason = error.strerror or str(error)
         if error.errno in _FULL:
-            raise RunFailure(
-                f"cannot write in {folder}: {reason}", "Make room, and run it again."
-            ) from error
-        raise UserError(
-            f"cannot write in {folder}: {reason}", "Choose a folder that you may write to."
-        ) from error
+            raise failure("cannot-write.full", folder, error) from error
+        raise refusal("cannot-write.forbidden", folder, error) from error
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.documents import document_bytes
-from counterfoil.errors import RunFailure, UserError, first_of, some_of
+from counterfoil.errors import RunFailure, UserError, first_of
 from counterfoil.plan.layout import Plan, PlanPart, Shard
 from counterfoil.recipe.keep.cells import ACCEPTED, keeps_image
 from counterfoil.store.atomic import (
@@ -56,6 +56,7 @@ from counterfoil.store.lock import (
     write_lock,
 )
 from counterfoil.store.manifest import Entry, file_faults, write_manifest
+from counterfoil.store.messages import failure, message, refusal
 from counterfoil.store.reading import planned_rows, read_receipts
 from counterfoil.store.receipts import (
     Receipt,
@@ -65,7 +66,6 @@ from counterfoil.store.receipts import (
     read_receipt,
     reasons_of,
     receipt_faults,
-    repair_hint,
     standing_shards,
     timm_info,
     write_receipt,
@@ -112,15 +112,14 @@ class ShardWriter:
 
     def made_before(self, shard: Shard) -> Receipt | None:
         path = self.directory / receipt_path(shard.group, shard.number)
-        return read_receipt(path) if path.exists() else None
+        if not path.exists():
+            return None
+        return read_receipt(path)
 
     def refuse_removed(self) -> None:
         """Raise RunFailure if the directory lost its lock, since it would become half a dataset."""
         if not (self.directory / LOCK).exists():
-            raise RunFailure(
-                f"{self.directory} was removed while it was being built (it has no {LOCK})",
-                "Nothing more was written there. Run the same command again.",
-            )
+            raise failure("changed-meanwhile.removed", self.directory)
 
     def write(self, shard: Shard, candidates: Sequence[Candidate]) -> Receipt:
         """Write a shard's tables, then its receipt. Raise ValueError unless `candidates` are the
@@ -309,7 +308,8 @@ class DatasetStore:
 
     def done(self) -> int:
         """Count the shards of the whole plan that have a receipt."""
-        return self.plan.n_shards - len(self.plan.shards_without(finished_shards(self.directory)))
+        pending = self.plan.shards_without(finished_shards(self.directory))
+        return self.plan.n_shards - len(pending)
 
     def _no_longer_finished(self) -> None:
         """If shards are pending, remove the manifest, because it would claim that the dataset is
@@ -330,11 +330,8 @@ class DatasetStore:
             self._receipts = read_receipts(self.directory)
         for receipt in self._receipts:
             if receipt.hashes != self.writer.hashes:
-                problem = (
-                    f"{self.directory / receipt.path} belongs to another dataset: its hashes"
-                    " differ from those in"
-                )
-                raise RunFailure(f"{problem} {LOCK}", repair_hint(self.directory))
+                path = self.directory / receipt.path
+                raise failure("damaged-shard.dataset", path, directory=self.directory)
         return self._receipts
 
     def finish(
@@ -347,11 +344,8 @@ class DatasetStore:
         Raise RunFailure for missing or changed shards.
         """
         if pending := self.pending():
-            raise RunFailure(
-                f"{self.directory}: {len(pending)} shards are not done, the first is"
-                f" {pending[0].id}",
-                "Run the same command again.",
-            )
+            first = pending[0].id
+            raise failure("not-finished.pending", self.directory, len(pending), first=first)
         receipts = self.checked_receipts()
         known = {}
         for receipt in receipts:
@@ -383,19 +377,26 @@ class DatasetStore:
                 path = self.directory / file.path
                 size = path.stat().st_size if path.is_file() else None
                 if size != file.size:
-                    actual = "missing" if size is None else f"{size} bytes"
-                    problems.append(
-                        f"{path}: {actual}, expected {file.size} bytes by {receipt.path}"
+                    word = "missing" if size is None else "size"
+                    problem = message(
+                        f"damaged-shard.{word}",
+                        path,
+                        size,
+                        file.size,
+                        receipt=receipt.path,
+                        directory=self.directory,
                     )
+                    problems.append(problem)
         if problems:
-            raise RunFailure(problems, repair_hint(self.directory))
+            raise RunFailure(problems)
         for what in WHATS:
             strays = [path for path in _files_below(self.directory, what) if path not in known]
             if strays:
-                raise RunFailure(
-                    [f"{self.directory / path} is in no receipt" for path in strays],
-                    "Move these files elsewhere and run the same command again.",
-                )
+                unlisted = []
+                for path in strays:
+                    problem = message("unexpected-file", self.directory / path)
+                    unlisted.append(problem)
+                raise RunFailure(unlisted)
         return receipts
 
 
@@ -423,7 +424,7 @@ def refuse_foreign(directory: Path) -> None:
         if not directory.exists():
             return
         if not directory.is_dir():
-            raise UserError(f"{directory} is a file, expected a folder", "Name another folder.")
+            raise refusal("unusable-output.file", directory)
         names = sorted(entry.name for entry in directory.iterdir())
     if LOCK in names:
         return
@@ -431,11 +432,7 @@ def refuse_foreign(directory: Path) -> None:
     foreign = [name for name in names if name != PRIVATE and not TEMPORARY.fullmatch(name)]
     # Another process may have begun the dataset since the folder was listed.
     if foreign and not (directory / LOCK).exists():
-        raise UserError(
-            f"{directory} is not empty and holds no Counterfoil dataset (no {LOCK}); it has"
-            f" {some_of(foreign)}",
-            "Name an empty or a new folder.",
-        )
+        raise refusal("unusable-output.foreign", directory, foreign)
 
 
 def _refuse_unknown_files(directory: Path, lock: Lock) -> None:
@@ -454,16 +451,15 @@ def _refuse_unknown_files(directory: Path, lock: Lock) -> None:
                 unknown.append(path)
     if unknown:
         shown = first_of([f"  {path}" for path in unknown], 10)
-        raise UserError(
-            [f"{directory} holds files that are not of this plan:", *shown],
-            "Move them elsewhere, or build into another folder.",
-        )
+        problem = message("other-build.files", directory)
+        raise UserError([problem, *shown])
 
 
 def _files_below(directory: Path, folder: str) -> list[str]:
     if not (directory / folder).is_dir():
         return []
-    return [f"{folder}/{path}" for path in list_files(directory / folder, hidden=True).files]
+    listing = list_files(directory / folder, hidden=True)
+    return [f"{folder}/{path}" for path in listing.files]
 
 
 def _write_if_new(directory: Path, path: str, content: bytes) -> None:

@@ -22,7 +22,6 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from counterfoil.errors import RunFailure, UserError, some_of
 from counterfoil.plan.layout import PlanPart
 from counterfoil.progress import report_progress
 from counterfoil.store.atomic import disk_errors, make_folder, temporary_file
@@ -33,6 +32,7 @@ from counterfoil.store.layout import (
     PART_LOCKS,
     PRIVATE,
 )
+from counterfoil.store.messages import failure, refusal
 
 _PART_LOCK = re.compile(r"(\d+)-of-(\d+)\.lock")
 # Parts open a directory one after another, and each part lists its receipts. With a thousand parts,
@@ -49,12 +49,8 @@ def directory_lock(directory: Path) -> Iterator[None]:
     part of it."""
     with _whole(directory, 0.0):
         if held := _held_parts(directory):
-            shown = some_of([f"{part}{_shown(_holder(directory, part))}" for part in held])
-            raise UserError(
-                f"{directory} is in use: other processes are building parts of it: {shown}",
-                "Wait until they end, or build another part with the same N: `counterfoil build …"
-                " --shards K/N`.",
-            )
+            shown = [f"{part}{_shown(_holder(directory, part))}" for part in held]
+            raise refusal("in-use.parts", directory, shown)
         yield
 
 
@@ -74,11 +70,9 @@ def writing_lock(folder: Path) -> Iterator[None]:
         if not seconds:
             message = f"Waiting for another process{_shown(holder)}, which is writing to {folder}."
             report_progress("writing the report", 0, 1, message)
-    raise RunFailure(
-        f"{folder}: another process{_shown(holder)} has been writing to it for"
-        f" {_OPENING_WAITS / 60:.0f} minutes",
-        "If a process hangs, end it. Then run the same command again.",
-    )
+    minutes = _OPENING_WAITS / 60
+    owner = _shown(holder)
+    raise failure("in-use.report", folder, holder=owner, minutes=minutes)
 
 
 @contextlib.contextmanager
@@ -89,11 +83,8 @@ def opening_lock(directory: Path) -> Iterator[None]:
     path = directory / OPENING_LOCK
     with _system_lock(path, _OPENING_WAITS) as held:
         if not held:
-            raise RunFailure(
-                f"{directory}: another process has been opening it for {_OPENING_WAITS / 60:.0f}"
-                " minutes",
-                "If a process hangs, end it. Then run the same command again.",
-            )
+            minutes = _OPENING_WAITS / 60
+            raise failure("in-use.opening", directory, minutes=minutes)
         with _whole(directory, _LOOKING_WAITS):
             # A network file system may remember that a file does not exist. Listing the file's
             # folder makes it look again.
@@ -110,19 +101,14 @@ def part_lock(directory: Path, part: PlanPart) -> Iterator[bool]:
     """
     others = _held_parts(directory, but=part)
     if other := next((held for held in others if held.of != part.of), None):
-        raise UserError(
-            f"{directory} is being made in {other.of} parts{_shown(_holder(directory, other))},"
-            f" found --shards {part}",
-            "Use the same N in every process, or wait until the others end: parts with another N"
-            " share their shards.",
-        )
+        file = _holder(directory, other)
+        holder = _shown(file)
+        raise refusal("in-use.other-parts", directory, part, other.of, holder=holder)
     holder = _holder(directory, part)
     with _system_lock(_lock_of(directory, part), 0.0) as held:
         if not held:
-            raise UserError(
-                f"part {part} of {directory} is being made by another process{_shown(holder)}",
-                "Give each process a part of its own, or wait until that one ends.",
-            )
+            owner = _shown(holder)
+            raise refusal("in-use.part", directory, part, holder=owner)
         with _named(holder, f"{os.getpid()} {socket.gethostname()}\n"):
             yield not others
 
@@ -139,10 +125,8 @@ def _whole(directory: Path, seconds: float) -> Iterator[None]:
     holder = directory / DIRECTORY_LOCK_HOLDER
     with _system_lock(path, seconds) as held:
         if not held:
-            raise UserError(
-                f"{directory} is in use by another process{_shown(holder)}",
-                "Wait until it ends, or build into another folder.",
-            )
+            owner = _shown(holder)
+            raise refusal("in-use.process", directory, holder=owner)
         with _named(holder, f"{os.getpid()}\n"):
             yield
 
@@ -201,11 +185,13 @@ def _held_parts(directory: Path, but: PlanPart | None = None) -> list[PlanPart]:
 
 
 def _lock_of(directory: Path, part: PlanPart) -> Path:
-    return directory / PART_LOCKS / f"{part.number}-of-{part.of}.lock"
+    name = f"{part.number}-of-{part.of}.lock"
+    return directory / PART_LOCKS / name
 
 
 def _holder(directory: Path, part: PlanPart) -> Path:
-    return directory / PART_LOCKS / f"{part.number}-of-{part.of}.pid"
+    name = f"{part.number}-of-{part.of}.pid"
+    return directory / PART_LOCKS / name
 
 
 def _shown(holder: Path) -> str:
@@ -237,12 +223,8 @@ class FolderMark:
                 if (self.folder / self.name).read_text(encoding="ascii") == self.word:
                     return
             if time.monotonic() > end:
-                raise UserError(
-                    f"{self.folder} is a different folder on {socket.gethostname()}, where a worker"
-                    " must write to it",
-                    "Name a folder that all machines share under one path, or add --collect:"
-                    " workers then send their files here.",
-                )
+                machine = socket.gethostname()
+                raise refusal("unusable-output.elsewhere", self.folder, machine=machine)
             time.sleep(0.2)
 
 

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from counterfoil.documents import Document, OtherVersion, parse_document
-from counterfoil.errors import RunFailure, UserError, first_of
+from counterfoil.errors import ProblemLine, RunFailure, UserError, first_of
 from counterfoil.regular_files import UnfitFile, irregularity, is_utf8, on_a_line, read_regular
 from counterfoil.store.layout import INDEX, LOCK, PRIVATE, RECIPE
+from counterfoil.store.messages import failure, message, refusal
 
 # The largest document is the manifest of a dataset with a hundred thousand files, which is the
 # Hub's limit. It takes 17 MB.
@@ -55,10 +56,7 @@ def list_files(
     below = len(f"{str(directory).rstrip(os.sep)}{os.sep}")
     for count, entry in enumerate(_entries(directory, listing.linked if links else None), 1):
         if most is not None and count > most:
-            raise RunFailure(
-                f"{directory} has more than {most:,} files",
-                "Name the folder of the files that you mean.",
-            )
+            raise failure("too-many-files", directory, most)
         path = entry.path[below:].replace(os.sep, "/")
         if not hidden and (path.startswith(".") or path == INDEX):
             continue
@@ -88,17 +86,16 @@ def refuse_unfit(directory: Path) -> None:
     if not directory.is_dir():
         return
     listing = list_files(directory, hidden=True)
-    unfit = listing.unfit
+    unfit: dict[str, ProblemLine] = {}
+    for path, what in listing.unfit.items():
+        unfit[path] = message("irregular-file", directory / on_a_line(path), what)
     for path in listing.files:
         is_text = is_utf8(path) and "\n" not in path
         if not path.startswith(".") and not is_text:
-            unfit[path] = "has a name that is not text, expected UTF-8 without line breaks"
+            unfit[path] = message("irregular-file.name", directory / on_a_line(path))
     if unfit:
-        shown = [f"{directory / on_a_line(path)} {what}" for path, what in sorted(unfit.items())]
-        raise RunFailure(
-            first_of(shown, 10),
-            "Nothing was read or changed. Remove them, or replace them with the files themselves.",
-        )
+        problems = [unfit[path] for path in sorted(unfit)]
+        raise RunFailure(first_of(problems, 10))
 
 
 def refuse_written_inside(output: Path, directory: Path | None = None) -> None:
@@ -109,9 +106,7 @@ def refuse_written_inside(output: Path, directory: Path | None = None) -> None:
     try:
         resolved = output.resolve()
     except (OSError, RuntimeError) as error:  # Python before 3.13 raises RuntimeError
-        raise UserError(
-            f"{output} cannot be written: its links lead in a circle", "Name another place."
-        ) from error
+        raise refusal("unusable-output.circle", output) from error
     above = [resolved, *resolved.parents]
     if directory is None:
         folders = [
@@ -121,10 +116,7 @@ def refuse_written_inside(output: Path, directory: Path | None = None) -> None:
         folders = [directory.resolve()]
     for folder in folders:
         if folder in above and folder / PRIVATE not in above:
-            raise UserError(
-                f"{output} lies inside the dataset {folder}, and would become part of it",
-                "Name a place outside (--out).",
-            )
+            raise refusal("unusable-output.inside", output, folder)
 
 
 def read_inside(directory: Path, path: str, most_bytes: int = MOST_DOCUMENT) -> bytes:
@@ -140,20 +132,31 @@ def read_inside(directory: Path, path: str, most_bytes: int = MOST_DOCUMENT) -> 
 
 
 def read_own(directory: Path, path: str, kind: type[Document], hint: str | None = None) -> Document:
-    """Read a document that Counterfoil wrote. Raise RunFailure if it is damaged, and OtherVersion
-    if another version wrote it.
+    """Read a document that Counterfoil wrote. Raise RunFailure if it is damaged, and UserError if
+    another version wrote it.
     """
     file = directory / path
     try:
-        return parse_document(kind, read_inside(directory, path), str(file))
+        return parse_own(kind, read_inside(directory, path), file)
     except OSError as error:
-        raise RunFailure(
-            f"{file} cannot be read: {error.strerror}", hint or kind.FORM.hint
-        ) from error
-    except OtherVersion:
-        raise
+        problem = message("damaged-file", file, error)
+        raise RunFailure(problem, hint or kind.FORM.hint) from error
     except UserError as error:
-        raise RunFailure(error.problems, hint or kind.FORM.hint) from error
+        if error.problems[0].code == "other-version":
+            raise
+        raise RunFailure(error.problems, hint or error.hint) from error
+
+
+def parse_own(kind: type[Document], content: bytes, where: object) -> Document:
+    """Parse a document that Counterfoil wrote. Raise UserError if it is damaged or of another
+    version."""
+    try:
+        return parse_document(kind, content, str(where))
+    except UserError as error:
+        reason = error.problems[0].removeprefix(str(where)).lstrip(": ")
+        if isinstance(error, OtherVersion):
+            raise refusal("other-version", where, reason) from error
+        raise UserError(message("damaged-file.document", where, reason), error.hint) from error
 
 
 def is_outside(path: str) -> bool:

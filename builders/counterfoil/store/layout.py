@@ -14,12 +14,13 @@ from typing import Literal, get_args
 
 # A recipe's layer needs these names too, because a dataset's recipe is read together with these
 # files.
-from counterfoil.errors import UserError
+from counterfoil.plan.layout import Shard
 from counterfoil.recipe.names import EMBEDDINGS as EMBEDDINGS
 from counterfoil.recipe.names import LOCK as LOCK
 from counterfoil.recipe.names import RECIPE as RECIPE
 from counterfoil.recipe.names import ROWS as ROWS
 from counterfoil.recipe.names import TOKENS as TOKENS
+from counterfoil.store.messages import refusal
 
 What = Literal["data", "rejected", "candidates"]
 WHATS: tuple[What, ...] = get_args(What)
@@ -75,8 +76,11 @@ def shard_path(what: What, group: str, split: str, number: int, of: int, format:
     return f"{what}/{group}/{split}-{number:05d}-of-{of:05d}.{SUFFIXES[format]}"
 
 
-def shard_paths(group: str, split: str, number: int, of: int, format: Format) -> dict[What, str]:
-    return {what: shard_path(what, group, split, number, of, format) for what in WHATS}
+def shard_paths(shard: Shard, split: str, format: Format) -> dict[What, str]:
+    paths = {}
+    for what in WHATS:
+        paths[what] = shard_path(what, shard.group, split, shard.number, shard.of, format)
+    return paths
 
 
 def receipt_path(group: str, number: int) -> str:
@@ -116,6 +120,5 @@ def writable_cache() -> Path:
     folder = user_cache()
     there = next(above for above in (folder, *folder.parents) if os.path.exists(above))  # noqa: PTH110 (never raises)
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        hint = "Set XDG_CACHE_HOME to a folder that you may write to."
-        raise UserError(f"cannot write in {folder}, which keeps what models answered", hint)
+        raise refusal("cannot-write.cache", folder)
     return folder

@@ -17,6 +17,7 @@ from counterfoil.recipe.names import GROUP_NAME
 from counterfoil.store.atomic import write_atomically
 from counterfoil.store.inside import read_own
 from counterfoil.store.layout import LOCK
+from counterfoil.store.messages import message, refusal
 
 VERSION = 1
 # The input that records the realised levels of shifts.
@@ -105,45 +106,44 @@ def write_lock(directory: Path, lock: Lock) -> None:
 
 
 def read_lock(directory: Path) -> Lock | None:
-    """Read a directory's lock, if it has one. Raise RunFailure for a damaged lock, and OtherVersion
+    """Read a directory's lock, if it has one. Raise RunFailure for a damaged lock, and UserError
     for a lock of another version.
     """
-    return read_own(directory, LOCK, Lock) if (directory / LOCK).exists() else None
+    if not (directory / LOCK).exists():
+        return None
+    return read_own(directory, LOCK, Lock)
 
 
 def _extent(lock: Lock) -> str:
     samples = lock.plan.get("samples")
     limit = samples.get("limit") if isinstance(samples, Mapping) else None
-    return f"a preview of {limit} images a shift" if isinstance(limit, int) else "a whole dataset"
+    if isinstance(limit, int):
+        return f"a preview of {limit} images a shift"
+    return "a whole dataset"
 
 
 def refuse_other_hashes(directory: Path, existing: Lock, lock: Lock) -> None:
-    problems = []
+    problems: list[str] = []
     built = _extent(existing)
     wanted = _extent(lock)
     if built != wanted:
-        hint = (
-            "Build into another folder, or remove this one. A preview's images are the first of"
-            " the whole dataset."
-        )
-        raise UserError(f"{directory} holds {built}, and you asked for {wanted}", hint)
+        raise refusal("other-build.extent", directory, built, wanted)
     for name in HASHES:
         if existing.hashes.get(name) == lock.hashes.get(name):
             continue
-        differs = "from other inputs" if name == "inputs" else f"with another {name}"
-        problems.append(f"{directory} was built {differs}:")
+        word = "inputs" if name == "inputs" else "plan"
+        problem = message(f"other-build.{word}", directory, name)
+        problems.append(problem)
         lines = document_differences(getattr(existing, name), getattr(lock, name))
         if not lines:
             lines = document_differences(existing.hashes, lock.hashes, "hash")
         problems += [f"  {line}" for line in lines]
     if not problems and existing.groups != lock.groups:
-        problems = [f"{directory} was laid out in other shards:"]
-        problems += [f"  {line}" for line in document_differences(existing.groups, lock.groups)]
+        problems = [message("other-build.shards", directory)]
+        lines = document_differences(existing.groups, lock.groups)
+        problems += [f"  {line}" for line in lines]
     if problems:
-        raise UserError(
-            problems,
-            "Build into another folder, or restore the recipe that this one was built with.",
-        )
+        raise UserError(problems)
 
 
 def stack_differences(existing: Mapping[str, Any], stack: Mapping[str, Any]) -> list[str]:
@@ -166,12 +166,9 @@ def refuse_other_stack(
 ) -> None:
     lines = stack_differences(existing, stack)
     if lines:
-        problem = f"{directory} was rendered by another stack, which may change bytes:"
-        raise UserError(
-            [problem, *(f"  {line}" for line in lines)],
-            "Use the old stack, build into another folder, or pass --allow-mixed (the card will say"
-            " so).",
-        )
+        problem = message("other-stack", directory)
+        details = [f"  {line}" for line in lines]
+        raise UserError([problem, *details])
 
 
 # True class id → answered class id → number of images.

@@ -22,17 +22,15 @@ from counterfoil.documents import (
     Form,
     Strict,
     document_bytes,
-    error_lines,
-    in_one_line,
-    parse_document,
     sha256_json,
 )
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import ProblemLine, RunFailure, UserError
 from counterfoil.progress import track
 from counterfoil.regular_files import on_a_line, open_regular
 from counterfoil.store.atomic import write_atomically
-from counterfoil.store.inside import is_outside, list_files, read_inside, refuse_unfit
+from counterfoil.store.inside import is_outside, list_files, parse_own, read_inside, refuse_unfit
 from counterfoil.store.layout import MANIFEST
+from counterfoil.store.messages import message, refusal
 from counterfoil.store.receipts import Receipt, StoredFile
 
 VERSION = 1
@@ -107,11 +105,9 @@ def parse_manifest(content: bytes, where: str) -> dict[str, Entry]:
     """Parse a manifest into path → file. Raise UserError with every problem, and if the bytes
     differ from the bytes that Counterfoil would write.
     """
-    listed = {entry.path: entry for entry in parse_document(Manifest, content, where).files}
+    listed = {entry.path: entry for entry in parse_own(Manifest, content, where).files}
     if document_bytes(manifest_document(list(listed.values()))) != content:
-        raise UserError(
-            f"{where} is changed: its list of files does not match its own hash", VERIFY
-        )
+        raise refusal("changed-file.manifest", where)
     return listed
 
 
@@ -166,49 +162,41 @@ def changed_files(
     directory: Path,
     files: Sequence[StoredFile],
     openable: Collection[str] | None = None,
-) -> list[str]:
-    """Hash files of receipts. Return a line for each file that is missing or differs."""
-    lines = []
+) -> list[ProblemLine]:
+    """Hash files of receipts. Return a problem for each file that is missing or differs."""
+    problems = []
     for file, exists in file_faults(directory, files, openable):
-        fault = "not the file in its receipt" if exists else "missing"
-        lines.append(f"{file.path} is {fault}")
-    return lines
+        name = "changed-file.receipt" if exists else "missing-file"
+        problem = message(name, directory / file.path)
+        problems.append(problem)
+    return problems
 
 
-def changed_data(directory: Path, receipts: Iterable[Receipt]) -> list[str]:
-    """Return a line for each data file that is missing or differs, and for each data file that is
+def changed_data(directory: Path, receipts: Iterable[Receipt]) -> list[ProblemLine]:
+    """Return a problem for each data file that is missing or differs, and for each data file that is
     in no receipt."""
     listed = list(filter(None, (receipt.file("data") for receipt in receipts)))
     present = [path for path in list_files(directory).files if path.startswith("data/")]
     strays = dict.fromkeys(present).keys() - {file.path for file in listed}
-    lines = changed_files(directory, listed, set(present))
-    return lines + [f"{path} is in no receipt" for path in sorted(strays)]
+    problems = changed_files(directory, listed, set(present))
+    for path in sorted(strays):
+        problem = message("unexpected-file", directory / path)
+        problems.append(problem)
+    return problems
 
 
-def refuse_changed(directory: Path, changed: Sequence[str], hint: str = VERIFY) -> None:
-    """Raise RunFailure with the first lines of `changed`, if there are any."""
+def refuse_changed(changed: Sequence[ProblemLine], hint: str = VERIFY) -> None:
+    """Raise RunFailure with the first of `changed`, if there are any."""
     if changed:
-        raise RunFailure([f"{directory}: {line}" for line in changed[:_MOST_SHOWN]], hint)
-
-
-@dataclass(frozen=True, slots=True)
-class FileProblem:
-    """A problem of one file. `what` completes a sentence that begins with the path: "is
-    missing"."""
-
-    path: str
-    fault: Literal["missing", "changed", "unexpected", "unreadable", "unfit"]
-    what: str
-
-    def __str__(self) -> str:
-        return f"{on_a_line(self.path)} {self.what}"
+        raise RunFailure(changed[:_MOST_SHOWN], hint)
 
 
 @dataclass(frozen=True, slots=True)
 class FileCheck:
     """The published files of a directory, compared with the manifest."""
 
-    problems: tuple[FileProblem, ...]
+    problems: Sequence[tuple[str, ProblemLine]]
+    """Path → what is wrong, without the path."""
     entries: Mapping[str, Entry]
     """The files that could be read."""
     listed: Mapping[str, Entry] | None
@@ -218,31 +206,34 @@ class FileCheck:
 def verify_files(directory: Path) -> list[str]:
     """Return a line for each file that is missing, changed or unexpected. The list is empty for a
     complete dataset."""
-    return [str(problem) for problem in check_files(directory).problems]
+    lines: list[str] = []
+    for path, problem in check_files(directory).problems:
+        shown = on_a_line(path)
+        lines.append(problem.only_at(shown))
+    return lines
 
 
 def check_files(directory: Path) -> FileCheck:
     """Hash every published file once and compare the hash with the manifest. Progress is
     reported."""
-    problems: list[FileProblem] = []
+    problems: list[tuple[str, ProblemLine]] = []
     listing = list_files(directory)
     everywhere = list_files(directory, hidden=True).unfit
-    problems += [FileProblem(path, "unfit", what) for path, what in sorted(everywhere.items())]
+    for path, what in sorted(everywhere.items()):
+        problem = message("irregular-file", None, what)
+        problems.append((path, problem))
     listed: dict[str, Entry] | None = None
     if not os.path.lexists(directory / MANIFEST):
-        what = "is missing: the dataset is not finished, or this is not a dataset"
-        problems.append(FileProblem(MANIFEST, "missing", what))
+        problem = message("not-finished.manifest")
+        problems.append((MANIFEST, problem))
     elif MANIFEST not in everywhere:
         try:
             listed = parse_manifest(read_inside(directory, MANIFEST), MANIFEST)
         except OSError as error:
-            problems.append(
-                FileProblem(MANIFEST, "unreadable", f"cannot be read: {error.strerror}")
-            )
+            problem = message("damaged-file", None, error)
+            problems.append((MANIFEST, problem))
         except UserError as error:
-            problems.append(
-                FileProblem(MANIFEST, "changed", in_one_line(error_lines(error, Path(MANIFEST))))
-            )
+            problems.append((MANIFEST, error.problems[0]))
     present = [path for path in listing.files if path != MANIFEST]
     entries: dict[str, Entry] = {}
     sizes = {path: entry.size for path, entry in (listed or {}).items()}
@@ -253,29 +244,46 @@ def check_files(directory: Path) -> FileCheck:
             try:
                 entries[path] = hashed.result()
             except OSError as error:
-                what = f"cannot be read: {error.strerror or error}"
-                problems.append(FileProblem(path, "unreadable", what))
+                problem = message("damaged-file", None, error)
+                problems.append((path, problem))
     if listed is not None:
         existing = {*present, *listing.unfit}
         for path in listed:
             if path not in existing:
-                problems.append(FileProblem(path, "missing", "is missing"))
+                problem = message("missing-file")
+                problems.append((path, problem))
         for path in present:
             if path not in listed:
-                what = "is unexpected: the manifest does not list it"
-                problems.append(FileProblem(path, "unexpected", what))
+                problem = message("unexpected-file.manifest")
+                problems.append((path, problem))
             elif path in entries:
-                what = file_difference(entries[path], listed[path].size, listed[path].sha256)
-                if what:
-                    problems.append(FileProblem(path, "changed", what))
-    return FileCheck(tuple(problems), entries, listed)
+                problem = file_difference(entries[path], listed[path])
+                if problem is not None:
+                    problems.append((path, problem))
+    return FileCheck(problems, entries, listed)
 
 
-def file_difference(entry: Entry, size: int, sha256: str) -> str | None:
+def file_difference(
+    entry: Entry,
+    expected: Entry | StoredFile,
+    by: str = "",
+) -> ProblemLine | None:
     """Describe how a file differs from its expected size and sha256. Return None if both are as
-    expected."""
-    if entry.size != size:
-        return f"is changed: {entry.size} bytes, expected {size}"
-    if entry.sha256 != sha256:
-        return f"is changed: sha256 {entry.sha256[:12]}…, expected {sha256[:12]}…"
+    expected. by: who expects them, for the end of the line."""
+    if entry.size != expected.size:
+        return message(
+            "changed-file.size",
+            None,
+            entry.size,
+            expected.size,
+            by=by,
+        )
+    if entry.sha256 != expected.sha256:
+        return message(
+            "changed-file.sha256",
+            None,
+            entry.sha256,
+            expected.sha256,
+            by=by,
+        )
     return None

@@ -7,17 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import ProblemLine, RunFailure
 from counterfoil.plan.layout import Plan, Shard, sample_key
-from counterfoil.store.layout import LOCK, What, receipt_path
+from counterfoil.store.layout import What, receipt_path
 from counterfoil.store.lock import read_lock
-from counterfoil.store.receipts import (
-    Receipt,
-    finished_shards,
-    read_receipt,
-    remake_hint,
-    repair_hint,
-)
+from counterfoil.store.messages import failure, message, refusal
+from counterfoil.store.receipts import Receipt, finished_shards, read_receipt
 from counterfoil.store.rows import PLAIN, REQUIRED, TableForm, table_columns
 
 if TYPE_CHECKING:
@@ -47,7 +42,7 @@ def read_batches(
     known = _groups(directory)
     for group in groups or ():
         if group not in known:
-            raise UserError(f"{directory} has no group '{group}'", f"It has: {', '.join(known)}.")
+            raise refusal("unknown-group", directory, group, known)
     for receipt in read_receipts(directory):
         if groups is None or receipt.group in groups:
             yield from shard_batches(directory, receipt, columns, what)
@@ -92,7 +87,7 @@ def shard_batches(
         return
     path = directory / file.path
     if not path.is_file():
-        raise RunFailure(f"{path} is missing, but {receipt.path} lists it", repair_hint(directory))
+        raise failure("damaged-shard.missing", path, receipt=receipt.path, directory=directory)
     for batch in _batches(path, columns, what, form):
         _refuse_odd_values(path, batch)
         rows += batch.num_rows
@@ -101,8 +96,13 @@ def shard_batches(
         yield batch
     if rows != file.rows:
         count = "more" if rows > file.rows else str(rows)
-        raise RunFailure(
-            f"{path} has {count} rows, but {receipt.path} lists {file.rows}", repair_hint(directory)
+        raise failure(
+            "damaged-shard.rows",
+            path,
+            count,
+            file.rows,
+            receipt=receipt.path,
+            directory=directory,
         )
 
 
@@ -141,10 +141,21 @@ def _batches(
         else:
             yield from read_parquet(path, what, columns, only, form)
     except Exception as error:
-        shown = " ".join(str(error).split())[:200] or "no more is known"
-        raise RunFailure(
-            f"{path} cannot be read: {type(error).__name__}: {shown}", repair_hint(path.parents[2])
-        ) from error
+        raise RunFailure(unreadable(path, error)) from error
+
+
+def unreadable(path: Path, error: Exception) -> ProblemLine:
+    """Return why a shard's file cannot be read. Damaged files may raise anything."""
+    kind = type(error).__name__
+    reason = error if str(error) else "no more is known"
+    directory = path.parents[2]
+    return message(
+        "damaged-shard.read",
+        path,
+        reason,
+        kind=kind,
+        directory=directory,
+    )
 
 
 def _refuse_odd_values(path: Path, batch: pa.RecordBatch) -> None:
@@ -153,31 +164,22 @@ def _refuse_odd_values(path: Path, batch: pa.RecordBatch) -> None:
     import numpy as np
     import pyarrow as pa
 
+    directory = path.parents[2]
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if name in REQUIRED and column.null_count:
-            raise RunFailure(f"{path}: {name} is empty in a row", repair_hint(path.parents[2]))
+            raise failure("damaged-shard.empty", path, column=name, directory=directory)
         values = column.flatten() if pa.types.is_list(column.type) else column
         if pa.types.is_floating(values.type):
             numbers = values.drop_null().to_numpy(zero_copy_only=False)
             if not np.isfinite(numbers).all():
-                raise RunFailure(
-                    f"{path}: {name} holds a value that is not a finite number",
-                    repair_hint(path.parents[2]),
-                )
+                raise failure("damaged-shard.number", path, column=name, directory=directory)
 
 
 def _groups(directory: Path) -> list[str]:
     lock = read_lock(directory)
     if lock is None:
-        raise no_dataset(directory)
+        raise refusal("no-dataset", directory)
     return list(lock.groups)
-
-
-def no_dataset(directory: Path) -> UserError:
-    return UserError(
-        f"{directory} is not a Counterfoil dataset: it has no {LOCK}",
-        "Name the folder that was given to `counterfoil build --out`.",
-    )
 
 
 # The columns that identify a row's sample.
@@ -209,12 +211,19 @@ def planned_rows(
         planned_id, candidates = cells.get((shift, label), (None, 0))
         is_sample = planned_id is not None and planned_id == class_id and 0 <= index < candidates
         if not is_sample or key != sample_key(shift, class_id, index):
-            shown = ", ".join(f"{name} {str(row[name])[:_LONGEST]!r}" for name in IDENTITY)
-            problem = f"has a row that is not a sample of its shard: {shown}"
+            shown = [f"{name} {str(row[name])[:_LONGEST]!r}" for name in IDENTITY]
+            word = "row"
         elif key in seen:
-            problem = f"has the row {key} more than once"
+            shown = key
+            word = "repeated"
         else:
             seen.add(key)
             yield row
             continue
-        raise RunFailure(f"{path} {problem}", remake_hint(directory, receipt.path))
+        raise failure(
+            f"unplanned-shard.{word}",
+            path,
+            shown,
+            receipt=receipt.path,
+            directory=directory,
+        )

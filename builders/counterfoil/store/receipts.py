@@ -22,9 +22,8 @@ from counterfoil.documents import (
     Strict,
     document_bytes,
     document_differences,
-    error_lines,
 )
-from counterfoil.errors import CounterfoilError, RunFailure
+from counterfoil.errors import CounterfoilError, ProblemLine
 from counterfoil.plan.layout import Shard
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.keep.cells import ACCEPTED, filled_at
@@ -32,7 +31,6 @@ from counterfoil.recipe.names import GROUP_NAME
 from counterfoil.store.atomic import write_atomically
 from counterfoil.store.inside import read_own
 from counterfoil.store.layout import (
-    LOCK,
     RECEIPTS,
     WHATS,
     Format,
@@ -43,6 +41,7 @@ from counterfoil.store.layout import (
     shard_paths,
 )
 from counterfoil.store.lock import HASHES
+from counterfoil.store.messages import failure, message
 
 _MOST_DIFFERENCES = 3
 _MOST_VALUES = 250_000  # more than a shard has cells
@@ -133,17 +132,15 @@ def write_receipt(directory: Path, receipt: Receipt) -> None:
 def read_receipt(path: Path) -> Receipt:
     """Read a receipt. Raise RunFailure if it is damaged, or names files of another shard."""
     directory = path.parents[1]
-    form = Receipt.FORM.called
-    hint = repair_hint(directory)
-    receipt = read_own(directory, f"{RECEIPTS}/{path.name}", Receipt, hint)
+    receipt = read_own(directory, f"{RECEIPTS}/{path.name}", Receipt, repair_hint(directory))
     # The files that a receipt names are opened. Each of them must therefore belong to the receipt's
     # shard, and each table has one file.
     shard = (receipt.group, receipt.shard, receipt.of)
     files = [parse_shard_path(file.path) for file in receipt.files]
     if any(file is None or (file.group, file.number, file.of) != shard for file in files):
-        raise RunFailure(f"{path} is not {form}: it lists files of another shard", hint)
+        raise failure("damaged-shard.files", path, directory=directory)
     if len({file.what for file in files if file is not None}) < len(files):
-        raise RunFailure(f"{path} is not {form}: it lists two files of one table", hint)
+        raise failure("damaged-shard.tables", path, directory=directory)
     return receipt
 
 
@@ -198,7 +195,7 @@ class StandingShard:
     shard: Shard | None
     """None if the plan lacks the shard."""
     receipt: Receipt | None = None
-    unreadable: tuple[str, ...] = ()
+    unreadable: ProblemLine | None = None
     """Why the receipt cannot be read."""
 
 
@@ -211,7 +208,7 @@ def standing_shards(directory: Path, shards: Iterable[Shard]) -> Iterator[Standi
         try:
             return StandingShard(path, shard, read_receipt(directory / path))
         except CounterfoilError as error:
-            return StandingShard(path, shard, None, error_lines(error, directory / path))
+            return StandingShard(path, shard, None, error.problems[0])
 
     for shard in shards:
         path = receipt_path(shard.group, shard.number)
@@ -227,7 +224,7 @@ def receipt_faults(
     hashes: Mapping[str, str],
     split: str | None = None,
     format: Format | None = None,
-) -> Iterator[str]:
+) -> Iterator[ProblemLine]:
     """Yield the contradictions between a receipt and `hashes`, and, given `split` and `format`,
     between the receipt and its shard.
     """
@@ -241,34 +238,43 @@ def receipt_faults(
         lines = document_differences(recorded, hashes, "hashes")
         if lines:
             shown = "; ".join(lines[:_MOST_DIFFERENCES])
-            yield f"belongs to another dataset (“there” in the receipt, “here” in {LOCK}): {shown}"
+            problem = message("wrong-receipt.hashes", None, shown)
+            yield problem
     if receipt.path != standing.path:
-        yield (
-            f"is the receipt of shard {receipt.group}-{receipt.shard:05d}, expected that of its"
-            " own name"
-        )
+        number = receipt.shard
+        problem = message("wrong-receipt.shard", group=receipt.group, number=number)
+        yield problem
     reasons = sum(map(Counter, receipt.counts.values()), Counter[str]())
     accepted = ("accepted", "data", reasons[ACCEPTED])
     for what, table, count in (accepted, ("candidates", "candidates", reasons.total())):
         rows = receipt.rows[table]
         if rows != count:
-            yield f"counts {count} {what}, but lists {rows} rows of them"
+            problem = message(
+                "wrong-receipt.rows",
+                None,
+                count,
+                rows,
+                what=what,
+            )
+            yield problem
     if shard is None or split is None or format is None:
         return
     if receipt.of != shard.of:
-        yield f"says that its group has {receipt.of} shards, expected {shard.of}"
+        problem = message("wrong-receipt.of", None, receipt.of, shard.of)
+        yield problem
     shifts = {cell.shift for cell in shard.cells}
     if set(receipt.counts) != shifts:
-        counted = ", ".join(sorted(receipt.counts))
-        yield f"counts the shifts {counted}, expected {', '.join(sorted(shifts))}"
+        problem = message("wrong-receipt.shifts", None, sorted(receipt.counts), sorted(shifts))
+        yield problem
     listed = sorted((file.path, file.rows) for file in receipt.files)
     planned = []
-    for what, path in shard_paths(shard.group, split, shard.number, shard.of, format).items():
+    for what, path in shard_paths(shard, split, format).items():
         if receipt.rows[what]:
             planned.append((path, receipt.rows[what]))
     planned.sort()
     if listed != planned:
-        yield f"lists the files {_shown(listed)}, expected {_shown(planned)}"
+        problem = message("wrong-receipt.files", None, _shown(listed), _shown(planned))
+        yield problem
 
 
 def _shown(files: Iterable[tuple[str, int]]) -> str:

@@ -464,7 +464,7 @@ def test_by_shift_the_numbers_and_the_worst_three_classes() -> None:
 @pytest.mark.parametrize("validation", [{"crane": {"crane": 1}}, {"00": {"00": 10**6}}, "<script>"])
 def test_a_lock_of_another_form_is_reported(validation: Any) -> None:
     recipe = load_recipe("wardrobe-mini", [f"screen.judge={JUDGE}"])
-    with pytest.raises(RunFailure, match=r"lock\.json is not a lock that a build wrote"):
+    with pytest.raises(RunFailure, match=r"lock\.json: is not a lock that a build wrote"):
         judged_labels(recipe, inputs(validation), Tally({}), 100)
 
 

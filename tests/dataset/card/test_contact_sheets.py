@@ -141,7 +141,7 @@ def test_an_image_that_does_not_open_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("card_cases.picture", lambda sample, format: b"no image")
-    with pytest.raises(RunFailure, match=r"data/.*parquet: \w+ cannot be opened as an image"):
+    with pytest.raises(RunFailure, match=r"data/.*parquet: \w+: cannot be opened as an image"):
         build(tmp_path, plan_of())
 
 

@@ -59,6 +59,18 @@ def dataset(request: pytest.FixtureRequest, datasets: dict[str, Path], tmp_path:
 
 
 @pytest.fixture
+def tars(datasets: dict[str, Path], tmp_path: Path) -> Path:
+    """Return a copy of the one of tar files that a test may damage."""
+    return Path(shutil.copytree(datasets["webdataset"], tmp_path / "dataset"))
+
+
+@pytest.fixture
+def with_tokens(datasets: dict[str, Path], tmp_path: Path) -> Path:
+    """Return a copy of the one with class tokens that a test may damage."""
+    return Path(shutil.copytree(datasets["tokens"], tmp_path / "dataset"))
+
+
+@pytest.fixture
 def parquet(datasets: dict[str, Path], tmp_path: Path) -> Path:
     """Return a copy of the Parquet one that a test may damage."""
     return Path(shutil.copytree(datasets["parquet"], tmp_path / "dataset"))

@@ -31,6 +31,8 @@ Rows = list[dict[str, Any]]
 
 # The datasets of conftest.py.
 KINDS = ("parquet", "webdataset", "tokens")
+# Kinds of files, or files, that only datasets of tar files have.
+OF_TARS = {"_info.json", "candidates/*.tar", "data/*.tar", "rejected/*.tar"}
 
 
 def kind_of(path: str) -> str:
@@ -41,7 +43,11 @@ def kind_of(path: str) -> str:
 
 
 def one_of_each_kind(directory: Path) -> dict[str, str]:
-    return {kind_of(path): path for path in published(directory)}
+    """Return a file of each kind; in a dataset of tar files, only kinds that Parquet ones lack."""
+    files = {kind_of(path): path for path in published(directory)}
+    if "_info.json" not in files:
+        return files
+    return {kind: path for kind, path in files.items() if kind in OF_TARS}
 
 
 def receipt_with(directory: Path, what: What, rows: int = 2) -> Receipt:

@@ -10,7 +10,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from doctored import KINDS, doctor, kind_of, one_of_each_kind, problem_of, receipt_with, with_stack
+from doctored import (
+    KINDS,
+    OF_TARS,
+    doctor,
+    kind_of,
+    one_of_each_kind,
+    problem_of,
+    receipt_with,
+    with_stack,
+)
 
 import counterfoil
 from counterfoil.data.hub import HubDataset
@@ -22,6 +31,7 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.progress import Stage, listening
 from counterfoil.store.reading import read_rows
 from support.files import flipped
+from support.refusals import refuses
 from tiny_builds import images, published, run_command, tiny
 
 BUILD = "counterfoil build --from {0} --out {0}"
@@ -35,17 +45,16 @@ def test_what_a_build_makes_is_repaired_by_building(dataset: Path) -> None:
         (dataset / path).write_bytes(content)
         assert {problem.path for problem in verification.problems} == {path}
         (problem,) = verification.problems
-        assert problem.what.startswith("is missing")
+        assert problem.code == ("not-finished" if path == "manifest.json" else "missing-file")
         if path in ("recipe.yaml", "lock.json", "thresholds.json"):
             assert problem.repair.startswith("restore it from a copy")
         else:
             assert problem.repair == BUILD.format(dataset)
 
 
-def test_tokens_are_restored_from_a_copy(datasets: dict[str, Path], tmp_path: Path) -> None:
-    directory = Path(shutil.copytree(datasets["tokens"], tmp_path / "dataset"))
-    (directory / "tokens/05.safetensors").unlink()
-    verification = verify(directory)
+def test_tokens_are_restored_from_a_copy(with_tokens: Path) -> None:
+    (with_tokens / "tokens/05.safetensors").unlink()
+    verification = verify(with_tokens)
     assert [problem.path for problem in verification.problems] == ["tokens/05.safetensors"]
     assert verification.problems[0].repair.startswith("restore it from a copy")
     assert any("prompts were not compared" in note for note in verification.notes)
@@ -131,7 +140,7 @@ def test_a_build_that_was_not_finished_says_so(parquet: Path) -> None:
     (parquet / receipt.path).unlink()
     verification = verify(parquet)
     assert {problem.path for problem in verification.problems} == {"manifest.json", receipt.path}
-    assert "is not finished" in problem_of(verification, "manifest.json")[0].what
+    assert problem_of(verification, "manifest.json")[0].code == "not-finished"
 
 
 @pytest.mark.parametrize(
@@ -173,7 +182,8 @@ def test_a_flipped_byte_in_each_kind_of_file_is_named(kind: str, copies: dict[st
     files = published(directory)
     by_kind: dict[str, list[str]] = {}
     for path in files:
-        by_kind.setdefault(kind_of(path), []).append(path)
+        if kind != "webdataset" or kind_of(path) in OF_TARS:
+            by_kind.setdefault(kind_of(path), []).append(path)
     chance = random.Random(kind)
     for paths in by_kind.values():
         for _ in range(FLIPS_A_KIND):
@@ -404,14 +414,14 @@ def test_other_stacks_are_noted_and_no_damage(parquet: Path) -> None:
 def test_where_there_is_no_dataset_nothing_is_verified(
     tmp_path: Path, datasets: dict[str, Path]
 ) -> None:
-    with pytest.raises(UserError, match="not a Counterfoil dataset"):
+    with refuses("no-dataset", tmp_path):
         verify(tmp_path)
-    with pytest.raises(UserError, match=r"\[unknown-dataset\]"):
+    with refuses("unknown-dataset", tmp_path / "nowhere"):
         verify(tmp_path / "nowhere")
     with pytest.raises(UserError, match="rerender is -1"):
         verify(datasets["parquet"], rerender=-1)
     shutil.copytree(datasets["parquet"] / "data", tmp_path / "data")
-    with pytest.raises(UserError, match="not a Counterfoil dataset"):
+    with refuses("no-dataset", tmp_path):
         verify(tmp_path)
 
 
@@ -439,7 +449,7 @@ def test_a_damaged_dataset_exits_1_and_names_file_fault_and_repair(parquet: Path
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     lines = done.stdout.splitlines()
-    assert lines[0] == "recipe.yaml is missing"
+    assert lines[0] == "recipe.yaml: is missing [missing-file]"
     assert f"  Repair: counterfoil build --from {parquet} --out {parquet}" in lines
     assert lines[-1].startswith(f"{parquet} is damaged: 2 files of ")
     assert "Note: rows were not compared with the plan" in done.stderr
@@ -456,6 +466,7 @@ def test_json_holds_every_problem(parquet: Path) -> None:
             "path": "stray",
             "what": "is unexpected: the manifest does not list it",
             "repair": f"move it out of {parquet}",
+            "code": "unexpected-file",
         }
     ]
 

@@ -17,15 +17,16 @@ from counterfoil.dataset.verification.rerendering import (
     LEAST_PSNR,
     choose_rows,
     compare_images,
-    difference_text,
     greatest_difference,
     psnr,
+    rendering_fault,
 )
 from counterfoil.errors import UserError
 from counterfoil.models.names import LAB_WEIGHTS, folder_sha256
 from counterfoil.progress import Stage, listening
 from counterfoil.store.reading import read_receipts
 from support.images import encoded
+from support.refusals import refuses
 from tiny_builds import tiny
 
 EVERY = 24
@@ -152,22 +153,22 @@ def rendered(outcome, psnr: float | None = None, *stack: str) -> Rerendered:
 
 def test_what_of_a_difference_is_damage_depends_on_the_stack() -> None:
     other = "versions.torch: 1 there, 2 here"
-    assert difference_text(rendered("identical bytes")) is None
-    assert difference_text(rendered("identical pixels")) is not None
-    assert difference_text(rendered("different", 80.0)) is not None
-    assert difference_text(rendered("not rendered")) is not None
+    assert rendering_fault(rendered("identical bytes")) is None
+    assert rendering_fault(rendered("identical pixels")) is not None
+    assert rendering_fault(rendered("different", 80.0)) is not None
+    assert rendering_fault(rendered("not rendered")) is not None
     for fine in (
         rendered("identical bytes", None, other),
         rendered("identical pixels", None, other),
         rendered("different", LEAST_PSNR, other),
     ):
-        assert difference_text(fine) is None
+        assert rendering_fault(fine) is None
     for damaged in (
         rendered("different", LEAST_PSNR - 0.1, other),
         rendered("different", None, other),  # another size
         rendered("not rendered", None, other),
     ):
-        assert "more than another stack explains (30 dB)" in (difference_text(damaged) or "")
+        assert "more than another stack explains (30 dB)" in (rendering_fault(damaged) or "")
 
 
 def test_psnr_and_levels_of_known_differences() -> None:
@@ -226,9 +227,9 @@ def test_another_generator_is_refused_with_both_hashes(
 def test_nothing_but_the_place_of_the_generator_can_be_set(
     override: str, datasets: dict[str, Path]
 ) -> None:
-    with pytest.raises(UserError, match=r"only generator\.model can be set"):
+    with refuses("cannot-rerender", None, override, "only generator.model can be set"):
         verify(datasets["parquet"], rerender=1, device="cpu", overrides=[override])
-    with pytest.raises(UserError, match="--set goes with --rerender"):
+    with refuses("cannot-rerender", "--set", "without --rerender"):
         verify(datasets["parquet"], overrides=[override])
 
 

@@ -18,13 +18,14 @@ import numpy as np
 import pytest
 from doctored import Rows, decoded, doctor, path_of, problem_of, receipt_with, restate, with_receipt
 
-from counterfoil.dataset.verification import verify
+from counterfoil.dataset.verification import Problem, verify
 from counterfoil.dataset.verification.shards import RowFaults, check_judged, check_measured
 from counterfoil.plan.layout import make_plan
 from counterfoil.recipe import load_recipe
 from counterfoil.store.layout import What
 from counterfoil.store.manifest import write_manifest
 from counterfoil.store.reading import read_receipts
+from support.files import edit
 from support.images import encoded
 
 
@@ -113,7 +114,7 @@ def test_many_wrong_rows_are_one_problem_with_their_number(parquet: Path) -> Non
     receipt = receipt_with(parquet, "candidates", 4)
     path = doctor(parquet, receipt, "candidates", lambda rows: [{**row, "seed": 5} for row in rows])
     problems = [problem.what for problem in problem_of(verify(parquet), path)]
-    assert problems == [problems[0]] and problems[0].endswith("(and 3 more such rows)")
+    assert problems == [problems[0]] and " and in 3 more such rows: seed is 5" in problems[0]
 
 
 def test_another_shards_file_in_the_place_of_one_is_found_by_its_keys(dataset: Path) -> None:
@@ -157,18 +158,15 @@ def test_parquet_that_names_other_classes_is_reported_apart(parquet: Path) -> No
     assert any("class names" in problem.what for problem in problem_of(verify(parquet), path))
 
 
-def test_a_tar_with_a_member_twice_is_reported(datasets: dict[str, Path], tmp_path: Path) -> None:
-    dataset = Path(shutil.copytree(datasets["webdataset"], tmp_path / "dataset"))
-    receipt = receipt_with(dataset, "data")
+def test_a_tar_with_a_member_twice_is_reported(tars: Path) -> None:
+    receipt = receipt_with(tars, "data")
     path = path_of(receipt, "data")
-    with tarfile.open(dataset / path, "a:") as tar:
+    with tarfile.open(tars / path, "a:") as tar:
         name = tar.getnames()[-1]
         tar.addfile(tarfile.TarInfo(name), io.BytesIO(b""))
-    restate(dataset, receipt, path)
-    assert any(
-        f"has repeated members: {name}" in problem.what
-        for problem in problem_of(verify(dataset), path)
-    )
+    restate(tars, receipt, path)
+    problems = [problem.what for problem in problem_of(verify(tars), path)]
+    assert f"has repeated members: {name}" in problems
 
 
 @pytest.mark.parametrize(
@@ -263,63 +261,62 @@ def test_the_table_of_yields_is_counted(dataset: Path) -> None:
     assert len(problems) == 1 and "has 1,999 for pencil_sketch under" in problems[0]
 
 
+def problem_of_other(directory: Path, name: str, change: Callable[[Any], object]) -> Problem:
+    """Change a JSON document, which the manifest then lists, and return the one problem of it."""
+    edit(directory / name, change)
+    write_manifest(directory, {})
+    (problem,) = verify(directory).problems
+    assert problem.path == name
+    return problem
+
+
 def test_the_recipe_must_be_that_of_the_lock(parquet: Path) -> None:
     path = parquet / "recipe.yaml"
     path.write_text(path.read_text().replace("steps: 1", "steps: 3"))
     write_manifest(parquet, {})
-    verification = verify(parquet)
-    assert [problem.path for problem in verification.problems] == ["recipe.yaml"]
-    assert "generator.steps: 1 there, 3 here" in verification.problems[0].what
+    (problem,) = verify(parquet).problems
+    assert (problem.path, problem.code) == ("recipe.yaml", "not-as-pinned")
+    assert "generator.steps: 1 there, 3 here" in problem.what
 
 
-def test_thresholds_and_tokens_must_be_those_of_the_lock(
-    datasets: dict[str, Path], tmp_path: Path
-) -> None:
-    directory = Path(shutil.copytree(datasets["tokens"], tmp_path / "dataset"))
-    thresholds = json.loads((directory / "thresholds.json").read_text())
-    thresholds["object"]["base"]["05"]["value"] += 0.25
-    (directory / "thresholds.json").write_text(json.dumps(thresholds))
-    shutil.copyfile(directory / "tokens/08.safetensors", directory / "tokens/05.safetensors")
-    write_manifest(directory, {})
-    verification = verify(directory)
-    assert {problem.path for problem in verification.problems} == {
+def test_thresholds_must_be_those_of_the_lock(with_tokens: Path) -> None:
+    problem = problem_of_other(
+        with_tokens,
         "thresholds.json",
-        "tokens/05.safetensors",
-    }
-    assert "lock.json" in problem_of(verification, "thresholds.json")[0].what
-    assert "by lock.json" in problem_of(verification, "tokens/05.safetensors")[0].what
+        lambda values: values["object"]["base"]["05"].update(value=0.9),
+    )
+    assert problem.code == "changed-file"
+    assert "lock.json" in problem.what
+
+
+def test_tokens_must_be_those_of_the_lock(with_tokens: Path) -> None:
+    shutil.copyfile(with_tokens / "tokens/08.safetensors", with_tokens / "tokens/05.safetensors")
+    write_manifest(with_tokens, {})
+    (problem,) = verify(with_tokens).problems
+    assert (problem.path, problem.code) == ("tokens/05.safetensors", "changed-file")
+    assert "by lock.json" in problem.what
 
 
 def test_thresholds_that_the_recipe_gives_must_be_those(parquet: Path) -> None:
-    thresholds = json.loads((parquet / "thresholds.json").read_text())
-    thresholds["shift"]["red"]["05"]["value"] = 0.5
-    (parquet / "thresholds.json").write_text(json.dumps(thresholds))
-    write_manifest(parquet, {})
-    verification = verify(parquet)
-    assert [problem.path for problem in verification.problems] == ["thresholds.json"]
-    assert "shift.red.05.value" in verification.problems[0].what
+    problem = problem_of_other(
+        parquet, "thresholds.json", lambda values: values["shift"]["red"]["05"].update(value=0.5)
+    )
+    assert problem.code == "not-as-pinned"
+    assert "shift.red.05.value" in problem.what
 
 
 @pytest.mark.parametrize("name", ["plan", "screen", "inputs"])
 def test_a_lock_must_give_its_own_hashes(parquet: Path, name: str) -> None:
-    lock = json.loads((parquet / "lock.json").read_text())
-    lock[name]["more"] = 1
-    (parquet / "lock.json").write_text(json.dumps(lock))
-    write_manifest(parquet, {})
-    verification = verify(parquet)
-    assert [problem.path for problem in verification.problems] == ["lock.json"]
-    assert f"'{name}'" in verification.problems[0].what
+    problem = problem_of_other(parquet, "lock.json", lambda lock: lock[name].update(more=1))
+    assert problem.code == "changed-file"
+    assert f"'{name}'" in problem.what
 
 
-def test_timms_listing_must_be_that_of_the_receipts(
-    datasets: dict[str, Path], tmp_path: Path
-) -> None:
-    dataset = Path(shutil.copytree(datasets["webdataset"], tmp_path / "dataset"))
-    info = json.loads((dataset / "_info.json").read_text())
-    info["splits"]["all"]["num_samples"] += 1
-    (dataset / "_info.json").write_text(json.dumps(info))
-    write_manifest(dataset, {})
-    assert [problem.path for problem in verify(dataset).problems] == ["_info.json"]
+def test_timms_listing_must_be_that_of_the_receipts(tars: Path) -> None:
+    problem = problem_of_other(
+        tars, "_info.json", lambda info: info["splits"]["all"].update(num_samples=1)
+    )
+    assert problem.code == "wrong-card"
 
 
 def test_croissant_must_have_the_hashes_of_the_files(parquet: Path) -> None:
@@ -394,7 +391,7 @@ def faults_of(rule: str, shift: str = "red", label: int = 0, **changes: Any) -> 
         PINS,
         faults,
     )
-    return [line.removeprefix("is wrong in k: ") for line in faults.lines()]
+    return [line.text.removeprefix("is wrong in k: ") for line in faults.lines()]
 
 
 @pytest.mark.parametrize(
@@ -467,7 +464,7 @@ def measured_faults(shift: str, object_score: float | None = 0.5, **measured: An
         plan,
         faults,
     )
-    return [line.removeprefix("is wrong in k: ") for line in faults.lines()]
+    return [line.text.removeprefix("is wrong in k: ") for line in faults.lines()]
 
 
 def test_a_measure_is_reported_exactly_where_its_shift_asks() -> None:

@@ -117,7 +117,7 @@ def test_a_receipt_more_than_the_recipe_plans_is_reported(copy: Path, cut: Path)
     )
     sealed(copy)
     with pytest.raises(
-        RunFailure, match=r"red-00002\.json is of a shard that the recipe does not plan"
+        RunFailure, match=r"red-00002\.json: is of a shard that the recipe does not plan"
     ):
         recut(copy, cut, copy.parent / "recut")
 
@@ -154,8 +154,8 @@ def test_thresholds_of_another_form_are_reported_where_nothing_is_left_to_cut(co
     nothing.write_text("{}")
     assert recut(copy, nothing, in_place=True).changed == ()
     (copy / "thresholds.json").write_text("[]")
-    with pytest.raises(RunFailure, match=r"thresholds\.json is damaged"):
+    with pytest.raises(RunFailure, match=r"thresholds\.json: is damaged"):
         recut(copy, nothing, in_place=True)
     (copy / "thresholds.json").unlink()
-    with pytest.raises(RunFailure, match=r"thresholds\.json is missing"):
+    with pytest.raises(RunFailure, match=r"thresholds\.json: is missing"):
         recut(copy, nothing, in_place=True)

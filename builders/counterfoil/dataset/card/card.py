@@ -60,9 +60,12 @@ from counterfoil.dataset.reading import other_stacks
 from counterfoil.errors import UserError
 from counterfoil.generate.screen.thresholds import Thresholds, open_shifts, stored_thresholds
 from counterfoil.plan.layout import Plan
+from counterfoil.recipe import Recipe
 from counterfoil.recipe.prompts import ABOUT_CLASS, words_in_template
 from counterfoil.recipe.tasks.task import WholeImages
+from counterfoil.report.labels import LabelChecks
 from counterfoil.report.results import NESTED
+from counterfoil.report.sections import CardSection
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import format_points, in_words, measure_tables, preview_sentence
 from counterfoil.store.layout import BENCHMARK, CROISSANT, EVALUATION, FIGURES, REVIEW
@@ -161,9 +164,6 @@ def card_page(
     recipe = plan.recipe
     lock_inputs = lock.get("inputs", {})
     shifts = recipe.all_shifts()
-    configs = configs_of(plan, receipts)
-    with_images = [config.name for config in configs if config.what == "data"]
-    unnamed = not all(classes_are_named(config, configs, recipe) for config in configs)
     stored = stored_thresholds(directory) or Thresholds({}, {})
     thresholds = threshold_rows(recipe, stored.document())
     rows = yield_rows(recipe, receipts, tally, MOST_ROWS, stored.document())
@@ -171,74 +171,31 @@ def card_page(
     candidates = sum(row.candidates for row in rows)
     inputs = input_rows(recipe, lock_inputs)
     content = content_of_receipts(receipts)
-    results = None
-    unread = None
-    try:
-        results = read_results(directory, content)
-    except UserError as error:
-        unread = error.problems[0]
     reviewed, unread_review = Selection.of_dataset(directory, content)
     labels = judged_labels(recipe, lock_inputs, tally, MOST_ROWS)
-    nested = []
-    warnings: list[str] = []
-    measures: Sequence[Any] = ()
-    robustness = None
-    lead_drops = None
-    if results is not None:
-        checks = with_people(labels[0], people_of(reviewed))
-        results = replace(results, label_checks=checks)
-        for shown in NESTED.values():
-            section = shown.card(results)
-            if section is not None:
-                nested.append(section)
-                warnings += section.warnings
-        measures = measure_tables(results, "card")
-        if results.lead == "accuracy":
-            robustness = robustness_of(results)
-        elif isinstance(recipe.task, WholeImages):
-            lead_drops = lead_drops_of(results, recipe.task)
+    checks = with_people(labels[0], people_of(reviewed))
     looked_at = []
     if reviewed:
         names = {shift.name for shift in shifts}
         looked_at = [shift for shift in reviewed.shifts if shift.name in names]
     known, doubts = known_of(recipe, stored)
     statements, its = statements_of(
-        recipe,
-        inputs,
-        images,
-        candidates,
-        doubts,
-        looked_at=bool(looked_at),
+        recipe, inputs, images, candidates, doubts, looked_at=bool(looked_at)
     )
     words: set[str] = set()
-    sheets = []
     for shift in shifts:
         words.update(words_in_template(shift.prompt), words_in_template(shift.object_caption))
-        sheet = sheet_name(shift.name)
-        if sheet in figures:
-            sheets.append((shift.name, f"{FIGURES}/{sheet}"))
     return {
         "recipe": recipe,
         "preview": preview_sentence(preview_images(recipe, receipts)),
-        "metadata": card_metadata(recipe, configs, images).to_yaml(),
         "title": pretty_name(recipe.name),
         "images": images,
         "candidates": candidates,
-        "overview": f"{FIGURES}/{OVERVIEW}" if OVERVIEW in figures else None,
-        # The shift and the path of each contact sheet.
-        "sheets": sheets,
         # A row for each shift, or for each group.
         "rows": rows,
         "by_group": len(shifts) > MOST_ROWS,
         "reasons": reasons_seen(rows),
-        "empty_groups": [group for group in plan.groups if group not in with_images],
-        "configs": configs,
         "columns": described_columns("rejected", recipe),
-        # Whether a config lacks the names of classes.
-        "unnamed": unnamed,
-        # The group that code examples load.
-        "example": example_group(plan, receipts),
-        "timm_splits": timm_splits(receipts) if recipe.output.format == "webdataset" else {},
         "open_shifts": open_shifts(recipe),
         "few_images": stored.few_images(),
         "screened": screened_shifts(recipe),
@@ -262,16 +219,78 @@ def card_page(
         "reviewed": reviewed,
         # Shifts that people reviewed.
         "looked_at": looked_at,
-        "results": results,
         # What is wrong with a folder that is not shown.
-        "unread": unread,
         "unread_review": unread_review,
-        "robustness": robustness,
-        "lead_drops": lead_drops,
-        "measures": measures,
+        "dataset_entry": dataset_entry(recipe, plan.hash, __version__),
+        "recipe_yaml": recipe.portable_yaml,
+        **_pictured(recipe, figures),
+        **_loaded(plan, receipts, images),
+        **_measured(directory, recipe, content, checks),
+    }
+
+
+def _pictured(recipe: Recipe, figures: Set[str]) -> dict[str, Any]:
+    """Return the paths of the figures; `sheets` are the shift and the path of each contact sheet."""
+    sheets = []
+    for shift in recipe.all_shifts():
+        sheet = sheet_name(shift.name)
+        if sheet in figures:
+            sheets.append((shift.name, f"{FIGURES}/{sheet}"))
+    overview = f"{FIGURES}/{OVERVIEW}" if OVERVIEW in figures else None
+    return {"overview": overview, "sheets": sheets}
+
+
+def _loaded(plan: Plan, receipts: Sequence[Receipt], images: int) -> dict[str, Any]:
+    """Return what the card says of loading the dataset, and its metadata for that."""
+    recipe = plan.recipe
+    configs = configs_of(plan, receipts)
+    with_images = [config.name for config in configs if config.what == "data"]
+    return {
+        "metadata": card_metadata(recipe, configs, images).to_yaml(),
+        "configs": configs,
+        "empty_groups": [group for group in plan.groups if group not in with_images],
+        # Whether a config lacks the names of classes.
+        "unnamed": not all(classes_are_named(config, configs, recipe) for config in configs),
+        # The group that code examples load.
+        "example": example_group(plan, receipts),
+        "timm_splits": timm_splits(receipts) if recipe.output.format == "webdataset" else {},
+    }
+
+
+def _measured(
+    directory: Path,
+    recipe: Recipe,
+    content: str,
+    checks: LabelChecks | None,
+) -> dict[str, Any]:
+    """Return what the card shows of an evaluation of this content, or why it shows none."""
+    nested: list[CardSection] = []
+    warnings: list[str] = []
+    page: dict[str, Any] = {
+        "results": None,
+        "unread": None,
+        "robustness": None,
+        "lead_drops": None,
+        "measures": (),
         # Those of nested measures.
         "sections": nested,
         "warnings": warnings,
-        "dataset_entry": dataset_entry(recipe, plan.hash, __version__),
-        "recipe_yaml": recipe.portable_yaml,
     }
+    try:
+        results = read_results(directory, content)
+    except UserError as error:
+        page["unread"] = error.problems[0]
+        return page
+    if results is None:
+        return page
+    results = replace(results, label_checks=checks)
+    for shown in NESTED.values():
+        section = shown.card(results)
+        if section is not None:
+            nested.append(section)
+            warnings += section.warnings
+    if results.lead == "accuracy":
+        page["robustness"] = robustness_of(results)
+    elif isinstance(recipe.task, WholeImages):
+        page["lead_drops"] = lead_drops_of(results, recipe.task)
+    return page | {"results": results, "measures": measure_tables(results, "card")}

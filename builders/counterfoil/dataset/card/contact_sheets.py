@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 
 from PIL import Image, ImageDraw, ImageFont
 
-from counterfoil.errors import RunFailure, some_of
+from counterfoil.errors import some_of
 from counterfoil.plan.layout import Plan, Shard, sample_key
 from counterfoil.recipe import Shift
 from counterfoil.recipe.keep.cells import ACCEPTED
@@ -26,8 +26,9 @@ from counterfoil.recipe.prompts import BASE
 from counterfoil.report.pictures import encode_webp
 from counterfoil.report.words import in_words
 from counterfoil.store.decoding import UnreadableImage, rgb_image
+from counterfoil.store.messages import failure
 from counterfoil.store.reading import planned_rows, read_file
-from counterfoil.store.receipts import Receipt, remake_hint
+from counterfoil.store.receipts import Receipt
 from counterfoil.store.rows import TableForm, unique_names
 
 
@@ -89,10 +90,13 @@ def tally_of(directory: Path, plan: Plan, receipts: Sequence[Receipt]) -> Tally:
         images = receipt.file("data")
         rows = 0 if images is None else images.rows
         if accepted != rows:
-            raise RunFailure(
-                f"{directory / file.path} accepts {accepted} candidates, and {receipt.path} lists"
-                f" {rows} rows of data",
-                remake_hint(directory, receipt.path),
+            raise failure(
+                "unplanned-shard.accepted",
+                directory / file.path,
+                accepted,
+                rows,
+                receipt=receipt.path,
+                directory=directory,
             )
     return Tally(indices, judged)
 
@@ -140,10 +144,12 @@ class Pictures:
                 pictures[keys[key]] = decode_reduced(encoded, f"{path}: {key}", LARGEST)
             missing = [key for key, sample in keys.items() if sample not in pictures]
             if missing:
-                raise RunFailure(
-                    f"{self.directory / path} has no row {some_of(missing, 1)}, which the"
-                    " candidates list as accepted",
-                    remake_hint(self.directory, self.receipts[path]),
+                raise failure(
+                    "unplanned-shard.missing",
+                    self.directory / path,
+                    some_of(missing, 1),
+                    receipt=self.receipts[path],
+                    directory=self.directory,
                 )
         return pictures
 
@@ -185,10 +191,7 @@ def decode_reduced(encoded: bytes, where: str, side: int) -> Image.Image:
     try:
         image = rgb_image(encoded)
     except UnreadableImage as error:
-        raise RunFailure(
-            f"{where} cannot be opened as an image: {error}",
-            "Remove the receipt of its shard and build again: only that shard is rendered again.",
-        ) from error
+        raise failure("wrong-image.open", where, error) from error
     image.thumbnail((side, side))
     return image
 

@@ -284,7 +284,9 @@ def _document(directory: Path, path: str) -> dict[str, Any]:
         document = parse_json(read_inside(directory, path))
     except (OSError, ValueError):
         return {}
-    return document if isinstance(document, dict) else {}
+    if isinstance(document, dict):
+        return document
+    return {}
 
 
 def _said(line: Any) -> str:

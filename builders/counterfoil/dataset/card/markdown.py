@@ -12,9 +12,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from counterfoil.errors import UserError
 from counterfoil.recipe.strict_yaml import read_yaml
 from counterfoil.report.words import Table
+from counterfoil.store.messages import refusal
 
 # What starts something anywhere in a line: code, emphasis, links, tables, HTML, formulas,
 # strikethrough.
@@ -81,7 +81,9 @@ def fenced(text: str, language: str) -> str:
 
 def address(text: str) -> str:
     """Return a web address as a link that shows itself, any other text as code."""
-    return f"<{text}>" if _ADDRESS.fullmatch(text) else code(text)
+    if _ADDRESS.fullmatch(text):
+        return f"<{text}>"
+    return code(text)
 
 
 def _escaped(line: str) -> str:
@@ -136,7 +138,7 @@ def split_card(text: str, where: str) -> tuple[dict[str, Any], str]:
     if metadata is None:
         metadata = {}
     if not isinstance(metadata, dict):
-        raise UserError(f"{where}: its metadata is {str(metadata)[:80]!r}, expected a mapping")
+        raise refusal("wrong-card.metadata", where, metadata)
     return json.loads(json.dumps(metadata, default=str)), text[match.end() :]
 
 

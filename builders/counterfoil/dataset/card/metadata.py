@@ -284,7 +284,9 @@ def license_reference(license: str) -> str:
     spdx = _SPDX.get(known)
     if _CREATIVE_COMMONS.fullmatch(known):
         spdx = known.upper()
-    return f"https://spdx.org/licenses/{spdx}.html" if spdx else license
+    if spdx:
+        return f"https://spdx.org/licenses/{spdx}.html"
+    return license
 
 
 DATASET_INTERFACES = """\
@@ -355,7 +357,9 @@ def is_organisation(author: str) -> bool:
 
 
 def plain_author(author: str) -> str:
-    return author[1:-1].strip() if is_organisation(author) else author
+    if is_organisation(author):
+        return author[1:-1].strip()
+    return author
 
 
 def example_group(plan: Plan, receipts: Sequence[Receipt]) -> str | None:
@@ -365,7 +369,9 @@ def example_group(plan: Plan, receipts: Sequence[Receipt]) -> str | None:
     for group in plan.groups:
         if group in with_rows and group != BASE:
             return group
-    return BASE if BASE in with_rows else None
+    if BASE in with_rows:
+        return BASE
+    return None
 
 
 def timm_splits(receipts: Sequence[Receipt]) -> dict[str, str]:

@@ -18,7 +18,6 @@ from counterfoil.dataset.card.contact_sheets import Tally
 from counterfoil.dataset.card.markdown import code
 from counterfoil.dataset.card.tables import InputRow
 from counterfoil.dataset.label_checks import checks_of_dataset
-from counterfoil.errors import RunFailure
 from counterfoil.generate.screen.doubts import ScreenDoubts, screen_doubts
 from counterfoil.generate.screen.thresholds import Thresholds
 from counterfoil.recipe import Recipe
@@ -51,6 +50,7 @@ from counterfoil.report.words import (
 )
 from counterfoil.stats import Estimate, wilson_interval
 from counterfoil.store.layout import LOCK
+from counterfoil.store.messages import failure
 from counterfoil.store.receipts import Receipt, counts_of
 from counterfoil.store.rows import unique_names
 
@@ -231,9 +231,7 @@ def judged_labels(
     try:
         checks = checks_of_dataset(recipe, inputs, tally.judged)
     except ValueError as error:
-        raise RunFailure(
-            f"{LOCK} is not a lock that a build wrote: {error}", "Restore it from a copy."
-        ) from error
+        raise failure("not-as-pinned.answers", LOCK, error) from error
     class_names = {}
     for cls, unique in zip(recipe.classes, unique_names(recipe.classes), strict=True):
         class_names[cls.id] = unique

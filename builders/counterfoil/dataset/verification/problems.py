@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from counterfoil.data.hub import HubDataset
+from counterfoil.errors import ProblemLine
 from counterfoil.regular_files import on_a_line
 from counterfoil.store.layout import (
     CARD,
@@ -30,14 +31,16 @@ _MADE_FOLDERS = {*WHATS, RECEIPTS, FIGURES}
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A damaged file. `what` continues its path ("is missing"); `repair` is a command or advice."""
+    """A damaged file. `what` continues its path ("is missing"); `repair` is a command or advice;
+    `code` is the stable name of the kind of problem."""
 
     path: str
     what: str
     repair: str
+    code: str
 
     def __str__(self) -> str:
-        return f"{on_a_line(self.path)} {self.what}"
+        return f"{on_a_line(self.path)}: {self.what} [{self.code}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,9 @@ class Repairs:
         """Return the repair of a shard whose files match its receipt but have wrong rows: rebuild
         the shard."""
         again = f"rm {shlex.quote(str(self.directory / receipt))} && {self.build}"
-        return again if self.reference is None else self._published
+        if self.reference is None:
+            return again
+        return self._published
 
     def of_unfit(self, path: str) -> str:
         if self.reference is not None:
@@ -75,7 +80,9 @@ class Repairs:
         return f"remove it (rm {path_text}), and then: {self.of(path)}"
 
     def of_unexpected(self) -> str:
-        return f"move it out of {self._here}" if self.reference is None else self._published
+        if self.reference is None:
+            return f"move it out of {self._here}"
+        return self._published
 
     @property
     def _here(self) -> str:
@@ -104,14 +111,15 @@ class ProblemsFound:
         self._problems: dict[Problem, None] = {}
         self._damaged: set[str] = set()
 
-    def add(self, path: str, what: str, repair: str | None = None) -> None:
-        """Add a problem. By default, its repair is the usual repair of such a file."""
+    def add(self, path: str, problem: ProblemLine, repair: str | None = None) -> None:
+        """Add a problem of a file. By default, its repair is the usual repair of such a file."""
+        repair = repair or self.repairs.of(path)
         self._damaged.add(path)
-        self._problems[Problem(path, what, repair or self.repairs.of(path))] = None
+        self._problems[Problem(path, problem.text, repair, problem.code)] = None
 
-    def unexpected(self, path: str, what: str) -> None:
+    def unexpected(self, path: str, problem: ProblemLine) -> None:
         if path not in self._damaged:
-            self.add(path, what, self.repairs.of_unexpected())
+            self.add(path, problem, self.repairs.of_unexpected())
 
     def is_damaged(self, path: str) -> bool:
         return path in self._damaged
@@ -161,11 +169,11 @@ class Verification:
     def whole(self) -> bool:
         return not self.problems
 
-    def by_repair(self) -> Mapping[str, tuple[Problem, ...]]:
+    def by_repair(self) -> Mapping[str, Sequence[Problem]]:
         by_repair: dict[str, list[Problem]] = {}
         for problem in self.problems:
             by_repair.setdefault(problem.repair, []).append(problem)
-        return {repair: tuple(problems) for repair, problems in by_repair.items()}
+        return by_repair
 
     def to_json(self) -> dict[str, Any]:
         return {"whole": self.whole, **asdict(self), "directory": str(self.directory)}

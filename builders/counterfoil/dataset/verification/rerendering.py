@@ -16,7 +16,8 @@ import numpy as np
 from counterfoil.data.pool import loadable_pool, wrong_pool
 from counterfoil.dataset.reading import StandingDataset, wrong_model
 from counterfoil.dataset.verification.problems import Outcome, Rerendered
-from counterfoil.errors import UserError
+from counterfoil.dataset.verification.shards import tables_with_images
+from counterfoil.errors import ProblemLine, UserError
 from counterfoil.generate.kinds import Materials, maker_of
 from counterfoil.generate.pictures import decode_image, psnr
 from counterfoil.models.loras import wrong_loras
@@ -26,13 +27,13 @@ from counterfoil.progress import report_progress
 from counterfoil.recipe import load_own_recipe
 from counterfoil.store.layout import LOCK, RECIPE, What
 from counterfoil.store.lock import stack_differences
+from counterfoil.store.messages import message, refusal
 from counterfoil.store.reading import read_file
-from counterfoil.store.receipts import Receipt, StoredFile
+from counterfoil.store.receipts import Receipt
 
 _MODEL = "generator.model"
 _ADAPTER = "generator.adapter"
 _SOURCE = "source.dataset"
-_WITH_IMAGES: tuple[What, ...] = ("data", "rejected")
 _COLUMNS = ("key", "shift", "class_id", "label", "index", "pair", "prompt", "seed", "image")
 
 
@@ -62,19 +63,17 @@ def pinned_generator(dataset: StandingDataset, overrides: Sequence[str]) -> Mate
     for override in overrides:
         key = override.partition("=")[0]
         if key.strip() not in allowed:
-            problems.append(f"--set {override}: only {' or '.join(allowed)} can be set here")
+            named = " or ".join(allowed)
+            problem = message("cannot-rerender.set", f"--set {override}", expected=named)
+            problems.append(problem)
     if problems:
-        raise UserError(problems, "--set can only say where the generator is.")
+        raise UserError(problems)
     if recipe is None or dataset.lock is None:
         return None
     if any(fault.path in (RECIPE, LOCK) for fault in dataset.causes()):
         return None
     if not drawn and not edits:
-        held = recipe.kind.holds
-        raise UserError(
-            f"{dataset.directory} holds {held}, which were not rendered",
-            "Verify it without --rerender.",
-        )
+        raise refusal("cannot-rerender.held", dataset.directory, recipe.kind.holds)
     if overrides:
         recipe = load_own_recipe(dataset.directory, overrides)
     models = recipe.generator.named_models()
@@ -122,12 +121,7 @@ def choose_rows(
 ) -> list[ChosenRow]:
     """Choose at most `count` rows that have images, from `sound` files, with a seed. Return them in
     plan order."""
-    tables: list[tuple[Receipt, What, StoredFile]] = []
-    for receipt in receipts:
-        for what in _WITH_IMAGES:
-            file = receipt.file(what)
-            if file is not None and sound(file.path):
-                tables.append((receipt, what, file))
+    tables = list(tables_with_images(receipts, sound))
     total = sum(file.rows for _, _, file in tables)
     drawn = random.Random(seed).sample(range(total), min(count, total))
     wanted = sorted(drawn)
@@ -210,23 +204,28 @@ def _rows(
             first += len(rows)
 
 
-def difference_text(row: Rerendered) -> str | None:
+def rendering_fault(row: Rerendered) -> ProblemLine | None:
     """Return why a re-rendered row is damaged, or None. On the same stack, bytes must be equal,
     else pixels alike."""
     numbers = ""
     if row.psnr is not None:
         numbers = f" (PSNR {row.psnr:.1f} dB, at most {row.greatest} levels)"
-    if not row.stack:
-        if row.outcome == "identical bytes":
-            return None
-        return f"is wrong in {row.key}: re-rendered on the same stack, it is {row.outcome}{numbers}"
-    is_different = row.outcome == "different" and (row.psnr or 0.0) < LEAST_PSNR
-    if row.outcome == "not rendered" or is_different:
-        return (
-            f"is wrong in {row.key}: re-rendered, it is {row.outcome}{numbers},"
-            f" more than another stack explains ({LEAST_PSNR:g} dB)"
-        )
-    return None
+    name = "other-rendering.same-stack"
+    damaged = row.outcome != "identical bytes"
+    if row.stack:
+        name = "other-rendering.stack"
+        is_different = row.outcome == "different" and (row.psnr or 0.0) < LEAST_PSNR
+        damaged = row.outcome == "not rendered" or is_different
+    if not damaged:
+        return None
+    return message(
+        name,
+        None,
+        row.outcome,
+        LEAST_PSNR,
+        row=row.key,
+        numbers=numbers,
+    )
 
 
 # Above 40 dB, people see no difference between two 8-bit images; below 30 dB, most do. Other stacks

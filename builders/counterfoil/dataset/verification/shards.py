@@ -9,7 +9,7 @@ import json
 import math
 import tarfile
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -18,8 +18,8 @@ from typing import Any
 
 from counterfoil.dataset.reading import StandingDataset
 from counterfoil.dataset.verification.problems import ProblemsFound
-from counterfoil.documents import error_lines, in_one_line, parse_json
-from counterfoil.errors import CounterfoilError, some_of
+from counterfoil.documents import parse_json
+from counterfoil.errors import CounterfoilError, ProblemLine, some_of
 from counterfoil.generate.screen.thresholds import Thresholds
 from counterfoil.parquet_pages import read_chunks
 from counterfoil.plan.layout import Cell, Plan, Shard
@@ -42,8 +42,9 @@ from counterfoil.registry import part_named
 from counterfoil.regular_files import open_regular
 from counterfoil.store.decoding import FORMATS, UnreadableImage, load_image, open_image
 from counterfoil.store.layout import What, receipt_path, shard_path
-from counterfoil.store.reading import read_file
-from counterfoil.store.receipts import Receipt, filled_of, reasons_of
+from counterfoil.store.messages import message
+from counterfoil.store.reading import read_file, unreadable
+from counterfoil.store.receipts import Receipt, StoredFile, filled_of, reasons_of
 from counterfoil.store.rows import (
     LAST_COLUMNS,
     PLANNED,
@@ -77,7 +78,7 @@ def check_candidates(
     order = KeyOrder(positions, faults)
     for row in rows:
         key = row["key"]
-        position, repeated = order.next(key, "the plan has no sample with this key in this shard")
+        position, repeated = order.next(key, "sample")
         if position is None or repeated:
             continue
         sample = samples[position]
@@ -116,16 +117,16 @@ class KeyOrder:
 
     def next(self, key: str, unknown: str) -> tuple[int | None, bool]:
         """Return the position of the next key, or None for an unknown key, and whether the key is
-        repeated."""
+        repeated. unknown: what says so."""
         position = self.positions.get(key)
         repeated = key in self.seen
         if position is None:
-            self._faults.add("key", key, unknown)
+            self._faults.add("key", key, f"wrong-row.{unknown}")
             return None, False
         if repeated:
-            self._faults.add("repeated", key, "the key appears more than once")
+            self._faults.add("repeated", key, "wrong-row.repeated")
         elif position < self._last:
-            self._faults.add("order", key, "the row is out of order")
+            self._faults.add("order", key, "wrong-row.order")
         self._last = max(position, self._last)
         self.seen.add(key)
         return position, repeated
@@ -150,18 +151,24 @@ def _check_cell(
             break
         if sample.index not in of_cell:
             absent = True
-            faults.add("missing", sample.key, "the row is missing")
+            faults.add("missing", sample.key, "wrong-row.missing")
     rows = [of_cell[index] for index in sorted(of_cell)]
     for row in rows:
         for name in _SCORES:
             score = row[name]
             if score is not None and not math.isfinite(score):
-                faults.add(name, row["key"], f"{name} is {score}, expected a number or none")
+                faults.add(
+                    name,
+                    row["key"],
+                    "wrong-row.number",
+                    score,
+                    column=name,
+                )
         screened = planned_shift.caption is not None and row["object_score"] is not None
         if screened and row["shift_score"] is None:
-            faults.wrong("shift_score", row, "expected a number")
+            faults.wrong("shift_score", row, "a number")
         if not screened and row["shift_score"] is not None:
-            faults.wrong("shift_score", row, "expected none")
+            faults.wrong("shift_score", row, "none")
     if thresholds is None:
         return
     given = thresholds.of(cell.shift, class_id)
@@ -180,8 +187,14 @@ def _check_cell(
         batches = map(len, plan.batches(cell))
         rendered = quota_draws(rules, verdicts, batches, cell.accepted)
         if rendered != len(rows):
-            text = f"{len(rows)} candidates, expected {rendered}"
-            faults.add("quota", f"{cell.shift}_{class_id}", text)
+            key = f"{cell.shift}_{class_id}"
+            faults.add(
+                "quota",
+                key,
+                "wrong-row.quota",
+                len(rows),
+                rendered,
+            )
     reasons = decide_cell(rules, verdicts, cell.accepted)
     for row, reason in zip(rows, reasons, strict=True):
         if row["reason"] != reason:
@@ -193,30 +206,60 @@ class RowFaults:
     of rows."""
 
     def __init__(self) -> None:
-        self._first: dict[str, str] = {}
-        self._rows: dict[str, int] = {}
+        self._first: dict[str, tuple[str, ProblemLine]] = {}
+        self._rows: Counter[str] = Counter()
 
-    def add(self, alike: str, key: Any, text: str) -> None:
-        """Add a fault. alike: the kind of the fault, such as a column's name."""
-        # Anything except a plain key is quoted, because the file is not trusted.
-        plain = isinstance(key, str) and key.replace("_", "").replace("-", "").isalnum()
-        shown_key = key if plain else shown_value(key)
-        self._first.setdefault(alike, f"is wrong in {shown_key}: {text}")
-        self._rows[alike] = self._rows.get(alike, 0) + 1
+    def add(self, alike: str, key: Any, name: str, *values: object, **others: object) -> None:
+        """Add the fault that a sentence states. alike: the kind of the fault, such as a column's
+        name."""
+        self._rows[alike] += 1
+        if alike not in self._first:
+            # Anything except a plain key is quoted, because the file is not trusted.
+            plain = isinstance(key, str) and key.replace("_", "").replace("-", "").isalnum()
+            shown_key = key if plain else shown_value(key)
+            self._first[alike] = (
+                shown_key,
+                message(
+                    name,
+                    None,
+                    *values,
+                    **others,
+                ),
+            )
 
-    def wrong(self, column: str, row: Row, text: str) -> None:
-        """Add a fault of a column in a row. text: follows the value in the message."""
-        self.add(column, row["key"], f"{column} is {shown_value(row[column])}, {text}")
+    def wrong(self, column: str, row: Row, expected: str) -> None:
+        """Add a fault of a column in a row. expected: what is right, in words."""
+        value = shown_value(row[column])
+        self.add(
+            column,
+            row["key"],
+            "wrong-row.value",
+            value,
+            expected,
+            column=column,
+        )
 
     def differs(self, column: str, row: Row, expected: Any) -> None:
-        self.wrong(column, row, f"expected {shown_value(expected)}")
+        self.wrong(column, row, shown_value(expected))
 
-    def lines(self) -> Iterator[str]:
-        for alike, first in self._first.items():
+    def contradicted(self, column: str, row: Row) -> None:
+        """Add a fault of a column that the judge's answer in the same row contradicts."""
+        value = shown_value(row[column])
+        self.add(
+            column,
+            row["key"],
+            "wrong-row.contradicted",
+            value,
+            column=column,
+        )
+
+    def lines(self) -> Iterator[ProblemLine]:
+        for alike, (key, problem) in self._first.items():
             more = self._rows[alike] - 1
+            where = f"is wrong in {key}"
             if more:
-                first += f" (and {more} more such {'rows' if more > 1 else 'row'})"
-            yield first
+                where += f" and in {more} more such {'rows' if more > 1 else 'row'}"
+            yield ProblemLine(f"{where}: {problem}", problem.code)
 
     def __bool__(self) -> bool:
         return bool(self._first)
@@ -258,21 +301,26 @@ def check_judged(
             # An unknown label is reported elsewhere.
             targets = pinned if label in range(len(classes)) else None
             if failed not in columns and row.get(failed) is not None:
-                faults.wrong(failed, row, "expected none")
+                faults.wrong(failed, row, "none")
             # An image with invalid scores may still have the judge's answer.
             if all(value is None for value in values):
                 if rule is not None and row["object_score"] is not None:
-                    faults.add(answer, row["key"], f"{answer} is none, expected the judge's answer")
+                    faults.add(
+                        answer,
+                        row["key"],
+                        "wrong-row.no-answer",
+                        column=answer,
+                    )
             elif rule is None:
-                faults.wrong(answer, row, "expected none")
+                faults.wrong(answer, row, "none")
             elif None in values or not 0 < row[confidence] <= 1:
-                faults.wrong(confidence, row, "expected a probability")
+                faults.wrong(confidence, row, "a probability")
             elif targets is not None and row[right] != (row[answer] in targets[label]):
-                faults.wrong(right, row, "which the answer contradicts")
+                faults.contradicted(right, row)
             elif targets is not None and failed in columns:
                 by_first = _fails_by_first(rule, row[answer], label, classes, targets)
                 if by_first is not None and row[failed] != by_first:
-                    faults.wrong(failed, row, "which the answer contradicts")
+                    faults.contradicted(failed, row)
 
 
 def _fails_by_first(
@@ -322,7 +370,7 @@ def check_measured(
             value = row[name]
             if name not in required:
                 if value is not None:
-                    faults.wrong(name, row, "expected none")
+                    faults.wrong(name, row, "none")
                 continue
             low, high = required[name]
             # An image with invalid scores may still have measures.
@@ -330,7 +378,7 @@ def check_measured(
             if value is not None:
                 wrong = not low <= value <= high
             if wrong:
-                faults.wrong(name, row, f"expected from {low} to {high}")
+                faults.wrong(name, row, f"from {low} to {high}")
 
 
 def _check_asked(
@@ -356,12 +404,12 @@ def _check_asked(
         for name in columns:
             answered = row[name] is not None
             if answered and name not in required:
-                faults.wrong(name, row, "expected none")
+                faults.wrong(name, row, "none")
             if not answered and name in required and has_scores:
-                faults.wrong(name, row, "expected the model's answer")
+                faults.wrong(name, row, "the model's answer")
         for rule in asking:
             for name, expected in rule.faults(row):
-                faults.wrong(name, row, expected)
+                faults.wrong(name, row, expected.removeprefix("expected "))
 
 
 _MOST_PLANNED = 100_000
@@ -393,8 +441,8 @@ def look_at(encoded: Any, size: tuple[int, int] | None = None) -> Look:
         return Look(fault=str(error))
 
 
-def size_fault(size: tuple[int, int], expected: tuple[int, int]) -> str:
-    return f"its image is {size[0]}×{size[1]}, expected {expected[0]}×{expected[1]}"
+def _sides(size: tuple[int, int]) -> str:
+    return f"{size[0]}×{size[1]}"
 
 
 @dataclass(slots=True)
@@ -447,9 +495,17 @@ class ShardCheck:
         usual = max(totals, key=lambda size: (totals[size], size), default=(0, 0))
         for (size, path), count in self._sizes.items():
             if size != usual:
-                more = f" (and {count - 1} more such images)" if count > 1 else ""
                 key, shard = self._first[size, path]
-                self._add(path, shard, f"is wrong in {key}: {size_fault(size, usual)}{more}")
+                faults = RowFaults()
+                for _ in range(count):
+                    faults.add(
+                        "size",
+                        key,
+                        "wrong-image.size",
+                        _sides(size),
+                        _sides(usual),
+                    )
+                self._report(path, shard, faults)
 
     def _check_candidates(self, shard: Shard, receipt: Receipt | None) -> list[Row] | None:
         path = self._path(shard, "candidates")
@@ -469,8 +525,13 @@ class ShardCheck:
         most_planned = max(_MOST_PLANNED, 10 * len(rows))
         if not has_quota and shard.candidates > most_planned:
             # A plan may have a million rows per cell, so missing rows are not listed one by one.
-            what = f"has {len(rows)} rows, expected {shard.candidates:,} by the plan"
-            self._add(path, shard, what)
+            problem = message(
+                "wrong-table.plan",
+                None,
+                len(rows),
+                shard.candidates,
+            )
+            self._add(path, shard, problem)
             return None
         faults = check_candidates(rows, shard, self.plan, self.dataset)
         self._report(path, shard, faults)
@@ -480,11 +541,16 @@ class ShardCheck:
         if counts != receipt.counts:
             recorded = json.dumps(receipt.counts, sort_keys=True)
             expected = json.dumps(counts, sort_keys=True)
-            what = f"has counts that differ from the candidates: {recorded}, expected {expected}"
-            self._add(receipt.path, shard, what)
+            problem = message(
+                "wrong-receipt.counts",
+                None,
+                recorded,
+                expected,
+            )
+            self._add(receipt.path, shard, problem)
         elif receipt.filled is not None and receipt.filled != filled_of(shard, rows):
-            what = "has a wrong record of which candidates filled their cells"
-            self._add(receipt.path, shard, what)
+            problem = message("wrong-receipt.filled")
+            self._add(receipt.path, shard, problem)
         return rows
 
     def _check_images(
@@ -515,7 +581,8 @@ class ShardCheck:
             optional = {row["key"] for row in expected if row["reason"] == FAILED}
         if not readable:
             if len(expected) > len(optional) and not self.findings.is_damaged(path):
-                self._add(path, shard, "is missing, although candidates list rows of it")
+                problem = message("missing-file.candidates")
+                self._add(path, shard, problem)
             return
         faults = RowFaults()
         count = 0
@@ -532,7 +599,7 @@ class ShardCheck:
                 self._look(rows, path, shard, faults)
                 yield self.images
                 for row in rows:
-                    position, _ = order.next(row["key"], "no candidate of this file has this key")
+                    position, _ = order.next(row["key"], "candidate")
                     if position is None:
                         continue
                     candidate = expected[position]
@@ -541,13 +608,20 @@ class ShardCheck:
                             faults.differs(name, row, candidate[name])
             for key in order.positions:
                 if key not in order.seen and key not in optional:
-                    faults.add("missing", key, "the row is missing")
+                    faults.add("missing", key, "wrong-row.missing")
         self._report(path, shard, faults)
         if receipt is None or self.findings.is_damaged(path):
             return
         listed = receipt.rows[what]
         if listed != count:
-            self._add(receipt.path, shard, f"lists {listed} rows of {path}, which has {count}")
+            problem = message(
+                "wrong-receipt.table",
+                None,
+                listed,
+                count,
+                table=path,
+            )
+            self._add(receipt.path, shard, problem)
 
     def _look(
         self,
@@ -574,20 +648,41 @@ class ShardCheck:
             named = image.get("path")
             expected = f"{key}.{image_format}"
             if named != expected:
-                text = f"its image is named {json.dumps(named)}, expected {expected}"
-                faults.add("path", key, text)
+                faults.add(
+                    "path",
+                    key,
+                    "wrong-image.name",
+                    json.dumps(named),
+                    expected,
+                )
             if look.fault is not None:
-                faults.add("image", key, f"its image does not decode: {look.fault}")
+                faults.add(
+                    "image",
+                    key,
+                    "wrong-image.decode",
+                    look.fault,
+                )
             elif (look.format, look.mode) != (expected_format, "RGB"):
-                actual = f"{look.format} in {look.mode}"
-                text = f"its image is {actual}, expected {expected_format} in RGB"
-                faults.add("format", key, text)
+                values = (look.format, expected_format)
+                faults.add(
+                    "format",
+                    key,
+                    "wrong-image.format",
+                    *values,
+                    mode=look.mode,
+                )
             elif size is None:
                 if recipe.kind.draws:  # images of a pool have their own sizes
                     self._sizes[look.size, path] += 1
                     self._first.setdefault((look.size, path), (str(key), shard))
             elif look.size != size:
-                faults.add("size", key, size_fault(look.size, size))
+                faults.add(
+                    "size",
+                    key,
+                    "wrong-image.size",
+                    _sides(look.size),
+                    _sides(size),
+                )
         if recipe.task.row_fault is not None:
             row_fault = part_named(recipe.task.row_fault)
             self._look_at_truth(rows, looks, row_fault, faults)
@@ -612,7 +707,12 @@ class ShardCheck:
         truth_faults = self.pool.map(row_fault, source, decoded, sizes)
         for row, fault in zip(decoded, truth_faults, strict=True):
             if fault is not None:
-                faults.add("truth", row["key"], fault)
+                faults.add(
+                    "truth",
+                    row["key"],
+                    "wrong-image.truth",
+                    fault,
+                )
         for name in self._pictures:
             for row in rows:
                 key = row["key"]
@@ -623,7 +723,13 @@ class ShardCheck:
                 first_key, first = self._pairs.setdefault(pair, (key, digest))
                 if digest != first:
                     other = shown_value(first_key)
-                    faults.add(name, key, f"its {name} differs from that of {other}")
+                    faults.add(
+                        name,
+                        key,
+                        "wrong-image.picture",
+                        expected=other,
+                        column=name,
+                    )
 
     @contextlib.contextmanager
     def _reported(self, path: str, shard: Shard) -> Iterator[None]:
@@ -631,7 +737,7 @@ class ShardCheck:
         try:
             yield
         except Exception as error:
-            self._add(path, shard, unreadable(error, self.dataset.directory / path))
+            self._add(path, shard, _not_read(self.dataset.directory / path, error))
 
     def _check_form(self, path: str, shard: Shard, what: What) -> None:
         fault_of = _tar_fault if path.endswith(".tar") else _parquet_fault
@@ -647,26 +753,38 @@ class ShardCheck:
         return shard_path(what, shard.group, output.split, shard.number, shard.of, output.format)
 
     def _report(self, path: str, shard: Shard, faults: RowFaults) -> None:
-        for line in faults.lines():
-            self._add(path, shard, line)
+        for problem in faults.lines():
+            self._add(path, shard, problem)
 
-    def _add(self, path: str, shard: Shard, what: str) -> None:
+    def _add(self, path: str, shard: Shard, problem: ProblemLine) -> None:
         receipt = receipt_path(shard.group, shard.number)
         repair = self.findings.repairs.of_shard(receipt)
-        self.findings.add(path, what, repair)
+        self.findings.add(path, problem, repair)
+
+
+def tables_with_images(
+    receipts: Iterable[Receipt],
+    sound: Callable[[str], bool],
+) -> Iterator[tuple[Receipt, What, StoredFile]]:
+    """Yield the tables of shards that hold images, if their files are sound."""
+    for receipt in receipts:
+        for what in ("data", "rejected"):
+            file = receipt.file(what)
+            if file is not None and sound(file.path):
+                yield receipt, what, file
 
 
 def decode_images(
     directory: Path,
-    files: Sequence[tuple[str, str, What]],
+    tables: Iterable[tuple[Receipt, What, StoredFile]],
     findings: ProblemsFound,
     pool: Executor,
 ) -> int:
-    """Check without a plan that the images of files (path, receipt, table) decode. Return the
-    number of images."""
+    """Check without a plan that the images of tables decode. Return the number of images."""
     images = 0
-    for path, receipt, what in files:
-        repair = findings.repairs.of_shard(receipt)
+    for receipt, what, file in tables:
+        path = file.path
+        repair = findings.repairs.of_shard(receipt.path)
         faults = RowFaults()
         try:
             for rows in read_file(directory / path, what, ["key", "image"]):
@@ -674,30 +792,30 @@ def decode_images(
                 looks = pool.map(look_at, map(_encoded, rows))
                 for row, look in zip(rows, looks, strict=True):
                     if look.fault is not None:
-                        text = f"its image does not decode: {look.fault}"
-                        faults.add("image", row["key"], text)
+                        faults.add(
+                            "image",
+                            row["key"],
+                            "wrong-image.decode",
+                            look.fault,
+                        )
         except Exception as error:  # damaged files may raise anything
-            findings.add(path, unreadable(error, directory / path), repair)
-        for line in faults.lines():
-            findings.add(path, line, repair)
+            findings.add(path, _not_read(directory / path, error), repair)
+        for problem in faults.lines():
+            findings.add(path, problem, repair)
     return images
 
 
-def unreadable(error: Exception, path: Path) -> str:
+def _not_read(path: Path, error: Exception) -> ProblemLine:
     if isinstance(error, CounterfoilError):
-        return in_one_line(error_lines(error, path))
-    text = f"cannot be read: {type(error).__name__}"
-    shown = " ".join(str(error).split())[:200]
-    if shown:
-        text += f": {shown}"
-    return text
+        return error.problems[0]
+    return unreadable(path, error)
 
 
 def _encoded(row: Row) -> Any:
     return (row["image"] or {}).get("bytes")
 
 
-def _parquet_fault(path: Path, what: What, recipe: Recipe) -> str | None:
+def _parquet_fault(path: Path, what: What, recipe: Recipe) -> ProblemLine | None:
     """Return a fault of a Parquet file's columns or features, or None. A damaged file raises its
     reader's errors."""
     import pyarrow.parquet as pq
@@ -714,11 +832,11 @@ def _parquet_fault(path: Path, what: What, recipe: Recipe) -> str | None:
     declared = (schema.metadata or {}).get(_FEATURES)
     planned = (expected.metadata or {})[_FEATURES]
     if declared is None or parse_json(declared) != parse_json(planned):
-        return "declares features or class names that differ from the recipe's"
+        return message("wrong-table.classes")
     return None
 
 
-def _tar_fault(path: Path, what: What, recipe: Recipe) -> str | None:
+def _tar_fault(path: Path, what: What, recipe: Recipe) -> ProblemLine | None:
     from counterfoil.store.shard_files import tar_columns
 
     # If two members have one name, some readers take the first and others the last.
@@ -726,7 +844,7 @@ def _tar_fault(path: Path, what: What, recipe: Recipe) -> str | None:
         times = Counter(member.name for member in tar)
     repeated = [name for name, count in times.items() if count > 1]
     if repeated:
-        return f"has repeated members: {some_of(repeated, _MOST_NAMED)}"
+        return message("wrong-table.members", None, some_of(repeated, _MOST_NAMED))
     columns = set(tar_columns(path))
     expected = set(table_columns(what, TableForm.of(recipe)))
     if columns == expected:
@@ -735,7 +853,12 @@ def _tar_fault(path: Path, what: What, recipe: Recipe) -> str | None:
     return _other_columns(wrong, sorted(expected - columns))
 
 
-def _other_columns(wrong: list[str], lacking: list[str]) -> str:
+def _other_columns(wrong: list[str], lacking: list[str]) -> ProblemLine:
     wrong_columns = some_of(wrong, _MOST_NAMED) or "none"
     missing = some_of(lacking, _MOST_NAMED) or "none"
-    return f"has wrong columns: {wrong_columns}; missing columns: {missing}"
+    return message(
+        "wrong-table.columns",
+        None,
+        wrong_columns,
+        missing,
+    )

@@ -23,13 +23,13 @@ from counterfoil.dataset.verification.problems import (
 )
 from counterfoil.dataset.verification.rerendering import (
     choose_rows,
-    difference_text,
     pinned_generator,
+    rendering_fault,
     rerender_rows,
 )
-from counterfoil.dataset.verification.shards import ShardCheck, decode_images
-from counterfoil.documents import document_bytes, in_one_line, parse_json
-from counterfoil.errors import CounterfoilError, UserError, some_of
+from counterfoil.dataset.verification.shards import ShardCheck, decode_images, tables_with_images
+from counterfoil.documents import document_bytes, parse_json
+from counterfoil.errors import CounterfoilError, ProblemLine
 from counterfoil.generate.kinds import Materials
 from counterfoil.options import takes
 from counterfoil.progress import report_progress
@@ -44,7 +44,7 @@ from counterfoil.store.manifest import (
     file_difference,
     manifest_document,
 )
-from counterfoil.store.reading import no_dataset
+from counterfoil.store.messages import message, refusal
 from counterfoil.store.receipts import (
     Receipt,
     StoredFile,
@@ -71,7 +71,7 @@ def verify(given: VerifyOptions) -> Verification:
         RunFailure: A dataset or model cannot be fetched.
     """
     if given.overrides and not given.rerender:
-        raise UserError("--set goes with --rerender: without it no generator is loaded")
+        raise refusal("cannot-rerender.option", "--set")
     located = locate_dataset(given.source)
     directory = located.directory
     described = read_dataset(
@@ -83,7 +83,7 @@ def verify(given: VerifyOptions) -> Verification:
         own=located.reference is None,
     )
     if not any((directory / name).is_file() for name in (layout.LOCK, layout.MANIFEST)):
-        raise no_dataset(directory)
+        raise refusal("no-dataset", directory)
     device = given.device
     generator = None
     if given.rerender:  # report a mistake in the options before gigabytes are read
@@ -131,14 +131,13 @@ class _Reading:
     def of(cls, described: StandingDataset, findings: ProblemsFound) -> _Reading:
         directory = described.directory
         files = check_files(directory)
-        for problem in files.problems:
-            if problem.fault == "unexpected":
-                findings.unexpected(problem.path, problem.what)
-            elif problem.fault == "unfit":
-                repair = findings.repairs.of_unfit(problem.path)
-                findings.add(problem.path, problem.what, repair)
+        for path, problem in files.problems:
+            if problem.code == "unexpected-file":
+                findings.unexpected(path, problem)
+            elif problem.code == "irregular-file":
+                findings.add(path, problem, findings.repairs.of_unfit(path))
             else:
-                findings.add(problem.path, problem.what)
+                findings.add(path, problem)
         if files.listed is None:
             note = (
                 f"{layout.MANIFEST} is missing or damaged, so files were compared only with"
@@ -148,7 +147,7 @@ class _Reading:
         damaged = {fault.path for fault in described.faults if findings.is_damaged(fault.path)}
         for fault in described.causes():
             if not fault.consequence or fault.path not in damaged:
-                findings.add(fault.path, str(fault))
+                findings.add(fault.path, fault.line)
         if described.recipe is None:
             note = f"rows were not compared with the plan, because {layout.RECIPE} gives no plan"
             findings.notes.append(note)
@@ -176,13 +175,8 @@ class _Reading:
             plan = None  # only the damaged table lists the rows
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             if plan is None:
-                with_images: list[tuple[str, str, layout.What]] = []
-                for receipt in self.receipts.values():
-                    for what in ("data", "rejected"):
-                        file = receipt.file(what)
-                        if file is not None and self.is_sound(file.path):
-                            with_images.append((file.path, receipt.path, what))
-                return 0, decode_images(self.directory, with_images, self.findings, pool)
+                tables = tables_with_images(self.receipts.values(), self.is_sound)
+                return 0, decode_images(self.directory, tables, self.findings, pool)
             check = ShardCheck(plan, self.described, self.files.entries, self.findings, pool)
             for shard in plan.shards:
                 receipt = self.receipts.get((shard.group, shard.number))
@@ -200,9 +194,11 @@ class _Reading:
                 expected = document_bytes(timm_info(receipts))
                 path = layout.TIMM_INFO
                 if path not in self.files.entries:
-                    self.findings.add(path, "is missing")
+                    problem = message("missing-file")
+                    self.findings.add(path, problem)
                 elif self.is_sound(path) and read_inside(self.directory, path) != expected:
-                    self.findings.add(path, "differs from the receipts in its files or rows")
+                    problem = message("wrong-card.info")
+                    self.findings.add(path, problem)
         if layout.CROISSANT in self.files.entries:
             check_croissant(self.directory, self.files.entries, self.findings)
 
@@ -236,10 +232,10 @@ class _Reading:
         done = rerender_rows(self.directory, plan, materials, chosen)
         receipt_of = {position.path: position.receipt.path for position in chosen}
         for row in done:
-            what = difference_text(row)
-            if what is not None:
+            problem = rendering_fault(row)
+            if problem is not None:
                 repair = self.findings.repairs.of_shard(receipt_of[row.path])
-                self.findings.add(row.path, what, repair)
+                self.findings.add(row.path, problem, repair)
         return done
 
 
@@ -276,17 +272,21 @@ def read_shard_receipts(
             continue
         known.add(path)
         changed = findings.is_damaged(path)
+        faults: list[ProblemLine] = []
         if path not in files.entries:
-            faults = [] if changed else ["is missing"]
+            if not changed:
+                problem = message("missing-file")
+                faults.append(problem)
         elif receipt is None:
-            faults = [in_one_line(standing.unreadable)] if standing.unreadable else []
+            if standing.unreadable is not None:
+                faults.append(standing.unreadable)
         else:
             faults = list(receipt_faults(standing, hashes, split, format))
         for fault in faults:
             findings.add(path, fault)
         if receipt is None or changed or faults:
             if shard is not None and split is not None and format is not None:
-                paths = layout.shard_paths(shard.group, split, shard.number, shard.of, format)
+                paths = layout.shard_paths(shard, split, format)
                 planned.update(paths.values())
             continue
         receipts[receipt.group, receipt.shard] = receipt
@@ -295,15 +295,18 @@ def read_shard_receipts(
             if findings.is_damaged(file.path):
                 continue
             if file.path not in files.entries:
-                findings.add(file.path, "is missing")
-            elif what := file_difference(files.entries[file.path], file.size, file.sha256):
-                findings.add(file.path, f"{what} by {path}")
+                problem = message("missing-file")
+                findings.add(file.path, problem)
+            elif problem := file_difference(files.entries[file.path], file, f" by {path}"):
+                findings.add(file.path, problem)
     for path in files.entries if plan is not None else ():
         folder = path.partition("/")[0]
         if folder == layout.RECEIPTS and path not in known:
-            findings.unexpected(path, "is unexpected: the plan has no such shard")
+            problem = message("unexpected-file.plan")
+            findings.unexpected(path, problem)
         elif folder in layout.WHATS and path not in listed | planned:
-            findings.unexpected(path, "is unexpected: no receipt lists it")
+            problem = message("unexpected-file.listed")
+            findings.unexpected(path, problem)
     if described.lock is not None:
         others = other_stacks(described.lock.stack, receipts.values())
         for lines, count in others.items():
@@ -328,7 +331,8 @@ def check_card(
 ) -> None:
     """Compare README.md with the receipts of all shards, and add differences to `findings`."""
     if not (directory / layout.CARD).exists():
-        findings.add(layout.CARD, "is missing")
+        problem = message("missing-file")
+        findings.add(layout.CARD, problem)
         return
     try:
         text = read_inside(directory, layout.CARD).decode()
@@ -368,16 +372,28 @@ def check_croissant(
         actual = "there is no such file"
         if entry is not None:
             actual = f"the file has {entry.sha256[:12]}…"
-        what = f"lists the sha256 {str(sha256)[:12]}… for {path}, but {actual}"
-        findings.add(layout.CROISSANT, what)
+        problem = message(
+            "wrong-card.hash",
+            None,
+            actual,
+            str(sha256),
+            file=path,
+        )
+        findings.add(layout.CROISSANT, problem)
 
 
-def _not_read(error: Exception) -> str:
-    shown = " ".join(str(error).split())[:200]
-    return f"cannot be read: {type(error).__name__}: {shown}"
+def _not_read(error: Exception) -> ProblemLine:
+    return message(
+        "wrong-card.read",
+        None,
+        error,
+        kind=type(error).__name__,
+    )
 
 
-def config_faults(metadata: Mapping[str, Any], files: Sequence[StoredFile]) -> Iterator[str]:
+def config_faults(
+    metadata: Mapping[str, Any], files: Sequence[StoredFile]
+) -> Iterator[ProblemLine]:
     stored = {file.path: file for file in files}
     info = {}
     for config in metadata.get("dataset_info") or []:
@@ -397,23 +413,34 @@ def config_faults(metadata: Mapping[str, Any], files: Sequence[StoredFile]) -> I
             split_info = info.pop(name, None)
             shown = f"config '{name[0]}', split '{name[1]}'"
             if split_info is None:
-                yield f"has no entry in dataset_info for {shown}"
+                problem = message("wrong-card.no-info", name=shown)
+                yield problem
                 continue
             rows = sum(stored[path].rows for path in paths)
             size = sum(stored[path].size for path in paths)
             for key, unit, count in (("num_examples", "rows", rows), ("num_bytes", "bytes", size)):
                 listed = split_info.get(key)
                 if listed != count:
-                    yield f"lists {listed} {unit} for {shown}, but its files have {count}"
+                    problem = message(
+                        "wrong-card.counts",
+                        None,
+                        listed,
+                        count,
+                        unit=unit,
+                        name=shown,
+                    )
+                    yield problem
     for config, split in info:
         shown = f"config '{config}', split '{split}'"
-        yield f"has an entry in dataset_info for {shown}, which does not exist"
+        problem = message("wrong-card.no-config", name=shown)
+        yield problem
     left = [path for path in stored if path not in matched]
     if left:
-        yield f"has no config that loads {some_of(left)}"
+        problem = message("wrong-card.unloaded", None, left)
+        yield problem
 
 
-def yield_faults(text: str, receipts: Sequence[Receipt]) -> Iterator[str]:
+def yield_faults(text: str, receipts: Sequence[Receipt]) -> Iterator[ProblemLine]:
     """Yield a fault for each count in the table of yields, by shift or group, that differs from the
     receipts."""
     table = _yield_table(text)
@@ -428,7 +455,8 @@ def yield_faults(text: str, receipts: Sequence[Receipt]) -> Iterator[str]:
     names = {row[0][1].strip("`") for row in table}
     for column_of, name in counts:
         if column_of == header and name not in names:
-            yield f"has no row for {name} in its table of yields"
+            problem = message("wrong-card.no-yields", None, name)
+            yield problem
     for row in table:
         name = row[0][1].strip("`")
         reasons = counts[header, name]
@@ -440,8 +468,15 @@ def yield_faults(text: str, receipts: Sequence[Receipt]) -> Iterator[str]:
             if is_reason or column in (_CANDIDATES, _REASONS_AFTER):
                 count = expected.get(column.strip("`"), 0)
                 if cell.replace(",", "") != str(count):
-                    cell_name = f"for {name} under {column} in the table of yields"
-                    yield f"has {cell} {cell_name}, expected {count}"
+                    problem = message(
+                        "wrong-card.yields",
+                        None,
+                        cell,
+                        count,
+                        row=name,
+                        column=column,
+                    )
+                    yield problem
             is_reason = is_reason or column == _REASONS_AFTER
 
 
