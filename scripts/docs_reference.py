@@ -47,6 +47,7 @@ from counterfoil.recipe.schema import Recipe
 from counterfoil.recipe.schema_mine import METHOD_SETTINGS
 from counterfoil.recipe.section import describe_sections
 from counterfoil.recipe.tasks import TASKS
+from counterfoil.report import messages as report_messages
 from counterfoil.store.rows import LAST_COLUMNS, ROW_COLUMNS
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -98,6 +99,7 @@ Here is what each code means, with the lines that end with it and what to do the
 MESSAGES: dict[str, MessageTable] = {
     "Recipes": recipe_messages.message,
     "Input datasets": data_messages.message,
+    "Evaluations and comparisons": report_messages.message,
 }
 _OPTIONS_OPENING = """# Options
 

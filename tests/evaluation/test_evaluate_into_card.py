@@ -32,7 +32,7 @@ from counterfoil.store.manifest import verify_files
 from counterfoil.store.sealed_folder import read_results
 from support.estimates import interval_of
 from support.files import copy_of, published
-from support.refusals import succeed
+from support.refusals import refuses, succeed
 from tiny_builds import command
 
 REPO = "someone/colours"
@@ -230,7 +230,7 @@ def test_entries_go_beside_the_tables_where_the_dataset_has_a_name(
     named = evaluate(dataset, models["sharp"], out=tmp_path / "named", device="cpu", repo=REPO)
     (file,) = named.files["entries"].iterdir()
     assert parse_eval_result_entries(yaml.safe_load(file.read_text()))[0].dataset_id == REPO
-    with pytest.raises(UserError, match="expected user/name"):
+    with refuses("invalid-option", "repo"):
         evaluate(dataset, models["sharp"], out=tmp_path / "wrong", device="cpu", repo="colours")
     assert published(dataset) == before, "without --into-card the dataset stays as it is"
 
@@ -377,7 +377,7 @@ def test_what_cannot_hold_results_is_refused_before_a_model_is_scored(
         with listening(hear):
             evaluate(source, models["sharp"], device="cpu", into_card=True)
 
-    with pytest.raises(UserError, match="is a published dataset") as refused:
+    with refuses("unfit-option", None, "is a published dataset") as refused:
         run("someone/colours@v1")
     assert "hf download someone/colours@v1" not in str(refused.value.hint)
     assert "--revision v1" in str(refused.value.hint)

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.documents import plain_value
-from counterfoil.errors import UserError, some_of
+from counterfoil.errors import some_of
 from counterfoil.evaluation.gate import GateResult
-from counterfoil.recipe.names import did_you_mean
 from counterfoil.regular_files import visible_text
 from counterfoil.report.comparison import ModelComparison
 from counterfoil.report.distances import Distances
 from counterfoil.report.findings import MinedShiftResult
 from counterfoil.report.headline import by_loss, headline_of, label_clause
 from counterfoil.report.labels import LabelChecks
+from counterfoil.report.messages import refusal
 from counterfoil.report.published import PublishedResults
 from counterfoil.report.reference import ReferenceResult
 from counterfoil.report.results import (
@@ -342,10 +342,7 @@ class Evaluation:
             known = dict.fromkeys(names)
             if value not in known:
                 shown = some_of(list(filter(None, known)), 12)
-                raise UserError(
-                    f"no number has the {name} '{value}'{did_you_mean(value, known)}",
-                    f"There are: {shown}.",
-                )
+                raise refusal("unclear-number", None, value, known, name=name, known=shown)
         fitting = rows.where(measure, **key)
         if len(fitting) > 1:
             differing = []
@@ -353,9 +350,12 @@ class Evaluation:
                 values = [getattr(row, name) for row in fitting]
                 if name not in key and len({*values}) > 1:
                     differing.append(f"{name}={values[0]!r}")
-            raise UserError(
-                f"'{measure}' has {len(fitting):,} numbers of this key",
-                f"Name which: {', '.join(differing)}, say.",
+            raise refusal(
+                "unclear-number.several",
+                None,
+                measure,
+                numbers=len(fitting),
+                differing=differing,
             )
         return fitting[0].estimate if fitting else None
 
@@ -464,9 +464,7 @@ class Evaluation:
     def _asked(self) -> Task:
         """Return the task. Raise UserError if no evaluation in this process made these results."""
         if self.task is None:
-            raise UserError(
-                "these results were not made by an evaluation in this process", "Evaluate again."
-            )
+            raise refusal("unfit-results.process")
         return self.task
 
     def report_to(self, *trackers: str) -> None:

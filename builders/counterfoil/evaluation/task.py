@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from counterfoil.arrays import Bools, Ints
 from counterfoil.documents import csv_text, preview_column
-from counterfoil.errors import CounterfoilError, UserError, collected_in, raise_together
+from counterfoil.errors import CounterfoilError, collected_in, raise_together
 from counterfoil.evaluation.compared_images import ComparedImages
 from counterfoil.evaluation.dataset import Group, OpenDataset, Subject, unit_names
 from counterfoil.evaluation.entries import NEAR_CHANCE, drop_words, entry_files, interval_words
@@ -58,6 +58,7 @@ from counterfoil.evaluation.scored_models import (
 )
 from counterfoil.recipe.tasks import TASKS
 from counterfoil.report.headline import loss_sentence
+from counterfoil.report.messages import message, refusal
 from counterfoil.report.results import (
     DIFFERENCE,
     DROP,
@@ -132,10 +133,7 @@ class Task(ABC):
         taken = EVERY_TASK | self.takes
         refused = [name for name in options.given() if name not in taken]
         if refused:
-            raise UserError(
-                f"the dataset has {self.of_dataset} take no {', '.join(refused)}",
-                "Leave it out: groups are compared with the base, and all models with each other.",
-            )
+            raise refusal("unfit-option.task", None, self.of_dataset, refused)
         self.open()
 
     def open(self) -> None:
@@ -497,12 +495,9 @@ class ResampledTask(Task, Generic[Model]):
     def line_problems(self, line: GateLine) -> Iterator[str]:
         yield from super().line_problems(line)
         if line.measure == DIFFERS:
-            yield f"{DIFFERS} compares the answers of classifiers of one class an image"
+            yield message("unfit-line.differs", None, DIFFERS)
         if is_stored(line.other_model):
-            yield (
-                "earlier evaluations are for classifiers of one class an image; name a model, or"
-                " predictions:FILE"
-            )
+            yield message("unfit-line.earlier")
 
     def choose_models(self, against: Sequence[str]) -> Sequence[str]:
         of_recipe = self.subject.models if self.named is None else ()

@@ -76,6 +76,7 @@ from counterfoil.prediction.passes import (
 )
 from counterfoil.progress import report_progress
 from counterfoil.recipe import RecipeClass
+from counterfoil.report.messages import message
 from counterfoil.report.reference import order_warnings
 from counterfoil.report.results import (
     NESTED,
@@ -137,7 +138,7 @@ class ClassesTask(Task):
         yield from super().line_problems(line)
         beyond_accuracy = line.share != "accuracy" or line.measure == DIFFERS
         if is_stored(line.other_model) and beyond_accuracy:
-            yield "an earlier evaluation gives accuracies alone; name a model, or predictions:FILE"
+            yield message("unfit-line.accuracies")
 
     def choose_models(self, against: Sequence[str]) -> Sequence[str]:
         self.chosen = choose_models(self.subject, self.named, self.options, against)

@@ -56,6 +56,7 @@ from counterfoil.models.devices import resolve_device
 from counterfoil.models.segmenters import load_segmenter
 from counterfoil.recipe.names import PREDICTIONS
 from counterfoil.recipe.tasks.masks import MasksSource
+from counterfoil.report.messages import message
 from counterfoil.report.results import DROP, ClassFacts, ModelFacts, Results
 from counterfoil.report.sections import ReportSection
 from counterfoil.report.words import (
@@ -113,9 +114,9 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
     def line_problems(self, line: GateLine) -> Iterator[str]:
         yield from super().line_problems(line)
         if line.class_name and line.share == PIXELS:
-            yield f"{PIXELS} is of all classes together: name {IOU} or {RECALL}"
+            yield message("unfit-line.pixels", None, PIXELS, f"{IOU} or {RECALL}")
         if not line.class_name and line.share in (IOU, RECALL):
-            yield f"{line.share} is of one class: name it, as in {line.share}(fog, class=NAME)"
+            yield message("unfit-line.class", None, line.share)
 
     def answers(self, name: str) -> ModelMasks:
         segmenter = self.given[name]

@@ -63,6 +63,7 @@ from counterfoil.models.detectors import load_detector
 from counterfoil.models.devices import resolve_device
 from counterfoil.recipe.names import PYTHON
 from counterfoil.recipe.tasks.objects import ObjectsSource
+from counterfoil.report.messages import message
 from counterfoil.report.results import DROP, ClassFacts, ModelFacts, Results
 from counterfoil.report.sections import ReportSection
 from counterfoil.report.severity import at
@@ -129,7 +130,7 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
     def line_problems(self, line: GateLine) -> Iterator[str]:
         yield from super().line_problems(line)
         if line.class_name and line.share != "AP":
-            yield "only AP is measured by category"
+            yield message("unfit-line.category")
 
     def answers(self, name: str) -> ModelDetections:
         detector = self.given[name]
