@@ -40,7 +40,9 @@ from counterfoil.recipe.strict_yaml import LocatedList, read_yaml
 from counterfoil.report.messages import message, refusal
 from counterfoil.report.results import ClassFacts
 from counterfoil.report.sections import MeasureFacts
+from counterfoil.report.terminal_tables import table_text
 from counterfoil.report.words import (
+    MOST_TERMINAL_ROWS,
     Table,
     TableColumn,
     format_count,
@@ -233,6 +235,10 @@ class GateResult:
     models: tuple[str, ...]
     judged: tuple[Judged, ...]
     allow_undecided: bool = False
+
+    def __str__(self) -> str:
+        """Return the table and the sentence that the command prints."""
+        return table_text(terminal_table(self)) + gate_sentence(self)
 
     @property
     def verdict(self) -> Answer:
@@ -602,6 +608,11 @@ def gate_table(result: GateResult) -> Table:
     if len(short) > 1:
         columns = (TableColumn("model", "name"), *_COLUMNS)
     return Table.of("The gate: 95 % intervals that hold for all lines at once", columns, rows)
+
+
+def terminal_table(result: GateResult) -> Table:
+    """Return the table as a terminal shows it, with the first rows."""
+    return gate_table(result).first(MOST_TERMINAL_ROWS, "rows", "gate.md")
 
 
 def verdict_reason(judged: Judged) -> str:
