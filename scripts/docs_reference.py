@@ -34,9 +34,11 @@ from pydantic_core import PydanticUndefined
 
 import counterfoil
 from counterfoil.cli.main import app
+from counterfoil.comparing import messages as comparing_messages
 from counterfoil.corrupting.corruptions import CORRUPTIONS
 from counterfoil.data import messages as data_messages
 from counterfoil.errors import MessageTable
+from counterfoil.evaluation import messages as evaluation_messages
 from counterfoil.evaluation.options import EvaluationOptions
 from counterfoil.evaluation.task import EVERY_TASK
 from counterfoil.evaluation.tasks import task_named
@@ -47,7 +49,6 @@ from counterfoil.recipe.schema import Recipe
 from counterfoil.recipe.schema_mine import METHOD_SETTINGS
 from counterfoil.recipe.section import describe_sections
 from counterfoil.recipe.tasks import TASKS
-from counterfoil.report import messages as report_messages
 from counterfoil.store.rows import LAST_COLUMNS, ROW_COLUMNS
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -99,7 +100,8 @@ Here is what each code means, with the lines that end with it and what to do the
 MESSAGES: dict[str, MessageTable] = {
     "Recipes": recipe_messages.message,
     "Input datasets": data_messages.message,
-    "Evaluations and comparisons": report_messages.message,
+    "Evaluations": evaluation_messages.message,
+    "Compared files": comparing_messages.message,
 }
 _OPTIONS_OPENING = """# Options
 

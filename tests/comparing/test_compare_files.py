@@ -299,7 +299,7 @@ REFUSED: dict[tuple[str, str], tuple[Rows, dict[str, Any]]] = {
     ("unknown-answers", "has 'cat', expected a"): ([{"image": "a", "correct": "cat"}], {}),
     ("unknown-answers", "2 columns of scores"): ([{"id": "a", "score_a": 1, "score_b": 1}], {}),
     ("unlike-files", "1 image has several"): ([{"image": "a", "correct": 1}] * 2, {}),
-    ("nothing-to-measure", "no row has a score"): ([{"image": "a", "correct": "nan"}], {}),
+    ("unknown-answers", "no row has a score"): ([{"image": "a", "correct": "nan"}], {}),
 }
 
 
@@ -322,7 +322,7 @@ def test_files_without_a_common_image_show_a_key_of_each(tmp_path: Path) -> None
     first_file = written(tmp_path, "a.csv", [{"image": "x/1.jpg", "correct": 1}])
     second_file = written(tmp_path, "b.csv", [{"image": "1.jpg", "correct": 1}])
     words = (f"{first_file} has 'x/1.jpg' in image", f"{second_file} has '1.jpg' in image")
-    with refuses("nothing-to-measure", "", *words):
+    with refuses("unlike-files", "", *words):
         counterfoil.compare(first_file, second_file)
 
 

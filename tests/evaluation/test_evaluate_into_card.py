@@ -54,6 +54,18 @@ def stored(
     )
 
 
+@pytest.fixture(scope="module")
+def replaced(
+    stored: tuple[Path, Evaluation],
+    models: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """Return the dataset with results of another model, without its name. Read-only."""
+    copy = copy_of(stored[0], tmp_path_factory.mktemp("replaced") / "place")
+    evaluate(copy, models["no_red"], device="cpu", into_card=True)
+    return copy
+
+
 def results_of(directory: Path) -> dict[str, Any]:
     return json.loads((directory / "evaluation" / "results.json").read_bytes())
 
@@ -243,17 +255,13 @@ def test_the_same_evaluation_gives_the_same_bytes(
     assert published(copy) == published(stored[0])
 
 
-def test_other_models_take_the_place_of_the_first(
-    stored: tuple[Path, Evaluation], models: dict[str, str], tmp_path: Path
-) -> None:
-    copy = copy_of(stored[0], tmp_path / "other")
-    evaluate(copy, models["no_red"], device="cpu", into_card=True)
-    assert verify_files(copy) == []
-    assert [model["name"] for model in results_of(copy)["models"]] == ["local-dir:./no_red"]
-    assert not (copy / "evaluation" / "eval_results").exists(), (
+def test_other_models_take_the_place_of_the_first(replaced: Path) -> None:
+    assert verify_files(replaced) == []
+    assert [model["name"] for model in results_of(replaced)["models"]] == ["local-dir:./no_red"]
+    assert not (replaced / "evaluation" / "eval_results").exists(), (
         "nobody said what the dataset is called"
     )
-    assert "no_blue" not in section(copy)
+    assert "no_blue" not in section(replaced)
 
 
 def test_a_dataset_that_is_closed_again_keeps_its_results(
@@ -346,14 +354,18 @@ evaluate(sys.argv[1], json.loads(sys.argv[4]), device="cpu", into_card=True, rep
     ],
 )
 def test_a_killed_run_leaves_the_dataset_as_it_was(
-    stored: tuple[Path, Evaluation], path: str, count: int, models: dict[str, str], tmp_path: Path
+    stored: tuple[Path, Evaluation],
+    replaced: Path,
+    path: str,
+    count: int,
+    models: dict[str, str],
+    tmp_path: Path,
 ) -> None:
     directory = stored[0]
     if (directory / "_info.json").exists():
         pytest.skip("closing knows no format")
     # With results of another model, so that every file is rewritten.
-    target = copy_of(directory, tmp_path / "place")
-    evaluate(target, models["no_red"], device="cpu", into_card=True)
+    target = copy_of(replaced, tmp_path / "place")
     before = published(target)
     names = json.dumps(list(models.values()))
     words = [sys.executable, "-c", KILLED, str(target), path, str(count), names, REPO]

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from counterfoil.comparing.messages import message, refusal
 from counterfoil.errors import Problems, some_of
 from counterfoil.models.answer_tables import AnswerTable, columns_called, open_table
 from counterfoil.regular_files import named_path
-from counterfoil.report.messages import message, refusal
 
 if TYPE_CHECKING:
     from counterfoil.comparing.options import CompareOptions
@@ -141,7 +141,7 @@ def read_answer_file(
         of_predictions = some_of(predictions.values(), 3)
         problems.add("unknown-answers.words", path, of_predictions, some_of(labels.values(), 3))
     if not scores and not problems.count:
-        problems.add("nothing-to-measure.scores", path, columns.worth)
+        problems.add("unknown-answers.empty", path, columns.worth)
     problems.refuse()
     means = {}
     for key, values in scores.items():

@@ -12,6 +12,7 @@ import numpy as np
 
 from counterfoil.arrays import Floats, Ints
 from counterfoil.comparing.answer_files import FileAnswers, Key, case_counts, read_answer_file
+from counterfoil.comparing.messages import message
 from counterfoil.comparing.options import CompareOptions
 from counterfoil.documents import Count, Strict
 from counterfoil.errors import Problems, some_of
@@ -23,7 +24,6 @@ from counterfoil.paired_stats import (
     sign_flip_test,
     tango_interval,
 )
-from counterfoil.report.messages import message
 from counterfoil.report.words import (
     format_count,
     format_interval,
@@ -306,7 +306,7 @@ def compare(options: CompareOptions) -> AnswerComparison:
     _find_disagreements(first, second, keys, problems)
     if not keys:
         problems.add(
-            "nothing-to-measure.files",
+            "unlike-files.images",
             None,
             _example(first),
             _example(second),

@@ -22,13 +22,13 @@ from counterfoil.arrays import Bools, Ints
 from counterfoil.data.hub import HubDataset, locate_dataset
 from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.documents import sha256_json
+from counterfoil.evaluation.messages import failure
 from counterfoil.generate.screen.thresholds import open_shifts
 from counterfoil.recipe import Recipe, Shift
 from counterfoil.recipe.keep.cells import ACCEPTED, before_judges
 from counterfoil.recipe.keep.misclassified import RIGHT
 from counterfoil.recipe.names import judge_column, without_folders
 from counterfoil.recipe.schema_mine import MinedFacts, mined_facts
-from counterfoil.report.messages import failure
 from counterfoil.store.inside import refuse_unfit
 from counterfoil.store.layout import What
 from counterfoil.store.manifest import changed_files, refuse_changed

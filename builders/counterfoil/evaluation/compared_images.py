@@ -11,7 +11,7 @@ import numpy as np
 from counterfoil.arrays import Ints
 from counterfoil.data.labelled_images import evenly_chosen
 from counterfoil.evaluation.dataset import OpenDataset
-from counterfoil.report.messages import refusal
+from counterfoil.evaluation.messages import refusal
 from counterfoil.resampled_stats import Units
 
 

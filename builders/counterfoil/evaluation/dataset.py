@@ -33,6 +33,7 @@ from counterfoil.evaluation.candidates import (
     refuse_other_data,
     stored_images,
 )
+from counterfoil.evaluation.messages import failure, message, refusal
 from counterfoil.models.mended import EditsOf
 from counterfoil.models.names import LAB
 from counterfoil.prediction.changes import Change
@@ -45,7 +46,6 @@ from counterfoil.recipe.schema_output import Evaluate
 from counterfoil.recipe.tasks.task import UNIT
 from counterfoil.regular_files import named_path
 from counterfoil.report.labels import LabelChecks
-from counterfoil.report.messages import failure, message, refusal
 from counterfoil.resampled_stats import Units
 from counterfoil.store.layout import LOCK, RECIPE, writable_cache
 from counterfoil.store.manifest import changed_data, content_of_receipts, refuse_changed

@@ -28,6 +28,7 @@ from counterfoil.evaluation.gate import (
     unlinked,
 )
 from counterfoil.evaluation.gate_changes import changes_markdown
+from counterfoil.evaluation.messages import refusal
 from counterfoil.evaluation.options import EvaluateArguments
 from counterfoil.evaluation.page import page_html
 from counterfoil.evaluation.results import Evaluation
@@ -39,7 +40,6 @@ from counterfoil.models.classifiers.of_python import by_name
 from counterfoil.options import takes
 from counterfoil.recipe import Recipe
 from counterfoil.regular_files import named_path
-from counterfoil.report.messages import refusal
 from counterfoil.store.atomic import make_folder, replace_files, try_folder
 from counterfoil.store.directory_lock import writing_lock
 from counterfoil.store.layout import EVALUATION, PREVIEW, PRIVATE

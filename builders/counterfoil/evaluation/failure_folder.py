@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from counterfoil.documents import csv_text
+from counterfoil.evaluation.messages import refusal
 from counterfoil.foreign_tables import parquet_bytes
 from counterfoil.progress import report_progress
 from counterfoil.registry import Registry, uncallable
 from counterfoil.regular_files import named_path, open_regular, visible_text
-from counterfoil.report.messages import refusal
 from counterfoil.store.atomic import disk_errors, make_folder, temporary_folder, try_folder
 from counterfoil.store.decoding import open_image
 

@@ -32,12 +32,12 @@ from counterfoil.dataset.card.markdown import inline, markdown_table
 from counterfoil.errors import CounterfoilError, ProblemLine, RunFailure, UserError
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.gate_changes import GroupChange
+from counterfoil.evaluation.messages import message, refusal
 from counterfoil.evaluation.scored_models import is_stored, short_names
 from counterfoil.recipe.layering import text_of
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import BASE, RecipeClass
 from counterfoil.recipe.strict_yaml import LocatedList, read_yaml
-from counterfoil.report.messages import message, refusal
 from counterfoil.report.results import ClassFacts
 from counterfoil.report.sections import MeasureFacts
 from counterfoil.report.terminal_tables import table_text

@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from counterfoil.evaluation.messages import refusal
 from counterfoil.options import (
     DATA,
     HUB,
@@ -23,7 +24,6 @@ from counterfoil.options import (
     option,
     options,
 )
-from counterfoil.report.messages import refusal
 
 if TYPE_CHECKING:
     from counterfoil.models.score_scale import Scale

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.documents import plain_value
 from counterfoil.errors import some_of
 from counterfoil.evaluation.gate import GateResult
+from counterfoil.evaluation.messages import refusal
 from counterfoil.regular_files import visible_text
 from counterfoil.report.comparison import ModelComparison
 from counterfoil.report.distances import Distances
 from counterfoil.report.findings import MinedShiftResult
 from counterfoil.report.headline import by_loss, headline_of, label_clause
 from counterfoil.report.labels import LabelChecks
-from counterfoil.report.messages import refusal
 from counterfoil.report.published import PublishedResults
 from counterfoil.report.reference import ReferenceResult
 from counterfoil.report.results import (

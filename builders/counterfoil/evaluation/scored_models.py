@@ -28,6 +28,7 @@ from counterfoil.errors import (
     raise_together,
 )
 from counterfoil.evaluation.dataset import Subject, edits_of
+from counterfoil.evaluation.messages import failure, message, refusal
 from counterfoil.evaluation.options import ClassOrder, EvaluationOptions
 from counterfoil.foreign_tables import TEXT, TRUTH, read_foreign_parquet
 from counterfoil.models.classifiers import (
@@ -47,7 +48,6 @@ from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.layering import is_local, without_folders
 from counterfoil.recipe.names import CHAT, OPEN_CLIP, PREDICTIONS, PYTHON, chat_parts
 from counterfoil.regular_files import UnfitFile, named_path, open_regular, read_regular
-from counterfoil.report.messages import failure, message, refusal
 from counterfoil.report.results import NESTED, ModelFacts, ResultRows, Results, results_from
 from counterfoil.report.words import format_list
 from counterfoil.store.decoding import pixels_sha256
@@ -406,13 +406,7 @@ def choose_models(
         try:
             own = given.get(name)
             facts = own.facts if own else describe_classifier(name, subject.classes)
-            maps[name] = map_classes(
-                classes,
-                facts,
-                order,
-                folders=folders,
-                trained=trained,
-            )
+            maps[name] = map_classes(classes, facts, order, folders=folders, trained=trained)
         except CounterfoilError as error:
             errors.append(error.at(line) if line else error)
     scales = _scales(options.scores_are, names, maps, errors)

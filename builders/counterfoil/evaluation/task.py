@@ -41,6 +41,7 @@ from counterfoil.evaluation.gate import (
     name_problems,
 )
 from counterfoil.evaluation.gate_changes import Changed, GroupChange
+from counterfoil.evaluation.messages import message, refusal
 from counterfoil.evaluation.options import EvaluationOptions
 from counterfoil.evaluation.page import ReportPage, Tables, drop_bars
 from counterfoil.evaluation.resampled_page import (
@@ -58,7 +59,6 @@ from counterfoil.evaluation.scored_models import (
 )
 from counterfoil.recipe.tasks import TASKS
 from counterfoil.report.headline import loss_sentence
-from counterfoil.report.messages import message, refusal
 from counterfoil.report.results import (
     DIFFERENCE,
     DROP,

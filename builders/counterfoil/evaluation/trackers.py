@@ -22,8 +22,8 @@ from typing import Any
 from counterfoil import __version__
 from counterfoil.errors import Problems, RunFailure
 from counterfoil.evaluation.gate import GateResult
+from counterfoil.evaluation.messages import message
 from counterfoil.registry import Registry, uncallable
-from counterfoil.report.messages import message
 from counterfoil.report.results import Results
 
 PROJECT = "counterfoil"

@@ -24,12 +24,12 @@ from counterfoil.arrays import Bools, Floats, Floats32, Ints
 from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.errors import CounterfoilError
 from counterfoil.evaluation.dataset import Group, Subject
+from counterfoil.evaluation.messages import failure
 from counterfoil.evaluation.scored_models import ChosenModels
 from counterfoil.prediction.changes import Change
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.passes import CallBudget, Placement, Scored, score_models
 from counterfoil.recipe import RecipeClass
-from counterfoil.report.messages import failure
 from counterfoil.report.results import (
     GroupFacts,
     LeftOut,

@@ -16,6 +16,7 @@ from counterfoil.arrays import Bools, Ints
 from counterfoil.corrupting.corruptions import CORRUPTIONS
 from counterfoil.data.labelled_images import LabelledImages, rows_of
 from counterfoil.evaluation.dataset import Group, OpenDataset, Subject, SubjectPart
+from counterfoil.evaluation.messages import refusal
 from counterfoil.plan.layout import SEED_BITS, sample_seed
 from counterfoil.prediction.changes import Change, answers_name, changes_file
 from counterfoil.prediction.inference import Predictions
@@ -31,7 +32,6 @@ from counterfoil.recipe.preprocessing import (
 )
 from counterfoil.recipe.prompts import DEFAULT_SEVERITY
 from counterfoil.recipe.severity import MOST_SEVERE, level_name
-from counterfoil.report.messages import refusal
 from counterfoil.report.results import ResultRows
 from counterfoil.report.words import format_count, format_list, format_points
 from counterfoil.resampled_stats import Units

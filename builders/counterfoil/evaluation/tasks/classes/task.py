@@ -15,6 +15,7 @@ from counterfoil.evaluation.dataset import Subject, limit_subject, usual_side
 from counterfoil.evaluation.failure_folder import Failure, ModelAnswer, classification
 from counterfoil.evaluation.figures import thumbnails
 from counterfoil.evaluation.gate import DIFFERS, GateLine
+from counterfoil.evaluation.messages import message
 from counterfoil.evaluation.options import EvaluationOptions
 from counterfoil.evaluation.page import ReportPage, Tables
 from counterfoil.evaluation.scored_models import (
@@ -76,7 +77,6 @@ from counterfoil.prediction.passes import (
 )
 from counterfoil.progress import report_progress
 from counterfoil.recipe import RecipeClass
-from counterfoil.report.messages import message
 from counterfoil.report.reference import order_warnings
 from counterfoil.report.results import (
     NESTED,

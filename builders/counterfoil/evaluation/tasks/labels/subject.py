@@ -11,10 +11,10 @@ from counterfoil.arrays import Bools, Floats
 from counterfoil.data.labelled_images import evenly_chosen
 from counterfoil.evaluation.compared_images import ComparedImages, rows_in_every_group
 from counterfoil.evaluation.dataset import OpenDataset, limit_subject, pair_texts
+from counterfoil.evaluation.messages import failure, refusal
 from counterfoil.multilabel_stats import LabelTruth
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.tasks.labels import CONDITIONS, UNKNOWN
-from counterfoil.report.messages import failure, refusal
 from counterfoil.report.results import LeftOut
 from counterfoil.store.rows import TableForm
 

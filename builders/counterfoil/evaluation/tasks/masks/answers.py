@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from counterfoil.data.labelled_images import rows_of
 from counterfoil.data.masks import PixelClasses, decoded_mask
 from counterfoil.errors import ProblemLine, UserError, first_of
+from counterfoil.evaluation.messages import message, refusal
 from counterfoil.evaluation.tasks.masks.subject import MaskSubject
 from counterfoil.evaluation.tasks.objects.categories import map_names
 from counterfoil.foreign_tables import IMAGES, TEXT, read_foreign_parquet
@@ -32,7 +33,6 @@ from counterfoil.progress import track
 from counterfoil.recipe.names import PREDICTIONS
 from counterfoil.recipe.tasks.masks import MASK, UNLABELLED
 from counterfoil.regular_files import UnfitFile, named_path, open_regular, read_regular
-from counterfoil.report.messages import message, refusal
 from counterfoil.store.decoding import UnreadableImage, rgb_image
 from counterfoil.store.inside import list_files
 

@@ -11,8 +11,8 @@ from counterfoil.arrays import Floats, Ints
 from counterfoil.data.masks import PixelClasses, decoded_mask
 from counterfoil.evaluation.compared_images import ComparedImages, compared_images
 from counterfoil.evaluation.dataset import OpenDataset, stored_rows
+from counterfoil.evaluation.messages import failure, refusal
 from counterfoil.recipe.tasks.masks import MASK, UNLABELLED
-from counterfoil.report.messages import failure, refusal
 from counterfoil.store.decoding import UnreadableImage, open_image
 from counterfoil.store.reading import read_receipts
 

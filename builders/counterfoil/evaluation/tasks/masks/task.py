@@ -16,6 +16,7 @@ from counterfoil.documents import csv_text
 from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.failure_folder import Failure, ModelAnswer, classification
 from counterfoil.evaluation.gate import GateLine
+from counterfoil.evaluation.messages import message
 from counterfoil.evaluation.page import Tables
 from counterfoil.evaluation.resampled_page import (
     caption_of_model,
@@ -56,7 +57,6 @@ from counterfoil.models.devices import resolve_device
 from counterfoil.models.segmenters import load_segmenter
 from counterfoil.recipe.names import PREDICTIONS
 from counterfoil.recipe.tasks.masks import MasksSource
-from counterfoil.report.messages import message
 from counterfoil.report.results import DROP, ClassFacts, ModelFacts, Results
 from counterfoil.report.sections import ReportSection
 from counterfoil.report.words import (

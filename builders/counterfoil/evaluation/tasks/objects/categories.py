@@ -15,9 +15,9 @@ from typing import Any
 
 from counterfoil.data.written_objects import written_id
 from counterfoil.errors import Problems
+from counterfoil.evaluation.messages import message, refusal
 from counterfoil.recipe.names import did_you_mean, plain_name
 from counterfoil.regular_files import named_path, read_regular
-from counterfoil.report.messages import message, refusal
 from counterfoil.report.words import format_list
 
 COCO_NAMES = (

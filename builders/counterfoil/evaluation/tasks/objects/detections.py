@@ -31,6 +31,7 @@ from counterfoil.detection_stats import Detections
 from counterfoil.documents import csv_text, document_text, parse_entries
 from counterfoil.errors import Problems, UserError, quoted
 from counterfoil.evaluation.dataset import OpenDataset
+from counterfoil.evaluation.messages import message, refusal
 from counterfoil.evaluation.tasks.objects.categories import (
     CategoryMap,
     category_ids,
@@ -54,7 +55,6 @@ from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_ke
 from counterfoil.prediction.asking import AskedFunction, Pass
 from counterfoil.recipe.tasks.objects import MOST_OBJECTS
 from counterfoil.regular_files import UnfitFile, named_path, read_regular
-from counterfoil.report.messages import message, refusal
 from counterfoil.report.words import safe_text
 from counterfoil.store.atomic import write_atomically
 from counterfoil.store.decoding import open_image

@@ -14,8 +14,8 @@ from counterfoil.data.written_objects import is_box, is_number
 from counterfoil.detection_stats import Objects
 from counterfoil.evaluation.compared_images import ComparedImages, compared_images
 from counterfoil.evaluation.dataset import OpenDataset
+from counterfoil.evaluation.messages import failure
 from counterfoil.recipe.tasks.objects import OBJECTS, objects_feature
-from counterfoil.report.messages import failure
 from counterfoil.store.decoding import UnreadableImage, open_image
 from counterfoil.store.rows import TableForm
 

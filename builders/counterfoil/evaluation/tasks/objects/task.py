@@ -17,6 +17,7 @@ from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.failure_folder import Failure, ModelAnswer
 from counterfoil.evaluation.figures import lines_of_models
 from counterfoil.evaluation.gate import GateLine
+from counterfoil.evaluation.messages import message
 from counterfoil.evaluation.page import Tables
 from counterfoil.evaluation.resampled_page import (
     caption_of_model,
@@ -63,7 +64,6 @@ from counterfoil.models.detectors import load_detector
 from counterfoil.models.devices import resolve_device
 from counterfoil.recipe.names import PYTHON
 from counterfoil.recipe.tasks.objects import ObjectsSource
-from counterfoil.report.messages import message
 from counterfoil.report.results import DROP, ClassFacts, ModelFacts, Results
 from counterfoil.report.sections import ReportSection
 from counterfoil.report.severity import at

@@ -38,6 +38,7 @@ from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin, prepared_folders
 from counterfoil.errors import CounterfoilError, UserError, raise_together
 from counterfoil.evaluation.dataset import Subject
+from counterfoil.evaluation.messages import refusal
 from counterfoil.evaluation.tasks.classes.answers import (
     AllAnswers,
     Asking,
@@ -67,7 +68,6 @@ from counterfoil.recipe.names import (
     is_local,
 )
 from counterfoil.report.distances import FID, KID, Distances, ImageSet, SetOfImages
-from counterfoil.report.messages import refusal
 from counterfoil.report.reference import (
     VALIDATION,
     VALIDATION_BASE,
@@ -189,9 +189,7 @@ def _distances(
     source, decodable = _side_of(opened_source.images, model, asking)
     folder = subject.workplace / "embeddings"
     parts = [_features(part.images, model, folder, asking) for part in subject.parts]
-    features = parts[0]
-    if len(parts) > 1:
-        features = np.concatenate(parts)
+    features = np.concatenate(parts)
     of_subject = _Side(features, _subject_units(subject))
     readable = of_subject.readable
     unreadable = np.concatenate([~readable, ~decodable])

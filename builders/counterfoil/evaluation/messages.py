@@ -1,5 +1,4 @@
-"""The texts of problems with evaluations, their gates and results, and with compared files.
-`docs/reference/errors.md` is made from them.
+"""The texts of problems with evaluations, their gates and results. `docs/reference/errors.md` is made from them.
 
 `recipe/messages.py` says how the table is written, and `data/messages.py` adds to it.
 """
@@ -187,10 +186,6 @@ nothing-to-measure: No image, label or answer is left to measure.
   decoded: no {found} can be decoded
   built: no {found} can be decoded
     > Run `counterfoil verify` on it.
-  files: no image is in both files: {first} has {found!q} in {first_columns}, {second} has
-    {expected!q} in {second_columns}
-    > Choose columns with --key, --unit and --where.
-  scores: no row has a score in {found}
 
 altered-dataset: A dataset's directory as no build writes it.
   > `counterfoil verify` names what is damaged and how to repair it.
@@ -285,30 +280,6 @@ missing-answers: Images that a file of answers leaves out.
   detections: has no detection on any image of {found}
     > A file answers every group of the dataset (`--write-keys FILE` lists all images). If nothing
       was found there, list an image of the group by its key alone.
-
-unknown-answers: A file to compare whose columns or values do not say which answers are right.
-  > Its columns are {columns:first}.
-  column: has no column '{found}' ({flag})
-  images: has no column of images, expected one of {expected}, or --key
-  scores: has no column of scores, expected one of {expected}, or --score; or prediction and label
-  scorers: has {count:,} columns of scores, {scorers}: choose one with --score
-  value: the column {found} has '{value:.60}', expected a number, or right or wrong (true or false,
-    yes or no, C or I)
-    > Choose another column with --score, or name --prediction and --label.
-  words: no prediction is one of the labels: predictions are {found}, labels are {expected}
-    > Write both in the same words, or write a column that says which answers are right, and name it
-      with --score.
-  many: has over {found:,} rows
-    > Compare parts of it.
-
-unlike-files: Compared files that state different facts of an image, or whose images lack one.
-  > Choose columns with --key, --unit and --where.
-  repeated: {images:image has|images have} several answers, such as {found}: name more columns with
-    --key, choose rows with --where COLUMN=VALUE, or name the column of repetitions with --epoch
-  values: an image has several values: {found}
-  facts: the files disagree about the {what} of {images:image|images}: {found}
-  column: neither file has a column '{found}'
-  units: of {expected:,} images, {units:has|have} no unit
 
 existing-output: A file or a folder that is not where a result may be written.
   file: is a file, expected a folder
