@@ -88,7 +88,8 @@ def read_answer_file(
     cased: whether a prediction that differs from the label in case alone is wrong.
     """
     path = named_path(options.second if second else options.first)
-    known = [*(options.key or KEYS), *options.score]
+    keys = options.key or KEYS
+    known = [*keys, *options.score]
     table = open_table(path, "compare", known)
     columns = _find_columns(table, options, second)
     scores: dict[Key, list[float]] = {}
@@ -103,7 +104,8 @@ def read_answer_file(
     changing: dict[str, None] = {}
     for row in _rows(table, columns, options.where or {}):
         key = tuple(row[column] or "" for column in columns.key)
-        answer = key, (row[columns.epoch] or "" if columns.epoch else "")
+        epoch = row.get(columns.epoch or "") or ""
+        answer = key, epoch
         if answer in seen:
             repeated[", ".join(key)] = None
             continue
@@ -113,11 +115,11 @@ def read_answer_file(
             ("label", columns.label, facts.setdefault("label", {})),
             ("question", columns.question, facts.setdefault("question", {})),
         ):
-            text = row[column] if column else None
+            text = row.get(column or "")
             if text is not None and known_facts.setdefault(key, text) != text:
                 changing[f"{', '.join(key)} ({name})"] = None
-        prediction = row[columns.prediction] if columns.prediction else None
-        label = row[columns.label] if columns.label else None
+        prediction = row.get(columns.prediction or "")
+        label = row.get(columns.label or "")
         worth = None
         if columns.score is not None:
             worth = _worth(row[columns.score], columns.score, path)
@@ -136,29 +138,43 @@ def read_answer_file(
         shown = some_of(repeated, 3)
         problems.add("unlike-files.repeated", path, shown, images=len(repeated))
     if changing:
-        problems.add("unlike-files.values", path, some_of(changing, 3))
+        shown = some_of(changing, 3)
+        problems.add("unlike-files.values", path, shown)
     if len(labels) > 1 and labels.keys().isdisjoint(predictions):
         of_predictions = some_of(predictions.values(), 3)
-        problems.add("unknown-answers.words", path, of_predictions, some_of(labels.values(), 3))
+        of_labels = some_of(labels.values(), 3)
+        problems.add("unknown-answers.words", path, of_predictions, of_labels)
     if not scores and not problems.count:
         problems.add("unknown-answers.empty", path, columns.worth)
     problems.refuse()
     means = {}
     for key, values in scores.items():
-        means[key] = math.fsum(values) / len(values)
+        total = math.fsum(values)
+        means[key] = total / len(values)
     averaged = sum(len(values) > 1 for values in scores.values())
-    return FileAnswers(path, columns, means, units, facts, averaged, unscored)
+    return FileAnswers(
+        path,
+        columns,
+        means,
+        units,
+        facts,
+        averaged,
+        unscored,
+    )
 
 
 def _compared(text: str, cased: bool) -> str:
     text = text.strip()
-    return text if cased else text.casefold()
+    if cased:
+        return text
+    return text.casefold()
 
 
 def case_counts(labels: Iterable[str]) -> bool:
     """Return whether two of the labels differ in case alone."""
-    distinct = {label.strip() for label in labels}
-    return len({label.casefold() for label in distinct}) < len(distinct)
+    distinct = {_compared(label, True) for label in labels}
+    folded = {_compared(label, False) for label in distinct}
+    return len(folded) < len(distinct)
 
 
 def _find_columns(table: AnswerTable, options: CompareOptions, second: bool) -> AnswerColumns:
@@ -168,13 +184,13 @@ def _find_columns(table: AnswerTable, options: CompareOptions, second: bool) -> 
 
     def named(flag: str, name: str) -> str:
         if name not in columns:
-            problems.add("unknown-answers.column", path, name, columns=columns, flag=flag)
+            problems.add("unknown-answers.column", path, name, flag=flag)
         return name
 
     def called(flag: str, name: str | None, known: Sequence[str]) -> str | None:
         if name is not None:
             return named(flag, name)
-        by_name = columns_called(known, table.columns)
+        by_name = columns_called(known, columns)
         return next((by_name[each] for each in known if each in by_name), None)
 
     keys = [named("--key", name) for name in options.key]
@@ -186,13 +202,11 @@ def _find_columns(table: AnswerTable, options: CompareOptions, second: bool) -> 
         score = named("--score", options.score[-1 if second else 0])
     elif options.prediction is None:
         score = called("--score", None, SCORES)
-        scorers = [name for name in table.columns if name.startswith(_SCORE_OF_SCORER)]
+        scorers = [name for name in columns if name.startswith(_SCORE_OF_SCORER)]
         if score is None and len(scorers) > 1:
             several = len(scorers)
             shown = some_of(scorers, 12)
-            problems.add(
-                "unknown-answers.scorers", path, columns=columns, count=several, scorers=shown
-            )
+            problems.add("unknown-answers.scorers", path, shown, scorers=several)
         if score is None and scorers:
             score = scorers[0]
     if score is None:
@@ -201,20 +215,20 @@ def _find_columns(table: AnswerTable, options: CompareOptions, second: bool) -> 
     for column in options.where or ():
         named("--where", column)
     if not keys:
-        problems.add("unknown-answers.images", path, expected=KEYS, columns=columns)
+        problems.add("unknown-answers.images", path, expected=KEYS)
     if score is None and (prediction is None or label is None):
-        problems.add("unknown-answers.scores", path, expected=SCORES, columns=columns)
+        problems.add("unknown-answers.scores", path, expected=SCORES)
     unit = options.unit or UNIT
     epoch = options.epoch or EPOCH
-    problems.refuse()
+    problems.refuse(f"{path} has the columns {some_of(columns, 12)}.")
     return AnswerColumns(
         key=tuple(keys),
         score=score,
         prediction=prediction,
         label=label,
-        unit=unit if unit in table.columns else None,
-        epoch=epoch if epoch in table.columns else None,
-        question=_QUESTION if _QUESTION in table.columns else None,
+        unit=unit if unit in columns else None,
+        epoch=epoch if epoch in columns else None,
+        question=_QUESTION if _QUESTION in columns else None,
     )
 
 

@@ -298,23 +298,15 @@ def compare(options: CompareOptions) -> AnswerComparison:
     """
     first = read_answer_file(options)
     second = read_answer_file(options, second=True)
-    if case_counts([*first.facts["label"].values(), *second.facts["label"].values()]):
+    labels = first.facts["label"], second.facts["label"]
+    if case_counts(label for of_file in labels for label in of_file.values()):
         first = read_answer_file(options, cased=True)
         second = read_answer_file(options, second=True, cased=True)
     keys = sorted(first.scores.keys() & second.scores.keys())
     problems = Problems(message)
     _find_disagreements(first, second, keys, problems)
     if not keys:
-        problems.add(
-            "unlike-files.images",
-            None,
-            _example(first),
-            _example(second),
-            first=first.path,
-            first_columns=first.columns.key,
-            second=second.path,
-            second_columns=second.columns.key,
-        )
+        problems.add("unlike-files.images", None, _example(first), _example(second))
     units = _units(first, second, keys, options.unit, problems)
     if options.epoch and not (first.columns.epoch or second.columns.epoch):
         problems.add("unlike-files.column", "epoch", options.epoch)
@@ -323,6 +315,7 @@ def compare(options: CompareOptions) -> AnswerComparison:
     of_second = np.array([second.scores[key] for key in keys])
     paired = compare_scores(of_first, of_second, units)
     half_width = options.half_width or None
+    named = first.path.name != second.path.name
     files = []
     for answers, of_file, other in ((first, of_first, second), (second, of_second, first)):
         score = _mean(of_file, np.arange(len(keys)) if units is None else units)
@@ -330,9 +323,7 @@ def compare(options: CompareOptions) -> AnswerComparison:
             score = share_estimate(of_file == 1, units)
         files.append(
             ComparedFile(
-                name=answers.path.name
-                if first.path.name != second.path.name
-                else str(answers.path),
+                name=answers.path.name if named else str(answers.path),
                 score=score,
                 key_columns=answers.columns.key,
                 score_column=answers.columns.worth,
@@ -353,11 +344,16 @@ def compare(options: CompareOptions) -> AnswerComparison:
 
 
 def _example(answers: FileAnswers) -> str:
-    return ", ".join(next(iter(answers.scores)))
+    key = next(iter(answers.scores))
+    columns = ", ".join(answers.columns.key)
+    return f"{answers.path} has '{', '.join(key)}' in {columns}"
 
 
 def _find_disagreements(
-    first: FileAnswers, second: FileAnswers, keys: list[Key], problems: Problems
+    first: FileAnswers,
+    second: FileAnswers,
+    keys: list[Key],
+    problems: Problems,
 ) -> None:
     """Add a problem for each fact about images that the two files state differently."""
     for what, of_first in (*first.facts.items(), ("unit", first.units)):
@@ -373,7 +369,11 @@ def _find_disagreements(
 
 
 def _units(
-    first: FileAnswers, second: FileAnswers, keys: list[Key], named: str | None, problems: Problems
+    first: FileAnswers,
+    second: FileAnswers,
+    keys: list[Key],
+    named: str | None,
+    problems: Problems,
 ) -> Ints | None:
     """Return the number of each image's unit, (n,); None without units. Add what is wrong."""
     if not (first.units or second.units):
@@ -385,4 +385,5 @@ def _units(
     if missing:
         problems.add("unlike-files.units", None, expected=len(keys), units=missing)
         return None
-    return np.unique(np.array(units), return_inverse=True)[1].ravel()
+    _, numbers = np.unique(np.array(units), return_inverse=True)
+    return numbers.ravel()

@@ -9,11 +9,10 @@ from counterfoil.errors import MessageTable
 
 message = MessageTable.read(r"""
 unknown-answers: A file to compare whose columns or values do not say which answers are right.
-  > Its columns are {columns:first}.
   column: has no column '{found}' ({flag})
   images: has no column of images, expected one of {expected}, or --key
   scores: has no column of scores, expected one of {expected}, or --score; or prediction and label
-  scorers: has {count:,} columns of scores, {scorers}: choose one with --score
+  scorers: has {scorers:,} columns of scores, {found}: choose one with --score
   value: the column {found} has '{value:.60}', expected a number, or right or wrong (true or false,
     yes or no, C or I)
     > Choose another column with --score, or name --prediction and --label.
@@ -33,7 +32,6 @@ unlike-files: Compared files that state different facts of an image, or whose im
   facts: the files disagree about the {what} of {images:image|images}: {found}
   column: neither file has a column '{found}'
   units: of {expected:,} images, {units:has|have} no unit
-  images: no image is in both files: {first} has '{found}' in {first_columns}, {second} has
-    '{expected}' in {second_columns}
+  images: no image is in both files: {found}, {expected}
 """)
 refusal = message.refusal

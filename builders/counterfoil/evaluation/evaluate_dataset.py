@@ -226,7 +226,9 @@ def make_ready(source: str | Path) -> None:
     reference = HubDataset.parse(str(source))
     if reference is None:
         return  # opening it explains the problem
-    revision = f" --revision {reference.revision}" if reference.revision else ""
+    revision = ""
+    if reference.revision:
+        revision = f" --revision {reference.revision}"
     raise refusal("unfit-option.published", source, f"{reference.repo}{revision}")
 
 

@@ -268,7 +268,9 @@ class GateResult:
             if judged.line.advisory or judged.verdict in passing:
                 continue
             comparison = f"{judged.line.text} for {judged.model} on {judged.group}"
-            reason = f", {judged.reason}" if judged.reason else ""
+            reason = ""
+            if judged.reason:
+                reason = f", {judged.reason}"
             verdict = f"{judged.verdict}{reason}"
             problems.append(message("gate-failed", comparison, verdict))
         failed = GateFailure(problems)
@@ -369,21 +371,27 @@ def _parsed(text: Any, measures: Mapping[str, MeasureFacts]) -> GateLine | Probl
     line = rest if advisory else text
     match = _LINE.fullmatch(line) if len(text) <= 1000 else None
     if match is None:
-        hint = did_you_mean(advice, (_ADVISORY,)) if colon and not advisory else ""
+        hint = ""
+        if colon and not advisory:
+            hint = did_you_mean(advice, (_ADVISORY,))
         return message("invalid-gate.line", hint=hint)
     measure = match["measure"]
     known = (*measures, *COMPARISONS)
     if measure not in known:
         return message("invalid-gate.measure", None, measure, known)
     compares = measure in COMPARISONS
-    share = next(iter(measures)) if compares else measure
+    share = measure
+    if compares:
+        share = next(iter(measures))
     count = COMPARISONS.get(measure, 1)
     written = re.findall(_NAME, match["names"])
     of_class = re.match(_OF_CLASS, written[-1])
     class_name = None
     if of_class:
         class_name = written.pop()[of_class.end() :].strip('"')
-    what = "a model and a group" if count == 2 else "one group"
+    what = "one group"
+    if count == 2:
+        what = "a model and a group"
     takes = f"{measure} takes {what}, and perhaps class=NAME"
     names_measure = compares and measure != DIFFERS and len(measures) > 1
     if names_measure and len(written) == count + 1:
@@ -391,8 +399,12 @@ def _parsed(text: Any, measures: Mapping[str, MeasureFacts]) -> GateLine | Probl
         if share not in measures:
             return message("invalid-gate.compared", None, share, measures, takes=takes)
     facts = measures[share]
-    sign = "<=" if compares or facts.lower_is_better else ">="
-    least = -100.0 if compares and measure != DIFFERS else 0.0
+    sign = ">="
+    if compares or facts.lower_is_better:
+        sign = "<="
+    least = 0.0
+    if compares and measure != DIFFERS:
+        least = -100.0
     names = [name.strip('"') for name in written]
     if len(names) != count or not all(names) or class_name == "":
         return message("invalid-gate.names", takes=takes)
@@ -405,7 +417,9 @@ def _parsed(text: Any, measures: Mapping[str, MeasureFacts]) -> GateLine | Probl
     number = number[:40]
     in_points = measure in ("drop", "worse_than") or (measure == share and facts.unit == "points")
     if unit == "%" and in_points:
-        instead = "" if measure == share else ", or relative_drop for a share of the base"
+        instead = ", or relative_drop for a share of the base"
+        if measure == share:
+            instead = ""
         return message("invalid-gate.points", None, number, measure=measure, instead=instead)
     if unit not in (None, "%") and not in_points:
         return message("invalid-gate.percent", None, number, measure=measure)
@@ -625,10 +639,14 @@ def verdict_reason(judged: Judged) -> str:
     if judged.line.measure == "relative_drop":
         limit += " %"
     if judged.verdict == "pass":
-        side = "at least" if judged.line.above else "at most"
+        side = "at most"
+        if judged.line.above:
+            side = "at least"
         reason = f"the whole interval is {side} {limit}"
     elif judged.verdict == "fail":
-        side = "below" if judged.line.above else "above"
+        side = "above"
+        if judged.line.above:
+            side = "below"
         reason = f"the whole interval is {side} {limit}"
     elif judged.needed is None:
         reason = f"too close to {limit}: even {MOST_NEEDED:,} {unit} would not decide it"
@@ -704,7 +722,9 @@ def gate_junit(result: GateResult) -> str:
 
     An advisory line that does not pass is skipped, with its verdict in the message.
     """
-    undecided = "skipped" if result.allow_undecided else "error"
+    undecided = "error"
+    if result.allow_undecided:
+        undecided = "skipped"
     ways = {"pass": "", "fail": "failure", "undecided": undecided}
     kinds = []
     for judged in result.judged:

@@ -211,7 +211,9 @@ class EvaluationOptions(OnDevices, Limited):
         if self.limit and self.distances:
             refused.append("distances")
         if refused:
-            name = "unfit-option.limit" if built is None else "unfit-option.preview"
+            name = "unfit-option.preview"
+            if built is None:
+                name = "unfit-option.limit"
             raise refusal(name, None, ", no ".join(refused), images=images)
 
 

@@ -184,7 +184,9 @@ class Evaluation:
 
     def _repr_html_(self) -> str:
         lead = self.results.lead
-        shown = "top1" if lead == "accuracy" and self.base is None else lead
+        shown = lead
+        if lead == "accuracy" and self.base is None:
+            shown = "top1"
         names = self.results.short_names
         rows = []
         for score in self.scores:
@@ -199,12 +201,16 @@ class Evaluation:
         """Return the lead measure in its first group, and the largest drop of a model that is not
         near chance."""
         results = self.results
-        first = self.groups[0].name if self.groups else ""
+        first = ""
+        if self.groups:
+            first = self.groups[0].name
         lead = results.lead
         measure = unit = lead
         if lead == "accuracy":
             lead = ""
-            measure = "top1" if self.base is None else "accuracy"
+            measure = "accuracy"
+            if self.base is None:
+                measure = "top1"
             unit = "right"
         shares = []
         for model in self.models:
@@ -225,8 +231,12 @@ class Evaluation:
         if not known:
             return [models, "no base, no drops" if self.base is None else "no drop can be given"]
         worst = known[0]
-        whose = f" of {sound[worst.model]}" if len(self.models) > 1 else ""
-        over = f" {worst.note}" if worst.note else ""
+        whose = ""
+        if len(self.models) > 1:
+            whose = f" of {sound[worst.model]}"
+        over = ""
+        if worst.note:
+            over = f" {worst.note}"
         drop = f"largest drop{whose} {with_interval(worst.estimate)}{over} in {worst.group}"
         return [models, drop + label_clause(results, known)]
 
@@ -403,7 +413,9 @@ class Evaluation:
         """
         import pyarrow as pa
 
-        columns = _OF_LEVELS_OF_DETECTORS if self.results.lead == "AP" else _OF_LEVELS
+        columns = _OF_LEVELS
+        if self.results.lead == "AP":
+            columns = _OF_LEVELS_OF_DETECTORS
         types = {
             "model": pa.string(),
             "shift": pa.string(),

@@ -500,7 +500,9 @@ class ResampledTask(Task, Generic[Model]):
             yield message("unfit-line.earlier")
 
     def choose_models(self, against: Sequence[str]) -> Sequence[str]:
-        of_recipe = self.subject.models if self.named is None else ()
+        of_recipe = ()
+        if self.named is None:
+            of_recipe = self.subject.models
         self.given = models_by_name(
             self.noun,
             self.named,
@@ -555,7 +557,9 @@ class ResampledTask(Task, Generic[Model]):
             template="report-bars.html.j2",
             more=drop_bars(charts),
         )
-        name = self.name if self.name in TASKS.bundled else "resampled"
+        name = "resampled"
+        if self.name in TASKS.bundled:
+            name = self.name
         method = ReportSection(template=f"report-method-of-{name}.html.j2")
         return ReportPage(
             template=f"report-of-{name}.html.j2",
@@ -583,7 +587,9 @@ class ResampledTask(Task, Generic[Model]):
             elif not drops:
                 yield f"{who} has no drop: the dataset has no shift."
             else:
-                beside = loss_beside(results, model, self.beside) if self.beside else ""
+                beside = ""
+                if self.beside:
+                    beside = loss_beside(results, model, self.beside)
                 yield loss_sentence(results, who, results.lead, drops, beside)
 
     def entry(
@@ -607,7 +613,9 @@ class ResampledTask(Task, Generic[Model]):
             if base is None:
                 on_base = {"model": model.name, "group": results.base or ""}
                 base = numbers.value(results.lead, **on_base)
-            over = f" {drop.note}" if drop.note else ""
+            over = ""
+            if drop.note:
+                over = f" {drop.note}"
             notes += drop_words(drop.estimate, base, over)
         return number.value, notes
 
@@ -680,7 +688,9 @@ class ResampledTask(Task, Generic[Model]):
             reason = ""
             if drop or other is not None:
                 first = other or judged_model
-                first_group = 0 if other is None else index
+                first_group = index
+                if other is None:
+                    first_group = 0
                 first_side = first.share(first_group, line.share, label, drop)
                 sides.insert(0, first_side)
                 problem = first.drop_problem(label)

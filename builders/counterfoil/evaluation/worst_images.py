@@ -117,7 +117,9 @@ def worst_markdown(groups: Iterable[WorstImages], further: int) -> list[str]:
     list."""
     parts = []
     for worst in groups:
-        line = f" (gate: {worst.answer})" if worst.answer else ""
+        line = ""
+        if worst.answer:
+            line = f" (gate: {worst.answer})"
         shown = format_count(worst.wrong, "wrong image")
         if len(worst.images) < worst.wrong:
             shown = f"{len(worst.images)} of {shown}"

@@ -300,7 +300,9 @@ class AllAnswers:
             needed = needed & (subject.shifts == 0)
             what = "base image"
         if not needed.any():
-            name = "nothing-to-measure.built" if subject.directory else "nothing-to-measure.decoded"
+            name = "nothing-to-measure.decoded"
+            if subject.directory:
+                name = "nothing-to-measure.built"
             raise failure(name, subject.directory or subject.source, what)
         of_models = [scores.class_map.chances for scores in scored]
         chances = np.stack(of_models, axis=1)

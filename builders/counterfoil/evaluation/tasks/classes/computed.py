@@ -328,7 +328,9 @@ def refusal_notes(
         shown = format_list(of_model, _MOST_NAMED)
         models[shown, why].append(called[name])
     for (shown, why), names in models.items():
-        have = "has" if len(names) == 1 else "have"
+        have = "have"
+        if len(names) == 1:
+            have = "has"
         yield f"{format_list(names, _MOST_NAMED)} {have} no row for {shown}: {why}."
 
 

@@ -399,10 +399,14 @@ class ClassLines:
             return "" if len(rows) else "it has no image that can be read"
         measured, present = classes
         if not measured and line.class_name:
-            near_chance = " or is near chance on the base" if drop else ""
+            near_chance = ""
+            if drop:
+                near_chance = " or is near chance on the base"
             return f"{line.class_name} has fewer than {least} images{near_chance}"
         if not measured:
-            above = " and is above chance on the base" if drop else ""
+            above = ""
+            if drop:
+                above = " and is above chance on the base"
             return f"no class has {least} images{above}"
         if 2 * measured < present:
             return f"only {measured} of {present} classes are measured"
@@ -433,7 +437,9 @@ class ClassLines:
             if unreadable:
                 return f"{stored.name} could not read {unreadable:,} of its images"
         if guessing and (drop or guessing != [model]):
-            where = "the base" if subject.base else "these images"
+            where = "these images"
+            if subject.base:
+                where = "the base"
             return f"{guessing[-1]} is near chance on {where}"
         if checks is None or checks.own:
             return ""

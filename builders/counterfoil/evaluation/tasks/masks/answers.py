@@ -185,7 +185,9 @@ def _table(
                     stem = PurePosixPath(key or "").stem
                     row = row_of.get(key, row_of.get(stem))
                     if row is None or row in seen:
-                        problem = "image" if row is None else "twice"
+                        problem = "twice"
+                        if row is None:
+                            problem = "image"
                         raise refusal(f"invalid-masks.{problem}", name, key)
                     seen.add(row)
                     if row in lacking:

@@ -259,7 +259,9 @@ def _decided(
         kept = f"keeps {reading.kept(counts):,} of {total:,} detections"
         meanings.append(f"{reading.order or 'names'} ({reading.words}) {kept}")
     numbers = format_list([str(number) for number in sorted(counts)], _MOST_SHOWN)
-    problem = "meanings" if possible else "meaningless"
+    problem = "meaningless"
+    if possible:
+        problem = "meanings"
     raise refusal(f"unclear-category.{problem}", model, numbers, meanings="; ".join(meanings))
 
 
@@ -322,6 +324,8 @@ def given_order(order: Any, name: str) -> str | Sequence[str] | None:
     try:
         text = read_regular(named_path(order), _LONGEST_LIST).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error if isinstance(error, OSError) else "is not UTF-8 text"
+        reason = "is not UTF-8 text"
+        if isinstance(error, OSError):
+            reason = error
         raise refusal("class-order.unread", order[:200], reason, ORDERS) from error
     return [line.strip() for line in text.splitlines() if line.strip()]

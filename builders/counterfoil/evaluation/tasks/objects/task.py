@@ -444,7 +444,9 @@ def _confusion_table(results: Results, model: ModelFacts) -> Table:
     for (true, detected), by_group in counts.items():
         objects = results.rows.value(OBJECTS, class_id=true) or 0
         worst = max(shifts, key=lambda name: by_group.get(name, 0), default="")
-        most_under = in_words(worst) if shifts else NOTHING
+        most_under = NOTHING
+        if shifts:
+            most_under = in_words(worst)
         cells = (
             text_cell(true),
             text_cell(detected),

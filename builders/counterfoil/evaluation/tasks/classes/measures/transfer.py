@@ -150,7 +150,9 @@ def _judge(name: str, answered: AllAnswers) -> _Judge:
         known = {key: value for key, value in pin.items() if isinstance(value, str)}
     places = frozenset(judges_among(answered.scored, [name], pins))
     # Rename the judge if a scored model with other weights has its name.
-    recorded = f"{name} (of the build)" if name in answered.models else name
+    recorded = name
+    if name in answered.models:
+        recorded = f"{name} (of the build)"
     architecture = known.get("architecture", "")
     return _Judge(
         name,
