@@ -34,9 +34,11 @@ from pydantic_core import PydanticUndefined
 
 import counterfoil
 from counterfoil.cli.main import app
+from counterfoil.comparing import messages as comparing_messages
 from counterfoil.corrupting.corruptions import CORRUPTIONS
 from counterfoil.data import messages as data_messages
 from counterfoil.errors import MessageTable
+from counterfoil.evaluation import messages as evaluation_messages
 from counterfoil.evaluation.options import EvaluationOptions
 from counterfoil.evaluation.task import EVERY_TASK
 from counterfoil.evaluation.tasks import task_named
@@ -100,6 +102,8 @@ MESSAGES: dict[str, MessageTable] = {
     "Recipes": recipe_messages.message,
     "Input datasets": data_messages.message,
     "Built datasets": store_messages.message,
+    "Evaluations": evaluation_messages.message,
+    "Compared files": comparing_messages.message,
 }
 _OPTIONS_OPENING = """# Options
 

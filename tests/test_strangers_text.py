@@ -21,7 +21,6 @@ from counterfoil.cli.terminal import (
     print_line,
     print_note,
     print_rows,
-    print_table,
     show_error,
 )
 from counterfoil.documents import csv_text, document_bytes
@@ -30,6 +29,7 @@ from counterfoil.evaluation import evaluate
 from counterfoil.progress import Stage
 from counterfoil.regular_files import on_a_line, visible_text
 from counterfoil.report import templates
+from counterfoil.report.terminal_tables import print_table
 from counterfoil.report.words import Table, TableCell, TableColumn, TableRow
 from support.images import encoded, noise
 from support.strangers_text import ACTING, HOSTILE, refuse_acting

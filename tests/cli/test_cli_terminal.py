@@ -24,12 +24,12 @@ from counterfoil.cli.terminal import (
     open_page,
     print_line,
     print_note,
-    print_table,
     show_error,
 )
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.progress import Stage
 from counterfoil.report import words
+from counterfoil.report.terminal_tables import print_table
 from counterfoil.report.words import TableCell, TableColumn, TableRow
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202edraw\r"

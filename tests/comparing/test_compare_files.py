@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -26,6 +25,7 @@ from counterfoil.comparing.compare_files import MCNEMAR, SIGN_FLIPS, compare_sco
 from counterfoil.errors import UserError
 from counterfoil.paired_stats import PairCount, tango_interval
 from printed_json import check_printed_json
+from support.refusals import refuses
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -185,29 +185,50 @@ def test_predictions_are_right_if_they_equal_the_labels(tmp_path: Path) -> None:
     assert comparison.first.score_column == "prediction = label"
 
 
-@pytest.mark.parametrize(
-    ("labels", "predictions", "message"),
-    [
-        (["Cat", "dog"], ["cat ", "DOG"], ""),
-        (["cat", "dog"], ["0", "1"], "no prediction is one of the labels: predictions are 0, 1,"),
-        (["a", "A"], ["a", "A"], "labels differ in case or spaces alone, such as 'A'"),
-    ],
-)
-def test_predictions_that_are_spelt_otherwise_are_no_silent_zero(
-    labels: list[str], predictions: list[str], message: str, tmp_path: Path
-) -> None:
+def spelt(folder: Path, name: str, labels: Sequence[str], predictions: Sequence[str]) -> Path:
+    """Write 12 images with these labels and predictions in turn."""
     rows = []
     for number in range(12):
-        label = labels[number % 2]
-        rows.append({"id": str(number), "prediction": predictions[number % 2], "label": label})
-    first = written(tmp_path, "a.csv", rows)
-    second = written(tmp_path, "b.csv", [row | {"prediction": row["label"]} for row in rows])
-    if message:
-        with pytest.raises(UserError, match=re.escape(message)):
-            counterfoil.compare(first, second)
-    else:
-        comparison = counterfoil.compare(first, second)
-        assert comparison.first.score.value == comparison.second.score.value == 1
+        turn = number % len(labels)
+        row = {"id": f"{name}{number}", "prediction": predictions[turn], "label": labels[turn]}
+        rows.append(row | {"id": str(number)})
+    return written(folder, name, rows)
+
+
+# Labels and predictions of the first file, and labels of the second → the share that is right.
+CASES = {
+    "of no meaning": (["Cat", "dog"], ["cat ", "DOG"], ["Cat", "dog"], 1),
+    "of two labels": (["a", "A"], ["a", "a"], ["a", "A"], 0.5),
+    "of a prediction that is no label": (["a", "A", "b"], ["a", "A", "B"], ["a", "A", "b"], 2 / 3),
+    "of outer spaces alone": (["a", "a ", "b"], ["a", "a", "b"], ["a", "a ", "b"], 1),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_case_counts_if_two_labels_differ_in_nothing_else(case: str, tmp_path: Path) -> None:
+    labels, predictions, others, right = CASES[case]
+    first = spelt(tmp_path, "a.csv", labels, predictions)
+    comparison = counterfoil.compare(first, spelt(tmp_path, "b.csv", others, others))
+    assert comparison.first.score.value == pytest.approx(right)
+    assert comparison.second.score.value == 1
+
+
+def test_case_counts_if_two_labels_of_both_files_together_differ_in_it_alone(
+    tmp_path: Path,
+) -> None:
+    rows = [{"id": str(number), "prediction": "A", "label": "a"} for number in range(6)]
+    first = written(tmp_path, "a.csv", [*rows, {"id": "6", "prediction": "b", "label": "b"}])
+    single = written(tmp_path, "b.csv", [{"id": "6", "prediction": "b", "label": "b"}, *rows])
+    assert counterfoil.compare(first, single).first.score.value == 1
+    other = {"id": "7", "prediction": "A", "label": "A"}
+    both = written(tmp_path, "c.csv", [*rows, {"id": "6", "prediction": "b", "label": "b"}, other])
+    assert counterfoil.compare(first, both).first.score.value == pytest.approx(1 / 7)
+
+
+def test_predictions_that_are_no_labels_are_no_silent_zero(tmp_path: Path) -> None:
+    first = spelt(tmp_path, "a.csv", ["cat", "dog"], ["0", "1"])
+    with refuses("unknown-answers", first, "predictions are 0, 1, labels are cat, dog"):
+        counterfoil.compare(first, first)
 
 
 def test_the_samples_of_inspect_are_read_and_epochs_averaged(tmp_path: Path) -> None:
@@ -233,12 +254,12 @@ def test_the_samples_of_lm_eval_are_read_and_other_questions_refused(tmp_path: P
             sample |= {"metrics": ["exact_match"], "doc_hash": f"h{index}"}
             rows.append(sample | {"exact_match": float(name == "strict-match")})
     first_file = written(tmp_path, "samples_a.jsonl", rows)
-    with pytest.raises(UserError, match="12 images have several answers"):
+    with refuses("unlike-files", first_file, "12 images have several answers"):
         counterfoil.compare(first_file, first_file)
     strict = {"filter": "strict-match"}
     assert counterfoil.compare(first_file, first_file, where=strict).first.score.value == 1
     changed = written(tmp_path, "samples_b.jsonl", [row | {"doc_hash": "other"} for row in rows])
-    with pytest.raises(UserError, match="disagree about the question of 12 images"):
+    with refuses("unlike-files", "", "disagree about the question of 12 images"):
         counterfoil.compare(first_file, changed, where=strict)
 
 
@@ -263,40 +284,45 @@ def test_units_may_stand_in_one_file_alone(tmp_path: Path) -> None:
     comparison = counterfoil.compare(first_file, second_file, unit="patient")
     assert comparison.paired == compare_scores(first, second, np.arange(60) // 3)
     moved = written(tmp_path, "c.csv", answers(second, patient=patients[::-1]))
-    with pytest.raises(UserError, match="disagree about the unit"):
+    with refuses("unlike-files", "", "disagree about the unit"):
         counterfoil.compare(first_file, moved, unit="patient")
 
 
-REFUSED: dict[str, tuple[Rows, dict[str, Any]]] = {
-    "no column of images": ([{"x": 1, "correct": 1}], {}),
-    "no column of scores": ([{"image": "a", "x": 1}], {}),
-    "has no column 'y' \\(--score\\)": ([{"image": "a", "correct": 1}], {"score": ["y"]}),
-    "has no column 'y' \\(--where\\)": ([{"image": "a", "correct": 1}], {"where": {"y": "1"}}),
-    "neither file has a column 'y' \\(--unit\\)": ([{"image": "a", "correct": 1}], {"unit": "y"}),
-    "neither file has a column 'y' \\(--epoch\\)": ([{"image": "a", "correct": 1}], {"epoch": "y"}),
-    "expected a number, or right or wrong": ([{"image": "a", "correct": "cat"}], {}),
-    "2 columns of scores": ([{"id": "a", "score_a": 1, "score_b": 1}], {}),
-    "1 image have several answers|1 image has several answers": (
-        [{"image": "a", "correct": 1}, {"image": "a", "correct": 1}],
-        {},
-    ),
-    "no row has a score": ([{"image": "a", "correct": "nan"}], {}),
-    "half_width is -1": ([{"image": "a", "correct": 1}], {"half_width": -1}),
+# Code and words of a problem → rows and options.
+REFUSED: dict[tuple[str, str], tuple[Rows, dict[str, Any]]] = {
+    ("unknown-answers", "no column of images"): ([{"x": 1, "correct": 1}], {}),
+    ("unknown-answers", "no column of scores"): ([{"image": "a", "x": 1}], {}),
+    ("unknown-answers", "'y' (--score)"): ([{"image": "a", "correct": 1}], {"score": ["y"]}),
+    ("unknown-answers", "'y' (--where)"): ([{"image": "a", "correct": 1}], {"where": {"y": "1"}}),
+    ("unlike-files", "unit: neither"): ([{"image": "a", "correct": 1}], {"unit": "y"}),
+    ("unlike-files", "epoch: neither"): ([{"image": "a", "correct": 1}], {"epoch": "y"}),
+    ("unknown-answers", "has 'cat', expected a"): ([{"image": "a", "correct": "cat"}], {}),
+    ("unknown-answers", "2 columns of scores"): ([{"id": "a", "score_a": 1, "score_b": 1}], {}),
+    ("unlike-files", "1 image has several"): ([{"image": "a", "correct": 1}] * 2, {}),
+    ("unknown-answers", "no row has a score"): ([{"image": "a", "correct": "nan"}], {}),
 }
 
 
 @pytest.mark.parametrize("problem", REFUSED)
-def test_what_cannot_be_compared_is_refused_in_words(problem: str, tmp_path: Path) -> None:
+def test_what_cannot_be_compared_is_refused(problem: tuple[str, str], tmp_path: Path) -> None:
     rows, options = REFUSED[problem]
+    code, words = problem
     path = written(tmp_path, "a.csv", rows)
-    with pytest.raises(UserError, match=problem):
+    with refuses(code, None, words):
         counterfoil.compare(path, path, **options)
+
+
+def test_a_width_is_above_0(tmp_path: Path) -> None:
+    path = written(tmp_path, "a.csv", [{"image": "a", "correct": 1}])
+    with pytest.raises(UserError, match="half_width is -1"):
+        counterfoil.compare(path, path, half_width=-1)
 
 
 def test_files_without_a_common_image_show_a_key_of_each(tmp_path: Path) -> None:
     first_file = written(tmp_path, "a.csv", [{"image": "x/1.jpg", "correct": 1}])
     second_file = written(tmp_path, "b.csv", [{"image": "1.jpg", "correct": 1}])
-    with pytest.raises(UserError, match=r"'x/1.jpg' in image, .* has '1.jpg'"):
+    words = (f"{first_file} has 'x/1.jpg' in image", f"{second_file} has '1.jpg' in image")
+    with refuses("unlike-files", "", *words):
         counterfoil.compare(first_file, second_file)
 
 

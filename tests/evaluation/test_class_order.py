@@ -35,7 +35,7 @@ from counterfoil.evaluation.results import Evaluation
 from counterfoil.report.reference import model_sentences
 from counterfoil.report.results import results_from
 from results_examples import top1
-from support.refusals import succeed
+from support.refusals import refuses, succeed
 
 
 def of_torchvision(root: Path) -> list[tuple[str, int]]:
@@ -304,12 +304,12 @@ class TestTold:
         (tmp_path / "short.txt").write_text("blue\ngreen\n")
         (tmp_path / "other.txt").write_text("blue\ngreen\npurple\n")
         for order, says in (
-            (tmp_path / "gap.txt", "line 2 of .* is empty"),
+            (tmp_path / "gap.txt", "line 2 of .* is empty.* .class-order"),
             (tmp_path / "short.txt", "has 3 outputs, and class order lists 2 names"),
             (tmp_path / "other.txt", "1 of 3 classes have no output of their name"),
             ("tim", "there is no file .*tim"),
             (["blue", 3, "red"], "expected the names of classes"),
-            ({"modle": "timm"}, "'modle' is not one of the models"),
+            ({"modle": "timm"}, "'modle' is none of the models .unknown-model"),
         ):
             with pytest.raises(UserError, match=says):
                 scored(images, model, tmp_path / "out", class_order=order)
@@ -324,5 +324,5 @@ class TestTold:
         name = f"predictions:{answers}"
         result = scored(images, name, tmp_path / "out", class_order="timm")
         assert top1(result).value == 1.0 and result.models[0].matched == "by name: 2 of 2 classes"
-        with pytest.raises(UserError, match="bring the names of their classes"):
+        with refuses("class-order", "class_order", name):
             scored(images, name, tmp_path / "out", class_order={name: "timm"})

@@ -21,6 +21,7 @@ from counterfoil.models.preparation import Preparation
 from counterfoil.prediction.changes import ChangedPreparation
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.preprocessing import preprocessing_names
+from support.refusals import refuses
 from tiny_builds import CLASSES
 
 
@@ -217,7 +218,7 @@ def test_an_earlier_evaluation_may_have_other_computed_shifts(
 
 REFUSED = {
     "unknown": (["bilinaer"], {}, "there is no 'bilinaer'; did you mean 'bilinear'?"),
-    "on a card": (["bgr"], {"into_card": True}, "into_card stores the results"),
+    "on a card": (["bgr"], {"into_card": True}, "into_card: stores the results"),
 }
 
 
@@ -250,5 +251,5 @@ def test_without_a_base_shifts_of_a_recipe_are_left_out(weather: Path) -> None:
 
 
 def test_several_groups_need_a_base(weather: Path) -> None:
-    with pytest.raises(UserError, match="has 2 groups, and no base"):
+    with refuses("nothing-to-measure", weather, "2 groups, and no base"):
         evaluate(weather, ["lab:resnet10t"], groups="weather", preprocessing=["bgr"])

@@ -38,7 +38,7 @@ from loopback_hub import LoopbackHub, client
 from mined_colours import ALL_STORED, JUDGE, PICKED, RECORD, build_mined, mined, reads_right
 from support.estimates import interval_of
 from support.pages import Page
-from support.refusals import succeed
+from support.refusals import refuses, succeed
 from support.reports import evaluation_html
 from support.tables import csv_rows, rewrite, with_value
 from tiny_builds import tiny
@@ -619,7 +619,7 @@ def test_an_image_that_candidates_do_not_accept_is_reported(
 ) -> None:
     dataset = build_mined(tmp_path / "bare", models["sharp"], PICKED)
     forge(dataset, "candidates", with_value("reason", 1, "answered_right"))
-    with pytest.raises(RunFailure, match="which the candidates of swap reject"):
+    with refuses("altered-dataset", None, "which the candidates of swap reject", kind=RunFailure):
         evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out")
 
 

@@ -32,7 +32,7 @@ from counterfoil.store.manifest import verify_files
 from counterfoil.store.sealed_folder import read_results
 from support.estimates import interval_of
 from support.files import copy_of, published
-from support.refusals import succeed
+from support.refusals import refuses, succeed
 from tiny_builds import command
 
 REPO = "someone/colours"
@@ -52,6 +52,18 @@ def stored(
     return directory, evaluate(
         directory, list(models.values()), device="cpu", into_card=True, repo=REPO
     )
+
+
+@pytest.fixture(scope="module")
+def replaced(
+    stored: tuple[Path, Evaluation],
+    models: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """Return the dataset with results of another model, without its name. Read-only."""
+    copy = copy_of(stored[0], tmp_path_factory.mktemp("replaced") / "place")
+    evaluate(copy, models["no_red"], device="cpu", into_card=True)
+    return copy
 
 
 def results_of(directory: Path) -> dict[str, Any]:
@@ -230,7 +242,7 @@ def test_entries_go_beside_the_tables_where_the_dataset_has_a_name(
     named = evaluate(dataset, models["sharp"], out=tmp_path / "named", device="cpu", repo=REPO)
     (file,) = named.files["entries"].iterdir()
     assert parse_eval_result_entries(yaml.safe_load(file.read_text()))[0].dataset_id == REPO
-    with pytest.raises(UserError, match="expected user/name"):
+    with refuses("invalid-option", "repo"):
         evaluate(dataset, models["sharp"], out=tmp_path / "wrong", device="cpu", repo="colours")
     assert published(dataset) == before, "without --into-card the dataset stays as it is"
 
@@ -243,17 +255,13 @@ def test_the_same_evaluation_gives_the_same_bytes(
     assert published(copy) == published(stored[0])
 
 
-def test_other_models_take_the_place_of_the_first(
-    stored: tuple[Path, Evaluation], models: dict[str, str], tmp_path: Path
-) -> None:
-    copy = copy_of(stored[0], tmp_path / "other")
-    evaluate(copy, models["no_red"], device="cpu", into_card=True)
-    assert verify_files(copy) == []
-    assert [model["name"] for model in results_of(copy)["models"]] == ["local-dir:./no_red"]
-    assert not (copy / "evaluation" / "eval_results").exists(), (
+def test_other_models_take_the_place_of_the_first(replaced: Path) -> None:
+    assert verify_files(replaced) == []
+    assert [model["name"] for model in results_of(replaced)["models"]] == ["local-dir:./no_red"]
+    assert not (replaced / "evaluation" / "eval_results").exists(), (
         "nobody said what the dataset is called"
     )
-    assert "no_blue" not in section(copy)
+    assert "no_blue" not in section(replaced)
 
 
 def test_a_dataset_that_is_closed_again_keeps_its_results(
@@ -346,14 +354,18 @@ evaluate(sys.argv[1], json.loads(sys.argv[4]), device="cpu", into_card=True, rep
     ],
 )
 def test_a_killed_run_leaves_the_dataset_as_it_was(
-    stored: tuple[Path, Evaluation], path: str, count: int, models: dict[str, str], tmp_path: Path
+    stored: tuple[Path, Evaluation],
+    replaced: Path,
+    path: str,
+    count: int,
+    models: dict[str, str],
+    tmp_path: Path,
 ) -> None:
     directory = stored[0]
     if (directory / "_info.json").exists():
         pytest.skip("closing knows no format")
     # With results of another model, so that every file is rewritten.
-    target = copy_of(directory, tmp_path / "place")
-    evaluate(target, models["no_red"], device="cpu", into_card=True)
+    target = copy_of(replaced, tmp_path / "place")
     before = published(target)
     names = json.dumps(list(models.values()))
     words = [sys.executable, "-c", KILLED, str(target), path, str(count), names, REPO]
@@ -377,7 +389,7 @@ def test_what_cannot_hold_results_is_refused_before_a_model_is_scored(
         with listening(hear):
             evaluate(source, models["sharp"], device="cpu", into_card=True)
 
-    with pytest.raises(UserError, match="is a published dataset") as refused:
+    with refuses("unfit-option", None, "is a published dataset") as refused:
         run("someone/colours@v1")
     assert "hf download someone/colours@v1" not in str(refused.value.hint)
     assert "--revision v1" in str(refused.value.hint)

@@ -32,6 +32,7 @@ from counterfoil.report.reference import model_sentences
 from counterfoil.stats import Estimate
 from results_examples import top1
 from support.images import encoded
+from support.refusals import refuses
 from support.tables import csv_rows
 
 # Scores of a classifier that is right about colours: `swap` paints a third of its images as the
@@ -181,7 +182,7 @@ class TestCallables:
             assert says in text
         with pytest.raises(UserError, match="'four' has 4 outputs, and the classes need"):
             evaluate(dataset, {"four": given["four"]}, device="cpu")
-        with pytest.raises(UserError, match="transform needs a callable"):
+        with refuses("unfit-option", "transform"):
             evaluate(dataset, ["lab:resnet10t"], transform=np.asarray, device="cpu")
 
     def test_a_transform_that_fails_or_gives_unequal_shapes_is_reported(

@@ -31,6 +31,7 @@ from counterfoil.lab.scenes import load_wardrobe
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.regular_files import visible_text
 from results_examples import top1
+from support.refusals import refuses
 from support.tables import csv_rows
 from tiny_builds import run_command
 
@@ -256,7 +257,7 @@ def test_images_of_a_folder_are_reported_by_their_paths(
     }
     assert frame["class"].tolist() == ["green"] * 2 and frame["answered"].tolist() == ["blue"] * 2
     assert frame["confidence"].is_monotonic_decreasing
-    with pytest.raises(UserError, match="'other' was not evaluated"):
+    with refuses("unknown-model", "model", "'other'"):
         photographed.failures("other")
 
 
@@ -443,9 +444,9 @@ def test_what_does_not_fit_is_reported(
 def test_a_built_dataset_has_groups_of_its_own(
     dataset: Path, models: dict[str, str], tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match="has its own recipe, base and groups"):
+    with refuses("unfit-option", dataset, "has its own recipe, base and groups"):
         evaluate(dataset, [models["sharp"]], base="dusk", out=tmp_path, device="cpu")
-    with pytest.raises(UserError, match="two groups 'dusk'"):
+    with refuses("group-clash", "beside", "'dusk'"):
         evaluate(
             dataset,
             [models["sharp"]],

@@ -20,6 +20,7 @@ from counterfoil.evaluation.results import Evaluation
 from counterfoil.models.mended import MENDED, MendedModelName, MendedNote, MendedOn, MendedWith
 from counterfoil.store.decoding import pixels_sha256
 from counterfoil.store.reading import read_batches
+from support.refusals import refuses
 
 OTHER = "e" * 64
 NOTE = MendedNote(
@@ -65,7 +66,7 @@ def test_the_dataset_itself_is_refused(
         {"on": (MendedOn("colours-built", evaluation.results.content),)},
     ):
         with pytest.raises(
-            UserError, match=r"mended on colours-built, which is .* the same images"
+            UserError, match=r"mended on colours-built, which is .*: the same images .trained-on"
         ) as refused:
             evaluate(dataset, [models["sharp"], noted(mended, **note)], out=tmp_path, device="cpu")
         assert len(refused.value.problems) == 1 and "another" in str(refused.value.hint)
@@ -75,7 +76,7 @@ def test_the_dataset_itself_is_refused(
 def test_another_build_of_one_seed_is_refused(dataset: Path, mended: Path, tmp_path: Path) -> None:
     with_it = MendedWith("colours-built", OTHER, "contexts", 3, "colours")
     name = noted(mended, datasets=(with_it,))
-    with pytest.raises(UserError, match=r"samples.seed 3 is also that of .*same noise"):
+    with refuses("trained-on", None, "samples.seed 3 is also that of"):
         run(dataset, name, tmp_path / "out")
     other = build_colours(tmp_path / "other", "samples.seed=5")
     assert run(other, name, tmp_path / "out").scores
@@ -98,7 +99,7 @@ def test_single_images_are_found_wherever_they_lie(
         picture.save(photos / "red" / "taken.png", optimize=True, compress_level=1)
     assert (photos / "red" / "taken.png").read_bytes() != images[0]
     name = noted(mended, train_content=contents)
-    with pytest.raises(UserError, match=r"fitted to 1 of the 4 images of .*photos"):
+    with refuses("trained-on", None, "fitted to 1 of the 4 images of"):
         run(photos, name, tmp_path / "out", recipe=dataset)
     # A dataset of plain colours has many equal files.
     count = sum(image == images[0] for image in images)
@@ -106,7 +107,7 @@ def test_single_images_are_found_wherever_they_lie(
         run(dataset, name, tmp_path / "out")
     (photos / "red" / "taken.png").unlink()
     assert run(photos, name, tmp_path / "out", recipe=dataset).scores
-    with pytest.raises(UserError, match="fitted to"):
+    with refuses("trained-on"):
         run(
             photos,
             name,
@@ -127,7 +128,7 @@ def test_a_given_name_hides_nothing(
     dataset: Path, evaluation: Evaluation, mended: Path, tmp_path: Path
 ) -> None:
     name = noted(mended, on=(MendedOn("colours-built", evaluation.results.content),))
-    with pytest.raises(UserError, match="model 'mine' was mended on"):
+    with refuses("trained-on", "model 'mine'", "was mended on"):
         evaluate(dataset, {"mine": name}, out=tmp_path, device="cpu")
 
 

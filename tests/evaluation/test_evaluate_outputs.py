@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 
 from colour_world import CANDIDATES, build_colours, save_colour_model
 from counterfoil.cli.main import app
-from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.entries import entry_files
 from counterfoil.evaluation.results import Evaluation
@@ -22,6 +21,7 @@ from counterfoil.evaluation.tasks.classes.report import class_entry
 from counterfoil.plan.layout import sample_key
 from counterfoil.prediction.asking import Pass
 from counterfoil.report.results import results_from
+from support.refusals import refuses
 
 OVER_ALL = "accuracy_all_outputs"
 OVER_CLASSES = "accuracy_class_outputs"
@@ -173,10 +173,7 @@ def test_what_cannot_answer_over_the_classes_alone_is_refused(
 ) -> None:
     answers = tmp_path / "answers.csv"
     answers.write_text("key,label\nbase_00_00000,red\n")
-    with pytest.raises(
-        UserError,
-        match="gives one answer an image: its answers among the classes alone are unknown",
-    ):
+    with refuses("unfit-model", None, "its answers among the classes alone are unknown"):
         evaluate(dataset, [f"predictions:{answers}"], out=tmp_path / "out", outputs="classes")
-    with pytest.raises(UserError, match="outputs is 'some': expected all or classes"):
+    with refuses("invalid-option", "outputs", "expected all or classes"):
         evaluate(dataset, [f"predictions:{answers}"], out=tmp_path / "out", outputs="some")  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.evaluate_dataset import write_keys
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.report.words import preview_sentence
-from support.refusals import problems_of
+from support.refusals import problems_of, refuses
 
 
 @pytest.fixture(scope="module")
@@ -113,10 +113,13 @@ def test_what_is_final_refuses_it(dataset: Path, named: str) -> None:
     )
     for given, words in refused_of:
         problems = problems_of(evaluate, dataset, [named], device="cpu", limit=7, **given)
-        assert problems == (f"this is a preview of 7 images a shift, which takes no {words}",)
+        assert [problem.code for problem in problems] == ["unfit-option"]
+        assert problems[0].startswith(
+            f"this is a preview of 7 images a shift, which takes no {words}"
+        )
     with pytest.raises(UserError, match="limit is 0: expected 1 or more"):
         evaluate(dataset, [named], device="cpu", limit=0)
-    with pytest.raises(UserError, match=r"limit is 10+: expected 1 to 1,000,000"):
+    with refuses("invalid-option", "limit", "expected 1 to 1,000,000"):
         evaluate(dataset, [named], device="cpu", limit=10**30)
 
 

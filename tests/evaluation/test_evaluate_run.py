@@ -60,7 +60,7 @@ def test_a_number_is_found_by_what_names_it_and_no_slip_is_none(
     for slip, says in (
         (
             {"measure": "impcat", "group": "swap"},
-            "no number has the measure 'impcat'; did you mean 'impact'",
+            "no number has the measure 'impcat'; did you mean 'impact'? [unclear-number]",
         ),
         (
             {"measure": "impact", "group": "swpa"},

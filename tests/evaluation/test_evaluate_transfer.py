@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 from colour_kinds import ColourModule, as_tensor
 from colour_world import CANDIDATES, COLOURS, NAMES, SIZE, SWAPPED
 from counterfoil.cli.main import app
-from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import with_public_names
@@ -39,6 +38,7 @@ from counterfoil.store.sealed_folder import read_results
 from mined_colours import JUDGE, PICKED, build_mined, mined
 from support.estimates import interval_of
 from support.pages import Page
+from support.refusals import refuses
 from support.reports import evaluation_html
 from support.tables import csv_rows
 from tiny_builds import tiny
@@ -415,7 +415,5 @@ def test_kinship_is_known_by_names_and_sizes() -> None:
 def test_images_that_answers_over_all_outputs_chose_are_not_scored_over_the_classes_alone(
     picked: Path, models: dict[str, str], tmp_path: Path
 ) -> None:
-    with pytest.raises(
-        UserError, match="were chosen by what classifiers answered over all their outputs"
-    ):
+    with refuses("unfit-option", "outputs", "were chosen by what classifiers answered"):
         evaluate(picked, [models["sharp"]], out=tmp_path, device="cpu", outputs="classes")

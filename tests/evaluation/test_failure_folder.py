@@ -23,7 +23,7 @@ from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.tasks.classes.task import ClassesTask
 from support.images import encoded
-from support.refusals import succeed
+from support.refusals import refuses, succeed
 
 
 def read(folder: Path) -> tuple[list[dict[str, str]], dict[str, Any], list[dict[str, Any]]]:
@@ -179,7 +179,7 @@ def test_existing_files_are_kept_and_nothing_is_half_written(
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "note.txt").write_text("mine")
-    with pytest.raises(UserError, match="is not an empty folder"):
+    with refuses("existing-output", None, "is not an empty folder"):
         strange.export_failures(folder)
     assert [path.name for path in folder.iterdir()] == ["note.txt"]
     (folder / "note.txt").unlink()

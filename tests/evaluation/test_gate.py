@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from counterfoil.accuracy_stats import NearChance
 from counterfoil.cli.main import app
-from counterfoil.cli.terminal import make_console, print_json, print_line, print_table
+from counterfoil.cli.terminal import make_console, print_json, print_line
 from counterfoil.errors import UserError, raise_together
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import Subject
@@ -43,10 +43,11 @@ from counterfoil.evaluation.gate import (
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers
 from counterfoil.evaluation.tasks.classes.lines import ClassLines, line_measures
 from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, ShiftChecks
+from counterfoil.report.terminal_tables import print_table
 from counterfoil.stats import Estimate, wilson_interval
 from prove_intervals import answered_of, gate_world, gated
 from support.estimates import interval_of
-from support.refusals import problems_of, succeed
+from support.refusals import problems_of, refuses, states, succeed
 
 # How the images of the fixture `weather` are read.
 WEATHER: Any = {"recipe": "wardrobe-mini", "groups": "weather", "base": "clear"}
@@ -690,7 +691,7 @@ def test_names_that_the_images_lack_are_mistakes_of_the_gate() -> None:
     assert len(problems) == len(wrong)
     for problem, words in zip(problems, wrong.values(), strict=True):
         assert words in problem
-    with pytest.raises(UserError, match="the images have no base"):
+    with refuses("unfit-line", "gate, line 1"):
         lines_of(["drop(any) <= 5"], replace(subject, base=False))
     answers = replace(answers, subject=subject)
     first, second = judged(answers, "accuracy(base) >= 50", "accuracy(clear) >= 51")
@@ -785,27 +786,41 @@ GATES = {
 }
 
 
+def command(weather: Path, out: Path) -> list[str]:
+    options = [word for name, value in WEATHER.items() for word in (f"--{name}", value)]
+    words = ["evaluate", str(weather), *options, "--device", "cpu", "--models", "lab:resnet10t"]
+    return [*words, "--out", str(out)]
+
+
 @pytest.mark.parametrize("code", GATES)
 def test_the_command_ends_with_the_answer(code: int, weather: Path, tmp_path: Path) -> None:
     gate = tmp_path / "gate.yaml"
     out = tmp_path / "out"
     gate.write_text("".join(f"- {line}\n" for line in GATES[code]))
-    options = [word for name, value in WEATHER.items() for word in (f"--{name}", value)]
-    words = ["evaluate", str(weather), *options, "--device", "cpu", "--models", "lab:resnet10t"]
-    line = [*words, "--out", str(out), "--gate", str(gate)]
-    done = CliRunner().invoke(app, line)
+    done = CliRunner().invoke(app, [*command(weather, out), "--gate", str(gate)])
     assert done.exit_code == code, done.output
     assert [text for text in GATES[code] if text not in done.stdout] == []
     table, _, _ = (out / "gate.md").read_text().partition("#### ")
     assert table.count("\n| ") == 1 + len(GATES[code])
     cases = ElementTree.parse(out / "gate.xml").getroot()
     assert {case.get("classname") for case in cases} == {"lab:resnet10t"}
-    assert CliRunner().invoke(app, [*line, "--allow-undecided"]).exit_code == (
-        0 if code == UNDECIDED else code
-    )
+
+
+def test_python_prints_what_the_command_prints(weather: Path, tmp_path: Path) -> None:
+    gate = tmp_path / "gate.yaml"
+    gate.write_text("".join(f"- {line}\n" for line in GATES[UNDECIDED]))
+    words = command(weather, tmp_path / "out")
+    done = succeed(*words, "--gate", str(gate), "--allow-undecided")
+    options: Any = {"out": tmp_path / "out", "device": "cpu", **WEATHER}
+    result = evaluate(weather, ["lab:resnet10t"], gate=gate, **options)
+    assert result.gate is not None
+    assert f"{result.gate}\n" in done.stdout
+    assert GATES[UNDECIDED][0] in str(result.gate) and "says undecided" in str(result.gate)
     # An evaluation without a gate removes its files.
-    succeed(*line[:-2])
-    assert not (out / "gate.md").exists() and not (out / "gate.xml").exists()
+    succeed(*words)
+    assert (
+        not (tmp_path / "out" / "gate.md").exists() and not (tmp_path / "out" / "gate.xml").exists()
+    )
 
 
 def test_python_has_the_answers(weather: Path, tmp_path: Path) -> None:
@@ -827,14 +842,15 @@ def test_python_has_the_answers(weather: Path, tmp_path: Path) -> None:
 
 def test_a_gate_that_judges_nobody_is_refused(weather: Path, tmp_path: Path) -> None:
     options: Any = {"out": tmp_path, "device": "cpu", **WEATHER}
-    with pytest.raises(UserError, match="judges no model"):
+    with refuses("missing-model", "", "judges no model"):
         evaluate(
             weather, ["lab:resnet14t"], gate=["worse_than(lab:resnet14t, any) <= 2"], **options
         )
-    with pytest.raises(UserError, match="gate: 'old' is not one of the given models"):
+    with refuses("unknown-model", "gate", "'old'"):
         evaluate(weather, {"new": "lab:resnet10t"}, gate=["worse_than(old, any) <= 2"], **options)
     refused = CliRunner().invoke(app, ["evaluate", str(weather), "--allow-undecided"])
-    assert isinstance(refused.exception, UserError) and "goes with a gate" in str(refused.exception)
+    assert isinstance(refused.exception, UserError)
+    assert states(refused.exception, "unfit-option", "allow_undecided")
     keys = CliRunner().invoke(
         app, ["evaluate", str(weather), "--write-keys", str(tmp_path / "k"), "--allow-undecided"]
     )

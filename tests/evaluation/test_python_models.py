@@ -23,6 +23,7 @@ from counterfoil.progress import Stage, listening
 from counterfoil.starting.init_recipe import init
 from results_examples import top1
 from support.boxes import coco_folder
+from support.refusals import refuses
 
 CODE = """
 import sys
@@ -238,7 +239,9 @@ class TestGates:
         line = GateLine("drop(dusk) <= 5", "drop", "dusk", 0.05)
         judged = (Judged(line, "mine", "dusk", "undecided", reason="nobody checked its labels"),)
         GateResult("colours", ("mine",), judged, allow_undecided=True).raise_if_failed()
-        with pytest.raises(GateFailure, match="undecided, nobody checked its labels") as raised:
+        with refuses(
+            "gate-failed", None, "undecided, nobody checked its labels", kind=GateFailure
+        ) as raised:
             GateResult("colours", ("mine",), judged).raise_if_failed()
         assert raised.value.exit_code == UNDECIDED
 
@@ -294,9 +297,9 @@ class TestVersion:
         assert resumed < sum(batch_sizes) - resumed
 
     def test_what_is_none_is_refused(self, folder: Path, batch_sizes: list[int]) -> None:
-        with pytest.raises(UserError, match="version: there is no callable 'mime'"):
+        with refuses("unknown-model", "version", "'mime'"):
             self.score(batch_sizes, version={"mime": "1"})
-        with pytest.raises(UserError, match="version of model 'mine': found ' ', expected a text"):
+        with refuses("unfit-model", "version of model 'mine'", "found ' ', expected a text"):
             self.score(batch_sizes, version=" ")
 
 

@@ -67,10 +67,7 @@ def test_names_are_checked_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     problems = problems_of(check_trackers, ["wandbb", "mlflow", "trackio"])
     assert "no tracker 'wandbb'; did you mean 'wandb'?" in problems[0]
-    assert [problem.split(" ")[0] for problem in problems[1:]] == [
-        "mlflow",
-        "trackio",
-    ]
+    assert [problem.path for problem in problems[1:]] == ["mlflow", "trackio"]
 
 
 def test_one_tracker_that_fails_stops_no_other_and_tells_no_password(
@@ -87,7 +84,7 @@ def test_one_tracker_that_fails_stops_no_other_and_tells_no_password(
     with pytest.raises(RunFailure) as failed:
         judged.report_to("wandb", "mlflow")
     assert list(failed.value.problems) == [
-        "wandb did not take the run: cannot reach https://host.example/api"
+        "wandb: did not take the run: cannot reach https://host.example/api [tracker]"
     ]
     assert len(taken) == 1 and "report.html" in (failed.value.hint or "")
     assert capsys.readouterr().out == ""

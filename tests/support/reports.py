@@ -10,4 +10,4 @@ from counterfoil.report.results import Results
 
 
 def evaluation_html(results: Results, **others: Any) -> str:
-    return page_html(results, classes_page(results, {}, {}), **others)
+    return page_html(results, classes_page(results, {}, {}, (), {}), **others)

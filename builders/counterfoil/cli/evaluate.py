@@ -12,15 +12,14 @@ import typer
 
 from counterfoil.cli.options import Given, Opened, with_options
 from counterfoil.cli.progress import StageProgress
-from counterfoil.cli.terminal import make_console, open_page, print_json, print_line, print_table
+from counterfoil.cli.terminal import make_console, open_page, print_json, print_line
 from counterfoil.errors import UserError
 from counterfoil.evaluation.options import EvaluateArguments, EvaluateCommand
-from counterfoil.report.words import MOST_TERMINAL_ROWS, format_count
+from counterfoil.report.terminal_tables import PIPED_WIDTH, print_table
+from counterfoil.report.words import format_count
 
 if TYPE_CHECKING:
     from counterfoil.evaluation.results import Evaluation
-
-PIPED_WIDTH = 160
 
 # In printing order. Files of nested measures come between the first and the last files.
 _FIRST_FILES = (
@@ -108,10 +107,9 @@ def evaluate_and_print(arguments: EvaluateArguments, given: Given) -> Evaluation
         for sentence in nested.skipped(evaluation.results):
             print_line(sentence, err=True)
     if evaluation.gate is not None and not given.json:
-        from counterfoil.evaluation.gate import gate_sentence, gate_table
+        from counterfoil.evaluation.gate import gate_sentence, terminal_table
 
-        table = gate_table(evaluation.gate).first(MOST_TERMINAL_ROWS, "rows", "gate.md")
-        print_table(make_console(PIPED_WIDTH), table)
+        print_table(make_console(PIPED_WIDTH), terminal_table(evaluation.gate))
         print_line(gate_sentence(evaluation.gate))
     evaluation.report_to(*trackers)
     return evaluation

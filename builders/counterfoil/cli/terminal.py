@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 import shlex
 import sys
 import traceback
@@ -22,13 +21,11 @@ import typer
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, first_of
 from counterfoil.regular_files import on_a_line, visible_text
+from counterfoil.report.terminal_tables import console_of, plain_text, rich_rows
 from counterfoil.signals import obey_signal
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.text import Text
-
-    from counterfoil.report.words import Table
 
 MOST_PROBLEMS = 100
 LONGEST_PROBLEM = 2000
@@ -41,15 +38,6 @@ MACHINE_HINTS = {
     errno.EPERM: "Give yourself permission for that path, or choose another.",
     errno.EROFS: "That file system is read-only. Choose another path.",
 }
-
-
-def plain_text(text: str) -> str:
-    """Return a text that is `visible`. Break up texts that GitHub reads as commands."""
-    text = visible_text(text)
-    if os.environ.get("GITHUB_ACTIONS") == "true":
-        # The bracket may follow a slash that escapes it for rich; rich prints it without the slash.
-        text = re.sub(r":(?=:)|##(?=\\?\[)", "\\g<0>\u200b", text)
-    return text
 
 
 def print_line(text: str, *, err: bool = False) -> None:
@@ -72,20 +60,10 @@ def next_command(*words: str) -> None:
 
 
 def make_console(piped_width: int = 140, *, stderr: bool = False) -> Console:
-    """Return rich's console, with every text passed through `plain`. piped_width: of tables in a
-    pipe.
-
-    A name such as `:cat:` is no emoji there. A text from elsewhere is printed with `markup=False`,
-    or escaped.
-    """
-    from rich.console import Console
-
-    class Terminal(Console):
-        def render_str(self, text: str, **options: Any) -> Text:
-            return super().render_str(plain_text(text), **options)
-
-    console = Terminal(stderr=stderr, emoji=False)
-    return console if console.is_terminal or stderr else Terminal(width=piped_width, emoji=False)
+    """Return rich's console, with every text passed through `plain_text`. piped_width: of tables in a
+    pipe."""
+    console = console_of(stderr=stderr)
+    return console if console.is_terminal or stderr else console_of(width=piped_width)
 
 
 def confirmed(question: str, unasked: str, hint: str) -> bool:
@@ -133,48 +111,7 @@ def print_rows(
 ) -> None:
     """Print a table of texts in rich's markup. left: the indices of columns of words; others hold
     numbers."""
-    from rich import box
-    from rich.table import Table as Rich
-
-    table = Rich(
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        title=title or None,
-        title_justify="left",
-    )
-    for index, column in enumerate(columns):
-        side = "left" if index in left else "right"
-        table.add_column(column, justify=side, overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
-
-
-def print_table(console: Console, shown: Table) -> None:
-    """Print a table, with a cell's note below its text."""
-    from rich.markup import escape
-
-    def cell(text: str, below: str) -> str:
-        shown = escape(text)
-        if below:
-            shown += f"\n[dim]{escape(below)}[/dim]"
-        return shown
-
-    rows = []
-    for row in shown.rows:
-        cells = [cell(each.text, each.below) for each in row.cells]
-        if row.style:
-            cells = [f"[dim]{text}[/dim]" for text in cells]
-        rows.append(cells)
-    print_rows(
-        console,
-        [cell(column.label, column.note) for column in shown.columns],
-        rows,
-        escape(shown.caption),
-        [index for index, column in enumerate(shown.columns) if column.kind != "number"],
-    )
-    if shown.more:
-        console.print(escape(shown.more))
+    console.print(rich_rows(columns, rows, title, left))
 
 
 def refuse_low_limits() -> None:

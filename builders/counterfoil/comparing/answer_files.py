@@ -8,15 +8,15 @@ lm-evaluation-harness's samples, and common ones. The file is not trusted.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from counterfoil.errors import UserError, some_of
+from counterfoil.comparing.messages import message, refusal
+from counterfoil.errors import Problems, some_of
 from counterfoil.models.answer_tables import AnswerTable, columns_called, open_table
 from counterfoil.regular_files import named_path
-from counterfoil.report.words import format_count
 
 if TYPE_CHECKING:
     from counterfoil.comparing.options import CompareOptions
@@ -38,7 +38,6 @@ _WORTH = {
     "p": 0.5,
 }
 _MOST_ROWS = 5_000_000
-_LONGEST_SHOWN = 60
 
 # The texts of the key columns.
 Key = tuple[str, ...]
@@ -80,24 +79,33 @@ class FileAnswers:
     """The number of rows without a score."""
 
 
-def read_answer_file(options: CompareOptions, *, second: bool = False) -> FileAnswers:
+def read_answer_file(
+    options: CompareOptions, *, second: bool = False, cased: bool = False
+) -> FileAnswers:
     """Read one of the two files. Raise UserError for missing columns, for scores that are no
-    numbers, and for two answers to one image."""
+    numbers, and for two answers to one image.
+
+    cased: whether a prediction that differs from the label in case alone is wrong.
+    """
     path = named_path(options.second if second else options.first)
-    known = [*(options.key or KEYS), *options.score]
+    keys = options.key or KEYS
+    known = [*keys, *options.score]
     table = open_table(path, "compare", known)
     columns = _find_columns(table, options, second)
     scores: dict[Key, list[float]] = {}
     seen: set[tuple[Key, str]] = set()
     units: dict[Key, str] = {}
     facts: dict[str, dict[Key, str]] = {}
-    spelt = _Spellings({}, {}, {})
+    # As they are compared → as they are written.
+    predictions: dict[str, str] = {}
+    labels: dict[str, str] = {}
     unscored = 0
     repeated: dict[str, None] = {}
     changing: dict[str, None] = {}
     for row in _rows(table, columns, options.where or {}):
         key = tuple(row[column] or "" for column in columns.key)
-        answer = key, (row[columns.epoch] or "" if columns.epoch else "")
+        epoch = row.get(columns.epoch or "") or ""
+        answer = key, epoch
         if answer in seen:
             repeated[", ".join(key)] = None
             continue
@@ -107,50 +115,82 @@ def read_answer_file(options: CompareOptions, *, second: bool = False) -> FileAn
             ("label", columns.label, facts.setdefault("label", {})),
             ("question", columns.question, facts.setdefault("question", {})),
         ):
-            text = row[column] if column else None
+            text = row.get(column or "")
             if text is not None and known_facts.setdefault(key, text) != text:
                 changing[f"{', '.join(key)} ({name})"] = None
-        worth = spelt.worth(row, columns) if columns.score is None else _worth(row, columns, path)
+        prediction = row.get(columns.prediction or "")
+        label = row.get(columns.label or "")
+        worth = None
+        if columns.score is not None:
+            worth = _worth(row[columns.score], columns.score, path)
+        elif prediction is not None and label is not None:
+            predicted = _compared(prediction, cased)
+            labelled = _compared(label, cased)
+            predictions.setdefault(predicted, prediction)
+            labels.setdefault(labelled, label)
+            worth = float(predicted == labelled)
         if worth is None:
             unscored += 1
         else:
             scores.setdefault(key, []).append(worth)
-    problems = []
+    problems = Problems(message)
     if repeated:
-        count = format_count(len(repeated), "image")
-        problems.append(
-            f"{path}: {count} have several answers, such as {some_of([*repeated], 3)}:"
-            " name more columns with --key, choose rows with --where COLUMN=VALUE, or name the"
-            " column of repetitions with --epoch"
-        )
+        shown = some_of(repeated, 3)
+        problems.add("unlike-files.repeated", path, shown, images=len(repeated))
     if changing:
-        problems.append(f"{path}: an image has several values: {some_of([*changing], 3)}")
-    problems += [f"{path}: {problem}" for problem in spelt.problems()]
-    if not scores and not problems:
-        problems.append(f"{path}: no row has a score in {columns.worth}")
-    if problems:
-        raise UserError(problems)
+        shown = some_of(changing, 3)
+        problems.add("unlike-files.values", path, shown)
+    if len(labels) > 1 and labels.keys().isdisjoint(predictions):
+        of_predictions = some_of(predictions.values(), 3)
+        of_labels = some_of(labels.values(), 3)
+        problems.add("unknown-answers.words", path, of_predictions, of_labels)
+    if not scores and not problems.count:
+        problems.add("unknown-answers.empty", path, columns.worth)
+    problems.refuse()
     means = {}
     for key, values in scores.items():
-        means[key] = math.fsum(values) / len(values)
+        total = math.fsum(values)
+        means[key] = total / len(values)
     averaged = sum(len(values) > 1 for values in scores.values())
-    return FileAnswers(path, columns, means, units, facts, averaged, unscored)
+    return FileAnswers(
+        path,
+        columns,
+        means,
+        units,
+        facts,
+        averaged,
+        unscored,
+    )
+
+
+def _compared(text: str, cased: bool) -> str:
+    text = text.strip()
+    if cased:
+        return text
+    return text.casefold()
+
+
+def case_counts(labels: Iterable[str]) -> bool:
+    """Return whether two of the labels differ in case alone."""
+    distinct = {_compared(label, True) for label in labels}
+    folded = {_compared(label, False) for label in distinct}
+    return len(folded) < len(distinct)
 
 
 def _find_columns(table: AnswerTable, options: CompareOptions, second: bool) -> AnswerColumns:
-    problems = []
+    problems = Problems(message)
+    path = table.path
+    columns = table.columns
 
     def named(flag: str, name: str) -> str:
-        if name not in table.columns:
-            problems.append(
-                f"{table.path} has no column '{name}' ({flag}): it has {some_of(table.columns, 12)}"
-            )
+        if name not in columns:
+            problems.add("unknown-answers.column", path, name, flag=flag)
         return name
 
     def called(flag: str, name: str | None, known: Sequence[str]) -> str | None:
         if name is not None:
             return named(flag, name)
-        by_name = columns_called(known, table.columns)
+        by_name = columns_called(known, columns)
         return next((by_name[each] for each in known if each in by_name), None)
 
     keys = [named("--key", name) for name in options.key]
@@ -162,12 +202,11 @@ def _find_columns(table: AnswerTable, options: CompareOptions, second: bool) -> 
         score = named("--score", options.score[-1 if second else 0])
     elif options.prediction is None:
         score = called("--score", None, SCORES)
-        scorers = [name for name in table.columns if name.startswith(_SCORE_OF_SCORER)]
+        scorers = [name for name in columns if name.startswith(_SCORE_OF_SCORER)]
         if score is None and len(scorers) > 1:
-            problems.append(
-                f"{table.path} has {len(scorers):,} columns of scores, {some_of(scorers, 12)}:"
-                " choose one with --score"
-            )
+            several = len(scorers)
+            shown = some_of(scorers, 12)
+            problems.add("unknown-answers.scorers", path, shown, scorers=several)
         if score is None and scorers:
             score = scorers[0]
     if score is None:
@@ -176,26 +215,20 @@ def _find_columns(table: AnswerTable, options: CompareOptions, second: bool) -> 
     for column in options.where or ():
         named("--where", column)
     if not keys:
-        problems.append(
-            f"{table.path} has no column of images: expected one of {', '.join(KEYS)}, or --key"
-        )
+        problems.add("unknown-answers.images", path, expected=KEYS)
     if score is None and (prediction is None or label is None):
-        problems.append(
-            f"{table.path} has no column of scores: expected one of {', '.join(SCORES)}, or --score;"
-            f" or {PREDICTIONS[0]} and {LABELS[0]}"
-        )
+        problems.add("unknown-answers.scores", path, expected=SCORES)
     unit = options.unit or UNIT
     epoch = options.epoch or EPOCH
-    if problems:
-        raise UserError(problems, f"{table.path} has the columns {some_of(table.columns, 12)}.")
+    problems.refuse(f"{path} has the columns {some_of(columns, 12)}.")
     return AnswerColumns(
         key=tuple(keys),
         score=score,
         prediction=prediction,
         label=label,
-        unit=unit if unit in table.columns else None,
-        epoch=epoch if epoch in table.columns else None,
-        question=_QUESTION if _QUESTION in table.columns else None,
+        unit=unit if unit in columns else None,
+        epoch=epoch if epoch in columns else None,
+        question=_QUESTION if _QUESTION in columns else None,
     )
 
 
@@ -218,54 +251,14 @@ def _rows(
     for batch in table.batches(dict.fromkeys(names, "any")):
         count += batch.num_rows
         if count > _MOST_ROWS:
-            raise UserError(f"{table.path} has over {_MOST_ROWS:,} rows: compare parts of it")
+            raise refusal("unknown-answers.many", table.path, _MOST_ROWS)
         for row in batch.to_pylist():
             if all(row[name] == value for name, value in where.items()):
                 yield row
 
 
-@dataclass(frozen=True)
-class _Spellings:
-    """How the predictions and labels of a file are written, by the text without case and outer
-    spaces, by which they are compared."""
-
-    predictions: dict[str, str]
-    labels: dict[str, str]
-    alike: dict[str, None]
-    """Labels that differ from another one in case or outer spaces alone."""
-
-    def worth(self, row: Mapping[str, str | None], columns: AnswerColumns) -> float | None:
-        """Return 1 for the right prediction, 0 for another, and None if one of both is missing."""
-        answer = row[columns.prediction or ""]
-        truth = row[columns.label or ""]
-        if answer is None or truth is None:
-            return None
-        predicted = answer.strip().casefold()
-        labelled = truth.strip().casefold()
-        self.predictions.setdefault(predicted, answer)
-        if self.labels.setdefault(labelled, truth) != truth:
-            self.alike[truth] = None
-        return float(predicted == labelled)
-
-    def problems(self) -> Iterator[str]:
-        if self.alike:
-            yield (
-                f"labels differ in case or spaces alone, such as '{next(iter(self.alike))}':"
-                " write a column that says which answers are right, and name it with --score"
-            )
-        elif len(self.labels) > 1 and self.labels.keys().isdisjoint(self.predictions):
-            predictions = some_of(self.predictions.values(), 3)
-            labels = some_of(self.labels.values(), 3)
-            yield (
-                f"no prediction is one of the labels: predictions are {predictions}, labels are"
-                f" {labels}. Write both in the same words, or write a column that says which answers"
-                " are right, and name it with --score"
-            )
-
-
-def _worth(row: Mapping[str, str | None], columns: AnswerColumns, path: Path) -> float | None:
+def _worth(text: str | None, column: str, path: Path) -> float | None:
     """Return what an answer is worth; None if the file does not say."""
-    text = row[columns.score or ""]
     if text is None:
         return None
     worth = _WORTH.get(text.strip().casefold())
@@ -275,9 +268,5 @@ def _worth(row: Mapping[str, str | None], columns: AnswerColumns, path: Path) ->
         except ValueError:
             worth = math.inf
         if math.isinf(worth):
-            raise UserError(
-                f"{path}: the column {columns.score} has '{text[:_LONGEST_SHOWN]}', expected a number,"
-                " or right or wrong (true or false, yes or no, C or I)",
-                "Choose another column with --score, or name --prediction and --label.",
-            )
+            raise refusal("unknown-answers.value", path, column, value=text)
     return None if math.isnan(worth) else worth

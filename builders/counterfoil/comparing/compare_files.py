@@ -11,10 +11,11 @@ from typing import Literal
 import numpy as np
 
 from counterfoil.arrays import Floats, Ints
-from counterfoil.comparing.answer_files import FileAnswers, Key, read_answer_file
+from counterfoil.comparing.answer_files import FileAnswers, Key, case_counts, read_answer_file
+from counterfoil.comparing.messages import message
 from counterfoil.comparing.options import CompareOptions
 from counterfoil.documents import Count, Strict
-from counterfoil.errors import UserError, some_of
+from counterfoil.errors import Problems, some_of
 from counterfoil.options import takes
 from counterfoil.paired_stats import (
     PairCount,
@@ -297,24 +298,24 @@ def compare(options: CompareOptions) -> AnswerComparison:
     """
     first = read_answer_file(options)
     second = read_answer_file(options, second=True)
+    labels = first.facts["label"], second.facts["label"]
+    if case_counts(label for of_file in labels for label in of_file.values()):
+        first = read_answer_file(options, cased=True)
+        second = read_answer_file(options, second=True, cased=True)
     keys = sorted(first.scores.keys() & second.scores.keys())
-    problems = _disagreements(first, second, keys)
+    problems = Problems(message)
+    _find_disagreements(first, second, keys, problems)
     if not keys:
-        problems.append(
-            f"no image is in both files: {first.path} has '{_example(first)}' in"
-            f" {', '.join(first.columns.key)}, {second.path} has '{_example(second)}' in"
-            f" {', '.join(second.columns.key)}"
-        )
-    units, missing = _units(first, second, keys, options.unit)
-    problems += missing
+        problems.add("unlike-files.images", None, _example(first), _example(second))
+    units = _units(first, second, keys, options.unit, problems)
     if options.epoch and not (first.columns.epoch or second.columns.epoch):
-        problems.append(f"neither file has a column '{options.epoch}' (--epoch)")
-    if problems:
-        raise UserError(problems, "Choose columns with --key, --unit and --where.")
+        problems.add("unlike-files.column", "epoch", options.epoch)
+    problems.refuse()
     of_first = np.array([first.scores[key] for key in keys])
     of_second = np.array([second.scores[key] for key in keys])
     paired = compare_scores(of_first, of_second, units)
     half_width = options.half_width or None
+    named = first.path.name != second.path.name
     files = []
     for answers, of_file, other in ((first, of_first, second), (second, of_second, first)):
         score = _mean(of_file, np.arange(len(keys)) if units is None else units)
@@ -322,9 +323,7 @@ def compare(options: CompareOptions) -> AnswerComparison:
             score = share_estimate(of_file == 1, units)
         files.append(
             ComparedFile(
-                name=answers.path.name
-                if first.path.name != second.path.name
-                else str(answers.path),
+                name=answers.path.name if named else str(answers.path),
                 score=score,
                 key_columns=answers.columns.key,
                 score_column=answers.columns.worth,
@@ -345,12 +344,18 @@ def compare(options: CompareOptions) -> AnswerComparison:
 
 
 def _example(answers: FileAnswers) -> str:
-    return ", ".join(next(iter(answers.scores)))
+    key = next(iter(answers.scores))
+    columns = ", ".join(answers.columns.key)
+    return f"{answers.path} has '{', '.join(key)}' in {columns}"
 
 
-def _disagreements(first: FileAnswers, second: FileAnswers, keys: list[Key]) -> list[str]:
-    """Return a problem for each fact about images that the two files state differently."""
-    problems = []
+def _find_disagreements(
+    first: FileAnswers,
+    second: FileAnswers,
+    keys: list[Key],
+    problems: Problems,
+) -> None:
+    """Add a problem for each fact about images that the two files state differently."""
     for what, of_first in (*first.facts.items(), ("unit", first.units)):
         of_second = second.units if what == "unit" else second.facts[what]
         differing = []
@@ -359,21 +364,26 @@ def _disagreements(first: FileAnswers, second: FileAnswers, keys: list[Key]) -> 
             if known is not None and of_second.get(key, known) != known:
                 differing.append(", ".join(key))
         if differing:
-            problems.append(
-                f"the files disagree about the {what} of {format_count(len(differing), 'image')}:"
-                f" {some_of(differing, 3)}"
-            )
-    return problems
+            shown = some_of(differing, 3)
+            problems.add("unlike-files.facts", None, shown, what=what, images=len(differing))
 
 
 def _units(
-    first: FileAnswers, second: FileAnswers, keys: list[Key], named: str | None
-) -> tuple[Ints | None, list[str]]:
-    """Return the number of each image's unit, (n,), None without units, and what is wrong."""
+    first: FileAnswers,
+    second: FileAnswers,
+    keys: list[Key],
+    named: str | None,
+    problems: Problems,
+) -> Ints | None:
+    """Return the number of each image's unit, (n,); None without units. Add what is wrong."""
     if not (first.units or second.units):
-        return None, [f"neither file has a column '{named}' (--unit)"] if named else []
+        if named:
+            problems.add("unlike-files.column", "unit", named)
+        return None
     units = [first.units.get(key) or second.units.get(key) for key in keys]
     missing = units.count(None)
     if missing:
-        return None, [f"{format_count(missing, 'image')} of {len(keys):,} have no unit"]
-    return np.unique(np.array(units), return_inverse=True)[1].ravel(), []
+        problems.add("unlike-files.units", None, expected=len(keys), units=missing)
+        return None
+    _, numbers = np.unique(np.array(units), return_inverse=True)
+    return numbers.ravel()

@@ -22,7 +22,7 @@ from counterfoil.arrays import Bools, Ints
 from counterfoil.data.hub import HubDataset, locate_dataset
 from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.documents import sha256_json
-from counterfoil.errors import RunFailure
+from counterfoil.evaluation.messages import failure
 from counterfoil.generate.screen.thresholds import open_shifts
 from counterfoil.recipe import Recipe, Shift
 from counterfoil.recipe.keep.cells import ACCEPTED, before_judges
@@ -31,7 +31,7 @@ from counterfoil.recipe.names import judge_column, without_folders
 from counterfoil.recipe.schema_mine import MinedFacts, mined_facts
 from counterfoil.store.inside import refuse_unfit
 from counterfoil.store.layout import What
-from counterfoil.store.manifest import VERIFY, changed_files, refuse_changed
+from counterfoil.store.manifest import changed_files, refuse_changed
 from counterfoil.store.reading import planned_rows, read_shard, shard_batches
 from counterfoil.store.receipts import Receipt
 from counterfoil.store.rows import TableForm
@@ -150,11 +150,7 @@ def read_mined(
             if before_judges(shift.keep, reason):
                 passed += count
         if candidates is not None and len(candidates.keys) != passed:
-            raise RunFailure(
-                f"{directory}: the candidates of {shift.name} do not match the counts in its"
-                " receipts",
-                VERIFY,
-            )
+            raise failure("altered-dataset.counts", directory, shift.name)
         facts = mined_facts(recipe.prompts.shifts[shift.of].mined_from)
         judges = tuple(map(without_folders, _judges(shift)))
         mined_shift = MinedShift(
@@ -188,13 +184,11 @@ def refuse_other_data(
         accepted = candidate_keys[shift.unpicked.accepted]
         for key in sorted(accepted):
             if key not in data_keys:
-                raise RunFailure(
-                    f"{directory}: {key} is accepted in candidates but missing in data", VERIFY
-                )
+                raise failure("altered-dataset.missing", directory, key)
         for key in candidate_keys[~shift.unpicked.accepted]:
             if key in data_keys:
-                of_shift = f"the candidates of {names[shift.index]}"
-                raise RunFailure(f"{directory}: data has {key}, which {of_shift} reject", VERIFY)
+                shift_name = names[shift.index]
+                raise failure("altered-dataset.rejected", directory, key, shift=shift_name)
 
 
 def _judges(shift: Shift) -> tuple[str, ...]:
@@ -302,10 +296,7 @@ def _images(
         if file is not None:
             files.append([file.path, file.sha256])
     if sorted(stored) != sorted(labels):
-        raise RunFailure(
-            f"{directory}: rejected does not hold the image of each rejected candidate exactly once",
-            VERIFY,
-        )
+        raise failure("altered-dataset.images", directory)
     of_stored = [labels[key] for key in stored]
     return LabelledImages(
         name=f"candidates of {directory.name}",

@@ -86,7 +86,9 @@ class ClassedModel(ResampledModel):
         columns = self.columns
         chosen: Sequence[int] = self.sound if of_drop else tuple(columns.values())
         if label is not None:
-            chosen = [columns[label]] if label in columns else []
+            chosen = []
+            if label in columns:
+                chosen = [columns[label]]
         of_class = self.means.get(measure, measure)
         return self.scores[group].mean(of_class, chosen)
 

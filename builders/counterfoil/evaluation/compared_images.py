@@ -10,8 +10,8 @@ import numpy as np
 
 from counterfoil.arrays import Ints
 from counterfoil.data.labelled_images import evenly_chosen
-from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import OpenDataset
+from counterfoil.evaluation.messages import refusal
 from counterfoil.resampled_stats import Units
 
 
@@ -62,10 +62,7 @@ def rows_in_every_group(dataset: OpenDataset, known: Ints) -> Ints:
     everywhere = (rows >= 0).all(axis=0)
     rows = rows[:, everywhere]
     if not rows.size:
-        raise UserError(
-            f"{dataset.source}: no row of the source is in every group, so groups cannot be"
-            " compared"
-        )
+        raise refusal("nothing-to-measure.rows", dataset.source)
     return rows
 
 

@@ -26,13 +26,14 @@ from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.dataset.label_checks import checks_of_dataset, read_people, with_people
 from counterfoil.dataset.reading import SoundDataset, read_dataset
 from counterfoil.documents import sha256_json
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import UserError
 from counterfoil.evaluation.candidates import (
     MinedCandidates,
     read_mined,
     refuse_other_data,
     stored_images,
 )
+from counterfoil.evaluation.messages import failure, message, refusal
 from counterfoil.models.mended import EditsOf
 from counterfoil.models.names import LAB
 from counterfoil.prediction.changes import Change
@@ -40,14 +41,14 @@ from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.keep.misclassified import FAILED, RIGHT, MisclassifiedRule
 from counterfoil.recipe.kinds import ROW
 from counterfoil.recipe.layering import without_folders
-from counterfoil.recipe.names import did_you_mean, judge_column
+from counterfoil.recipe.names import judge_column
 from counterfoil.recipe.schema_output import Evaluate
 from counterfoil.recipe.tasks.task import UNIT
 from counterfoil.regular_files import named_path
 from counterfoil.report.labels import LabelChecks
 from counterfoil.resampled_stats import Units
 from counterfoil.store.layout import LOCK, RECIPE, writable_cache
-from counterfoil.store.manifest import VERIFY, changed_data, content_of_receipts, refuse_changed
+from counterfoil.store.manifest import changed_data, content_of_receipts, refuse_changed
 from counterfoil.store.reading import planned_rows, read_receipts, read_shard
 from counterfoil.store.receipts import Receipt, counts_of, preview_images
 from counterfoil.store.rows import TableForm
@@ -149,9 +150,7 @@ def _read_units(dataset: SoundDataset, keys: Sequence[str], pairs: Ints) -> Unit
     of_pairs, _ = np.unique(together, axis=1)
     different = np.unique(pairs)
     if (units < 0).any() or len(of_pairs) > len(different):
-        raise RunFailure(
-            f"{dataset.directory}: an image has no unit, or another than its base image", VERIFY
-        )
+        raise failure("altered-dataset.unit", dataset.directory)
     return Units.of(units)
 
 
@@ -397,18 +396,12 @@ def open_dataset(source: str | Path) -> OpenDataset:
     recipe = finished.recipe
     receipts = finished.receipts
     if not (directory / "data").is_dir():
-        raise UserError(
-            f"{directory} has no data folder: no candidate was accepted, or files are missing",
-            VERIFY,
-        )
+        raise refusal("altered-dataset.data", directory)
     hint = f"`counterfoil verify {source}` names everything that is damaged and how to repair it."
     refuse_changed(changed_data(directory, receipts), hint)
     keys, shifts, labels, indices = _accepted_rows(finished)
     if not np.any(shifts == 0):
-        raise UserError(
-            f"{directory} has no accepted base image, so there is nothing to measure a drop against",
-            "Lower the object threshold, or ask for more candidates, and build it again.",
-        )
+        raise refusal("nothing-to-measure.base", directory)
     reasons = counts_of(receipts)
     content = content_of_receipts(receipts)
     pairs = labels * (indices.max() + 1) + indices
@@ -545,9 +538,7 @@ def read_judged_labels(dataset: SoundDataset) -> LabelChecks:
     try:
         return checks_of_dataset(recipe, dataset.lock.inputs, counts)
     except ValueError as error:
-        raise RunFailure(
-            f"{directory / LOCK} is not a lock that a build wrote: {error}", VERIFY
-        ) from error
+        raise failure("altered-dataset.lock", directory / LOCK, error) from error
 
 
 def labelled_subject(
@@ -560,10 +551,7 @@ def labelled_subject(
     no group."""
     names = images.group_names
     if base is not None and base not in names:
-        known = ", ".join(names[:20])
-        raise UserError(
-            f"{source} has no group '{base}'{did_you_mean(base, names)}", f"It has: {known}."
-        )
+        raise refusal("unknown-group.group", source, base, names)
     if classes is None:
         own_classes = []
         for label, name in enumerate(images.class_names or ()):
@@ -608,9 +596,7 @@ def with_others(subject: Subject, others: Mapping[str, LabelledImages]) -> Subje
         taken = {group.name for group in subject.groups}
         for group in groups:
             if group.name in taken:
-                raise UserError(
-                    f"there are two groups '{group.name}'", "Give the --beside images another name."
-                )
+                raise refusal("group-clash.beside", "beside", group.name)
         first = len(subject.groups)
         prefix = f"{name}/"
         part = SubjectPart(images, prefix, first)
@@ -781,9 +767,7 @@ def open_subject(
     plain = recipe is not None or base is not None or groups is not None
     if is_built(dataset, surely_not=plain):
         if plain:
-            raise UserError(
-                f"{dataset} is a built dataset, which has its own recipe, base and groups"
-            )
+            raise refusal("unfit-option.built", dataset)
         subject: Subject = open_dataset(dataset)
     else:
         try:
@@ -791,12 +775,8 @@ def open_subject(
         except UserError as error:
             if plain or not named_path(dataset).is_dir():
                 raise
-            neither = (
-                f"{dataset} is neither a built dataset (it has no {RECIPE}) nor a set of"
-                " images with labels:"
-            )
-            problems = [neither, *(f"  {line}" for line in error.problems)]
-            raise UserError(problems, error.hint) from error
+            neither = message("unknown-images", dataset, RECIPE)
+            raise UserError([neither, *error.problems], error.hint) from error
         subject = labelled_subject(str(dataset), images, classes, base)
         subject = replace(subject, recipe=chosen)
     others = {}
@@ -860,9 +840,7 @@ def _labelled(
             images = replace(images, notes=(*images.notes, *of_pictures))
         return images
     if recipe is None:
-        raise UserError(
-            f"{name}: its source is unknown without a recipe", "Name one: --recipe wardrobe-mini"
-        )
+        raise refusal("unknown-source.recipe", name)
     source = recipe.source
     reference = NamedDataset(
         dataset=source.dataset,
@@ -936,9 +914,7 @@ def rows_in_pool(directory: Path, recipe: Recipe, keys: Sequence[str]) -> list[i
         else:
             pool_rows.append(row)
     if unknown:
-        raise UserError(
-            f"{directory}: {ROW} of {unknown[0]} is not a row of a pool; the same holds for"
-            f" {len(unknown) - 1:,} more images",
-            f"See what is wrong with it: counterfoil verify {directory}",
+        raise refusal(
+            "altered-dataset.pool", directory, unknown[0], column=ROW, more=len(unknown) - 1
         )
     return pool_rows

@@ -12,7 +12,7 @@ from counterfoil.data.labelled_sources import refuse_among_images
 from counterfoil.dataset.card.index_page import write_index
 from counterfoil.dataset.closing import close_again, closed_dataset
 from counterfoil.documents import document_text, preview_column
-from counterfoil.errors import UserError, collected_in, raise_together, warn
+from counterfoil.errors import collected_in, raise_together, warn
 from counterfoil.evaluation.dataset import Subject, open_subject
 from counterfoil.evaluation.gate import (
     JUNIT,
@@ -28,6 +28,7 @@ from counterfoil.evaluation.gate import (
     unlinked,
 )
 from counterfoil.evaluation.gate_changes import changes_markdown
+from counterfoil.evaluation.messages import refusal
 from counterfoil.evaluation.options import EvaluateArguments
 from counterfoil.evaluation.page import page_html
 from counterfoil.evaluation.results import Evaluation
@@ -133,7 +134,7 @@ def opened_task(given: EvaluateArguments) -> Task:
     )
     given.refuse_preview(subject.preview)
     if given.into_card and subject.directory is None:
-        raise UserError(f"{dataset} is not a built dataset, so it has no card for results")
+        raise refusal("unfit-option.card", dataset)
     return task_of(subject)(subject, models, given)
 
 
@@ -149,7 +150,7 @@ def report_folder(subject: Subject, out: Path | None, limit: int | None) -> Path
     usual = subject.workplace / (EVALUATION if limit is None else PREVIEW)
     folder = usual if out is None else named_path(out)
     if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is a file, expected a folder", "Name another with --out.")
+        raise refusal("existing-output.file", folder)
     if subject.directory is None:
         refuse_among_images(folder, subject.source)
     try_folder(folder)
@@ -225,12 +226,10 @@ def make_ready(source: str | Path) -> None:
     reference = HubDataset.parse(str(source))
     if reference is None:
         return  # opening it explains the problem
-    revision = f" --revision {reference.revision}" if reference.revision else ""
-    raise UserError(
-        f"{source} is a published dataset; results are stored in a dataset's directory",
-        f"Fetch it (hf download {reference.repo}{revision} --repo-type dataset --local-dir"
-        " DIR), evaluate DIR with --into-card and publish it again; or drop --into-card.",
-    )
+    revision = ""
+    if reference.revision:
+        revision = f" --revision {reference.revision}"
+    raise refusal("unfit-option.published", source, f"{reference.repo}{revision}")
 
 
 def store_results(evaluation: Evaluation, task: Task) -> Path:
@@ -266,7 +265,7 @@ def write_keys(
     """
     file = named_path(out)
     if file.exists():
-        raise UserError(f"the file {file} exists already", "Name another, or remove it.")
+        raise refusal("existing-output.exists", file)
     refuse_among_images(file, dataset)
     subject = open_subject(dataset, recipe, base, groups, {})
     return task_of(subject).write_keys(subject, file)

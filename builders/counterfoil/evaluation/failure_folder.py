@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from counterfoil.documents import csv_text
-from counterfoil.errors import UserError
+from counterfoil.evaluation.messages import refusal
 from counterfoil.foreign_tables import parquet_bytes
 from counterfoil.progress import report_progress
-from counterfoil.recipe.names import did_you_mean
 from counterfoil.registry import Registry, uncallable
 from counterfoil.regular_files import named_path, open_regular, visible_text
 from counterfoil.store.atomic import disk_errors, make_folder, temporary_folder, try_folder
@@ -108,19 +107,14 @@ def failures_frame(
 
     if model is not None:
         if model not in models:
-            raise UserError(
-                f"model {model!r} was not evaluated{did_you_mean(model, models)}",
-                f"Evaluated models: {', '.join(models)}.",
-            )
+            raise refusal("unknown-model.evaluated", "model", model, models)
         models = [model]
     try:
         with open_regular(predictions) as opened:
             parquet_bytes(opened)
         return failed_rows(task, predictions, models)
     except (OSError, pa.ArrowException) as error:
-        raise UserError(
-            f"{predictions} cannot be read: {error}", "Run the evaluation again to write it."
-        ) from error
+        raise refusal("unfit-results.predictions", predictions, error) from error
 
 
 def failed_rows(task: type[Task], predictions: Any, models: Sequence[str]) -> Any:
@@ -160,9 +154,7 @@ def check_new_folder(folder: str | Path) -> Path:
     made."""
     path = named_path(folder)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise UserError(
-            f"{path} is not an empty folder", "Name a new one: existing files are kept."
-        )
+        raise refusal("existing-output.folder", path)
     try_folder(path)
     return path
 

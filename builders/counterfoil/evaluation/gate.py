@@ -29,9 +29,10 @@ from xml.etree import ElementTree
 import numpy as np
 
 from counterfoil.dataset.card.markdown import inline, markdown_table
-from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.errors import CounterfoilError, ProblemLine, RunFailure, UserError
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.gate_changes import GroupChange
+from counterfoil.evaluation.messages import message, refusal
 from counterfoil.evaluation.scored_models import is_stored, short_names
 from counterfoil.recipe.layering import text_of
 from counterfoil.recipe.names import did_you_mean
@@ -39,7 +40,9 @@ from counterfoil.recipe.prompts import BASE, RecipeClass
 from counterfoil.recipe.strict_yaml import LocatedList, read_yaml
 from counterfoil.report.results import ClassFacts
 from counterfoil.report.sections import MeasureFacts
+from counterfoil.report.terminal_tables import table_text
 from counterfoil.report.words import (
+    MOST_TERMINAL_ROWS,
     Table,
     TableColumn,
     format_count,
@@ -233,6 +236,10 @@ class GateResult:
     judged: tuple[Judged, ...]
     allow_undecided: bool = False
 
+    def __str__(self) -> str:
+        """Return the table and the sentence that the command prints."""
+        return table_text(terminal_table(self)) + gate_sentence(self)
+
     @property
     def verdict(self) -> Answer:
         """Fail if any line fails, else undecided if any is undecided, else pass; advisory lines do
@@ -261,11 +268,14 @@ class GateResult:
             if judged.line.advisory or judged.verdict in passing:
                 continue
             comparison = f"{judged.line.text} for {judged.model} on {judged.group}"
-            reason = f", {judged.reason}" if judged.reason else ""
-            problems.append(f"{comparison}: {judged.verdict}{reason}")
-        failure = GateFailure(problems)
-        failure.exit_code = self.exit_code
-        raise failure
+            reason = ""
+            if judged.reason:
+                reason = f", {judged.reason}"
+            verdict = f"{judged.verdict}{reason}"
+            problems.append(message("gate-failed", comparison, verdict))
+        failed = GateFailure(problems)
+        failed.exit_code = self.exit_code
+        raise failed
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values; fractions, as in results.json."""
@@ -321,16 +331,14 @@ def read_gate(
         source = "gate"
         texts = list(gate)
     if not isinstance(texts, list) or not texts:
-        raise UserError(
-            f"{source}: expected a list of lines, as in: - drop(at_night) <= 10", _hint(measures)
-        )
+        raise UserError(message("invalid-gate.list", source), _hint(measures))
     if len(texts) > MOST_LINES:
-        raise UserError(f"{source}: has {len(texts):,} lines, expected at most {MOST_LINES}")
+        raise refusal("invalid-gate.many", source, len(texts), MOST_LINES)
     origins = [f"gate, line {number}" for number in range(1, len(texts) + 1)]
     if isinstance(texts, LocatedList):
         origins = texts.origins
     lines: list[GateLine] = []
-    problems: list[str] = []
+    problems: list[ProblemLine] = []
     written: dict[GateLine, str] = {}  # comparison → its first line
     unread = False
     for origin, text in zip(origins, texts, strict=True):
@@ -339,83 +347,89 @@ def read_gate(
         shown = text if isinstance(text, str) and text.isprintable() else repr(text)
         where = f"{origin}: {shown}"[:200]
         line = _parsed(text, measures)
-        if isinstance(line, str):
-            problems.append(f"{where}: {line}")
+        if isinstance(line, ProblemLine):
+            problems.append(line.at(where))
             unread = True
             continue
         comparison = replace(line, text="", limit=0.0)
         if comparison in written:
-            problems.append(f"{where}: has the same comparison as {written[comparison]}")
+            problems.append(message("invalid-gate.twice", where, written[comparison]))
             continue
         written[comparison] = where
         lines.append(line)
-        problems += [f"{where}: {problem}" for problem in problems_of(line)]
+        problems += [ProblemLine.of(problem).at(where) for problem in problems_of(line)]
     hint = _hint(measures) if unread else None
     return lines, [UserError(problems, hint)] if problems else []
 
 
-def _parsed(text: Any, measures: Mapping[str, MeasureFacts]) -> GateLine | str:
+def _parsed(text: Any, measures: Mapping[str, MeasureFacts]) -> GateLine | ProblemLine:
     """Return the line, or what is wrong with it."""
     if not isinstance(text, str):
-        return "expected text, MEASURE(NAME) <= NUMBER"
+        return message("invalid-gate.text")
     advice, colon, rest = text.partition(":")
     advisory = bool(colon) and advice.strip() == _ADVISORY
     line = rest if advisory else text
     match = _LINE.fullmatch(line) if len(text) <= 1000 else None
     if match is None:
-        hint = did_you_mean(advice, (_ADVISORY,)) if colon and not advisory else ""
-        return f"expected MEASURE(NAME) <= NUMBER{hint}"
+        hint = ""
+        if colon and not advisory:
+            hint = did_you_mean(advice, (_ADVISORY,))
+        return message("invalid-gate.line", hint=hint)
     measure = match["measure"]
     known = (*measures, *COMPARISONS)
     if measure not in known:
-        return f"there is no measure {measure[:40]!r}{did_you_mean(measure, known)}"
+        return message("invalid-gate.measure", None, measure, known)
     compares = measure in COMPARISONS
-    share = next(iter(measures)) if compares else measure
+    share = measure
+    if compares:
+        share = next(iter(measures))
     count = COMPARISONS.get(measure, 1)
     written = re.findall(_NAME, match["names"])
     of_class = re.match(_OF_CLASS, written[-1])
     class_name = None
     if of_class:
         class_name = written.pop()[of_class.end() :].strip('"')
-    what = "a model and a group" if count == 2 else "one group"
+    what = "one group"
+    if count == 2:
+        what = "a model and a group"
     takes = f"{measure} takes {what}, and perhaps class=NAME"
     names_measure = compares and measure != DIFFERS and len(measures) > 1
     if names_measure and len(written) == count + 1:
         share = written.pop()
         if share not in measures:
-            return f"there is no measure {share[:40]!r}{did_you_mean(share, measures)}; {takes}"
+            return message("invalid-gate.compared", None, share, measures, takes=takes)
     facts = measures[share]
-    sign = "<=" if compares or facts.lower_is_better else ">="
-    least = -100.0 if compares and measure != DIFFERS else 0.0
+    sign = ">="
+    if compares or facts.lower_is_better:
+        sign = "<="
+    least = 0.0
+    if compares and measure != DIFFERS:
+        least = -100.0
     names = [name.strip('"') for name in written]
     if len(names) != count or not all(names) or class_name == "":
-        return takes
+        return message("invalid-gate.names", takes=takes)
     if match["sign"].translate(_AS_TYPED) != sign:
-        return f"{measure} takes {sign}, not {match['sign']}"
+        return message("invalid-gate.sign", None, match["sign"], sign, measure=measure)
     number = match["limit"].translate(_AS_TYPED)
     unit = match["unit"]
     if not _NUMBER.fullmatch(number) or not least <= (limit := float(number)) <= 100:
-        return (
-            f"the limit is {match['limit'][:40]!r}: expected a number such as 2.5, from"
-            f" {least:g} to 100"
-        )
+        return message("invalid-gate.limit", None, match["limit"], least=least)
     number = number[:40]
     in_points = measure in ("drop", "worse_than") or (measure == share and facts.unit == "points")
     if unit == "%" and in_points:
-        instead = "" if measure == share else ", or relative_drop for a share of the base"
-        return f"{measure} takes points: write {number} points{instead}"
+        instead = ", or relative_drop for a share of the base"
+        if measure == share:
+            instead = ""
+        return message("invalid-gate.points", None, number, measure=measure, instead=instead)
     if unit not in (None, "%") and not in_points:
-        return f"{measure} takes percent: write {number} %"
+        return message("invalid-gate.percent", None, number, measure=measure)
     if unit is None and 0 < abs(limit) < 1:
         unit = "points" if in_points else "%"
         whole = f"{100 * limit:.10g}"
-        return (
-            f"{number} would be {number} {unit}: write {whole} for {whole} {unit}, or {number}"
-            f" {unit} if you mean it"
-        )
+        return message("invalid-gate.unit", None, number, unit=unit, whole=whole)
     group = names[-1]
     if measure in DROPS and group == BASE:
-        return "the base has no drop"
+        return message("unfit-line.base")
     return GateLine(
         " ".join(text.split()),
         measure,
@@ -442,10 +456,7 @@ def judged_models(gate: Sequence[GateLine], names: Sequence[str]) -> tuple[str, 
     others = models_of(gate)
     judged = tuple(name for name in names if name not in others)
     if not judged:
-        raise UserError(
-            "the gate judges no model: every model is one that a line compares with",
-            "Name another with --models.",
-        )
+        raise refusal("missing-model.judged")
     return judged
 
 
@@ -456,21 +467,23 @@ def name_problems(line: GateLine, subject: Subject, classes: NamedClasses) -> It
     """Yield which names of a line the images lack, and whether they have no base for its drop."""
     group_indices = indices_of_groups(subject)
     if line.measure in DROPS and not subject.base:
-        yield "the images have no base; name it with --base GROUP"
+        yield message("unfit-line.no-base")
     elif not line.every and line.group not in group_indices:
         known = list(group_indices)
         hint = did_you_mean(line.group, [*known, ANY]) or f"; groups are {format_list(known, 20)}"
-        yield f"{subject.name} has no shift or group {line.group!r}{hint}"
+        yield message("unknown-group.line", None, line.group, hint=hint, images=subject.name)
     elif line.measure in DROPS and not line.every and group_indices[line.group] == 0:
-        yield f"{line.group!r} is the base, which has no drop"
+        yield message("unfit-line.base-group", None, line.group)
     if line.class_name:
         count = len(labels_named(line.class_name, classes))
         if count > 1:
-            yield f"{count} classes are called {line.class_name!r}; give an id"
+            yield message("unknown-group.classes", None, line.class_name, count=count)
         elif not count:
             names = [cls.name for cls in classes]
             hint = did_you_mean(line.class_name, names) or f"; classes are {format_list(names, 20)}"
-            yield f"{subject.name} has no class {line.class_name!r}{hint}"
+            yield message(
+                "unknown-group.class", None, line.class_name, hint=hint, images=subject.name
+            )
 
 
 def indices_of_groups(subject: Subject) -> dict[str, int]:
@@ -611,6 +624,11 @@ def gate_table(result: GateResult) -> Table:
     return Table.of("The gate: 95 % intervals that hold for all lines at once", columns, rows)
 
 
+def terminal_table(result: GateResult) -> Table:
+    """Return the table as a terminal shows it, with the first rows."""
+    return gate_table(result).first(MOST_TERMINAL_ROWS, "rows", "gate.md")
+
+
 def verdict_reason(judged: Judged) -> str:
     """Return what a verdict rests on, or what would decide it."""
     if judged.reason:
@@ -621,10 +639,14 @@ def verdict_reason(judged: Judged) -> str:
     if judged.line.measure == "relative_drop":
         limit += " %"
     if judged.verdict == "pass":
-        side = "at least" if judged.line.above else "at most"
+        side = "at most"
+        if judged.line.above:
+            side = "at least"
         reason = f"the whole interval is {side} {limit}"
     elif judged.verdict == "fail":
-        side = "below" if judged.line.above else "above"
+        side = "above"
+        if judged.line.above:
+            side = "below"
         reason = f"the whole interval is {side} {limit}"
     elif judged.needed is None:
         reason = f"too close to {limit}: even {MOST_NEEDED:,} {unit} would not decide it"
@@ -700,7 +722,9 @@ def gate_junit(result: GateResult) -> str:
 
     An advisory line that does not pass is skipped, with its verdict in the message.
     """
-    undecided = "skipped" if result.allow_undecided else "error"
+    undecided = "error"
+    if result.allow_undecided:
+        undecided = "skipped"
     ways = {"pass": "", "fail": "failure", "undecided": undecided}
     kinds = []
     for judged in result.judged:

@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from counterfoil.errors import UserError
+from counterfoil.evaluation.messages import refusal
 from counterfoil.options import (
     DATA,
     HUB,
@@ -184,25 +184,15 @@ class EvaluationOptions(OnDevices, Limited):
         from counterfoil.recipe.schema_output import MOST_LIMITED
 
         if self.repo is not None and not REPOSITORY.fullmatch(self.repo):
-            raise UserError(f"the dataset's repository is {self.repo!r}: expected user/name")
-        if self.into_card and self.beside:
-            raise UserError(
-                "into_card stores the results of a dataset's own shifts, and beside adds others",
-                "Leave out into_card or beside.",
-            )
-        if self.into_card and self.preprocessing:
-            raise UserError(
-                "into_card stores the results of a dataset's own shifts, and preprocessing adds"
-                " computed ones",
-                "Leave out into_card or preprocessing.",
-            )
+            raise refusal("invalid-option", "repo", self.repo, "user/name")
+        for name in ("beside", "preprocessing"):
+            if self.into_card and getattr(self, name):
+                raise refusal("unfit-option.shifts", "into_card", name)
         preprocessing_names(self.preprocessing or ())
         if self.allow_undecided and self.gate is None:
-            raise UserError(
-                "allow_undecided goes with a gate, and none is given", "Leave it out, or give one."
-            )
+            raise refusal("unfit-option.undecided", "allow_undecided")
         if self.limit is not None and self.limit > MOST_LIMITED:
-            raise UserError(f"limit is {self.limit}: expected 1 to {MOST_LIMITED:,}")
+            raise refusal("invalid-option.limit", "limit", self.limit, MOST_LIMITED)
 
     def refuse_preview(self, built: int | None) -> None:
         """Raise UserError for options that a preview does not take: a gate, and with a limit also
@@ -220,15 +210,11 @@ class EvaluationOptions(OnDevices, Limited):
             refused.append("results on a card")
         if self.limit and self.distances:
             refused.append("distances")
-        hint = "Build the recipe without --limit."
-        if built is None:
-            hint = "Leave out --limit to evaluate all images."
         if refused:
-            raise UserError(
-                f"this is a preview of {images:,} images a shift, which takes no"
-                f" {', no '.join(refused)}",
-                hint,
-            )
+            name = "unfit-option.preview"
+            if built is None:
+                name = "unfit-option.limit"
+            raise refusal(name, None, ", no ".join(refused), images=images)
 
 
 @options

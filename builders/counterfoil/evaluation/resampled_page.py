@@ -135,7 +135,9 @@ def worst_drop(results: Results, measure: str, key: Mapping[str, str]) -> Result
 def worst_cells(results: Results, worst: ResultRow | None) -> tuple[TableCell, TableCell]:
     """Return the cells of the shift of the largest drop, and of this drop; without one, say why."""
     if worst is None:
-        why = "near chance on the base" if results.shifts else NOTHING
+        why = NOTHING
+        if results.shifts:
+            why = "near chance on the base"
         return text_cell(why), points_cell(None)
     shift = in_words(worst.group)
     return text_cell(shift), points_cell(worst.estimate)
@@ -214,7 +216,9 @@ def compared_sentences(results: Results) -> list[str]:
         for row in rows:
             sign = interval_sign(row)
             if sign:
-                loses_more = more if sign > 0 else less
+                loses_more = less
+                if sign > 0:
+                    loses_more = more
                 loses_more.append(in_words(row.group))
         for shifts, loser, other in ((more, a, b), (less, b, a)):
             if shifts:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.documents import plain_value
-from counterfoil.errors import UserError, some_of
+from counterfoil.errors import some_of
 from counterfoil.evaluation.gate import GateResult
-from counterfoil.recipe.names import did_you_mean
+from counterfoil.evaluation.messages import refusal
 from counterfoil.regular_files import visible_text
 from counterfoil.report.comparison import ModelComparison
 from counterfoil.report.distances import Distances
@@ -184,7 +184,9 @@ class Evaluation:
 
     def _repr_html_(self) -> str:
         lead = self.results.lead
-        shown = "top1" if lead == "accuracy" and self.base is None else lead
+        shown = lead
+        if lead == "accuracy" and self.base is None:
+            shown = "top1"
         names = self.results.short_names
         rows = []
         for score in self.scores:
@@ -199,12 +201,16 @@ class Evaluation:
         """Return the lead measure in its first group, and the largest drop of a model that is not
         near chance."""
         results = self.results
-        first = self.groups[0].name if self.groups else ""
+        first = ""
+        if self.groups:
+            first = self.groups[0].name
         lead = results.lead
         measure = unit = lead
         if lead == "accuracy":
             lead = ""
-            measure = "top1" if self.base is None else "accuracy"
+            measure = "accuracy"
+            if self.base is None:
+                measure = "top1"
             unit = "right"
         shares = []
         for model in self.models:
@@ -225,8 +231,12 @@ class Evaluation:
         if not known:
             return [models, "no base, no drops" if self.base is None else "no drop can be given"]
         worst = known[0]
-        whose = f" of {sound[worst.model]}" if len(self.models) > 1 else ""
-        over = f" {worst.note}" if worst.note else ""
+        whose = ""
+        if len(self.models) > 1:
+            whose = f" of {sound[worst.model]}"
+        over = ""
+        if worst.note:
+            over = f" {worst.note}"
         drop = f"largest drop{whose} {with_interval(worst.estimate)}{over} in {worst.group}"
         return [models, drop + label_clause(results, known)]
 
@@ -342,10 +352,7 @@ class Evaluation:
             known = dict.fromkeys(names)
             if value not in known:
                 shown = some_of(list(filter(None, known)), 12)
-                raise UserError(
-                    f"no number has the {name} '{value}'{did_you_mean(value, known)}",
-                    f"There are: {shown}.",
-                )
+                raise refusal("unclear-number", None, value, known, name=name, known=shown)
         fitting = rows.where(measure, **key)
         if len(fitting) > 1:
             differing = []
@@ -353,9 +360,12 @@ class Evaluation:
                 values = [getattr(row, name) for row in fitting]
                 if name not in key and len({*values}) > 1:
                     differing.append(f"{name}={values[0]!r}")
-            raise UserError(
-                f"'{measure}' has {len(fitting):,} numbers of this key",
-                f"Name which: {', '.join(differing)}, say.",
+            raise refusal(
+                "unclear-number.several",
+                None,
+                measure,
+                numbers=len(fitting),
+                differing=differing,
             )
         return fitting[0].estimate if fitting else None
 
@@ -403,7 +413,9 @@ class Evaluation:
         """
         import pyarrow as pa
 
-        columns = _OF_LEVELS_OF_DETECTORS if self.results.lead == "AP" else _OF_LEVELS
+        columns = _OF_LEVELS
+        if self.results.lead == "AP":
+            columns = _OF_LEVELS_OF_DETECTORS
         types = {
             "model": pa.string(),
             "shift": pa.string(),
@@ -464,9 +476,7 @@ class Evaluation:
     def _asked(self) -> Task:
         """Return the task. Raise UserError if no evaluation in this process made these results."""
         if self.task is None:
-            raise UserError(
-                "these results were not made by an evaluation in this process", "Evaluate again."
-            )
+            raise refusal("unfit-results.process")
         return self.task
 
     def report_to(self, *trackers: str) -> None:

@@ -19,8 +19,16 @@ import numpy as np
 from counterfoil.arrays import Bools
 from counterfoil.data.folders import placed_source
 from counterfoil.data.open_source import trained_names
-from counterfoil.errors import CounterfoilError, RunFailure, UserError, collected_in, raise_together
+from counterfoil.errors import (
+    CounterfoilError,
+    ProblemLine,
+    Problems,
+    UserError,
+    collected_in,
+    raise_together,
+)
 from counterfoil.evaluation.dataset import Subject, edits_of
+from counterfoil.evaluation.messages import failure, message, refusal
 from counterfoil.evaluation.options import ClassOrder, EvaluationOptions
 from counterfoil.foreign_tables import TEXT, TRUTH, read_foreign_parquet
 from counterfoil.models.classifiers import (
@@ -38,7 +46,7 @@ from counterfoil.prediction.class_map import ClassMap, Order, Outputs, map_class
 from counterfoil.progress import track
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.layering import is_local, without_folders
-from counterfoil.recipe.names import CHAT, OPEN_CLIP, PREDICTIONS, PYTHON, chat_parts, did_you_mean
+from counterfoil.recipe.names import CHAT, OPEN_CLIP, PREDICTIONS, PYTHON, chat_parts
 from counterfoil.regular_files import UnfitFile, named_path, open_regular, read_regular
 from counterfoil.report.results import NESTED, ModelFacts, ResultRows, Results, results_from
 from counterfoil.report.words import format_list
@@ -60,13 +68,13 @@ NamedModels = dict[str, str | None]
 
 def named_models(
     words: Sequence[str | Path], against: Sequence[str] = ()
-) -> tuple[NamedModels, list[str]]:
+) -> tuple[NamedModels, Problems]:
     """Return the models that the words name, in order, and the problems of the lists.
 
     against: further models, which a gate names. None of them is a list.
     """
     models: NamedModels = {}
-    problems: list[str] = []
+    problems = Problems(message)
     for word in words:
         file = _list_file(word)
         listed: NamedModels = {str(word): None}
@@ -93,24 +101,23 @@ def models_by_name(
     """
     if isinstance(models, Mapping):
         chosen = dict(models)
-        problems = []
+        problems = Problems(message)
         for name in against:
             if name not in models:
-                problems.append(f"gate: {name!r} is not one of the given models")
+                problems.add("unknown-model", "gate", name, models)
     else:
         words = [models] if isinstance(models, str | Path) else list(models or ())
         named, problems = named_models(words)
         # Names only: the recipe of a published dataset must not make this machine read files.
         models = {name: name for name in named}
         chosen = {name: name for name in (*of_recipe, *models, *against)}
-    if problems:
-        raise UserError(problems, hint)
+    problems.refuse(hint)
     # a name that a recipe or a gate brings is not imported
     for name, model in models.items():
         if isinstance(model, str) and model.startswith(PYTHON):
             chosen[name], _ = import_model(model)
     if not chosen:
-        raise UserError(f"no {noun} was named", hint)
+        raise refusal("missing-model.task", None, noun, how=hint)
     return chosen
 
 
@@ -135,47 +142,38 @@ def _list_file(word: str | Path) -> Path | None:
     return None if timm.is_model(word.partition(".")[0]) else file
 
 
-def _read_list(file: Path, problems: list[str]) -> NamedModels:
-    before = len(problems)
+def _read_list(file: Path, problems: Problems) -> NamedModels:
+    before = problems.count
     try:
         text = read_regular(file, LARGEST_LIST).decode("utf-8-sig")
     except FileNotFoundError:
-        problems.append(f"there is no list of models {file}")
+        problems.add("model-list.missing", file)
         return {}
     except UnicodeDecodeError:
-        problems.append(
-            f"{file} is not a list of models: expected plain text with one name per line"
-        )
+        problems.add("model-list.text", file)
         return {}
     except OSError as error:
-        problems.append(f"the list of models {file} cannot be read: {error.strerror or error}")
+        problems.add("model-list.read", file, error)
         return {}
     models: NamedModels = {}
     for number, line in enumerate(text.splitlines(), start=1):
         name = _COMMENT.sub("", line).strip()
         if not name:
             continue
-        wrong = _line_problem(name)
-        if wrong is None:
-            models.setdefault(name, f"{file}, line {number}")
+        where = f"{file}, line {number}"
+        # Only names of folders and files may contain these characters.
+        separated = re.search(r"[\s,;]", name) and not (_SOURCE.match(name) and is_local(name))
+        if not name.isprintable():
+            problems.add("model-list.unprintable", where, repr(name[:60]))
+        elif name.startswith("@"):
+            problems.add("model-list.list", where, name)
+        elif separated:
+            problems.add("model-list.name", where, name)
         else:
-            problems.append(f"{file}, line {number}: {wrong}")
-    if not models and len(problems) == before:
-        problems.append(f"{file} lists no model")
+            models.setdefault(name, where)
+    if not models and problems.count == before:
+        problems.add("model-list.empty", file)
     return models
-
-
-def _line_problem(name: str) -> str | None:
-    """Return the problem of a line of a list, or None."""
-    shown = name if len(name) <= 60 else f"{name[:60]} …"
-    if not name.isprintable():
-        return f"found {shown!r}, expected one name of printable characters"
-    if name.startswith("@"):
-        return f"found '{shown}', but a list cannot name another list"
-    # Only names of folders and files may contain these characters.
-    if re.search(r"[\s,;]", name) and not (_SOURCE.match(name) and is_local(name)):
-        return f"found '{shown}', expected one name per line and nothing else"
-    return None
 
 
 @dataclass(frozen=True)
@@ -200,10 +198,7 @@ def given_models(
     version = options.version
     if not isinstance(models, Mapping):
         if transform is not None:
-            raise UserError(
-                "transform needs a callable, and none is given",
-                'Give one: evaluate(dataset, {"mine": model}, …)',
-            )
+            raise refusal("unfit-option.transform", "transform")
         named, _ = named_models(models)
         models = {name: name for name in named if name.startswith(PYTHON)}
     called = []
@@ -221,8 +216,7 @@ def given_models(
     ):
         for name in by_model if isinstance(by_model, Mapping) else ():
             if name not in known:
-                hint = did_you_mean(str(name), known)
-                errors.append(UserError(f"{what}: there is no callable {name!r}{hint}"))
+                errors.append(refusal("unknown-model.callable", what, name, known))
     given: dict[str, GivenModel] = {}
     for name, model in models.items():
         own_transform = transform.get(name) if isinstance(transform, Mapping) else transform
@@ -247,11 +241,9 @@ def _given(
     subject: Subject,
 ) -> GivenModel:
     if not isinstance(name, str) or not name.isprintable() or not name.strip():
-        raise UserError(f"model {str(name)[:80]!r}: expected a printable text as its name")
+        raise refusal("unfit-model.name", f"model {str(name)[:80]!r}")
     if version is not None and (not isinstance(version, str) or not version.strip()):
-        raise UserError(
-            f"version of model {name!r}: found {str(version)[:80]!r}, expected a text such as '1'"
-        )
+        raise refusal("unfit-model.version", f"version of model {name!r}", str(version))
     if isinstance(model, str) and model.startswith(PYTHON):
         model, imported_transform = import_model(model)
         transform = imported_transform or transform
@@ -268,7 +260,7 @@ def _given(
     shown = (image for image in decoded if image is not None)
     first = next(shown, None)
     if first is None:
-        raise RunFailure(f"{images.name}: no image can be decoded")
+        raise failure("nothing-to-measure.decoded", images.name, "image")
     facts, classifier = classifier_of(
         name,
         model,
@@ -281,6 +273,8 @@ def _given(
 
 
 _LARGEST_ORDER = 16_000_000
+_CLASS_ORDER = "class_order"
+_SCORES_ARE = "scores_are"
 # Their answers come with the names of classes.
 _NAME_CLASSES = (PREDICTIONS, OPEN_CLIP, CHAT)
 
@@ -299,24 +293,18 @@ def _class_orders(
         order = _order(requested)
         return {name: order for name in stands_for if name not in named}
     orders: dict[str, Order] = {}
-    problems: list[str] = []
+    problems = Problems(message)
     for name, value in requested.items():
         if name not in stands_for:
-            hint = did_you_mean(name, [*stands_for])
-            problems.append(f"class order: {name!r} is not one of the models{hint}")
+            problems.add("unknown-model.order", _CLASS_ORDER, name, stands_for)
         elif name in named:
-            problems.append(
-                f"class order: the answers of {name!r} bring the names of their classes"
-            )
+            problems.add("class-order.named", _CLASS_ORDER, name)
         else:
             try:
                 orders[name] = _order(value)
             except UserError as error:
-                problems += error.problems
-    if problems:
-        raise UserError(
-            problems, "As in --class-order timm, or --class-order local-dir:my-model=classes.txt."
-        )
+                problems.add_all(error)
+    problems.refuse()
     return orders
 
 
@@ -326,35 +314,24 @@ def _order(value: ClassOrder) -> Order:
     if not isinstance(value, str | Path):
         names = tuple(value)
         if not names or not all(isinstance(name, str) for name in names):
-            raise UserError(
-                "class order: expected the names of classes, a file of them, position or timm"
-            )
+            raise refusal("class-order.value", _CLASS_ORDER)
         return names
     file = named_path(value)
     try:
         text = read_regular(file, _LARGEST_ORDER).decode("utf-8-sig")
     except FileNotFoundError as error:
-        raise UserError(
-            f"class order: there is no file {file}, and it is neither position nor timm",
-            "Write a file with the class of each output on a line, in the order of the outputs.",
-        ) from error
+        raise refusal("class-order.missing", _CLASS_ORDER, file) from error
     except UnicodeDecodeError as error:
-        raise UserError(
-            f"class order: {file} is not plain text with a class on each line"
-        ) from error
+        raise refusal("class-order.text", _CLASS_ORDER, file) from error
     except OSError as error:
-        raise UserError(f"class order: {file} cannot be read: {error.strerror or error}") from error
+        raise refusal("class-order.read", _CLASS_ORDER, file, reason=error) from error
     lines = text.rstrip().splitlines()
     names = tuple(line.strip() for line in lines)
     if not 0 < len(names) <= MOST_CLASSES:
-        raise UserError(
-            f"class order: {file} has {len(names):,} lines, expected 1 to {MOST_CLASSES:,}"
-        )
+        raise refusal("class-order.lines", _CLASS_ORDER, file, MOST_CLASSES, lines=len(names))
     if "" in names:
-        number = names.index("") + 1
-        raise UserError(
-            f"class order: line {number} of {file} is empty, expected a class on each line"
-        )
+        line = names.index("") + 1
+        raise refusal("class-order.empty", _CLASS_ORDER, file, line=line)
     return names
 
 
@@ -401,16 +378,12 @@ def choose_models(
     compare = options.compare
     way = options.outputs or (recipe and recipe.evaluate.outputs) or "all"
     if way not in get_args(Outputs):
-        raise UserError(f"outputs is {way!r}: expected {' or '.join(get_args(Outputs))}")
+        raise refusal("invalid-option", "outputs", way, " or ".join(get_args(Outputs)))
     if way == "classes" and subject.judged.shifts:
-        raise UserError(
-            "this dataset's images were chosen by what classifiers answered over all their outputs,"
-            " so accuracies over its classes alone cannot be compared with that choice",
-            "Leave out `outputs: classes`.",
-        )
+        raise refusal("unfit-option.outputs", "outputs")
     if compare is not None and (len(compare) != 2 or compare[0] == compare[1]):
         given_names = " and ".join(map(repr, compare))
-        raise UserError(f"compare takes two different models, found {given_names}", _HINT)
+        raise refusal("invalid-option.compare", "compare", given_names)
     named, given, errors = _named_and_given(subject, models, options, against)
     names = tuple(named)
     stands_for: dict[str, Any] = {name: name for name in names}
@@ -433,36 +406,22 @@ def choose_models(
         try:
             own = given.get(name)
             facts = own.facts if own else describe_classifier(name, subject.classes)
-            maps[name] = map_classes(
-                classes,
-                facts,
-                order,
-                folders=folders,
-                trained=trained,
-            )
+            maps[name] = map_classes(classes, facts, order, folders=folders, trained=trained)
         except CounterfoilError as error:
             errors.append(error.at(line) if line else error)
     scales = _scales(options.scores_are, names, maps, errors)
     raise_together(errors)
+    problems = Problems(message)
     if way == "classes":
-        problems = []
         for name, class_map in maps.items():
             if class_map.most_ranked is not None:
-                problems.append(
-                    f"model {name!r} gives one answer an image: its answers among the classes alone"
-                    " are unknown"
-                )
-        if problems:
-            raise UserError(
-                problems, "Give a column of scores for each class, or leave out `outputs: classes`."
-            )
+                problems.add("unfit-model.classes", f"model {name!r}")
+        problems.refuse()
     maps = {name: class_map.answered_both_ways(way) for name, class_map in maps.items()}
-    problems = []
     for name in compare or ():
         if name not in names:
-            problems.append(f"compare: {name!r} is not the name of a model")
-    if problems:
-        raise UserError(problems, _HINT)
+            problems.add("unknown-model.compare", "compare", name, names)
+    problems.refuse()
     named_ones = {name: model for name, model in stands_for.items() if isinstance(model, str)}
     mended = mended_notes(named_ones)
     refuse_trained_on(subject, mended)
@@ -495,23 +454,20 @@ def _scales(
     elif requested:
         given = dict.fromkeys(names, requested)
     without_scores = {name for name, class_map in maps.items() if class_map.most_ranked == 1}
+    known = f"{', '.join(SCALES[:-1])} or {SCALES[-1]}"
     problems = []
     for name in given:
         if name not in names:
-            problems.append(f"{name!r} is not one of the models{did_you_mean(name, names)}")
+            problems.append(message("unknown-model", _SCORES_ARE, name, names))
     for scale in {*given.values()} - {*SCALES}:
-        problems.append(f"found {scale!r:.60}")
+        problems.append(message("invalid-option", _SCORES_ARE, f"{scale:.60}", known))
     for name in given:
         if name in without_scores and isinstance(requested, Mapping):
-            problems.append(f"model {name!r} gives one answer an image, without scores")
-    problems = [f"scores are: {problem}" for problem in problems]
+            problems.append(message("unfit-model.scores", _SCORES_ARE, name))
     if problems:
-        errors.append(UserError(problems, f"Scores are {', '.join(SCALES[:-1])} or {SCALES[-1]}."))
+        errors.append(UserError(problems, f"Scores are {known}."))
     with_scores = maps.keys() - without_scores
     return {name: scale for name, scale in given.items() if name in with_scores}
-
-
-_HINT = "As in --compare local-dir:mended/model lab:resnet10t: the mended model, then its original."
 
 
 def _named_and_given(
@@ -527,18 +483,16 @@ def _named_and_given(
     """
     compare = options.compare
     if isinstance(models, Mapping):
-        known = [str(name) for name in models]
-        for what, others in (("compare", compare or ()), ("gate", against)):
-            unknown = []
-            for name in others:
-                if name not in models:
-                    hint = did_you_mean(name, known)
-                    unknown.append(f"{what}: {name!r} is not one of the given models{hint}")
-            if unknown:
-                raise UserError(unknown)
+        problems = Problems(message)
+        for name in compare or ():
+            if name not in models:
+                problems.add("unknown-model.compare", "compare", name, models)
+        for name in against:
+            if name not in models:
+                problems.add("unknown-model", "gate", name, models)
+        problems.refuse()
         given = given_models(models, subject, options)
         named: NamedModels = dict.fromkeys(given)
-        problems: list[str] = []
     else:
         others = [models] if isinstance(models, str | Path) else list(models or ())
         words = list(compare or ())
@@ -548,12 +502,9 @@ def _named_and_given(
         if not words and models is None:
             # Names only: the recipe of a published dataset must not make this machine read files.
             named = dict.fromkeys((*subject.models, *named))
-    if not named and not problems:
-        raise UserError(
-            "no model to score: none was named, and the recipe lists none under evaluate.models",
-            "Name some: counterfoil evaluate DATASET --models resnet50 lab:resnet10t",
-        )
-    return named, given, [UserError(problem) for problem in problems]
+    if not named and not problems.count:
+        raise refusal("missing-model.recipe")
+    return named, given, [UserError(problem) for problem in problems.lines]
 
 
 def short_name(name: str) -> str:
@@ -660,10 +611,6 @@ def _public_names(sha256: Mapping[str, str]) -> dict[str, str]:
 
 
 _REPORTED_EVERY = 1000  # images between two reports of progress
-_TRAINED_ON_HINT = (
-    "Images that a model was fitted to cannot measure what it learned. Evaluate it on others: a"
-    " dataset built with another samples.seed, another split of the source, or other rows."
-)
 
 
 def mended_notes(models: Mapping[str, str]) -> dict[str, MendedNote]:
@@ -683,36 +630,41 @@ def mended_notes(models: Mapping[str, str]) -> dict[str, MendedNote]:
 def refuse_trained_on(subject: Subject, notes: Mapping[str, MendedNote]) -> None:
     """Raise UserError with every model that was mended on some of these images, or with a common
     seed."""
-    problems: list[str] = []
+    problems: list[ProblemLine] = []
     scored = {part.images.content: part.images.name for part in subject.parts}
     seed = None
     recipe = subject.recipe
     if recipe is not None and subject.directory is not None and not recipe.kind.takes_rows:
         seed = recipe.samples.seed
     for name, note in notes.items():
+        model = f"model {name!r}"
         for trained in (*note.on, *note.datasets):
             if trained.content in scored:
-                same = f"{scored[trained.content]}: the same images"
-                problems.append(f"model {name!r} was mended on {trained.name}, which is {same}")
+                images = scored[trained.content]
+                problems.append(message("trained-on.mended", model, trained.name, images))
         for content in dict.fromkeys(note.train_content):
             if content in scored:
-                problems.append(f"model {name!r} was fitted to images of {scored[content]}")
+                problems.append(message("trained-on.fitted", model, scored[content]))
         for dataset in note.datasets:
             if seed is not None and dataset.seed == seed and dataset.content not in scored:
-                of_recipe = f"{dataset.name} (recipe {dataset.recipe or 'unknown'})"
-                problems.append(
-                    f"model {name!r} was mended with {of_recipe}, whose samples.seed {seed} is"
-                    f" also that of {subject.source}: images of one seed come from the same noise"
+                problem = message(
+                    "trained-on.seed",
+                    model,
+                    dataset.name,
+                    subject.source,
+                    recipe=dataset.recipe or "unknown",
+                    seed=seed,
                 )
+                problems.append(problem)
     problems += _common_rows(subject, notes)
     if not problems:
         problems = _fitted_images(subject, notes)
     if problems:
-        raise UserError(problems, _TRAINED_ON_HINT)
+        raise UserError(problems)
 
 
-def _fitted_images(subject: Subject, notes: Mapping[str, MendedNote]) -> list[str]:
-    """Return a line for each model that was fitted to some of the scored images."""
+def _fitted_images(subject: Subject, notes: Mapping[str, MendedNote]) -> list[ProblemLine]:
+    """Return a problem for each model that was fitted to some of the scored images."""
     fitted_to = {}
     for name, note in notes.items():
         if note.train_content:
@@ -733,18 +685,22 @@ def _fitted_images(subject: Subject, notes: Mapping[str, MendedNote]) -> list[st
             content = pixels_sha256(picture)
             for name, contents in fitted_to.items():
                 counts[name] += content in contents
-    lines = []
+    problems = []
     for name, count in counts.items():
         if count:
-            lines.append(
-                f"model {name!r} was fitted to {count:,} of the {total:,} images of"
-                f" {subject.source}, or to edits of them"
+            problem = message(
+                "trained-on.images",
+                f"model {name!r}",
+                expected=subject.source,
+                images=count,
+                total=total,
             )
-    return lines
+            problems.append(problem)
+    return problems
 
 
-def _common_rows(subject: Subject, notes: Mapping[str, MendedNote]) -> list[str]:
-    """Return a line for each dataset of edits that a model was mended with, if it shares rows with
+def _common_rows(subject: Subject, notes: Mapping[str, MendedNote]) -> list[ProblemLine]:
+    """Return a problem for each dataset of edits that a model was mended with, if it shares rows with
     the scored edits."""
     if subject.recipe is None or subject.directory is None:
         return []
@@ -760,17 +716,23 @@ def _common_rows(subject: Subject, notes: Mapping[str, MendedNote]) -> list[str]
     if scored is None:
         return []
     contents = {part.images.content for part in subject.parts}
-    lines = []
+    problems = []
     for name, dataset, edits in edited:
         if (edits.pool, edits.split) != (scored.pool, scored.split):
             continue
         common = sorted(set(edits.rows) & set(scored.rows))
         if common and dataset.content not in contents:
-            lines.append(
-                f"model {name!r} was mended with {dataset.name}, and {subject.source} has edits"
-                f" of {len(common):,} of the same rows, such as row {common[0]} of {scored.split}"
+            problem = message(
+                "trained-on.rows",
+                f"model {name!r}",
+                dataset.name,
+                subject.source,
+                rows=len(common),
+                row=common[0],
+                split=scored.split,
             )
-    return lines
+            problems.append(problem)
+    return problems
 
 
 _MOST_BYTES = 1 << 28
@@ -822,22 +784,17 @@ def read_stored(
     than those of the subject. Raise UserError with every file that cannot be read, is of other
     images, or leaves open which model is meant.
     """
-    problems = []
+    problems = Problems(message)
     stored = {}
     for file in dict.fromkeys(files):
         try:
             of_file = _read_answers(file, models, subject)
         except UserError as error:
-            problems += error.at("gate").problems
+            problems.add_all(error.at("gate"))
             continue
         for model, answers in of_file.items():
             stored[file, model] = answers
-    if problems:
-        raise UserError(
-            problems,
-            "A line compares with results.json of an earlier evaluation of the same images, and"
-            " with the predictions.parquet that was written beside it.",
-        )
+    problems.refuse(message.advice["unfit-results"])
     return stored
 
 
@@ -848,11 +805,15 @@ def _read_answers(file: str, models: Sequence[str], subject: Subject) -> dict[st
     try:
         results = results_from(read_regular(path, _MOST_BYTES), file)
     except OSError as error:
-        raise UserError(f"{file}: cannot be read: {error.strerror}") from error
+        raise refusal("unfit-results.read", file, error) from error
     if results.content != subject.content:
-        raise UserError(
-            f"{file}: is of other images ({results.dataset}, content {results.content[:12]}),"
-            f" expected those of {subject.name} ({subject.content[:12]})"
+        raise refusal(
+            "unfit-results.images",
+            file,
+            results.content,
+            subject.content,
+            dataset=results.dataset,
+            images=subject.name,
         )
     facts = {model_facts.name: model_facts for model_facts in results.models}
     meant = {}
@@ -862,9 +823,8 @@ def _read_answers(file: str, models: Sequence[str], subject: Subject) -> dict[st
         elif len(facts) == 1:
             meant[model] = results.models[0].name
         else:
-            raise UserError(
-                f"{file}: has {format_list(list(facts)) or 'no model'}, and no model {model!r}"
-            )
+            known = format_list(list(facts)) or "no model"
+            raise refusal("unfit-results.model", file, model, models=known)
     table_path = path.with_name("predictions.parquet")
     columns = {name: f"right.{name}" for name in meant.values()}
     kinds = {"key": (TEXT,)}
@@ -876,18 +836,18 @@ def _read_answers(file: str, models: Sequence[str], subject: Subject) -> dict[st
         with open_regular(table_path) as handle:
             batches = list(read_foreign_parquet(handle, kinds, most_rows=most_rows))
     except UnfitFile as error:
-        raise UserError(f"{table_path}: {error.strerror}") from error
+        raise refusal("unfit-results.file", table_path, error) from error
     except OSError as error:
-        raise UserError(f"{table_path}: cannot be read: {error.strerror or error}") from error
+        raise refusal("unfit-results.read", table_path, error) from error
     except pa.ArrowException as error:
-        raise UserError(f"{table_path}: is not a table of predictions: {error}") from error
+        raise refusal("unfit-results.table", table_path, error) from error
     rows = sum(batch.num_rows for batch in batches)
     if rows < expected:
-        raise UserError(f"{table_path}: has {rows:,} rows, expected {expected:,}")
+        raise refusal("unfit-results.rows", table_path, rows, expected)
     answers = pa.Table.from_batches(batches)
     keys = tuple(answers["key"].to_pylist())
     if keys[:expected] != subject.keys[:expected]:
-        raise UserError(f"{table_path}: its keys are not those of {subject.name}")
+        raise refusal("unfit-results.keys", table_path, subject.name)
     stored = {}
     for model, name in meant.items():
         of_model = answers[columns[name]].cast(pa.bool_())

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from counterfoil.arrays import Bools, Ints
 from counterfoil.documents import csv_text, preview_column
-from counterfoil.errors import CounterfoilError, UserError, collected_in, raise_together
+from counterfoil.errors import CounterfoilError, collected_in, raise_together
 from counterfoil.evaluation.compared_images import ComparedImages
 from counterfoil.evaluation.dataset import Group, OpenDataset, Subject, unit_names
 from counterfoil.evaluation.entries import NEAR_CHANCE, drop_words, entry_files, interval_words
@@ -41,6 +41,7 @@ from counterfoil.evaluation.gate import (
     name_problems,
 )
 from counterfoil.evaluation.gate_changes import Changed, GroupChange
+from counterfoil.evaluation.messages import message, refusal
 from counterfoil.evaluation.options import EvaluationOptions
 from counterfoil.evaluation.page import ReportPage, Tables, drop_bars
 from counterfoil.evaluation.resampled_page import (
@@ -132,10 +133,7 @@ class Task(ABC):
         taken = EVERY_TASK | self.takes
         refused = [name for name in options.given() if name not in taken]
         if refused:
-            raise UserError(
-                f"the dataset has {self.of_dataset} take no {', '.join(refused)}",
-                "Leave it out: groups are compared with the base, and all models with each other.",
-            )
+            raise refusal("unfit-option.task", None, self.of_dataset, refused)
         self.open()
 
     def open(self) -> None:
@@ -497,15 +495,14 @@ class ResampledTask(Task, Generic[Model]):
     def line_problems(self, line: GateLine) -> Iterator[str]:
         yield from super().line_problems(line)
         if line.measure == DIFFERS:
-            yield f"{DIFFERS} compares the answers of classifiers of one class an image"
+            yield message("unfit-line.differs", None, DIFFERS)
         if is_stored(line.other_model):
-            yield (
-                "earlier evaluations are for classifiers of one class an image; name a model, or"
-                " predictions:FILE"
-            )
+            yield message("unfit-line.earlier")
 
     def choose_models(self, against: Sequence[str]) -> Sequence[str]:
-        of_recipe = self.subject.models if self.named is None else ()
+        of_recipe = ()
+        if self.named is None:
+            of_recipe = self.subject.models
         self.given = models_by_name(
             self.noun,
             self.named,
@@ -560,7 +557,9 @@ class ResampledTask(Task, Generic[Model]):
             template="report-bars.html.j2",
             more=drop_bars(charts),
         )
-        name = self.name if self.name in TASKS.bundled else "resampled"
+        name = "resampled"
+        if self.name in TASKS.bundled:
+            name = self.name
         method = ReportSection(template=f"report-method-of-{name}.html.j2")
         return ReportPage(
             template=f"report-of-{name}.html.j2",
@@ -588,7 +587,9 @@ class ResampledTask(Task, Generic[Model]):
             elif not drops:
                 yield f"{who} has no drop: the dataset has no shift."
             else:
-                beside = loss_beside(results, model, self.beside) if self.beside else ""
+                beside = ""
+                if self.beside:
+                    beside = loss_beside(results, model, self.beside)
                 yield loss_sentence(results, who, results.lead, drops, beside)
 
     def entry(
@@ -612,7 +613,9 @@ class ResampledTask(Task, Generic[Model]):
             if base is None:
                 on_base = {"model": model.name, "group": results.base or ""}
                 base = numbers.value(results.lead, **on_base)
-            over = f" {drop.note}" if drop.note else ""
+            over = ""
+            if drop.note:
+                over = f" {drop.note}"
             notes += drop_words(drop.estimate, base, over)
         return number.value, notes
 
@@ -685,7 +688,9 @@ class ResampledTask(Task, Generic[Model]):
             reason = ""
             if drop or other is not None:
                 first = other or judged_model
-                first_group = 0 if other is None else index
+                first_group = index
+                if other is None:
+                    first_group = 0
                 first_side = first.share(first_group, line.share, label, drop)
                 sides.insert(0, first_side)
                 problem = first.drop_problem(label)

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil import __version__
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import Problems, RunFailure
 from counterfoil.evaluation.gate import GateResult
-from counterfoil.recipe.names import did_you_mean
+from counterfoil.evaluation.messages import message
 from counterfoil.registry import Registry, uncallable
 from counterfoil.report.results import Results
 
@@ -174,18 +174,18 @@ TRACKERS: Registry[Callable[[TrackedRun], None]] = Registry(
 
 def check_trackers(names: Sequence[str]) -> None:
     """Raise UserError with every name that is no tracker, or whose library is not installed."""
-    problems = []
+    problems = Problems(message)
+    known = [*TRACKERS]
     for name in names:
         if name not in TRACKERS:
-            problems.append(f"there is no tracker {name!r}{did_you_mean(name, TRACKERS)}")
+            problems.add("tracker.unknown", None, name, known)
     for name in dict.fromkeys(names):
         if name in TRACKERS.bundled and importlib.util.find_spec(name) is None:
             how = f"pip install 'counterfoil[{name}]'"
             if name == "trackio":
                 how = "it has no extra, since its 0.43 takes no Pillow 13 (see the documentation)"
-            problems.append(f"{name} is not installed: {how}")
-    if problems:
-        raise UserError(problems, f"The trackers are {', '.join(TRACKERS)}.")
+            problems.add("tracker.absent", name, expected=known, how=how)
+    problems.refuse()
 
 
 def report_to(run: TrackedRun, trackers: Sequence[str]) -> None:
@@ -202,10 +202,10 @@ def report_to(run: TrackedRun, trackers: Sequence[str]) -> None:
             with contextlib.redirect_stdout(sys.stderr):  # ours is for data
                 TRACKERS[name](run)
         except Exception as error:  # each library has errors of its own
-            message = str(error).strip() or type(error).__name__
+            text = str(error).strip() or type(error).__name__
             # An address may hold a password.
-            first_line = message.splitlines()[0]
+            first_line = text.splitlines()[0]
             reason = re.sub(r"//[^/@ ]+@", "//", first_line)
-            problems.append(f"{name} did not take the run: {reason[:300]}")
+            problems.append(message("tracker.refused", name, reason, report=run.files[0]))
     if problems:
-        raise RunFailure(problems, f"The report is written: {run.files[0]}")
+        raise RunFailure(problems)

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from counterfoil.arrays import Bools
 from counterfoil.data.labelled_images import LabelledImages
-from counterfoil.errors import UserError, raise_together
+from counterfoil.errors import raise_together
 from counterfoil.evaluation.dataset import Subject, labelled_subject
 from counterfoil.evaluation.gate import GateResult, judge_gate, read_gate
 from counterfoil.evaluation.scored_models import ChosenModels
@@ -39,6 +39,7 @@ from counterfoil.prediction.inference import Predictions
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.schema_output import Evaluate
 from counterfoil.report.results import ResultRows
+from support.refusals import refuses
 
 CLASSES = (RecipeClass("coat", "coat", 0, 0, ()),)
 OUTPUTS = 12
@@ -185,7 +186,7 @@ def test_a_computed_shift_takes_no_name_of_other_images() -> None:
     levels = replace(subject, groups=(base, replace(fog, name="bgr_3", of="bgr")))
     beside = replace(subject, parts=(replace(subject.parts[0], prefix="bgr/"),))
     for taken in (levels, beside):
-        with pytest.raises(UserError, match="has a group bgr already"):
+        with refuses("group-clash", None, "bgr"):
             with_computed(taken, None, ["bgr"])
 
 

@@ -13,7 +13,6 @@ import pytest
 from rich.console import Console
 
 from colour_world import CANDIDATES, build_colours
-from counterfoil.cli.terminal import print_table
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.tasks.classes.report import drops_table
@@ -21,6 +20,7 @@ from counterfoil.evaluation.trackers import tracked_run
 from counterfoil.plan.layout import Sample
 from counterfoil.report.headline import loss_sentence
 from counterfoil.report.results import ResultRow
+from counterfoil.report.terminal_tables import print_table
 from results_examples import results
 from support.estimates import interval_of
 from support.tables import csv_rows

@@ -4,6 +4,7 @@ folder to a report."""
 from __future__ import annotations
 
 import csv
+import functools
 import json
 from pathlib import Path
 
@@ -67,6 +68,7 @@ def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@functools.cache
 def evaluated(
     videos: Path, unit: str, lost: int = 5, candidates: int = VIDEOS * FRAMES // 2
 ) -> Evaluation:

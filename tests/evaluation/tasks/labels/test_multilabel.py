@@ -35,6 +35,7 @@ from counterfoil.store.decoding import rgb_image
 from support.estimates import interval_of
 from support.gate_comments import check_worst_images
 from support.labelled_patches import LABELS, colour_classifier, patches_folder, patches_recipe
+from support.refusals import refuses
 
 COUNT = 40
 
@@ -439,7 +440,7 @@ def test_a_gate_of_other_names_is_refused(
 
 
 def test_undecided_lines_are_allowed_only_with_a_gate(built: Path, answers_file: Path) -> None:
-    with pytest.raises(UserError, match="allow_undecided goes with a gate"):
+    with refuses("unfit-option", "allow_undecided"):
         evaluate(
             built,
             [f"predictions:{answers_file}"],
@@ -490,7 +491,7 @@ def test_labels_of_few_images_are_named_and_not_measured(built: Path, answers_fi
         name for name in LABELS if name not in names
     ]
     assert ", ".join(names) in few.files["report"].read_text()
-    with pytest.raises(UserError, match="no label has 39 images with it"):
+    with refuses("nothing-to-measure", None, "no label has 39 images with it"):
         evaluate(
             built,
             [f"predictions:{answers_file}"],
@@ -512,7 +513,9 @@ def test_images_that_no_model_can_read_leave_every_group(built: Path) -> None:
         LabelTruth(truth.present ^ flipped, truth.known),
         LabelTruth(truth.present, truth.known ^ flipped),
     ):
-        with pytest.raises(RunFailure, match="other conditions than its base image"):
+        with refuses(
+            "altered-dataset", None, "other conditions than its base image", kind=RunFailure
+        ):
             MultilabelSubject.of(dataset, changed, readable, 2)
 
 

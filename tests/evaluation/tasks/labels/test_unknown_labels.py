@@ -20,7 +20,6 @@ from sklearn.metrics import average_precision_score, balanced_accuracy_score, ro
 
 from counterfoil.building.build_dataset import build
 from counterfoil.dataset.verification import verify
-from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.evaluate_dataset import write_keys
@@ -30,6 +29,7 @@ from counterfoil.evaluation.tasks.labels.subject import MultilabelSubject, open_
 from counterfoil.multilabel_stats import choose_thresholds, score_labels
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.resampled_stats import Units
+from support.refusals import refuses
 
 LABELS = ("edema", "effusion", "nodule", "hernia")
 COUNT = 48
@@ -291,7 +291,7 @@ def test_a_preview_drops_over_the_labels_of_the_whole(
 
 
 def test_a_preview_that_cannot_hold_every_label_is_refused(built: Path) -> None:
-    with pytest.raises(UserError, match="limit is 3: expected at least"):
+    with refuses("invalid-option", "limit", "expected at least"):
         evaluate(built, [f"predictions:{answers_of(built)}"], out=built.parent / "tiny", limit=3)
 
 

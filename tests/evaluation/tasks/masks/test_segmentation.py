@@ -31,7 +31,7 @@ from counterfoil.evaluation.results import Evaluation
 from counterfoil.mask_stats import boundary_f1
 from support.gate_comments import check_worst_images
 from support.masks import COLOURS, NAMES, RECIPE, ColourSegmenter, mask_folder
-from support.refusals import problems_of
+from support.refusals import problems_of, refuses
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -265,7 +265,7 @@ def test_functions_and_modules_answer_as_files_do(
     assert module.training
     differences = result.results.rows.where("drop_difference")
     assert {(row.model, row.against) for row in differences} >= {("function", "module")}
-    with pytest.raises(UserError, match="a torch module needs a transform"):
+    with refuses("unfit-model", None, "a torch module needs a transform"):
         evaluate(built, {"module": module})
 
 

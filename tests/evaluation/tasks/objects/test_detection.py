@@ -40,7 +40,7 @@ from support.boxes import IDS, coco_folder
 from support.colour_detector import NAMES, ColourDetector
 from support.estimates import interval_of
 from support.gate_comments import check_worst_images, table_rows
-from support.refusals import problems_of
+from support.refusals import problems_of, refuses
 from support.strangers_text import HOSTILE, refuse_acting
 
 SHIFTS = (
@@ -578,13 +578,15 @@ def test_a_problem_of_all_detections_is_one_line(
         json.dumps([{**result, "category_id": None} for result in results] + swapped)
     )
     problems = problems_of(evaluate, built, f"predictions:{tmp_path / 'other.json'}")
-    assert [problem.partition(": detection ")[2] for problem in problems] == [
+    code = " [invalid-detections]"
+    lines = [problem.removesuffix(code).partition(": detection ")[2] for problem in problems]
+    assert lines == [
         f"0 and {len(results) - 1:,} more: category is 'None', expected a name or a number",
         f"{len(results)}: x1, y1, x2, y2 is '9, 1, 3, 8', expected [x, y, width, height] in pixels",
     ]
     shares = [{**result, "bbox": [side / 1000 for side in result["bbox"]]} for result in results]
     (tmp_path / "other.json").write_text(json.dumps(shares))
-    with pytest.raises(UserError, match="no number of its boxes is above 1"):
+    with refuses("invalid-detections", None, "no number of its boxes is above 1"):
         evaluate(built, f"predictions:{tmp_path / 'other.json'}")
 
 
@@ -718,7 +720,7 @@ def test_failures_are_listed_and_exported_with_their_boxes(
 def test_what_only_classifiers_have_is_refused_by_name(built: Path, results_file: Path) -> None:
     given: dict[str, Any] = {"outputs": "all", "workers": 2, "engine": EngineChoice("ray")}
     for name, value in given.items():
-        with pytest.raises(UserError, match=f"detectors take no {name}"):
+        with refuses("unfit-option", "", f"detectors take no {name}"):
             evaluate(built, f"predictions:{results_file}", **{name: value})
 
 
@@ -831,7 +833,7 @@ def test_a_preview_has_the_same_images_in_every_group(
     for name in ("measures", "detection"):
         header, first = some.files[name].read_text().splitlines()[:2]
         assert header.endswith(",preview") and first.endswith(",5")
-    with pytest.raises(UserError, match="which takes no gate"):
+    with refuses("unfit-option", "", "which takes no gate"):
         evaluate(built, [f"predictions:{results_file}"], limit=5, gate=["AP(base) >= 10"])
 
 
@@ -840,7 +842,7 @@ def test_too_many_detections_on_an_image_are_refused(
 ) -> None:
     entry = json.dumps(json.loads(results_file.read_text())[0])
     (tmp_path / "many.json").write_text(f"[{', '.join([entry] * 100_001)}]")
-    with pytest.raises(UserError, match="has over 100,000 detections on "):
+    with refuses("invalid-detections", None, "has over 100,000 detections on "):
         read_detections(
             f"predictions:{tmp_path}/many.json", open_objects(open_dataset(built)), None
         )

@@ -16,6 +16,7 @@ import pytest
 from counterfoil.data.written_objects import is_box, is_number
 from counterfoil.errors import UserError
 from counterfoil.evaluation.tasks.objects.detections import _entries
+from support.refusals import refuses
 
 ROWS = 4_000
 
@@ -116,5 +117,5 @@ def test_an_odd_number_is_no_number_and_no_error(value: Any) -> None:
     "text", ["[" * 100_000, '[{"score": ' + "[" * 100_000, '[{"a": 1', "[1, 2]", '{"a": []}']
 )
 def test_a_file_of_another_form_is_refused(text: str) -> None:
-    with pytest.raises(UserError, match="cannot be read"):
+    with refuses("invalid-detections", None, "cannot be read"):
         entries_of(".json", text.encode())

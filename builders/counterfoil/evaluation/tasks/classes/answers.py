@@ -22,8 +22,9 @@ from counterfoil.accuracy_stats import (
 )
 from counterfoil.arrays import Bools, Floats, Floats32, Ints
 from counterfoil.data.labelled_images import LabelledImages
-from counterfoil.errors import CounterfoilError, RunFailure
+from counterfoil.errors import CounterfoilError
 from counterfoil.evaluation.dataset import Group, Subject
+from counterfoil.evaluation.messages import failure
 from counterfoil.evaluation.scored_models import ChosenModels
 from counterfoil.prediction.changes import Change
 from counterfoil.prediction.class_map import ClassMap
@@ -299,11 +300,10 @@ class AllAnswers:
             needed = needed & (subject.shifts == 0)
             what = "base image"
         if not needed.any():
-            hint = None
+            name = "nothing-to-measure.decoded"
             if subject.directory:
-                hint = "Run `counterfoil verify` on it."
-            where = subject.directory or subject.source
-            raise RunFailure(f"{where}: no {what} can be decoded", hint)
+                name = "nothing-to-measure.built"
+            raise failure(name, subject.directory or subject.source, what)
         of_models = [scores.class_map.chances for scores in scored]
         chances = np.stack(of_models, axis=1)
         near = near_chance_on_base(subject, answers, chances, minimum)

@@ -15,8 +15,8 @@ import numpy as np
 from counterfoil.arrays import Bools, Ints
 from counterfoil.corrupting.corruptions import CORRUPTIONS
 from counterfoil.data.labelled_images import LabelledImages, rows_of
-from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import Group, OpenDataset, Subject, SubjectPart
+from counterfoil.evaluation.messages import refusal
 from counterfoil.plan.layout import SEED_BITS, sample_seed
 from counterfoil.prediction.changes import Change, answers_name, changes_file
 from counterfoil.prediction.inference import Predictions
@@ -116,11 +116,7 @@ def with_computed(
             note = "Computed shifts of the recipe are left out, because no group is the base."
             return subject, (note,)
         if named > 1:
-            raise UserError(
-                f"{subject.source} has {named:,} groups, and no base whose images are"
-                " prepared otherwise",
-                "Name one of its groups with --base.",
-            )
+            raise refusal("nothing-to-measure.groups", subject.source, named)
         subject = replace(subject, base=True)
     preprocessing = [group.name for group in groups if group.kind == PREPROCESSING_KIND]
     _refuse_clashes(subject, recipe, groups, preprocessing)
@@ -159,18 +155,17 @@ def _refuse_clashes(
     preprocessing: Sequence[str],
 ) -> None:
     """Raise UserError if a computed shift has the name of another, or of other images."""
-    hint = "Give the computed shift another name, or leave it out."
     # Levels of a stored shift have its name before theirs, and keys of other images begin with it.
     taken = {part.prefix.rstrip("/") for part in subject.parts}
     for group in subject.groups:
         taken |= {group.name, group.of}
     clashes = [group.name for group in groups if taken & {group.name, group.of}]
     if clashes:
-        raise UserError(f"{subject.source} has a group {', '.join(clashes)} already", hint)
+        raise refusal("group-clash.taken", subject.source, clashes)
     corrupted = {} if recipe is None else recipe.evaluate.corrupted
     clash = computed_clash(corrupted, preprocessing)
     if clash is not None:
-        raise UserError(f"two computed shifts have the name {clash}", hint)
+        raise refusal("group-clash.computed", None, clash)
 
 
 def _with_group(
@@ -333,7 +328,9 @@ def refusal_notes(
         shown = format_list(of_model, _MOST_NAMED)
         models[shown, why].append(called[name])
     for (shown, why), names in models.items():
-        have = "has" if len(names) == 1 else "have"
+        have = "have"
+        if len(names) == 1:
+            have = "has"
         yield f"{format_list(names, _MOST_NAMED)} {have} no row for {shown}: {why}."
 
 

@@ -49,10 +49,14 @@ def write_failures(
         order += levels.get(shift.name, [shift.name])
     if results.base is not None:
         order.append(results.base)
-    near = "near chance on the base" if subject.base else "near chance"
+    near = "near chance"
+    if subject.base:
+        near = "near chance on the base"
     models = []
     for model, class_map in zip(results.models, answered.maps, strict=True):
-        note = near if model.near_chance else ""
+        note = ""
+        if model.near_chance:
+            note = near
         models.append((model.name, _shown_names(subject.classes, class_map), note))
     checks = results.label_checks
     return write_sheets(

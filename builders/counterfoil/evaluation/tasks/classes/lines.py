@@ -96,9 +96,7 @@ class ClassLines:
         return self.answered.subject
 
     def comparisons(
-        self,
-        line: GateLine,
-        model: str,
+        self, line: GateLine, model: str
     ) -> Iterator[tuple[Judged, LineQuestion | None]]:
         answered = self.answered
         classes = self.subject.classes
@@ -127,14 +125,7 @@ class ClassLines:
                 yield self._own_way(line, model, line.group), None
                 return
         if not indices:
-            undecided = Judged(
-                line,
-                model,
-                line.group,
-                "undecided",
-                reason=no_shift,
-            )
-            yield undecided, None
+            yield Judged(line, model, line.group, "undecided", reason=no_shift), None
         for index in indices:
             group = groups[index]
             if (model, group.name) in self.own_ways and (drop or line.every):
@@ -147,13 +138,8 @@ class ClassLines:
                 class_ids -= self._guessed(column)
             labels = self._labels(line_labels, class_ids)
             planned = set(group.class_labels) & set(line_labels)
-            reason = self._reason_undecided(
-                line,
-                model,
-                stored,
-                index,
-                (len(labels), len(planned)),
-            )
+            counts = len(labels), len(planned)
+            reason = self._reason_undecided(line, model, stored, index, counts)
             if line.measure == DIFFERS or not (drop or line.class_name):
                 class_ids = {cls.class_id for cls in answered.seen(index)}
                 labels = self._labels(line_labels, class_ids)
@@ -413,10 +399,14 @@ class ClassLines:
             return "" if len(rows) else "it has no image that can be read"
         measured, present = classes
         if not measured and line.class_name:
-            near_chance = " or is near chance on the base" if drop else ""
+            near_chance = ""
+            if drop:
+                near_chance = " or is near chance on the base"
             return f"{line.class_name} has fewer than {least} images{near_chance}"
         if not measured:
-            above = " and is above chance on the base" if drop else ""
+            above = ""
+            if drop:
+                above = " and is above chance on the base"
             return f"no class has {least} images{above}"
         if 2 * measured < present:
             return f"only {measured} of {present} classes are measured"
@@ -447,7 +437,9 @@ class ClassLines:
             if unreadable:
                 return f"{stored.name} could not read {unreadable:,} of its images"
         if guessing and (drop or guessing != [model]):
-            where = "the base" if subject.base else "these images"
+            where = "these images"
+            if subject.base:
+                where = "the base"
             return f"{guessing[-1]} is near chance on {where}"
         if checks is None or checks.own:
             return ""

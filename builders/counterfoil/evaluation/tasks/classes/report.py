@@ -73,15 +73,14 @@ def classes_page(
     results: Results,
     examples: Mapping[str, Sequence[ClassExamples]],
     thumbnails: Mapping[str, str],
-    unreadable: Sequence[str] = (),
-    pictures: Mapping[str, Sequence[Any]] | None = None,
+    unreadable: Sequence[str],
+    pictures: Mapping[str, Sequence[Any]],
 ) -> ReportPage:
     """Return what the page says.
 
     examples: for each shown shift, the classes that drop most, with flipped pairs. thumbnails:
-    their pictures by key.
-    unreadable: keys of images that could not be decoded. pictures: name of a nested measure → what
-    it draws from images.
+    their pictures by key. unreadable: keys of images that could not be decoded. pictures: name of a
+    nested measure → what it draws from images.
     """
     models = results.models
     names = [shift.name for shift in results.by_impact]
@@ -113,10 +112,7 @@ def classes_page(
     for name, measure in MEASURES.items():
         if measure.figure:
             measure_figures[name] = measure.figure(results)
-    tables = []
-    for shown in NESTED.values():
-        if shown.csv(results) is not None:
-            tables.append(shown.file)
+    tables = [shown.file for shown in NESTED.values() if shown.csv(results) is not None]
     values = {
         "tables": tables,
         "checked": checked_shifts(results),
@@ -149,7 +145,7 @@ def classes_page(
     headline = headline_of(results)
     return ReportPage(
         template="report-of-classes.html.j2",
-        sections=list(_sections(results, pictures or {})),
+        sections=list(_sections(results, pictures)),
         messages=[headline] if headline else [],
         values=values,
     )

@@ -15,6 +15,7 @@ from counterfoil.evaluation.dataset import Subject, limit_subject, usual_side
 from counterfoil.evaluation.failure_folder import Failure, ModelAnswer, classification
 from counterfoil.evaluation.figures import thumbnails
 from counterfoil.evaluation.gate import DIFFERS, GateLine
+from counterfoil.evaluation.messages import message
 from counterfoil.evaluation.options import EvaluationOptions
 from counterfoil.evaluation.page import ReportPage, Tables
 from counterfoil.evaluation.scored_models import (
@@ -137,7 +138,7 @@ class ClassesTask(Task):
         yield from super().line_problems(line)
         beyond_accuracy = line.share != "accuracy" or line.measure == DIFFERS
         if is_stored(line.other_model) and beyond_accuracy:
-            yield "an earlier evaluation gives accuracies alone; name a model, or predictions:FILE"
+            yield message("unfit-line.accuracies")
 
     def choose_models(self, against: Sequence[str]) -> Sequence[str]:
         self.chosen = choose_models(self.subject, self.named, self.options, against)

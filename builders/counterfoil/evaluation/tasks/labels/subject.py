@@ -9,14 +9,13 @@ import numpy as np
 
 from counterfoil.arrays import Bools, Floats
 from counterfoil.data.labelled_images import evenly_chosen
-from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.compared_images import ComparedImages, rows_in_every_group
 from counterfoil.evaluation.dataset import OpenDataset, limit_subject, pair_texts
+from counterfoil.evaluation.messages import failure, refusal
 from counterfoil.multilabel_stats import LabelTruth
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.tasks.labels import CONDITIONS, UNKNOWN
 from counterfoil.report.results import LeftOut
-from counterfoil.store.manifest import VERIFY
 from counterfoil.store.rows import TableForm
 
 # A threshold is chosen on one half of the images with a label and without it, and used on the other
@@ -45,9 +44,7 @@ def open_conditions(dataset: OpenDataset) -> tuple[OpenDataset, LabelTruth]:
         sound = numbers is not None and unknown is not None
         sound = sound and {*numbers, *unknown} <= allowed
         if not sound or {*numbers} & {*unknown}:
-            raise RunFailure(
-                f"{dataset.directory}: {key[:80]} has conditions that no build writes", VERIFY
-            )
+            raise failure("altered-dataset.cell", dataset.directory, key[:80], what="conditions")
         if key in row_of:  # a preview has only some images
             present[row_of[key], numbers] = True
             known[row_of[key], unknown] = False
@@ -69,10 +66,7 @@ def measured_labels(
     """
     measured = truth.least >= minimum
     if not measured.any():
-        raise UserError(
-            f"{dataset.source}: no label has {minimum} images with it and as many without it",
-            "Build with more samples.candidates, or lower min_images_per_class (--min-images).",
-        )
+        raise refusal("nothing-to-measure.labels", dataset.source, minimum)
     return np.asarray(measured)
 
 
@@ -107,13 +101,7 @@ def preview_labels(
             fitting = [row for row in in_turn if side[row, label] and row not in needed]
             needed += fitting[: max(0, missing)]
     if len(needed) > most:
-        raise UserError(
-            f"limit is {most}: expected at least {len(needed)}, for a preview measures the same"
-            " labels as the whole"
-            f" dataset, and needs {FEWEST} images with each label and {FEWEST} without it",
-            "Take more images, or leave out rare labels with a higher min_images_per_class"
-            " (--min-images).",
-        )
+        raise refusal("invalid-option.labels", "limit", most, len(needed), fewest=FEWEST)
     preferred = frozenset(pairs[row] for row in needed)
     return limit_subject(dataset, most, preferred), measured
 
@@ -152,8 +140,8 @@ class MultilabelSubject(ComparedImages):
         other = truth.having[rows] != having
         other |= truth.known[rows] != of_base.known
         if other.any():
-            raise RunFailure(
-                f"{dataset.directory}: an image has other conditions than its base image", VERIFY
+            raise failure(
+                "altered-dataset.differs", dataset.directory, "an image", what="conditions"
             )
         if of_whole is None:
             enough = measured_labels(dataset, of_base, max(FEWEST, minimum))

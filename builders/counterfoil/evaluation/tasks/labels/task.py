@@ -446,7 +446,9 @@ def near_chance_notes(results: Results) -> Iterator[str]:
             base = results.rows.value(DROP_BASE, at=results.lead, **key)
             of_all = results.base_number(model.name)
             all_percent = format_percent(of_all.value if of_all else None)
-            left_out = "this label" if len(guessed) == 1 else "these labels"
+            left_out = "these labels"
+            if len(guessed) == 1:
+                left_out = "this label"
             averaged = f"{len(of_drops)} of {len(results.classes)} labels"
             yield (
                 f"{model.short_name}: near chance on the base for {format_list(guessed, _MOST_NAMED)}."

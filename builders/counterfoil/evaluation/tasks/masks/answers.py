@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from counterfoil.data.labelled_images import rows_of
 from counterfoil.data.masks import PixelClasses, decoded_mask
-from counterfoil.errors import UserError, first_of, quoted, some_of
+from counterfoil.errors import ProblemLine, UserError, first_of
+from counterfoil.evaluation.messages import message, refusal
 from counterfoil.evaluation.tasks.masks.subject import MaskSubject
 from counterfoil.evaluation.tasks.objects.categories import map_names
 from counterfoil.foreign_tables import IMAGES, TEXT, read_foreign_parquet
@@ -32,7 +33,6 @@ from counterfoil.progress import track
 from counterfoil.recipe.names import PREDICTIONS
 from counterfoil.recipe.tasks.masks import MASK, UNLABELLED
 from counterfoil.regular_files import UnfitFile, named_path, open_regular, read_regular
-from counterfoil.report.words import format_count
 from counterfoil.store.decoding import UnreadableImage, rgb_image
 from counterfoil.store.inside import list_files
 
@@ -40,15 +40,6 @@ Segmenting = Callable[[list[Any]], Sequence[Any]]
 _MOST_BYTES = 1 << 26
 _MOST_FILES = 20_000_000
 _COLUMNS = {"key": (TEXT,), MASK: (IMAGES,)}
-_FORM = (
-    "Expected a folder with KEY.png for each image (`--write-keys FILE` lists the keys), or a Parquet"
-    f" table with the columns key and {MASK}: PNG of one channel or with a palette, as large as the"
-    " image, with numbers of classes."
-)
-_ANSWERS = (
-    "Expected for each image numbers of classes [height, width], or scores"
-    " [classes, height, width]."
-)
 
 
 @dataclass(frozen=True)
@@ -112,7 +103,7 @@ def read_masks(name: str, subject: MaskSubject, names: Sequence[str] | None) -> 
     read = _table if path.is_file() else _files
     number_of, matched = dataset_numbers(name, names, subject)
     digests: dict[str, str] = {}
-    problems: list[str] = []
+    problems: list[ProblemLine] = []
     parts: list[Columns] = []
 
     def answer(row: int, encoded: bytes) -> PixelClasses:
@@ -133,11 +124,11 @@ def read_masks(name: str, subject: MaskSubject, names: Sequence[str] | None) -> 
             parts.append(cells)
             digests[key] = hashlib.sha256(encoded).hexdigest()
         except UnreadableImage as error:
-            problems.append(f"{name}: {key}: {error}")
+            problems.append(message("invalid-masks.file", f"{name}: {key}", error))
         except UserError as error:
             problems += [problem.with_end(f" ({key})") for problem in error.problems]
     if problems:
-        raise UserError(first_of(problems), _FORM)
+        raise UserError(first_of(problems), message.advice["invalid-masks"])
     # The hash of a table is that of a folder of the same masks.
     lines = [f"{key} {digests[key]}\n" for key in sorted(digests)]
     text = "".join(lines)
@@ -153,7 +144,7 @@ def _files(
 ) -> Iterator[tuple[int, bytes]]:
     """Yield each row and the file of its image. Raise UserError if the folder lacks one."""
     if not folder.is_dir():
-        raise UserError(f"{name} is neither a folder nor a file", _FORM)
+        raise refusal("invalid-masks.folder", name)
     files = {}
     for listed in list_files(folder, most=_MOST_FILES).files:
         path = PurePosixPath(listed)
@@ -167,8 +158,7 @@ def _files(
         try:
             encoded = read_regular(folder / file, _MOST_BYTES, follow=False)
         except OSError as error:
-            reason = error.strerror or "cannot be read"
-            raise UserError(f"{name}: {file}: {reason}", _FORM) from error
+            raise refusal("invalid-masks.file", f"{name}: {file}", error) from error
         yield row, encoded
 
 
@@ -183,7 +173,7 @@ def _table(
     import pyarrow as pa
 
     if path.suffix.lower() != ".parquet":
-        raise UserError(f"{name} is no Parquet file", _FORM)
+        raise refusal("invalid-masks.table", name)
     row_of = {key: row for row, key in enumerate(subject.dataset.keys)}
     lacking = set(rows)
     seen: set[int] = set()
@@ -195,25 +185,25 @@ def _table(
                     stem = PurePosixPath(key or "").stem
                     row = row_of.get(key, row_of.get(stem))
                     if row is None or row in seen:
-                        known = "there is no image" if row is None else "it has two masks of"
-                        raise UserError(f"{name}: {known} {quoted(str(key))}", _FORM)
+                        problem = "twice"
+                        if row is None:
+                            problem = "image"
+                        raise refusal(f"invalid-masks.{problem}", name, key)
                     seen.add(row)
                     if row in lacking:
                         lacking.remove(row)
                         yield row, encoded or b""
     except UnfitFile as error:
-        raise UserError(f"{name} {error.strerror}", _FORM) from error
+        raise refusal("invalid-masks.file", name, error) from error
     except (pa.ArrowException, OSError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{name} cannot be read: {reason[:200]}", _FORM) from error
+        raise refusal("invalid-masks.read", name, error) from error
     _refuse_lacking(name, subject, sorted(lacking))
 
 
 def _refuse_lacking(name: str, subject: MaskSubject, rows: Sequence[int]) -> None:
     if rows:
-        images = format_count(len(rows), "image")
         keys = [subject.dataset.keys[row] for row in rows]
-        raise UserError(f"{name} has no mask of {images}: {some_of(keys)}", _FORM)
+        raise refusal("missing-answers.masks", name, keys, count=len(rows))
 
 
 def run_segmenter(
@@ -237,11 +227,7 @@ def run_segmenter(
         if names is None:
             names = getattr(segmenter, "label_names", None)
         if names is None:
-            raise UserError(
-                f"{name}: it does not say what its classes are called",
-                'Give it a list `label_names`, by number, or pass class_order={"NAME": [names]}, or'
-                " 'position' if they are the dataset's in its order.",
-            )
+            raise refusal("class-order.classes", name)
         number_of, matched = dataset_numbers(name, names, subject)
 
         def numbers(answer: Any, row: int) -> PixelClasses:
@@ -316,10 +302,7 @@ def as_dataset(name: str, numbers: NDArray[Any], number_of: NDArray[np.uint8]) -
     unnamed |= numbers < 0
     odd = np.unique(numbers[unnamed])
     if odd.size:
-        raise UserError(
-            f"{name} gives a pixel the class {odd[0]}, expected 0 to {known - 1}, or 255 for none",
-            _FORM,
-        )
+        raise refusal("invalid-masks.number", name, odd[0], known - 1)
     return number_of[np.minimum(numbers, known)]
 
 
@@ -338,7 +321,7 @@ def class_numbers(name: str, answer: Any, shape: tuple[int, ...], classes: int) 
     if values.ndim == 3 and floating and len(values) == classes:
         scores = values.float().cpu()[None]
         if not torch.isfinite(scores).all():
-            raise UserError(f"{name}: an answer has scores that are not finite", _ANSWERS)
+            raise refusal("invalid-masks.finite", name)
         if scores.shape[2:] != shape:
             scores = interpolate(
                 scores,
@@ -349,10 +332,12 @@ def class_numbers(name: str, answer: Any, shape: tuple[int, ...], classes: int) 
         best = scores[0].argmax(dim=0)
         return best.numpy()
     if values.ndim != 2 or floating or values.is_complex():
-        raise UserError(
-            f"{name}: an answer has the shape {list(values.shape)} and the type {values.dtype}; it"
-            f" has {classes} names of classes",
-            _ANSWERS,
+        raise refusal(
+            "invalid-masks.shape",
+            name,
+            f"{list(values.shape)}",
+            dtype=f"{values.dtype}",
+            classes=classes,
         )
     numbers = values.cpu().to(torch.int64)
     if numbers.shape != shape:
@@ -385,10 +370,7 @@ def as_segmenter(
         yield model
         return
     if transform is None:
-        raise UserError(
-            f"{name}: a torch module needs a transform, which prepares an image",
-            "Pass transform=, a function from an RGB image to a tensor [3, height, width].",
-        )
+        raise refusal("unfit-model.transform", name)
 
     def segment(images: list[Any]) -> list[Any]:
         answers = []

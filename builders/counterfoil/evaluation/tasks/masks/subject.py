@@ -9,12 +9,11 @@ import numpy as np
 
 from counterfoil.arrays import Floats, Ints
 from counterfoil.data.masks import PixelClasses, decoded_mask
-from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.compared_images import ComparedImages, compared_images
 from counterfoil.evaluation.dataset import OpenDataset, stored_rows
+from counterfoil.evaluation.messages import failure, refusal
 from counterfoil.recipe.tasks.masks import MASK, UNLABELLED
 from counterfoil.store.decoding import UnreadableImage, open_image
-from counterfoil.store.manifest import VERIFY
 from counterfoil.store.reading import read_receipts
 
 
@@ -56,12 +55,10 @@ class MaskSubject(ComparedImages):
                 odd = True
             if odd:
                 key = dataset.keys[self.rows[0, image]]
-                raise RunFailure(
-                    f"{dataset.directory}: {key} has a mask that no build writes", VERIFY
-                )
+                raise failure("altered-dataset.cell", dataset.directory, key, what="a mask")
         of_classes = counts[:, :classes]
         if not of_classes.any():
-            raise UserError(f"{dataset.source}: no pixel of its masks has a class")
+            raise refusal("nothing-to-measure.pixels", dataset.source)
         return of_classes
 
     @cached_property
@@ -102,7 +99,7 @@ def open_masks(dataset: OpenDataset, limit: int | None = None) -> MaskSubject:
             encoded = cell.get("bytes") or b""
             of_base = masks.setdefault(base_of[key], encoded)
             if encoded != of_base:
-                raise RunFailure(f"{directory}: {key} has another mask than its base image", VERIFY)
+                raise failure("altered-dataset.differs", directory, key, what="pixels")
     return MaskSubject(
         dataset,
         rows,

@@ -16,6 +16,7 @@ from counterfoil.documents import csv_text
 from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.failure_folder import Failure, ModelAnswer, classification
 from counterfoil.evaluation.gate import GateLine
+from counterfoil.evaluation.messages import message
 from counterfoil.evaluation.page import Tables
 from counterfoil.evaluation.resampled_page import (
     caption_of_model,
@@ -113,9 +114,9 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
     def line_problems(self, line: GateLine) -> Iterator[str]:
         yield from super().line_problems(line)
         if line.class_name and line.share == PIXELS:
-            yield f"{PIXELS} is of all classes together: name {IOU} or {RECALL}"
+            yield message("unfit-line.pixels", None, PIXELS, f"{IOU} or {RECALL}")
         if not line.class_name and line.share in (IOU, RECALL):
-            yield f"{line.share} is of one class: name it, as in {line.share}(fog, class=NAME)"
+            yield message("unfit-line.class", None, line.share)
 
     def answers(self, name: str) -> ModelMasks:
         segmenter = self.given[name]

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from counterfoil.data.written_objects import written_id
-from counterfoil.errors import UserError, first_of
+from counterfoil.errors import Problems
+from counterfoil.evaluation.messages import message, refusal
 from counterfoil.recipe.names import did_you_mean, plain_name
 from counterfoil.regular_files import named_path, read_regular
 from counterfoil.report.words import format_list
@@ -39,11 +40,6 @@ IDS = "ids"
 COCO_80 = "coco80"
 COCO_91 = "coco91"
 ORDERS = (POSITION, FROM_ONE, IDS, COCO_80, COCO_91)
-_HINT = (
-    "Write names of categories, or say which category each number is with --class-order"
-    " MODEL=ORDER: position, from1,"
-    " ids, coco80, coco91 or a file with a name on each line, from number 0 on."
-)
 _LONGEST_LIST = 10_000_000
 _MOST_UNKNOWN = 5
 _MOST_SHOWN = 12
@@ -96,18 +92,12 @@ def map_names(
     detector's other categories.
     """
     known = set(map(plain_name, names))
-    problems = []
+    problems = Problems(message)
+    labels = ", ".join(names)
     for name in categories:
         if plain_name(name) not in known:
-            hint = did_you_mean(name, names)
-            problems.append(f"{model}: no label is called '{name[:80]}'{hint}")
-    if problems:
-        raise UserError(
-            first_of(problems),
-            f"Its labels are {', '.join(names)[:300]}. Rename categories in the recipe"
-            " (source.categories) as the detector calls them, or give its names in order as"
-            " class_order.",
-        )
+            problems.add("unclear-category.label", model, name, names, labels=labels)
+    problems.refuse()
     place_of = {plain_name(name): index for index, name in enumerate(categories)}
     index_of = {}
     # Several labels may have one name.
@@ -169,7 +159,7 @@ def map_categories(
     if not number_of:
         return _by_name(detections, categories, model)
     if len(number_of) < len(detections):
-        raise UserError(f"{model}: some categories are numbers and some are names", _HINT)
+        raise refusal("unclear-category.mixed", model)
     if order is None:
         chosen = _decided(counts, categories, model, ids)
     elif isinstance(order, str):
@@ -180,9 +170,7 @@ def map_categories(
     if not chosen.kept(counts):
         numbers = [f"{number} ({count:,})" for number, count in counts.most_common()]
         shown = format_list(numbers, _MOST_UNKNOWN)
-        raise UserError(
-            f"{model}: no detection is of the dataset's categories: {shown}, {chosen.words}", _HINT
-        )
+        raise refusal("unclear-category.others", model, shown, meaning=chosen.words)
     matched = {}
     unmatched = {}
     for value, number in number_of.items():
@@ -235,13 +223,10 @@ def _ordered(
         if reading.order == order:
             return reading
     if order == IDS:
-        raise UserError(
-            f"{model}: the dataset's recipe has no source.category_ids, so its numbers are unknown",
-            _HINT,
-        )
+        raise refusal("unclear-category.ids", model)
     of_coco = set(map(plain_name, COCO_NAMES))
     unknown = next(name for name in categories if plain_name(name) not in of_coco)
-    raise UserError(f"{model}: '{unknown[:80]}' is no category of COCO", _HINT)
+    raise refusal("unclear-category.coco", model, unknown)
 
 
 def _decided(
@@ -274,11 +259,10 @@ def _decided(
         kept = f"keeps {reading.kept(counts):,} of {total:,} detections"
         meanings.append(f"{reading.order or 'names'} ({reading.words}) {kept}")
     numbers = format_list([str(number) for number in sorted(counts)], _MOST_SHOWN)
-    problem = "have several meanings" if possible else "have no meaning that explains all"
-    raise UserError(
-        f"{model}: its categories are the numbers {numbers}, which {problem}: {'; '.join(meanings)}",
-        _HINT,
-    )
+    problem = "meaningless"
+    if possible:
+        problem = "meanings"
+    raise refusal(f"unclear-category.{problem}", model, numbers, meanings="; ".join(meanings))
 
 
 def _left_out(unmatched: Mapping[Any, int], total: int) -> str:
@@ -306,19 +290,16 @@ def _by_name(
             index_of[name] = known[plain]
         else:
             others[name] = count
-    hint = f"The dataset's categories are {', '.join(categories)[:300]}."
     if detections and not index_of:
-        names = ", ".join(others)[:200]
-        raise UserError(f"{model}: none of its categories is one of the dataset's: {names}", hint)
+        raise refusal("unclear-category.none", model, ", ".join(others), categories)
     used = set(index_of.values())
     unused = [name for name in categories if known[plain_name(name)] not in used]
-    problems = []
+    problems = Problems(message)
     for name in others:
         meant = did_you_mean(name, unused)
         if meant:
-            problems.append(f"{model}: there is no category '{name[:80]}'{meant}")
-    if problems:
-        raise UserError(first_of(problems), hint)
+            problems.add("unclear-category.near", model, name, categories, meant)
+    problems.refuse()
     return CategoryMap(index_of, _left_out(others, sum(detections.values())))
 
 
@@ -329,9 +310,7 @@ def given_names(order: Any, name: str, classes: Sequence[str], what: str) -> Seq
     if names == POSITION:
         return classes
     if isinstance(names, str):
-        raise UserError(
-            f"{name}: found the order '{names[:40]}', expected position, or the names of its {what}"
-        )
+        raise refusal("class-order.order", name, names, what=what)
     return names
 
 
@@ -345,8 +324,8 @@ def given_order(order: Any, name: str) -> str | Sequence[str] | None:
     try:
         text = read_regular(named_path(order), _LONGEST_LIST).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "is not UTF-8 text"
-        raise UserError(
-            f"class order {order[:200]}: {why}", f"Give {', '.join(ORDERS)} or a file of names."
-        ) from error
+        reason = "is not UTF-8 text"
+        if isinstance(error, OSError):
+            reason = error
+        raise refusal("class-order.unread", order[:200], reason, ORDERS) from error
     return [line.strip() for line in text.splitlines() if line.strip()]

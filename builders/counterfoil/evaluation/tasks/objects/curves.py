@@ -93,7 +93,9 @@ def curve_figure(results: Results, models: Sequence[ModelFacts]) -> str | None:
             if name != results.base:
                 first = names[0]  # the base, or the worst shift without a base
                 x, y = _points(rows_of[first, model.name])
-                base_colour = MUTED if len(models) == 1 else colour
+                base_colour = colour
+                if len(models) == 1:
+                    base_colour = MUTED
                 panel.plot(
                     x,
                     y,

@@ -29,8 +29,9 @@ from counterfoil.data.labelled_images import rows_of
 from counterfoil.data.written_objects import is_box, is_number
 from counterfoil.detection_stats import Detections
 from counterfoil.documents import csv_text, document_text, parse_entries
-from counterfoil.errors import UserError, first_of, quoted
+from counterfoil.errors import Problems, UserError, quoted
 from counterfoil.evaluation.dataset import OpenDataset
+from counterfoil.evaluation.messages import message, refusal
 from counterfoil.evaluation.tasks.objects.categories import (
     CategoryMap,
     category_ids,
@@ -70,11 +71,6 @@ _MOST_PROBLEMS = 1000
 _SIDES = ("x", "y", "width", "height")
 _CORNERS = ("x1", "y1", "x2", "y2")
 _SCORES = ("score", "confidence")
-_FORM = (
-    "Expected COCO results (a JSON list of image_id, category_id or category, bbox, score), or a"
-    " Parquet or CSV table with the columns key, category, score and bbox, or x, y, width, height."
-    " Boxes are [x, y, width, height] in pixels of the stored image."
-)
 
 
 @dataclass(frozen=True)
@@ -117,7 +113,7 @@ def read_detections(
     try:
         content = read_regular(path, _MOST_BYTES)
     except OSError as error:
-        raise UserError(f"{name}: {error.strerror or 'cannot be read'}", _FORM) from error
+        raise refusal("invalid-detections.file", name, error) from error
     rows = []
     answered = set[int]()
     counts = Counter[int]()
@@ -149,27 +145,20 @@ def read_detections(
             rows.append((row, box, category, float(score)))
             counts[row] += 1
             if counts[row] > MOST_OBJECTS:
-                raise UserError(
-                    f"{name} has over {MOST_OBJECTS:,} detections on {keys[row]}",
-                    "Leave out low scores.",
-                )
+                raise refusal("invalid-detections.image", name, MOST_OBJECTS, image=keys[row])
         if problem is not None:
             first, count = problems.get(problem, (index, 0))
             if count or len(problems) < _MOST_PROBLEMS:
                 problems[problem] = first, count + 1
         if len(rows) > _MOST_DETECTIONS:
-            raise UserError(
-                f"{name} has more than {_MOST_DETECTIONS:,} detections",
-                "Leave out those of low scores.",
-            )
-    if problems:
-        shown = []
-        for problem, (first, count) in problems.items():
-            more = f" and {count - 1:,} more" if count > 1 else ""
-            shown.append(f"{name}: detection {first}{more}: {problem}")
-        raise UserError(first_of(shown), _FORM)
+            raise refusal("invalid-detections.many", name, _MOST_DETECTIONS)
+    shown = Problems(message)
+    for problem, (first, count) in problems.items():
+        of = "entry" if count == 1 else "entries"
+        shown.add(f"invalid-detections.{of}", name, problem, first=first, more=count - 1)
+    shown.refuse()
     if not rows and not answered:
-        raise UserError(f"{name} lists no image", _FORM)
+        raise refusal("invalid-detections.empty", name)
     found = Counter(category for _, _, category, _ in rows)
     categories = CategoryMap({})
     if found:
@@ -206,7 +195,7 @@ def read_detections(
         subject, detections.row, detections.box, detections.score
     )
     if most:
-        raise UserError(f"{name}: {misplaced}", _FORM)
+        raise refusal("invalid-detections.file", name, misplaced)
     notes = [categories.matched, misplaced]
     repeats = len(rows) - len(different)
     if repeats:
@@ -232,11 +221,7 @@ def _refuse_other_images(
         if index not in shifts:
             silent.append(group.name)
     if silent:
-        raise UserError(
-            f"{name} has no detection on any image of {', '.join(silent[:10])}",
-            "A file answers every group of the dataset (`--write-keys FILE` lists all images). If"
-            " nothing was found there, list an image of the group by its key alone.",
-        )
+        raise refusal("missing-answers.detections", name, silent[:10])
 
 
 def _row_of(
@@ -331,11 +316,9 @@ def _entries(
     except UserError:
         raise
     except UnfitFile as error:
-        raise UserError(f"{name}: {error.strerror}", _FORM) from error
+        raise refusal("invalid-detections.file", name, error) from error
     except Exception as error:  # files may hold anything
-        raise UserError(
-            f"{name}: cannot be read: {' '.join(str(error).split())[:200]}", _FORM
-        ) from error
+        raise refusal("invalid-detections.read", name, error) from error
 
 
 def _columns(types: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
@@ -481,10 +464,7 @@ def run_detector(
     if names is None:
         names = getattr(detector, "label_names", None)
     if names is None:
-        raise UserError(
-            f"{name}: it does not say what its labels are called",
-            'Give it a list `label_names`, by number, or pass class_order={"NAME": [names]}.',
-        )
+        raise refusal("class-order.labels", name)
     names = [str(label) for label in names]
     categories = map_names(names, subject.categories, name)
     chosen = np.unique(subject.rows)
@@ -551,11 +531,7 @@ def _answer_columns(
             raise ValueError("a label that is no whole number")
         labels = labels.astype(np.int64)
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(
-            f"{name}: an answer is not of torchvision's form: {error}",
-            "Expected a mapping of boxes [n, 4] (corners in pixels), scores [n] and labels [n] for"
-            " each image.",
-        ) from error
+        raise refusal("invalid-detections.answer", name, error) from error
     edges = dict(zip(_EDGES, boxes.T, strict=True))
     rows = np.full(len(scores), row, np.int64)
     return {"row": rows, **edges, "score": scores, "label": labels}

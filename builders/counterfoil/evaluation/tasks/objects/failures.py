@@ -51,9 +51,7 @@ def detection_failures(
     dataset = subject.dataset
     groups = [group.name for group in dataset.groups]
     short = short_names([model.name for model in models])
-    detectors = []
-    for model in models:
-        detectors.append({"name": short[model.name], "score": model.score})
+    detectors = [{"name": short[model.name], "score": model.score} for model in models]
     f1 = np.stack([model.f1 for model in models])
     lost = f1[:, :1] - f1
     under_shifts = f1 < 1

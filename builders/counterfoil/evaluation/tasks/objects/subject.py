@@ -12,12 +12,11 @@ import numpy as np
 from counterfoil.arrays import Ints
 from counterfoil.data.written_objects import is_box, is_number
 from counterfoil.detection_stats import Objects
-from counterfoil.errors import RunFailure
 from counterfoil.evaluation.compared_images import ComparedImages, compared_images
 from counterfoil.evaluation.dataset import OpenDataset
+from counterfoil.evaluation.messages import failure
 from counterfoil.recipe.tasks.objects import OBJECTS, objects_feature
 from counterfoil.store.decoding import UnreadableImage, open_image
-from counterfoil.store.manifest import VERIFY
 from counterfoil.store.rows import TableForm
 
 
@@ -90,7 +89,7 @@ def open_objects(dataset: OpenDataset, limit: int | None = None) -> DetectionSub
         of_image = stored[OBJECTS]
         if not _is_whole(of_image, len(form.names)):
             key = stored["key"][:80]
-            raise RunFailure(f"{directory}: {key} has objects that no build writes", VERIFY)
+            raise failure("altered-dataset.cell", directory, key, what="objects")
         objects.append(of_image)
     compared = compared_images(dataset, limit)
     rows = compared.rows
@@ -98,9 +97,7 @@ def open_objects(dataset: OpenDataset, limit: int | None = None) -> DetectionSub
         for other in others:
             if objects[other] != objects[first]:
                 key = dataset.keys[other]
-                raise RunFailure(
-                    f"{directory}: {key} has other objects than its base image", VERIFY
-                )
+                raise failure("altered-dataset.differs", directory, key, what="objects")
     return DetectionSubject(
         dataset,
         rows,

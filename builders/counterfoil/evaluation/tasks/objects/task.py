@@ -17,6 +17,7 @@ from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.failure_folder import Failure, ModelAnswer
 from counterfoil.evaluation.figures import lines_of_models
 from counterfoil.evaluation.gate import GateLine
+from counterfoil.evaluation.messages import message
 from counterfoil.evaluation.page import Tables
 from counterfoil.evaluation.resampled_page import (
     caption_of_model,
@@ -129,7 +130,7 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
     def line_problems(self, line: GateLine) -> Iterator[str]:
         yield from super().line_problems(line)
         if line.class_name and line.share != "AP":
-            yield "only AP is measured by category"
+            yield message("unfit-line.category")
 
     def answers(self, name: str) -> ModelDetections:
         detector = self.given[name]
@@ -443,7 +444,9 @@ def _confusion_table(results: Results, model: ModelFacts) -> Table:
     for (true, detected), by_group in counts.items():
         objects = results.rows.value(OBJECTS, class_id=true) or 0
         worst = max(shifts, key=lambda name: by_group.get(name, 0), default="")
-        most_under = in_words(worst) if shifts else NOTHING
+        most_under = NOTHING
+        if shifts:
+            most_under = in_words(worst)
         cells = (
             text_cell(true),
             text_cell(detected),

@@ -31,7 +31,7 @@ from counterfoil.store.manifest import verify_files
 from counterfoil.store.sealed_folder import read_results
 from support.estimates import interval_of
 from support.images import encoded
-from support.refusals import succeed
+from support.refusals import refuses, succeed
 from support.tables import csv_rows
 
 EACH = 24
@@ -340,12 +340,12 @@ def test_into_the_card_go_the_numbers_and_no_folder_of_this_machine(
     [
         (
             {"distances": "predictions:answers.csv"},
-            "has no features; expected a model that a folder",
+            "has no features, expected a model that a folder",
         ),
-        ({"distances": "python:models:made"}, "has no features; expected a model that a folder"),
+        ({"distances": "python:models:made"}, "[unfit-model]"),
         ({"distances": "resnet81"}, "resnet81"),
         ({"distances": "lab:wardrobe", "against": None}, "lab:wardrobe"),
-        ({"distances": None, "against": "lab:wardrobe:validation"}, "--against needs --distances"),
+        ({"distances": None, "against": "lab:wardrobe:validation"}, "against: needs --distances"),
         ({"distances": "clip", "against": "./no-such-folder"}, "no-such-folder"),
     ],
 )
@@ -358,7 +358,7 @@ def test_mistakes_are_reported_before_a_model_is_scored(
 
 
 def test_clip_is_a_recipes(photos: Path, model: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="the images have no recipe"):
+    with refuses("unfit-model", "distances", "the images have no recipe"):
         evaluate(
             photos, [model], distances="clip", against="lab:wardrobe", out=tmp_path, device="cpu"
         )

@@ -98,7 +98,9 @@ def _base_accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
             near_chance = answered.near_chance.cells[cls.class_id]
             accuracies = cls.base_accuracy.tolist()
             for model, name in enumerate(answered.models):
-                note = "near chance" if near_chance[model] else ""
+                note = ""
+                if near_chance[model]:
+                    note = "near chance"
                 accuracy = accuracies[model]
                 yield estimate_row(
                     "base_accuracy",

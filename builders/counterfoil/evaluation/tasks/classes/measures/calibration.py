@@ -82,7 +82,9 @@ def _bins(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
 
     def rows_of(answered: AllAnswers) -> Iterator[ResultRow]:
         for model, index, confidence, right in _groups(answered):
-            values = right.astype(np.float64) if name == "calibration" else confidence
+            values = confidence
+            if name == "calibration":
+                values = right.astype(np.float64)
             bins = confidence_bins(confidence)
             key = answered.key(model, index)
             for number in np.unique(bins).tolist():

@@ -138,7 +138,9 @@ def corrupted_groups(answered: AllAnswers) -> dict[str, dict[int, int]]:
         return {}
     for index, group in enumerate(subject.groups):
         described = group if group.change is None else group.change
-        of_origin = stored if group.change is None else computed
+        of_origin = computed
+        if group.change is None:
+            of_origin = stored
         if described.corruption and len(answered.rows(index)):
             severities = of_origin.setdefault(described.corruption, {})
             severities[described.severity] = index
@@ -241,7 +243,9 @@ def missing_of_imagenet_c(answered: AllAnswers, measured: _CorruptedAnswers) -> 
 def _note(measured: _CorruptedAnswers, missing: str) -> str:
     """Return whether published mCE can be compared, and how many kinds are computed."""
     computed = measured.computed
-    note = f"{_NOT}: {missing}" if missing else COMPARABLE
+    note = COMPARABLE
+    if missing:
+        note = f"{_NOT}: {missing}"
     if not computed:
         return note
     if not missing:
@@ -363,7 +367,9 @@ def _relative_to_references(
             note = reference.note
             interval = Estimate(value)
             if math.isnan(value):
-                what = "relative mCE" if relative else "mCE"
+                what = "mCE"
+                if relative:
+                    what = "relative mCE"
                 note += f"; no {what}, {_NO_ERRORS}"
                 interval = None
             elif of_model != reference.name:

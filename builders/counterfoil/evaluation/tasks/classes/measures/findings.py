@@ -170,7 +170,9 @@ class _Measuring:
             taken = judge in map(without_folders, self.answered.models)
             pin = mined.pins.get(judge)
             sha256 = pin.get("sha256") if isinstance(pin, Mapping) else None
-            name = f"{judge} (of the build)" if taken else judge
+            name = judge
+            if taken:
+                name = f"{judge} (of the build)"
             model = FindingModel(name, _is_target(shift, judge, sha256))
             side = _recorded(unpicked, judge)
             facts += self._measured(

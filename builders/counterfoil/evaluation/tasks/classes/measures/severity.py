@@ -302,8 +302,7 @@ class _Curve:
             every = np.ones(len(of_label.labels), bool)
             class_id = answered.subject.classes[label].id
             rng = stats.seeded_generator(answered.seed, "severity", scenes.shift, class_id)
-            drawn_places = drawn_accuracies(places, every, rng, stats.REPLICATES)
-            drawn = np.stack(drawn_places, axis=1)
+            drawn = np.stack(drawn_accuracies(places, every, rng, stats.REPLICATES), axis=1)
             usable = np.isfinite(drawn).all(axis=(1, 2), keepdims=True)
             total += np.where(usable, drawn, 0.0)
             counted += usable
@@ -318,17 +317,14 @@ class _Curve:
                 squares[:, column] += np.square(reach)
                 reach = stats.distances_of_difference(base, level, first, last)
                 squares_of_drops[:, column] += np.square(reach)
-                beside[:, column] = reach
-                pairs = len(first)
-                if pairs:
+                if len(first):
                     # If images are missing at a level and all pairs agree, use at least the
                     # interval of the pairs.
-                    base_of_pairs = first.mean(axis=0), pairs
-                    level_of_pairs = last.mean(axis=0), pairs
-                    reach = stats.distances_of_difference(
-                        base_of_pairs, level_of_pairs, first, last
-                    )
-                    beside[:, column] = np.maximum(beside[:, column], reach)
+                    of_first = first.mean(axis=0), len(first)
+                    of_last = last.mean(axis=0), len(last)
+                    of_pairs = stats.distances_of_difference(of_first, of_last, first, last)
+                    reach = np.maximum(reach, of_pairs)
+                beside[:, column] = reach
             drop = accuracy[0] - accuracy
             drawn_drop = drawn[:, :1] - drawn
             drop_ends.append(stats.percentile_ends(drop, drawn_drop, beside))
@@ -336,8 +332,7 @@ class _Curve:
         replicates = total / counted
         count = None
         if scenes.units is not None:
-            averaged = np.isin(scenes.labels, labels)
-            count = len(np.unique(scenes.units[averaged]))
+            count = len(np.unique(scenes.units[np.isin(scenes.labels, labels)]))
         if shared is not None and of_units:
             drawn_places = [shared.average(of_place) for of_place in zip(*of_units, strict=True)]
             replicates = np.stack(drawn_places, axis=1)

@@ -38,6 +38,7 @@ from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin, prepared_folders
 from counterfoil.errors import CounterfoilError, UserError, raise_together
 from counterfoil.evaluation.dataset import Subject
+from counterfoil.evaluation.messages import refusal
 from counterfoil.evaluation.tasks.classes.answers import (
     AllAnswers,
     Asking,
@@ -128,10 +129,7 @@ def prepared_distances(
             errors.append(error.at("distances"))
     raise_together(errors)
     if not wanted and against is not None:
-        raise UserError(
-            "--against needs --distances: it says what distances are measured to",
-            "Add --distances clip",
-        )
+        raise refusal("unfit-option.against", "against")
     if not wanted:
         return PreparedDistances()
     try:
@@ -175,7 +173,8 @@ def measure_distances(
 
 def skipped_because(error: CounterfoilError) -> str:
     """Return all problems of an error in one text: the reason that something was skipped."""
-    texts = filter(None, (*error.problems, error.hint))
+    problems = [problem.removesuffix(f" [{problem.code}]") for problem in error.problems]
+    texts = filter(None, (*problems, error.hint))
     return "; ".join(texts).rstrip(".")
 
 
@@ -190,9 +189,7 @@ def _distances(
     source, decodable = _side_of(opened_source.images, model, asking)
     folder = subject.workplace / "embeddings"
     parts = [_features(part.images, model, folder, asking) for part in subject.parts]
-    features = parts[0]
-    if len(parts) > 1:
-        features = np.concatenate(parts)
+    features = np.concatenate(parts)
     of_subject = _Side(features, _subject_units(subject))
     readable = of_subject.readable
     unreadable = np.concatenate([~readable, ~decodable])
@@ -415,10 +412,7 @@ class FeatureModel:
 
 def _refuse_unfit(name: str, subject: Subject) -> None:
     if name.startswith((PREDICTIONS, PYTHON, CHAT)):
-        raise UserError(
-            f"model {name!r}: has no features; expected a model that a folder, a file or the Hub"
-            " holds"
-        )
+        raise refusal("unfit-model.features", None, name)
     if name != CLIP:
         describe_classifier(name, subject.classes)
         return
@@ -427,14 +421,11 @@ def _refuse_unfit(name: str, subject: Subject) -> None:
         local_folder(recipe.screen.model)
         return
     lacking = "this recipe has no screen"
-    hint = "Name a model"
+    how = "Name a model"
     if recipe is None:
         lacking = "the images have no recipe"
-        hint = "Name a recipe (--recipe), or a model"
-    raise UserError(
-        f"'{CLIP}' stands for the CLIP model of a recipe's screen, but {lacking}",
-        f"{hint}: --distances open_clip:ViT-B-32/laion2b_s34b_b79k",
-    )
+        how = "Name a recipe (--recipe), or a model"
+    raise refusal("unfit-model.clip", None, CLIP, lacking=lacking, how=how)
 
 
 def load_features(name: str, subject: Subject, device: str) -> FeatureModel:
@@ -513,10 +504,7 @@ def open_against(subject: Subject, against: str | Path | None) -> MeasuredAgains
         return MeasuredAgainst(_source_images(images), None)
     recipe = subject.recipe
     if recipe is None:
-        raise UserError(
-            "the images have no recipe, so their source is unknown",
-            "Name a source: --against IMAGES",
-        )
+        raise refusal("unknown-source.against")
     recorded = subject.pins.get("source")
     origin = placed_source(recipe.source, recorded)
     pin = _source_pin(origin, recorded)
@@ -524,10 +512,7 @@ def open_against(subject: Subject, against: str | Path | None) -> MeasuredAgains
     validation = origin.validation_split
     names = [name for name in (validation, origin.train_split) if name in splits]
     if splits and not names:
-        raise UserError(
-            f"source: '{origin.dataset}' has neither split of the recipe; its splits:"
-            f" {', '.join(splits)}"
-        )
+        raise refusal("unknown-source.splits", f"source: '{origin.dataset}'", splits)
     opened = []
     for name in dict.fromkeys(names or [validation]):
         images, conditions = labelled_rows(origin, name, recipe.classes, pin)
@@ -554,10 +539,8 @@ def _source_pin(source: Source, recorded: Any) -> SourcePin:
     if known is None or not known.revision or not pin.revision:
         return pin
     if known.revision != pin.revision:
-        raise UserError(
-            f"source: '{known.dataset}' is at revision {pin.revision} here, expected"
-            f" {known.revision}, the revision that the dataset was built from"
-        )
+        where = f"source: '{known.dataset}'"
+        raise refusal("unknown-source.revision", where, pin.revision, known.revision)
     return pin
 
 
@@ -624,19 +607,16 @@ def prepared_reference(
     try:
         if not set(stands_for) - set(left_out):
             whys = [f"{name} is {why}" for name, why in left_out.items()]
-            raise UserError(f"no model can be scored on it: {'; '.join(whys)}")
+            raise refusal("unknown-source.models", None, "; ".join(whys))
         if source.conditions is not None:
-            raise UserError("each row of the source has several labels, expected one class per row")
+            raise refusal("unknown-source.labels")
         pin = _source_pin(source, recorded)
         # A dataset of the Hub may be of any size.
         small = source.dataset.startswith(LAB) or is_local(source.dataset)
         if not small and wanted is None:
             revisions = [folder.name for folder in prepared_folders(source)]
             if pin.revision not in revisions:
-                raise UserError(
-                    f"'{source.dataset}' is not on this machine",
-                    "Add --reference to download it.",
-                )
+                raise refusal("unknown-source.absent", None, source.dataset)
         images = labelled_split(
             source,
             validation,

@@ -150,7 +150,9 @@ def _judge(name: str, answered: AllAnswers) -> _Judge:
         known = {key: value for key, value in pin.items() if isinstance(value, str)}
     places = frozenset(judges_among(answered.scored, [name], pins))
     # Rename the judge if a scored model with other weights has its name.
-    recorded = f"{name} (of the build)" if name in answered.models else name
+    recorded = name
+    if name in answered.models:
+        recorded = f"{name} (of the build)"
     architecture = known.get("architecture", "")
     return _Judge(
         name,
@@ -251,13 +253,7 @@ def _rates(
     result_rows: list[ResultRow] = []
 
     def add(rate: Estimate | float, base_rate: float | None, note: str) -> None:
-        of_model = estimate_row(
-            names.TRANSFER,
-            rate,
-            note=note,
-            **of_images,
-            **key,
-        )
+        of_model = estimate_row(names.TRANSFER, rate, note=note, **of_images, **key)
         on_base = estimate_row(names.ON_BASE, base_rate, n=len(base), **key)
         result_rows.extend((of_model, on_base))
 
@@ -282,8 +278,7 @@ def _rates(
         base_rates = _matched(subject, base, failed, mixture)
         others = {}
         for part in subject.stored_parts[1:]:
-            last = part.first + len(part.images.group_names)
-            for other in range(part.first, last):
+            for other in range(part.first, part.first + len(part.images.group_names)):
                 of_group = answered.rows_of_labels(other, labels)
                 rates = _matched(subject, of_group, failed, mixture)
                 if rates is not None:
@@ -291,9 +286,7 @@ def _rates(
         for column, index in enumerate(able):
             key["model"] = answered.models[index]
             key["at"] = rule
-            base_rate = None
-            if base_rates is not None:
-                base_rate = float(base_rates[column])
+            base_rate = None if base_rates is None else float(base_rates[column])
             if rule in constructed and index in judge.places:
                 # The judge's own rate is fixed by construction: it is not an estimate.
                 add(estimates[column].value, base_rate, names.BY_CONSTRUCTION)
@@ -301,8 +294,7 @@ def _rates(
                 add(estimates[column], base_rate, "")
             for name, rates in others.items():
                 key["at"] = f"{rule} {name}"
-                beside = float(rates[column])
-                result_rows.append(estimate_row(names.BESIDE, beside, **key))
+                result_rows.append(estimate_row(names.BESIDE, float(rates[column]), **key))
     return result_rows
 
 
