@@ -40,6 +40,7 @@ from counterfoil.errors import MessageTable
 from counterfoil.evaluation.options import EvaluationOptions
 from counterfoil.evaluation.task import EVERY_TASK
 from counterfoil.evaluation.tasks import task_named
+from counterfoil.models import messages as model_messages
 from counterfoil.options import Option, options_of
 from counterfoil.recipe import messages as recipe_messages
 from counterfoil.recipe.kinds import KINDS, GeneratorKind
@@ -98,6 +99,7 @@ Here is what each code means, with the lines that end with it and what to do the
 MESSAGES: dict[str, MessageTable] = {
     "Recipes": recipe_messages.message,
     "Input datasets": data_messages.message,
+    "Models and answers": model_messages.message,
 }
 _OPTIONS_OPENING = """# Options
 

@@ -6,11 +6,12 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 from string import Formatter
+from typing import Any
 
-from counterfoil.errors import MessageTable
+from counterfoil.errors import MessageTable, ProblemLine
 
 # What makes a problem of a sentence, and the values that these take by their positions.
-_STATING = {"message", "refusal", "failure", "add"}
+_STATING = {"message", "refusal", "failure", "model_refusal", "model_failure", "add"}
 _BY_POSITION = ("name", "path", "found", "expected", "hint")
 
 
@@ -50,3 +51,20 @@ def mentioned(package: Path, table: MessageTable) -> set[str]:
             if isinstance(part, ast.Constant) and part.value in table.sentences:
                 names.add(str(part.value))
     return names
+
+
+def said(table: MessageTable, name: str) -> ProblemLine:
+    """Say a sentence and its advice at `a.b`, with the kinds of values that their gaps are for."""
+    advice = table.advice.get(name) or table.advice.get(name.partition(".")[0]) or ""
+    values: dict[str, Any] = {"hint": ""}
+    for _, gap, spec, _ in Formatter().parse(f"{table.sentences[name]} {advice}"):
+        if gap is None or gap in values:
+            continue
+        values[gap] = "text"
+        if spec and (spec.endswith(("f", "g", ",")) or "|" in spec):
+            values[gap] = 2
+        elif spec in ("some", "first"):
+            values[gap] = ["a", "b"]
+    problem = table(name, "a.b", **values)
+    assert values.keys() - {"hint"} == gaps_of(table, name) - {"hint"}
+    return problem

@@ -15,9 +15,10 @@ from numpy.typing import DTypeLike, NDArray
 from PIL import Image
 
 from counterfoil.arrays import AnyFloats, Bools
+from counterfoil.data import messages as data_messages
 from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.documents import sha256_json
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.models.messages import model_refusal
 from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key
 from counterfoil.prediction.asking import Batch, Model, Pass, Placement
 from counterfoil.progress import track
@@ -81,9 +82,7 @@ def classifier_embedder(classifier: Classifier, device: str) -> Embedder:
     """Return an embedder by a classifier's last layer. UserError if the classifier has no features
     or no hash."""
     if classifier.sha256 is None:
-        raise UserError(
-            f"model {classifier.name!r}: its content has no hash, so its features cannot be kept"
-        )
+        raise model_refusal("unfit-model.no-hash", classifier.name)
     transform = classifier.transform()
 
     def features(images: Sequence[Image.Image], batch_size: int) -> np.ndarray:
@@ -93,7 +92,7 @@ def classifier_embedder(classifier: Classifier, device: str) -> Embedder:
         padded = batch + batch[-1:] * (batch_size - len(batch))
         rows = classifier.features(torch.stack(padded), device)
         if rows is None:
-            raise UserError(f"model {classifier.name!r}: this kind of model gives no features")
+            raise model_refusal("unfit-model.no-features", classifier.name)
         return rows[: len(batch)].numpy()
 
     key = answers_key(device, features_of=classifier.sha256, input=classifier.input_key)
@@ -171,8 +170,8 @@ def digests_of(
     if known is None:
         made = list(digests)
         if len(made) != len(images):
-            raise RunFailure(
-                f"{images.name}: {len(images)} images were expected and {len(made)} were read"
+            raise data_messages.failure(
+                "changed-data.meanwhile", images.name, len(made), len(images)
             )
         content = np.frombuffer(b"".join(made), dtype=np.uint8)
         known = {"sha256": content.reshape(-1, _BYTES)}

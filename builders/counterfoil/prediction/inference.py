@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from counterfoil.arrays import AnyFloats, Bools, Floats, Floats32, Ints
 from counterfoil.data.labelled_images import LabelledImages
-from counterfoil.errors import CounterfoilError, RunFailure, UserError, some_of
+from counterfoil.errors import CounterfoilError, some_of
 from counterfoil.models.classifiers.classifier import Recorded
 from counterfoil.models.loading_errors import error_line, known_cause
+from counterfoil.models.messages import model_failure, model_refusal
 from counterfoil.models.score_scale import SOME, UNKNOWN, AnyScale, confidences
 from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key
 from counterfoil.prediction.asking import Batch, Model
@@ -115,13 +116,12 @@ def logits_of(classifier: Classifier, batch: torch.Tensor, device: str) -> torch
     try:
         logits = classifier.logits(batch, device)
     except torch.OutOfMemoryError as error:
-        raise RunFailure(
-            f"model {classifier.name!r} ran out of memory on {device} with a batch of {len(batch)}",
-            "Run it again with a smaller --batch-size; finished models are kept.",
-        ) from error
+        raise model_failure("out-of-memory.batch", classifier.name, device, len(batch)) from error
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:300]
-        raise RunFailure(f"model {classifier.name!r} failed on {device}: {reason}") from error
+        raise model_failure(
+            "failed-model.device", classifier.name, device, reason=reason
+        ) from error
     except CounterfoilError:
         raise
     # a network of libraries may raise anything for images of another size
@@ -129,18 +129,16 @@ def logits_of(classifier: Classifier, batch: torch.Tensor, device: str) -> torch
         known = known_cause(f"model {classifier.name!r}", error)
         if known is not None:
             raise known from error
-        raise UserError(
-            f"model {classifier.name!r} takes no images of {list(batch.shape[1:])}:"
-            f" {error_line(error)}",
-            "Its configuration must prepare images of the size that the network takes.",
-        ) from error
-    if logits.shape != (len(batch), classifier.num_classes):
-        raise UserError(
-            f"model {classifier.name!r} gives outputs of shape {tuple(logits.shape)} for"
-            f" {len(batch)} images; expected ({len(batch)}, {classifier.num_classes})"
+        shape = list(batch.shape[1:])
+        reason = error_line(error)
+        raise model_refusal("unfit-model.images", classifier.name, shape, reason=reason) from error
+    expected = (len(batch), classifier.num_classes)
+    if logits.shape != expected:
+        raise model_refusal(
+            "unfit-model.shape", classifier.name, tuple(logits.shape), expected, images=len(batch)
         )
     if not torch.isfinite(logits).all():
-        raise RunFailure(f"model {classifier.name!r} gives outputs that are not finite numbers")
+        raise model_failure("failed-model.infinite", classifier.name)
     return logits
 
 
@@ -317,14 +315,12 @@ def each_once(
     times = np.zeros(len(images), dtype=np.int64)
     for at, scores in recorded:
         if scores.shape[1] != outputs:
-            raise RunFailure(f"model {name!r}: its file changed while it was read")
+            raise model_failure("failed-model.file", name)
         np.add.at(times, at, 1)
         if times.max() > 1:
             twice = images.keys[times.argmax()]
             [shown] = images.shown([twice])
-            raise UserError(
-                f"model {name!r} has more than one answer to {shown}", "Keep one of them."
-            )
+            raise model_refusal("unmatched-images.twice", name, shown)
         yield at, scores
     missing = frozenset(images.keys[row] for row in np.flatnonzero(times == 0))
     if not missing:
@@ -335,9 +331,5 @@ def each_once(
             unseen.append(key)
     if unseen:
         named = images.shown(unseen[:_MOST_SHOWN])
-        raise UserError(
-            f"model {name!r} has no answer to {len(unseen):,} of {len(images):,} images: "
-            f"{some_of(named, _MOST_SHOWN, count=len(unseen))}",
-            "A file of predictions cannot score images that it has not seen: score them, and add"
-            " their rows.",
-        )
+        shown = some_of(named, _MOST_SHOWN, count=len(unseen))
+        raise model_refusal("unmatched-images.missing", name, len(unseen), len(images), names=shown)
