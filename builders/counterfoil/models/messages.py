@@ -517,7 +517,7 @@ unmatched-classes: Outputs of a model that cannot be matched with the classes of
     > Add `imagenet: [indices]` to the recipe's classes to score models of ImageNet's 1,000 outputs.
   names: has {found:output|outputs}, and {whose} {expected:name|names}
     > Give a name for each output: correct label_names, or --class-order FILE.
-  several: {found!r} is the name of the outputs {expected!s}
+  several: {found!r} is the name of the outputs {expected}
   shared: output {output}, {found!r}, has the names of two classes: {owners}
   missing: {found} of {expected} classes have no output of their name
     > Name the classes in the recipe (name or id) as the model names its outputs, or say which class
@@ -593,18 +593,18 @@ invalid-adapter: LoRA weights, an IP-Adapter or class tokens that cannot be used
   settings: {found}
   infinite: found numbers that are not finite: {found:some}
   overflow: found numbers that are not finite in {type}: {found:some}
-  unknown: expected matrices down and up of rank 1 to {expected:,}, and alphas, in {types}; found
+  unknown: expected matrices down and up of rank 1 to {expected:,}, and alphas, in {types}; found:
     {found:some}
     > DoRA, LoKr, LoHa, biases and whole layers are not used.
-  half: there is no other half of {found:some}
+  half: there is no other half of: {found:some}
   unread: diffusers does not read these tensors as they are: {found:some}
     > Load the file with diffusers and save it with save_lora_weights, which writes weights as they
       are used.
-  layer: the generator's {part} has no layer for {found:some}
+  layer: the generator's {part} has no layer for: {found:some}
     > Weights of text encoders are not used.
   shape: {shapes} do not fit a layer of {layer!s}: {found:some}
   alpha: found the alpha {alpha:g}, expected a finite number above 0: {found:some}
-  alphas: there are no matrices for the alphas of {found:some}
+  alphas: there are no matrices for the alphas of: {found:some}
 
 unfit-input: An image or a text that a model cannot take.
   resized: an image of {width:,} x {height:,} pixels would be resized to {found:,} x {expected:,}

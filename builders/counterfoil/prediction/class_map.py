@@ -377,8 +377,8 @@ def match_output_names(
         outputs = _outputs_of(cls, whole, parts)
         matched.append(outputs[0] if len(outputs) == 1 else None)
         if len(outputs) > 1:
-            problem = message("unmatched-classes.several", None, cls.name, outputs[:MOST_LINES])
-            problems.append(problem)
+            shown = [str(output) for output in outputs[:MOST_LINES]]
+            problems.append(message("unmatched-classes.several", None, cls.name, shown))
     owners: dict[int, RecipeClass] = {}
     for cls, output in zip(classes, matched, strict=True):
         if output is None:
