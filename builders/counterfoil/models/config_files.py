@@ -19,7 +19,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WrapValidator
 from pydantic_core import PydanticCustomError
 
-from counterfoil.errors import ProblemLine, UserError
+from counterfoil.errors import UserError
 from counterfoil.models.messages import message, model_refusal, refusal
 from counterfoil.models.weights_files import shard_problems
 from counterfoil.regular_files import UnfitFile, irregularity, read_regular
@@ -227,13 +227,8 @@ def refuse_problems(model: str, problems: Sequence[str], file: str | None = None
     """Raise UserError with the problems of a model, or of one of its files."""
     if problems:
         where = f"model {model!r}" if file is None else f"model {model!r}: {file}"
-        lines = []
-        for problem in problems[:_MOST_PROBLEMS]:
-            if isinstance(problem, ProblemLine):
-                lines.append(problem.at(where))
-            else:
-                lines.append(message("invalid-config", where, problem))
-        raise UserError(lines)
+        shown = problems[:_MOST_PROBLEMS]
+        raise UserError([message("invalid-config", where, problem) for problem in shown])
 
 
 def without_places(document: Mapping[str, Any]) -> dict[str, Any]:

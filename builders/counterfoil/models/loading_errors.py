@@ -148,11 +148,11 @@ def error_meaning(what: str, error: BaseException) -> CounterfoilError | None:
         case CounterfoilError():
             return error
         case hub.HFValidationError():
-            return refusal("unknown-model.hub-name", what, error_line(error))
+            return refusal("not-on-hub.name", what, error_line(error))
         case hub.GatedRepoError():
             return refusal("access-denied.gated", what)
         case hub.RepositoryNotFoundError() | hub.RevisionNotFoundError():
-            return refusal("unknown-model.hub", what)
+            return refusal("not-on-hub", what)
         case hub.LocalEntryNotFoundError() | hub.OfflineModeIsEnabled():
             return failure("unavailable.cache", what)
         case hub.HfHubHTTPError():
@@ -165,7 +165,7 @@ def error_meaning(what: str, error: BaseException) -> CounterfoilError | None:
             return failure("unavailable.cache", what)
         case OSError() if error.errno in _OF_THE_MACHINE:
             where = f"{what}: {error.filename}" if error.filename else what
-            problem = message("unreadable-model.machine", where, error)
+            problem = message("disk-refused", where, error)
             return RunFailure(problem, _OF_THE_MACHINE[error.errno])
     return None
 

@@ -44,10 +44,6 @@ unknown-model: A name of a model, of weights or of a part that does not exist he
     > Write local-dir:{found} to load a timm model from it.
   slash: is not a timm name
     > Write hf-hub:{found} if it is on the Hub.
-  hub: is not on the Hub, or is private
-    > Check the name and revision, or run `hf auth login`.
-  hub-name: {found}
-    > A name of the Hub is user/name.
   shadowed: a local folder has this name, but the name refers to the Hub
     > Write ./{found} for the folder, or run the command in another directory.
   onnx: names no file, expected onnx:FOLDER
@@ -58,6 +54,12 @@ unknown-model: A name of a model, of weights or of a part that does not exist he
   code: expected python:package.module:function
     > The function takes nothing and returns a torch module and its transform, or takes a batch of
       images.
+
+not-on-hub: A name or a revision that the Hub does not have, or keeps private.
+  is not on the Hub, or is private
+    > Check the name and revision, or run `hf auth login`.
+  name: {found}
+    > A name of the Hub is user/name.
 
 untrusted-name: A folder, an address or code that a dataset's recipe names, and you do not.
   folder: is a folder on the machine that built the dataset
@@ -98,8 +100,11 @@ missing-file: A file of a model that is not in its folder or repository.
   detector: {found} has no config.json, so it does not say how images are prepared
     > `counterfoil init --detector {file}` writes one.
 
-unreadable-model: A file of a model or of answers that cannot be read: it is damaged, of another
-    form, a pipe, or the disk is full.
+disk-refused: A disk that is full, or a path that may not be read or written.
+  {found}
+
+unreadable-model: A file of a model or of answers that cannot be read: it is damaged, a pipe, or of
+    another form.
   file: {found}
   read: cannot be read: {found}
   weights: its weights cannot be read: {found}
@@ -120,7 +125,6 @@ unreadable-model: A file of a model or of answers that cannot be read: it is dam
     > Save the weights again, as safetensors.
   external: could not be loaded: its weights are in other files
     > Save it as one file: onnx.save(onnx.load('{file}'), 'model.onnx').
-  machine: {found}
 
 invalid-config: A configuration of a model with a wrong or absurd value, or one that names code or
     other files.
@@ -319,7 +323,7 @@ failed-model: A model that fails, gives no numbers, or changed during a run.
   other: has other weights on a worker than where the run started, or other versions of libraries
     > Give every machine the same files and libraries, or name a commit.
 
-out-of-memory: A model that needs more memory than is free.
+out-of-memory: Work that needs more memory than is free.
   machine: out of memory{found}
     > End other programs there, or choose something smaller.
   device: out of memory on {found}: it cannot {doing}
@@ -334,7 +338,7 @@ out-of-memory: A model that needs more memory than is free.
     memory, and {expected:,.1f} GB are free
     > Set --batch-size {fitting} or smaller.
 
-unavailable: A model that is not on this machine, and cannot be fetched or asked now.
+unavailable: A model or data that are not on this machine, and cannot be fetched or asked now.
   cache: is not in the local cache and the Hub cannot be reached
     > Connect once to fetch it, or name what is here: lab:… or a folder.
   pin: is not in the local cache and the Hub cannot be reached
@@ -346,8 +350,8 @@ unavailable: A model that is not on this machine, and cannot be fetched or asked
   offline: the Hub's client is set to work offline
     > Unset HF_HUB_OFFLINE, and connect.
 
-access-denied: A model that the Hub or a server does not give to you: a login, a key, a right or a
-    payment is missing.
+access-denied: What the Hub or a server does not give to you: a login, a key, a right or a payment is
+    missing.
   gated: is gated: the Hub gives it only to people with access
     > Ask for access on its page, and log in: `hf auth login`.
   hub: the Hub denies this login access ({found})

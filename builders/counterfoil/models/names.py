@@ -184,7 +184,7 @@ def pin_model(name: str, revision: str | None = None) -> Pin:
         where = f"model {name!r}"
         if revision:
             where += f" at revision '{revision}'"
-        raise refusal("unknown-model.hub", where) from error
+        raise refusal("not-on-hub", where) from error
     except (hub.OfflineModeIsEnabled, hub.HfHubHTTPError, httpx2.HTTPError, OSError) as error:
         if revision and COMMIT.fullmatch(revision):
             return Pin(name, revision, None, None)

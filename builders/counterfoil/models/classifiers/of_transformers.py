@@ -36,7 +36,7 @@ from counterfoil.models.config_files import (
     without_places,
 )
 from counterfoil.models.loading_errors import while_loading
-from counterfoil.models.messages import message, model_refusal
+from counterfoil.models.messages import model_refusal
 from counterfoil.models.transformers_files import (
     as_configuration,
     found_files,
@@ -161,7 +161,7 @@ def checked_transformers(
     model_type = document.get("model_type")
     of_timm = model_type == "timm_wrapper" or (model_type is None and "architecture" in document)
     if of_timm and kind is CLASSIFIERS:
-        refuse_problems(model, [message("unfit-model.of-timm")], CONFIG)
+        raise model_refusal("unfit-model.of-timm", model)
     common, problems = declared_values(TransformersDocument, document)
     problems += number_problems(_without_labels(document), "config")
     problems += kind.followed(document)
