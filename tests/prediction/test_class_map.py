@@ -194,7 +194,7 @@ def test_classes_without_an_output_are_shown_beside_the_outputs_that_are_left() 
         map_classes(classes(), facts(4, ("cat", "doge", "horse", "ship")))
     (problem,) = refused.value.problems
     assert problem.splitlines() == [
-        "model 'm': 2 of 3 classes have no output of their name",
+        "model 'm': 2 of 3 classes have no output of their name [unmatched-classes]",
         "  classes   | outputs that are left",
         "  dog (c1)  | doge  (nearest)",
         "  bird (c2) | horse",

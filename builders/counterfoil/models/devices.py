@@ -82,7 +82,7 @@ def _all_gpus() -> tuple[str, ...]:
 
 
 def _refuse(device: str, reason: str, error: BaseException | None = None) -> NoReturn:
-    raise refusal("unusable-device", f"device '{device[:80]}'", reason) from error
+    raise refusal("unusable-device.name", f"device '{device[:80]}'", reason) from error
 
 
 def holds_context(device: str) -> bool:

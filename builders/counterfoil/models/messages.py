@@ -396,7 +396,7 @@ chat-server: A server of a chat model whose address is missing or wrong, or whos
   status: answers {found}: {shown}
 
 unusable-device: A device, a compiler or a setting of this machine that cannot be used.
-  cannot be used: {found}
+  name: cannot be used: {found}
     > Use auto, cpu, cuda (every GPU), cuda:1 or cuda:0,cuda:2.
   several: found {found!q}, expected one: this work takes a single device
     > Name one device.
