@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from counterfoil.models.messages import message, model_failure, model_refusal
+from counterfoil.models.messages import failure, message, refusal
 from support.messages import gaps_of, mentioned, said, statements
 
 PACKAGE = Path(__file__).parents[2] / "builders" / "counterfoil"
@@ -37,9 +37,9 @@ def test_a_sentence_and_its_advice_can_be_said(name: str) -> None:
 
 
 def test_a_problem_of_a_model_names_it() -> None:
-    refused = model_refusal("missing-file.config", "x", "a", "b.json", what="a model")
+    refused = refusal("missing-file.config", "model 'x'", "a", "b.json", what="a model")
     (problem,) = refused.problems
     assert problem == "model 'x': a has no b.json, so it is not a model [missing-file]"
     assert (problem.path, refused.hint) == ("model 'x'", "Name another folder.")
-    failed = model_failure("failed-model.changed", "x")
+    failed = failure("failed-model.changed", "model 'x'")
     assert str(failed.problems[0]).startswith("model 'x': changed while the run started")

@@ -11,7 +11,7 @@ from typing import Any
 from counterfoil.errors import MessageTable, ProblemLine
 
 # What makes a problem of a sentence, and the values that these take by their positions.
-_STATING = {"message", "refusal", "failure", "model_refusal", "model_failure", "add"}
+_STATING = {"message", "refusal", "failure", "add"}
 _BY_POSITION = ("name", "path", "found", "expected", "hint")
 
 

@@ -108,12 +108,14 @@ def load_adapter(pipeline: Any, name: str, revision: str | None = None) -> Adapt
     _checked_width(name, {key: tuple(tensor.shape) for key, tensor in tensors.items()})
     for key, tensor in tensors.items():
         if not tensor.is_floating_point() or not bool(torch.isfinite(tensor).all()):
-            raise refusal("invalid-adapter.numbers", f"adapter '{name}'", key)
+            where = f"adapter '{name}'"
+            raise refusal("invalid-adapter.numbers", where, key)
     unet = pipeline.unet
     crossed = sum(key.endswith("attn2.processor") for key in unet.attn_processors)
     layers = sum(key.startswith(_LAYERS) for key in tensors) // 2
     if layers != crossed:
-        raise failure("invalid-adapter.layers", f"adapter '{name}'", layers, crossed)
+        where = f"adapter '{name}'"
+        raise failure("invalid-adapter.layers", where, layers, crossed)
     without = _State.of(unet)
     state = {part[:-1]: _below(tensors, part) for part in (_PROJECTION, _LAYERS)}
     with quiet_diffusers():
@@ -159,7 +161,8 @@ def _checked_width(name: str, shapes: Mapping[str, tuple[int, ...]]) -> int:
         or len(shapes[_PROJECTION + form]) != 2
     ):
         first = ", ".join(sorted(shapes)[:3])
-        raise refusal("invalid-adapter.form", f"adapter '{name}'", first, tensors=len(shapes))
+        where = f"adapter '{name}'"
+        raise refusal("invalid-adapter.form", where, first, tensors=len(shapes))
     return projection[form][1]
 
 
@@ -197,7 +200,8 @@ def named_file(
     refuse_shadowed(repository, what)
     file = file or usual
     if not file.endswith(_SAFE):
-        raise refusal("invalid-adapter.ending", f"{what} '{name}'", file)
+        who = f"{what} '{name}'"
+        raise refusal("invalid-adapter.ending", who, file)
     from huggingface_hub import hf_hub_download
 
     return Path(while_loading(name, lambda: hf_hub_download(repository, file, revision=revision)))

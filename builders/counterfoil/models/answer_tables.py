@@ -139,7 +139,8 @@ def open_table(path: Path, who: str, keys: Sequence[str]) -> AnswerTable:
                 if all(_is_number(record.get(name)) for record in records):
                     numeric.add(name)
     if len(columns) > MOST_COLUMNS:
-        raise refusal("invalid-predictions.columns", f"{who}: {path}", len(columns), MOST_COLUMNS)
+        where = f"{who}: {path}"
+        raise refusal("invalid-predictions.columns", where, len(columns), MOST_COLUMNS)
     return AnswerTable(path, tuple(columns), frozenset(numeric), who)
 
 

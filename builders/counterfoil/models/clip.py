@@ -26,7 +26,7 @@ from counterfoil.models.config_files import (
     refuse_problems,
 )
 from counterfoil.models.loading_errors import explain_computing, explain_loading
-from counterfoil.models.messages import message, model_refusal, refusal
+from counterfoil.models.messages import message, refusal
 from counterfoil.models.names import HUB, LAB, LOCAL, Pin, local_folder, pin_model
 from counterfoil.models.transformers_files import never_ask_for_code
 from counterfoil.models.weights_files import SAFE, refuse_infinite, refuse_packed
@@ -262,9 +262,8 @@ def refuse_odd_clip(model: str, folder: Path) -> None:
     """Raise UserError, with all problems, if a configuration names other folders or asks for absurd
     sizes."""
     if not (folder / CONFIG).is_file():
-        raise model_refusal(
-            "missing-file.config", model, folder, CONFIG, what="an open_clip folder"
-        )
+        where = f"model {model!r}"
+        raise refusal("missing-file.config", where, folder, CONFIG, what="an open_clip folder")
     config = read_config(folder / CONFIG, model)
     towers = config.get("model_cfg", config)
     document = {"model_cfg": towers, "preprocess_cfg": config.get("preprocess_cfg") or None}

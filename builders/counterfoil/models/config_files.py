@@ -20,7 +20,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import PydanticCustomError
 
 from counterfoil.errors import UserError
-from counterfoil.models.messages import message, model_refusal, refusal
+from counterfoil.models.messages import message, refusal
 from counterfoil.models.weights_files import shard_problems
 from counterfoil.regular_files import UnfitFile, irregularity, read_regular
 
@@ -259,7 +259,8 @@ def checked_processor(
                 for key, value in processor.items()
                 if not key.startswith("_") and key != "processor_class"
             }
-    raise model_refusal("missing-file.processor", model, folder, PROCESSORS[1])
+    where = f"model {model!r}"
+    raise refusal("missing-file.processor", where, folder, PROCESSORS[1])
 
 
 def followed_problems(document: Any, keys: Sequence[str] = _NOT_FOLLOWED) -> Iterator[str]:
@@ -338,6 +339,7 @@ def refuse_unlike_sides(
     scale = min(ratios) if mode == "border" else max(ratios)
     resized = round(width * scale), round(height * scale)
     if min(resized) < 1 or resized[0] * resized[1] > MOST_RESIZED_PIXELS:
-        raise model_refusal(
-            "unfit-input.resized", model, resized[0], resized[1], width=width, height=height
+        where = f"model {model!r}"
+        raise refusal(
+            "unfit-input.resized", where, resized[0], resized[1], width=width, height=height
         )

@@ -82,7 +82,8 @@ def _all_gpus() -> tuple[str, ...]:
 
 
 def _refuse(device: str, reason: str, error: BaseException | None = None) -> NoReturn:
-    raise refusal("unusable-device.name", f"device '{device[:80]}'", reason) from error
+    where = f"device '{device[:80]}'"
+    raise refusal("unusable-device.name", where, reason) from error
 
 
 def holds_context(device: str) -> bool:

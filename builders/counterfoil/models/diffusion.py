@@ -34,7 +34,7 @@ from counterfoil.models.config_files import (
 from counterfoil.models.devices import resolve_dtype
 from counterfoil.models.generators import Family, family_of, known_families, why_no_family
 from counterfoil.models.loading_errors import explain_loading
-from counterfoil.models.messages import message, model_refusal, refusal
+from counterfoil.models.messages import message, refusal
 from counterfoil.models.names import HUB, local_folder, refuse_shadowed
 from counterfoil.models.quantizing import Quantization
 from counterfoil.models.transformers_files import never_ask_for_code
@@ -158,7 +158,8 @@ def pipeline_family(name: str, revision: str | None = None) -> tuple[Family, Any
         config = read_config(folder / "unet" / "config.json", name)
         width = family.width(config)
     if family.takes == "every" and not is_integer(width, 1, LARGEST_NUMBER):
-        raise model_refusal("invalid-config.embeddings", name)
+        where = f"model {name!r}"
+        raise refusal("invalid-config.embeddings", where)
     return family, width
 
 
@@ -201,7 +202,8 @@ def _source(name: str) -> str:
         refuse_shadowed(repository, "model")
         return repository
     if not (folder / INDEX).is_file():
-        raise model_refusal("missing-file.config", name, folder, INDEX, what="a diffusers pipeline")
+        where = f"model {name!r}"
+        raise refusal("missing-file.config", where, folder, INDEX, what="a diffusers pipeline")
     return str(folder)
 
 

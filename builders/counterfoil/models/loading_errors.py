@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from counterfoil.errors import CounterfoilError, RunFailure
-from counterfoil.models.messages import failure, message, model_failure, refusal
+from counterfoil.models.messages import failure, message, refusal
 
 _LONGEST = 300
 
@@ -71,9 +71,11 @@ def explain_loading(name: str) -> Iterator[None]:
         if known is not None:
             raise known from error
         if isinstance(error, safetensors.SafetensorError | EOFError):
-            raise model_failure("unreadable-model.damaged", name, error) from error
+            where = f"model {name!r}"
+            raise failure("unreadable-model.damaged", where, error) from error
         # If weights and configuration do not belong together, libraries may raise any error.
-        raise model_failure("failed-model.load", name, error_line(error)) from error
+        where = f"model {name!r}"
+        raise failure("failed-model.load", where, error_line(error)) from error
 
 
 @contextlib.contextmanager

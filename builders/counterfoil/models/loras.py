@@ -184,9 +184,10 @@ def load_loras(
         file = lora_file(loras[name].path, pinned["revision"] or loras[name].revision)
         sha256 = _sha256(file)
         if sha256 != pinned["sha256"]:
+            where = f"LoRA '{name}': {file.name}"
             raise refusal(
                 "invalid-adapter.sha256",
-                f"LoRA '{name}': {file.name}",
+                where,
                 sha256,
                 pinned["sha256"],
             )
@@ -229,9 +230,10 @@ def _settings_of(name: str, file: Path) -> dict[str, Any]:
         size = os.fstat(stream.fileno()).st_size
         head = int.from_bytes(stream.read(8), "little")
     if size > _MOST_BYTES or head > min(_MOST_HEAD, size):
+        where = f"LoRA '{name}': {file.name}"
         raise refusal(
             "invalid-adapter.size",
-            f"LoRA '{name}': {file.name}",
+            where,
             size,
             _MOST_BYTES,
             head=head,
@@ -240,7 +242,8 @@ def _settings_of(name: str, file: Path) -> dict[str, Any]:
     with explain_loading(name), safe_open(file, framework="pt") as opened:
         keys = list(opened.keys())
         if not 0 < len(keys) <= _MOST_TENSORS:
-            raise refusal("invalid-adapter.tensors", f"LoRA '{name}'", len(keys), _MOST_TENSORS)
+            where = f"LoRA '{name}'"
+            raise refusal("invalid-adapter.tensors", where, len(keys), _MOST_TENSORS)
         slices = {key: opened.get_slice(key) for key in keys}
         metadata = opened.metadata() or {}
         settings = dict(json.loads(metadata.get(_SETTINGS, "{}")).items())
@@ -270,7 +273,8 @@ def _settings_of(name: str, file: Path) -> dict[str, Any]:
 def _refuse(name: str, keys: Sequence[str], sentence: str, **values: object) -> None:
     if keys:
         shown = [key[:120] for key in keys]
-        raise refusal(sentence, f"LoRA '{name}'", shown, **values)
+        where = f"LoRA '{name}'"
+        raise refusal(sentence, where, shown, **values)
 
 
 class TrainingDocument(Foreign):

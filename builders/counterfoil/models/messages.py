@@ -6,7 +6,7 @@ under a code for all its sentences without their own.
 
 from __future__ import annotations
 
-from counterfoil.errors import MessageTable, RunFailure, UserError
+from counterfoil.errors import MessageTable
 
 message = MessageTable.read(r"""
 unknown-model: A name of a model, of weights or of a part that does not exist here, in the lab, in a
@@ -644,13 +644,3 @@ call-limit: More questions to a server than are allowed.
 """)
 refusal = message.refusal
 failure = message.failure
-
-
-def model_refusal(name: str, model: str, /, *values: object, **others: object) -> UserError:
-    """Return the error of a user's mistake with a model: the problem that a sentence states."""
-    return refusal(name, f"model {model!r}", *values, **others)
-
-
-def model_failure(name: str, model: str, /, *values: object, **others: object) -> RunFailure:
-    """Return the error of a model that failed: the problem that a sentence states."""
-    return failure(name, f"model {model!r}", *values, **others)

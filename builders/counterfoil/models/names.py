@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from counterfoil.models.loading_errors import known_cause
-from counterfoil.models.messages import model_failure, model_refusal, refusal
+from counterfoil.models.messages import failure, refusal
 from counterfoil.recipe.names import (
     ELSEWHERE,
     HUB,
@@ -68,13 +68,14 @@ def usable_name(name: Any) -> Any:
         return f"{ONNX}{name}"
     if file.suffix.lower() not in _WEIGHTS:
         return name
+    where = f"model {str(name)!r}"
     config = file.with_name("config.json")
     if not config.is_file():
-        raise model_refusal("unfit-model.weights", str(name))
+        raise refusal("unfit-model.weights", where)
     of_transformers = b'"architectures"' in read_regular(config, _LARGEST_CONFIG)
     prefix = TRANSFORMERS if of_transformers else LOCAL
     folder = os.curdir if file.parent == Path() else file.parent
-    raise model_refusal("unfit-model.weights-of-folder", str(name), f"{prefix}{folder}")
+    raise refusal("unfit-model.weights-of-folder", where, f"{prefix}{folder}")
 
 
 def lab_models() -> tuple[str, ...]:
@@ -100,7 +101,8 @@ def resolve_name(name: str) -> str:
         if short.split("/")[0] == _PLANTED:
             sentence = "unknown-model.planted"
         names = [f"{LAB}{model}" for model in known]
-        raise model_refusal(sentence, name, short, known, names=names)
+        where = f"model {name!r}"
+        raise refusal(sentence, where, short, known, names=names)
     return f"{LOCAL}{LAB_WEIGHTS / short}"
 
 
@@ -116,7 +118,8 @@ def local_folder(name: str) -> Path | None:
         return None
     folder = named_path(resolved.removeprefix(LOCAL))
     if not folder.is_dir():
-        raise model_refusal("missing-file.folder", name, folder)
+        where = f"model {name!r}"
+        raise refusal("missing-file.folder", where, folder)
     return folder
 
 
@@ -133,8 +136,10 @@ def refuse_elsewhere(name: str, what: str) -> None:
     if name.startswith(ELSEWHERE):
         served, address = chat_parts(name.removeprefix(ELSEWHERE))
         if address is not None:
-            raise refusal("untrusted-name.address", f"{what} 'chat:{served}'", address)
-        raise refusal("untrusted-name.folder", f"{what} '{name.removeprefix(ELSEWHERE)}'")
+            where = f"{what} 'chat:{served}'"
+            raise refusal("untrusted-name.address", where, address)
+        where = f"{what} '{name.removeprefix(ELSEWHERE)}'"
+        raise refusal("untrusted-name.folder", where)
 
 
 def load_kind(
@@ -146,7 +151,8 @@ def load_kind(
     prefix, colon, _ = name.partition(":")
     if not colon or prefix not in kinds:
         known = [f"{kind}:" for kind in kinds]
-        raise model_refusal("unknown-model.kind", name, prefix if colon else "", known, what=what)
+        where = f"model {name!r}"
+        raise refusal("unknown-model.kind", where, prefix if colon else "", known, what=what)
     return kinds[prefix](name, device)
 
 
@@ -154,7 +160,8 @@ def refuse_shadowed(name: str, what: str) -> None:
     """Raise UserError for a name of the Hub that is also a local path, which libraries would read
     instead."""
     if os.path.exists(name):  # noqa: PTH110 (false for a name of 5,000 characters, for which a Path raises)
-        raise refusal("unknown-model.shadowed", f"{what} '{name}'", name)
+        where = f"{what} '{name}'"
+        raise refusal("unknown-model.shadowed", where, name)
 
 
 def pin_model(name: str, revision: str | None = None) -> Pin:
@@ -203,7 +210,8 @@ def pin_model(name: str, revision: str | None = None) -> Pin:
         known = known_cause(f"model {name!r}", error)
         if isinstance(error, hub.HfHubHTTPError) and known is not None:
             raise known from error
-        raise model_failure("unavailable.pin", name) from error
+        who = f"model {name!r}"
+        raise failure("unavailable.pin", who) from error
 
 
 def folder_sha256(folder: Path) -> str:

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.models.messages import model_failure, model_refusal, refusal
+from counterfoil.models.messages import failure, refusal
 from counterfoil.regular_files import read_regular
 
 # protobuf's limit for a message.
@@ -181,13 +181,15 @@ class Graph:
         except BaseException as error:
             self.close()
             if late.is_set():
-                raise model_failure(
-                    "failed-model.late", self.model, seconds, doing=doing, more=self._seconds * 4
+                where = f"model {self.model!r}"
+                raise failure(
+                    "failed-model.late", where, seconds, doing=doing, more=self._seconds * 4
                 ) from None
             if not isinstance(error, OSError | EOFError | ValueError):
                 raise
             ended = self._process.returncode
-            raise model_failure("failed-model.ended", self.model, ended, doing=doing) from error
+            where = f"model {self.model!r}"
+            raise failure("failed-model.ended", where, ended, doing=doing) from error
         finally:
             clock.cancel()
         if "problem" in answer:
@@ -200,19 +202,23 @@ class Graph:
     ) -> RunFailure | UserError:
         problem = str(answer["problem"])
         if answer.get("missing"):
-            return model_refusal("missing-package.onnx", self.model, problem)
+            where = f"model {self.model!r}"
+            return refusal("missing-package.onnx", where, problem)
         if answer.get("memory"):
-            return model_failure(
+            where = f"model {self.model!r}"
+            return failure(
                 "out-of-memory.graph",
-                self.model,
+                where,
                 problem,
                 memory / (1 << 30),
                 doing=doing,
                 more=4 * _limits()[1] >> 30,
             )
         if "ExecutionProvider" in problem and doing == "be loaded":
-            return model_refusal("unusable-device.provider", self.model, problem)
-        return model_failure("failed-model.graph", self.model, problem, doing=doing)
+            where = f"model {self.model!r}"
+            return refusal("unusable-device.provider", where, problem)
+        where = f"model {self.model!r}"
+        return failure("failed-model.graph", where, problem, doing=doing)
 
 
 def open_graph(name: str, file: Path, device: str) -> tuple[Graph, str]:
@@ -221,13 +227,15 @@ def open_graph(name: str, file: Path, device: str) -> tuple[Graph, str]:
     try:
         content = read_regular(file, MOST_BYTES)
     except OSError as error:
-        raise refusal("unreadable-model.file", f"model {name!r}: {file}", error) from error
+        who = f"model {name!r}: {file}"
+        raise refusal("unreadable-model.file", who, error) from error
     try:
         graph = Graph(name, content, device)
     except RunFailure as error:
         if "External data" not in str(error):
             raise
-        raise model_failure("unreadable-model.external", name, file=file.name) from error
+        where = f"model {name!r}"
+        raise failure("unreadable-model.external", where, file=file.name) from error
     digest = hashlib.sha256(content)
     digest.update(f"onnxruntime {_version()}".encode())
     return graph, digest.hexdigest()
@@ -239,8 +247,9 @@ def refuse_vast_input(name: str, batch: int | None, sides: Sequence[int]) -> Non
     images = 1 if batch is None else batch
     size = math.prod([images, *sides]) * np.dtype(np.float32).itemsize
     if images < 0 or size > _MOST_INPUT_BYTES:
-        raise model_refusal(
-            "unfit-model.vast", name, size, _MOST_INPUT_BYTES, images=images, sides=list(sides)
+        where = f"model {name!r}"
+        raise refusal(
+            "unfit-model.vast", where, size, _MOST_INPUT_BYTES, images=images, sides=list(sides)
         )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.models.loading_errors import explain_computing
-from counterfoil.models.messages import model_failure, model_refusal
+from counterfoil.models.messages import failure, refusal
 from counterfoil.models.text_models import (
     TEXT_DETECTOR_FILES,
     checked_text_detector,
@@ -76,7 +76,8 @@ class TextDetector:
         boxes = detections["boxes"].float().cpu()
         confidences = detections["scores"].float().cpu()
         if not (torch.isfinite(boxes).all() and torch.isfinite(confidences).all()):
-            raise model_failure("failed-model.boxes", self.name)
+            where = f"model {self.name!r}"
+            raise failure("failed-model.boxes", where)
         return boxes, confidences
 
 
@@ -94,7 +95,8 @@ def load_text_detector(name: str, device: str) -> TextDetector:
     module = parts["module"]
     pictures = image_processor_of(name, config.processor, module.config)
     if not hasattr(pictures, "post_process_object_detection"):
-        raise model_refusal("invalid-config.boxes", name, type(pictures).__name__)
+        where = f"model {name!r}"
+        raise refusal("invalid-config.boxes", where, type(pictures).__name__)
     processor = getattr(transformers, _PROCESSORS[config.model_type])(
         image_processor=pictures, tokenizer=parts["tokenizer"]
     )

@@ -42,7 +42,7 @@ from counterfoil.models.config_files import (
     without_places,
 )
 from counterfoil.models.loading_errors import error_line, while_loading
-from counterfoil.models.messages import model_failure, model_refusal, refusal
+from counterfoil.models.messages import failure, refusal
 from counterfoil.models.transformers_files import (
     ModelFiles,
     as_configuration,
@@ -300,7 +300,8 @@ def _tokenizer_files(
     if model_files.file(TOKENIZER) is None:
         names = _OLDER_TOKENIZER
     if any(model_files.file(name) is None for name in names):
-        raise model_refusal("missing-file.tokenizer", model, model_files.folder, TOKENIZER)
+        where = f"model {model!r}"
+        raise refusal("missing-file.tokenizer", where, model_files.folder, TOKENIZER)
     files = {name: _read(model, model_files, name, _MOST_TOKENIZER_BYTES) for name in names}
     try:
         tokenizer = parse_json(files.get(TOKENIZER, b"{}"))
@@ -342,7 +343,8 @@ def _read(model: str, model_files: ModelFiles, name: str, most: int) -> bytes:
     try:
         return read_regular(model_files.folder / name, most)
     except (OSError, ValueError) as error:
-        raise refusal("unreadable-model.read", f"model {model!r}: {name}", error) from error
+        where = f"model {model!r}: {name}"
+        raise refusal("unreadable-model.read", where, error) from error
 
 
 def load_text_model(
@@ -370,7 +372,8 @@ def load_text_model(
                 tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
         except Exception as error:  # damaged files may raise anything
             reason = error_line(error)
-            raise model_refusal("invalid-config.made", name, reason, "tokenizer") from error
+            where = f"model {name!r}"
+            raise refusal("invalid-config.made", where, reason, "tokenizer") from error
     return {
         "name": name,
         "model_type": config.model_type,
@@ -401,7 +404,8 @@ def ends_of(name: str, *places: Any) -> tuple[int, ...]:
     """
     ends = all_ids(*places)
     if not ends:
-        raise model_refusal("invalid-config.end", name)
+        where = f"model {name!r}"
+        raise refusal("invalid-config.end", where)
     return ends
 
 
@@ -412,7 +416,8 @@ def start_of(name: str, *places: Any) -> int:
     """
     start = next((setting for setting in places if is_integer(setting, 0, 1 << 31)), None)
     if start is None:
-        raise model_refusal("invalid-config.start", name)
+        where = f"model {name!r}"
+        raise refusal("invalid-config.start", where)
     return start
 
 
@@ -465,7 +470,8 @@ def render_chat(
     templates = holder.chat_template
     template = templates.get("default") if isinstance(templates, Mapping) else templates
     if not isinstance(template, str):
-        raise model_failure("invalid-config.template", model)
+        where = f"model {model!r}"
+        raise failure("invalid-config.template", where)
     special = getattr(holder, "tokenizer", holder).special_tokens_map
     request = {
         "template": template,
@@ -480,7 +486,8 @@ def render_chat(
     }
     answer = _rendered(json.dumps(request, default=lambda value: f"<{type(value).__name__}>"))
     if "text" not in answer:
-        raise model_failure("failed-model.template", model, answer["problem"])
+        where = f"model {model!r}"
+        raise failure("failed-model.template", where, answer["problem"])
     return answer["text"]
 
 

@@ -23,7 +23,7 @@ from counterfoil.models.config_files import (
     refuse_unlike_sides,
 )
 from counterfoil.models.loading_errors import error_line, while_loading
-from counterfoil.models.messages import model_failure, model_refusal
+from counterfoil.models.messages import failure, refusal
 from counterfoil.models.names import HUB, local_folder, pin_model, refuse_shadowed
 from counterfoil.models.weights_files import (
     SAFE,
@@ -81,8 +81,9 @@ def found_files(name: str, rest: str, wanted: Sequence[str]) -> ModelFiles:
     folder = local_folder(rest)
     if folder is not None:
         if not (folder / CONFIG).exists():
-            raise model_refusal(
-                "missing-file.config", name, folder, CONFIG, what="a model of transformers"
+            where = f"model {name!r}"
+            raise refusal(
+                "missing-file.config", where, folder, CONFIG, what="a model of transformers"
             )
         return ModelFiles(folder)
     repository, _, revision = rest.removeprefix(HUB).partition("@")
@@ -141,10 +142,12 @@ def trained_module(
             ) from error
     missing = sorted(keys["missing_keys"])
     if missing:
-        raise model_failure("misfit-weights.missing", name, missing)
+        where = f"model {name!r}"
+        raise failure("misfit-weights.missing", where, missing)
     left = sorted(key for key in keys["unexpected_keys"] if _LAYER.search(key))
     if left:
-        raise model_refusal("misfit-weights.layers", name, left[0])
+        where = f"model {name!r}"
+        raise refusal("misfit-weights.layers", where, left[0])
     refuse_infinite(name, module)
     return module, prefix
 
@@ -157,7 +160,8 @@ def as_configuration(name: str, model_type: str, document: Mapping[str, Any]) ->
     try:
         return CONFIG_MAPPING[model_type].from_dict(dict(document))
     except Exception as error:  # a damaged configuration may raise anything
-        raise model_refusal("invalid-config.built", name, error_line(error)) from error
+        where = f"model {name!r}"
+        raise refusal("invalid-config.built", where, error_line(error)) from error
 
 
 def _weights(name: str, model_files: ModelFiles) -> list[Path]:
@@ -168,17 +172,20 @@ def _weights(name: str, model_files: ModelFiles) -> list[Path]:
         return [single]
     index = model_files.file(_INDEX)
     if index is None:
-        raise model_refusal("missing-file.safetensors", name, _WEIGHTS)
+        where = f"model {name!r}"
+        raise refusal("missing-file.safetensors", where, _WEIGHTS)
     listed = {"weight_map": {}} | read_config(index, name, 1 << 24)
     refuse_problems(name, list(shard_problems(listed)), _INDEX)
     shards = sorted(set(listed["weight_map"].values()))
     if not all(file.endswith(SAFE) for file in shards):
-        raise model_refusal("unreadable-model.shard", name, shards[0], index=_INDEX)
+        where = f"model {name!r}"
+        raise refusal("unreadable-model.shard", where, shards[0], index=_INDEX)
     paths = []
     for shard in shards:
         path = model_files.file(shard)
         if path is None:
-            raise model_failure("missing-file.shard", name, shard, index=_INDEX)
+            where = f"model {name!r}"
+            raise failure("missing-file.shard", where, shard, index=_INDEX)
         paths.append(path)
     return paths
 
@@ -213,7 +220,8 @@ def inputs_prepared_by(name: str, processor: Any) -> Callable[[Any], dict[str, t
         except Exception as error:  # odd settings may raise anything
             shown = f"{image.size[0]:,} x {image.size[1]:,}"
             reason = error_line(error)
-            raise model_refusal("unfit-input.image", name, shown, reason=reason) from error
+            where = f"model {name!r}"
+            raise refusal("unfit-input.image", where, shown, reason=reason) from error
 
     return transformed
 
@@ -232,7 +240,8 @@ def image_processor_of(name: str, settings: Mapping[str, Any], of_model: Any) ->
         except Exception as error:  # odd settings may raise anything
             reason = error_line(error)
             made = "image processor of transformers"
-            raise model_refusal("invalid-config.made", name, reason, made) from error
+            where = f"model {name!r}"
+            raise refusal("invalid-config.made", where, reason, made) from error
 
 
 def input_key_of(processor: Any, **more: Any) -> str:

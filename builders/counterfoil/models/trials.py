@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 from counterfoil.errors import CounterfoilError
 from counterfoil.models.loading_errors import error_line
-from counterfoil.models.messages import model_failure, model_refusal
+from counterfoil.models.messages import failure, refusal
 
 if TYPE_CHECKING:
     from torch import nn
@@ -53,7 +53,8 @@ def refuse_overgrown(
     try:
         held = sum(file.stat().st_size for file in files)
     except OSError as error:
-        raise model_failure("unreadable-model.weights", model, error) from error
+        where = f"model {model!r}"
+        raise failure("unreadable-model.weights", where, error) from error
     names = ", ".join(sorted(file.name for file in files)[:3])
     try:
         try:
@@ -67,14 +68,17 @@ def refuse_overgrown(
                 built = build()
         numbers = sum(parameter.numel() for parameter in built.parameters())
     except _Overgrown as error:
-        raise model_refusal("misfit-weights.larger", model, error, held, files=names) from error
+        where = f"model {model!r}"
+        raise refusal("misfit-weights.larger", where, error, held, files=names) from error
     except CounterfoilError:
         raise
     except Exception as error:  # an odd configuration may raise anything
-        raise model_refusal("invalid-config.built", model, error_line(error)) from error
+        where = f"model {model!r}"
+        raise refusal("invalid-config.built", where, error_line(error)) from error
     if numbers > held:
         asked = f"{numbers:,} parameters"
-        raise model_refusal("misfit-weights.larger", model, asked, held, files=names)
+        where = f"model {model!r}"
+        raise refusal("misfit-weights.larger", where, asked, held, files=names)
     return built
 
 
@@ -160,7 +164,8 @@ def refuse_unknown_ids(model: str, ids: torch.Tensor, rows: int) -> None:
     low, high = (int(bound) for bound in torch.aminmax(ids))
     if low < 0 or high >= rows:
         unknown = low if low < 0 else high
-        raise model_failure("misfit-weights.ids", model, unknown, rows)
+        where = f"model {model!r}"
+        raise failure("misfit-weights.ids", where, unknown, rows)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import Problems, UserError
 from counterfoil.models.loading_errors import error_line
-from counterfoil.models.messages import message, model_failure, model_refusal, refusal
+from counterfoil.models.messages import failure, message, refusal
 
 if TYPE_CHECKING:
     import torch
@@ -72,7 +72,8 @@ def refuse_damaged(file: Path, model: str) -> None:
             pass
     except (SafetensorError, OSError) as error:
         reason = f"{file.name}: {error_line(error)}"
-        raise model_failure("unreadable-model.damaged", model, reason) from error
+        where = f"model {model!r}"
+        raise failure("unreadable-model.damaged", where, reason) from error
 
 
 def read_pickled(file: Path, model: str) -> dict[str, torch.Tensor]:
@@ -91,17 +92,20 @@ def read_pickled(file: Path, model: str) -> dict[str, torch.Tensor]:
         reason = error_line(error)
         if "eights" in str(error):
             reason = "it holds more than weights, or is damaged"
-        raise refusal("unreadable-model.pickle", f"model {model!r}: {file.name}", reason) from error
+        where = f"model {model!r}: {file.name}"
+        raise refusal("unreadable-model.pickle", where, reason) from error
     weights: dict[str, Any] = checkpoint if isinstance(checkpoint, dict) else {}
     inside = (weights[key] for key in _INSIDE if isinstance(weights.get(key), dict))
     weights = next(inside, weights)
     if not weights or not all(
         isinstance(key, str) and _is_plain(tensor) for key, tensor in weights.items()
     ):
-        raise refusal("unreadable-model.unnamed", f"model {model!r}: {file.name}")
+        where = f"model {model!r}: {file.name}"
+        raise refusal("unreadable-model.unnamed", where)
     size = sum(tensor.numel() * tensor.element_size() for tensor in weights.values())
     if size > 2 * file.stat().st_size:
-        raise refusal("unreadable-model.declares", f"model {model!r}: {file.name}")
+        where = f"model {model!r}: {file.name}"
+        raise refusal("unreadable-model.declares", where)
     return {unwrapped(key): tensor for key, tensor in weights.items()}
 
 
@@ -140,7 +144,8 @@ def refuse_infinite(model: str, module: nn.Module) -> None:
         if tensor.is_floating_point() and tensor.numel() and not bool(torch.isfinite(tensor).all())
     ]
     if infinite:
-        raise model_refusal("misfit-weights.infinite", model, infinite)
+        where = f"model {model!r}"
+        raise refusal("misfit-weights.infinite", where, infinite)
 
 
 def weights_sha256(architecture: str, state: Mapping[str, Any]) -> str:
@@ -166,9 +171,11 @@ def refuse_packed(file: Path, model: str) -> None:
             ways = {member.compress_type for member in archive.infolist()}
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         reason = f"{file.name}: {error_line(error)}"
-        raise model_failure("unreadable-model.damaged", model, reason) from error
+        where = f"model {model!r}"
+        raise failure("unreadable-model.damaged", where, reason) from error
     if ways - {zipfile.ZIP_STORED}:
-        raise refusal("unreadable-model.packed", f"model {model!r}: {file.name}")
+        who = f"model {model!r}: {file.name}"
+        raise refusal("unreadable-model.packed", who)
 
 
 def _is_plain(value: Any) -> bool:

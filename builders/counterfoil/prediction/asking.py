@@ -20,7 +20,7 @@ from counterfoil.data import messages as data_messages
 from counterfoil.data.labelled_images import Chunk, Chunks, LabelledImages, stretch_rows
 from counterfoil.engines import Advanced, Doing, Engine, Finished, LocalEngine, Lost, Work
 from counterfoil.errors import CounterfoilError
-from counterfoil.models.messages import failure, model_failure, model_refusal, refusal
+from counterfoil.models.messages import failure, refusal
 from counterfoil.prediction.answer_cache import AnswerCache, Columns, join_stretches
 from counterfoil.progress import report_progress
 from counterfoil.recipe.prompts import RecipeClass
@@ -278,7 +278,14 @@ def ask(
     position = models[0].done
     asked_models = [answering.model for answering in models]
     seeds_left = repeat(0) if seeds is None else seeds[position:].tolist()
-    batches = prepared_batches(images, asked_models, batch_size, device, photographs, seeds_left)
+    batches = prepared_batches(
+        images,
+        asked_models,
+        batch_size,
+        device,
+        photographs,
+        seeds_left,
+    )
     for readable, inputs in batches:
         at = np.arange(position, position + len(readable))
         position += len(readable)
@@ -357,7 +364,8 @@ def _batch(inputs: list[Any], name: str) -> Any:
     shapes = {tuple(tensor.shape) for tensor in inputs}
     if len(shapes) > 1:
         first, second = sorted(shapes)[:2]
-        return model_refusal("invalid-callable.shapes", name, list(first), list(second))
+        where = f"model {name!r}"
+        return refusal("invalid-callable.shapes", where, list(first), list(second))
     return torch.stack(inputs)
 
 
@@ -390,7 +398,8 @@ class _Asking:
         models = self.load(self.device)
         for model, key in zip(models, self.keys, strict=True):
             if model.key != key:
-                raise model_failure("failed-model.other", model.name)
+                where = f"model {model.name!r}"
+                raise failure("failed-model.other", where)
 
         def answer(chunk: Chunk) -> Doing[int, _Answers]:
             in_pass = [AskedModel(model) for model in models]

@@ -65,7 +65,9 @@ class Change:
     """Its severity."""
 
     def of(
-        self, classifier: Classifier, preparation: Preparation | None
+        self,
+        classifier: Classifier,
+        preparation: Preparation | None,
     ) -> ChangedPreparation | str:
         """Return how a model prepares images under this change, or why it cannot."""
         name = self.name
@@ -155,7 +157,11 @@ class ChangedPreparation:
                 if min(fitted.size) < SMALLEST_SIDE:
                     width, height = fitted.size
                     raise refusal(
-                        "unfit-input.corrupted", change.name, width, height, least=SMALLEST_SIDE
+                        "unfit-input.corrupted",
+                        change.name,
+                        width,
+                        height,
+                        least=SMALLEST_SIDE,
                     )
                 fitted = corrupt(fitted, change.corruption, change.severity, seed=seed)
             return preparation.tensor(fitted)

@@ -29,7 +29,7 @@ from counterfoil.models.classifiers.classifier import (
     shortened,
     side_by_side,
 )
-from counterfoil.models.messages import message, model_refusal, refusal
+from counterfoil.models.messages import message, refusal
 from counterfoil.recipe.names import PREDICTIONS, plain_name
 from counterfoil.report.words import format_count
 
@@ -181,9 +181,8 @@ def _refuse_unknown_order(
     names = _folder_names(classes, facts, trained) if folders else None
     if names is None:
         if trained is not None and len(trained) == 0:
-            raise model_refusal(
-                "unmatched-classes.folders", facts.name, facts.num_classes, len(classes)
-            )
+            where = f"model {facts.name!r}"
+            raise refusal("unmatched-classes.folders", where, facts.num_classes, len(classes))
         return "by position, in the dataset's order of labels"
     timms = _timm_order(names)
     if timms == names:
@@ -200,7 +199,8 @@ def _refuse_unknown_order(
     for name, other in pairs[first : first + MOST_LINES]:
         rows.append((shortened(name), shortened(other)))
     problem = message("unmatched-classes.sorted", f"model {facts.name!r}", first + 1)
-    raise UserError(problem.with_end("\n" + "\n".join(in_columns(rows))))
+    shown = "\n".join(in_columns(rows))
+    raise UserError(problem.with_end(f"\n{shown}"))
 
 
 def _timm_targets(
@@ -213,7 +213,8 @@ def _timm_targets(
     names = _folder_names(classes, facts, trained)
     timms = None if names is None else _timm_order(names)
     if names is None or timms is None or len(names) != facts.num_classes:
-        raise model_refusal("unmatched-classes.timm", facts.name, facts.num_classes)
+        where = f"model {facts.name!r}"
+        raise refusal("unmatched-classes.timm", where, facts.num_classes)
     output_of = {name: output for output, name in enumerate(timms)}
     return tuple((output_of[names[cls.source_label]],) for cls in classes)
 
@@ -286,12 +287,18 @@ def _stand_elsewhere(classes: Sequence[RecipeClass], named: NameMatch) -> bool:
 
 
 def _imagenet_targets(
-    classes: Sequence[RecipeClass], facts: ClassifierFacts
+    classes: Sequence[RecipeClass],
+    facts: ClassifierFacts,
 ) -> tuple[tuple[int, ...], ...]:
     missing = [cls.id for cls in classes if not cls.imagenet]
     if missing:
-        raise model_refusal(
-            "unmatched-classes.no-index", facts.name, len(missing), len(classes), names=missing
+        where = f"model {facts.name!r}"
+        raise refusal(
+            "unmatched-classes.no-index",
+            where,
+            len(missing),
+            len(classes),
+            names=missing,
         )
     wrong = [cls.id for cls in classes if not all(0 <= i < IMAGENET_OUTPUTS for i in cls.imagenet)]
     if wrong:
@@ -321,8 +328,13 @@ def _source_targets(
         sentence = "unmatched-classes.no-indices"
     by_label = sorted(classes, key=lambda cls: cls.source_label)
     named = [f"{cls.source_label} {shortened(cls.name)}" for cls in by_label]
-    raise model_refusal(
-        sentence, facts.name, facts.num_classes, wanted, names=some_of(named, MOST_LINES)
+    where = f"model {facts.name!r}"
+    raise refusal(
+        sentence,
+        where,
+        facts.num_classes,
+        wanted,
+        names=some_of(named, MOST_LINES),
     )
 
 
@@ -364,7 +376,8 @@ def match_output_names(
     # Compare case only if some names differ in nothing else.
     plain_names = {plain_name(cls.name) for cls in classes}
     spelt = plain_name if len(plain_names) == len(classes) else _composed
-    by_name = _outputs_by_name([spelt(name)] for name in names)
+    spelt_names = [spelt(name) for name in names]
+    by_name = _outputs_by_name([name] for name in spelt_names)
     exact = [by_name.get(spelt(cls.name), ()) for cls in classes]
     single = [outputs[0] for outputs in exact if len(outputs) == 1]
     if len(set(single)) == len(classes):
@@ -421,7 +434,8 @@ def refuse_unmatched(
     if named.problems:
         where = f"model {facts.name!r}"
         raise UserError([problem.at(where) for problem in named.problems[:MOST_LINES]])
-    missing = [cls for cls, output in zip(classes, named.outputs, strict=True) if output is None]
+    pairs = zip(classes, named.outputs, strict=True)
+    missing = [cls for cls, output in pairs if output is None]
     if not missing:
         return
     names = facts.label_names or ()
@@ -429,7 +443,8 @@ def refuse_unmatched(
     if facts.name.startswith(PREDICTIONS):
         sentence = "unmatched-classes.no-column"
     problem = message(sentence, f"model {facts.name!r}", len(missing), len(classes))
-    shown = "\n".join(side_by_side(missing, names, set(named.outputs) - {None}))
+    taken = set(named.outputs) - {None}
+    shown = "\n".join(side_by_side(missing, names, taken))
     raise UserError(problem.with_end(f"\n{shown}"))
 
 

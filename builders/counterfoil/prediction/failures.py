@@ -28,7 +28,7 @@ from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.errors import UserError
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier, refuse_by_row
-from counterfoil.models.messages import message, model_refusal, refusal
+from counterfoil.models.messages import message, refusal
 from counterfoil.models.score_scale import UNKNOWN
 from counterfoil.prediction.class_map import ClassMap, map_classes
 from counterfoil.prediction.inference import Predictions, each_once, no_answers
@@ -65,13 +65,27 @@ def failed_answers(
         class_id = rule.removeprefix(ANSWERED)
         ids = [cls.id for cls in classes]
         if class_id not in ids:
-            raise refusal("unfit-rule.class", setting, class_id, ids, first=ids[0])
+            raise refusal(
+                "unfit-rule.class",
+                setting,
+                class_id,
+                ids,
+                first=ids[0],
+            )
         label = ids.index(class_id)
         given = np.isin(predictions.prediction, class_map.targets[label])
         return predictions.readable & given & (labels != label)
     if not ranks_enough(predictions, class_map):
-        ranked = min(predictions.answers.shape[1], class_map.num_classes)
-        raise refusal("unfit-rule.ranked", setting, ranked, _FIRST, rule=rule, key=setting)
+        kept = predictions.answers.shape[1]
+        ranked = min(kept, class_map.num_classes)
+        raise refusal(
+            "unfit-rule.ranked",
+            setting,
+            ranked,
+            _FIRST,
+            rule=rule,
+            key=setting,
+        )
     first = predictions.answers[:, :_FIRST]
     if rule in PARENTS:
         missing = [cls.id for cls in classes if cls.parent is None]
@@ -84,7 +98,8 @@ def failed_answers(
                 first=missing[0],
                 key=setting,
             )
-    answers = [(cls, class_map.targets[cls.label]) for cls in classes]
+    targets = class_map.targets
+    answers = [(cls, targets[cls.label]) for cls in classes]
     if class_map.outputs == "imagenet" and any(cls.kinds for cls in classes):
         named = set(chain.from_iterable(targets for _, targets in answers))
         for cls in load_recipe("imagenet-star").classes:
@@ -112,7 +127,14 @@ def refuse_unanswered(
     """Raise UserError for a rule that `failures` would refuse, before the model answers any
     image."""
     no_labels = np.zeros(0, dtype=np.int64)
-    failed_answers(rule, no_answers(0, class_map), no_labels, classes, class_map, setting)
+    failed_answers(
+        rule,
+        no_answers(0, class_map),
+        no_labels,
+        classes,
+        class_map,
+        setting,
+    )
 
 
 def ranks_enough(predictions: Predictions, class_map: ClassMap) -> bool:
@@ -159,7 +181,8 @@ def refuse_one_label(model: str, most_ranked: int | None, conditions: Sequence[s
         named = ", ".join(conditions[:8])
         if len(conditions) > 8:
             named += " …"
-        raise model_refusal("unmatched-classes.one-label", model, named)
+        where = f"model {model!r}"
+        raise refusal("unmatched-classes.one-label", where, named)
 
 
 def condition_scores(
@@ -256,7 +279,8 @@ def binary_answers(scores: AnyFloats, present: Bools, thresholds: Floats) -> Boo
 def _f1(has: Bools, order: Ints, last: Ints) -> Floats:
     # 2 tp / (2 tp + fp + fn); a quotient of equal fractions is equal to the bit, so ties are ties.
     hits = np.cumsum(has[order])[last]
-    return 2 * hits / (last + 1 + has.sum())
+    answered_or_true = last + 1 + has.sum()
+    return 2 * hits / answered_or_true
 
 
 def _refuse_misfit(scores: AnyFloats, present: Bools) -> None:

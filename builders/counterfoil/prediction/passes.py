@@ -13,7 +13,7 @@ from counterfoil.errors import CounterfoilError, raise_together
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import refuse_by_row
 from counterfoil.models.memory import free_bytes, give_back_memory
-from counterfoil.models.messages import model_failure, model_refusal
+from counterfoil.models.messages import failure, refusal
 from counterfoil.models.preparation import read_preparation
 from counterfoil.models.score_scale import AnyScale
 from counterfoil.prediction.answer_cache import join_stretches
@@ -59,7 +59,14 @@ class CallBudget:
         """Take calls for a model. Raise UserError, before the first call, if too few are left."""
         if self.made + calls > self.most:
             before = f" after the {self.made:,} of others" if self.made else ""
-            raise model_refusal("call-limit", name, calls, self.most, before=before)
+            where = f"model {name!r}"
+            raise refusal(
+                "call-limit",
+                where,
+                calls,
+                self.most,
+                before=before,
+            )
         self.made += calls
 
 
@@ -169,7 +176,9 @@ class _Scoring:
     scored: dict[str, Scored] = field(default_factory=dict)
 
     def preparations(
-        self, classifier: Classifier, in_file: bool
+        self,
+        classifier: Classifier,
+        in_file: bool,
     ) -> list[ChangedPreparation | None]:
         """Return the ways in which a model's images are prepared: its own, or one a change."""
         if not self.changes:
@@ -201,11 +210,23 @@ class _Scoring:
         ways = self.preparations(classifier, recorded is not None)
         if recorded is not None:
             if ways:
-                answers = take_over(images, name, recorded, class_map, classifier.score_scale)
+                answers = take_over(
+                    images,
+                    name,
+                    recorded,
+                    class_map,
+                    classifier.score_scale,
+                )
                 self.scored[name] = Scored(classifier, class_map, answers)
             return
         for prepared in ways:
-            model = MappedClassifier(classifier, class_map, self.device, self.logits, prepared)
+            model = MappedClassifier(
+                classifier,
+                class_map,
+                self.device,
+                self.logits,
+                prepared,
+            )
             cache = model.cache(self.folder, images) if classifier.kept else None
             known = None if cache is None else cache.load()
             if known is not None:
@@ -270,7 +291,15 @@ class _Scoring:
             stage = f"{stage}: {format_count(calls, 'call')} of a server"
         classes = () if elsewhere is None else elsewhere.classes
         loading = partial(_load, specs, classes, self.logits)
-        return Pass(images, stage, self.batch_size, self.device, elsewhere, loading, WORKERS_IMPORT)
+        return Pass(
+            images,
+            stage,
+            self.batch_size,
+            self.device,
+            elsewhere,
+            loading,
+            WORKERS_IMPORT,
+        )
 
     def finish(self, answering: AskedModel) -> None:
         """Take the answers of a model whose pass has ended, or its failure."""
@@ -331,15 +360,17 @@ def _refuse_vast_batch(classifier: Classifier, batch_size: int, device: str) -> 
 
         shape = (batch_size, *classifier.input_size)
         # A layer's input and output are in memory together.
-        needed += 2 * largest_tensor_bytes(lambda batch: classifier.logits(batch, "cpu"), shape)
+        largest = largest_tensor_bytes(lambda batch: classifier.logits(batch, "cpu"), shape)
+        needed += 2 * largest
     if needed <= free:
         return
     _, height, width = classifier.input_size
     fitting = batch_size * free // needed
     sentence = "out-of-memory.smaller" if fitting else "out-of-memory.images"
-    raise model_failure(
+    where = f"model {classifier.name!r}"
+    raise failure(
         sentence,
-        classifier.name,
+        where,
         needed / 1e9,
         free / 1e9,
         height=height,
@@ -354,8 +385,10 @@ def _refuse_unfit(classifier: Classifier, class_map: ClassMap) -> None:
     was made."""
     channels, *_ = classifier.input_size or (3,)
     if channels != 3:
-        raise model_refusal("unfit-model.channels", classifier.name, channels)
+        where = f"model {classifier.name!r}"
+        raise refusal("unfit-model.channels", where, channels)
     same = class_map.order_given or class_map.label_names in (None, classifier.label_names)
     # a branch moved, a file was written
     if not same or classifier.num_classes != class_map.num_classes:
-        raise model_failure("failed-model.changed", classifier.name)
+        where = f"model {classifier.name!r}"
+        raise failure("failed-model.changed", where)

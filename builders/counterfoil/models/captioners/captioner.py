@@ -19,7 +19,7 @@ import numpy as np
 
 from counterfoil.arrays import Floats, Ints
 from counterfoil.models.loading_errors import explain_computing
-from counterfoil.models.messages import model_failure, model_refusal
+from counterfoil.models.messages import failure, refusal
 
 if TYPE_CHECKING:
     import torch
@@ -134,9 +134,8 @@ class Captioner:
             if self.longest is not None:
                 most = min(most_tokens, self.longest - len(forced))
             if most < 1:
-                raise model_refusal(
-                    "unfit-input.prefix", self.name, begun, self.longest, tokens=len(forced)
-                )
+                where = f"model {self.name!r}"
+                raise refusal("unfit-input.prefix", where, begun, self.longest, tokens=len(forced))
             generators = [_generator(image, seed, index) for index in range(number)]
             chosen = self._decode(self._seen(image, examples), forced, generators, most)
             return [self._text(begun, forced, tokens) for tokens in chosen]
@@ -158,9 +157,10 @@ class Captioner:
             counts = np.array([len(ids) + 1 for ids in tokens], dtype=np.int64)
             for caption, count in zip(captions, counts, strict=True):
                 if self.longest is not None and count > self.longest:
-                    raise model_refusal(
+                    where = f"model {self.name!r}"
+                    raise refusal(
                         "unfit-input.caption",
-                        self.name,
+                        where,
                         caption.strip(),
                         self.longest,
                         tokens=count,
@@ -219,7 +219,8 @@ class Captioner:
         for step in range(most):
             now = scores.float().cpu().clone()
             if bool(torch.isnan(now).any()):
-                raise model_failure("failed-model.scores", self.name)
+                where = f"model {self.name!r}"
+                raise failure("failed-model.scores", where)
             now[:, list(self.never)] = -torch.inf
             for row in range(rows):
                 if ended[row]:
@@ -290,7 +291,8 @@ class Captioner:
         from counterfoil.models.trials import ids_in_bounds
 
         if examples and not self.takes_examples:
-            raise model_refusal("unfit-model.examples", self.name, self.model_type)
+            where = f"model {self.name!r}"
+            raise refusal("unfit-model.examples", where, self.model_type)
         with (
             explain_computing(f"model {self.name!r}", doing, self.device),
             ids_in_bounds(self.name, self.module),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.errors import RunFailure
 from counterfoil.models.captioners.captioner import Captioner, CaptionExample, SeenImage
 from counterfoil.models.loading_errors import error_line
-from counterfoil.models.messages import model_refusal
+from counterfoil.models.messages import refusal
 from counterfoil.models.text_models import (
     AS_RENDERED,
     TextModelConfig,
@@ -152,12 +152,14 @@ def load(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> 
             processor = AutoProcessor.from_pretrained(folder, trust_remote_code=False)
         except Exception as error:  # damaged files may raise anything
             reason = error_line(error)
-            raise model_refusal("invalid-config.made", name, reason, "processor") from error
+            where = f"model {name!r}"
+            raise refusal("invalid-config.made", where, reason, "processor") from error
     if (
         getattr(processor, "tokenizer", None) is None
         or getattr(processor, "image_processor", None) is None
     ):
-        raise model_refusal("invalid-config.parts", name)
+        where = f"model {name!r}"
+        raise refusal("invalid-config.parts", where)
     module = parts["module"]
     settings = module.config.get_text_config()
     tokenizer = processor.tokenizer
@@ -174,7 +176,8 @@ def load(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> 
     rows = module.get_input_embeddings().num_embeddings
     ends = tuple(end for end in ends if end < rows)
     if not ends:
-        raise model_refusal("invalid-config.no-token", name, rows)
+        where = f"model {name!r}"
+        raise refusal("invalid-config.no-token", where, rows)
     # These tokens stand for images, which an answer does not have.
     images = [getattr(module.config, key, None) for key in _IMAGE_TOKENS]
     captioner = ChatCaptioner(

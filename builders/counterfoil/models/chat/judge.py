@@ -31,7 +31,7 @@ from counterfoil.models.captioners import load_captioner
 from counterfoil.models.captioners.of_chat import ChatCaptioner
 from counterfoil.models.chat import of_hub
 from counterfoil.models.chat.of_hub import ServedChat
-from counterfoil.models.messages import model_refusal, refusal
+from counterfoil.models.messages import refusal
 from counterfoil.models.names import LOCAL
 from counterfoil.recipe.names import TRANSFORMERS, address_problem, is_local
 
@@ -129,16 +129,20 @@ def load_judge(name: str, *, base_url: str | None = None, device: str = "cpu") -
     in_process = name.startswith((TRANSFORMERS, LOCAL)) or is_local(name)
     if base_url is not None:
         if in_process:
-            raise refusal("chat-server.in-process", f"chat model '{name}'", base_url)
+            who = f"chat model '{name}'"
+            raise refusal("chat-server.in-process", who, base_url)
         problem = address_problem(base_url)
         if problem is not None:
-            raise refusal("chat-server.address", f"chat model '{name}'", problem)
+            who = f"chat model '{name}'"
+            raise refusal("chat-server.address", who, problem)
         return ServedJudge(name, of_hub.load(name, base_url, device))
     if not in_process:
-        raise refusal("chat-server.no-address", f"chat model '{name[:80]}'")
+        who = f"chat model '{name[:80]}'"
+        raise refusal("chat-server.no-address", who)
     captioner = load_captioner(name.removeprefix(TRANSFORMERS), device)
     if not isinstance(captioner, ChatCaptioner):
-        raise model_refusal("unfit-model.captioner", name, captioner.model_type)
+        where = f"model {name!r}"
+        raise refusal("unfit-model.captioner", where, captioner.model_type)
     return ProcessJudge(name, captioner)
 
 
@@ -188,7 +192,8 @@ class ProcessJudge(Judge):
         for option in options:
             ids = self._tokens_by_words.get(plain_words(option))
             if ids is None:
-                raise model_refusal("unfit-model.token", self.name, option)
+                where = f"model {self.name!r}"
+                raise refusal("unfit-model.token", where, option)
             yield ids
 
     @functools.cached_property  # decoding a hundred thousand tokens takes a second

@@ -222,7 +222,8 @@ def refuse_misnamed(name: str) -> None:
         raise refusal("unknown-model.chat")
     refuse_elsewhere(name, "chat model")
     if name.startswith(LAB):
-        raise refusal("unknown-model.lab-chat", f"chat model '{name}'")
+        where = f"chat model '{name}'"
+        raise refusal("unknown-model.lab-chat", where)
 
 
 def load(name: str, base_url: str | None, device: str) -> ServedChat:
@@ -230,10 +231,12 @@ def load(name: str, base_url: str | None, device: str) -> ServedChat:
     dataset's recipe."""
     if base_url is None and not _OF_THE_HUB.fullmatch(name):
         # If a name were an address, the Hub's client would send the login to this address.
-        raise refusal("unknown-model.provider", f"chat model '{name[:80]}'")
+        where = f"chat model '{name[:80]}'"
+        raise refusal("unknown-model.provider", where)
     if base_url is not None and base_url.startswith(ELSEWHERE):
         address = base_url.removeprefix(ELSEWHERE)
-        raise refusal("untrusted-name.address", f"chat model '{name}'", address)
+        where = f"chat model '{name}'"
+        raise refusal("untrusted-name.address", where, address)
     return ServedChat(name, base_url)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from counterfoil.models.chat.of_hub import Messages
 from counterfoil.models.loading_errors import explain_computing
-from counterfoil.models.messages import failure, model_refusal, refusal
+from counterfoil.models.messages import failure, refusal
 from counterfoil.models.text_models import (
     CAPTIONER_FILES,
     all_ids,
@@ -69,9 +69,8 @@ class TextChat:
             width = inputs["input_ids"].shape[1]
             most = most_tokens if self.longest is None else min(most_tokens, self.longest - width)
             if most < _FEWEST_TOKENS:
-                raise failure(
-                    "unfit-input.question", f"chat model '{self.name}'", width, self.longest
-                )
+                where = f"chat model '{self.name}'"
+                raise failure("unfit-input.question", where, width, self.longest)
             chosen: dict[str, Any] = {"do_sample": False}
             if temperature > 0:
                 chosen = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
@@ -94,7 +93,8 @@ class TextChat:
 
 def load(name: str, base_url: str | None, device: str) -> TextChat:
     if base_url is not None:
-        raise refusal("chat-server.in-process", f"chat model '{name}'", base_url)
+        who = f"chat model '{name}'"
+        raise refusal("chat-server.in-process", who, base_url)
     files = found_files(name, name.removeprefix(TRANSFORMERS), CAPTIONER_FILES)
     config = checked_chat(name, files)
     parts = load_text_model(name, files, config, device)
@@ -113,7 +113,8 @@ def load(name: str, base_url: str | None, device: str) -> TextChat:
             if end < rows:
                 ends[end] = None
     if not ends:
-        raise model_refusal("invalid-config.no-end", name, rows)
+        where = f"model {name!r}"
+        raise refusal("invalid-config.no-end", where, rows)
     longest = getattr(module.config.get_text_config(), "max_position_embeddings", None)
     return TextChat(
         name=name,

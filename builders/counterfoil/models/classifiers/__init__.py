@@ -20,7 +20,7 @@ from counterfoil.models.classifiers import (
     of_transformers,
 )
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
-from counterfoil.models.messages import model_refusal
+from counterfoil.models.messages import refusal
 from counterfoil.models.names import refuse_elsewhere
 from counterfoil.recipe.names import PYTHON
 from counterfoil.recipe.prompts import RecipeClass
@@ -79,5 +79,6 @@ def _kind_of(name: str) -> ClassifierKind:
     if prefix not in CLASSIFIER_KINDS:
         # people do not write these
         known = [f"{kind}:" for kind in CLASSIFIER_KINDS if f"{kind}:" not in (":", PYTHON)]
-        raise model_refusal("unknown-model.classifier", name, prefix, known)
+        where = f"model {name!r}"
+        raise refusal("unknown-model.classifier", where, prefix, known)
     return CLASSIFIER_KINDS[prefix]

@@ -19,7 +19,7 @@ from counterfoil.models.classifiers import of_timm
 from counterfoil.models.classifiers.classifier import Classifier
 from counterfoil.models.classifiers.of_python import CallableClassifier
 from counterfoil.models.loading_errors import error_line
-from counterfoil.models.messages import failure, model_failure, model_refusal, refusal
+from counterfoil.models.messages import failure, refusal
 
 if TYPE_CHECKING:
     from torch import nn
@@ -88,7 +88,8 @@ def refuse_other_logits(
     if not same_numbers or logits.shape[1:] != head.bias.shape:
         taken = f"{head.weight.shape[1]} numbers to {len(head.bias)} outputs"
         given = f"{features.shape[-1]} numbers and {logits.shape[-1]} outputs"
-        raise model_failure("failed-model.head", model, given, taken)
+        where = f"model {model!r}"
+        raise failure("failed-model.head", where, given, taken)
     if not len(features):
         return
     weight = np.abs(head.weight.T).astype(np.float64)
@@ -98,7 +99,8 @@ def refuse_other_logits(
     difference = float(np.abs(differences).max())
     allowed = TOLERANCE * float(magnitudes.max())
     if not difference <= allowed:  # also true for NaN
-        raise model_failure("unmendable-model.more", model, difference, allowed)
+        where = f"model {model!r}"
+        raise failure("unmendable-model.more", where, difference, allowed)
 
 
 def write_with_head(
@@ -118,13 +120,16 @@ def write_with_head(
     disk error or a failed check.
     """
     if not isinstance(classifier, of_timm.TimmClassifier):
-        raise model_refusal("unmendable-model.saved", classifier.name)
+        where = f"model {classifier.name!r}"
+        raise refusal("unmendable-model.saved", where)
     layer = _single_linear(classifier)
     expected = tuple(layer.weight.shape)
     if expected != head.weight.shape:
-        raise model_refusal("unmendable-model.shape", classifier.name, head.weight.shape, expected)
+        where = f"model {classifier.name!r}"
+        raise refusal("unmendable-model.shape", where, head.weight.shape, expected)
     if not (np.isfinite(head.weight).all() and np.isfinite(head.bias).all()):
-        raise model_refusal("unmendable-model.finite", classifier.name)
+        where = f"model {classifier.name!r}"
+        raise refusal("unmendable-model.finite", where)
     folder = folder.absolute()
     refuse_another_folder(folder)
     try:
@@ -136,7 +141,8 @@ def write_with_head(
             loaded = of_timm.load(f"local-dir:{made}")  # as a user loads it
             same_input = loaded.input_key == classifier.input_key
             if not same_input or loaded.label_names != classifier.label_names:
-                raise model_failure("unmendable-model.prepared", classifier.name)
+                where = f"model {classifier.name!r}"
+                raise failure("unmendable-model.prepared", where)
             refuse_other_logits(classifier.name, head, *_probed(loaded, "cpu"))
             if folder.exists():
                 folder.rename(beside / _BEFORE)
@@ -170,7 +176,8 @@ def _single_linear(classifier: Classifier) -> nn.Linear:
     if isinstance(classifier, CallableClassifier):
         return classifier.last_linear()
     if not isinstance(classifier, of_timm.TimmClassifier):
-        raise model_refusal("unmendable-model.kind", classifier.name, classifier.architecture)
+        where = f"model {classifier.name!r}"
+        raise refusal("unmendable-model.kind", where, classifier.architecture)
     head = classifier.module.get_classifier()
     if isinstance(head, nn.Linear) and head.bias is not None:
         return head
@@ -180,9 +187,8 @@ def _single_linear(classifier: Classifier) -> nn.Linear:
         reason = f"it has {len(head)} heads, and averages their logits"
     else:
         reason = f"it is a {type(head).__name__}"
-    raise model_refusal(
-        "unmendable-model.head", classifier.name, classifier.architecture, reason=reason
-    )
+    where = f"model {classifier.name!r}"
+    raise refusal("unmendable-model.head", where, classifier.architecture, reason=reason)
 
 
 def _probed(classifier: Classifier, device: str) -> tuple[Floats32, Floats32]:

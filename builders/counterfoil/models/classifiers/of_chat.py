@@ -44,7 +44,7 @@ from counterfoil.models.classifiers.classifier import (
 )
 from counterfoil.models.classifiers.of_predictions import ANOTHER
 from counterfoil.models.loading_errors import while_loading
-from counterfoil.models.messages import model_refusal
+from counterfoil.models.messages import refusal
 from counterfoil.models.score_scale import SOME
 from counterfoil.recipe.names import (
     CHAT,
@@ -220,22 +220,26 @@ def describe(name: str, classes: Sequence[RecipeClass]) -> ClassifierFacts:
     """Return the model's outputs, the classes and one more. No server is contacted."""
     model, address = chat_parts(name)
     if not classes:
-        raise model_refusal("unmatched-classes.none", name)
+        where = f"model {name!r}"
+        raise refusal("unmatched-classes.none", where)
     if len(classes) > MOST_CLASSES:
-        raise model_refusal("unmatched-classes.many", name, len(classes), MOST_CLASSES)
+        where = f"model {name!r}"
+        raise refusal("unmatched-classes.many", where, len(classes), MOST_CLASSES)
     outputs = _names(classes)
     alike = repeated_words(outputs) if len(outputs) > len(_LETTERS) else []
     if alike:
-        raise model_refusal("unmatched-classes.alike", name, alike)
+        where = f"model {name!r}"
+        raise refusal("unmatched-classes.alike", where, alike)
     architecture = model
     if address is not None:
         problem = address_problem(address)
         if problem is not None:
-            raise model_refusal("chat-server.address", f"{CHAT}{model}", problem)
+            raise refusal("chat-server.address", f"model '{CHAT}{model}'", problem)
     elif model.startswith(TRANSFORMERS) or is_local(model):
         architecture = describe_captioner(model.removeprefix(TRANSFORMERS)).architecture
     else:
-        raise model_refusal("chat-server.classifier", name)
+        where = f"model {name!r}"
+        raise refusal("chat-server.classifier", where)
     count = len(outputs) + 1
     names = (*outputs, ANOTHER)
     return ClassifierFacts(name, model, architecture, count, names, most_ranked=1, of_classes=True)

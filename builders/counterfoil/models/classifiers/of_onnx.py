@@ -38,7 +38,7 @@ from counterfoil.models.config_files import (
     read_config,
     shown_setting,
 )
-from counterfoil.models.messages import model_refusal
+from counterfoil.models.messages import refusal
 from counterfoil.models.names import refuse_elsewhere
 from counterfoil.models.onnx_graphs import FLOAT_TYPES, open_graph, refuse_vast_input
 from counterfoil.models.score_scale import ScaleEvidence, as_logits, scale_note
@@ -192,12 +192,12 @@ def _output_of(
         return fitting[0]
     if fitting:
         first = json.dumps(fitting[0])
-        raise model_refusal("unfit-model.outputs", name, fitting, first=first)
+        where = f"model {name!r}"
+        raise refusal("unfit-model.outputs", where, fitting, first=first)
     given = ", ".join(f"{output} {shape}" for output, shape in shapes.items())
     called = "" if named_output is None else f" called {shown_setting(named_output)}"
-    raise model_refusal(
-        "unfit-model.graph-scores", name, given, wanted, images=images, called=called
-    )
+    where = f"model {name!r}"
+    raise refusal("unfit-model.graph-scores", where, given, wanted, images=images, called=called)
 
 
 def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
@@ -206,21 +206,24 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
     refuse_elsewhere(name, "model")
     given = name.removeprefix(ONNX)
     if not given.strip():
-        raise model_refusal("unknown-model.onnx", name)
+        where = f"model {name!r}"
+        raise refusal("unknown-model.onnx", where)
     path = named_path(given)
     files = sorted(path.glob("*.onnx")) if path.is_dir() else [path]
     if len(files) != 1 or not files[0].is_file():
         what = f"no file {path}"
         if path.is_dir():
             what = f"{len(files)} files *.onnx in {path}"
-        raise model_refusal("missing-file.onnx", name, what)
+        where = f"model {name!r}"
+        raise refusal("missing-file.onnx", where, what)
     file = files[0]
     folder = file.parent
     if not (folder / CONFIG).is_file():
         sentence = "missing-file.deployed"
         if kind.what == "detector":
             sentence = "missing-file.detector"
-        raise model_refusal(sentence, name, folder, file=shlex.quote(str(file)))
+        where = f"model {name!r}"
+        raise refusal(sentence, where, folder, file=shlex.quote(str(file)))
     document = read_config(folder / CONFIG, name)
     if kind is not CLASSIFIERS:
         labels = document.get("label_names")
@@ -271,7 +274,8 @@ def _input_of(
     inputs = session.inputs
     dimensions = inputs[0].shape if len(inputs) == 1 else []
     if len(dimensions) != 4 or inputs[0].type not in FLOAT_TYPES:
-        raise model_refusal("unfit-model.graph-input", name, input_words(inputs), "n")
+        where = f"model {name!r}"
+        raise refusal("unfit-model.graph-input", where, input_words(inputs), "n")
     prepared = deployed.input_size
     if prepared is None:
         from PIL import Image
@@ -296,7 +300,8 @@ def refuse_other_size(name: str, dimensions: Sequence[Any], prepared: Sequence[i
     for side, given in zip(dimensions[1:], prepared, strict=True):
         if isinstance(side, int) and side != given:
             taken = list(dimensions[1:])
-            raise model_refusal("unfit-model.size", name, taken, list(prepared))
+            where = f"model {name!r}"
+            raise refusal("unfit-model.size", where, taken, list(prepared))
 
 
 def _run(

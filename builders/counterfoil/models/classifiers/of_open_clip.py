@@ -24,7 +24,7 @@ from counterfoil.models.classifiers.classifier import (
 from counterfoil.models.clip import load_clip, pin_clip, refuse_odd_clip, refuse_unknown_weights
 from counterfoil.models.config_files import refuse_unlike_sides
 from counterfoil.models.loading_errors import while_loading
-from counterfoil.models.messages import model_refusal
+from counterfoil.models.messages import refusal
 from counterfoil.models.names import HUB, LAB, Pin, local_folder
 from counterfoil.models.weights_files import refuse_infinite
 from counterfoil.recipe.names import OPEN_CLIP, is_local
@@ -76,7 +76,8 @@ class ZeroShotClassifier(Classifier):
 def describe(name: str, classes: Sequence[RecipeClass]) -> ClassifierFacts:
     model, weights = _named(name)
     if not classes:
-        raise model_refusal("unmatched-classes.none", name)
+        where = f"model {name!r}"
+        raise refusal("unmatched-classes.none", where)
     architecture = model
     if weights is None:
         architecture = "open_clip"

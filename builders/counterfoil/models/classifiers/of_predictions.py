@@ -33,7 +33,7 @@ from counterfoil.models.classifiers.classifier import (
     unique_output_names,
 )
 from counterfoil.models.image_names import NO_IMAGE, find_images
-from counterfoil.models.messages import message, model_refusal, refusal
+from counterfoil.models.messages import message, refusal
 from counterfoil.models.score_scale import UNKNOWN, AnyScale, ScaleEvidence, scale_note
 from counterfoil.recipe.names import PREDICTIONS, plain_name
 from counterfoil.regular_files import named_path, open_regular
@@ -536,10 +536,12 @@ class RecordedClassifier(Classifier):
     """The number of lines with an answer."""
 
     def transform(self) -> Callable[[Any], Any]:
-        raise model_refusal("unfit-model.recorded", self.name)
+        where = f"model {self.name!r}"
+        raise refusal("unfit-model.recorded", where)
 
     def logits(self, batch: torch.Tensor, device: str) -> torch.Tensor:
-        raise model_refusal("unfit-model.recorded", self.name)
+        where = f"model {self.name!r}"
+        raise refusal("unfit-model.recorded", where)
 
     def recorded(self, keys: Sequence[str], paths: Sequence[str] | None = None) -> Recorded:
         """Yield scores of the images that have an answer, in file order. Raise UserError for an
@@ -662,7 +664,8 @@ def refuse_by_row(classifier: Classifier, preview: int | None) -> None:
     if preview is None or not isinstance(classifier, RecordedClassifier):
         return
     if classifier.columns.is_row:
-        raise model_refusal("unmatched-images.preview", classifier.name)
+        where = f"model {classifier.name!r}"
+        raise refusal("unmatched-images.preview", where)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ import numpy as np
 from counterfoil.errors import CounterfoilError
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts, shortened
 from counterfoil.models.loading_errors import error_line
-from counterfoil.models.messages import model_failure, model_refusal, refusal
+from counterfoil.models.messages import failure, refusal
 from counterfoil.models.names import usable_name
 from counterfoil.models.score_scale import ScaleEvidence, as_logits, scale_note
 from counterfoil.models.weights_files import weights_sha256
@@ -69,13 +69,15 @@ class CallableClassifier(Classifier):
                 array = np.asarray(prepared)
                 if array.dtype == object:
                     given = type(prepared).__name__
-                    raise model_refusal("invalid-callable.array", self.name, given)
+                    where = f"model {self.name!r}"
+                    raise refusal("invalid-callable.array", where, given)
                 return torch.from_numpy(np.ascontiguousarray(array))
             except CounterfoilError:
                 raise
             except (Exception, SystemExit) as error:  # the user's own code
                 reason = _error_line(error)
-                raise model_refusal("invalid-callable.transform", self.name, reason) from error
+                where = f"model {self.name!r}"
+                raise refusal("invalid-callable.transform", where, reason) from error
 
         return transformed
 
@@ -99,7 +101,8 @@ class CallableClassifier(Classifier):
         finally:
             hook.remove()
         if len(seen) != 1 or seen[0].ndim != 2:
-            raise model_failure("unmendable-model.calls", self.name, len(seen))
+            where = f"model {self.name!r}"
+            raise failure("unmendable-model.calls", where, len(seen))
         return seen[0].float().cpu()
 
     def last_linear(self) -> nn.Linear:
@@ -109,15 +112,15 @@ class CallableClassifier(Classifier):
 
         module = _as_module(self.model)
         if module is None:
-            raise model_refusal("unmendable-model.object", self.name, type(self.model).__name__)
+            where = f"model {self.name!r}"
+            raise refusal("unmendable-model.object", where, type(self.model).__name__)
         last = None
         for layer in module.modules():
             if isinstance(layer, nn.Linear) and layer.out_features == self.num_classes:
                 last = layer
         if last is None or last.bias is None:
-            raise model_refusal(
-                "unmendable-model.bias", self.name, self.architecture, self.num_classes
-            )
+            where = f"model {self.name!r}"
+            raise refusal("unmendable-model.bias", where, self.architecture, self.num_classes)
         return last
 
     def placed(self, device: str) -> Self:
@@ -152,9 +155,11 @@ def classifier_of(
     Raise RunFailure if the callable fails.
     """
     if not callable(model):
-        raise model_refusal("invalid-callable.model", name, type(model).__name__)
+        where = f"model {name!r}"
+        raise refusal("invalid-callable.model", where, type(model).__name__)
     if transform is not None and not callable(transform):
-        raise model_refusal("invalid-callable.no-function", name, type(transform).__name__)
+        where = f"model {name!r}"
+        raise refusal("invalid-callable.no-function", where, type(transform).__name__)
     prepare, home, described = _described(name, model, transform)
     # Without a version, only the same object counts as the same transform.
     input_key = f"callable {id(prepare)}"
@@ -174,7 +179,8 @@ def classifier_of(
     tensor = first.transform()(image)
     scores = _scores_of(first.name, first.model, tensor[None], first.home)
     if scores.ndim != 2 or len(scores) != 1 or scores.shape[1] < 1:
-        raise model_refusal("invalid-callable.shape", first.name, list(scores.shape))
+        where = f"model {first.name!r}"
+        raise refusal("invalid-callable.shape", where, list(scores.shape))
     outputs = int(scores.shape[1])
     names = _names_of(name, model, outputs)
     evidence = ScaleEvidence()
@@ -248,7 +254,8 @@ def _timm_form(name: str, module: Any) -> dict[str, Any]:
     stated = getattr(module, "pretrained_cfg", None) or ()
     if not {"input_size", "mean", "std"} <= set(stated):
         lines = [f"\n  {code}  # {models}" for code, models in USUAL_TRANSFORMS.items()]
-        raise model_refusal("invalid-callable.no-transform", name, lines="".join(lines))
+        where = f"model {name!r}"
+        raise refusal("invalid-callable.no-transform", where, lines="".join(lines))
     from timm.data.config import resolve_model_data_config
 
     return dict(resolve_model_data_config(module, use_test_size=True))
@@ -276,7 +283,8 @@ def _scores_of(
     except (Exception, SystemExit) as error:  # the person's own code
         shape = list(batch.shape)
         reason = _error_line(error)
-        raise model_failure("failed-model.batch", name, shape, reason=reason) from error
+        where = f"model {name!r}"
+        raise failure("failed-model.batch", where, shape, reason=reason) from error
     scores = getattr(output, "logits", output)
     try:
         if isinstance(scores, torch.Tensor):
@@ -294,10 +302,12 @@ def _scores_of(
     except (TypeError, ValueError, RuntimeError) as error:
         given = type(scores).__name__
         reason = error_line(error)
-        raise model_refusal("invalid-callable.scores", name, given, reason=reason) from error
+        where = f"model {name!r}"
+        raise refusal("invalid-callable.scores", where, given, reason=reason) from error
     beyond = whole.isfinite() & ~single.isfinite()
     if beyond.any():
-        raise model_refusal("invalid-callable.large", name, whole[beyond][0].item())
+        where = f"model {name!r}"
+        raise refusal("invalid-callable.large", where, whole[beyond][0].item())
     if (whole.double() != single.double()).any():
         return whole  # ranks are taken of these numbers, and float32 would lose digits
     return single
@@ -331,7 +341,8 @@ def _names_of(name: str, model: Any, outputs: int) -> tuple[str, ...] | None:
             names = names.tolist()
         if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
             shown = shortened(repr(label_names))
-            raise model_refusal("invalid-callable.label-names", name, shown)
+            where = f"model {name!r}"
+            raise refusal("invalid-callable.label-names", where, shown)
         return tuple(names)
     if _as_module(model) is None:
         return None
@@ -373,15 +384,17 @@ def import_model(name: str) -> tuple[Any, Any]:
     """
     parts = _CODE.fullmatch(name.removeprefix(PYTHON))
     if parts is None:
-        raise model_refusal("unknown-model.code", name)
+        where = f"model {name!r}"
+        raise refusal("unknown-model.code", where)
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
     try:
         module = importlib.import_module(parts["module"])
     except (Exception, SystemExit) as error:  # the person's own code
-        raise model_refusal(
+        where = f"model {name!r}"
+        raise refusal(
             "invalid-callable.import",
-            name,
+            where,
             _error_line(error),
             module=parts["module"],
             folder=Path.cwd(),
@@ -395,9 +408,10 @@ def import_model(name: str) -> tuple[Any, Any]:
         sentence = "invalid-callable.unknown"
         if function is not None:
             sentence = "invalid-callable.value"
-        raise model_refusal(
+        where = f"model {name!r}"
+        raise refusal(
             sentence,
-            name,
+            where,
             parts["name"],
             known,
             module=parts["module"],
@@ -417,7 +431,8 @@ def import_model(name: str) -> tuple[Any, Any]:
         made = function()
     except (Exception, SystemExit) as error:
         reason = _error_line(error)
-        raise model_failure("failed-model.function", name, parts["name"], reason=reason) from error
+        where = f"model {name!r}"
+        raise failure("failed-model.function", where, parts["name"], reason=reason) from error
     return made if isinstance(made, tuple) and len(made) == 2 else (made, None)
 
 
@@ -448,7 +463,8 @@ class HandedOver:
             shown = _decoded(self.images())
             first = next(shown, None)
             if first is None:
-                raise model_failure("unfit-input.none", self.name)
+                where = f"model {self.name!r}"
+                raise failure("unfit-input.none", where)
             self._known = classifier_of(self.name, self.model, self.transform, first, more=shown)
         return self._known
 
@@ -520,7 +536,8 @@ def handed_over(
     for name, model in called.items():
         full_name = PYTHON + name
         if not name.isprintable() or not name.strip() or full_name in _HELD:
-            raise refusal("invalid-callable.name", f"model {name[:80]!r}")
+            where = f"model {name[:80]!r}"
+            raise refusal("invalid-callable.name", where)
         held[full_name] = HandedOver(full_name, model, transforms.get(name))
     _HELD.update(held)
     try:
@@ -538,4 +555,5 @@ def _held(name: str) -> HandedOver:
 
 def refuse_unnamed(name: str) -> NoReturn:
     """Raise UserError for a name of code that a recipe, a gate or a dataset brings."""
-    raise model_refusal("untrusted-name.code", name)
+    where = f"model {name!r}"
+    raise refusal("untrusted-name.code", where)

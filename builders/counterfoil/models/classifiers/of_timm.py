@@ -45,7 +45,7 @@ from counterfoil.models.config_files import (
     shown_setting,
 )
 from counterfoil.models.loading_errors import while_loading
-from counterfoil.models.messages import model_refusal
+from counterfoil.models.messages import refusal
 from counterfoil.models.names import LAB, local_folder, resolve_name
 from counterfoil.models.weights_files import (
     SAFE,
@@ -106,7 +106,8 @@ class TimmClassifier(Classifier):
             inner = self.module.forward_features(batch.to(device))
             vectors = self.module.forward_head(inner, pre_logits=True)
         if not isinstance(vectors, torch.Tensor) or vectors.ndim != 2 or len(vectors) != len(batch):
-            raise model_refusal("unfit-model.features", self.name, self.architecture)
+            where = f"model {self.name!r}"
+            raise refusal("unfit-model.features", where, self.architecture)
         return vectors.float().cpu()
 
 
@@ -142,7 +143,8 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
     data_config = as_document(resolve_model_data_config(module, use_test_size=True))
     outputs = int(getattr(module, "num_classes", 0))
     if outputs < 1:
-        raise model_refusal("unfit-model.headless", name)
+        where = f"model {name!r}"
+        raise refusal("unfit-model.headless", where)
     facts = replace(files.facts, num_classes=outputs)
     channels, height, width = data_config["input_size"]
     return TimmClassifier(
@@ -185,8 +187,9 @@ def _locate(name: str) -> _TimmFiles:
     if folder is not None:
         file = folder / "config.json"
         if not file.exists():
-            raise model_refusal(
-                "missing-file.config", name, folder, "config.json", what="a folder of a timm model"
+            where = f"model {name!r}"
+            raise refusal(
+                "missing-file.config", where, folder, "config.json", what="a folder of a timm model"
             )
         _local_weights(name, folder)
     elif source == "hf-hub":
@@ -197,24 +200,30 @@ def _locate(name: str) -> _TimmFiles:
         fetch = partial(hf_hub_download, repository, "config.json", revision=commit)
         file = Path(while_loading(name, fetch))
     elif os.path.isdir(resolved):  # noqa: PTH112 (false, where a Path raises for a name of 5,000 characters)
-        raise model_refusal("unknown-model.folder", name, name)
+        where = f"model {name!r}"
+        raise refusal("unknown-model.folder", where, name)
     elif "/" in resolved:
-        raise model_refusal("unknown-model.slash", name, name)
+        where = f"model {name!r}"
+        raise refusal("unknown-model.slash", where, name)
     else:
         import timm
 
         architecture = resolved.partition(".")[0]
         if not timm.is_model(architecture):
             known = timm.list_models(pretrained=True) + timm.list_models()
-            raise model_refusal("unknown-model.timm", name, resolved, known)
+            where = f"model {name!r}"
+            raise refusal("unknown-model.timm", where, resolved, known)
         tags = timm.list_models(f"{architecture}.*", pretrained=True)
         if not tags:
-            raise model_refusal("unknown-model.untrained", name, architecture)
+            where = f"model {name!r}"
+            raise refusal("unknown-model.untrained", where, architecture)
         if "." in resolved and resolved not in tags:
-            raise model_refusal("unknown-model.tag", name, resolved, tags)
+            where = f"model {name!r}"
+            raise refusal("unknown-model.tag", where, resolved, tags)
         listed = timm.get_pretrained_cfg(resolved)
         if listed is None or not listed.num_classes:
-            raise model_refusal("unfit-model.headless", name)
+            where = f"model {name!r}"
+            raise refusal("unfit-model.headless", where)
         facts = ClassifierFacts(name, resolved, architecture, int(listed.num_classes), None)
         return _TimmFiles(facts)
     config = checked_config(name, read_config(file, name))
@@ -274,7 +283,8 @@ def _trained(name: str, files: _TimmFiles) -> tuple[nn.Module, str]:
 def _local_weights(name: str, folder: Path) -> Path:
     weights = choose_weights(folder, _PREFERRED)
     if weights is None:
-        raise model_refusal("missing-file.weights", name, folder)
+        where = f"model {name!r}"
+        raise refusal("missing-file.weights", where, folder)
     return weights
 
 
@@ -292,7 +302,8 @@ def _hub_weights(name: str, repository: str, commit: str) -> Path:
             continue
     if unknown is not None:
         raise unknown
-    raise model_refusal("missing-file.hub-weights", name, None, _ON_THE_HUB)
+    where = f"model {name!r}"
+    raise refusal("missing-file.hub-weights", where, None, _ON_THE_HUB)
 
 
 # The largest whole number in a configuration: eight times the width of timm's widest layer.

@@ -36,7 +36,7 @@ from counterfoil.models.config_files import (
     without_places,
 )
 from counterfoil.models.loading_errors import while_loading
-from counterfoil.models.messages import model_refusal
+from counterfoil.models.messages import refusal
 from counterfoil.models.transformers_files import (
     as_configuration,
     found_files,
@@ -161,7 +161,8 @@ def checked_transformers(
     model_type = document.get("model_type")
     of_timm = model_type == "timm_wrapper" or (model_type is None and "architecture" in document)
     if of_timm and kind is CLASSIFIERS:
-        raise model_refusal("unfit-model.of-timm", model)
+        where = f"model {model!r}"
+        raise refusal("unfit-model.of-timm", where)
     common, problems = declared_values(TransformersDocument, document)
     problems += number_problems(_without_labels(document), "config")
     problems += kind.followed(document)
@@ -224,7 +225,8 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> Transformers
     shape = tuple(prepare(wide).shape)
     other_shape = tuple(prepare(wide.rotate(90, expand=True)).shape)
     if len(shape) != 3:
-        raise model_refusal("invalid-config.prepared", name, list(shape))
+        where = f"model {name!r}"
+        raise refusal("invalid-config.prepared", where, list(shape))
     settings = processor.to_dict()
     size = settings.get("size") or {}
     crop = settings.get("crop_size") or {}
@@ -267,7 +269,8 @@ def load_transformers(name: str, device: str, kind: ModelKind) -> tuple[dict[str
         built = getattr(transformers, config.architecture)
         module, prefix = trained_module(name, files, built, described)
         if getattr(module, "main_input_name", None) != "pixel_values":
-            raise model_refusal("unfit-model.inputs", name, config.architecture)
+            where = f"model {name!r}"
+            raise refusal("unfit-model.inputs", where, config.architecture)
         return module, prefix
 
     module, prefix = while_loading(name, trained)

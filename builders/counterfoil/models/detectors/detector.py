@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from counterfoil.models.messages import model_failure, model_refusal
+from counterfoil.models.messages import failure, refusal
 
 if TYPE_CHECKING:
     import torch
@@ -63,7 +63,8 @@ def checked_detections(name: str, detections: ImageDetections) -> ImageDetection
     boxes = detections["boxes"].float().cpu()
     scores = detections["scores"].float().cpu()
     if not (torch.isfinite(boxes).all() and torch.isfinite(scores).all()):
-        raise model_failure("failed-model.boxes", name)
+        where = f"model {name!r}"
+        raise failure("failed-model.boxes", where)
     return {"boxes": boxes, "scores": scores, "labels": detections["labels"].long().cpu()}
 
 
@@ -76,4 +77,5 @@ def refuse_unnamed_labels(
     if named.all():
         return
     odd = labels[~named][:5].tolist()
-    raise model_refusal("unmatched-classes.label", name, odd, len(names) - 1, where=where)
+    who = f"model {name!r}"
+    raise refusal("unmatched-classes.label", who, odd, len(names) - 1, where=where)

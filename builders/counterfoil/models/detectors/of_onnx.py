@@ -42,7 +42,7 @@ from counterfoil.models.detectors.onnx_forms import (
     read_outputs,
 )
 from counterfoil.models.loading_errors import explain_computing
-from counterfoil.models.messages import model_failure, model_refusal
+from counterfoil.models.messages import failure, refusal
 from counterfoil.models.onnx_graphs import FLOAT_TYPES, Graph, open_graph
 
 if TYPE_CHECKING:
@@ -102,7 +102,8 @@ class OnnxDetector(Detector):
         try:
             answers = read_outputs(self.form, outputs, (width, height), len(self.label_names))
         except ValueError as error:
-            raise model_failure("failed-model.answers", self.name, error) from error
+            where = f"model {self.name!r}"
+            raise failure("failed-model.answers", where, error) from error
         refuse_unnamed_labels(self.name, answers.labels, self.label_names, CONFIG)
         return {
             "boxes": torch.from_numpy(placement.in_image(answers.boxes)),
@@ -166,9 +167,11 @@ def open_whole(name: str, device: str, kind: ModelKind) -> tuple[Deployed, Graph
     deployed = deployed_graph(name, kind)
     facts = deployed.facts
     if facts.label_names is None:
-        raise model_refusal("invalid-config.label-names", name)
+        where = f"model {name!r}"
+        raise refusal("invalid-config.label-names", where)
     if not only_resizes(deployed.settings):
-        raise model_refusal("invalid-config.crops", name)
+        where = f"model {name!r}"
+        raise refusal("invalid-config.crops", where)
     session, sha256 = open_graph(name, deployed.file, device)
     fields = {
         "name": name,
@@ -199,7 +202,8 @@ def _form_of(name: str, session: Graph, deployed: Deployed) -> OutputForm | None
     if deployed.processor is not None and outputs >= set(_LOGITS):
         return None
     file = shlex.quote(str(deployed.file))
-    raise model_refusal("unfit-model.detector", name, sorted(outputs), file=file, ways=OTHER_WAYS)
+    where = f"model {name!r}"
+    raise refusal("unfit-model.detector", where, sorted(outputs), file=file, ways=OTHER_WAYS)
 
 
 def input_shape(name: str, session: Graph) -> list[Any]:
@@ -212,7 +216,8 @@ def input_shape(name: str, session: Graph) -> list[Any]:
         shape = shape[1:]
     # The exports of torchvision take an image without a batch.
     if len(shape) != 3:
-        raise model_refusal("unfit-model.graph-input", name, input_words(session.inputs), "1")
+        where = f"model {name!r}"
+        raise refusal("unfit-model.graph-input", where, input_words(session.inputs), "1")
     return shape
 
 

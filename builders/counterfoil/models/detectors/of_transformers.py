@@ -28,7 +28,7 @@ from counterfoil.models.detectors.detector import (
     of_one_shape,
 )
 from counterfoil.models.loading_errors import explain_computing
-from counterfoil.models.messages import model_refusal
+from counterfoil.models.messages import refusal
 from counterfoil.models.transformers_files import (
     input_key_of,
     inputs_prepared_by,
@@ -125,7 +125,8 @@ def load(name: str, device: str) -> TransformersDetector:
     """
     fields, processor, _ = load_transformers(name, device, DETECTORS)
     if not hasattr(processor, "post_process_object_detection"):
-        raise model_refusal("invalid-config.boxes", name, type(processor).__name__)
+        where = f"model {name!r}"
+        raise refusal("invalid-config.boxes", where, type(processor).__name__)
     del fields["num_classes"]
     return TransformersDetector(
         **fields, input_key=input_key_of(processor), processor=processor, device=device

@@ -280,9 +280,10 @@ def _outputs(family: Family, pipeline: Any, given: Mapping[str, Any]) -> dict[st
     values = pipeline.encode_prompt(**arguments)
     if len(values) != len(family.outputs):
         outputs = ", ".join(name or "one that is not used" for name in family.outputs)
+        where = f"{type(pipeline).__name__}.encode_prompt"
         raise failure(
             "missing-package.diffusers",
-            f"{type(pipeline).__name__}.encode_prompt",
+            where,
             len(values),
             len(family.outputs),
             outputs=outputs,

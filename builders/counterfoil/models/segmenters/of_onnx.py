@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.models.classifiers.of_onnx import OUTPUT, refuse_other_size
 from counterfoil.models.detectors.of_onnx import input_shape, open_whole, run_graph
 from counterfoil.models.loading_errors import explain_computing
-from counterfoil.models.messages import model_refusal
+from counterfoil.models.messages import refusal
 from counterfoil.models.segmenters.of_transformers import SEGMENTERS
 from counterfoil.models.segmenters.segmenter import Segmenter
 
@@ -49,7 +49,8 @@ def load(name: str, device: str) -> OnnxSegmenter:
     given = [entry.name for entry in session.outputs]
     output = deployed.document.get(OUTPUT, given[0] if len(given) == 1 else None)
     if output not in given:
-        raise model_refusal("unfit-model.one-output", name, given)
+        where = f"model {name!r}"
+        raise refusal("unfit-model.one-output", where, given)
     return OnnxSegmenter(
         **fields,
         input_key=f"{deployed.input_key} {output}",

@@ -17,7 +17,7 @@ from counterfoil.models.classifiers.of_transformers import (
     load_transformers,
 )
 from counterfoil.models.loading_errors import explain_computing
-from counterfoil.models.messages import model_refusal
+from counterfoil.models.messages import refusal
 from counterfoil.models.segmenters.segmenter import Segmenter
 from counterfoil.models.transformers_files import (
     input_key_of,
@@ -83,7 +83,8 @@ def load(name: str, device: str) -> TransformersSegmenter:
     fields, processor, _ = load_transformers(name, device, SEGMENTERS)
     settings = processor.to_dict()
     if partial := [key for key in _PARTIAL if settings.get(key)]:
-        raise model_refusal("invalid-config.partial", name, " and ".join(partial))
+        where = f"model {name!r}"
+        raise refusal("invalid-config.partial", where, " and ".join(partial))
     del fields["num_classes"]
     return TransformersSegmenter(
         **fields, input_key=input_key_of(processor), processor=processor, device=device
