@@ -145,8 +145,8 @@ def refuse_elsewhere(name: str, what: str) -> None:
 def load_kind(
     what: str, kinds: Mapping[str, Callable[[str, str], AnyModel]], name: str, device: str
 ) -> AnyModel:
-    """Load a model on a device by the kind that its name begins with. Raise UserError for a name of
-    none of `kinds`."""
+    """Load a model on a device by the kind that its name begins with. Raise UserError if it begins
+    with no key of `kinds`."""
     refuse_elsewhere(name, "model")
     prefix, colon, _ = name.partition(":")
     if not colon or prefix not in kinds:

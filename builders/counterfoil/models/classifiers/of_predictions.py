@@ -471,7 +471,7 @@ def _matched_values(
 ) -> tuple[Sequence[int | None], str]:
     """Return the class of each value, all read as names or all as ids, and a note.
 
-    A class is None for a value that is none, and SEVERAL for one that may be several.
+    The class is None for a value without one, and SEVERAL for a value that may mean several.
     """
     as_names = [texts.by_name.find(text) for text in values]
     as_ids = [texts.by_id.find(text) for text in values]
