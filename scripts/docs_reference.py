@@ -42,6 +42,7 @@ from counterfoil.evaluation import messages as evaluation_messages
 from counterfoil.evaluation.options import EvaluationOptions
 from counterfoil.evaluation.task import EVERY_TASK
 from counterfoil.evaluation.tasks import task_named
+from counterfoil.models import messages as model_messages
 from counterfoil.options import Option, options_of
 from counterfoil.recipe import messages as recipe_messages
 from counterfoil.recipe.kinds import KINDS, GeneratorKind
@@ -102,6 +103,7 @@ MESSAGES: dict[str, MessageTable] = {
     "Recipes": recipe_messages.message,
     "Input datasets": data_messages.message,
     "Built datasets": store_messages.message,
+    "Models and answers": model_messages.message,
     "Evaluations": evaluation_messages.message,
     "Compared files": comparing_messages.message,
 }

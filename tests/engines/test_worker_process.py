@@ -86,6 +86,25 @@ if __name__ == "__main__":
 _LIGHT = "fractions"
 
 
+def run_program(
+    folder: Path, *words: str, program: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run Python in a folder, with its words or a program on standard input."""
+    # Without what scikit-learn sets where it is imported, as it may have been here.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("KMP_")}
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in (str(folder), *sys.path) if path)
+    return subprocess.run(
+        [sys.executable, *words],
+        input=program,
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
 def first_worker(
     folder: Path, imports: str, then: str = "", *only: str
 ) -> tuple[str, dict[str, Any]]:
@@ -94,13 +113,7 @@ def first_worker(
     program = folder / "first_worker.py"
     program.write_text(_FIRST_WORKER)
     (folder / "asked.py").write_text(_ASKED)
-    # Without what scikit-learn sets where it is imported, as it may have been here.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("KMP_")}
-    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    line = [sys.executable, str(program), imports, then, *only]
-    done = subprocess.run(
-        line, env=environment, capture_output=True, text=True, timeout=600, cwd=folder, check=False
-    )
+    done = run_program(folder, str(program), imports, then, *only)
     assert done.returncode == 0 and done.stderr == "", done.stderr
     return tuple(json.loads(done.stdout))
 
@@ -200,11 +213,8 @@ while not pathlib.Path("begun").exists():
     time.sleep(0.01)
 pathlib.Path("server").write_text(str(multiprocessing.forkserver._forkserver._forkserver_pid))
 """
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)]),
-    }
-    subprocess.run([sys.executable, "-c", program], env=environment, cwd=tmp_path, check=True)
+    done = run_program(tmp_path, "-c", program)
+    assert done.returncode == 0, done.stderr
     server = int((tmp_path / "server").read_text())
     try:
         wait_for(lambda: not psutil.pid_exists(server))
@@ -279,11 +289,7 @@ def test_ctrl_c_at_any_line_while_workers_are_begotten_leaves_none(
 ) -> None:
     program = tmp_path / "interrupted.py"
     program.write_text(_INTERRUPTED)
-    line = [sys.executable, str(program), how, str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    done = subprocess.run(
-        line, env=environment, capture_output=True, text=True, timeout=600, check=True
-    )
+    done = run_program(tmp_path, str(program), how, str(tmp_path))
     assert done.stdout.split("\n") == ["done", ""], done.stdout + done.stderr
 
 
@@ -312,17 +318,7 @@ def test_a_program_without_a_guard_runs_once(given: str, how: str, tmp_path: Pat
     program = _UNGUARDED.format(how=how)
     (tmp_path / "unguarded.py").write_text(program)
     words = ["unguarded.py"] if given == "script" else []
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    done = subprocess.run(
-        [sys.executable, *words],
-        input=program,
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    done = run_program(tmp_path, *words, program=program)
     assert (done.stdout, done.stderr) == ("[10, 20] 2\n", "")
     assert (tmp_path / "runs").read_text() == "run\n"
 
@@ -341,11 +337,7 @@ if __name__ == "__main__":
     process.start()
     process.join()
 """)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    line = [sys.executable, str(program)]
-    done = subprocess.run(
-        line, env=environment, capture_output=True, text=True, timeout=600, check=False
-    )
+    done = run_program(tmp_path, str(program))
     assert (done.stdout, done.stderr) == ("mine\n", "")
 
 

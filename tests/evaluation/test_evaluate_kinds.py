@@ -105,7 +105,7 @@ class TestCallables:
 
         model = Failing().train()
         with pytest.raises(
-            RunFailure, match="model 'mine' failed with a batch of shape"
+            RunFailure, match="model 'mine': failed with a batch of shape"
         ) as refused:
             evaluate(
                 dataset,

@@ -21,6 +21,7 @@ from counterfoil.models.names import LAB_WEIGHTS
 from counterfoil.recipe.kinds.diffusers import Lora
 from support.files import Payload
 from support.loras import saved_lora
+from support.refusals import refuses
 
 Tensors = dict[str, torch.Tensor]
 
@@ -98,7 +99,7 @@ def test_another_form_is_refused_by_its_head(
     tmp_path: Path, change: Callable[[Tensors], object], message: str
 ) -> None:
     name = changed(tmp_path / "other", change)
-    with pytest.raises(UserError, match=message):
+    with refuses("invalid-adapter", f"adapter '{name}'", message):
         adapter_width(name)
 
 

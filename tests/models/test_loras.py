@@ -261,7 +261,8 @@ def test_heads_are_judged_before_anything_loads(
     monkeypatch.setattr("safetensors.torch.load_file", None)
     with pytest.raises(UserError, match=message) as refused:
         pin_lora("snow", Lora(path=str(path)))
-    assert "LoRA 'snow'" in str(refused.value)
+    (problem,) = refused.value.problems
+    assert (problem.code, problem.path) == ("invalid-adapter", "LoRA 'snow'")
 
 
 @pytest.mark.parametrize(

@@ -502,7 +502,9 @@ def test_what_is_skipped_has_a_reason_in_words() -> None:
     )
     assert "\n" not in skipped_reason("x", ValueError("one\ntwo")).problems[0]
     assert (
-        skipped_reason("x", ConnectionError()).problems[0].startswith("x is not in the local cache")
+        skipped_reason("x", ConnectionError())
+        .problems[0]
+        .startswith("x: is not in the local cache")
     )
     error = UserError("said before")
     assert skipped_reason("x", error) is error

@@ -221,7 +221,7 @@ def test_a_released_graph_has_no_process(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["0", "-1", "1e3", "9" * 400, "½"])
 def test_a_limit_is_a_whole_number(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(onnx_graphs.SECONDS, value)
-    with pytest.raises(UserError, match="COUNTERFOIL_GRAPH_SECONDS is"):
+    with pytest.raises(UserError, match="COUNTERFOIL_GRAPH_SECONDS: found"):
         Graph("mine", b"", "cpu")
 
 

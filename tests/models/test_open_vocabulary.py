@@ -18,6 +18,7 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.open_vocabulary import load_text_detector
 from support.files import Payload, edit
 from support.images import noise
+from support.refusals import refuses
 from tiny_text_detectors import TEXT_DETECTORS, save_text_detector
 
 IMAGES = [noise(0, 70, 50), noise(1, 40, 60)]
@@ -82,9 +83,9 @@ def test_a_configuration_of_a_stranger_is_refused_before_a_weight_is_read(
     folder = Path(shutil.copytree(folders["owlv2"], tmp_path / "odd"))
     (folder / "model.safetensors").write_bytes(b"no weights")
     edit(folder / "config.json", lambda document: document.update(values))
-    with pytest.raises(UserError) as refused:
-        load_text_detector(f"transformers:{folder}", "cpu")
-    assert says in str(refused.value)
+    name = f"transformers:{folder}"
+    with refuses("invalid-config", f"model {name!r}", says):
+        load_text_detector(name, "cpu")
 
 
 def test_pickles_do_not_run_and_weights_without_end_are_refused(

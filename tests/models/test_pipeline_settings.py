@@ -96,9 +96,8 @@ def test_a_value_of_an_evidently_wrong_type_is_reported_in_words(
     name: str, value: Any, expected: str
 ) -> None:
     message = only(diffusers.FluxPipeline, **{name: value})
-    assert message.startswith(f"generator.options.{name}: found ") and message.endswith(
-        f"expected {expected}"
-    )
+    assert message.startswith(f"generator.options.{name}: found ")
+    assert message.endswith(f"expected {expected} [pipeline-setting]")
 
 
 def test_every_problem_is_reported() -> None:
@@ -136,8 +135,10 @@ def test_what_only_code_can_give_is_no_option_whatever_its_name() -> None:
 def test_words_and_lists_are_compared_too() -> None:
     assert not problems(Odd, mode="slow", sizes=(1, 2), plain=3)
     assert not problems(Odd, sizes=None)
-    assert only(Odd, mode="slwo").endswith("expected 'fast' or 'slow'")
-    assert only(Odd, sizes=(1, "x")).endswith("expected a list of a whole number or null")
+    assert only(Odd, mode="slwo").endswith("expected 'fast' or 'slow' [pipeline-setting]")
+    assert only(Odd, sizes=(1, "x")).endswith(
+        "expected a list of a whole number or null [pipeline-setting]"
+    )
 
 
 def test_no_pipeline_lets_a_text_pass_for_a_picture() -> None:
@@ -152,7 +153,9 @@ def test_no_pipeline_lets_a_text_pass_for_a_picture() -> None:
 def test_no_text_passes_where_nothing_says_what_a_parameter_is() -> None:
     assert not problems(Odd, plain=(1, 2))
     for value in ("/etc/passwd", ("/etc/passwd",)):
-        assert only(Odd, plain=value).endswith("expected a number, true or false or null")
+        assert only(Odd, plain=value).endswith(
+            "expected a number, true or false or null [pipeline-setting]"
+        )
 
 
 def driven() -> dict[type, frozenset[str]]:

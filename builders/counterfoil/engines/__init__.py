@@ -18,10 +18,9 @@ from counterfoil.engines.engine import (
 )
 from counterfoil.engines.local import LocalEngine
 from counterfoil.engines.ray_engine import RayEngine
-from counterfoil.errors import UserError
+from counterfoil.errors import UserError, did_you_mean
 from counterfoil.models.devices import resolve_device, resolve_devices
 from counterfoil.options import OnDevices
-from counterfoil.recipe.names import did_you_mean
 from counterfoil.registry import Registry, with_functions
 
 # Of our own and of installed plugins.

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.diffusion import quiet_diffusers
 from counterfoil.models.loading_errors import while_loading
+from counterfoil.models.messages import failure, refusal
 from counterfoil.models.names import HUB, Pin, local_folder, pin_model, refuse_shadowed
 from counterfoil.models.weights_files import read_safetensors
 from counterfoil.regular_files import open_regular
@@ -32,10 +32,6 @@ _NORM = {"norm.weight", "norm.bias"}
 _FORMS = (
     ({"proj.weight", "proj.bias"} | _NORM, "proj.weight"),
     ({"proj.0.weight", "proj.0.bias", "proj.2.weight", "proj.2.bias"} | _NORM, "proj.0.weight"),
-)
-_EXPECTED = (
-    "expected an IP-Adapter that takes one image embedding, without parts of an encoder or"
-    " LoRA weights"
 )
 
 
@@ -112,19 +108,14 @@ def load_adapter(pipeline: Any, name: str, revision: str | None = None) -> Adapt
     _checked_width(name, {key: tuple(tensor.shape) for key, tensor in tensors.items()})
     for key, tensor in tensors.items():
         if not tensor.is_floating_point() or not bool(torch.isfinite(tensor).all()):
-            raise UserError(
-                f"adapter '{name}': {key[:80]} holds no finite floating-point numbers; it is not"
-                " loaded"
-            )
+            where = f"adapter '{name}'"
+            raise refusal("invalid-adapter.numbers", where, key)
     unet = pipeline.unet
     crossed = sum(key.endswith("attn2.processor") for key in unet.attn_processors)
     layers = sum(key.startswith(_LAYERS) for key in tensors) // 2
     if layers != crossed:
-        raise RunFailure(
-            f"adapter '{name}' has {layers} layers, and the generator attends to prompts in"
-            f" {crossed}",
-            "Name the adapter that was made for this generator.",
-        )
+        where = f"adapter '{name}'"
+        raise failure("invalid-adapter.layers", where, layers, crossed)
     without = _State.of(unet)
     state = {part[:-1]: _below(tensors, part) for part in (_PROJECTION, _LAYERS)}
     with quiet_diffusers():
@@ -170,9 +161,8 @@ def _checked_width(name: str, shapes: Mapping[str, tuple[int, ...]]) -> int:
         or len(shapes[_PROJECTION + form]) != 2
     ):
         first = ", ".join(sorted(shapes)[:3])
-        raise UserError(
-            f"adapter '{name}': found {len(shapes)} tensors ({first[:200]}, …), {_EXPECTED}"
-        )
+        where = f"adapter '{name}'"
+        raise refusal("invalid-adapter.form", where, first, tensors=len(shapes))
     return projection[form][1]
 
 
@@ -202,20 +192,16 @@ def named_file(
         files = sorted(file for file in folder.glob(f"*{_SAFE}") if file.is_file())
         named = [file for file in files if file.name == usual] or files
         if len(named) != 1:
-            raise UserError(
-                f"{what} '{name}': {folder} has {len(files)} safetensors files, expected {usual},"
-                " or only one"
-            )
+            where = f"{what} '{name}': {folder}"
+            raise refusal("invalid-adapter.files", where, len(files), usual)
         return named[0]
     repository, file = _in_repository(name)
     repository = repository.removeprefix(HUB)
     refuse_shadowed(repository, what)
     file = file or usual
     if not file.endswith(_SAFE):
-        raise UserError(
-            f"{what} '{name}': {file} is not a safetensors file, and only safetensors files are"
-            " read"
-        )
+        who = f"{what} '{name}'"
+        raise refusal("invalid-adapter.ending", who, file)
     from huggingface_hub import hf_hub_download
 
     return Path(while_loading(name, lambda: hf_hub_download(repository, file, revision=revision)))

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 from counterfoil.documents import parse_json
-from counterfoil.errors import RunFailure, UserError
 from counterfoil.foreign_tables import (
     MOST_COLUMNS,
     NUMBER,
@@ -34,6 +33,7 @@ from counterfoil.foreign_tables import (
     read_foreign_parquet,
 )
 from counterfoil.models.loading_errors import error_line
+from counterfoil.models.messages import failure, refusal
 from counterfoil.regular_files import UnfitFile, open_regular
 
 if TYPE_CHECKING:
@@ -139,9 +139,8 @@ def open_table(path: Path, who: str, keys: Sequence[str]) -> AnswerTable:
                 if all(_is_number(record.get(name)) for record in records):
                     numeric.add(name)
     if len(columns) > MOST_COLUMNS:
-        raise UserError(
-            f"{who}: {path} has {len(columns):,} columns, expected at most {MOST_COLUMNS:,}"
-        )
+        where = f"{who}: {path}"
+        raise refusal("invalid-predictions.columns", where, len(columns), MOST_COLUMNS)
     return AnswerTable(path, tuple(columns), frozenset(numeric), who)
 
 
@@ -366,10 +365,9 @@ def _opened(path: Path, who: str) -> Iterator[BufferedReader]:
     """Open a table. Raise UserError or RunFailure for any error in opening or reading it."""
     import pyarrow as pa
 
+    where = f"{who}: {path}"
     if path.suffix.lower() not in (*_CSV, *_PARQUET, *_JSON, *_LINES):
-        raise UserError(
-            f"{who}: {path} is not a file of predictions: expected .parquet, .csv, .json or .jsonl"
-        )
+        raise refusal("invalid-predictions.ending", where)
     try:
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
@@ -377,9 +375,9 @@ def _opened(path: Path, who: str) -> Iterator[BufferedReader]:
                 raise UnfitFile(f"has {size:,} bytes, expected at most {MOST_BYTES:,}")
             yield file
     except FileNotFoundError as error:
-        raise UserError(f"{who}: there is no file {path}", "Correct the path.") from error
+        raise refusal("missing-file.named", who, path) from error
     except UnfitFile as error:
-        raise UserError(f"{who}: {path} {error.strerror}") from error
+        raise refusal("unreadable-model.file", where, error) from error
     except (
         pa.ArrowException,
         csv.Error,
@@ -388,6 +386,6 @@ def _opened(path: Path, who: str) -> Iterator[BufferedReader]:
         OverflowError,
         RecursionError,
     ) as error:
-        raise UserError(f"{who}: {path} cannot be read: {error_line(error)}") from error
+        raise refusal("invalid-predictions.read", where, error_line(error)) from error
     except OSError as error:
-        raise RunFailure(f"{who}: {path} cannot be read: {error.strerror or error}") from error
+        raise failure("unreadable-model.read", where, error) from error

@@ -26,10 +26,11 @@ from counterfoil.models.config_files import (
     refuse_problems,
 )
 from counterfoil.models.loading_errors import explain_computing, explain_loading
+from counterfoil.models.messages import message, refusal
 from counterfoil.models.names import HUB, LAB, LOCAL, Pin, local_folder, pin_model
 from counterfoil.models.transformers_files import never_ask_for_code
 from counterfoil.models.weights_files import SAFE, refuse_infinite, refuse_packed
-from counterfoil.recipe.names import did_you_mean, is_local
+from counterfoil.recipe.names import is_local
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -232,15 +233,17 @@ def refuse_unknown_weights(
 
     known = open_clip.list_models()
     if architecture not in known:
-        raise UserError(
-            f"{model}: open_clip has no '{architecture}'{did_you_mean(architecture, known)}", hint
-        )
+        problem = message("unknown-model.open-clip", model, architecture, known)
+        raise UserError(problem, hint)
     tags = open_clip.list_pretrained_tags_by_model(architecture)
     if tag not in tags:
-        raise UserError(
-            f"{weights}: found {f'the tag {tag!r}' if tag else 'no tag'}, expected one of"
-            " open_clip's for"
-            f" {architecture}: {', '.join(tags) or 'it has none'}{did_you_mean(tag or '', tags)}"
+        raise refusal(
+            "unknown-model.clip-tag",
+            weights,
+            tag or "none",
+            tags,
+            architecture=architecture,
+            tags=tags or ["it has none"],
         )
 
 
@@ -259,9 +262,8 @@ def refuse_odd_clip(model: str, folder: Path) -> None:
     """Raise UserError, with all problems, if a configuration names other folders or asks for absurd
     sizes."""
     if not (folder / CONFIG).is_file():
-        raise UserError(
-            f"model {model!r}: {folder} has no {CONFIG}, so it is not an open_clip folder"
-        )
+        where = f"model {model!r}"
+        raise refusal("missing-file.config", where, folder, CONFIG, what="an open_clip folder")
     config = read_config(folder / CONFIG, model)
     towers = config.get("model_cfg", config)
     document = {"model_cfg": towers, "preprocess_cfg": config.get("preprocess_cfg") or None}

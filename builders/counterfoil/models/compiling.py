@@ -6,7 +6,7 @@ import subprocess
 from importlib import metadata
 from typing import Any
 
-from counterfoil.errors import UserError
+from counterfoil.models.messages import refusal
 
 # The number of block shapes that torch keeps compiled code for. torch's default, 8, is only just
 # enough for Stable Diffusion.
@@ -24,11 +24,8 @@ def compile_blocks(pipeline: Any, name: str, device: str) -> None:
     model = getattr(pipeline, "unet", None) or pipeline.transformer
     blocks = getattr(model, "_repeated_blocks", None) or []
     if not any(type(part).__name__ in blocks for part in model.modules()):
-        raise UserError(
-            f"generator.compile: '{name}' draws with a {type(model).__name__} without repeated"
-            " blocks, so there is nothing to compile",
-            "Leave generator.compile out.",
-        )
+        kind = type(model).__name__
+        raise refusal("unfit-model.blocks", "generator.compile", name, kind=kind)
     dynamo = torch._dynamo.config
     dynamo.recompile_limit = max(dynamo.recompile_limit, _KINDS)
     if not device.startswith("cuda"):
@@ -41,16 +38,11 @@ def compile_blocks(pipeline: Any, name: str, device: str) -> None:
 def compiler_of(device: str) -> str:
     """Return the name and version of the compiler that torch uses for a device. UserError if it is
     absent here."""
-    hint = "Install it, or leave generator.compile out."
     if device.startswith("cuda"):
         from torch.utils._triton import has_triton
 
         if not has_triton():
-            raise UserError(
-                f"generator.compile: torch compiles for {device} with Triton, which does not work"
-                " here",
-                hint,
-            )
+            raise refusal("unusable-device.compiler", "generator.compile", device, "Triton")
         return f"Triton {metadata.version('triton')}"
     from torch._inductor.cpp_builder import get_cpp_compiler
     from torch._inductor.exc import InvalidCxxCompiler
@@ -58,10 +50,8 @@ def compiler_of(device: str) -> str:
     try:
         compiler = get_cpp_compiler()
     except InvalidCxxCompiler as error:
-        raise UserError(
-            f"generator.compile: torch compiles for {device} with a C++ compiler, and none works"
-            " here",
-            hint,
+        raise refusal(
+            "unusable-device.compiler", "generator.compile", device, "a C++ compiler"
         ) from error
     process = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True)
     return process.stdout.splitlines()[0].strip()

@@ -20,6 +20,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import PydanticCustomError
 
 from counterfoil.errors import UserError
+from counterfoil.models.messages import message, refusal
 from counterfoil.models.weights_files import shard_problems
 from counterfoil.regular_files import UnfitFile, irregularity, read_regular
 
@@ -167,23 +168,19 @@ def shown_setting(value: Any) -> str:
 def read_config(file: Path, model: str, most_bytes: int = MOST_CONFIG_BYTES) -> dict[str, Any]:
     """Read a JSON file of a model. UserError if the file cannot be read or does not contain a
     mapping."""
+    where = f"model {model!r}: {file}"
     try:
         document = json.loads(read_regular(file, most_bytes).decode("utf-8"))
+    except UnfitFile as error:
+        raise refusal("unreadable-model.file", where, error) from error
     except OSError as error:
-        # "is a pipe, expected a regular file", or "cannot be read: Permission denied".
-        words = error.strerror or str(error)
-        reason = words if words.startswith(("is ", "has ")) else f"cannot be read: {words}"
-        raise UserError(f"model {model!r}: {file} {reason}") from error
+        raise refusal("unreadable-model.read", where, error) from error
     except RecursionError as error:
-        raise UserError(
-            f"model {model!r}: {file} is not readable JSON: it is nested too deeply"
-        ) from error
+        raise refusal("unreadable-model.json", where, "it is nested too deeply") from error
     except ValueError as error:
-        raise UserError(f"model {model!r}: {file} is not readable JSON: {error}") from error
+        raise refusal("unreadable-model.json", where, error) from error
     if not isinstance(document, dict):
-        raise UserError(
-            f"model {model!r}: {file} should hold a JSON mapping, not {shown_setting(document)}"
-        )
+        raise refusal("unreadable-model.mapping", where, shown_setting(document))
     return document
 
 
@@ -229,9 +226,9 @@ def number_problems(
 def refuse_problems(model: str, problems: Sequence[str], file: str | None = None) -> None:
     """Raise UserError with the problems of a model, or of one of its files."""
     if problems:
-        where = "" if file is None else f"{file}: "
-        shown = [f"model {model!r}: {where}{problem}" for problem in problems[:_MOST_PROBLEMS]]
-        raise UserError(shown, "It is not loaded.")
+        where = f"model {model!r}" if file is None else f"model {model!r}: {file}"
+        shown = problems[:_MOST_PROBLEMS]
+        raise UserError([message("invalid-config", where, problem) for problem in shown])
 
 
 def without_places(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -262,11 +259,8 @@ def checked_processor(
                 for key, value in processor.items()
                 if not key.startswith("_") and key != "processor_class"
             }
-    raise UserError(
-        f"model {model!r}: {folder} has no {PROCESSORS[1]}, so it does not say how images are"
-        " prepared",
-        "Save the image processor into the same folder: processor.save_pretrained(FOLDER)",
-    )
+    where = f"model {model!r}"
+    raise refusal("missing-file.processor", where, folder, PROCESSORS[1])
 
 
 def followed_problems(document: Any, keys: Sequence[str] = _NOT_FOLLOWED) -> Iterator[str]:
@@ -345,9 +339,7 @@ def refuse_unlike_sides(
     scale = min(ratios) if mode == "border" else max(ratios)
     resized = round(width * scale), round(height * scale)
     if min(resized) < 1 or resized[0] * resized[1] > MOST_RESIZED_PIXELS:
-        raise UserError(
-            f"an image of {width:,} x {height:,} pixels would be resized to {resized[0]:,} x"
-            f" {resized[1]:,} "
-            f"for model {model!r}",
-            "Remove this image: nothing can be seen in it.",
+        where = f"model {model!r}"
+        raise refusal(
+            "unfit-input.resized", where, resized[0], resized[1], width=width, height=height
         )

@@ -7,8 +7,8 @@ import re
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from counterfoil.errors import UserError
 from counterfoil.models.memory import keep_freed_memory
+from counterfoil.models.messages import refusal
 
 if TYPE_CHECKING:
     import torch
@@ -22,9 +22,7 @@ def resolve_device(device: str) -> str:
     """
     first, *others = resolve_devices(device)
     if "," in device and others:
-        raise UserError(
-            f"device: found '{device[:80]}', expected one: this work takes a single device"
-        )
+        raise refusal("unusable-device.several", "device", device)
     return first
 
 
@@ -84,10 +82,8 @@ def _all_gpus() -> tuple[str, ...]:
 
 
 def _refuse(device: str, reason: str, error: BaseException | None = None) -> NoReturn:
-    raise UserError(
-        f"device '{device[:80]}' cannot be used: {reason}",
-        "Use auto, cpu, cuda (every GPU), cuda:1 or cuda:0,cuda:2.",
-    ) from error
+    where = f"device '{device[:80]}'"
+    raise refusal("unusable-device.name", where, reason) from error
 
 
 def holds_context(device: str) -> bool:

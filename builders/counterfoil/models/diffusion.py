@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from counterfoil.errors import UserError
+from counterfoil.errors import UserError, did_you_mean
 from counterfoil.models.arithmetic import channels_last
 from counterfoil.models.compiling import compile_blocks
 from counterfoil.models.config_files import (
@@ -34,11 +34,11 @@ from counterfoil.models.config_files import (
 from counterfoil.models.devices import resolve_dtype
 from counterfoil.models.generators import Family, family_of, known_families, why_no_family
 from counterfoil.models.loading_errors import explain_loading
+from counterfoil.models.messages import message, refusal
 from counterfoil.models.names import HUB, local_folder, refuse_shadowed
 from counterfoil.models.quantizing import Quantization
 from counterfoil.models.transformers_files import never_ask_for_code
 from counterfoil.models.weights_files import align_weights
-from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.section import LARGEST_SIDE
 
 if TYPE_CHECKING:
@@ -75,10 +75,7 @@ def load_pipeline(
     folder = fetch_configurations(name, revision)
     family = family_in(folder, name)
     if tokens and not family.takes_tokens:
-        raise UserError(
-            f"tokens: '{name}' is {family.name}, which cannot load class tokens",
-            "Prompt by class name, with `tokens: null`.",
-        )
+        raise refusal("unfit-model.tokens", "tokens", name, family=family.name)
     number_type = resolve_dtype(dtype, device)
     options: dict[str, Any] = {
         "dtype": number_type,
@@ -161,9 +158,8 @@ def pipeline_family(name: str, revision: str | None = None) -> tuple[Family, Any
         config = read_config(folder / "unet" / "config.json", name)
         width = family.width(config)
     if family.takes == "every" and not is_integer(width, 1, LARGEST_NUMBER):
-        raise UserError(
-            f"model '{name}': unet/config.json does not say which image embeddings it takes"
-        )
+        where = f"model {name!r}"
+        raise refusal("invalid-config.embeddings", where)
     return family, width
 
 
@@ -206,9 +202,8 @@ def _source(name: str) -> str:
         refuse_shadowed(repository, "model")
         return repository
     if not (folder / INDEX).is_file():
-        raise UserError(
-            f"model '{name}': {folder} has no {INDEX}, so it is not a diffusers pipeline"
-        )
+        where = f"model {name!r}"
+        raise refusal("missing-file.config", where, folder, INDEX, what="a diffusers pipeline")
     return str(folder)
 
 
@@ -271,16 +266,7 @@ def check_scheduler(name: str) -> None:
         n.removesuffix("Scheduler") for n in dir(diffusers.schedulers) if n.endswith("Scheduler")
     ]
     if name.removesuffix("Scheduler") not in known:
-        raise UserError(
-            f"generator.scheduler: diffusers has no '{name[:80]}'{did_you_mean(name, known)}"
-        )
-
-
-_OTHER_ENCODER = (
-    "These tokens were learned for another text encoder: name or learn some for this one, or prompt"
-    " by class name with"
-    " `tokens: null`."
-)
+        raise refusal("unknown-model.scheduler", "generator.scheduler", name, known)
 
 
 def _add_tokens(name: str, pipeline: Any, tokens: Mapping[str, tuple[torch.Tensor, ...]]) -> None:
@@ -300,25 +286,33 @@ def _add_tokens(name: str, pipeline: Any, tokens: Mapping[str, tuple[torch.Tenso
     for token, vectors in tokens.items():
         if len(vectors) != len(encoders):
             problems.append(
-                f"class token {token}: vectors for {len(vectors)} text encoders, expected"
-                f" {len(encoders)} by {name}"
+                message(
+                    "invalid-adapter.vectors",
+                    f"class token {token}",
+                    len(vectors),
+                    len(encoders),
+                    model=name,
+                )
             )
             continue
         for vector, width in zip(vectors, widths, strict=True):
-            if vector.shape[-1] != width:
+            given = vector.shape[-1]
+            if given != width:
                 problems.append(
-                    f"class token {token}: width {vector.shape[-1]}, expected {width} by {name}"
+                    message(
+                        "invalid-adapter.width", f"class token {token}", given, width, model=name
+                    )
                 )
     if problems:
-        raise UserError(problems, _OTHER_ENCODER)
+        raise UserError(problems)
     for tokenizer, _ in encoders:
         vocabulary = tokenizer.get_vocab()
         for token in tokens:
-            problem = f"class token {token!r} is already in the vocabulary of {name}"
+            problem = message("invalid-adapter.taken", f"class token {token!r}", name)
             if token in vocabulary and problem not in problems:
                 problems.append(problem)
     if problems:
-        raise UserError(problems, "Rename the tensor in the token's file, such as '<bag>'.")
+        raise UserError(problems)
     placeholders = list(tokens)
     for index, (tokenizer, encoder) in enumerate(encoders):
         states = [{token: tokens[token][index]} for token in placeholders]
@@ -531,11 +525,8 @@ def wait_in_memory(pipeline: Any, device: str, offload: str) -> Any:
     """
     if offload == "model":
         if pipeline.model_cpu_offload_seq is None:
-            raise UserError(
-                f"generator.offload: {type(pipeline).__name__} does not say in which order its"
-                " parts run, so"
-                f" they cannot be moved part by part; expected sequential or none"
-            )
+            kind = type(pipeline).__name__
+            raise refusal("unfit-model.offload", "generator.offload", kind)
         pipeline.enable_model_cpu_offload(device=device)
     else:
         pipeline.enable_sequential_cpu_offload(device=device)

@@ -17,7 +17,7 @@ import numpy as np
 
 from counterfoil.arrays import Ints
 from counterfoil.documents import as_cell
-from counterfoil.errors import UserError
+from counterfoil.models.messages import refusal
 from counterfoil.report.words import format_count
 
 # No image, and one of several images.
@@ -82,13 +82,10 @@ def find_images(
         images = _by_rule(names, paths, rows, where)
     several = np.flatnonzero(images.rows == SEVERAL)
     if several.size:
-        problem = f"{where}: {names[several[0]][:80]!r} fits several images"
-        more = several.size - 1
-        if more:
-            problem += f", and {format_count(more, 'more line does', 'more lines do')}"
-        raise UserError(
-            problem, "Write the key of each image, as `evaluate --write-keys FILE` lists it."
-        )
+        name = names[several[0]]
+        if several.size == 1:
+            raise refusal("unmatched-images.several", where, name)
+        raise refusal("unmatched-images.many", where, name, more=int(several.size) - 1)
     return images
 
 
@@ -114,11 +111,8 @@ def _by_rule(names: Sequence[str], paths: Sequence[str], exact: Ints, where: str
         meant = set()
         for row in (images[line], rivals[0][line]):
             meant.add(paths[row] if row >= 0 else "no image")
-        raise UserError(
-            f"{where}: its paths fit the dataset's in more than one way: {names[line][:80]!r} may"
-            f" be {' or '.join(sorted(path[:80] for path in meant))}",
-            "Write each path as `evaluate --write-keys FILE` lists it.",
-        )
+        two = " or ".join(sorted(path[:80] for path in meant))
+        raise refusal("unmatched-images.rules", where, names[line], two)
     return FoundImages(images, best.words())
 
 

@@ -12,7 +12,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.errors import CounterfoilError, RunFailure
+from counterfoil.models.messages import failure, message, refusal
 
 _LONGEST = 300
 
@@ -45,7 +46,6 @@ _NO_MEMORY = (
     "cublas_status_alloc_failed",
     "cudnn_status_alloc_failed",
 )
-_CONNECT = "Connect once to fetch it, or name what is here: lab:… or a folder."
 
 
 def while_loading(name: str, load: Callable[[], Any]) -> Any:
@@ -71,9 +71,11 @@ def explain_loading(name: str) -> Iterator[None]:
         if known is not None:
             raise known from error
         if isinstance(error, safetensors.SafetensorError | EOFError):
-            raise RunFailure(f"model {name!r}: its weights file is damaged: {error}") from error
+            where = f"model {name!r}"
+            raise failure("unreadable-model.damaged", where, error) from error
         # If weights and configuration do not belong together, libraries may raise any error.
-        raise RunFailure(f"model {name!r} could not be loaded: {error_line(error)}") from error
+        where = f"model {name!r}"
+        raise failure("failed-model.load", where, error_line(error)) from error
 
 
 @contextlib.contextmanager
@@ -81,7 +83,6 @@ def explain_computing(
     who: str,
     doing: str,
     device: str,
-    hint: str = "Check its configuration, or name another model.",
     less_memory: str | None = None,
 ) -> Iterator[None]:
     """Turn any error of a loaded model inside the block into a RunFailure.
@@ -96,10 +97,11 @@ def explain_computing(
     except CounterfoilError:
         raise
     except torch.OutOfMemoryError as error:
-        raise RunFailure(f"out of memory on {device}: {who} cannot {doing}", less_memory) from error
+        problem = message("out-of-memory.device", who, device, doing=doing)
+        raise RunFailure(problem, less_memory) from error
     except Exception as error:
         # If tokenizer, template and weights do not belong together, libraries may raise any error.
-        raise RunFailure(f"{who} cannot {doing}: {error_line(error)}", hint) from error
+        raise failure("failed-model.computing", who, error_line(error), doing=doing) from error
 
 
 def reading_errors() -> tuple[type[Exception], ...]:
@@ -140,10 +142,7 @@ def known_cause(what: str, error: BaseException) -> CounterfoilError | None:
 
 def error_meaning(what: str, error: BaseException) -> CounterfoilError | None:
     if _is_of_memory(error):  # first, because the libraries below may need more
-        return RunFailure(
-            f"{what}: out of memory{_memory_limit()}",
-            "End other programs there, or choose something smaller.",
-        )
+        return failure("out-of-memory.machine", what, _memory_limit())
     import httpx2
     from huggingface_hub import errors as hub
 
@@ -151,40 +150,25 @@ def error_meaning(what: str, error: BaseException) -> CounterfoilError | None:
         case CounterfoilError():
             return error
         case hub.HFValidationError():
-            return UserError(f"{what}: {error_line(error)}")
+            return refusal("not-on-hub.name", what, error_line(error))
         case hub.GatedRepoError():
-            return UserError(
-                f"{what} is gated: the Hub gives it only to people with access",
-                "Ask for access on its page, and log in: `hf auth login`.",
-            )
+            return refusal("access-denied.gated", what)
         case hub.RepositoryNotFoundError() | hub.RevisionNotFoundError():
-            return UserError(
-                f"{what} is not on the Hub, or is private",
-                "Check the name and revision, or run `hf auth login`.",
-            )
+            return refusal("not-on-hub", what)
         case hub.LocalEntryNotFoundError() | hub.OfflineModeIsEnabled():
-            return RunFailure(
-                f"{what} is not in the local cache and the Hub cannot be reached", _CONNECT
-            )
+            return failure("unavailable.cache", what)
         case hub.HfHubHTTPError():
             status = getattr(getattr(error, "response", None), "status_code", None)
             if status in (401, 403):
-                return UserError(
-                    f"{what}: the Hub denies this login access ({status})",
-                    "Run `hf auth login`, or ask its owner for access.",
-                )
+                return refusal("access-denied.hub", what, status)
             answer = "gave an invalid answer" if status is None else f"answered {status}"
-            return RunFailure(
-                f"{what} could not be fetched: the Hub {answer}",
-                "Run the same command again later.",
-            )
+            return failure("unavailable.answer", what, answer)
         case httpx2.TransportError() | ConnectionError() | TimeoutError():
-            return RunFailure(
-                f"{what} is not in the local cache and the Hub cannot be reached", _CONNECT
-            )
+            return failure("unavailable.cache", what)
         case OSError() if error.errno in _OF_THE_MACHINE:
-            file = f"{error.filename}: " if error.filename else ""
-            return RunFailure(f"{what}: {file}{error.strerror}", _OF_THE_MACHINE[error.errno])
+            where = f"{what}: {error.filename}" if error.filename else what
+            problem = message("disk-refused", where, error)
+            return RunFailure(problem, _OF_THE_MACHINE[error.errno])
     return None
 
 

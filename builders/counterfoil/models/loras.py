@@ -27,12 +27,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from counterfoil.errors import UserError, some_of
+from counterfoil.errors import CounterfoilError, UserError, collected_in, raise_together
 from counterfoil.models.adapters import named_file, pin_adapter
 from counterfoil.models.config_files import Foreign, declared_values, expected_words, read_config
 from counterfoil.models.diffusion import INDEX, family_in, fetch_configurations, quiet_diffusers
 from counterfoil.models.generators import family_of
 from counterfoil.models.loading_errors import explain_loading
+from counterfoil.models.messages import message, refusal
 from counterfoil.models.names import LOCAL, Pin
 from counterfoil.models.weights_files import read_safetensors
 from counterfoil.recipe.names import is_local, without_folders
@@ -74,7 +75,7 @@ def pin_lora(name: str, lora: Lora) -> Pin:
     with explain_loading(name), safe_open(file, framework="pt") as opened:
         keys = opened.keys()
         infinite = [key for key in keys if not bool(torch.isfinite(opened.get_tensor(key)).all())]
-    _refuse(name, infinite, "found numbers that are not finite")
+    _refuse(name, infinite, "invalid-adapter.infinite")
     return replace(pin, sha256=_sha256(file))
 
 
@@ -86,13 +87,11 @@ def wrong_loras(loras: Mapping[str, Lora], pins: Mapping[str, Mapping[str, Any]]
         try:
             sha256 = _sha256(lora_file(lora.path, None)) if is_local(lora.path) else pinned
         except UserError as error:
-            yield f"{key}: {'; '.join(error.problems)}; --set {key}=/PATH says where the file is"
+            for problem in error.problems:
+                yield problem.at(key).with_end(f"; --set {key}=/PATH says where the file is")
             continue
         if sha256 is None or sha256 != pinned:
-            yield (
-                f"{key}: found {sha256}, expected sha256 {pinned}; --set {key}=/PATH says where"
-                " the file is"
-            )
+            yield message("invalid-adapter.pinned", key, sha256, pinned, key=key)
 
 
 def check_loras(
@@ -118,18 +117,12 @@ def check_loras(
             module = module_class.from_config(config)
     read = getattr(diffusers, index["_class_name"]).lora_state_dict
     pipeline = SimpleNamespace(**{family.lora: module, "lora_state_dict": read})
-    problems: list[str] = []
-    hints: dict[str, None] = {}
+    errors: list[CounterfoilError] = []
     for name, lora in loras.items():
         file = lora_file(lora.path, pins[name]["revision"] or lora.revision)
-        try:
+        with collected_in(errors):
             _weights_of(pipeline, family.lora, name, file, _layers(module))
-        except UserError as error:
-            problems += error.problems
-            if error.hint:
-                hints[error.hint] = None
-    if problems:
-        raise UserError(problems, " ".join(hints) or None)
+    raise_together(errors)
 
 
 def lora_file(path: str, revision: str | None) -> Path:
@@ -191,8 +184,12 @@ def load_loras(
         file = lora_file(loras[name].path, pinned["revision"] or loras[name].revision)
         sha256 = _sha256(file)
         if sha256 != pinned["sha256"]:
-            raise UserError(
-                f"LoRA '{name}': {file.name} has the sha256 {sha256}, expected {pinned['sha256']}"
+            where = f"LoRA '{name}': {file.name}"
+            raise refusal(
+                "invalid-adapter.sha256",
+                where,
+                sha256,
+                pinned["sha256"],
             )
         state, alpha_of = _weights_of(pipeline, part, name, file, layers)
         with explain_loading(name), quiet_diffusers(), warnings.catch_warnings(action="ignore"):
@@ -233,16 +230,20 @@ def _settings_of(name: str, file: Path) -> dict[str, Any]:
         size = os.fstat(stream.fileno()).st_size
         head = int.from_bytes(stream.read(8), "little")
     if size > _MOST_BYTES or head > min(_MOST_HEAD, size):
-        raise UserError(
-            f"LoRA '{name}': {file.name} has {size:,} bytes and a head of {head:,}, expected a"
-            f" safetensors file of at most {_MOST_BYTES:,} with a head of at most {_MOST_HEAD:,}"
+        where = f"LoRA '{name}': {file.name}"
+        raise refusal(
+            "invalid-adapter.size",
+            where,
+            size,
+            _MOST_BYTES,
+            head=head,
+            most_head=_MOST_HEAD,
         )
     with explain_loading(name), safe_open(file, framework="pt") as opened:
         keys = list(opened.keys())
         if not 0 < len(keys) <= _MOST_TENSORS:
-            raise UserError(
-                f"LoRA '{name}': found {len(keys):,} tensors, expected 1 to {_MOST_TENSORS:,}"
-            )
+            where = f"LoRA '{name}'"
+            raise refusal("invalid-adapter.tensors", where, len(keys), _MOST_TENSORS)
         slices = {key: opened.get_slice(key) for key in keys}
         metadata = opened.metadata() or {}
         settings = dict(json.loads(metadata.get(_SETTINGS, "{}")).items())
@@ -257,13 +258,7 @@ def _settings_of(name: str, file: Path) -> dict[str, Any]:
             fits = len(shape) in (2, 4) and any(1 <= shape[axis] <= _MOST_RANK for axis in axes)
         if not fits or not _KEY.fullmatch(key) or number_type not in _TYPES:
             unknown.append(key)
-    _refuse(
-        name,
-        unknown,
-        f"expected matrices down and up of rank 1 to {_MOST_RANK:,}, and alphas, in"
-        f" {', '.join(_TYPES)}; found",
-        "DoRA, LoKr, LoHa, biases and whole layers are not used.",
-    )
+    _refuse(name, unknown, "invalid-adapter.unknown", expected=_MOST_RANK, types=_TYPES)
     layer_of = {}
     for key in keys:
         half = _DOWN.fullmatch(key) or _UP.fullmatch(key)
@@ -271,13 +266,15 @@ def _settings_of(name: str, file: Path) -> dict[str, Any]:
             layer_of[key] = half["layer"]
     halves = Counter(layer_of.values())
     alone = [key for key, layer in layer_of.items() if halves[layer] < 2]
-    _refuse(name, alone, "there is no other half of")
+    _refuse(name, alone, "invalid-adapter.half")
     return settings
 
 
-def _refuse(name: str, keys: Sequence[str], why: str, hint: str | None = None) -> None:
+def _refuse(name: str, keys: Sequence[str], sentence: str, **values: object) -> None:
     if keys:
-        raise UserError(f"LoRA '{name}': {why}: {some_of([key[:120] for key in keys], 5)}", hint)
+        shown = [key[:120] for key in keys]
+        where = f"LoRA '{name}'"
+        raise refusal(sentence, where, shown, **values)
 
 
 class TrainingDocument(Foreign):
@@ -307,13 +304,8 @@ def _by_layer(
         read = convert_unet_state_dict_to_peft(read)
     key_of = {id(tensor): key for key, tensor in tensors.items()}
     taken = {key_of.get(id(tensor)) for tensor in read.values()}
-    _refuse(
-        name,
-        [key for key in tensors if key not in taken],
-        "diffusers does not read these tensors as they are",
-        "Load the file with diffusers and save it with save_lora_weights, which writes weights as"
-        " they are used.",
-    )
+    unread = [key for key in tensors if key not in taken]
+    _refuse(name, unread, "invalid-adapter.unread")
     sides_of: dict[str, dict[str, str]] = {}
     unused = []
     for key, tensor in read.items():
@@ -322,17 +314,12 @@ def _by_layer(
             sides_of.setdefault(match[1], {})[match[2]] = key_of[id(tensor)]
         else:
             unused.append(key_of.get(id(tensor), key))
-    _refuse(
-        name,
-        unused,
-        f"the generator's {part} has no layer for",
-        "Weights of text encoders are not used.",
-    )
+    _refuse(name, unused, "invalid-adapter.layer", part=part)
     alone: list[str] = []
     for sides in sides_of.values():
         if len(sides) < 2:
             alone += sides.values()
-    _refuse(name, alone, "there is no other half of")
+    _refuse(name, alone, "invalid-adapter.half")
     return sides_of
 
 
@@ -350,9 +337,10 @@ def _weights_of(
     settings = {}
     for key, value in _settings_of(name, file).items():
         settings[key.removeprefix(f"{part}.")] = value
-    training, problems = declared_values(TrainingDocument, settings, f"LoRA '{name}': {_SETTINGS}.")
+    training, problems = declared_values(TrainingDocument, settings, f"{_SETTINGS}.")
     if training is None:
-        raise UserError(problems)
+        where = f"LoRA '{name}'"
+        raise UserError([message("invalid-adapter.settings", where, line) for line in problems])
     with explain_loading(name):
         tensors: dict[str, torch.Tensor] = read_safetensors(file)
     alphas = {}
@@ -371,19 +359,16 @@ def _weights_of(
         fits = down.shape == (rank, *inputs) and up.shape == (out, rank, *of_kernel)
         if not fits or getattr(layers[layer], "groups", 1) != 1:
             shapes = f"{tuple(down.shape)} and {tuple(up.shape)}"
-            _refuse(name, [*sides.values()], f"{shapes} do not fit a layer of {shape}")
+            _refuse(name, [*sides.values()], "invalid-adapter.shape", shapes=shapes, layer=shape)
         stem = _DOWN.fullmatch(sides["A"])
         default = rank if training.lora_alpha is None else training.lora_alpha
         alpha_of[layer] = alphas.pop(stem["layer"] if stem else "", default)
-        if not 0 < alpha_of[layer] < math.inf:
-            _refuse(
-                name,
-                [sides["A"]],
-                f"found the alpha {alpha_of[layer]:g}, expected a finite number above 0",
-            )
+        alpha = alpha_of[layer]
+        if not 0 < alpha < math.inf:
+            _refuse(name, [sides["A"]], "invalid-adapter.alpha", alpha=alpha)
         for side, key in sides.items():
             state[f"{layer}.lora_{side}.weight"] = tensors[key].to(number_type)
-    _refuse(name, list(alphas), "there are no matrices for the alphas of")
+    _refuse(name, list(alphas), "invalid-adapter.alphas")
     infinite = [key for key, tensor in state.items() if not bool(torch.isfinite(tensor).all())]
-    _refuse(name, infinite, f"found numbers that are not finite in {number_type}")
+    _refuse(name, infinite, "invalid-adapter.overflow", type=number_type)
     return state, alpha_of

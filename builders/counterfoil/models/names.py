@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.loading_errors import known_cause
+from counterfoil.models.messages import failure, refusal
 from counterfoil.recipe.names import (
     ELSEWHERE,
     HUB,
@@ -19,7 +20,6 @@ from counterfoil.recipe.names import (
     ONNX,
     TRANSFORMERS,
     chat_parts,
-    did_you_mean,
     is_local,
 )
 from counterfoil.regular_files import named_path, read_regular
@@ -35,6 +35,7 @@ _NOT_WEIGHTS = frozenset({"metrics.json", "training.json", "README.md"})
 _LAB_LICENSE = "apache-2.0"
 _LARGEST_CONFIG = 10_000_000
 COMMIT = re.compile(r"[0-9a-f]{40}")
+AnyModel = TypeVar("AnyModel")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,20 +68,14 @@ def usable_name(name: Any) -> Any:
         return f"{ONNX}{name}"
     if file.suffix.lower() not in _WEIGHTS:
         return name
-    hint = (
-        "Save its network and its weights in a folder once, timm.models.save_for_hf(model,"
-        " 'my-model',"
-        " safe_serialization=True), and name local-dir:my-model. Or pass the module from Python:"
-        " counterfoil.evaluate(dataset, model, transform=transform)."
-    )
-    if (config := file.with_name("config.json")).is_file():
-        kind = (
-            TRANSFORMERS if b'"architectures"' in read_regular(config, _LARGEST_CONFIG) else LOCAL
-        )
-        hint = f"Name its folder: {kind}{os.curdir if file.parent == Path() else file.parent}"
-    raise UserError(
-        f"model {str(name)!r} is a file of weights, which does not say of which network", hint
-    )
+    where = f"model {str(name)!r}"
+    config = file.with_name("config.json")
+    if not config.is_file():
+        raise refusal("unfit-model.weights", where)
+    of_transformers = b'"architectures"' in read_regular(config, _LARGEST_CONFIG)
+    prefix = TRANSFORMERS if of_transformers else LOCAL
+    folder = os.curdir if file.parent == Path() else file.parent
+    raise refusal("unfit-model.weights-of-folder", where, f"{prefix}{folder}")
 
 
 def lab_models() -> tuple[str, ...]:
@@ -102,14 +97,12 @@ def resolve_name(name: str) -> str:
     known = lab_models()
     if short not in known:
         # The package contains the classifiers of only a few planted worlds.
-        hint = f"The lab's models are {', '.join(LAB + k for k in known)}."
+        sentence = "unknown-model.lab"
         if short.split("/")[0] == _PLANTED:
-            hint = (
-                f"{hint} scripts/train_planted.py trains others; name their folder with local-dir:."
-            )
-        raise UserError(
-            f"model '{name}': the lab has no '{short}'{did_you_mean(short, known)}", hint
-        )
+            sentence = "unknown-model.planted"
+        names = [f"{LAB}{model}" for model in known]
+        where = f"model {name!r}"
+        raise refusal(sentence, where, short, known, names=names)
     return f"{LOCAL}{LAB_WEIGHTS / short}"
 
 
@@ -125,18 +118,15 @@ def local_folder(name: str) -> Path | None:
         return None
     folder = named_path(resolved.removeprefix(LOCAL))
     if not folder.is_dir():
-        raise UserError(f"model '{name}': there is no folder {folder}", "Correct the path.")
+        where = f"model {name!r}"
+        raise refusal("missing-file.folder", where, folder)
     return folder
 
 
 def lab_tokens(name: str) -> Path:
     """Return the folder of the lab's class tokens. UserError for any other name under `lab:`."""
     if name != LAB_TOKENS:
-        near = did_you_mean(name.removeprefix(LAB), [LAB_TOKENS.removeprefix(LAB)])
-        raise UserError(
-            f"tokens.path: the lab has no tokens '{name}'{near}",
-            f"The lab's tokens are {LAB_TOKENS}.",
-        )
+        raise refusal("unknown-model.tokens", "tokens.path", name, [LAB_TOKENS])
     return _LAB_TOKENS
 
 
@@ -146,26 +136,32 @@ def refuse_elsewhere(name: str, what: str) -> None:
     if name.startswith(ELSEWHERE):
         served, address = chat_parts(name.removeprefix(ELSEWHERE))
         if address is not None:
-            raise UserError(
-                f"{what} 'chat:{served}': its address {address[:80]} comes from a dataset's recipe",
-                "If you trust it, name it yourself: --models chat:MODEL@ADDRESS",
-            )
-        raise UserError(
-            f"{what} '{name.removeprefix(ELSEWHERE)}' is a folder on the machine that built the"
-            " dataset",
-            "If you have it and trust it, give its path with --set KEY=PATH or the command's own"
-            " option.",
-        )
+            where = f"{what} 'chat:{served}'"
+            raise refusal("untrusted-name.address", where, address)
+        where = f"{what} '{name.removeprefix(ELSEWHERE)}'"
+        raise refusal("untrusted-name.folder", where)
+
+
+def load_kind(
+    what: str, kinds: Mapping[str, Callable[[str, str], AnyModel]], name: str, device: str
+) -> AnyModel:
+    """Load a model on a device by the kind that its name begins with. Raise UserError if it begins
+    with no key of `kinds`."""
+    refuse_elsewhere(name, "model")
+    prefix, colon, _ = name.partition(":")
+    if not colon or prefix not in kinds:
+        known = [f"{kind}:" for kind in kinds]
+        where = f"model {name!r}"
+        raise refusal("unknown-model.kind", where, prefix if colon else "", known, what=what)
+    return kinds[prefix](name, device)
 
 
 def refuse_shadowed(name: str, what: str) -> None:
     """Raise UserError for a name of the Hub that is also a local path, which libraries would read
     instead."""
     if os.path.exists(name):  # noqa: PTH110 (false for a name of 5,000 characters, for which a Path raises)
-        raise UserError(
-            f"{what} '{name}': a local folder has this name, but the name refers to the Hub",
-            f"Write ./{name} for the folder, or run the command in another directory.",
-        )
+        where = f"{what} '{name}'"
+        raise refusal("unknown-model.shadowed", where, name)
 
 
 def pin_model(name: str, revision: str | None = None) -> Pin:
@@ -192,13 +188,10 @@ def pin_model(name: str, revision: str | None = None) -> Pin:
         licence = getattr(info.card_data, "license", None) if info.card_data else None
         return Pin(name, info.sha, None, licence if isinstance(licence, str) else None)
     except (hub.RepositoryNotFoundError, hub.RevisionNotFoundError, hub.HFValidationError) as error:
-        raise UserError(
-            f"model '{name}'"
-            + (f" at revision '{revision}'" if revision else "")
-            + " is not on the Hub, or is"
-            " private",
-            "Correct the name, or run `hf auth login`.",
-        ) from error
+        where = f"model {name!r}"
+        if revision:
+            where += f" at revision '{revision}'"
+        raise refusal("not-on-hub", where) from error
     except (hub.OfflineModeIsEnabled, hub.HfHubHTTPError, httpx2.HTTPError, OSError) as error:
         if revision and COMMIT.fullmatch(revision):
             return Pin(name, revision, None, None)
@@ -214,14 +207,11 @@ def pin_model(name: str, revision: str | None = None) -> Pin:
         for repo in cached:
             if branch in repo.refs and repo.refs[branch].commit_hash:
                 return Pin(name, repo.refs[branch].commit_hash, None, None)
-        known = known_cause(f"model '{name}'", error)
+        known = known_cause(f"model {name!r}", error)
         if isinstance(error, hub.HfHubHTTPError) and known is not None:
             raise known from error
-        raise RunFailure(
-            f"model '{name}' is not in the local cache and the Hub cannot be reached",
-            "Connect once to fetch it, give its commit as `revision`, or name a local-dir: or lab:"
-            " model.",
-        ) from error
+        who = f"model {name!r}"
+        raise failure("unavailable.pin", who) from error
 
 
 def folder_sha256(folder: Path) -> str:

@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.errors import RunFailure, UserError
+from counterfoil.models.messages import failure, refusal
 from counterfoil.regular_files import read_regular
 
 # protobuf's limit for a message.
@@ -180,18 +181,15 @@ class Graph:
         except BaseException as error:
             self.close()
             if late.is_set():
-                raise RunFailure(
-                    f"model {self.model!r} could not {doing} within {seconds:,g} seconds",
-                    f"If you trust it, allow more: {SECONDS}={self._seconds * 4:g} (seconds an"
-                    " image).",
+                where = f"model {self.model!r}"
+                raise failure(
+                    "failed-model.late", where, seconds, doing=doing, more=self._seconds * 4
                 ) from None
             if not isinstance(error, OSError | EOFError | ValueError):
                 raise
             ended = self._process.returncode
-            raise RunFailure(
-                f"model {self.model!r} could not {doing}: its process ended with {ended}",
-                "The file may be damaged, or memory ran out.",
-            ) from error
+            where = f"model {self.model!r}"
+            raise failure("failed-model.ended", where, ended, doing=doing) from error
         finally:
             clock.cancel()
         if "problem" in answer:
@@ -204,23 +202,23 @@ class Graph:
     ) -> RunFailure | UserError:
         problem = str(answer["problem"])
         if answer.get("missing"):
-            return UserError(
-                f"model {self.model!r} needs ONNX Runtime, which cannot be imported: {problem}",
-                "Install it: pip install 'counterfoil[onnx]'.",
-            )
+            where = f"model {self.model!r}"
+            return refusal("missing-package.onnx", where, problem)
         if answer.get("memory"):
-            return RunFailure(
-                f"model {self.model!r} could not {doing} within {memory / (1 << 30):.1f} GiB of"
-                f" memory: {problem}",
-                f"If you trust it, allow more: {MEMORY}={4 * _limits()[1] >> 30} (GiB beside"
-                " weights and images).",
+            where = f"model {self.model!r}"
+            return failure(
+                "out-of-memory.graph",
+                where,
+                problem,
+                memory / (1 << 30),
+                doing=doing,
+                more=4 * _limits()[1] >> 30,
             )
         if "ExecutionProvider" in problem and doing == "be loaded":
-            return UserError(
-                f"model {self.model!r}: {problem}",
-                "Install onnxruntime-gpu for a GPU, or use --device cpu.",
-            )
-        return RunFailure(f"model {self.model!r} could not {doing}: {problem}")
+            where = f"model {self.model!r}"
+            return refusal("unusable-device.provider", where, problem)
+        where = f"model {self.model!r}"
+        return failure("failed-model.graph", where, problem, doing=doing)
 
 
 def open_graph(name: str, file: Path, device: str) -> tuple[Graph, str]:
@@ -229,16 +227,15 @@ def open_graph(name: str, file: Path, device: str) -> tuple[Graph, str]:
     try:
         content = read_regular(file, MOST_BYTES)
     except OSError as error:
-        raise UserError(f"model {name!r}: {file} {error.strerror or error}") from error
+        who = f"model {name!r}: {file}"
+        raise refusal("unreadable-model.file", who, error) from error
     try:
         graph = Graph(name, content, device)
     except RunFailure as error:
         if "External data" not in str(error):
             raise
-        raise RunFailure(
-            f"model {name!r} could not be loaded: its weights are in other files",
-            f"Save it as one file: onnx.save(onnx.load('{file.name}'), 'model.onnx').",
-        ) from error
+        where = f"model {name!r}"
+        raise failure("unreadable-model.external", where, file=file.name) from error
     digest = hashlib.sha256(content)
     digest.update(f"onnxruntime {_version()}".encode())
     return graph, digest.hexdigest()
@@ -250,11 +247,9 @@ def refuse_vast_input(name: str, batch: int | None, sides: Sequence[int]) -> Non
     images = 1 if batch is None else batch
     size = math.prod([images, *sides]) * np.dtype(np.float32).itemsize
     if images < 0 or size > _MOST_INPUT_BYTES:
-        raise UserError(
-            f"model {name!r}: its graph takes {images:,} images of {list(sides)} at once, {size:,}"
-            " bytes, expected at"
-            f" most {_MOST_INPUT_BYTES:,}",
-            "Export it with a smaller batch, or with a free one.",
+        where = f"model {name!r}"
+        raise refusal(
+            "unfit-model.vast", where, size, _MOST_INPUT_BYTES, images=images, sides=list(sides)
         )
 
 
@@ -272,9 +267,7 @@ def _limits() -> tuple[float, int]:
     for setting, usual in ((SECONDS, _SECONDS), (MEMORY, _GIB)):
         text = os.environ.get(setting) or str(usual)
         if not re.fullmatch(r"[1-9][0-9]{0,5}", text):
-            raise UserError(
-                f"{setting} is {text[:40]!r}, expected a whole number from 1 to 999,999"
-            )
+            raise refusal("unusable-device.setting", setting, text)
         numbers.append(int(text))
     return numbers[0], numbers[1] << 30
 

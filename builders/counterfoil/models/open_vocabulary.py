@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.loading_errors import explain_computing
+from counterfoil.models.messages import failure, refusal
 from counterfoil.models.text_models import (
     TEXT_DETECTOR_FILES,
     checked_text_detector,
@@ -76,7 +76,8 @@ class TextDetector:
         boxes = detections["boxes"].float().cpu()
         confidences = detections["scores"].float().cpu()
         if not (torch.isfinite(boxes).all() and torch.isfinite(confidences).all()):
-            raise RunFailure(f"model {self.name!r} gives boxes or scores that are not finite")
+            where = f"model {self.name!r}"
+            raise failure("failed-model.boxes", where)
         return boxes, confidences
 
 
@@ -90,14 +91,12 @@ def load_text_detector(name: str, device: str) -> TextDetector:
 
     files = found_files(name, name.removeprefix(TRANSFORMERS), TEXT_DETECTOR_FILES)
     config = checked_text_detector(name, files, _PROCESSORS)
-    parts = load_text_model(name, files, config, device, "detector")
+    parts = load_text_model(name, files, config, device)
     module = parts["module"]
     pictures = image_processor_of(name, config.processor, module.config)
     if not hasattr(pictures, "post_process_object_detection"):
-        raise UserError(
-            f"model {name!r}: {type(pictures).__name__} makes no boxes of a model's outputs",
-            "Correct its preprocessor_config.json, or name another model.",
-        )
+        where = f"model {name!r}"
+        raise refusal("invalid-config.boxes", where, type(pictures).__name__)
     processor = getattr(transformers, _PROCESSORS[config.model_type])(
         image_processor=pictures, tokenizer=parts["tokenizer"]
     )

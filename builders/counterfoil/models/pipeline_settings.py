@@ -16,12 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.errors import UserError
+from counterfoil.errors import ProblemLine, UserError, did_you_mean
 from counterfoil.models.config_files import shown_setting
 from counterfoil.models.diffusion import index_here
 from counterfoil.models.generators import Family, family_of, known_families, why_no_family
+from counterfoil.models.messages import message
 from counterfoil.models.quantizing import absent_library, quantize_problem
-from counterfoil.recipe.names import did_you_mean
 
 if TYPE_CHECKING:
     from counterfoil.recipe import Recipe
@@ -33,31 +33,25 @@ if TYPE_CHECKING:
 _BY_STEP = ("StableDiffusionPipeline", "StableDiffusionXLPipeline")
 
 
-def own_problems(recipe: Recipe, device: str | None = None) -> Iterator[str]:
+def own_problems(recipe: Recipe, device: str | None = None) -> Iterator[ProblemLine]:
     """Yield the problems of the generator's settings that do not depend on the pipeline, such as a
     missing library."""
     generator = recipe.drawing
+    sequential = generator.offload == "sequential"
     if (problem := quantize_problem(generator.quantize, device)) is not None:
         yield problem
     if generator.get("lora") and find_spec("peft") is None:
         yield absent_library("peft")
-    if generator.offload == "sequential" and generator.get("adapter") is not None:
-        yield (
-            "generator.offload: sequential holds layers that the adapter must change; expected"
-            " model or none"
-        )
-    if generator.get("lora") and (
-        generator.quantize or generator.get("compile") or generator.offload == "sequential"
-    ):
-        yield (
-            "generator.lora: found with quantize, compile or offload sequential; expected"
-            " unchanged layers"
-        )
+    if sequential and generator.get("adapter") is not None:
+        yield message("pipeline-setting.adapter", "generator.offload")
+    changes_layers = generator.quantize or generator.get("compile") or sequential
+    if generator.get("lora") and changes_layers:
+        yield message("pipeline-setting.layers", "generator.lora")
 
 
 def pipeline_problems(
     recipe: Recipe, index: Mapping[str, Any], unet: Mapping[str, Any] | None = None
-) -> Iterator[str]:
+) -> Iterator[ProblemLine]:
     """Yield a problem for each setting of the recipe that does not fit the pipeline.
 
     index: the pipeline's model_index.json. unet: the configuration of its UNet, if known. If the
@@ -65,79 +59,79 @@ def pipeline_problems(
     takes seconds.
     """
     generator = recipe.drawing
+    size = generator.size
     name = _class_named(index)
     family = family_of(name)
     if family is None:
-        kind = (
-            f"a pipeline {name[:80]}, {why_no_family(name)}" if name else "no pipeline of diffusers"
+        kind = "no pipeline of diffusers"
+        if name:
+            kind = f"a pipeline {name[:80]}, {why_no_family(name)}"
+        yield message(
+            "pipeline-setting.family",
+            "generator.model",
+            generator.model,
+            known_families(),
+            kind=kind,
         )
-        yield f"generator.model: '{generator.model}' is {kind}; expected one of {known_families()}"
         return
     its = f"'{generator.model}' is a{'n' if family.name[0] in 'AEIOX' else ''} {family.name}"
     if recipe.tokens is not None and not family.takes_tokens:
-        yield (
-            f"tokens: {its}, which takes no class tokens; expected null: prompts then name the"
-            " classes"
-        )
+        yield message("pipeline-setting.tokens", "tokens", its)
     elif recipe.tokens is not None and recipe.tokens.learn is not None and not family.learns_tokens:
-        yield (
-            f"tokens.learn: {its}, for which none can be learned here; expected tokens.path, or"
-            " tokens null"
+        yield message("pipeline-setting.learn", "tokens.learn", its)
+    if size is not None and family.side not in (None, size):
+        yield message("pipeline-setting.side", "generator.size", size, family.side, its=its)
+    elif size is not None and size % family.multiple:
+        near = max(family.multiple, round(size / family.multiple) * family.multiple)
+        yield message(
+            "pipeline-setting.multiple", "generator.size", size, family.multiple, its=its, near=near
         )
-    if generator.size is not None and family.side not in (None, generator.size):
-        yield (
-            f"generator.size: found {generator.size}; {its}, which draws {family.side} pixels a side"
-            " and nothing else; expected null: generator.saved_size stores smaller images"
-        )
-    elif generator.size is not None and generator.size % family.multiple:
-        near = max(family.multiple, round(generator.size / family.multiple) * family.multiple)
-        draws = f"which draws multiples of {family.multiple}, such as {near}"
-        yield f"generator.size: found {generator.size}; {its}, {draws}"
     called = called_class(name, family).__name__ if recipe.kind.edits else name
     yield from _edit_problems(generator, family, called, unet or {})
-    if (
-        problem := family.negative_problem(generator.negative_prompt, generator.options)
-    ) is not None:
-        yield problem
+    negative = family.negative_problem(generator.negative_prompt, generator.options)
+    if negative is not None:
+        yield negative
     if recipe.samples.pairs == "attention" and family.pairs is None:
-        yield f"samples.pairs: {its}, whose images cannot attend to their base; expected noise"
-    # Each method of making severity levels gives at most one problem, reported for the first shift
-    # with that method.
+        yield message("pipeline-setting.pairs", "samples.pairs", its)
+    yield from _level_problems(recipe, family, called, its)
+    if generator.get("lora") and family.lora is None:
+        yield message("pipeline-setting.lora", "generator.lora", its)
+    if generator.get("guidance_interval") is not None:
+        yield from _interval_problems(generator, family, name, unet or {}, its)
+    if generator.options:
+        yield from option_problems(called_class(name, family), generator.options, family.reserved)
+
+
+def _level_problems(recipe: Recipe, family: Family, called: str, its: str) -> Iterator[ProblemLine]:
+    """Yield at most one problem for each method of making severity levels, for the first shift with
+    that method."""
     first = {shift.by: shift.of for shift in reversed(recipe.all_shifts()) if shift.by is not None}
     for by, shift in first.items():
         key = f"prompts.shifts.{shift}.severity"
         if by in ("prompt", "steps", "mix") and not family.levels:
-            yield (
-                f"{key}: {its}, whose prompts encode to different shapes: no level lies between"
-                " two; expected null"
-            )
+            yield message("pipeline-setting.level", key, its)
         elif by == "steps" and called not in _BY_STEP:
-            yield f"{key}: {its}, whose prompt cannot change between two steps; expected by: prompt"
+            yield message("pipeline-setting.level-steps", key, its)
         elif by == "mix" and family.edits != "inversion":
-            yield (
-                f"{key}: {its}, which edits by a call of its own; expected null, or a model that"
-                " inverts images"
-            )
-    if generator.get("lora") and family.lora is None:
-        yield f"generator.lora: {its}, which takes no LoRA weights here; expected none"
-    if generator.get("guidance_interval") is not None and not family.interval:
-        yield f"generator.guidance_interval: {its}, which is guided in every step; expected null"
-    elif generator.get("guidance_interval") is not None:
-        key = "generator.guidance_interval"
-        drawn_by = called_class(name, family).__name__
-        if drawn_by not in _BY_STEP:
-            yield (
-                f"{key}: '{generator.model}' is a {drawn_by}, which is guided in every step;"
-                " expected null"
-            )
-        elif (unet or {}).get("time_cond_proj_dim") is not None:
-            distilled = "is distilled: its guidance is an input, and every step asks it once"
-            yield f"{key}: '{generator.model}' {distilled}; expected null"
-        sizes = [option for option in generator.options if option.startswith("negative_")]
-        if sizes:
-            yield f"{key}: found options {', '.join(sizes)}, expected none together with it"
-    if generator.options:
-        yield from option_problems(called_class(name, family), generator.options, family.reserved)
+            yield message("pipeline-setting.level-mix", key, its)
+
+
+def _interval_problems(
+    generator: DrawingKind, family: Family, name: str, unet: Mapping[str, Any], its: str
+) -> Iterator[ProblemLine]:
+    """Yield problems of guidance that is limited to a part of the steps."""
+    key = "generator.guidance_interval"
+    if not family.interval:
+        yield message("pipeline-setting.guided", key, its)
+        return
+    drawn_by = called_class(name, family).__name__
+    if drawn_by not in _BY_STEP:
+        yield message("pipeline-setting.guided", key, f"'{generator.model}' is a {drawn_by}")
+    elif unet.get("time_cond_proj_dim") is not None:
+        yield message("pipeline-setting.distilled", key, generator.model)
+    sizes = [option for option in generator.options if option.startswith("negative_")]
+    if sizes:
+        yield message("pipeline-setting.sizes", key, sizes)
 
 
 def _class_named(index: Mapping[str, Any]) -> str:
@@ -170,51 +164,35 @@ _CUT_SHORT = "denoising_end"
 
 def _edit_problems(
     generator: DrawingKind, family: Family, called: str, unet: Mapping[str, Any]
-) -> Iterator[str]:
+) -> Iterator[ProblemLine]:
     """Yield problems if the recipe edits rows and the pipeline cannot, or if the pipeline needs an
     image to edit."""
-    its = f"generator.model: '{generator.model}' is {family.name}"
+    key = "generator.model"
+    its = f"'{generator.model}' is {family.name}"
     if not generator.edits:
         if family.needs_image:
-            yield (
-                f"{its}, which draws from an image alone; expected another one, or"
-                " generator.kind"
-                " edit"
-            )
+            yield message("pipeline-setting.image", key, its)
     elif family.edits is None:
-        yield (
-            f"{its}, which edits no image; expected Stable Diffusion 1.x, 2.x or XL, or a"
-            " pipeline that edits"
-        )
+        yield message("pipeline-setting.no-edits", key, its)
     elif family.edits == "inversion":
         if called not in _BY_STEP or unet.get("time_cond_proj_dim") is not None:
-            yield (
-                f"generator.model: '{generator.model}' is a {called}, which is distilled or renders"
-                " differently, so it"
-                " cannot invert images; expected its teacher"
-            )
-        if generator.scheduler not in (None, _SCHEDULER):
-            yield (
-                f"generator.scheduler: found '{generator.scheduler}'; images are inverted by"
-                f" {_SCHEDULER}, expected"
-                f" null or '{_SCHEDULER}'"
+            yield message("pipeline-setting.invert", key, f"'{generator.model}' is a {called}")
+        scheduler = generator.scheduler
+        if scheduler not in (None, _SCHEDULER):
+            yield message(
+                "pipeline-setting.scheduler", "generator.scheduler", scheduler, _SCHEDULER
             )
         if generator.batch_size % 2:
-            yield (
-                f"generator.batch_size: found {generator.batch_size}; half of a batch are rows and"
-                " half their edits,"
-                " expected an even number"
-            )
+            yield message("pipeline-setting.odd", "generator.batch_size", generator.batch_size)
         if _CUT_SHORT in generator.options:
-            yield (
-                f"generator.options.{_CUT_SHORT}: an image is inverted over all steps and drawn"
-                " over all of them;"
-                " expected none"
-            )
+            yield message("pipeline-setting.cut-short", f"generator.options.{_CUT_SHORT}")
     elif generator.size is not None and generator.size < family.least:
-        yield (
-            f"generator.size: found {generator.size}; {family.name} edits images of"
-            f" {family.least} pixels a side or more"
+        yield message(
+            "pipeline-setting.least",
+            "generator.size",
+            generator.size,
+            family.least,
+            family=family.name,
         )
 
 
@@ -287,36 +265,32 @@ def free_options(pipeline: type, reserved: frozenset[str]) -> dict[str, Any]:
 
 def option_problems(
     pipeline: type, options: Mapping[str, Any], reserved: frozenset[str]
-) -> Iterator[str]:
+) -> Iterator[ProblemLine]:
     """Yield a problem for each option that `pipeline.__call__` does not take, and for options in
     `reserved`."""
     parameters = _parameters(pipeline)
     free = free_options(pipeline, reserved)
+    called = pipeline.__name__
     for name, value in options.items():
         key = f"generator.options.{name}"
-        if name in reserved:
-            instead = (
-                f"a recipe sets it with {_KEYS[name]}"
-                if name in _KEYS
-                else "it is set for each batch"
-            )
-            yield f"{key}: {instead}, not as an option"
+        if name in reserved and name in _KEYS:
+            yield message("pipeline-setting.option-of-key", key, _KEYS[name])
+        elif name in reserved:
+            yield message("pipeline-setting.option-of-batch", key)
         elif name not in parameters:
-            takes = f"it takes {', '.join(free)}" if free else "it takes none"
-            near = did_you_mean(name, free)
-            yield f"{key}: a call of {pipeline.__name__} takes no such option{near or f'; {takes}'}"
+            takes = f"; it takes {', '.join(free) or 'none'}"
+            near = did_you_mean(name, free) or takes
+            yield message("pipeline-setting.no-option", key, called, near=near)
         elif name not in free:
-            takes = "what no recipe can say (pictures, tensors, functions, files)"
-            yield f"{key}: {pipeline.__name__} takes there {takes}"
+            yield message("pipeline-setting.option-of-objects", key, called)
         else:
             annotation, default = parameters[name]
-            if not (
-                _takes(annotation, value, name in TEXTS) or (value is None and default is None)
-            ):
-                yield (
-                    f"{key}: found {shown_setting(value)}, expected"
-                    f" {_expected_words(annotation, default, name in TEXTS)}"
-                )
+            text = name in TEXTS
+            if value is None and default is None:
+                continue
+            if not _takes(annotation, value, text):
+                expected = _expected_words(annotation, default, text)
+                yield message("pipeline-setting.option", key, shown_setting(value), expected)
 
 
 def _parameters(pipeline: type) -> dict[str, tuple[Any, Any]]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.errors import UserError
+from counterfoil.errors import ProblemLine, UserError
+from counterfoil.models.messages import message
 
 if TYPE_CHECKING:
     import torch
@@ -23,18 +24,16 @@ QUANTISERS = {
 }
 
 
-def absent_library(package: str, needing: str = "the recipe") -> str:
-    """Return the message for a package that is not installed. `needing` names what needs the
+def absent_library(package: str, needing: str = "the recipe") -> ProblemLine:
+    """Return the problem of a package that is not installed. `needing` names what needs the
     package."""
     key = "lora" if package == "peft" else "quantize"
     extras = {"peft": "lora", **dict(QUANTISERS.values())}
-    message = f"generator.{key}: {needing} needs {package}, which is not installed"
-    if package in extras:
-        message += f": pip install 'counterfoil[{extras[package]}]'"
-    return message
+    install = f": pip install 'counterfoil[{extras[package]}]'" if package in extras else ""
+    return message("missing-package", f"generator.{key}", package, needing=needing, install=install)
 
 
-def quantize_problem(quantize: str | None, device: str | None) -> str | None:
+def quantize_problem(quantize: str | None, device: str | None) -> ProblemLine | None:
     """Return why this machine cannot quantise weights, or None if it can. `device` is None if it is
     not yet known."""
     if quantize is None:
@@ -45,10 +44,7 @@ def quantize_problem(quantize: str | None, device: str | None) -> str | None:
     except metadata.PackageNotFoundError:
         return absent_library(package, quantize)
     if package == "bitsandbytes" and device is not None and not device.startswith("cuda"):
-        return (
-            f"generator.quantize: {quantize} needs a GPU, and this is {device}; expected"
-            " torchao-int8 or null"
-        )
+        return message("unusable-device.quantize", "generator.quantize", device, quantize=quantize)
     return None
 
 

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from counterfoil.documents import parse_json
-from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.config_files import (
     CONFIG,
     MOST_JSON_BYTES,
@@ -43,6 +42,7 @@ from counterfoil.models.config_files import (
     without_places,
 )
 from counterfoil.models.loading_errors import error_line, while_loading
+from counterfoil.models.messages import failure, refusal
 from counterfoil.models.transformers_files import (
     ModelFiles,
     as_configuration,
@@ -300,11 +300,8 @@ def _tokenizer_files(
     if model_files.file(TOKENIZER) is None:
         names = _OLDER_TOKENIZER
     if any(model_files.file(name) is None for name in names):
-        raise UserError(
-            f"model {model!r}: {model_files.folder} has no {TOKENIZER}",
-            "Save its tokenizer into the same folder in the current format:"
-            " tokenizer.save_pretrained(FOLDER)",
-        )
+        where = f"model {model!r}"
+        raise refusal("missing-file.tokenizer", where, model_files.folder, TOKENIZER)
     files = {name: _read(model, model_files, name, _MOST_TOKENIZER_BYTES) for name in names}
     try:
         tokenizer = parse_json(files.get(TOKENIZER, b"{}"))
@@ -346,15 +343,12 @@ def _read(model: str, model_files: ModelFiles, name: str, most: int) -> bytes:
     try:
         return read_regular(model_files.folder / name, most)
     except (OSError, ValueError) as error:
-        raise UserError(f"model {model!r}: {name} cannot be read: {error}") from error
+        where = f"model {model!r}: {name}"
+        raise refusal("unreadable-model.read", where, error) from error
 
 
 def load_text_model(
-    name: str,
-    model_files: ModelFiles,
-    config: TextModelConfig,
-    device: str,
-    what: str = "captioner",
+    name: str, model_files: ModelFiles, config: TextModelConfig, device: str
 ) -> dict[str, Any]:
     """Load a model and its tokenizer on `device`. Return the fields of a `Captioner` by name."""
     import transformers
@@ -363,10 +357,8 @@ def load_text_model(
     def read() -> Any:
         with quiet_transformers():
             described = as_configuration(name, config.model_type, config.document)
-        hint = f"Name a {what} with complete weights, or correct its configuration."
-        return trained_module(
-            name, model_files, getattr(transformers, config.architecture), described, hint=hint
-        )[0]
+        built = getattr(transformers, config.architecture)
+        return trained_module(name, model_files, built, described)[0]
 
     module: Any = while_loading(name, read)
     module.eval().requires_grad_(False)
@@ -379,9 +371,9 @@ def load_text_model(
             else:
                 tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
         except Exception as error:  # damaged files may raise anything
-            raise UserError(
-                f"model {name!r}: no tokenizer can be made from its files: {error_line(error)}"
-            ) from error
+            reason = error_line(error)
+            where = f"model {name!r}"
+            raise refusal("invalid-config.made", where, reason, "tokenizer") from error
     return {
         "name": name,
         "model_type": config.model_type,
@@ -412,10 +404,8 @@ def ends_of(name: str, *places: Any) -> tuple[int, ...]:
     """
     ends = all_ids(*places)
     if not ends:
-        raise UserError(
-            f"model {name!r}: its configuration does not say which token ends a caption",
-            "Give its eos_token_id in config.json or generation_config.json.",
-        )
+        where = f"model {name!r}"
+        raise refusal("invalid-config.end", where)
     return ends
 
 
@@ -426,10 +416,8 @@ def start_of(name: str, *places: Any) -> int:
     """
     start = next((setting for setting in places if is_integer(setting, 0, 1 << 31)), None)
     if start is None:
-        raise UserError(
-            f"model {name!r}: its configuration does not say which token begins a caption",
-            "Give its decoder_start_token_id or bos_token_id in config.json.",
-        )
+        where = f"model {name!r}"
+        raise refusal("invalid-config.start", where)
     return start
 
 
@@ -482,7 +470,8 @@ def render_chat(
     templates = holder.chat_template
     template = templates.get("default") if isinstance(templates, Mapping) else templates
     if not isinstance(template, str):
-        raise RunFailure(f"model {model!r} has no chat template of the name default")
+        where = f"model {model!r}"
+        raise failure("invalid-config.template", where)
     special = getattr(holder, "tokenizer", holder).special_tokens_map
     request = {
         "template": template,
@@ -497,10 +486,8 @@ def render_chat(
     }
     answer = _rendered(json.dumps(request, default=lambda value: f"<{type(value).__name__}>"))
     if "text" not in answer:
-        raise RunFailure(
-            f"model {model!r}: its chat template cannot be rendered: {answer['problem'][:300]}",
-            "Correct the template, or name another model.",
-        )
+        where = f"model {model!r}"
+        raise failure("failed-model.template", where, answer["problem"])
     return answer["text"]
 
 

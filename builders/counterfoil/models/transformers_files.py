@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.errors import CounterfoilError, RunFailure, UserError, some_of
+from counterfoil.errors import CounterfoilError
 from counterfoil.models.config_files import (
     CONFIG,
     PROCESSORS,
@@ -23,6 +23,7 @@ from counterfoil.models.config_files import (
     refuse_unlike_sides,
 )
 from counterfoil.models.loading_errors import error_line, while_loading
+from counterfoil.models.messages import failure, refusal
 from counterfoil.models.names import HUB, local_folder, pin_model, refuse_shadowed
 from counterfoil.models.weights_files import (
     SAFE,
@@ -80,8 +81,9 @@ def found_files(name: str, rest: str, wanted: Sequence[str]) -> ModelFiles:
     folder = local_folder(rest)
     if folder is not None:
         if not (folder / CONFIG).exists():
-            raise UserError(
-                f"model {name!r}: {folder} has no {CONFIG}, so it is not a model of transformers"
+            where = f"model {name!r}"
+            raise refusal(
+                "missing-file.config", where, folder, CONFIG, what="a model of transformers"
             )
         return ModelFiles(folder)
     repository, _, revision = rest.removeprefix(HUB).partition("@")
@@ -101,12 +103,7 @@ def found_files(name: str, rest: str, wanted: Sequence[str]) -> ModelFiles:
 
 
 def trained_module(
-    name: str,
-    model_files: ModelFiles,
-    built: Any,
-    described: Any,
-    *,
-    hint: str,
+    name: str, model_files: ModelFiles, built: Any, described: Any
 ) -> tuple[nn.Module, str]:
     """Build a module and load its weights, in float32, on the CPU. Return it, and what was left out
     before their names.
@@ -145,17 +142,12 @@ def trained_module(
             ) from error
     missing = sorted(keys["missing_keys"])
     if missing:
-        raise RunFailure(
-            f"model {name!r}: its weights do not hold {some_of(missing, 3)}, which would be random",
-            hint,
-        )
+        where = f"model {name!r}"
+        raise failure("misfit-weights.missing", where, missing)
     left = sorted(key for key in keys["unexpected_keys"] if _LAYER.search(key))
     if left:
-        raise UserError(
-            f"model {name!r}: its weights hold layers that its configuration does not have, such as"
-            f" {left[0]}",
-            "The configuration and the weights belong to different models.",
-        )
+        where = f"model {name!r}"
+        raise refusal("misfit-weights.layers", where, left[0])
     refuse_infinite(name, module)
     return module, prefix
 
@@ -168,10 +160,8 @@ def as_configuration(name: str, model_type: str, document: Mapping[str, Any]) ->
     try:
         return CONFIG_MAPPING[model_type].from_dict(dict(document))
     except Exception as error:  # a damaged configuration may raise anything
-        raise UserError(
-            f"model {name!r}: nothing can be built from its configuration: {error_line(error)}",
-            "Correct the configuration, or name another model.",
-        ) from error
+        where = f"model {name!r}"
+        raise refusal("invalid-config.built", where, error_line(error)) from error
 
 
 def _weights(name: str, model_files: ModelFiles) -> list[Path]:
@@ -182,21 +172,20 @@ def _weights(name: str, model_files: ModelFiles) -> list[Path]:
         return [single]
     index = model_files.file(_INDEX)
     if index is None:
-        raise UserError(
-            f"model {name!r} has no {_WEIGHTS}",
-            "Pickled weights (.bin) may run their author's code and are not read: save it again as"
-            " safetensors.",
-        )
+        where = f"model {name!r}"
+        raise refusal("missing-file.safetensors", where, _WEIGHTS)
     listed = {"weight_map": {}} | read_config(index, name, 1 << 24)
     refuse_problems(name, list(shard_problems(listed)), _INDEX)
     shards = sorted(set(listed["weight_map"].values()))
     if not all(file.endswith(SAFE) for file in shards):
-        raise UserError(f"model {name!r}: {_INDEX} lists {shards[0]}, expected safetensors")
+        where = f"model {name!r}"
+        raise refusal("unreadable-model.shard", where, shards[0], index=_INDEX)
     paths = []
     for shard in shards:
         path = model_files.file(shard)
         if path is None:
-            raise RunFailure(f"model {name!r}: {_INDEX} lists {shard}, which is not there")
+            where = f"model {name!r}"
+            raise failure("missing-file.shard", where, shard, index=_INDEX)
         paths.append(path)
     return paths
 
@@ -230,10 +219,9 @@ def inputs_prepared_by(name: str, processor: Any) -> Callable[[Any], dict[str, t
             raise
         except Exception as error:  # odd settings may raise anything
             shown = f"{image.size[0]:,} x {image.size[1]:,}"
-            raise UserError(
-                f"model {name!r}: its image processor cannot prepare an image of {shown}:"
-                f" {error_line(error)}"
-            ) from error
+            reason = error_line(error)
+            where = f"model {name!r}"
+            raise refusal("unfit-input.image", where, shown, reason=reason) from error
 
     return transformed
 
@@ -250,10 +238,10 @@ def image_processor_of(name: str, settings: Mapping[str, Any], of_model: Any) ->
                 folder, config=of_model, trust_remote_code=False
             )
         except Exception as error:  # odd settings may raise anything
-            raise UserError(
-                f"model {name!r}: no image processor of transformers can be made from its settings:"
-                f" {error_line(error)}"
-            ) from error
+            reason = error_line(error)
+            made = "image processor of transformers"
+            where = f"model {name!r}"
+            raise refusal("invalid-config.made", where, reason, made) from error
 
 
 def input_key_of(processor: Any, **more: Any) -> str:

@@ -19,8 +19,9 @@ from torch.nn.modules import module as modules
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.errors import CounterfoilError
 from counterfoil.models.loading_errors import error_line
+from counterfoil.models.messages import failure, refusal
 
 if TYPE_CHECKING:
     from torch import nn
@@ -52,9 +53,8 @@ def refuse_overgrown(
     try:
         held = sum(file.stat().st_size for file in files)
     except OSError as error:
-        raise RunFailure(
-            f"model {model!r}: its weights cannot be read: {error.strerror}"
-        ) from error
+        where = f"model {model!r}"
+        raise failure("unreadable-model.weights", where, error) from error
     names = ", ".join(sorted(file.name for file in files)[:3])
     try:
         try:
@@ -68,25 +68,17 @@ def refuse_overgrown(
                 built = build()
         numbers = sum(parameter.numel() for parameter in built.parameters())
     except _Overgrown as error:
-        raise UserError(
-            f"model {model!r}: its configuration asks for {error}, and its weights ({names}) have"
-            f" {held:,} bytes",
-            "The configuration and the weights belong to different models.",
-        ) from error
+        where = f"model {model!r}"
+        raise refusal("misfit-weights.larger", where, error, held, files=names) from error
     except CounterfoilError:
         raise
     except Exception as error:  # an odd configuration may raise anything
-        raise UserError(
-            f"model {model!r}: nothing can be built from its configuration: {error_line(error)}",
-            "Correct the configuration, or name another model.",
-        ) from error
+        where = f"model {model!r}"
+        raise refusal("invalid-config.built", where, error_line(error)) from error
     if numbers > held:
-        raise UserError(
-            f"model {model!r}: its configuration asks for {numbers:,} parameters, and its weights"
-            f" ({names}) "
-            f"have {held:,} bytes",
-            "The configuration and the weights belong to different models.",
-        )
+        asked = f"{numbers:,} parameters"
+        where = f"model {model!r}"
+        raise refusal("misfit-weights.larger", where, asked, held, files=names)
     return built
 
 
@@ -171,13 +163,9 @@ def refuse_unknown_ids(model: str, ids: torch.Tensor, rows: int) -> None:
         return
     low, high = (int(bound) for bound in torch.aminmax(ids))
     if low < 0 or high >= rows:
-        raise RunFailure(
-            f"model '{model}': its tokenizer gives the id {low if low < 0 else high}, and its text"
-            " encoder has"
-            f" {rows:,} embeddings",
-            "The tokenizer and the text encoder belong to different models: correct its folder, or"
-            " name another model.",
-        )
+        unknown = low if low < 0 else high
+        where = f"model {model!r}"
+        raise failure("misfit-weights.ids", where, unknown, rows)
 
 
 @contextlib.contextmanager

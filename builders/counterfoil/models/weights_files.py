@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.errors import RunFailure, UserError, some_of
+from counterfoil.errors import Problems, UserError
 from counterfoil.models.loading_errors import error_line
-from counterfoil.report.words import format_count
+from counterfoil.models.messages import failure, message, refusal
 
 if TYPE_CHECKING:
     import torch
@@ -71,9 +71,9 @@ def refuse_damaged(file: Path, model: str) -> None:
         with safe_open(file, framework="pt"):
             pass
     except (SafetensorError, OSError) as error:
-        raise RunFailure(
-            f"model {model!r}: its weights file is damaged: {file.name}: {error_line(error)}"
-        ) from error
+        reason = f"{file.name}: {error_line(error)}"
+        where = f"model {model!r}"
+        raise failure("unreadable-model.damaged", where, reason) from error
 
 
 def read_pickled(file: Path, model: str) -> dict[str, torch.Tensor]:
@@ -92,23 +92,20 @@ def read_pickled(file: Path, model: str) -> dict[str, torch.Tensor]:
         reason = error_line(error)
         if "eights" in str(error):
             reason = "it holds more than weights, or is damaged"
-        raise UserError(
-            f"model {model!r}: {file.name} cannot be read as weights alone: {reason}",
-            "A pickle may run its author's code, so nothing else of it is read. Name a model with"
-            " safetensors.",
-        ) from error
+        where = f"model {model!r}: {file.name}"
+        raise refusal("unreadable-model.pickle", where, reason) from error
     weights: dict[str, Any] = checkpoint if isinstance(checkpoint, dict) else {}
     inside = (weights[key] for key in _INSIDE if isinstance(weights.get(key), dict))
     weights = next(inside, weights)
     if not weights or not all(
         isinstance(key, str) and _is_plain(tensor) for key, tensor in weights.items()
     ):
-        raise UserError(
-            f"model {model!r}: {file.name} holds no weights by name, which a model's file does"
-        )
+        where = f"model {model!r}: {file.name}"
+        raise refusal("unreadable-model.unnamed", where)
     size = sum(tensor.numel() * tensor.element_size() for tensor in weights.values())
     if size > 2 * file.stat().st_size:
-        raise UserError(f"model {model!r}: {file.name} declares more numbers than it holds")
+        where = f"model {model!r}: {file.name}"
+        raise refusal("unreadable-model.declares", where)
     return {unwrapped(key): tensor for key, tensor in weights.items()}
 
 
@@ -147,10 +144,8 @@ def refuse_infinite(model: str, module: nn.Module) -> None:
         if tensor.is_floating_point() and tensor.numel() and not bool(torch.isfinite(tensor).all())
     ]
     if infinite:
-        raise UserError(
-            f"model {model!r}: its weights hold numbers that are not finite: {some_of(infinite, 3)}",
-            "Name another model, or repair this one's weights.",
-        )
+        where = f"model {model!r}"
+        raise refusal("misfit-weights.infinite", where, infinite)
 
 
 def weights_sha256(architecture: str, state: Mapping[str, Any]) -> str:
@@ -175,14 +170,12 @@ def refuse_packed(file: Path, model: str) -> None:
         with zipfile.ZipFile(file) as archive:
             ways = {member.compress_type for member in archive.infolist()}
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-        raise RunFailure(
-            f"model {model!r}: its weights file is damaged: {file.name}: {error_line(error)}"
-        ) from error
+        reason = f"{file.name}: {error_line(error)}"
+        where = f"model {model!r}"
+        raise failure("unreadable-model.damaged", where, reason) from error
     if ways - {zipfile.ZIP_STORED}:
-        raise UserError(
-            f"model {model!r}: {file.name} is a packed archive, and torch's own are not packed",
-            "Save the weights again, as safetensors.",
-        )
+        who = f"model {model!r}: {file.name}"
+        raise refusal("unreadable-model.packed", who)
 
 
 def _is_plain(value: Any) -> bool:
@@ -254,39 +247,24 @@ def weights_misfit(
             heads.add(shape[0])
         only_heads = only_heads and shape[1:] == other[1:]
     if len(heads) == 1 and only_heads:
-        return UserError(
-            f"model {model!r}: {file.name} has weights for {heads.pop():,} outputs, and config.json"
-            f" says {outputs:,}",
-            "Correct num_classes and label_names in config.json: a name for each output, in the"
-            " order of training.",
-        )
+        where = f"model {model!r}: {file.name}"
+        return refusal("misfit-weights.head", where, heads.pop(), outputs)
     wanted = _counted(expected)
     missing = sorted(wanted - weights.keys())
     more = sorted(_counted(weights) - wanted)
-    problems = []
+    where = f"model {model!r}: {file.name} does not fit config.json"
+    problems = Problems(message)
     if missing:
-        problems.append(
-            f"it lacks {format_count(len(missing), 'weight')} of the model: {some_of(missing, 3)}"
-        )
+        problems.add("misfit-weights.lacking", where, len(missing), names=missing)
     if more:
-        problems.append(
-            f"it has {format_count(len(more), 'weight')} of another: {some_of(more, 3)}"
-        )
+        problems.add("misfit-weights.more", where, len(more), names=more)
     for key, (shape, other) in list(shapes.items())[:3]:
-        problems.append(f"{key} is {list(shape)}, expected {list(other)}")
+        problems.add("misfit-weights.shape", where, list(shape), list(other), weight=key)
     prefix = _prefix_of(weights, wanted)
     if prefix:
         renamed = {key.removeprefix(prefix) for key in weights}
-        problems.append(
-            f"names begin with {prefix!r}: without it, {len(wanted - renamed):,} would still be"
-            " missing"
-        )
-    where = f"model {model!r}: {file.name} does not fit config.json"
-    return UserError(
-        [f"{where}: {problem}" for problem in problems],
-        "Save the weights with the model's own names (model.state_dict()), or correct the"
-        " architecture in config.json.",
-    )
+        problems.add("misfit-weights.prefix", where, prefix, len(wanted - renamed))
+    return UserError(problems.lines)
 
 
 def unwrapped(key: str) -> str:

@@ -47,7 +47,12 @@ def answers_key(device: str, **decides: Any) -> str:
     import torch
 
     return sha256_json(
-        {"format": _FORMAT, "device": torch.device(device).type, "versions": _versions(), **decides}
+        {
+            "format": _FORMAT,
+            "device": torch.device(device).type,
+            "versions": _versions(),
+            **decides,
+        },
     )
 
 

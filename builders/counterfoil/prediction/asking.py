@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 
 from counterfoil.arrays import Bools, Ints
+from counterfoil.data import messages as data_messages
 from counterfoil.data.labelled_images import Chunk, Chunks, LabelledImages, stretch_rows
 from counterfoil.engines import Advanced, Doing, Engine, Finished, LocalEngine, Lost, Work
-from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.errors import CounterfoilError
+from counterfoil.models.messages import failure, refusal
 from counterfoil.prediction.answer_cache import AnswerCache, Columns, join_stretches
 from counterfoil.progress import report_progress
 from counterfoil.recipe.prompts import RecipeClass
@@ -79,13 +81,10 @@ class AskedFunction(Model):
     def answers(self, batch: Batch) -> Columns:
         if not batch.readable.all():
             key = self.images.keys[batch.at[~batch.readable][0]]
-            raise RunFailure(f"{self.images.name}: {key} has no image that decodes")
+            raise failure("unfit-input.undecodable", self.images.name, key)
         answers = list(self.function(batch.inputs))
         if len(answers) != len(batch.at):
-            raise UserError(
-                f"{self.name}: {len(answers)} answers to {len(batch.at)} images, expected one an"
-                " image"
-            )
+            raise refusal("invalid-callable.answers", self.name, len(answers), len(batch.at))
         parts = []
         for row, answer in zip(batch.at.tolist(), answers, strict=True):
             parts.append(self.columns(answer, row))
@@ -279,7 +278,14 @@ def ask(
     position = models[0].done
     asked_models = [answering.model for answering in models]
     seeds_left = repeat(0) if seeds is None else seeds[position:].tolist()
-    batches = prepared_batches(images, asked_models, batch_size, device, photographs, seeds_left)
+    batches = prepared_batches(
+        images,
+        asked_models,
+        batch_size,
+        device,
+        photographs,
+        seeds_left,
+    )
     for readable, inputs in batches:
         at = np.arange(position, position + len(readable))
         position += len(readable)
@@ -298,10 +304,7 @@ def ask(
             return
         yield position
     if position != len(labels):
-        raise RunFailure(
-            f"{len(labels)} images were expected and {position} were read: the data files changed"
-            " meanwhile"
-        )
+        raise data_messages.failure("changed-data.meanwhile", None, position, len(labels))
 
 
 def prepared_batches(
@@ -361,11 +364,8 @@ def _batch(inputs: list[Any], name: str) -> Any:
     shapes = {tuple(tensor.shape) for tensor in inputs}
     if len(shapes) > 1:
         first, second = sorted(shapes)[:2]
-        return UserError(
-            f"model {name!r}: its transform gives images of shapes {list(first)} and"
-            f" {list(second)}, but a batch needs one shape",
-            "Resize every image to one size in the transform.",
-        )
+        where = f"model {name!r}"
+        return refusal("invalid-callable.shapes", where, list(first), list(second))
     return torch.stack(inputs)
 
 
@@ -398,11 +398,8 @@ class _Asking:
         models = self.load(self.device)
         for model, key in zip(models, self.keys, strict=True):
             if model.key != key:
-                raise RunFailure(
-                    f"model {model.name!r} has other weights on a worker than where the run"
-                    " started, or other versions of libraries",
-                    "Give every machine the same files and libraries, or name a commit.",
-                )
+                where = f"model {model.name!r}"
+                raise failure("failed-model.other", where)
 
         def answer(chunk: Chunk) -> Doing[int, _Answers]:
             in_pass = [AskedModel(model) for model in models]

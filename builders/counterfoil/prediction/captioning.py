@@ -53,7 +53,13 @@ def caption_images(
     for key, encoded in track(images.images(chosen), captioner.name, len(chosen)):
         begun = prefix if isinstance(prefix, str) else prefix[labels[key]]
         begun = begun.strip()
-        cache = _entry(folder, images, encoded, [*decides, begun], are_captions)
+        cache = _entry(
+            folder,
+            images,
+            encoded,
+            [*decides, begun],
+            are_captions,
+        )
         known = cache.load()
         if known is None:
             image = images.decoded(encoded)
@@ -113,7 +119,13 @@ def likelihoods_of(
     image_keys: list[str] = []
     rows = []
     for key, encoded in track(images.images(chosen), captioner.name, len(chosen)):
-        cache = _entry(folder, images, encoded, decides, _are_likelihoods)
+        cache = _entry(
+            folder,
+            images,
+            encoded,
+            decides,
+            _are_likelihoods,
+        )
         known: dict[str, Sequence[float]] = {}
         kept = cache.load()
         if kept is not None:
@@ -128,7 +140,8 @@ def likelihoods_of(
             likelihoods = np.array([*known.values()])
             cache.save({"captions": _stored(known), "likelihoods": likelihoods})
         image_keys.append(key)
-        rows.append([known.get(caption, (math.nan, 0)) for caption in captions])
+        pairs_of_image = [known.get(caption, (math.nan, 0)) for caption in captions]
+        rows.append(pairs_of_image)
     shape = (len(image_keys), len(captions), 2)
     values = np.array(rows, dtype=np.float64).reshape(shape)
     return Likelihoods(
@@ -160,9 +173,16 @@ def _entry(
     image = hashlib.sha256(encoded or b"").hexdigest()
     # Photographs may have more file formats. So the same bytes may be readable as a photograph
     # only.
-    key = sha256_json([image, images.photographs, *decides])
+    decides = [image, images.photographs, *decides]
+    key = sha256_json(decides)
     folder = folder or writable_cache() / "captions"
-    return AnswerCache(folder / key[:2], key[2:18], key[18:], 1, fits)
+    return AnswerCache(
+        folder / key[:2],
+        key[2:18],
+        key[18:],
+        1,
+        fits,
+    )
 
 
 def _stored(texts: Iterable[str]) -> NDArray[np.object_]:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from counterfoil.corrupting.corrupt import SMALLEST_SIDE, corrupt
-from counterfoil.errors import UserError
 from counterfoil.models.config_files import refuse_unlike_sides
+from counterfoil.models.messages import refusal
 from counterfoil.models.preparation import Preparation
 from counterfoil.recipe.preprocessing import (
     ALIASED,
@@ -65,7 +65,9 @@ class Change:
     """Its severity."""
 
     def of(
-        self, classifier: Classifier, preparation: Preparation | None
+        self,
+        classifier: Classifier,
+        preparation: Preparation | None,
     ) -> ChangedPreparation | str:
         """Return how a model prepares images under this change, or why it cannot."""
         name = self.name
@@ -153,9 +155,13 @@ class ChangedPreparation:
             fitted = preparation.fitted(image)
             if change.corruption:
                 if min(fitted.size) < SMALLEST_SIDE:
-                    raise UserError(
-                        f"{change.name}: an image has {fitted.size[0]} x {fitted.size[1]} pixels"
-                        f" for a model, and corruptions need {SMALLEST_SIDE} a side"
+                    width, height = fitted.size
+                    raise refusal(
+                        "unfit-input.corrupted",
+                        change.name,
+                        width,
+                        height,
+                        least=SMALLEST_SIDE,
                     )
                 fitted = corrupt(fitted, change.corruption, change.severity, seed=seed)
             return preparation.tensor(fitted)
@@ -179,7 +185,7 @@ class ChangedPreparation:
                     return picture.convert("RGB")
             return with_plain_chroma(encoded)
         except (UnreadableImage, OSError) as error:
-            raise UserError(f"{name}: an image cannot be decoded otherwise: {error}") from error
+            raise refusal("unfit-input.decoded", name, error) from error
 
 
 def with_plain_chroma(encoded: bytes) -> Image:

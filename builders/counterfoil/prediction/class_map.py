@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from counterfoil.arrays import Floats
-from counterfoil.errors import UserError, some_of
+from counterfoil.errors import ProblemLine, UserError, some_of
 from counterfoil.models.classifiers.classifier import (
     MOST_LINES,
     in_columns,
     shortened,
     side_by_side,
 )
+from counterfoil.models.messages import message, refusal
 from counterfoil.recipe.names import PREDICTIONS, plain_name
 from counterfoil.report.words import format_count
 
@@ -178,20 +179,10 @@ def _refuse_unknown_order(
     """Describe how outputs without names are matched. UserError if training programs sort the
     folders differently."""
     names = _folder_names(classes, facts, trained) if folders else None
-    hint = (
-        "Save the names with the model: label_names in the config.json of a timm folder, or an"
-        " attribute label_names. `evaluate` also takes the order in which it was trained:"
-        " --class-order position (torchvision's), --class-order timm, or --class-order FILE with"
-        " the class of each output on a line."
-    )
     if names is None:
         if trained is not None and len(trained) == 0:
-            raise UserError(
-                f"model {facts.name!r} has {facts.num_classes} outputs without names, the dataset"
-                f" keeps {format_count(len(classes), 'class', 'classes')}, and the names of the other"
-                " folders are not known: training programs may sort them differently",
-                hint,
-            )
+            where = f"model {facts.name!r}"
+            raise refusal("unmatched-classes.folders", where, facts.num_classes, len(classes))
         return "by position, in the dataset's order of labels"
     timms = _timm_order(names)
     if timms == names:
@@ -207,12 +198,9 @@ def _refuse_unknown_order(
     rows = [("torchvision", "timm")]
     for name, other in pairs[first : first + MOST_LINES]:
         rows.append((shortened(name), shortened(other)))
-    raise UserError(
-        f"model {facts.name!r} does not tell the names of its outputs, and training programs sort"
-        " these classes"
-        f" differently, from the {first + 1}. on:\n" + "\n".join(in_columns(rows)),
-        hint,
-    )
+    problem = message("unmatched-classes.sorted", f"model {facts.name!r}", first + 1)
+    shown = "\n".join(in_columns(rows))
+    raise UserError(problem.with_end(f"\n{shown}"))
 
 
 def _timm_targets(
@@ -225,12 +213,8 @@ def _timm_targets(
     names = _folder_names(classes, facts, trained)
     timms = None if names is None else _timm_order(names)
     if names is None or timms is None or len(names) != facts.num_classes:
-        raise UserError(
-            f"model {facts.name!r}: timm's order of {format_count(facts.num_classes, 'class folder')} is"
-            " not known, because the recipe leaves some out, or calls them by other names, or names"
-            " differ in nothing that timm sorts by",
-            "Give --class-order a file with the class of each output on a line.",
-        )
+        where = f"model {facts.name!r}"
+        raise refusal("unmatched-classes.timm", where, facts.num_classes)
     output_of = {name: output for output, name in enumerate(timms)}
     return tuple((output_of[names[cls.source_label]],) for cls in classes)
 
@@ -303,19 +287,22 @@ def _stand_elsewhere(classes: Sequence[RecipeClass], named: NameMatch) -> bool:
 
 
 def _imagenet_targets(
-    classes: Sequence[RecipeClass], facts: ClassifierFacts
+    classes: Sequence[RecipeClass],
+    facts: ClassifierFacts,
 ) -> tuple[tuple[int, ...], ...]:
     missing = [cls.id for cls in classes if not cls.imagenet]
     if missing:
-        raise UserError(
-            f"model {facts.name!r} has ImageNet outputs, but {len(missing)} of {len(classes)}"
-            f" classes of the recipe have no `imagenet` indices: {some_of(missing)}"
+        where = f"model {facts.name!r}"
+        raise refusal(
+            "unmatched-classes.no-index",
+            where,
+            len(missing),
+            len(classes),
+            names=missing,
         )
     wrong = [cls.id for cls in classes if not all(0 <= i < IMAGENET_OUTPUTS for i in cls.imagenet)]
     if wrong:
-        raise UserError(
-            f"classes with `imagenet` indices outside 0 … {IMAGENET_OUTPUTS - 1}: {some_of(wrong)}"
-        )
+        raise refusal("unmatched-classes.outside", None, wrong, IMAGENET_OUTPUTS - 1)
     return tuple(tuple(cls.imagenet) for cls in classes)
 
 
@@ -332,37 +319,23 @@ def _source_targets(
         wanted = len(trained)
     if facts.num_classes == wanted:
         return tuple((label,) for label in labels)
-    problem = (
-        f"model {facts.name!r} has {format_count(facts.num_classes, 'output')}, and the classes"
-        f" need {wanted:,}"
-    )
-    by_label = sorted(classes, key=lambda cls: cls.source_label)
-    named = some_of([f"{cls.source_label} {shortened(cls.name)}" for cls in by_label], MOST_LINES)
+    sentence = "unmatched-classes.outputs"
     if facts.num_classes == 1:
-        hint = "Name a model with an output for each class."
-        if wanted == 2:
-            hint = (
-                "One output is the score of one class against the other. Give a score for each"
-                " class: write a function that returns two columns, [1 - p, p], and name it:"
-                " --models python:FILE:FUNCTION."
-            )
+        sentence = "unmatched-classes.two" if wanted == 2 else "unmatched-classes.one"
     elif any(cls.imagenet for cls in classes):
-        hint = (
-            f"The recipe's `imagenet` indices need a model of ImageNet's {IMAGENET_OUTPUTS:,}"
-            " outputs."
-        )
+        sentence = "unmatched-classes.imagenet"
     elif facts.num_classes == IMAGENET_OUTPUTS:
-        hint = (
-            "Add `imagenet: [indices]` to the recipe's classes to score models of ImageNet's"
-            " 1,000 outputs."
-        )
-    else:
-        hint = (
-            "Name the outputs: label_names in the model's config.json, or --class-order FILE with"
-            " the class of each output on a line. A class of the training may have no image here,"
-            " such as an empty folder: it needs its line too."
-        )
-    raise UserError(f"{problem}, one for each source label: {named}", hint)
+        sentence = "unmatched-classes.no-indices"
+    by_label = sorted(classes, key=lambda cls: cls.source_label)
+    named = [f"{cls.source_label} {shortened(cls.name)}" for cls in by_label]
+    where = f"model {facts.name!r}"
+    raise refusal(
+        sentence,
+        where,
+        facts.num_classes,
+        wanted,
+        names=some_of(named, MOST_LINES),
+    )
 
 
 # Matches default names of outputs, such as "LABEL_3", and plain numbers.
@@ -375,7 +348,7 @@ class NameMatch:
     name."""
 
     outputs: tuple[int | None, ...]
-    problems: tuple[str, ...]
+    problems: tuple[ProblemLine, ...]
 
 
 def match_output_names(
@@ -392,15 +365,19 @@ def match_output_names(
     if len(names) != facts.num_classes:
         whose = "class order lists" if given else "it tells"
         shown = "\n".join(side_by_side(classes, names, ()))
-        raise UserError(
-            f"model {facts.name!r} has {format_count(facts.num_classes, 'output')}, and {whose}"
-            f" {format_count(len(names), 'name')}\n{shown}",
-            "Give a name for each output: correct label_names, or --class-order FILE.",
+        problem = message(
+            "unmatched-classes.names",
+            f"model {facts.name!r}",
+            facts.num_classes,
+            len(names),
+            whose=whose,
         )
+        raise UserError(problem.with_end(f"\n{shown}"))
     # Compare case only if some names differ in nothing else.
     plain_names = {plain_name(cls.name) for cls in classes}
     spelt = plain_name if len(plain_names) == len(classes) else _composed
-    by_name = _outputs_by_name([spelt(name)] for name in names)
+    spelt_names = [spelt(name) for name in names]
+    by_name = _outputs_by_name([name] for name in spelt_names)
     exact = [by_name.get(spelt(cls.name), ()) for cls in classes]
     single = [outputs[0] for outputs in exact if len(outputs) == 1]
     if len(set(single)) == len(classes):
@@ -408,23 +385,27 @@ def match_output_names(
     whole = _outputs_by_name([plain_name(name)] for name in names)
     parts = _outputs_by_name(map(plain_name, name.split(",")) for name in names)
     matched: list[int | None] = []
-    problems: list[str] = []
+    problems: list[ProblemLine] = []
     for cls in classes:
         outputs = _outputs_of(cls, whole, parts)
         matched.append(outputs[0] if len(outputs) == 1 else None)
         if len(outputs) > 1:
-            shown = ", ".join(map(str, outputs[:MOST_LINES]))
-            problems.append(f"{cls.name!r} is the name of the outputs {shown}")
+            shown = [str(output) for output in outputs[:MOST_LINES]]
+            problems.append(message("unmatched-classes.several", None, cls.name, shown))
     owners: dict[int, RecipeClass] = {}
     for cls, output in zip(classes, matched, strict=True):
         if output is None:
             continue
         owner = owners.setdefault(output, cls)
         if owner is not cls:
-            problems.append(
-                f"output {output}, {names[output]!r}, has the names of two classes: {owner.id} and"
-                f" {cls.id}"
+            problem = message(
+                "unmatched-classes.shared",
+                None,
+                names[output],
+                output=output,
+                owners=f"{owner.id} and {cls.id}",
             )
+            problems.append(problem)
     return NameMatch(tuple(matched), tuple(problems))
 
 
@@ -451,27 +432,20 @@ def refuse_unmatched(
     """Raise UserError if a class has no output of its name, or several. The message shows both
     lists side by side."""
     if named.problems:
-        problems = [f"model {facts.name!r}: {problem}" for problem in named.problems[:MOST_LINES]]
-        raise UserError(
-            problems,
-            "Names decide which output is right; each may stand for one class and one output only.",
-        )
-    missing = [cls for cls, output in zip(classes, named.outputs, strict=True) if output is None]
+        where = f"model {facts.name!r}"
+        raise UserError([problem.at(where) for problem in named.problems[:MOST_LINES]])
+    pairs = zip(classes, named.outputs, strict=True)
+    missing = [cls for cls, output in pairs if output is None]
     if not missing:
         return
     names = facts.label_names or ()
-    hint = (
-        "Name the classes in the recipe (name or id) as the model names its outputs, or say which"
-        " class each output is: `evaluate --class-order FILE`, with a class on each line."
-    )
+    sentence = "unmatched-classes.missing"
     if facts.name.startswith(PREDICTIONS):
-        hint = "Add a column of scores for each of them, with the class's name or id as its own."
-    shown = "\n".join(side_by_side(missing, names, set(named.outputs) - {None}))
-    raise UserError(
-        f"model {facts.name!r}: {len(missing)} of {len(classes)} classes have no output of their"
-        f" name\n{shown}",
-        hint,
-    )
+        sentence = "unmatched-classes.no-column"
+    problem = message(sentence, f"model {facts.name!r}", len(missing), len(classes))
+    taken = set(named.outputs) - {None}
+    shown = "\n".join(side_by_side(missing, names, taken))
+    raise UserError(problem.with_end(f"\n{shown}"))
 
 
 def _outputs_of(

@@ -15,9 +15,10 @@ from numpy.typing import DTypeLike, NDArray
 from PIL import Image
 
 from counterfoil.arrays import AnyFloats, Bools
+from counterfoil.data import messages as data_messages
 from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.documents import sha256_json
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.models.messages import refusal
 from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key
 from counterfoil.prediction.asking import Batch, Model, Pass, Placement
 from counterfoil.progress import track
@@ -81,9 +82,8 @@ def classifier_embedder(classifier: Classifier, device: str) -> Embedder:
     """Return an embedder by a classifier's last layer. UserError if the classifier has no features
     or no hash."""
     if classifier.sha256 is None:
-        raise UserError(
-            f"model {classifier.name!r}: its content has no hash, so its features cannot be kept"
-        )
+        where = f"model {classifier.name!r}"
+        raise refusal("unfit-model.no-hash", where)
     transform = classifier.transform()
 
     def features(images: Sequence[Image.Image], batch_size: int) -> np.ndarray:
@@ -93,7 +93,8 @@ def classifier_embedder(classifier: Classifier, device: str) -> Embedder:
         padded = batch + batch[-1:] * (batch_size - len(batch))
         rows = classifier.features(torch.stack(padded), device)
         if rows is None:
-            raise UserError(f"model {classifier.name!r}: this kind of model gives no features")
+            where = f"model {classifier.name!r}"
+            raise refusal("unfit-model.no-features", where)
         return rows[: len(batch)].numpy()
 
     key = answers_key(device, features_of=classifier.sha256, input=classifier.input_key)
@@ -120,14 +121,29 @@ def embed(
     embedder = replace(embedder, batch_size=batch_size, precision=precision)
     cache = None
     if embedder.kept:
-        key = sha256_json([images.content, embedder.key, batch_size, precision])
+        decides = [images.content, embedder.key, batch_size, precision]
+        key = sha256_json(decides)
         folder = folder or writable_cache() / "embeddings"
         fits = partial(_fits, precision, None)
-        cache = AnswerCache(folder, embedder.name, key, len(images), fits)
+        cache = AnswerCache(
+            folder,
+            embedder.name,
+            key,
+            len(images),
+            fits,
+        )
     elsewhere = None if embedder.on is None or cache is None else placement
     load = partial(_load, embedder.on, batch_size, precision)
     stage = f"{embedder.name}: {images.name}"
-    one_pass = Pass(images, stage, batch_size, device, elsewhere, load, (__name__, "open_clip"))
+    one_pass = Pass(
+        images,
+        stage,
+        batch_size,
+        device,
+        elsewhere,
+        load,
+        (__name__, "open_clip"),
+    )
     return one_pass.answers_of(embedder, cache)["features"]
 
 
@@ -166,13 +182,22 @@ def digests_of(
     """
     key = sha256_json([images.content, name])
     folder = folder or writable_cache() / name
-    cache = AnswerCache(folder, name, key, len(images), partial(_fits, np.uint8, _BYTES))
+    cache = AnswerCache(
+        folder,
+        name,
+        key,
+        len(images),
+        partial(_fits, np.uint8, _BYTES),
+    )
     known = cache.load()
     if known is None:
         made = list(digests)
         if len(made) != len(images):
-            raise RunFailure(
-                f"{images.name}: {len(images)} images were expected and {len(made)} were read"
+            raise data_messages.failure(
+                "changed-data.meanwhile",
+                images.name,
+                len(made),
+                len(images),
             )
         content = np.frombuffer(b"".join(made), dtype=np.uint8)
         known = {"sha256": content.reshape(-1, _BYTES)}

@@ -28,13 +28,13 @@ from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.errors import UserError
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier, refuse_by_row
+from counterfoil.models.messages import message, refusal
 from counterfoil.models.score_scale import UNKNOWN
 from counterfoil.prediction.class_map import ClassMap, map_classes
 from counterfoil.prediction.inference import Predictions, each_once, no_answers
 from counterfoil.prediction.passes import score_models
 from counterfoil.recipe import RecipeClass, load_recipe
 from counterfoil.recipe.keep.misclassified import ANSWERED, ANY_PARENT, PARENTS
-from counterfoil.recipe.names import did_you_mean
 from counterfoil.stats import best_threshold
 
 if TYPE_CHECKING:
@@ -65,28 +65,41 @@ def failed_answers(
         class_id = rule.removeprefix(ANSWERED)
         ids = [cls.id for cls in classes]
         if class_id not in ids:
-            close = did_you_mean(class_id, ids)
-            hint = f"As in {ANSWERED}{ids[0]}."
-            raise UserError(f"{setting}: no class has the id '{class_id}'{close}", hint)
+            raise refusal(
+                "unfit-rule.class",
+                setting,
+                class_id,
+                ids,
+                first=ids[0],
+            )
         label = ids.index(class_id)
         given = np.isin(predictions.prediction, class_map.targets[label])
         return predictions.readable & given & (labels != label)
     if not ranks_enough(predictions, class_map):
-        raise UserError(
-            f"{setting}: the rule '{rule}' reads the first {_FIRST} answers, and the classifier"
-            f" ranks {min(predictions.answers.shape[1], class_map.num_classes)}",
-            f"Set {setting}=top1.",
+        kept = predictions.answers.shape[1]
+        ranked = min(kept, class_map.num_classes)
+        raise refusal(
+            "unfit-rule.ranked",
+            setting,
+            ranked,
+            _FIRST,
+            rule=rule,
+            key=setting,
         )
     first = predictions.answers[:, :_FIRST]
     if rule in PARENTS:
         missing = [cls.id for cls in classes if cls.parent is None]
         if missing:
-            raise UserError(
-                f"{setting}: the rule '{rule}' needs the parent of every class, and"
-                f" {len(missing):,} have none, such as '{missing[0]}'",
-                f"Write `parent` in the list of classes, or set {setting}=top1.",
+            raise refusal(
+                "unfit-rule.parents",
+                setting,
+                len(missing),
+                rule=rule,
+                first=missing[0],
+                key=setting,
             )
-    answers = [(cls, class_map.targets[cls.label]) for cls in classes]
+    targets = class_map.targets
+    answers = [(cls, targets[cls.label]) for cls in classes]
     if class_map.outputs == "imagenet" and any(cls.kinds for cls in classes):
         named = set(chain.from_iterable(targets for _, targets in answers))
         for cls in load_recipe("imagenet-star").classes:
@@ -114,7 +127,14 @@ def refuse_unanswered(
     """Raise UserError for a rule that `failures` would refuse, before the model answers any
     image."""
     no_labels = np.zeros(0, dtype=np.int64)
-    failed_answers(rule, no_answers(0, class_map), no_labels, classes, class_map, setting)
+    failed_answers(
+        rule,
+        no_answers(0, class_map),
+        no_labels,
+        classes,
+        class_map,
+        setting,
+    )
 
 
 def ranks_enough(predictions: Predictions, class_map: ClassMap) -> bool:
@@ -161,10 +181,8 @@ def refuse_one_label(model: str, most_ranked: int | None, conditions: Sequence[s
         named = ", ".join(conditions[:8])
         if len(conditions) > 8:
             named += " …"
-        raise UserError(
-            f"model {model!r} gives one label per image, but an image may have several conditions",
-            f"Write a column of scores for each: {named}.",
-        )
+        where = f"model {model!r}"
+        raise refusal("unmatched-classes.one-label", where, named)
 
 
 def condition_scores(
@@ -238,14 +256,10 @@ def best_thresholds(scores: AnyFloats, present: Bools, names: Sequence[str]) -> 
     for name, has in zip(names, present.T, strict=True):
         if has.all() or not has.any():
             which = "every" if has.all() else "no"
-            problems.append(
-                f"condition '{name}': {which} row of {len(has):,} has it: no threshold can be chosen"
-            )
+            where = f"condition '{name}'"
+            problems.append(message("unmatched-classes.condition", where, which, rows=len(has)))
     if problems:
-        raise UserError(
-            problems,
-            "Leave these conditions out, or choose thresholds on rows that have and lack them.",
-        )
+        raise UserError(problems)
     thresholds = []
     for column, has in zip(scores.T, present.T, strict=True):
         threshold, _ = best_threshold(column, partial(_f1, has))
@@ -265,7 +279,8 @@ def binary_answers(scores: AnyFloats, present: Bools, thresholds: Floats) -> Boo
 def _f1(has: Bools, order: Ints, last: Ints) -> Floats:
     # 2 tp / (2 tp + fp + fn); a quotient of equal fractions is equal to the bit, so ties are ties.
     hits = np.cumsum(has[order])[last]
-    return 2 * hits / (last + 1 + has.sum())
+    answered_or_true = last + 1 + has.sum()
+    return 2 * hits / answered_or_true
 
 
 def _refuse_misfit(scores: AnyFloats, present: Bools) -> None:

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from counterfoil.arrays import AnyFloats, Bools, Floats, Floats32, Ints
 from counterfoil.data.labelled_images import LabelledImages
-from counterfoil.errors import CounterfoilError, RunFailure, UserError, some_of
+from counterfoil.errors import CounterfoilError, some_of
 from counterfoil.models.classifiers.classifier import Recorded
 from counterfoil.models.loading_errors import error_line, known_cause
+from counterfoil.models.messages import failure, refusal
 from counterfoil.models.score_scale import SOME, UNKNOWN, AnyScale, confidences
 from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key
 from counterfoil.prediction.asking import Batch, Model
@@ -102,7 +103,8 @@ class Predictions:
 
 def no_answers(n: int, class_map: ClassMap, logits: bool = False) -> Predictions:
     # At most as many answers are kept as the model ranks.
-    ranked = max(class_map.top_k, min(RANKED, class_map.most_ranked or class_map.answering))
+    most = class_map.most_ranked or class_map.answering
+    ranked = max(class_map.top_k, min(RANKED, most))
     outputs = class_map.num_classes if logits else None
     return Predictions.empty(n, ranked, outputs, class_map.class_outputs is not None)
 
@@ -115,13 +117,13 @@ def logits_of(classifier: Classifier, batch: torch.Tensor, device: str) -> torch
     try:
         logits = classifier.logits(batch, device)
     except torch.OutOfMemoryError as error:
-        raise RunFailure(
-            f"model {classifier.name!r} ran out of memory on {device} with a batch of {len(batch)}",
-            "Run it again with a smaller --batch-size; finished models are kept.",
-        ) from error
+        where = f"model {classifier.name!r}"
+        raise failure("out-of-memory.batch", where, device, len(batch)) from error
     except RuntimeError as error:
-        reason = " ".join(str(error).split())[:300]
-        raise RunFailure(f"model {classifier.name!r} failed on {device}: {reason}") from error
+        words = str(error).split()
+        reason = " ".join(words)[:300]
+        where = f"model {classifier.name!r}"
+        raise failure("failed-model.device", where, device, reason=reason) from error
     except CounterfoilError:
         raise
     # a network of libraries may raise anything for images of another size
@@ -129,18 +131,23 @@ def logits_of(classifier: Classifier, batch: torch.Tensor, device: str) -> torch
         known = known_cause(f"model {classifier.name!r}", error)
         if known is not None:
             raise known from error
-        raise UserError(
-            f"model {classifier.name!r} takes no images of {list(batch.shape[1:])}:"
-            f" {error_line(error)}",
-            "Its configuration must prepare images of the size that the network takes.",
-        ) from error
-    if logits.shape != (len(batch), classifier.num_classes):
-        raise UserError(
-            f"model {classifier.name!r} gives outputs of shape {tuple(logits.shape)} for"
-            f" {len(batch)} images; expected ({len(batch)}, {classifier.num_classes})"
+        shape = list(batch.shape[1:])
+        reason = error_line(error)
+        where = f"model {classifier.name!r}"
+        raise refusal("unfit-model.images", where, shape, reason=reason) from error
+    expected = (len(batch), classifier.num_classes)
+    if logits.shape != expected:
+        where = f"model {classifier.name!r}"
+        raise refusal(
+            "unfit-model.shape",
+            where,
+            tuple(logits.shape),
+            expected,
+            images=len(batch),
         )
     if not torch.isfinite(logits).all():
-        raise RunFailure(f"model {classifier.name!r} gives outputs that are not finite numbers")
+        where = f"model {classifier.name!r}"
+        raise failure("failed-model.infinite", where)
     return logits
 
 
@@ -179,7 +186,13 @@ def answer_columns(
         if class_map.leads == "classes":
             left = logits
             logits = among
-        columns = answer_columns(left, labels, other, 1, softmax)
+        columns = answer_columns(
+            left,
+            labels,
+            other,
+            1,
+            softmax,
+        )
         otherwise = {"correct_otherwise": columns["correct"]}
 
     right = np.zeros((len(labels), class_map.num_classes), dtype=bool)
@@ -193,7 +206,8 @@ def answer_columns(
     first_hits = hits[:, : class_map.top_k]
     tied = np.zeros(len(labels), dtype=bool)
     if best.shape[1] > 1:
-        first, second = np.take_along_axis(logits, best[:, :2], axis=1).T
+        two = best[:, :2]
+        first, second = np.take_along_axis(logits, two, axis=1).T
         tied = np.asarray(first == second)
     return {
         "answers": best.astype(np.int32),
@@ -253,7 +267,14 @@ class MappedClassifier(Model):
             return _form(columns) == form and len(columns["readable"]) == len(rows)
 
         each_batch = self.classifier.served
-        return AnswerCache(folder, self.name, key, len(images), fits, each_batch)
+        return AnswerCache(
+            folder,
+            self.name,
+            key,
+            len(images),
+            fits,
+            each_batch,
+        )
 
     def transform(self) -> Callable[..., Any]:
         usual = self.classifier.transform()
@@ -300,7 +321,13 @@ def take_over(
     ranked = answers.answers.shape[1]
     for at, scores in each_once(images, name, recorded, class_map.num_classes):
         labels = images.labels[at]
-        columns = answer_columns(scores, labels, class_map, ranked, softmax)
+        columns = answer_columns(
+            scores,
+            labels,
+            class_map,
+            ranked,
+            softmax,
+        )
         answers.fill(at, columns)
         answers.readable[at] = True
     return answers
@@ -317,16 +344,17 @@ def each_once(
     times = np.zeros(len(images), dtype=np.int64)
     for at, scores in recorded:
         if scores.shape[1] != outputs:
-            raise RunFailure(f"model {name!r}: its file changed while it was read")
+            where = f"model {name!r}"
+            raise failure("failed-model.file", where)
         np.add.at(times, at, 1)
         if times.max() > 1:
             twice = images.keys[times.argmax()]
             [shown] = images.shown([twice])
-            raise UserError(
-                f"model {name!r} has more than one answer to {shown}", "Keep one of them."
-            )
+            where = f"model {name!r}"
+            raise refusal("unmatched-images.twice", where, shown)
         yield at, scores
-    missing = frozenset(images.keys[row] for row in np.flatnonzero(times == 0))
+    unanswered = np.flatnonzero(times == 0)
+    missing = frozenset(images.keys[row] for row in unanswered)
     if not missing:
         return
     unseen = []
@@ -335,9 +363,12 @@ def each_once(
             unseen.append(key)
     if unseen:
         named = images.shown(unseen[:_MOST_SHOWN])
-        raise UserError(
-            f"model {name!r} has no answer to {len(unseen):,} of {len(images):,} images: "
-            f"{some_of(named, _MOST_SHOWN, count=len(unseen))}",
-            "A file of predictions cannot score images that it has not seen: score them, and add"
-            " their rows.",
+        shown = some_of(named, _MOST_SHOWN, count=len(unseen))
+        where = f"model {name!r}"
+        raise refusal(
+            "unmatched-images.missing",
+            where,
+            len(unseen),
+            len(images),
+            names=shown,
         )

@@ -4,15 +4,16 @@ memory allows."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from counterfoil.data.labelled_images import LabelledImages
-from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
+from counterfoil.errors import CounterfoilError, raise_together
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import refuse_by_row
 from counterfoil.models.memory import free_bytes, give_back_memory
+from counterfoil.models.messages import failure, refusal
 from counterfoil.models.preparation import read_preparation
 from counterfoil.models.score_scale import AnyScale
 from counterfoil.prediction.answer_cache import join_stretches
@@ -58,10 +59,13 @@ class CallBudget:
         """Take calls for a model. Raise UserError, before the first call, if too few are left."""
         if self.made + calls > self.most:
             before = f" after the {self.made:,} of others" if self.made else ""
-            raise UserError(
-                f"model {name!r} needs {calls:,} calls of its server{before}, one an image, and"
-                f" {self.most:,} are allowed",
-                "evaluate takes --most-calls N to allow more, and --limit N to answer fewer images.",
+            where = f"model {name!r}"
+            raise refusal(
+                "call-limit",
+                where,
+                calls,
+                self.most,
+                before=before,
             )
         self.made += calls
 
@@ -108,65 +112,141 @@ def score_models(
     With `changes`, every model answers once for each change that it can take, under the names of
     `answers_name`. `refused` receives why a model cannot take a change, by their names.
     """
-    budget = budget or CallBudget()
-    failures: dict[str, CounterfoilError] = {} if failed is None else failed
-    scored: dict[str, Scored] = {}
-    refusals: dict[tuple[str, str], str] = {} if refused is None else refused
+    scoring = _Scoring(
+        images,
+        maps,
+        folder,
+        device,
+        batch_size,
+        load,
+        logits,
+        changes,
+        CallBudget() if budget is None else budget,
+        {} if failed is None else failed,
+        {} if refused is None else refused,
+    )
+    of_this_process = frozenset(names)
+    places: list[Placement | None] = [None]
+    if placement is not None:
+        # More processes would only make more calls of a server at once.
+        served = frozenset(name for name in names if chat_parts(name)[1] is not None)
+        of_this_process = placement.of_this_process | served
+        places = [placement, None]
+    for elsewhere in places:
+        of_place = [name for name in names if (name in of_this_process) == (elsewhere is None)]
+        for models in scoring.passes(of_place, device if elsewhere is None else None):
+            try:
+                scoring.one_pass(models, elsewhere).ask(models)
+            finally:
+                # The list of models stays alive while the next pass is prepared. Their weights must
+                # be released.
+                for answering in models:
+                    model = answering.model
+                    model.classifier = model.classifier.released()
+                give_back_memory()
+            for answering in models:
+                scoring.finish(answering)
+    scored = scoring.scored
+    if failed is None:
+        hint = None
+        if scored:
+            hint = (
+                f"The answers of the other {len(scored)} are kept: repair or leave out what failed,"
+                " and run it again."
+            )
+        raise_together(list(scoring.failures.values()), hint)
+    return scored
 
-    def preparations(classifier: Classifier, in_file: bool) -> list[ChangedPreparation | None]:
+
+@dataclass
+class _Scoring:
+    """The settings of `score_models`, and what is known so far."""
+
+    images: LabelledImages
+    maps: Mapping[str, ClassMap]
+    folder: Path
+    device: str
+    batch_size: int
+    load: Callable[[str], Classifier]
+    logits: bool
+    changes: Sequence[Change]
+    budget: CallBudget
+    failures: dict[str, CounterfoilError]
+    refusals: dict[tuple[str, str], str]
+    scored: dict[str, Scored] = field(default_factory=dict)
+
+    def preparations(
+        self,
+        classifier: Classifier,
+        in_file: bool,
+    ) -> list[ChangedPreparation | None]:
         """Return the ways in which a model's images are prepared: its own, or one a change."""
-        if not changes:
+        if not self.changes:
             return [None]
         if in_file or classifier.served:
             why = "its answers are in a file" if in_file else "a server prepares its images"
-            refusals.update({(classifier.name, change.name): why for change in changes})
+            for change in self.changes:
+                self.refusals[classifier.name, change.name] = why
             return []
         preparation = read_preparation(classifier.stages(), classifier.transform())
         ways: list[ChangedPreparation | None] = []
-        for change in changes:
+        for change in self.changes:
             prepared = change.of(classifier, preparation)
             if isinstance(prepared, str):
-                refusals[classifier.name, change.name] = prepared
+                self.refusals[classifier.name, change.name] = prepared
             else:
                 ways.append(prepared)
         return ways
 
-    def unanswered(name: str) -> Iterator[AskedModel]:
+    def unanswered(self, name: str) -> Iterator[AskedModel]:
         """Load a model, and yield it for each way that it must compute answers. Answers in a file
         or in the cache are taken."""
-        class_map = maps[name]
-        classifier = load(name)
+        images = self.images
+        class_map = self.maps[name]
+        classifier = self.load(name)
         _refuse_unfit(classifier, class_map)
         refuse_by_row(classifier, images.preview)
         recorded = classifier.recorded(images.keys, images.paths)
-        ways = preparations(classifier, recorded is not None)
+        ways = self.preparations(classifier, recorded is not None)
         if recorded is not None:
             if ways:
-                answers = take_over(images, name, recorded, class_map, classifier.score_scale)
-                scored[name] = Scored(classifier, class_map, answers)
+                answers = take_over(
+                    images,
+                    name,
+                    recorded,
+                    class_map,
+                    classifier.score_scale,
+                )
+                self.scored[name] = Scored(classifier, class_map, answers)
             return
         for prepared in ways:
-            model = MappedClassifier(classifier, class_map, device, logits, prepared)
-            cache = model.cache(folder, images) if classifier.kept else None
+            model = MappedClassifier(
+                classifier,
+                class_map,
+                self.device,
+                self.logits,
+                prepared,
+            )
+            cache = model.cache(self.folder, images) if classifier.kept else None
             known = None if cache is None else cache.load()
             if known is not None:
                 answers = Predictions(**known)
-                scored[model.answers_name] = Scored(classifier.released(), class_map, answers)
+                self.scored[model.answers_name] = Scored(classifier.released(), class_map, answers)
                 continue
-            _refuse_vast_batch(classifier, batch_size, device)
+            _refuse_vast_batch(classifier, self.batch_size, self.device)
             answering = AskedModel(model, cache)
             if classifier.served:
-                budget.spend(name, len(images) - answering.done)
+                self.budget.spend(name, len(images) - answering.done)
             yield answering
 
-    def all_unanswered(names: Sequence[str]) -> Iterator[AskedModel]:
+    def all_unanswered(self, names: Sequence[str]) -> Iterator[AskedModel]:
         for name in names:
             try:
-                yield from unanswered(name)
+                yield from self.unanswered(name)
             except CounterfoilError as error:
-                failures[name] = error
+                self.failures[name] = error
 
-    def passes(names: Sequence[str], own_device: str | None) -> Iterator[list[AskedModel]]:
+    def passes(self, names: Sequence[str], own_device: str | None) -> Iterator[list[AskedModel]]:
         """Yield lists of models that fit in memory together, and that have answered the same images
         before.
 
@@ -174,13 +254,13 @@ def score_models(
         """
         waiting: list[AskedModel] = []
         free = _free_for_a_pass(own_device)
-        for answering in all_unanswered(names):
+        for answering in self.all_unanswered(names):
             model = answering.model
             size = 0
             if all(other.model.name != model.name for other in waiting):
                 size = (model.classifier.param_count or 0) * _BYTES_A_PARAMETER
             if all(other.model.input_key != model.input_key for other in waiting):
-                size += batch_bytes(model.classifier, batch_size)
+                size += batch_bytes(model.classifier, self.batch_size)
             if waiting and (size > free or answering.done != waiting[0].done):
                 yield waiting
                 waiting = []
@@ -192,59 +272,44 @@ def score_models(
         if waiting:
             yield waiting
 
-    of_this_process = frozenset(names)
-    classes = ()
-    places: list[Placement | None] = [None]
-    if placement is not None:
-        # More processes would only make more calls of a server at once.
-        served = frozenset(name for name in names if chat_parts(name)[1] is not None)
-        of_this_process = placement.of_this_process | served
-        classes = placement.classes
-        places = [placement, None]
-    for elsewhere in places:
-        of_place = [name for name in names if (name in of_this_process) == (elsewhere is None)]
-        for models in passes(of_place, device if elsewhere is None else None):
-            first = models[0].model.name
-            what = "preparations" if changes else "models"
-            stage = first if len(models) == 1 else f"{len(models)} {what}, {first} first"
-            waiting = (answering for answering in models if answering.model.classifier.served)
-            calls = sum(len(images) - answering.done for answering in waiting)
-            if calls:
-                stage = f"{stage}: {format_count(calls, 'call')} of a server"
-            specs = []
-            for answering in models:
-                classifier = answering.model.classifier
-                class_map = maps[classifier.name]
-                prepared = answering.model.prepared
-                specs.append((classifier.name, classifier.score_scale, class_map, prepared))
-            loading = partial(_load, specs, classes, logits)
-            one_pass = Pass(images, stage, batch_size, device, elsewhere, loading, WORKERS_IMPORT)
-            try:
-                one_pass.ask(models)
-            finally:
-                # The list of models stays alive while the next pass is prepared. Their weights must
-                # be released.
-                for answering in models:
-                    model = answering.model
-                    model.classifier = model.classifier.released()
-                give_back_memory()
-            for answering in models:
-                model = answering.model
-                name = model.name
-                try:
-                    predictions = Predictions(**answering.finished())
-                    scored[model.answers_name] = Scored(model.classifier, maps[name], predictions)
-                except CounterfoilError as error:
-                    failures[name] = error
-    if failed is None:
-        hint = None
-        if scored:
-            hint = (
-                f"The answers of the other {len(scored)} are kept: repair or leave out what failed,"
-                " and run it again."
-            )
-        raise_together(list(failures.values()), hint)
-    return scored
+    def one_pass(self, models: Sequence[AskedModel], elsewhere: Placement | None) -> Pass:
+        """Return the pass of these models, on workers `elsewhere` or in this process."""
+        images = self.images
+        stage = models[0].model.name
+        if len(models) > 1:
+            what = "preparations" if self.changes else "models"
+            stage = f"{len(models)} {what}, {stage} first"
+        calls = 0
+        specs = []
+        for answering in models:
+            model = answering.model
+            classifier = model.classifier
+            if classifier.served:
+                calls += len(images) - answering.done
+            specs.append((model.name, classifier.score_scale, model.class_map, model.prepared))
+        if calls:
+            stage = f"{stage}: {format_count(calls, 'call')} of a server"
+        classes = () if elsewhere is None else elsewhere.classes
+        loading = partial(_load, specs, classes, self.logits)
+        return Pass(
+            images,
+            stage,
+            self.batch_size,
+            self.device,
+            elsewhere,
+            loading,
+            WORKERS_IMPORT,
+        )
+
+    def finish(self, answering: AskedModel) -> None:
+        """Take the answers of a model whose pass has ended, or its failure."""
+        model = answering.model
+        try:
+            answers = Predictions(**answering.finished())
+        except CounterfoilError as error:
+            self.failures[model.name] = error
+            return
+        self.scored[model.answers_name] = Scored(model.classifier, model.class_map, answers)
 
 
 # The heavy modules of the workers.
@@ -295,18 +360,23 @@ def _refuse_vast_batch(classifier: Classifier, batch_size: int, device: str) -> 
 
         shape = (batch_size, *classifier.input_size)
         # A layer's input and output are in memory together.
-        needed += 2 * largest_tensor_bytes(lambda batch: classifier.logits(batch, "cpu"), shape)
+        largest = largest_tensor_bytes(lambda batch: classifier.logits(batch, "cpu"), shape)
+        needed += 2 * largest
     if needed <= free:
         return
     _, height, width = classifier.input_size
     fitting = batch_size * free // needed
-    hint = "Run it on a machine with more memory."
-    if fitting:
-        hint = f"Set --batch-size {fitting} or smaller."
-    raise RunFailure(
-        f"model {classifier.name!r} takes images of {height:,} x {width:,} pixels: batches of"
-        f" {batch_size} need {needed / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB are free",
-        hint,
+    sentence = "out-of-memory.smaller" if fitting else "out-of-memory.images"
+    where = f"model {classifier.name!r}"
+    raise failure(
+        sentence,
+        where,
+        needed / 1e9,
+        free / 1e9,
+        height=height,
+        width=width,
+        batch=batch_size,
+        fitting=fitting,
     )
 
 
@@ -315,13 +385,10 @@ def _refuse_unfit(classifier: Classifier, class_map: ClassMap) -> None:
     was made."""
     channels, *_ = classifier.input_size or (3,)
     if channels != 3:
-        raise UserError(
-            f"model {classifier.name!r} wants images of {channels} channels; a dataset's are RGB"
-        )
+        where = f"model {classifier.name!r}"
+        raise refusal("unfit-model.channels", where, channels)
     same = class_map.order_given or class_map.label_names in (None, classifier.label_names)
     # a branch moved, a file was written
     if not same or classifier.num_classes != class_map.num_classes:
-        raise RunFailure(
-            f"model {classifier.name!r} changed while the run started: its outputs differ now",
-            "Run it again.",
-        )
+        where = f"model {classifier.name!r}"
+        raise failure("failed-model.changed", where)

@@ -27,6 +27,7 @@ from loopback_hub.clients import client, client_environment
 from loopback_hub.hub import LoopbackHub
 from support.files import AUTHORS_CODE, Payload, edit
 from support.images import noise
+from support.refusals import refuses
 
 
 @pytest.fixture(scope="module")
@@ -154,19 +155,18 @@ def test_an_image_without_end_is_refused(mine: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "code", "path", "word"),
     [
-        ("transformers:./no/such", "there is no folder"),
-        ("transformer:x", "no kind of classifier 'transformer'; did you mean 'transformers'"),
-        (
-            "transformers:lab:resnet10t",
-            "it is a timm model: name it hf-hub:NAME, or local-dir:FOLDER",
-        ),
-        ("transformers:lab:clip", "has no config.json"),
+        ("transformers:./no/such", "missing-file", "./no/such", "no/such"),
+        ("transformer:x", "unknown-model", "transformer:x", "did you mean 'transformers:'"),
+        ("transformers:lab:resnet10t", "unfit-model", "transformers:lab:resnet10t", "hf-hub:NAME"),
+        ("transformers:lab:clip", "missing-file", "transformers:lab:clip", "config.json"),
     ],
 )
-def test_a_name_that_is_no_model_is_a_users_mistake(name: str, says: str) -> None:
-    with pytest.raises(UserError, match=says):
+def test_a_name_that_is_no_model_is_a_users_mistake(
+    name: str, code: str, path: str, word: str
+) -> None:
+    with refuses(code, f"model {path!r}", word):
         describe_classifier(name)
 
 
@@ -175,6 +175,7 @@ LOAD = """
 import sys
 from counterfoil.errors import CounterfoilError
 from counterfoil.models.classifiers import load_classifier
+from support.refusals import refuses
 for name in sys.argv[1:]:
     try:
         model = load_classifier(name)

@@ -3,6 +3,7 @@ refused first."""
 
 from __future__ import annotations
 
+import functools
 import json
 import pickle
 import shutil
@@ -17,9 +18,10 @@ from transformers import AutoImageProcessor, AutoModelForObjectDetection
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.detectors import load_detector
-from counterfoil.models.detectors.detector import checked_detections
+from counterfoil.models.detectors.detector import Detector, checked_detections
 from support.files import AUTHORS_CODE, Payload, edit
 from support.images import noise
+from support.refusals import refuses
 from tiny_detectors import FAMILIES, NAMES, save_detector
 
 # Two of one form, so that they are answered together, and two others.
@@ -37,10 +39,20 @@ def mine(folders: dict[str, Path], tmp_path: Path) -> Path:
     return Path(shutil.copytree(folders["detr"], tmp_path / "mine"))
 
 
+@functools.cache
+def detector_of(folder: Path) -> Detector:
+    return load_detector(f"transformers:{folder}")
+
+
+@functools.cache
+def plain_parts(folder: Path) -> tuple[Any, Any]:
+    model: Any = AutoModelForObjectDetection.from_pretrained(folder)
+    return model.eval(), AutoImageProcessor.from_pretrained(folder)
+
+
 def plain(folder: Path, image: Image.Image) -> dict[str, torch.Tensor]:
     """Return the detections of transformers itself for one image."""
-    model: Any = AutoModelForObjectDetection.from_pretrained(folder).eval()
-    processor: Any = AutoImageProcessor.from_pretrained(folder)
+    model, processor = plain_parts(folder)
     with torch.inference_mode():
         outputs = model(**processor(images=[image], return_tensors="pt"))
     (detections,) = processor.post_process_object_detection(
@@ -51,7 +63,7 @@ def plain(folder: Path, image: Image.Image) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_answers_equal_those_of_a_plain_call(folders: dict[str, Path], family: str) -> None:
-    detector = load_detector(f"transformers:{folders[family]}")
+    detector = detector_of(folders[family])
     assert detector.label_names == NAMES
     answers = detector(IMAGES)
     assert len(answers) == len(IMAGES)
@@ -81,7 +93,7 @@ def test_boxes_that_are_not_finite_are_no_answer() -> None:
 
 
 def test_no_image_has_no_answers(folders: dict[str, Path]) -> None:
-    assert load_detector(f"transformers:{folders['yolos']}")([]) == []
+    assert detector_of(folders["yolos"])([]) == []
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -89,7 +101,7 @@ def test_the_hash_follows_what_it_computes_and_no_names(
     folders: dict[str, Path], tmp_path: Path, family: str
 ) -> None:
     copy = Path(shutil.copytree(folders[family], tmp_path / "copy"))
-    first = load_detector(f"transformers:{folders[family]}")
+    first = detector_of(folders[family])
     edit(
         copy / "config.json",
         lambda document: document.update(id2label={"0": "a", "1": "b", "2": "c"}),
@@ -175,9 +187,9 @@ def test_a_configuration_of_a_stranger_is_refused_before_a_weight_is_read(
     folder = Path(shutil.copytree(folders[family], tmp_path / "odd"))
     (folder / "model.safetensors").write_bytes(b"no weights")
     edit(folder / "config.json", lambda document: document.update(values))
-    with pytest.raises(UserError) as refused:
-        load_detector(f"transformers:{folder}")
-    assert says in str(refused.value)
+    name = f"transformers:{folder}"
+    with refuses("invalid-config", f"model {name!r}", says):
+        load_detector(name)
 
 
 def test_a_model_larger_than_its_file_is_refused_before_memory_is_taken(mine: Path) -> None:
@@ -230,15 +242,15 @@ def test_a_processor_that_makes_no_boxes_is_refused(mine: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "code", "says"),
     [
-        ("detr", "no kind of detector ''"),
-        ("transformer:x", "no kind of detector 'transformer'; did you mean 'transformers'"),
-        ("transformers:./no/such", "there is no folder"),
-        ("transformers:lab:resnet10t", "found null, and transformers has no detector of that kind"),
-        ("lab:no_such", "the lab has no 'no_such'"),
+        ("detr", "unknown-model", "no kind of detector ''"),
+        ("transformer:x", "unknown-model", "did you mean 'transformers:'"),
+        ("transformers:./no/such", "missing-file", "there is no folder"),
+        ("transformers:lab:resnet10t", "invalid-config", "transformers has no detector"),
+        ("lab:no_such", "unknown-model", "the lab has no 'no_such'"),
     ],
 )
-def test_a_name_that_is_no_detector_is_a_users_mistake(name: str, says: str) -> None:
-    with pytest.raises(UserError, match=says):
+def test_a_name_that_is_no_detector_is_a_users_mistake(name: str, code: str, says: str) -> None:
+    with refuses(code, None, says):
         load_detector(name)

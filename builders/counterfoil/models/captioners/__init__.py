@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from counterfoil.errors import UserError
 from counterfoil.models.captioners import of_chat, of_decoders
 from counterfoil.models.captioners.captioner import Captioner, CaptionerAbout, CaptionExample
+from counterfoil.models.messages import refusal
 from counterfoil.models.text_models import CAPTIONER_FILES, TextModelConfig, checked_captioner
 from counterfoil.models.transformers_files import ModelFiles, found_files
 
@@ -56,8 +56,6 @@ def load_captioner(name: str, device: str = "cpu") -> Captioner:
 
 def _configured(name: str) -> tuple[ModelFiles, TextModelConfig]:
     if not name.strip():
-        raise UserError(
-            "a captioner has no name", "Name lab:captioner, local-dir:PATH, or one of the Hub."
-        )
+        raise refusal("unknown-model.captioner")
     files = found_files(name, name, CAPTIONER_FILES)
     return files, checked_captioner(name, files, CAPTIONER_KINDS)

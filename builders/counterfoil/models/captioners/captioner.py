@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from counterfoil.arrays import Floats, Ints
-from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.loading_errors import explain_computing
+from counterfoil.models.messages import failure, refusal
 
 if TYPE_CHECKING:
     import torch
@@ -130,17 +130,12 @@ class Captioner:
         begun = _readable(prefix)
         with self._computing("caption an image", examples), torch.inference_mode():
             forced = self._tokens(begun)
-            most = (
-                most_tokens
-                if self.longest is None
-                else min(most_tokens, self.longest - len(forced))
-            )
+            most = most_tokens
+            if self.longest is not None:
+                most = min(most_tokens, self.longest - len(forced))
             if most < 1:
-                raise UserError(
-                    f"captioner {self.name!r}: {begun[:60]!r} is {len(forced)} tokens long, and its"
-                    " captions have "
-                    f"at most {self.longest}"
-                )
+                where = f"model {self.name!r}"
+                raise refusal("unfit-input.prefix", where, begun, self.longest, tokens=len(forced))
             generators = [_generator(image, seed, index) for index in range(number)]
             chosen = self._decode(self._seen(image, examples), forced, generators, most)
             return [self._text(begun, forced, tokens) for tokens in chosen]
@@ -162,11 +157,13 @@ class Captioner:
             counts = np.array([len(ids) + 1 for ids in tokens], dtype=np.int64)
             for caption, count in zip(captions, counts, strict=True):
                 if self.longest is not None and count > self.longest:
-                    raise UserError(
-                        f"captioner {self.name!r}: {caption.strip()[:60]!r} is {count} tokens long"
-                        " with its "
-                        f"end, and its captions have at most {self.longest}",
-                        "Shorten the caption.",
+                    where = f"model {self.name!r}"
+                    raise refusal(
+                        "unfit-input.caption",
+                        where,
+                        caption.strip(),
+                        self.longest,
+                        tokens=count,
                     )
             sums = np.zeros(len(tokens))
             if tokens:
@@ -222,9 +219,8 @@ class Captioner:
         for step in range(most):
             now = scores.float().cpu().clone()
             if bool(torch.isnan(now).any()):
-                raise RunFailure(
-                    f"captioner {self.name!r}: its scores of this image are not numbers"
-                )
+                where = f"model {self.name!r}"
+                raise failure("failed-model.scores", where)
             now[:, list(self.never)] = -torch.inf
             for row in range(rows):
                 if ended[row]:
@@ -295,14 +291,10 @@ class Captioner:
         from counterfoil.models.trials import ids_in_bounds
 
         if examples and not self.takes_examples:
-            raise UserError(
-                f"captioner {self.name!r} takes no examples: a {self.model_type} model sees only"
-                " one image",
-                "Leave the examples out, or name a chat model that takes images.",
-            )
-        hint = "Check its configuration, or name another captioner."
+            where = f"model {self.name!r}"
+            raise refusal("unfit-model.examples", where, self.model_type)
         with (
-            explain_computing(f"captioner {self.name!r}", doing, self.device, hint),
+            explain_computing(f"model {self.name!r}", doing, self.device),
             ids_in_bounds(self.name, self.module),
         ):
             yield

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import RunFailure
 from counterfoil.models.captioners.captioner import Captioner, CaptionExample, SeenImage
 from counterfoil.models.loading_errors import error_line
+from counterfoil.models.messages import refusal
 from counterfoil.models.text_models import (
     AS_RENDERED,
     TextModelConfig,
@@ -150,14 +151,15 @@ def load(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> 
         try:
             processor = AutoProcessor.from_pretrained(folder, trust_remote_code=False)
         except Exception as error:  # damaged files may raise anything
-            raise UserError(
-                f"model {name!r}: no processor can be made from its files: {error_line(error)}"
-            ) from error
+            reason = error_line(error)
+            where = f"model {name!r}"
+            raise refusal("invalid-config.made", where, reason, "processor") from error
     if (
         getattr(processor, "tokenizer", None) is None
         or getattr(processor, "image_processor", None) is None
     ):
-        raise UserError(f"model {name!r}: its processor does not take images and texts")
+        where = f"model {name!r}"
+        raise refusal("invalid-config.parts", where)
     module = parts["module"]
     settings = module.config.get_text_config()
     tokenizer = processor.tokenizer
@@ -174,7 +176,8 @@ def load(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> 
     rows = module.get_input_embeddings().num_embeddings
     ends = tuple(end for end in ends if end < rows)
     if not ends:
-        raise UserError(f"model {name!r}: the tokens that end a caption are none of its {rows:,}")
+        where = f"model {name!r}"
+        raise refusal("invalid-config.no-token", where, rows)
     # These tokens stand for images, which an answer does not have.
     images = [getattr(module.config, key, None) for key in _IMAGE_TOKENS]
     captioner = ChatCaptioner(

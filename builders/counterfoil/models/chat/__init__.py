@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from counterfoil.errors import UserError
 from counterfoil.models.chat import of_hub, of_transformers
 from counterfoil.models.chat.of_hub import Messages
-from counterfoil.models.names import LAB, LOCAL, refuse_elsewhere
+from counterfoil.models.names import LOCAL
 from counterfoil.recipe.names import TRANSFORMERS, is_local
 
 
@@ -52,15 +51,7 @@ CHAT_KINDS: Mapping[str, Callable[[str, str | None, str], ChatModel]] = {
 
 def load_chat(name: str, *, base_url: str | None = None, device: str = "cpu") -> ChatModel:
     """Load a chat model without contacting its server."""
-    if not name.strip():
-        raise UserError(
-            "a chat model has no name", "Name one of the Hub, transformers:NAME or local-dir:PATH."
-        )
-    refuse_elsewhere(name, "chat model")
-    if name.startswith(LAB):
-        raise UserError(
-            f"chat model '{name}': the lab has none", "Name one of the Hub, or a list of contexts."
-        )
+    of_hub.refuse_misnamed(name)
     known = LOCAL if is_local(name) else name
     load = next(kind for prefix, kind in CHAT_KINDS.items() if known.startswith(prefix))
     return load(name, base_url, device)

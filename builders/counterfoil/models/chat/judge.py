@@ -21,18 +21,18 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from counterfoil.arrays import Floats
 from counterfoil.documents import sha256_json
-from counterfoil.errors import UserError
 from counterfoil.models.captioners import load_captioner
 from counterfoil.models.captioners.of_chat import ChatCaptioner
 from counterfoil.models.chat import of_hub
 from counterfoil.models.chat.of_hub import ServedChat
-from counterfoil.models.names import LAB, LOCAL, refuse_elsewhere
+from counterfoil.models.messages import refusal
+from counterfoil.models.names import LOCAL
 from counterfoil.recipe.names import TRANSFORMERS, address_problem, is_local
 
 if TYPE_CHECKING:
@@ -78,17 +78,18 @@ class Choice:
         return np.eye(self.options)[self.answer]
 
 
-class Judge(Protocol):
-    @property
-    def name(self) -> str:
-        """The name as the user gave it."""
-        ...
+@dataclass(frozen=True)
+class Judge:
+    """A chat model that takes images; each kind is a subclass."""
+
+    name: str
+    """The name as the user gave it."""
 
     @property
     def key(self) -> str:
         """A hash of all that decides a choice, except the arguments of a call. What a server runs
         under a name is not known, so for a server it is a hash of name and address."""
-        ...
+        raise NotImplementedError
 
     def choose(
         self,
@@ -107,7 +108,14 @@ class Judge(Protocol):
         option must then be one token. Raise UserError if the model cannot be used under its name or
         for these options, RunFailure if it gives no answer.
         """
-        ...
+        text, masses = self._reply(image, question, options if likelihoods else ())
+        return Choice(len(options), _answered(text, options, meanings), masses)
+
+    def _reply(
+        self, image: Image, question: str, options: Sequence[str]
+    ) -> tuple[str, Floats | None]:
+        """Return the text of an answer, and the masses of these options, None without options."""
+        raise NotImplementedError
 
 
 def load_judge(name: str, *, base_url: str | None = None, device: str = "cpu") -> Judge:
@@ -117,112 +125,75 @@ def load_judge(name: str, *, base_url: str | None = None, device: str = "cpu") -
     Nothing is sent to an address that is not given. Raise UserError for a name that is no such
     model, RunFailure if it is unavailable.
     """
-    if not name.strip():
-        raise UserError(
-            "a chat model has no name",
-            "Name transformers:NAME, local-dir:PATH, or one of a server.",
-        )
-    refuse_elsewhere(name, "chat model")
-    if name.startswith(LAB):
-        raise UserError(
-            f"chat model '{name}': the lab has none", "Name transformers:NAME or local-dir:PATH."
-        )
+    of_hub.refuse_misnamed(name)
     in_process = name.startswith((TRANSFORMERS, LOCAL)) or is_local(name)
     if base_url is not None:
         if in_process:
-            raise UserError(f"chat model '{name}' runs in this process, and has no address")
+            who = f"chat model '{name}'"
+            raise refusal("chat-server.in-process", who, base_url)
         problem = address_problem(base_url)
         if problem is not None:
-            raise UserError(f"chat model '{name}': {problem}")
-        return ServedJudge(of_hub.load(name, base_url, device))
+            who = f"chat model '{name}'"
+            raise refusal("chat-server.address", who, problem)
+        return ServedJudge(name, of_hub.load(name, base_url, device))
     if not in_process:
-        raise UserError(
-            f"chat model '{name[:80]}' has no address",
-            "Give its server's base_url, such as http://localhost:8000/v1; to run it in this"
-            " process, name transformers:NAME or local-dir:PATH.",
-        )
+        who = f"chat model '{name[:80]}'"
+        raise refusal("chat-server.no-address", who)
     captioner = load_captioner(name.removeprefix(TRANSFORMERS), device)
     if not isinstance(captioner, ChatCaptioner):
-        raise UserError(
-            f"model '{name}' answers no questions: a {captioner.model_type} model only writes"
-            " captions",
-            "Name a chat model that takes images.",
-        )
+        where = f"model {name!r}"
+        raise refusal("unfit-model.captioner", where, captioner.model_type)
     return ProcessJudge(name, captioner)
 
 
 @dataclass(frozen=True)
-class ServedJudge:
+class ServedJudge(Judge):
     """A model on a server with OpenAI's protocol. Nothing that it answers is trusted."""
 
     chat: ServedChat
 
     @property
-    def name(self) -> str:
-        return self.chat.name
-
-    @property
     def key(self) -> str:
-        return sha256_json([_FORMAT, self.chat.name, self.chat.base_url])
+        return sha256_json([_FORMAT, self.name, self.chat.base_url])
 
-    def choose(
-        self,
-        image: Image,
-        question: str,
-        options: Sequence[str],
-        meanings: Sequence[str] = (),
-        *,
-        likelihoods: bool = True,
-    ) -> Choice:
-        top = _MOST_LIKELY if likelihoods else 0
+    def _reply(
+        self, image: Image, question: str, options: Sequence[str]
+    ) -> tuple[str, Floats | None]:
+        top = _MOST_LIKELY if options else 0
         reply = self.chat.reply(image, question, most_tokens=MOST_TOKENS, top=top)
-        masses = None
-        if likelihoods:
-            masses = _option_masses(_first_tokens(reply.logprobs), options)
-        return Choice(len(options), _answered(reply.text, options, meanings), masses)
+        tokens = _first_tokens(reply.logprobs) if options else None
+        return reply.text, _option_masses(tokens, options)
 
 
 @dataclass(frozen=True)
-class ProcessJudge:
+class ProcessJudge(Judge):
     """A model of transformers in this process."""
 
-    name: str
     captioner: ChatCaptioner
 
     @property
     def key(self) -> str:
         return sha256_json([_FORMAT, self.captioner.key])
 
-    def choose(
-        self,
-        image: Image,
-        question: str,
-        options: Sequence[str],
-        meanings: Sequence[str] = (),
-        *,
-        likelihoods: bool = True,
-    ) -> Choice:
+    def _reply(
+        self, image: Image, question: str, options: Sequence[str]
+    ) -> tuple[str, Floats | None]:
         import torch
 
         scores, text = self.captioner.reply(image, question, MOST_TOKENS)
-        masses = None
-        if likelihoods:
-            probabilities = torch.softmax(scores.double(), dim=-1)
-            masses = np.zeros(len(options))
-            for index, ids in enumerate(self._tokens_of(options)):
-                masses[index] = float(probabilities[ids].sum())
-        return Choice(len(options), _answered(text, options, meanings), masses)
+        if not options:
+            return text, None
+        probabilities = torch.softmax(scores.double(), dim=-1)
+        masses = [float(probabilities[ids].sum()) for ids in self._tokens_of(options)]
+        return text, np.array(masses)
 
     def _tokens_of(self, options: Sequence[str]) -> Iterator[list[int]]:
         """Yield the tokens that read as each option. Raise UserError for an option without one."""
         for option in options:
             ids = self._tokens_by_words.get(plain_words(option))
             if ids is None:
-                raise UserError(
-                    f"model '{self.name}': no token reads as {option[:40]!r}, so its likelihood is"
-                    " not known",
-                    "Name another model, or other options.",
-                )
+                where = f"model {self.name!r}"
+                raise refusal("unfit-model.token", where, option)
             yield ids
 
     @functools.cached_property  # decoding a hundred thousand tokens takes a second

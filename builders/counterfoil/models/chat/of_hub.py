@@ -20,8 +20,10 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import RunFailure
 from counterfoil.models.loading_errors import error_line
+from counterfoil.models.messages import failure, message, refusal
+from counterfoil.models.names import LAB, refuse_elsewhere
 from counterfoil.recipe.names import ELSEWHERE
 
 if TYPE_CHECKING:
@@ -37,7 +39,6 @@ KEY = "OPENAI_API_KEY"
 _BUSY = (429, 503)
 _TRIES = 3
 _LONGEST_WAIT = 60.0  # seconds
-_AGAIN = "Answers are kept: run the same command again to resume."
 _MOST_SHOWN = 200
 _MOST_BYTES = 8_000_000  # usual answers have some kilobytes
 # OpenAI's models scale larger images to this side, so more pixels would only be sent.
@@ -150,15 +151,9 @@ class ServedChat:
         key = get_token() if hub else os.environ.get(KEY, "").strip() or None
         where = "your login to the Hub (HF_TOKEN)" if hub else KEY
         if key is None and hub:
-            raise UserError(
-                f"{self._called}: the Hub's providers need a login, and you are not logged in",
-                _login(hub),
-            )
+            raise refusal("access-denied.login", self._called)
         if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
-            raise UserError(
-                f"{self._called}: {where} holds characters that a request cannot carry",
-                "Set it again, without line breaks.",
-            )
+            raise refusal("access-denied.characters", self._called, where)
         return key
 
     def _post(self, key: str | None, question: Mapping[str, Any]) -> _Answer:
@@ -171,10 +166,7 @@ class ServedChat:
         from huggingface_hub import constants
 
         if self.base_url is None and constants.HF_HUB_OFFLINE:
-            raise RunFailure(
-                f"{self._called}: the Hub's client is set to work offline",
-                "Unset HF_HUB_OFFLINE, and connect.",
-            )
+            raise failure("unavailable.offline", self._called)
         address = _address(self.base_url)
         results: SimpleQueue[_Answer | Exception] = SimpleQueue()
         # A compressed answer could unpack to any size.
@@ -195,46 +187,43 @@ class ServedChat:
             try:
                 answer = results.get(timeout=self.silence * _SILENCES)
             except Empty:
-                raise RunFailure(
-                    f"{self._called}: no complete answer in {self.silence * _SILENCES:g} seconds",
-                    _AGAIN,
-                ) from None
+                seconds = self.silence * _SILENCES
+                raise failure("chat-server.late", self._called, seconds) from None
         if isinstance(answer, _Answer):
             return answer
         match answer:
             case RunFailure():
                 raise answer.at(self._called) from None
             case httpx2.TimeoutException():
-                raise RunFailure(
-                    f"{self._called}: no data for {self.silence:g} seconds", _AGAIN
-                ) from answer
+                raise failure("chat-server.silent", self._called, self.silence) from answer
             case httpx2.InvalidURL() | httpx2.UnsupportedProtocol():
-                raise UserError(
-                    f"{self._called}: this is not an address", "It begins with http:// or https://."
-                ) from answer
+                raise refusal("chat-server.no-url", self._called) from answer
             case httpx2.RemoteProtocolError():
-                raise RunFailure(
-                    f"{self._called}: its answer is not HTTP: {error_line(answer)[:_MOST_SHOWN]}",
-                    _AGAIN,
-                ) from answer
+                reason = error_line(answer)[:_MOST_SHOWN]
+                raise failure("chat-server.no-http", self._called, reason) from answer
             case httpx2.HTTPError() | OSError():
-                raise RunFailure(
-                    f"{self._called}: cannot be reached ({type(answer).__name__})",
-                    "Start the server, or correct base_url."
-                    if self.base_url
-                    else "Connect, and run the same command again.",
-                ) from answer
+                sentence = "chat-server.unreachable" if self.base_url else "unavailable.provider"
+                raise failure(sentence, self._called, type(answer).__name__) from answer
         raise answer
 
     @property
     def _called(self) -> str:
-        return f"chat model '{self.name}'" + (
-            "" if self.base_url is None else f" at {self.base_url}"
-        )
+        at = "" if self.base_url is None else f" at {self.base_url}"
+        return f"chat model '{self.name}'{at}"
 
 
 class _RefusedQuestion(RunFailure):
     """The server refused the question as invalid, perhaps because it does not know schemas."""
+
+
+def refuse_misnamed(name: str) -> None:
+    """Raise UserError for a name that no chat model can have."""
+    if not name.strip():
+        raise refusal("unknown-model.chat")
+    refuse_elsewhere(name, "chat model")
+    if name.startswith(LAB):
+        where = f"chat model '{name}'"
+        raise refusal("unknown-model.lab-chat", where)
 
 
 def load(name: str, base_url: str | None, device: str) -> ServedChat:
@@ -242,17 +231,12 @@ def load(name: str, base_url: str | None, device: str) -> ServedChat:
     dataset's recipe."""
     if base_url is None and not _OF_THE_HUB.fullmatch(name):
         # If a name were an address, the Hub's client would send the login to this address.
-        raise UserError(
-            f"chat model '{name[:80]}': expected one of the Hub (user/name, or user/name:provider)",
-            "An address is base_url; a folder is ./NAME; transformers:user/name answers in this"
-            " process.",
-        )
+        where = f"chat model '{name[:80]}'"
+        raise refusal("unknown-model.provider", where)
     if base_url is not None and base_url.startswith(ELSEWHERE):
-        raise UserError(
-            f"chat model '{name}': its address {base_url.removeprefix(ELSEWHERE)[:80]} comes from a"
-            " dataset's recipe",
-            "If you trust it, give it yourself with --set KEY=ADDRESS, or with --models.",
-        )
+        address = base_url.removeprefix(ELSEWHERE)
+        where = f"chat model '{name}'"
+        raise refusal("untrusted-name.address", where, address)
     return ServedChat(name, base_url)
 
 
@@ -296,12 +280,12 @@ def _body(response: Any) -> bytes:
     """Read a body. Raise RunFailure, without the model's name, if the body is too large or
     compressed."""
     if response.headers.get("content-encoding", "identity") != "identity":
-        raise RunFailure("its server compressed the answer without being asked to", _AGAIN)
+        raise failure("chat-server.compressed")
     body = bytearray()
     for part in response.iter_raw():
         body += part
         if len(body) > _MOST_BYTES:
-            raise RunFailure(f"its server's answer has more than {_MOST_BYTES:,} bytes", _AGAIN)
+            raise failure("chat-server.large", None, _MOST_BYTES)
     return bytes(body)
 
 
@@ -316,13 +300,9 @@ def _reply_of(answer: _Answer, called: str, key: str | None) -> Reply:
         logprobs = choice.get("logprobs")
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         shown = _shown(answer.body, key)
-        raise RunFailure(
-            f"{called}: its server's answer is not OpenAI's protocol: {shown}", _AGAIN
-        ) from error
+        raise failure("chat-server.protocol", called, shown) from error
     if content is not None and not isinstance(content, str):
-        raise RunFailure(
-            f"{called}: its server's answer is {type(content).__name__}, expected text", _AGAIN
-        )
+        raise failure("chat-server.text", called, type(content).__name__)
     return Reply(_redacted(content or "", key), logprobs)
 
 
@@ -343,25 +323,19 @@ def _status_error(answer: _Answer, called: str, hub: bool, key: str | None) -> E
         # The bodies of these errors may repeat the key: they are not shown.
         case 401:
             given = "the key that it was given" if key else "questions without a key"
-            return UserError(f"{called}: refuses {given} (401)", _login(hub))
+            return refusal("access-denied.key", called, given, login=_login(hub))
         case 403:
-            return UserError(
-                f"{called}: the key that it was given may not use it (403)", _login(hub)
-            )
+            return refusal("access-denied.right", called, login=_login(hub))
         case 402:
-            return RunFailure(
-                f"{called}: needs payment (402)", "Check the account's credit; " + _AGAIN
-            )
+            return failure("access-denied.payment", called)
         case 404:
-            hint = "Correct the model's name."
-            if not hub:
-                hint = "Correct the model's name, or base_url: it often ends with /v1."
-            return UserError(f"{called}: there is no such model or address (404)", hint)
+            return refusal("unknown-model.on-hub" if hub else "unknown-model.on-server", called)
         case 429:
             until = f" for {answer.retry_after} seconds" if answer.retry_after.isdigit() else ""
-            return RunFailure(f"{called}: too many questions{until} (429)", f"Wait. {_AGAIN}")
+            return failure("chat-server.busy", called, until)
     kind = _RefusedQuestion if answer.status in (400, 422) else RunFailure
-    return kind(f"{called}: answers {answer.status}: {_shown(answer.body, key)}", _AGAIN)
+    shown = _shown(answer.body, key)
+    return kind(message("chat-server.status", called, answer.status, shown=shown))
 
 
 def _shown(body: bytes, key: str | None) -> str:

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.chat.of_hub import Messages
 from counterfoil.models.loading_errors import explain_computing
+from counterfoil.models.messages import failure, refusal
 from counterfoil.models.text_models import (
     CAPTIONER_FILES,
     all_ids,
@@ -52,9 +52,8 @@ class TextChat:
 
         from counterfoil.models.trials import ids_in_bounds
 
-        hint = "Check its configuration and template, or name another model."
         with (
-            explain_computing(f"chat model '{self.name}'", "answer", self.device, hint),
+            explain_computing(f"chat model '{self.name}'", "answer", self.device),
             quiet_transformers(),
         ):
             # Templates of reasoning models read `enable_thinking`; other templates ignore it.
@@ -70,12 +69,8 @@ class TextChat:
             width = inputs["input_ids"].shape[1]
             most = most_tokens if self.longest is None else min(most_tokens, self.longest - width)
             if most < _FEWEST_TOKENS:
-                raise RunFailure(
-                    f"chat model '{self.name}': a question of {width:,} tokens leaves no room for"
-                    " an answer,"
-                    f" because it reads at most {self.longest:,}",
-                    "Name a model with a longer context.",
-                )
+                where = f"chat model '{self.name}'"
+                raise failure("unfit-input.question", where, width, self.longest)
             chosen: dict[str, Any] = {"do_sample": False}
             if temperature > 0:
                 chosen = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
@@ -98,10 +93,11 @@ class TextChat:
 
 def load(name: str, base_url: str | None, device: str) -> TextChat:
     if base_url is not None:
-        raise UserError(f"chat model '{name}' runs in this process, not at {base_url[:80]}")
+        who = f"chat model '{name}'"
+        raise refusal("chat-server.in-process", who, base_url)
     files = found_files(name, name.removeprefix(TRANSFORMERS), CAPTIONER_FILES)
     config = checked_chat(name, files)
-    parts = load_text_model(name, files, config, device, "chat model")
+    parts = load_text_model(name, files, config, device)
     module = parts["module"]
     tokenizer = parts["tokenizer"]
     rows = module.get_input_embeddings().num_embeddings
@@ -117,10 +113,8 @@ def load(name: str, base_url: str | None, device: str) -> TextChat:
             if end < rows:
                 ends[end] = None
     if not ends:
-        raise UserError(
-            f"model {name!r}: nothing says which of its {rows:,} tokens ends an answer",
-            "Give its eos_token_id in config.json or generation_config.json.",
-        )
+        where = f"model {name!r}"
+        raise refusal("invalid-config.no-end", where, rows)
     longest = getattr(module.config.get_text_config(), "max_position_embeddings", None)
     return TextChat(
         name=name,

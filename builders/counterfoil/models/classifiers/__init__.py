@@ -10,7 +10,6 @@ import re
 from collections.abc import Sequence
 from typing import Protocol
 
-from counterfoil.errors import UserError
 from counterfoil.models.classifiers import (
     of_chat,
     of_onnx,
@@ -21,8 +20,9 @@ from counterfoil.models.classifiers import (
     of_transformers,
 )
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
+from counterfoil.models.messages import refusal
 from counterfoil.models.names import refuse_elsewhere
-from counterfoil.recipe.names import PYTHON, did_you_mean
+from counterfoil.recipe.names import PYTHON
 from counterfoil.recipe.prompts import RecipeClass
 from counterfoil.registry import Registry, with_functions
 
@@ -78,11 +78,7 @@ def _kind_of(name: str) -> ClassifierKind:
     prefix = match[0].removesuffix(":") if match else ""
     if prefix not in CLASSIFIER_KINDS:
         # people do not write these
-        known = [kind for kind in CLASSIFIER_KINDS if f"{kind}:" not in (":", PYTHON)]
-        near = did_you_mean(prefix, known)
-        prefixes = [f"{kind}:" for kind in known]
-        raise UserError(
-            f"model {name!r}: there is no kind of classifier {prefix!r}{near}",
-            f"A name is timm's, or begins with one of {', '.join(prefixes)}",
-        )
+        known = [f"{kind}:" for kind in CLASSIFIER_KINDS if f"{kind}:" not in (":", PYTHON)]
+        where = f"model {name!r}"
+        raise refusal("unknown-model.classifier", where, prefix, known)
     return CLASSIFIER_KINDS[prefix]

@@ -15,11 +15,11 @@ import numpy as np
 
 from counterfoil.arrays import AnyFloats, Floats32
 from counterfoil.documents import document_bytes
-from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.classifiers import of_timm
 from counterfoil.models.classifiers.classifier import Classifier
 from counterfoil.models.classifiers.of_python import CallableClassifier
 from counterfoil.models.loading_errors import error_line
+from counterfoil.models.messages import failure, refusal
 
 if TYPE_CHECKING:
     from torch import nn
@@ -32,10 +32,6 @@ MENDED_FILES = ("config.json", "model.safetensors", "mended.json", "README.md")
 _BEFORE = "before"  # the old model, while the new one takes its place
 _ROWS_AT_ONCE = 4096
 _PROBES = 2
-_CAN_BE = (
-    "Only models whose head is a single Linear can be mended: timm models and your own torch"
-    " modules."
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +88,8 @@ def refuse_other_logits(
     if not same_numbers or logits.shape[1:] != head.bias.shape:
         taken = f"{head.weight.shape[1]} numbers to {len(head.bias)} outputs"
         given = f"{features.shape[-1]} numbers and {logits.shape[-1]} outputs"
-        raise RunFailure(f"model {model!r}: its head takes {taken}, and the model gave {given}")
+        where = f"model {model!r}"
+        raise failure("failed-model.head", where, given, taken)
     if not len(features):
         return
     weight = np.abs(head.weight.T).astype(np.float64)
@@ -102,11 +99,8 @@ def refuse_other_logits(
     difference = float(np.abs(differences).max())
     allowed = TOLERANCE * float(magnitudes.max())
     if not difference <= allowed:  # also true for NaN
-        raise RunFailure(
-            f"model {model!r}: its last layer does not reproduce its logits from its features: they"
-            f" differ by {difference:.3g}, and rounding explains at most {allowed:.3g}",
-            f"The model computes something after its last layer. {_CAN_BE}",
-        )
+        where = f"model {model!r}"
+        raise failure("unmendable-model.more", where, difference, allowed)
 
 
 def write_with_head(
@@ -126,15 +120,16 @@ def write_with_head(
     disk error or a failed check.
     """
     if not isinstance(classifier, of_timm.TimmClassifier):
-        raise UserError(f"model {classifier.name!r}: only timm models can be saved to a folder")
+        where = f"model {classifier.name!r}"
+        raise refusal("unmendable-model.saved", where)
     layer = _single_linear(classifier)
-    if tuple(layer.weight.shape) != head.weight.shape:
-        raise UserError(
-            f"model {classifier.name!r}: a head of {head.weight.shape} does not fit one of"
-            f" {tuple(layer.weight.shape)}"
-        )
+    expected = tuple(layer.weight.shape)
+    if expected != head.weight.shape:
+        where = f"model {classifier.name!r}"
+        raise refusal("unmendable-model.shape", where, head.weight.shape, expected)
     if not (np.isfinite(head.weight).all() and np.isfinite(head.bias).all()):
-        raise UserError(f"model {classifier.name!r}: the numbers of its head are not all finite")
+        where = f"model {classifier.name!r}"
+        raise refusal("unmendable-model.finite", where)
     folder = folder.absolute()
     refuse_another_folder(folder)
     try:
@@ -146,16 +141,14 @@ def write_with_head(
             loaded = of_timm.load(f"local-dir:{made}")  # as a user loads it
             same_input = loaded.input_key == classifier.input_key
             if not same_input or loaded.label_names != classifier.label_names:
-                raise RunFailure(
-                    f"model {classifier.name!r}: the saved model would prepare images differently"
-                    " or name other outputs"
-                )
+                where = f"model {classifier.name!r}"
+                raise failure("unmendable-model.prepared", where)
             refuse_other_logits(classifier.name, head, *_probed(loaded, "cpu"))
             if folder.exists():
                 folder.rename(beside / _BEFORE)
             made.rename(folder)
     except OSError as error:
-        raise RunFailure(f"{folder} cannot be written: {error_line(error)}") from error
+        raise failure("mended-folder.written", folder, error_line(error)) from error
     return str(loaded.sha256)
 
 
@@ -166,7 +159,7 @@ def _beside(folder: Path) -> Iterator[Path]:
     beside = folder.with_name(f".{folder.name}.writing")
     left = sorted(beside.iterdir()) if beside.is_dir() else []
     if beside.is_symlink() or any(path.name not in (folder.name, _BEFORE) for path in left):
-        raise UserError(f"{beside} exists and is not a folder with a model", "Remove it.")
+        raise refusal("mended-folder.beside", beside)
     for path in left:
         refuse_another_folder(path)
     shutil.rmtree(beside, ignore_errors=True)
@@ -183,10 +176,8 @@ def _single_linear(classifier: Classifier) -> nn.Linear:
     if isinstance(classifier, CallableClassifier):
         return classifier.last_linear()
     if not isinstance(classifier, of_timm.TimmClassifier):
-        raise UserError(
-            f"model {classifier.name!r}: the head of {classifier.architecture} cannot be refitted",
-            _CAN_BE,
-        )
+        where = f"model {classifier.name!r}"
+        raise refusal("unmendable-model.kind", where, classifier.architecture)
     head = classifier.module.get_classifier()
     if isinstance(head, nn.Linear) and head.bias is not None:
         return head
@@ -196,11 +187,8 @@ def _single_linear(classifier: Classifier) -> nn.Linear:
         reason = f"it has {len(head)} heads, and averages their logits"
     else:
         reason = f"it is a {type(head).__name__}"
-    raise UserError(
-        f"model {classifier.name!r}: the head of {classifier.architecture} is not a single Linear:"
-        f" {reason}",
-        _CAN_BE,
-    )
+    where = f"model {classifier.name!r}"
+    raise refusal("unmendable-model.head", where, classifier.architecture, reason=reason)
 
 
 def _probed(classifier: Classifier, device: str) -> tuple[Floats32, Floats32]:
@@ -234,10 +222,7 @@ def refuse_another_folder(folder: Path) -> None:
         if not others:
             return
         reason = f"it holds {', '.join(others[:3])}"
-    raise UserError(
-        f"{folder} is not the folder of a mended model: {reason}",
-        "Name a new folder, or remove this one.",
-    )
+    raise refusal("mended-folder.other", folder, reason)
 
 
 def remove_mended(folder: Path) -> None:
@@ -252,7 +237,7 @@ def remove_mended(folder: Path) -> None:
             (folder / name).unlink(missing_ok=True)
         folder.rmdir()
     except OSError as error:
-        raise RunFailure(f"{folder} cannot be removed: {error_line(error)}") from error
+        raise failure("mended-folder.removed", folder, error_line(error)) from error
 
 
 def _write_files(

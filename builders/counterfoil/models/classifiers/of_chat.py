@@ -28,7 +28,6 @@ import numpy as np
 
 from counterfoil.arrays import Bools, Floats
 from counterfoil.documents import sha256_json
-from counterfoil.errors import UserError
 from counterfoil.models.captioners import describe_captioner
 from counterfoil.models.chat.judge import (
     Choice,
@@ -45,6 +44,7 @@ from counterfoil.models.classifiers.classifier import (
 )
 from counterfoil.models.classifiers.of_predictions import ANOTHER
 from counterfoil.models.loading_errors import while_loading
+from counterfoil.models.messages import refusal
 from counterfoil.models.score_scale import SOME
 from counterfoil.recipe.names import (
     CHAT,
@@ -53,7 +53,7 @@ from counterfoil.recipe.names import (
     chat_parts,
     is_local,
 )
-from counterfoil.report.words import format_count, format_list
+from counterfoil.report.words import format_count
 
 if TYPE_CHECKING:
     import torch
@@ -220,33 +220,26 @@ def describe(name: str, classes: Sequence[RecipeClass]) -> ClassifierFacts:
     """Return the model's outputs, the classes and one more. No server is contacted."""
     model, address = chat_parts(name)
     if not classes:
-        raise UserError(f"model {name!r} needs class names, but there are none here")
+        where = f"model {name!r}"
+        raise refusal("unmatched-classes.none", where)
     if len(classes) > MOST_CLASSES:
-        raise UserError(
-            f"model {name!r}: a question lists at most {MOST_CLASSES:,} classes, and the dataset"
-            f" has {len(classes):,}",
-            "Evaluate a dataset of fewer classes.",
-        )
+        where = f"model {name!r}"
+        raise refusal("unmatched-classes.many", where, len(classes), MOST_CLASSES)
     outputs = _names(classes)
     alike = repeated_words(outputs) if len(outputs) > len(_LETTERS) else []
     if alike:
-        raise UserError(
-            f"model {name!r}: answers cannot tell these classes apart: {format_list(alike[:4], 4)}",
-            "Give them names that differ in more than punctuation.",
-        )
+        where = f"model {name!r}"
+        raise refusal("unmatched-classes.alike", where, alike)
     architecture = model
     if address is not None:
         problem = address_problem(address)
         if problem is not None:
-            raise UserError(f"model {f'{CHAT}{model}'!r}: {problem}")
+            raise refusal("chat-server.address", f"model '{CHAT}{model}'", problem)
     elif model.startswith(TRANSFORMERS) or is_local(model):
         architecture = describe_captioner(model.removeprefix(TRANSFORMERS)).architecture
     else:
-        raise UserError(
-            f"model {name!r} has no address",
-            f"Name {CHAT}MODEL@ADDRESS, such as {CHAT}qwen@http://localhost:8000/v1; to run a model"
-            f" in this process, {CHAT}transformers:NAME or {CHAT}local-dir:PATH.",
-        )
+        where = f"model {name!r}"
+        raise refusal("chat-server.classifier", where)
     count = len(outputs) + 1
     names = (*outputs, ANOTHER)
     return ClassifierFacts(name, model, architecture, count, names, most_ranked=1, of_classes=True)

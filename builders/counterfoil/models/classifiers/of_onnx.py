@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import numpy as np
 
 from counterfoil.arrays import Floats32
-from counterfoil.errors import UserError
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
 from counterfoil.models.classifiers.of_timm import (
     TimmDocument,
@@ -39,6 +38,7 @@ from counterfoil.models.config_files import (
     read_config,
     shown_setting,
 )
+from counterfoil.models.messages import refusal
 from counterfoil.models.names import refuse_elsewhere
 from counterfoil.models.onnx_graphs import FLOAT_TYPES, open_graph, refuse_vast_input
 from counterfoil.models.score_scale import ScaleEvidence, as_logits, scale_note
@@ -190,18 +190,14 @@ def _output_of(
             fitting.append(output)
     if len(fitting) == 1:
         return fitting[0]
-    given = ", ".join(f"{output} {shape}" for output, shape in shapes.items())
     if fitting:
-        raise UserError(
-            f"model {name!r}: {len(fitting)} of its outputs are as wide as {CONFIG} has classes:"
-            f" {', '.join(fitting)}",
-            f'Name the one that scores them in {CONFIG}: "{OUTPUT}": {json.dumps(fitting[0])}.',
-        )
+        first = json.dumps(fitting[0])
+        where = f"model {name!r}"
+        raise refusal("unfit-model.outputs", where, fitting, first=first)
+    given = ", ".join(f"{output} {shape}" for output, shape in shapes.items())
     called = "" if named_output is None else f" called {shown_setting(named_output)}"
-    raise UserError(
-        f"model {name!r}: for {images} images the graph gives {given}, expected {wanted}{called}, a"
-        f" score for each output of {CONFIG}"
-    )
+    where = f"model {name!r}"
+    raise refusal("unfit-model.graph-scores", where, given, wanted, images=images, called=called)
 
 
 def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
@@ -210,34 +206,24 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
     refuse_elsewhere(name, "model")
     given = name.removeprefix(ONNX)
     if not given.strip():
-        raise UserError(
-            f"model {name!r} names no file, expected onnx:FOLDER",
-            "Or write onnx:FOLDER/model.onnx.",
-        )
+        where = f"model {name!r}"
+        raise refusal("unknown-model.onnx", where)
     path = named_path(given)
     files = sorted(path.glob("*.onnx")) if path.is_dir() else [path]
     if len(files) != 1 or not files[0].is_file():
         what = f"no file {path}"
         if path.is_dir():
             what = f"{len(files)} files *.onnx in {path}"
-        raise UserError(
-            f"model {name!r}: found {what}, expected one", "Write onnx:FOLDER/model.onnx."
-        )
+        where = f"model {name!r}"
+        raise refusal("missing-file.onnx", where, what)
     file = files[0]
     folder = file.parent
     if not (folder / CONFIG).is_file():
-        hint = (
-            'As in {"architecture": "mine", "num_classes": 2, "label_names": ["cat", "dog"],'
-            ' "pretrained_cfg": {"input_size": [3, 224, 224], "mean": [0.5, 0.5, 0.5],'
-            ' "std": [0.5, 0.5, 0.5], "crop_pct": 1.0, "interpolation": "bilinear"}},'
-            " or the files that Optimum exports."
-        )
+        sentence = "missing-file.deployed"
         if kind.what == "detector":
-            hint = f"`counterfoil init --detector {shlex.quote(str(file))}` writes one."
-        raise UserError(
-            f"model {name!r}: {folder} has no {CONFIG}, so it does not say how images are prepared",
-            hint,
-        )
+            sentence = "missing-file.detector"
+        where = f"model {name!r}"
+        raise refusal(sentence, where, folder, file=shlex.quote(str(file)))
     document = read_config(folder / CONFIG, name)
     if kind is not CLASSIFIERS:
         labels = document.get("label_names")
@@ -288,11 +274,8 @@ def _input_of(
     inputs = session.inputs
     dimensions = inputs[0].shape if len(inputs) == 1 else []
     if len(dimensions) != 4 or inputs[0].type not in FLOAT_TYPES:
-        takes = ", ".join(f"{entry.name} {entry.type} {entry.shape}" for entry in inputs)
-        raise UserError(
-            f"model {name!r}: its graph takes {takes}, expected one input of floats [n, 3, height,"
-            " width]"
-        )
+        where = f"model {name!r}"
+        raise refusal("unfit-model.graph-input", where, input_words(inputs), "n")
     prepared = deployed.input_size
     if prepared is None:
         from PIL import Image
@@ -305,6 +288,10 @@ def _input_of(
     return batch, (prepared[0], prepared[1], prepared[2])
 
 
+def input_words(entries: Sequence[Any]) -> str:
+    return ", ".join(f"{entry.name} {entry.type} {entry.shape}" for entry in entries)
+
+
 def refuse_other_size(name: str, dimensions: Sequence[Any], prepared: Sequence[int]) -> None:
     """Raise UserError if a graph takes no images of the prepared size (channels, height, width).
 
@@ -312,11 +299,9 @@ def refuse_other_size(name: str, dimensions: Sequence[Any], prepared: Sequence[i
     """
     for side, given in zip(dimensions[1:], prepared, strict=True):
         if isinstance(side, int) and side != given:
-            raise UserError(
-                f"model {name!r}: its graph takes images of {list(dimensions[1:])}, and {CONFIG}"
-                f" prepares {list(prepared)}",
-                "Correct input_size in config.json, or the size of the image processor.",
-            )
+            taken = list(dimensions[1:])
+            where = f"model {name!r}"
+            raise refusal("unfit-model.size", where, taken, list(prepared))
 
 
 def _run(

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.errors import UserError
 from counterfoil.models.classifiers.classifier import (
     Classifier,
     ClassifierFacts,
@@ -25,6 +24,7 @@ from counterfoil.models.classifiers.classifier import (
 from counterfoil.models.clip import load_clip, pin_clip, refuse_odd_clip, refuse_unknown_weights
 from counterfoil.models.config_files import refuse_unlike_sides
 from counterfoil.models.loading_errors import while_loading
+from counterfoil.models.messages import refusal
 from counterfoil.models.names import HUB, LAB, Pin, local_folder
 from counterfoil.models.weights_files import refuse_infinite
 from counterfoil.recipe.names import OPEN_CLIP, is_local
@@ -76,7 +76,8 @@ class ZeroShotClassifier(Classifier):
 def describe(name: str, classes: Sequence[RecipeClass]) -> ClassifierFacts:
     model, weights = _named(name)
     if not classes:
-        raise UserError(f"model {name!r} needs class names, but there are none here")
+        where = f"model {name!r}"
+        raise refusal("unmatched-classes.none", where)
     architecture = model
     if weights is None:
         architecture = "open_clip"

@@ -33,10 +33,11 @@ from counterfoil.models.classifiers.classifier import (
     unique_output_names,
 )
 from counterfoil.models.image_names import NO_IMAGE, find_images
+from counterfoil.models.messages import message, refusal
 from counterfoil.models.score_scale import UNKNOWN, AnyScale, ScaleEvidence, scale_note
 from counterfoil.recipe.names import PREDICTIONS, plain_name
 from counterfoil.regular_files import named_path, open_regular
-from counterfoil.report.words import format_count, format_list
+from counterfoil.report.words import format_list
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -182,23 +183,16 @@ def read_columns(table: AnswerTable, classes: Sequence[RecipeClass]) -> Predicti
     shown = _shown(names)
     repeated = [name for name, times in Counter(names).items() if times > 1]
     if repeated:
-        raise UserError(f"{who} has the column {repeated[0][:40]!r} more than once")
+        raise refusal("invalid-predictions.repeated", who, repeated[0])
     images = columns_called(KEYS, names)
     # --write-keys writes a path beside the key.
     names_images_once = len(images) == 1 or {*images} == {"key", PATH}
     if not names_images_once:
-        raise UserError(
-            f"{who} has the columns {shown}; expected key (or path or row), then a column of scores"
-            " for each class, or one column with the answers",
-            "Call the column of the images key or path, as evaluate --write-keys FILE does.",
-        )
+        raise refusal("invalid-predictions.keys", who, shown)
     image = "key" if "key" in images else next(iter(images))
     rest = [name for name in names if name not in images.values()]
     if not rest:
-        raise UserError(
-            f"{who} has the columns {shown}, and no answers",
-            "Add a label, or scores for each class.",
-        )
+        raise refusal("invalid-predictions.no-answers", who, shown)
     scores = _score_columns(table, rest, classes, who)
     answer = None if scores else _answer_column(table, rest, who)
     left_out = [name for name in rest if name not in scores and name != answer]
@@ -277,13 +271,13 @@ def _score_columns(
         whole = len(scores) + len(others) == 1000
         in_all = (imagenet and whole) or _further_outputs(table, [*scores], others)
         if in_all is None:
-            columns = format_count(
-                len(others), "column of numbers names", "columns of numbers name"
-            )
-            raise UserError(
-                f"{who}: {columns} no class: {_shown(others)}",
-                "Remove them if they are no outputs of the model. If they are, call every output"
-                f" score_NAME: score_{classes[0].name[:40]}.",
+            first = classes[0].name
+            raise refusal(
+                "invalid-predictions.no-class",
+                who,
+                len(others),
+                columns=_shown(others),
+                first=first,
             )
         if not in_all:
             others = []
@@ -375,17 +369,10 @@ def _answer_column(table: AnswerTable, rest: Sequence[str], who: str) -> str:
         return rest[0]
     if len(others) == 1 and answers:
         return answers[0]
-    hint = "Keep one column of answers beside the key: one of the others may be the true label."
+    sentence = "invalid-predictions.several"
     if len(answers) == 1:
-        hint = (
-            f"If {answers[0]!r} holds the answers, keep it alone beside the key: it may be the"
-            " true label."
-        )
-    raise UserError(
-        f"{who} has the columns {_shown(rest)} beside the key, and several of them may be the"
-        " answers",
-        hint,
-    )
+        sentence = "invalid-predictions.label"
+    raise refusal(sentence, who, _shown(rest), answer=answers[:1])
 
 
 def _numbers(batch: pa.RecordBatch, first: int = 0) -> Floats:
@@ -409,6 +396,30 @@ class ReadLabels:
     note: str
 
 
+@dataclass(frozen=True)
+class _ClassTexts:
+    """The texts by which a column of answers may call the classes."""
+
+    by_name: Spellings
+    by_id: Spellings
+    by_either: Spellings
+    have_numbers: bool
+    """Whether a number is the name of a class. Else numbers are ids."""
+
+    @classmethod
+    def of(cls, classes: Sequence[RecipeClass]) -> _ClassTexts:
+        names = [(output, label.name) for output, label in enumerate(classes)]
+        ids = [(output, label.id) for output, label in enumerate(classes)]
+        have_numbers = any(_number(name) for _, name in names)
+        numbered = (_number, names if have_numbers else ids)
+        return cls(
+            Spellings((str, names), (_plain, names), (_number, names)),
+            Spellings((str, ids), (_plain, ids), (_number, ids)),
+            Spellings((str, names), (str, ids), (_plain, names), (_plain, ids), numbered),
+            have_numbers,
+        )
+
+
 def read_labels(
     counts: Mapping[str, int],
     column: str,
@@ -420,87 +431,76 @@ def read_labels(
     All values are names of classes, or all are ids. Raise UserError if both fit and differ, or if a
     class is never answered while other answers are no class: it may have another name there.
     """
-    names = [(output, label.name) for output, label in enumerate(classes)]
-    ids = [(output, label.id) for output, label in enumerate(classes)]
-    # Numbers are ids only if no class has a number as its name.
-    called_by_number = any(_number(name) for _, name in names)
-    by_name = Spellings((str, names), (_plain, names), (_number, names))
-    by_id = Spellings((str, ids), (_plain, ids), (_number, ids))
-    numbered = (_number, names if called_by_number else ids)
-    by_either = Spellings((str, names), (str, ids), (_plain, names), (_plain, ids), numbered)
+    texts = _ClassTexts.of(classes)
     missing = set()
     values = []
     for text in sorted(counts):
-        if _folded(text) in _MISSING and by_either.find(text) is None:
+        if _folded(text) in _MISSING and texts.by_either.find(text) is None:
             missing.add(text)
         elif text != ANOTHER:
             values.append(text)
-    as_names = [by_name.find(text) for text in values]
-    as_ids = [by_id.find(text) for text in values]
-    exact_names = {name for _, name in names}.issuperset(values)
-    exact_ids = {class_id for _, class_id in ids}.issuperset(values)
-    fits_names = None not in as_names
-    fits_ids = None not in as_ids
-    is_id = _folded(column) == CLASS_ID
-    note = ""
-    # First as they are documented, and as they are written.
-    if is_id and exact_ids and not exact_names:
-        outputs = as_ids
-    elif exact_names and _folded(column) == LABEL:
-        outputs = as_names
-    elif fits_names and fits_ids and as_names != as_ids and (is_id or called_by_number):
-        # The values are names and ids, of different classes: one reading must be impossible.
-        if Spellings.SEVERAL not in (*as_names, *as_ids):
-            raise _two_readings(values, as_names, as_ids, column, classes, where)
-        outputs = as_ids if Spellings.SEVERAL in as_names else as_names
-    elif fits_names and not (is_id and fits_ids):
-        # Names come first, but not in a column of ids that ids fit.
-        outputs = as_names
-        if is_id:
-            note = f"{column} holds names of classes"
-    elif is_id or (fits_ids and (exact_ids or not called_by_number)):
-        # A number is an id unless it may be the name of another class.
-        outputs = as_ids
-    else:
-        # Some values are no class at all.
-        outputs = [by_either.find(text) for text in values]
-    if Spellings.SEVERAL in outputs:
-        several = values[outputs.index(Spellings.SEVERAL)]
-        raise UserError(
-            f"{where} has the {column} {several[:80]!r}, which is the name of two classes of the"
-            " dataset",
-            "Write the column class_id, with ids as evaluate --write-keys FILE lists them.",
-        )
-    of_value: dict[str, int | None] = dict.fromkeys(missing)
-    of_value[ANOTHER] = len(classes)
-    unknown = []
-    for text, output in zip(values, outputs, strict=True):
-        if output is None:
-            unknown.append(text)
-            output = len(classes)
-        of_value[text] = output
+    matched, note = _matched_values(values, column, classes, texts, where)
+    if Spellings.SEVERAL in matched:
+        several = values[matched.index(Spellings.SEVERAL)]
+        raise refusal("invalid-predictions.two-classes", where, several, column=column)
+    unknown = [text for text, output in zip(values, matched, strict=True) if output is None]
+    outputs: dict[str, int | None] = dict(zip(values, matched, strict=True))
+    outputs |= dict.fromkeys((*unknown, ANOTHER), len(classes))
+    outputs |= dict.fromkeys(missing)
     if not unknown:
-        return ReadLabels(of_value, note)
+        return ReadLabels(outputs, note)
     lines = sum(counts[text] for text in unknown)
-    absent = [label for output, label in enumerate(classes) if output not in outputs]
+    absent = [label for output, label in enumerate(classes) if output not in matched]
     if absent:
-        never = format_count(len(absent), "class is", "classes are")
-        no_class = format_count(lines, "answer is", "answers are")
+        problem = message("unmatched-classes.never", where, lines, never=len(absent), column=column)
         compared = "\n".join(side_by_side(absent, unknown, ()))
-        raise UserError(
-            f"{where}: {never} never answered, and {no_class} no class: they may be the same under"
-            f" two names, in the column {column[:40]!r}\n{compared}",
-            "Write the names of the dataset's classes as label, or their ids as class_id, as"
-            f" evaluate --write-keys FILE lists them. Write {ANOTHER} for an answer that is none of"
-            " them, which counts as wrong.",
-        )
+        raise UserError(problem.with_end(f"\n{compared}"))
     counted = [f"{text[:40]!r} ({counts[text]:,})" for text in unknown]
     named = format_list(counted, _MOST_SHOWN)
     share = f"{lines:,} of {sum(counts.values()):,} answers"
     wrong = f"{share} are no class of the dataset and count as wrong: {named}"
-    if note:
-        wrong = f"{note}; {wrong}"
-    return ReadLabels(of_value, wrong)
+    return ReadLabels(outputs, f"{note}; {wrong}" if note else wrong)
+
+
+def _matched_values(
+    values: Sequence[str],
+    column: str,
+    classes: Sequence[RecipeClass],
+    texts: _ClassTexts,
+    where: str,
+) -> tuple[Sequence[int | None], str]:
+    """Return the class of each value, all read as names or all as ids, and a note.
+
+    The class is None for a value without one, and SEVERAL for a value that may mean several.
+    """
+    as_names = [texts.by_name.find(text) for text in values]
+    as_ids = [texts.by_id.find(text) for text in values]
+    fit_names = None not in as_names
+    fit_ids = None not in as_ids
+    are_names = {label.name for label in classes}.issuperset(values)
+    are_ids = {label.id for label in classes}.issuperset(values)
+    column_of_ids = _folded(column) == CLASS_ID
+    # As the column is documented, and as the values are written.
+    if column_of_ids and are_ids and not are_names:
+        return as_ids, ""
+    if are_names and _folded(column) == LABEL:
+        return as_names, ""
+    # Both fit, and mean different classes: one of them must be impossible.
+    both_fit = fit_names and fit_ids and as_names != as_ids
+    if both_fit and (column_of_ids or texts.have_numbers):
+        if Spellings.SEVERAL not in (*as_names, *as_ids):
+            raise _two_readings(values, as_names, as_ids, column, classes, where)
+        return as_ids if Spellings.SEVERAL in as_names else as_names, ""
+    # Names come first, but not in a column of ids that ids fit.
+    if fit_names and not column_of_ids:
+        return as_names, ""
+    if fit_names and not fit_ids:
+        return as_names, f"{column} holds names of classes"
+    # A number is an id unless it may be the name of another class.
+    if column_of_ids or (fit_ids and (are_ids or not texts.have_numbers)):
+        return as_ids, ""
+    # Some values are no class at all.
+    return [texts.by_either.find(text) for text in values], ""
 
 
 def _two_readings(
@@ -520,12 +520,8 @@ def _two_readings(
             line = f"  {text[:40]!r} is the name of {named[:40]!r} and the id of {identified}"
             lines.append(line)
     differing = "\n".join(lines[:_MOST_SHOWN])
-    return UserError(
-        f"{where}: the column {column[:40]!r} may hold names of classes or ids, and these differ\n"
-        f"{differing}",
-        "Write the names as text in a column label, with words that no id has, or ids as evaluate"
-        " --write-keys FILE lists them in a column class_id, with their zeros.",
-    )
+    problem = message("invalid-predictions.two-ways", where, column)
+    return UserError(problem.with_end(f"\n{differing}"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -540,10 +536,12 @@ class RecordedClassifier(Classifier):
     """The number of lines with an answer."""
 
     def transform(self) -> Callable[[Any], Any]:
-        raise UserError(_CANNOT.format(self.name))
+        where = f"model {self.name!r}"
+        raise refusal("unfit-model.recorded", where)
 
     def logits(self, batch: torch.Tensor, device: str) -> torch.Tensor:
-        raise UserError(_CANNOT.format(self.name))
+        where = f"model {self.name!r}"
+        raise refusal("unfit-model.recorded", where)
 
     def recorded(self, keys: Sequence[str], paths: Sequence[str] | None = None) -> Recorded:
         """Yield scores of the images that have an answer, in file order. Raise UserError for an
@@ -554,11 +552,8 @@ class RecordedClassifier(Classifier):
         if keys and len(names) and not (rows != NO_IMAGE).any():
             in_file = ", ".join(repr(str(name)[:80]) for name in names[:_MOST_SHOWN])
             expected = ", ".join(repr(name[:80]) for name in (paths or keys)[:_MOST_SHOWN])
-            raise UserError(
-                f"model {self.name!r}: no {self.columns.image} of {self.table.path} is an image of"
-                f" these\n  there: {in_file}\n  expected: {expected}",
-                "evaluate --write-keys FILE lists all keys and paths.",
-            )
+            problem = message("unmatched-images.none", self._where, self.columns.image)
+            raise UserError(problem.with_end(f"\n  there: {in_file}\n  expected: {expected}"))
         for batch in self.table.batches(_kinds(self.columns)):
             batch_rows = rows[start : start + batch.num_rows]
             start += batch.num_rows
@@ -569,15 +564,14 @@ class RecordedClassifier(Classifier):
 
     def found(self, names: Sequence[Any], keys: Sequence[str], paths: Sequence[str]) -> Ints:
         """Return the index of each line's image, or NO_IMAGE."""
-        who = f"model {self.name!r}: {self.table.path}"
         if not self.columns.is_row:
-            return find_images(names, keys, paths, who).rows
+            return find_images(names, keys, paths, self._where).rows
         rows = np.array(names, dtype=np.int64)
         if not len(keys):
             return np.full(len(rows), NO_IMAGE)
         wrong = rows[(rows < 0) | (rows >= len(keys))]
         if wrong.size:
-            raise UserError(f"{who} has row {wrong[0]:,}, and there are {len(keys):,} images")
+            raise refusal("unmatched-images.row", self._where, wrong[0], len(keys))
         return rows
 
     def told(
@@ -591,10 +585,9 @@ class RecordedClassifier(Classifier):
         notes = [self.read]
         if not self.columns.is_row:
             names = self._image_names()
-            where = f"model {self.name!r}: {self.table.path}"
             ways = {}
             for keys, paths in parts:
-                matched = find_images(names, keys, paths or (), where)
+                matched = find_images(names, keys, paths or (), self._where)
                 ways[matched.how] = None
             notes += ways
         if answered is not None and answered < self.lines:
@@ -612,6 +605,11 @@ class RecordedClassifier(Classifier):
         first = [str(names[line])[:80] for line in unknown[:_MOST_SHOWN]]
         return len(unknown), tuple(first)
 
+    @property
+    def _where(self) -> str:
+        """The model and its file, for messages."""
+        return f"model {self.name!r}: {self.table.path}"
+
     def _image_names(self) -> list[Any]:
         """Return the name of each line's image."""
         image = self.columns.image
@@ -619,8 +617,7 @@ class RecordedClassifier(Classifier):
         for batch in self.table.batches(self.columns.image_kind):
             column = batch.column(0)
             if column.null_count:
-                where = f"model {self.name!r}: {self.table.path}"
-                raise UserError(f"{where} has rows without a {image}")
+                raise refusal("unmatched-images.unnamed", self._where, image)
             names += column.to_pylist()
         return names
 
@@ -645,11 +642,7 @@ class RecordedClassifier(Classifier):
             image = batch.column(0)[row].as_py()
             column_number = int(np.isfinite(scores[row]).argmin())
             column = self.columns.scores[column_number]
-            raise UserError(
-                f"model {self.name!r}: {self.table.path} has a score that is not a number for"
-                f" {str(image)[:80]!r}, in column {column[:80]!r}",
-                "Write a score for each image and each class.",
-            )
+            raise refusal("invalid-predictions.score", self._where, image, column=column)
         return scores, answered
 
 
@@ -671,14 +664,8 @@ def refuse_by_row(classifier: Classifier, preview: int | None) -> None:
     if preview is None or not isinstance(classifier, RecordedClassifier):
         return
     if classifier.columns.is_row:
-        raise UserError(
-            f"model {classifier.name!r} identifies images by row, and a preview does not have every"
-            " row",
-            "Identify images by key or path, or leave out the limit.",
-        )
-
-
-_CANNOT = "model {!r} is a file of predictions: it cannot score images that it has not seen"
+        where = f"model {classifier.name!r}"
+        raise refusal("unmatched-images.preview", where)
 
 
 @dataclass(frozen=True)
@@ -766,5 +753,5 @@ def _counts(table: AnswerTable, columns: PredictionColumns) -> Counter[str]:
         counts.update(answer for answer in answers if answer is not None)
         if len(counts) > _MOST_LABELS:
             where = f"{table.who}: {table.path}"
-            raise UserError(f"{where} has more than {_MOST_LABELS:,} different labels")
+            raise refusal("invalid-predictions.labels", where, None, _MOST_LABELS)
     return counts

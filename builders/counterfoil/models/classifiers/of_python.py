@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 
-from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.errors import CounterfoilError
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts, shortened
 from counterfoil.models.loading_errors import error_line
+from counterfoil.models.messages import failure, refusal
 from counterfoil.models.names import usable_name
 from counterfoil.models.score_scale import ScaleEvidence, as_logits, scale_note
 from counterfoil.models.weights_files import weights_sha256
-from counterfoil.recipe.names import PYTHON, did_you_mean
+from counterfoil.recipe.names import PYTHON
 from counterfoil.recipe.prompts import RecipeClass
 
 if TYPE_CHECKING:
@@ -67,16 +68,16 @@ class CallableClassifier(Classifier):
                     return prepared.detach()
                 array = np.asarray(prepared)
                 if array.dtype == object:
-                    raise UserError(
-                        f"a transform gives {type(prepared).__name__}, expected an array of numbers"
-                    )
+                    given = type(prepared).__name__
+                    where = f"model {self.name!r}"
+                    raise refusal("invalid-callable.array", where, given)
                 return torch.from_numpy(np.ascontiguousarray(array))
             except CounterfoilError:
                 raise
             except (Exception, SystemExit) as error:  # the user's own code
-                raise UserError(
-                    f"model {self.name!r}: its transform failed: {_error_line(error)}"
-                ) from error
+                reason = _error_line(error)
+                where = f"model {self.name!r}"
+                raise refusal("invalid-callable.transform", where, reason) from error
 
         return transformed
 
@@ -100,10 +101,8 @@ class CallableClassifier(Classifier):
         finally:
             hook.remove()
         if len(seen) != 1 or seen[0].ndim != 2:
-            raise RunFailure(
-                f"model {self.name!r}: its last Linear is called {len(seen)} times, expected once",
-                "Only a torch module whose head is a single Linear can be mended.",
-            )
+            where = f"model {self.name!r}"
+            raise failure("unmendable-model.calls", where, len(seen))
         return seen[0].float().cpu()
 
     def last_linear(self) -> nn.Linear:
@@ -113,21 +112,15 @@ class CallableClassifier(Classifier):
 
         module = _as_module(self.model)
         if module is None:
-            raise UserError(
-                f"model {self.name!r} is a {type(self.model).__name__}: it has no last layer to"
-                " refit",
-                "Pass a torch module, or name a timm model.",
-            )
+            where = f"model {self.name!r}"
+            raise refusal("unmendable-model.object", where, type(self.model).__name__)
         last = None
         for layer in module.modules():
             if isinstance(layer, nn.Linear) and layer.out_features == self.num_classes:
                 last = layer
         if last is None or last.bias is None:
-            raise UserError(
-                f"model {self.name!r}: {self.architecture} has no Linear with a bias of"
-                f" {self.num_classes:,} outputs",
-                "Only a torch module whose head is a single Linear can be mended.",
-            )
+            where = f"model {self.name!r}"
+            raise refusal("unmendable-model.bias", where, self.architecture, self.num_classes)
         return last
 
     def placed(self, device: str) -> Self:
@@ -162,36 +155,12 @@ def classifier_of(
     Raise RunFailure if the callable fails.
     """
     if not callable(model):
-        raise UserError(f"model {name!r}: is {type(model).__name__}, which cannot be called")
+        where = f"model {name!r}"
+        raise refusal("invalid-callable.model", where, type(model).__name__)
     if transform is not None and not callable(transform):
-        raise UserError(
-            f"model {name!r}: its transform is {type(transform).__name__}, which cannot be called"
-        )
-    module = _as_module(model)
-    kind = type(model).__name__
-    prepare: Any = transform or _as_float
-    described: dict[str, Any] = {"architecture": getattr(model, "__name__", kind), "sha256": None}
-    devices: set[str] = set()
-    if module is not None:
-        parameters = list(module.parameters())
-        described = {
-            "architecture": kind,
-            "sha256": weights_sha256(type(model).__qualname__, module.state_dict()),
-            "param_count": sum(parameter.numel() for parameter in parameters),
-        }
-        tensors = (*parameters, *module.buffers())
-        devices = {str(tensor.device) for tensor in tensors}
-        if transform is None:
-            from timm.data.transforms_factory import create_transform
-
-            form = _timm_form(name, module)
-            prepare = create_transform(**form, is_training=False)
-            described["input_size"] = tuple(form["input_size"])
-            described["crop_pct"] = float(form["crop_pct"])
-            described["interpolation"] = str(form["interpolation"])
-    home = None
-    if len(devices) == 1 and "meta" not in devices:
-        home = devices.pop()
+        where = f"model {name!r}"
+        raise refusal("invalid-callable.no-function", where, type(transform).__name__)
+    prepare, home, described = _described(name, model, transform)
     # Without a version, only the same object counts as the same transform.
     input_key = f"callable {id(prepare)}"
     if version is not None:
@@ -210,10 +179,8 @@ def classifier_of(
     tensor = first.transform()(image)
     scores = _scores_of(first.name, first.model, tensor[None], first.home)
     if scores.ndim != 2 or len(scores) != 1 or scores.shape[1] < 1:
-        raise UserError(
-            f"model {first.name!r} gives scores of shape {list(scores.shape)} for a batch of one"
-            " image; expected [1, classes]"
-        )
+        where = f"model {first.name!r}"
+        raise refusal("invalid-callable.shape", where, list(scores.shape))
     outputs = int(scores.shape[1])
     names = _names_of(name, model, outputs)
     evidence = ScaleEvidence()
@@ -239,6 +206,38 @@ def classifier_of(
     return facts, classifier
 
 
+def _described(
+    name: str, model: Callable[[Any], Any], transform: Transform | None
+) -> tuple[Any, str | None, dict[str, Any]]:
+    """Return what prepares a callable's images, its only device if it is a module, and fields of
+    its description."""
+    module = _as_module(model)
+    kind = type(model).__name__
+    prepare: Any = transform or _as_float
+    if module is None:
+        return prepare, None, {"architecture": getattr(model, "__name__", kind), "sha256": None}
+    parameters = list(module.parameters())
+    described: dict[str, Any] = {
+        "architecture": kind,
+        "sha256": weights_sha256(type(model).__qualname__, module.state_dict()),
+        "param_count": sum(parameter.numel() for parameter in parameters),
+    }
+    if transform is None:
+        from timm.data.transforms_factory import create_transform
+
+        form = _timm_form(name, module)
+        prepare = create_transform(**form, is_training=False)
+        described["input_size"] = tuple(form["input_size"])
+        described["crop_pct"] = float(form["crop_pct"])
+        described["interpolation"] = str(form["interpolation"])
+    tensors = (*parameters, *module.buffers())
+    devices = {str(tensor.device) for tensor in tensors}
+    home = None
+    if len(devices) == 1 and "meta" not in devices:
+        home = devices.pop()
+    return prepare, home, described
+
+
 # The usual validation transforms, for the message below, each with the models that it is of.
 USUAL_TRANSFORMS = {
     "torchvision.models.ResNet50_Weights.DEFAULT.transforms()": (
@@ -255,12 +254,8 @@ def _timm_form(name: str, module: Any) -> dict[str, Any]:
     stated = getattr(module, "pretrained_cfg", None) or ()
     if not {"input_size", "mean", "std"} <= set(stated):
         lines = [f"\n  {code}  # {models}" for code, models in USUAL_TRANSFORMS.items()]
-        raise UserError(
-            f"model {name!r} is a torch module without a transform: how it takes images is not"
-            " known, and a wrong size or normalisation lowers every accuracy",
-            "Pass the transform that it was validated with as transform=. Usual ones, with"
-            " `import torchvision` and `from torchvision import transforms as T`:" + "".join(lines),
-        )
+        where = f"model {name!r}"
+        raise refusal("invalid-callable.no-transform", where, lines="".join(lines))
     from timm.data.config import resolve_model_data_config
 
     return dict(resolve_model_data_config(module, use_test_size=True))
@@ -286,11 +281,10 @@ def _scores_of(
     except torch.OutOfMemoryError:
         raise
     except (Exception, SystemExit) as error:  # the person's own code
-        raise RunFailure(
-            f"model {name!r} failed with a batch of shape {list(batch.shape)}: {_error_line(error)}",
-            "A torch module is given a tensor, any other callable a numpy array, stacked from what"
-            " transform gives.",
-        ) from error
+        shape = list(batch.shape)
+        reason = _error_line(error)
+        where = f"model {name!r}"
+        raise failure("failed-model.batch", where, shape, reason=reason) from error
     scores = getattr(output, "logits", output)
     try:
         if isinstance(scores, torch.Tensor):
@@ -306,17 +300,14 @@ def _scores_of(
         whole = tensor.detach().to_dense().cpu()
         single = whole.float()
     except (TypeError, ValueError, RuntimeError) as error:
-        raise UserError(
-            f"model {name!r} gives {type(scores).__name__}, expected scores [batch, classes]:"
-            f" {error_line(error)}"
-        ) from error
+        given = type(scores).__name__
+        reason = error_line(error)
+        where = f"model {name!r}"
+        raise refusal("invalid-callable.scores", where, given, reason=reason) from error
     beyond = whole.isfinite() & ~single.isfinite()
     if beyond.any():
-        raise UserError(
-            f"model {name!r} gives scores such as {whole[beyond][0].item():.3g}, larger than"
-            " float32 holds (3.4e38)",
-            "Scores are logits or probabilities: divide them, or take their logarithm.",
-        )
+        where = f"model {name!r}"
+        raise refusal("invalid-callable.large", where, whole[beyond][0].item())
     if (whole.double() != single.double()).any():
         return whole  # ranks are taken of these numbers, and float32 would lose digits
     return single
@@ -349,11 +340,9 @@ def _names_of(name: str, model: Any, outputs: int) -> tuple[str, ...] | None:
         if hasattr(names, "tolist"):
             names = names.tolist()
         if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-            raise UserError(
-                f"model {name!r}: its label_names are {shortened(repr(label_names))}, expected a"
-                " list of texts",
-                "List the name of each output in order: label_names = ['cat', 'dog'].",
-            )
+            shown = shortened(repr(label_names))
+            where = f"model {name!r}"
+            raise refusal("invalid-callable.label-names", where, shown)
         return tuple(names)
     if _as_module(model) is None:
         return None
@@ -395,19 +384,20 @@ def import_model(name: str) -> tuple[Any, Any]:
     """
     parts = _CODE.fullmatch(name.removeprefix(PYTHON))
     if parts is None:
-        raise UserError(
-            f"model {name!r}: expected python:package.module:function",
-            "The function takes nothing and returns a torch module and its transform, or takes a"
-            " batch of images.",
-        )
+        where = f"model {name!r}"
+        raise refusal("unknown-model.code", where)
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
     try:
         module = importlib.import_module(parts["module"])
     except (Exception, SystemExit) as error:  # the person's own code
-        raise UserError(
-            f"model {name!r}: {parts['module']} cannot be imported: {_error_line(error)}",
-            f"It is looked for among the installed packages and in {Path.cwd()}.",
+        where = f"model {name!r}"
+        raise refusal(
+            "invalid-callable.import",
+            where,
+            _error_line(error),
+            module=parts["module"],
+            folder=Path.cwd(),
         ) from error
     function = getattr(module, parts["name"], None)
     if not callable(function):
@@ -415,11 +405,18 @@ def import_model(name: str) -> tuple[Any, Any]:
         for key, value in vars(module).items():
             if callable(value) and not key.startswith("_"):
                 known.append(key)
-        what = "has no"
+        sentence = "invalid-callable.unknown"
         if function is not None:
-            what = f"has a {type(function).__name__}, and no function,"
-        named = parts["name"] + did_you_mean(parts["name"], known)
-        raise UserError(f"model {name!r}: {parts['module']} {what} {named}")
+            sentence = "invalid-callable.value"
+        where = f"model {name!r}"
+        raise refusal(
+            sentence,
+            where,
+            parts["name"],
+            known,
+            module=parts["module"],
+            kind=type(function).__name__,
+        )
     if _as_module(function) is not None:
         return function, None
     try:
@@ -433,9 +430,9 @@ def import_model(name: str) -> tuple[Any, Any]:
     try:
         made = function()
     except (Exception, SystemExit) as error:
-        raise RunFailure(
-            f"model {name!r}: {parts['name']}() failed: {_error_line(error)}"
-        ) from error
+        reason = _error_line(error)
+        where = f"model {name!r}"
+        raise failure("failed-model.function", where, parts["name"], reason=reason) from error
     return made if isinstance(made, tuple) and len(made) == 2 else (made, None)
 
 
@@ -466,7 +463,8 @@ class HandedOver:
             shown = _decoded(self.images())
             first = next(shown, None)
             if first is None:
-                raise RunFailure(f"model {self.name!r}: no image can be decoded to try it with")
+                where = f"model {self.name!r}"
+                raise failure("unfit-input.none", where)
             self._known = classifier_of(self.name, self.model, self.transform, first, more=shown)
         return self._known
 
@@ -495,10 +493,7 @@ def by_name(models: Any) -> Any:
         return usable_name(models)
     for model in models:
         if not isinstance(model, str | Path):
-            raise UserError(
-                f"models: found a {type(model).__name__} in a list, expected names of models",
-                'Give each callable a name: {"mine": model}',
-            )
+            raise refusal("invalid-callable.listed", "models", type(model).__name__)
     return [usable_name(model) for model in models]
 
 
@@ -526,16 +521,13 @@ def handed_over(
             called[str(name)] = model
             names.append(f"{PYTHON}{name}")
     if transform is not None and not called:
-        raise UserError(
-            "transform needs a callable, and none is given", 'Pass one: {"mine": model}'
-        )
+        raise refusal("invalid-callable.alone", "transform")
     transforms: dict[str, Any] = dict.fromkeys(called, transform)
     if isinstance(transform, Mapping):
         transforms = dict(transform)
     for name in transforms:
         if name not in called:
-            near = did_you_mean(str(name), called)
-            raise UserError(f"transform: there is no callable {name!r}{near}")
+            raise refusal("invalid-callable.of-none", "transform", str(name), list(called))
     for name, model in called.items():
         if isinstance(model, str):
             called[name], imported_transform = import_model(model)
@@ -544,10 +536,8 @@ def handed_over(
     for name, model in called.items():
         full_name = PYTHON + name
         if not name.isprintable() or not name.strip() or full_name in _HELD:
-            raise UserError(
-                f"model {name[:80]!r}: expected a printable name that no other run in this process"
-                " uses"
-            )
+            where = f"model {name[:80]!r}"
+            raise refusal("invalid-callable.name", where)
         held[full_name] = HandedOver(full_name, model, transforms.get(name))
     _HELD.update(held)
     try:
@@ -565,9 +555,5 @@ def _held(name: str) -> HandedOver:
 
 def refuse_unnamed(name: str) -> NoReturn:
     """Raise UserError for a name of code that a recipe, a gate or a dataset brings."""
-    raise UserError(
-        f"model {name!r}: code is imported only if you name it yourself, not if a recipe, a gate or"
-        " a dataset does",
-        "Name it with --models too (mine: --target), or pass it in from Python. A gate does not"
-        " judge what it compares with.",
-    )
+    where = f"model {name!r}"
+    raise refusal("untrusted-name.code", where)

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import Field, Strict
 
-from counterfoil.errors import UserError
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts, module_fields
 from counterfoil.models.config_files import (
     LARGEST_NUMBER,
@@ -40,11 +39,13 @@ from counterfoil.models.config_files import (
     is_text,
     known_to_timm,
     read_config,
+    refuse_problems,
     refuse_unlike_sides,
     shown_key,
     shown_setting,
 )
 from counterfoil.models.loading_errors import while_loading
+from counterfoil.models.messages import refusal
 from counterfoil.models.names import LAB, local_folder, resolve_name
 from counterfoil.models.weights_files import (
     SAFE,
@@ -58,7 +59,6 @@ from counterfoil.models.weights_files import (
     weights_misfit,
     without_prefix,
 )
-from counterfoil.recipe.names import did_you_mean
 
 if TYPE_CHECKING:
     import torch
@@ -106,10 +106,8 @@ class TimmClassifier(Classifier):
             inner = self.module.forward_features(batch.to(device))
             vectors = self.module.forward_head(inner, pre_logits=True)
         if not isinstance(vectors, torch.Tensor) or vectors.ndim != 2 or len(vectors) != len(batch):
-            raise UserError(
-                f"model {self.name!r}: the head of {self.architecture} does not take one vector per"
-                " image"
-            )
+            where = f"model {self.name!r}"
+            raise refusal("unfit-model.features", where, self.architecture)
         return vectors.float().cpu()
 
 
@@ -145,7 +143,8 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
     data_config = as_document(resolve_model_data_config(module, use_test_size=True))
     outputs = int(getattr(module, "num_classes", 0))
     if outputs < 1:
-        raise UserError(f"model {name!r} has no classification head")
+        where = f"model {name!r}"
+        raise refusal("unfit-model.headless", where)
     facts = replace(files.facts, num_classes=outputs)
     channels, height, width = data_config["input_size"]
     return TimmClassifier(
@@ -188,9 +187,9 @@ def _locate(name: str) -> _TimmFiles:
     if folder is not None:
         file = folder / "config.json"
         if not file.exists():
-            raise UserError(
-                f"model {name!r}: {folder} has no config.json, so it is not a folder of a timm"
-                " model"
+            where = f"model {name!r}"
+            raise refusal(
+                "missing-file.config", where, folder, "config.json", what="a folder of a timm model"
             )
         _local_weights(name, folder)
     elif source == "hf-hub":
@@ -201,31 +200,30 @@ def _locate(name: str) -> _TimmFiles:
         fetch = partial(hf_hub_download, repository, "config.json", revision=commit)
         file = Path(while_loading(name, fetch))
     elif os.path.isdir(resolved):  # noqa: PTH112 (false, where a Path raises for a name of 5,000 characters)
-        raise UserError(
-            f"model {name!r} is a folder", f"Write local-dir:{name} to load a timm model from it."
-        )
+        where = f"model {name!r}"
+        raise refusal("unknown-model.folder", where, name)
     elif "/" in resolved:
-        raise UserError(
-            f"model {name!r} is not a timm name", f"Write hf-hub:{name} if it is on the Hub."
-        )
+        where = f"model {name!r}"
+        raise refusal("unknown-model.slash", where, name)
     else:
         import timm
 
         architecture = resolved.partition(".")[0]
         if not timm.is_model(architecture):
             known = timm.list_models(pretrained=True) + timm.list_models()
-            raise UserError(f"model {name!r} is not a timm model{did_you_mean(resolved, known)}")
+            where = f"model {name!r}"
+            raise refusal("unknown-model.timm", where, resolved, known)
         tags = timm.list_models(f"{architecture}.*", pretrained=True)
         if not tags:
-            raise UserError(
-                f"model {name!r}: timm has the architecture {architecture!r} but no trained weights"
-                " for it"
-            )
+            where = f"model {name!r}"
+            raise refusal("unknown-model.untrained", where, architecture)
         if "." in resolved and resolved not in tags:
-            raise UserError(f"model {name!r}: timm has no such weights; it has {', '.join(tags)}")
+            where = f"model {name!r}"
+            raise refusal("unknown-model.tag", where, resolved, tags)
         listed = timm.get_pretrained_cfg(resolved)
         if listed is None or not listed.num_classes:
-            raise UserError(f"model {name!r} has no classification head")
+            where = f"model {name!r}"
+            raise refusal("unfit-model.headless", where)
         facts = ClassifierFacts(name, resolved, architecture, int(listed.num_classes), None)
         return _TimmFiles(facts)
     config = checked_config(name, read_config(file, name))
@@ -285,9 +283,8 @@ def _trained(name: str, files: _TimmFiles) -> tuple[nn.Module, str]:
 def _local_weights(name: str, folder: Path) -> Path:
     weights = choose_weights(folder, _PREFERRED)
     if weights is None:
-        raise UserError(
-            f"model {name!r}: {folder} has a config.json but no weights (model.safetensors)"
-        )
+        where = f"model {name!r}"
+        raise refusal("missing-file.weights", where, folder)
     return weights
 
 
@@ -305,7 +302,8 @@ def _hub_weights(name: str, repository: str, commit: str) -> Path:
             continue
     if unknown is not None:
         raise unknown
-    raise UserError(f"model {name!r} has a config.json but none of {', '.join(_ON_THE_HUB)}")
+    where = f"model {name!r}"
+    raise refusal("missing-file.hub-weights", where, None, _ON_THE_HUB)
 
 
 # The largest whole number in a configuration: eight times the width of timm's widest layer.
@@ -438,11 +436,8 @@ def checked_config(
             )
     problems += form_problems
     problems += _argument_problems(arguments, num_classes)
-    if problems or model_facts is None:
-        raise UserError(
-            [f"model {model!r}: its config.json: {problem}" for problem in problems],
-            "Correct config.json, or name another model.",
-        )
+    refuse_problems(model, problems, "config.json")
+    assert model_facts is not None
     # Arguments override the input's form, because older exports kept the form of the weights that
     # training began with.
     any_size = arguments.get("dynamic_img_size") or arguments.get("use_naflex")

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from counterfoil.errors import UserError
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts, module_fields
 from counterfoil.models.config_files import (
     CONFIG,
@@ -37,8 +36,8 @@ from counterfoil.models.config_files import (
     without_places,
 )
 from counterfoil.models.loading_errors import while_loading
+from counterfoil.models.messages import refusal
 from counterfoil.models.transformers_files import (
-    ModelFiles,
     as_configuration,
     found_files,
     image_processor_of,
@@ -57,7 +56,6 @@ if TYPE_CHECKING:
     from counterfoil.recipe.prompts import RecipeClass
 
 _LABELS = ("id2label", "label2id")
-_HINT = "Name a model that was trained to classify, or correct its configuration."
 
 
 @dataclass(frozen=True)
@@ -163,8 +161,8 @@ def checked_transformers(
     model_type = document.get("model_type")
     of_timm = model_type == "timm_wrapper" or (model_type is None and "architecture" in document)
     if of_timm and kind is CLASSIFIERS:
-        problem = "it is a timm model: name it hf-hub:NAME, or local-dir:FOLDER"
-        refuse_problems(model, [problem], CONFIG)
+        where = f"model {model!r}"
+        raise refusal("unfit-model.of-timm", where)
     common, problems = declared_values(TransformersDocument, document)
     problems += number_problems(_without_labels(document), "config")
     problems += kind.followed(document)
@@ -212,16 +210,14 @@ class TransformersClassifier(Classifier):
 
 
 def describe(name: str, classes: Sequence[RecipeClass]) -> ClassifierFacts:
-    _, config = _configured(name)
-    return config.facts(name)
+    files = found_files(name, name.removeprefix(TRANSFORMERS), PROCESSORS)
+    return checked_transformers(name, files.folder).facts(name)
 
 
 def load(name: str, device: str, classes: Sequence[RecipeClass]) -> TransformersClassifier:
     from PIL import Image
 
-    files, config = _configured(name)
-    module, prefix = while_loading(name, lambda: trained_model(name, files, config, _HINT))
-    processor = image_processor_of(name, config.processor, module.config)
+    fields, processor, prefix = load_transformers(name, device, CLASSIFIERS)
     resample: Any = getattr(processor, "resample", None)
     prepare = prepared_by(name, processor)
     # Two images of different shapes show whether the input size depends on the image.
@@ -229,10 +225,8 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> Transformers
     shape = tuple(prepare(wide).shape)
     other_shape = tuple(prepare(wide.rotate(90, expand=True)).shape)
     if len(shape) != 3:
-        raise UserError(
-            f"model {name!r}: its image processor gives {list(shape)}, expected [channels, height,"
-            " width]"
-        )
+        where = f"model {name!r}"
+        raise refusal("invalid-config.prepared", where, list(shape))
     settings = processor.to_dict()
     size = settings.get("size") or {}
     crop = settings.get("crop_size") or {}
@@ -247,7 +241,7 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> Transformers
     if resample in set(Image.Resampling):
         interpolation = Image.Resampling(int(resample)).name.lower()
     return TransformersClassifier(
-        **config.fields(name, module, device),
+        **fields,
         input_key=input_key_of(processor),
         input_size=(shape[0], shape[1], shape[2]) if shape == other_shape else None,
         crop_pct=crop_share,
@@ -257,23 +251,28 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> Transformers
     )
 
 
-def _configured(name: str) -> tuple[ModelFiles, TransformersConfig]:
+def load_transformers(name: str, device: str, kind: ModelKind) -> tuple[dict[str, Any], Any, str]:
+    """Load a model of a kind on `device`, in eval mode, without gradients, in float32.
+
+    Return its fields of a `Classifier`, its image processor, and what was left out before the names
+    of its weights. Raise UserError for a folder that cannot be such a model, RunFailure if it
+    cannot be fetched or its weights cannot be read.
+    """
     files = found_files(name, name.removeprefix(TRANSFORMERS), PROCESSORS)
-    return files, checked_transformers(name, files.folder)
+    config = checked_transformers(name, files.folder, kind)
 
+    def trained() -> tuple[nn.Module, str]:
+        import transformers
 
-def trained_model(
-    name: str,
-    files: ModelFiles,
-    config: TransformersConfig,
-    hint: str,
-) -> tuple[nn.Module, str]:
-    import transformers
+        with quiet_transformers():
+            described = as_configuration(name, config.model_type, config.document)
+        built = getattr(transformers, config.architecture)
+        module, prefix = trained_module(name, files, built, described)
+        if getattr(module, "main_input_name", None) != "pixel_values":
+            where = f"model {name!r}"
+            raise refusal("unfit-model.inputs", where, config.architecture)
+        return module, prefix
 
-    with quiet_transformers():
-        described = as_configuration(name, config.model_type, config.document)
-    built = getattr(transformers, config.architecture)
-    module, prefix = trained_module(name, files, built, described, hint=hint)
-    if getattr(module, "main_input_name", None) != "pixel_values":
-        raise UserError(f"model {name!r}: {config.architecture} does not take images alone")
-    return module, prefix
+    module, prefix = while_loading(name, trained)
+    processor = image_processor_of(name, config.processor, module.config)
+    return config.fields(name, module, device), processor, prefix

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from counterfoil.errors import UserError
 from counterfoil.models.detectors import of_onnx, of_transformers
 from counterfoil.models.detectors.detector import Detector
-from counterfoil.models.names import refuse_elsewhere
-from counterfoil.recipe.names import did_you_mean
+from counterfoil.models.names import load_kind
 from counterfoil.registry import Registry, uncallable
 
 # Prefix of a name, before its colon → what loads it on a device.
@@ -25,12 +23,4 @@ def load_detector(name: str, device: str = "cpu") -> Detector:
     Raises UserError for a name or folder that cannot be a trained model, RunFailure when it cannot
     be fetched or its weights cannot be read.
     """
-    refuse_elsewhere(name, "model")
-    prefix, colon, _ = name.partition(":")
-    if not colon or prefix not in DETECTOR_KINDS:
-        raise UserError(
-            f"model {name!r}: there is no kind of detector {prefix if colon else ''!r}"
-            f"{did_you_mean(prefix, DETECTOR_KINDS)}",
-            f"A name begins with one of {', '.join(f'{kind}:' for kind in DETECTOR_KINDS)}",
-        )
-    return DETECTOR_KINDS[prefix](name, device)
+    return load_kind("detector", DETECTOR_KINDS, name, device)

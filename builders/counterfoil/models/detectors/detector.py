@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.models.messages import failure, refusal
 
 if TYPE_CHECKING:
     import torch
@@ -63,7 +63,8 @@ def checked_detections(name: str, detections: ImageDetections) -> ImageDetection
     boxes = detections["boxes"].float().cpu()
     scores = detections["scores"].float().cpu()
     if not (torch.isfinite(boxes).all() and torch.isfinite(scores).all()):
-        raise RunFailure(f"model {name!r} gives boxes or scores that are not finite numbers")
+        where = f"model {name!r}"
+        raise failure("failed-model.boxes", where)
     return {"boxes": boxes, "scores": scores, "labels": detections["labels"].long().cpu()}
 
 
@@ -76,9 +77,5 @@ def refuse_unnamed_labels(
     if named.all():
         return
     odd = labels[~named][:5].tolist()
-    raise UserError(
-        f"model {name!r} gives the labels {odd}, expected a label from 0 to {len(names) - 1}:"
-        f" {where} names so many",
-        f"If its labels count from 1, name a first label in {where} that stands for none, such as"
-        " background.",
-    )
+    who = f"model {name!r}"
+    raise refusal("unmatched-classes.label", who, odd, len(names) - 1, where=where)

@@ -18,8 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.arrays import Floats32
-from counterfoil.errors import RunFailure, UserError
-from counterfoil.models.classifiers.of_onnx import Deployed, deployed_graph, refuse_other_size
+from counterfoil.models.classifiers.of_onnx import (
+    Deployed,
+    deployed_graph,
+    input_words,
+    refuse_other_size,
+)
+from counterfoil.models.classifiers.of_transformers import ModelKind
 from counterfoil.models.config_files import CONFIG, refuse_problems
 from counterfoil.models.detectors.detector import (
     Detector,
@@ -37,6 +42,7 @@ from counterfoil.models.detectors.onnx_forms import (
     read_outputs,
 )
 from counterfoil.models.loading_errors import explain_computing
+from counterfoil.models.messages import failure, refusal
 from counterfoil.models.onnx_graphs import FLOAT_TYPES, Graph, open_graph
 
 if TYPE_CHECKING:
@@ -96,7 +102,8 @@ class OnnxDetector(Detector):
         try:
             answers = read_outputs(self.form, outputs, (width, height), len(self.label_names))
         except ValueError as error:
-            raise RunFailure(f"model {self.name!r} gives {error}") from error
+            where = f"model {self.name!r}"
+            raise failure("failed-model.answers", where, error) from error
         refuse_unnamed_labels(self.name, answers.labels, self.label_names, CONFIG)
         return {
             "boxes": torch.from_numpy(placement.in_image(answers.boxes)),
@@ -128,31 +135,16 @@ class OnnxDetector(Detector):
 def load(name: str, device: str) -> OnnxDetector:
     """Load the graph on `device`. Raise UserError for one that finds no objects, RunFailure for a
     damaged file."""
-    deployed = deployed_graph(name, DETECTORS)
-    if deployed.facts.label_names is None:
-        raise UserError(
-            f"model {name!r}: its {CONFIG} has no label_names", "Name its labels, in order."
-        )
-    session, sha256 = open_graph(name, deployed.file, device)
+    deployed, session, fields = open_whole(name, device, DETECTORS)
     form = _form_of(name, session, deployed)
     shape = input_shape(name, session)
     if deployed.input_size is not None and (form is None or form.resize != "none"):
         refuse_other_size(name, (1, *shape), deployed.input_size)
-    if not only_resizes(deployed.settings):
-        raise UserError(
-            f"model {name!r}: its configuration crops or pads images, so that boxes do not lie as"
-            " in the image",
-            'Write "crop_pct": 1.0 and "crop_mode": "squash", and no padding.',
-        )
     input_key = deployed.input_key
     if form is not None:
         input_key += f" {form.model_dump_json()}"
     return OnnxDetector(
-        name=name,
-        architecture=deployed.facts.architecture,
-        label_names=deployed.facts.label_names,
-        param_count=None,
-        sha256=sha256,
+        **fields,
         input_key=input_key,
         session=session,
         prepare=deployed.prepare(),
@@ -163,6 +155,32 @@ def load(name: str, device: str) -> OnnxDetector:
         mean=deployed.settings.get("mean") or (0,) * 3,
         std=deployed.settings.get("std") or (1,) * 3,
     )
+
+
+def open_whole(name: str, device: str, kind: ModelKind) -> tuple[Deployed, Graph, dict[str, Any]]:
+    """Open a graph whose answers are of whole images. Return its configuration, the graph, and the
+    fields of its description.
+
+    Raise UserError for a configuration without names or that crops images, RunFailure for a damaged
+    file.
+    """
+    deployed = deployed_graph(name, kind)
+    facts = deployed.facts
+    if facts.label_names is None:
+        where = f"model {name!r}"
+        raise refusal("invalid-config.label-names", where)
+    if not only_resizes(deployed.settings):
+        where = f"model {name!r}"
+        raise refusal("invalid-config.crops", where)
+    session, sha256 = open_graph(name, deployed.file, device)
+    fields = {
+        "name": name,
+        "architecture": facts.architecture,
+        "label_names": facts.label_names,
+        "param_count": None,
+        "sha256": sha256,
+    }
+    return deployed, session, fields
 
 
 def _form_of(name: str, session: Graph, deployed: Deployed) -> OutputForm | None:
@@ -183,12 +201,9 @@ def _form_of(name: str, session: Graph, deployed: Deployed) -> OutputForm | None
         return OutputForm(form="separate", outputs=list(_BOXES))
     if deployed.processor is not None and outputs >= set(_LOGITS):
         return None
-    raise UserError(
-        f"model {name!r}: its graph gives {', '.join(sorted(outputs))}, expected boxes, scores and"
-        " labels",
-        f"`counterfoil init --detector {shlex.quote(str(deployed.file))} --force` looks at the"
-        f" graph and writes what must be known of it into {CONFIG}. {OTHER_WAYS}",
-    )
+    file = shlex.quote(str(deployed.file))
+    where = f"model {name!r}"
+    raise refusal("unfit-model.detector", where, sorted(outputs), file=file, ways=OTHER_WAYS)
 
 
 def input_shape(name: str, session: Graph) -> list[Any]:
@@ -201,11 +216,8 @@ def input_shape(name: str, session: Graph) -> list[Any]:
         shape = shape[1:]
     # The exports of torchvision take an image without a batch.
     if len(shape) != 3:
-        takes = ", ".join(f"{entry.name} {entry.type} {entry.shape}" for entry in session.inputs)
-        raise UserError(
-            f"model {name!r}: its graph takes {takes}, expected one input of floats [1, 3, height,"
-            " width]"
-        )
+        where = f"model {name!r}"
+        raise refusal("unfit-model.graph-input", where, input_words(session.inputs), "1")
     return shape
 
 

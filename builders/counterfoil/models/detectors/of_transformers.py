@@ -12,14 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.errors import UserError
 from counterfoil.models.classifiers.of_transformers import (
     ModelKind,
-    checked_transformers,
-    trained_model,
+    load_transformers,
 )
 from counterfoil.models.config_files import (
-    PROCESSORS,
     followed_problems,
     known_to_timm,
     shown_setting,
@@ -30,19 +27,16 @@ from counterfoil.models.detectors.detector import (
     checked_detections,
     of_one_shape,
 )
-from counterfoil.models.loading_errors import explain_computing, while_loading
+from counterfoil.models.loading_errors import explain_computing
+from counterfoil.models.messages import refusal
 from counterfoil.models.transformers_files import (
-    found_files,
-    image_processor_of,
     input_key_of,
     inputs_prepared_by,
 )
-from counterfoil.recipe.names import TRANSFORMERS
 
 if TYPE_CHECKING:
     from PIL import Image
 
-_HINT = "Name a model that was trained to find objects, or correct its configuration."
 # These say which backbone a DETR has, and are read here; elsewhere in a configuration they are
 # refused.
 _OF_BACKBONES = ("backbone", "use_timm_backbone", "use_pretrained_backbone")
@@ -129,15 +123,10 @@ def load(name: str, device: str) -> TransformersDetector:
     Raises UserError for a folder that cannot be a trained detector, RunFailure when it cannot be
     fetched or its weights cannot be read.
     """
-    files = found_files(name, name.removeprefix(TRANSFORMERS), PROCESSORS)
-    config = checked_transformers(name, files.folder, DETECTORS)
-    module, _ = while_loading(name, lambda: trained_model(name, files, config, _HINT))
-    processor = image_processor_of(name, config.processor, module.config)
+    fields, processor, _ = load_transformers(name, device, DETECTORS)
     if not hasattr(processor, "post_process_object_detection"):
-        raise UserError(
-            f"model {name!r}: {type(processor).__name__} makes no boxes of a model's outputs", _HINT
-        )
-    fields = config.fields(name, module, device)
+        where = f"model {name!r}"
+        raise refusal("invalid-config.boxes", where, type(processor).__name__)
     del fields["num_classes"]
     return TransformersDetector(
         **fields, input_key=input_key_of(processor), processor=processor, device=device

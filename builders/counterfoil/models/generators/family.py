@@ -8,7 +8,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from counterfoil.errors import RunFailure
+from counterfoil.errors import ProblemLine
+from counterfoil.models.messages import failure, message
 
 if TYPE_CHECKING:
     import torch
@@ -31,6 +32,9 @@ RESERVED = frozenset({
     "negative_ip_adapter_image_embeds", "callback", "callback_steps", "callback_on_step_end",
     "callback_on_step_end_tensor_inputs", "prior_callback_on_step_end", "prior_callback_on_step_end_tensor_inputs",
 })  # fmt: skip
+
+
+_NEGATIVE = "generator.negative_prompt"
 
 
 def square(side: int) -> dict[str, Any]:
@@ -132,17 +136,17 @@ class Family:
             guidance = value if isinstance(value, int | float) else 0.0
         return guidance > self.above
 
-    def negative_problem(self, negative: str | None, options: Mapping[str, Any]) -> str | None:
+    def negative_problem(
+        self, negative: str | None, options: Mapping[str, Any]
+    ) -> ProblemLine | None:
         """Return why a recipe's negative prompt would have no effect, or None."""
         if negative is None:
             return None
         if not self.takes_negative:
-            return f"generator.negative_prompt: {self.name} takes none, expected null"
+            return message("pipeline-setting.no-negative", _NEGATIVE, self.name)
         if self.led_by is not None and not self.guided(0.0, options):
-            return (
-                f"generator.negative_prompt: {self.name} reads it where"
-                f" generator.options.{self.led_by} is above"
-                f" {self.above:g}, expected that, or null"
+            return message(
+                "pipeline-setting.negative", _NEGATIVE, self.name, self.above, option=self.led_by
             )
         return None
 
@@ -276,10 +280,13 @@ def _outputs(family: Family, pipeline: Any, given: Mapping[str, Any]) -> dict[st
     values = pipeline.encode_prompt(**arguments)
     if len(values) != len(family.outputs):
         outputs = ", ".join(name or "one that is not used" for name in family.outputs)
-        raise RunFailure(
-            f"{type(pipeline).__name__}.encode_prompt gives {len(values)} outputs, expected"
-            f" {len(family.outputs)}: {outputs}",
-            "This version of diffusers is not known: install one that pyproject.toml allows.",
+        where = f"{type(pipeline).__name__}.encode_prompt"
+        raise failure(
+            "missing-package.diffusers",
+            where,
+            len(values),
+            len(family.outputs),
+            outputs=outputs,
         )
     parts = {}
     for name, value in zip(family.outputs, values, strict=True):

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from counterfoil.errors import UserError
-from counterfoil.models.names import refuse_elsewhere
+from counterfoil.models.names import load_kind
 from counterfoil.models.segmenters import of_onnx, of_transformers
 from counterfoil.models.segmenters.segmenter import Segmenter
-from counterfoil.recipe.names import did_you_mean
 
 # Prefix of a name, before its colon → what loads it on a device.
 SEGMENTER_KINDS: Mapping[str, Callable[[str, str], Segmenter]] = {
@@ -24,12 +22,4 @@ def load_segmenter(name: str, device: str = "cpu") -> Segmenter:
     Raises UserError for a name or folder that cannot be a trained model, RunFailure when it cannot be
     fetched or its weights cannot be read.
     """
-    refuse_elsewhere(name, "model")
-    prefix, colon, _ = name.partition(":")
-    if not colon or prefix not in SEGMENTER_KINDS:
-        raise UserError(
-            f"model {name!r}: there is no kind of segmenter {prefix if colon else ''!r}"
-            f"{did_you_mean(prefix, SEGMENTER_KINDS)}",
-            f"A name begins with one of {', '.join(f'{kind}:' for kind in SEGMENTER_KINDS)}",
-        )
-    return SEGMENTER_KINDS[prefix](name, device)
+    return load_kind("segmenter", SEGMENTER_KINDS, name, device)

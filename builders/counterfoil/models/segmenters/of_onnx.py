@@ -11,12 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.errors import UserError
-from counterfoil.models.classifiers.of_onnx import OUTPUT, deployed_graph, refuse_other_size
-from counterfoil.models.config_files import CONFIG
-from counterfoil.models.detectors.of_onnx import input_shape, only_resizes, run_graph
+from counterfoil.models.classifiers.of_onnx import OUTPUT, refuse_other_size
+from counterfoil.models.detectors.of_onnx import input_shape, open_whole, run_graph
 from counterfoil.models.loading_errors import explain_computing
-from counterfoil.models.onnx_graphs import open_graph
+from counterfoil.models.messages import refusal
 from counterfoil.models.segmenters.of_transformers import SEGMENTERS
 from counterfoil.models.segmenters.segmenter import Segmenter
 
@@ -45,33 +43,16 @@ class OnnxSegmenter(Segmenter):
 def load(name: str, device: str) -> OnnxSegmenter:
     """Load the graph on `device`. Raise UserError for one that does not fit its configuration,
     RunFailure for a damaged file."""
-    deployed = deployed_graph(name, SEGMENTERS)
-    if deployed.facts.label_names is None:
-        raise UserError(
-            f"model {name!r}: its {CONFIG} has no label_names", "Name its classes, in order."
-        )
-    session, sha256 = open_graph(name, deployed.file, device)
+    deployed, session, fields = open_whole(name, device, SEGMENTERS)
     if deployed.input_size is not None:
         refuse_other_size(name, (1, *input_shape(name, session)), deployed.input_size)
-    if not only_resizes(deployed.settings):
-        raise UserError(
-            f"model {name!r}: its configuration crops or pads images, so that scores are not of the"
-            " whole image",
-            'Write "crop_pct": 1.0 and "crop_mode": "squash", and no padding.',
-        )
     given = [entry.name for entry in session.outputs]
     output = deployed.document.get(OUTPUT, given[0] if len(given) == 1 else None)
     if output not in given:
-        raise UserError(
-            f"model {name!r}: its graph gives {', '.join(given)}, expected one output",
-            f'Name the one with scores in {CONFIG}: "{OUTPUT}".',
-        )
+        where = f"model {name!r}"
+        raise refusal("unfit-model.one-output", where, given)
     return OnnxSegmenter(
-        name=name,
-        architecture=deployed.facts.architecture,
-        label_names=deployed.facts.label_names,
-        param_count=None,
-        sha256=sha256,
+        **fields,
         input_key=f"{deployed.input_key} {output}",
         session=session,
         prepare=deployed.prepare(),

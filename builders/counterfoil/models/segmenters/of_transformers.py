@@ -12,28 +12,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.errors import UserError
 from counterfoil.models.classifiers.of_transformers import (
     ModelKind,
-    checked_transformers,
-    trained_model,
+    load_transformers,
 )
-from counterfoil.models.config_files import PROCESSORS
-from counterfoil.models.loading_errors import explain_computing, while_loading
+from counterfoil.models.loading_errors import explain_computing
+from counterfoil.models.messages import refusal
 from counterfoil.models.segmenters.segmenter import Segmenter
 from counterfoil.models.transformers_files import (
-    found_files,
-    image_processor_of,
     input_key_of,
     inputs_prepared_by,
 )
-from counterfoil.recipe.names import TRANSFORMERS
 
 if TYPE_CHECKING:
     import torch
     from PIL import Image
 
-_HINT = "Name a model that was trained to segment, or correct its configuration."
 _BY_QUERIES = "mask2former"
 
 
@@ -86,18 +80,11 @@ def load(name: str, device: str) -> TransformersSegmenter:
     Raises UserError for a folder that cannot be a trained segmenter, RunFailure when it cannot be
     fetched or its weights cannot be read.
     """
-    files = found_files(name, name.removeprefix(TRANSFORMERS), PROCESSORS)
-    config = checked_transformers(name, files.folder, SEGMENTERS)
-    module, _ = while_loading(name, lambda: trained_model(name, files, config, _HINT))
-    processor = image_processor_of(name, config.processor, module.config)
+    fields, processor, _ = load_transformers(name, device, SEGMENTERS)
     settings = processor.to_dict()
     if partial := [key for key in _PARTIAL if settings.get(key)]:
-        raise UserError(
-            f"model {name!r}: its image processor sets {' and '.join(partial)}, so that scores are"
-            " not of the whole image",
-            "Set it to false in preprocessor_config.json, if the model takes whole images.",
-        )
-    fields = config.fields(name, module, device)
+        where = f"model {name!r}"
+        raise refusal("invalid-config.partial", where, " and ".join(partial))
     del fields["num_classes"]
     return TransformersSegmenter(
         **fields, input_key=input_key_of(processor), processor=processor, device=device
