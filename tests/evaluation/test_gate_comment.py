@@ -128,8 +128,7 @@ def test_images_of_a_gate_that_compares_answers_are_those_that_differ(
 ) -> None:
     models = {"new": model_of(0.9), "old": model_of(1.1)}
     gate = ["differs(old, www) <= 0", "accuracy(plain) >= 1"]
-    options = {**OPTIONS, "gate": gate}
-    evaluation = evaluate(source, models, out=tmp_path / "out", **options)
+    evaluation = evaluate(source, models, out=tmp_path / "out", gate=gate, **OPTIONS)
     parts = comment_of(evaluation).partition("#### Worst images")[2].split("\n**")[1:]
     predictions = pq.read_table(evaluation.files["predictions"]).to_pandas()
     of_group = predictions[predictions["shift"] == "www"]

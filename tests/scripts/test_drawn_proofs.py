@@ -4,6 +4,7 @@ tables."""
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -56,7 +57,7 @@ def test_a_gate_contradicts_itself_no_more_often_than_one_threshold(
     ],
 )
 def test_a_part_of_a_proof_fills_its_table(
-    proof: object, part: str, sizes: str, monkeypatch: pytest.MonkeyPatch
+    proof: Any, part: str, sizes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     images = sorted(getattr(proof, sizes))[1]
     monkeypatch.setattr(proof, sizes, {images: 2})

@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 
 from counterfoil.plan.layout import Plan
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.corrupted import computed_names
 from counterfoil.recipe.keep.misclassified import TOP1, MisclassifiedRule
 from counterfoil.recipe.keep.rule import AskingRule
 from counterfoil.recipe.names import LAB, without_folders
@@ -287,7 +286,10 @@ def computed_budget(plan: Plan) -> ComputedBudget | None:
     corrupted = plan.recipe.evaluate.corrupted
     if not corrupted:
         return None
-    groups = len(list(computed_names(corrupted)))
+    groups = 0
+    for spec in corrupted.values():
+        severity = spec.severity
+        groups += 1 if severity is None or severity.levels is None else len(severity.levels.asked)
     base = plan.recipe.all_shifts()[0]
     images = groups * plan.n_samples_of(base)
     seconds = images * _seconds_to_corrupt(INPUT_SIDE) / CORES
